@@ -1,0 +1,46 @@
+"""Compile the extension modules: cythonize, and nothing else.
+
+BPE_CHECKED=1 turns on Cython's own checks (bounds, wraparound, division, initialisation) for a test run;
+BPE_SANITIZE=1 also builds under AddressSanitizer and UndefinedBehaviorSanitizer.
+"""
+
+import os
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+CHECKED = os.environ.get("BPE_CHECKED") == "1"
+SANITIZE = os.environ.get("BPE_SANITIZE") == "1"
+MODULES = ("_scan", "_special", "_intern", "_merge", "_encode")
+HEADERS = ["_bytes.h", "_classify.h", "_unicode.h"]
+
+flags = [] if os.name == "nt" else ["-O3", "-fno-strict-aliasing", "-Wno-unused-function"]
+link = []
+if SANITIZE:
+    flags += ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+    link += ["-fsanitize=address,undefined"]
+
+setup(
+    ext_modules=cythonize(
+        [
+            Extension(
+                f"bpe.{name}",
+                [f"src/bpe/{name}.pyx"],
+                include_dirs=["src/bpe"],
+                depends=[f"src/bpe/{header}" for header in HEADERS],
+                extra_compile_args=flags,
+                extra_link_args=link,
+            )
+            for name in MODULES
+        ],
+        include_path=["src"],
+        compiler_directives={
+            "language_level": "3",
+            "embedsignature": True,
+            "boundscheck": CHECKED,
+            "wraparound": CHECKED,
+            "cdivision": not CHECKED,
+            "initializedcheck": CHECKED,
+        },
+    )
+)

@@ -1,0 +1,72 @@
+/* Loads, hashes and bit counts that Cython has no words for. Nothing here allocates or fails. */
+#ifndef BPE_BYTES_H
+#define BPE_BYTES_H
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(_MSC_VER) && !defined(__clang__)
+#include <intrin.h>
+static inline int count_trailing_zeros(uint64_t word) { unsigned long at; _BitScanForward64(&at, word); return (int)at; }
+static inline uint64_t multiply_fold(uint64_t a, uint64_t b) { uint64_t high, low = _umul128(a, b, &high); return high ^ low; }
+static inline void prefetch(const void *address) { _mm_prefetch((const char *)address, _MM_HINT_T0); }
+#else
+static inline int count_trailing_zeros(uint64_t word) { return __builtin_ctzll(word); }
+static inline uint64_t multiply_fold(uint64_t a, uint64_t b) {
+    unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+static inline void prefetch(const void *address) { __builtin_prefetch(address); }
+#endif
+
+/* wyhash's mixing step (Wang Yi, 2019): one 64x64 -> 128-bit multiplication folded in half. */
+static inline uint64_t hash_pair(uint64_t a, uint64_t b) {
+    return multiply_fold(a ^ 0xa0761d6478bd642fULL, b ^ 0xe7037ed1a0b428dbULL);
+}
+
+static inline uint64_t hash_bytes(const uint8_t *at, size_t size) {
+    uint64_t hash = size, a = 0, b = 0;
+    for (; size > 16; at += 16, size -= 16) {
+        memcpy(&a, at, 8);
+        memcpy(&b, at + 8, 8);
+        hash = multiply_fold(a ^ 0x8bb84b93962eacc9ULL, b ^ hash ^ 0xe7037ed1a0b428dbULL);
+    }
+    a = b = 0;
+    memcpy(&a, at, size < 8 ? size : 8);
+    if (size > 8) memcpy(&b, at + 8, size - 8);
+    return multiply_fold(a ^ 0xa0761d6478bd642fULL, b ^ hash ^ 0x4b33a62ed433d4a3ULL);
+}
+
+/* A pretoken of at most 15 bytes as two words: its bytes, zeros, and its length in the last byte of all (on a big-endian
+ * machine the words differ, but they are only ever compared with words made by this function). `room` is how many bytes
+ * may be read from `at`: with 16 or more the load is one instruction and the bytes beyond are masked away. */
+typedef struct { uint64_t low, high; } packed_key;
+
+static const uint64_t keep_low[16] = {
+    0, 0xff, 0xffff, 0xffffff, 0xffffffff, 0xffffffffffULL, 0xffffffffffffULL, 0xffffffffffffffULL,
+    ~0ULL, ~0ULL, ~0ULL, ~0ULL, ~0ULL, ~0ULL, ~0ULL, ~0ULL};
+static const uint64_t keep_high[16] = {
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xffff, 0xffffff, 0xffffffff, 0xffffffffffULL, 0xffffffffffffULL, 0xffffffffffffffULL};
+
+static inline packed_key pack_key(const uint8_t *at, size_t size, size_t room) {
+    packed_key key;
+    if (room >= 16) {
+        memcpy(&key.low, at, 8);
+        memcpy(&key.high, at + 8, 8);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        key.low = __builtin_bswap64(key.low);
+        key.high = __builtin_bswap64(key.high);
+#endif
+        key.low &= keep_low[size];
+        key.high &= keep_high[size];
+    } else {
+        key.low = key.high = 0;
+        for (size_t i = 0; i < size; i++) {
+            if (i < 8) key.low |= (uint64_t)at[i] << (8 * i);
+            else key.high |= (uint64_t)at[i] << (8 * (i - 8));
+        }
+    }
+    key.high |= (uint64_t)size << 56;
+    return key;
+}
+#endif

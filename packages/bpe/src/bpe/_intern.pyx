@@ -1,0 +1,282 @@
+"""Interned pretokens and how often each occurs: text to counts, in memory that follows the distinct pretokens only.
+
+One open-addressing table a thread, and no lock: threads count apart and merge() adds their tables up. A pretoken of at most
+15 bytes lives in its slot as two machine words, so that finding it is one cache line and two comparisons; a longer one is
+in an arena and is found by its hash. The pretokens of a stretch of text are hashed 64 ahead of being looked up, with a
+prefetch in between: on a table larger than the cache the waits for memory then overlap.
+"""
+
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
+
+from bpe._memory cimport checked_realloc
+from bpe._scan cimport SCAN_ENDS, Scanner, scan_block, scan_cut, scan_start
+from bpe._special cimport Hit
+
+import numpy as np
+
+cdef extern from "_bytes.h" nogil:
+    ctypedef struct packed_key:
+        uint64_t low, high
+    packed_key pack_key(const uint8_t *at, size_t size, size_t room)
+    uint64_t hash_pair(uint64_t a, uint64_t b)
+    uint64_t hash_bytes(const uint8_t *at, size_t size)
+    void prefetch(const void *address)
+
+cdef enum:
+    AHEAD = 64
+
+cdef uint64_t LONG = <uint64_t> 0xFF << 56
+cdef uint64_t PLACE = (<uint64_t> 1 << 56) - 1
+
+
+cdef class PretokenCounts:
+    """A multiset of pretokens. add_* count text; items() gives what was counted, in no particular order."""
+
+    def __cinit__(self, size_t room=1 << 12):
+        cdef size_t slots = 64
+        while slots < room * 2:
+            slots *= 2
+        self.slots = <Slot *> calloc(slots, sizeof(Slot))
+        if self.slots == NULL:
+            raise MemoryError
+        self.mask = slots - 1
+
+    def __dealloc__(self):
+        free(self.slots)
+        free(self.arena)
+
+    def __len__(self):
+        return self.distinct
+
+    cdef int add(self, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size) except -1 nogil:
+        """Count the pretokens that end at ends[:count], the first from `begin` on. `size` bytes may be read from `text`."""
+        cdef packed_key keys[AHEAD]
+        cdef uint64_t hashes[AHEAD]
+        cdef size_t begins[AHEAD]
+        cdef size_t done = 0, i, batch, length
+        cdef Slot *slot
+        while done < count:
+            batch = min(<size_t> AHEAD, count - done)
+            while self.distinct + batch > (self.mask + 1) // 8 * 5:
+                self.grow()
+            for i in range(batch):
+                length = ends[done + i] - begin
+                begins[i] = begin
+                if length <= SHORT:
+                    keys[i] = pack_key(text + begin, length, size - begin)
+                    hashes[i] = hash_pair(keys[i].low, keys[i].high)
+                else:
+                    hashes[i] = hash_bytes(text + begin, length)
+                    keys[i].high = 0
+                prefetch(&self.slots[hashes[i] & self.mask])
+                begin = ends[done + i]
+            for i in range(batch):
+                if keys[i].high:
+                    slot = &self.slots[hashes[i] & self.mask]
+                    while slot.high and (slot.low != keys[i].low or slot.high != keys[i].high):
+                        slot = slot + 1 if slot != &self.slots[self.mask] else self.slots
+                    if slot.high == 0:
+                        slot.low, slot.high = keys[i].low, keys[i].high
+                        self.distinct += 1
+                else:
+                    length = ends[done + i] - begins[i]
+                    slot = self.find_long(text + begins[i], length, hashes[i])
+                    if slot.high == 0:
+                        self.take_long(slot, text + begins[i], length, hashes[i])
+                slot.count += 1
+            done += batch
+        return 0
+
+    cdef Slot *find_short(self, uint64_t low, uint64_t high) noexcept nogil:
+        cdef size_t at = hash_pair(low, high) & self.mask
+        while self.slots[at].high and (self.slots[at].low != low or self.slots[at].high != high):
+            at = (at + 1) & self.mask
+        return &self.slots[at]
+
+    cdef Slot *find_long(self, const uint8_t *text, size_t size, uint64_t hash) noexcept nogil:
+        cdef size_t at = hash & self.mask
+        cdef const uint8_t *kept
+        cdef uint32_t kept_size
+        while self.slots[at].high:
+            if self.slots[at].low == hash and self.slots[at].high >= LONG:
+                kept = self.arena + (self.slots[at].high & PLACE)
+                memcpy(&kept_size, kept, 4)
+                if kept_size == size and memcmp(kept + 4, text, size) == 0:
+                    break
+            at = (at + 1) & self.mask
+        return &self.slots[at]
+
+    cdef int take_long(self, Slot *slot, const uint8_t *text, size_t size, uint64_t hash) except -1 nogil:
+        cdef size_t needed = self.arena_size + 4 + size, room
+        cdef uint32_t size32 = <uint32_t> size
+        if size != size32:
+            with gil:
+                raise ValueError(f"a pretoken of {size:,} bytes, 4 GiB or more; choose a pattern that splits this text")
+        if needed > self.arena_room:
+            room = max(needed, self.arena_room + self.arena_room // 2, <size_t> 1 << 16)
+            self.arena = <uint8_t *> checked_realloc(self.arena, room)
+            self.arena_room = room
+        memcpy(self.arena + self.arena_size, &size32, 4)
+        memcpy(self.arena + self.arena_size + 4, text, size)
+        slot.low, slot.high = hash, LONG | self.arena_size
+        self.arena_size = needed
+        self.distinct += 1
+        return 0
+
+    cdef int grow(self) except -1 nogil:
+        cdef size_t old_size = self.mask + 1, i, at
+        cdef Slot *old = self.slots
+        cdef Slot *slots
+        slots = <Slot *> calloc(old_size * 2, sizeof(Slot))
+        if slots == NULL:
+            with gil:
+                raise MemoryError
+        self.slots, self.mask = slots, old_size * 2 - 1
+        for i in range(old_size):
+            if old[i].high:
+                at = (old[i].low if old[i].high >= LONG else hash_pair(old[i].low, old[i].high)) & self.mask
+                while slots[at].high:
+                    at = (at + 1) & self.mask
+                slots[at] = old[i]
+        free(old)
+        return 0
+
+    cdef const uint8_t *bytes_of(self, const Slot *slot, uint8_t *room, size_t *size) noexcept nogil:
+        """The bytes of an interned pretoken: in the arena, or written into `room`, which has SHORT + 1 bytes."""
+        cdef uint32_t size32
+        cdef size_t i
+        if slot.high >= LONG:
+            memcpy(&size32, self.arena + (slot.high & PLACE), 4)
+            size[0] = size32
+            return self.arena + (slot.high & PLACE) + 4
+        size[0] = slot.high >> 56
+        for i in range(8):
+            room[i] = <uint8_t> (slot.low >> (8 * i))
+            room[8 + i] = <uint8_t> (slot.high >> (8 * i))
+        return room
+
+    cdef int add_text(self, const uint8_t *text, size_t size, Pattern pattern, SpecialTokens special) except -1 nogil:
+        cdef Scanner scanner
+        cdef Hit hit
+        cdef size_t ends[SCAN_ENDS]
+        cdef size_t at = 0, count, begin
+        while at < size:
+            hit = special.find(text, size, at)
+            scan_start(&scanner, pattern, text + at, hit.begin - at)
+            begin = 0
+            while True:
+                count = scan_block(&scanner, ends)
+                if count == 0:
+                    break
+                self.add(text + at, ends, count, begin, size - at)
+                begin = ends[count - 1]
+            at = hit.end
+        return 0
+
+    def count(self, const uint8_t[::1] text not None, Pattern scanner, SpecialTokens special not None):
+        """Count the pretokens of `text` between the special tokens; releases the GIL. `scanner` is a scanner_of()."""
+        cdef size_t size = text.shape[0]
+        if size:
+            with nogil:
+                self.add_text(&text[0], size, scanner, special)
+
+    def count_pieces(self, pieces):
+        """Count an iterable of pretokens (bytes)."""
+        cdef const uint8_t[::1] piece
+        cdef size_t end
+        for piece in pieces:
+            end = piece.shape[0]
+            if end:
+                self.add(&piece[0], &end, 1, 0, end)
+
+    def merge(self, PretokenCounts other not None):
+        """Add another table's counts to these; the other is left empty."""
+        cdef size_t i, size
+        cdef Slot *theirs
+        cdef Slot *ours
+        cdef const uint8_t *text
+        with nogil:
+            for i in range(other.mask + 1):
+                theirs = &other.slots[i]
+                if theirs.high == 0:
+                    continue
+                if self.distinct + 1 > (self.mask + 1) // 8 * 5:
+                    self.grow()
+                if theirs.high >= LONG:
+                    text = other.bytes_of(theirs, NULL, &size)
+                    ours = self.find_long(text, size, theirs.low)
+                    if ours.high == 0:
+                        self.take_long(ours, text, size, theirs.low)
+                else:
+                    ours = self.find_short(theirs.low, theirs.high)
+                    if ours.high == 0:
+                        ours.low, ours.high = theirs.low, theirs.high
+                        self.distinct += 1
+                ours.count += theirs.count
+        other.clear()
+
+    def clear(self):
+        """Forget everything, and give the memory back."""
+        cdef Slot *slots = <Slot *> calloc(64, sizeof(Slot))
+        if slots == NULL:
+            raise MemoryError
+        free(self.slots)
+        free(self.arena)
+        self.slots, self.mask, self.distinct = slots, 63, 0
+        self.arena, self.arena_size, self.arena_room = NULL, 0, 0
+
+    def add_count(self, const uint8_t[::1] pretoken not None, uint64_t count):
+        """Count one pretoken `count` times."""
+        cdef size_t end = pretoken.shape[0]
+        cdef packed_key key
+        if end == 0 or count == 0:
+            return
+        self.add(&pretoken[0], &end, 1, 0, end)
+        if end <= SHORT:
+            key = pack_key(&pretoken[0], end, end)
+            self.find_short(key.low, key.high).count += count - 1
+        else:
+            self.find_long(&pretoken[0], end, hash_bytes(&pretoken[0], end)).count += count - 1
+
+    def items(self):
+        """Yield (pretoken, count) for each distinct pretoken, in no particular order."""
+        cdef size_t i, size
+        cdef uint8_t room[SHORT + 1]
+        cdef const uint8_t *text
+        for i in range(self.mask + 1):
+            if self.slots[i].high:
+                text = self.bytes_of(&self.slots[i], room, &size)
+                yield (<const char *> text)[:size], self.slots[i].count
+
+    def largest_counts(self, size_t wanted):
+        """The `wanted` largest counts (fewer if there are fewer), ascending: an array of uint64."""
+        cdef uint64_t[::1] counts = np.empty(self.distinct, dtype=np.uint64)
+        cdef size_t i, n = 0
+        for i in range(self.mask + 1):
+            if self.slots[i].high:
+                counts[n] = self.slots[i].count
+                n += 1
+        array = np.asarray(counts)
+        if 0 < wanted < n:
+            array = np.partition(array, n - wanted)
+        array = array[n - min(n, wanted) :]
+        return np.sort(array)
+
+
+def safe_cut(const uint8_t[::1] text not None, size_t at, int scanner, SpecialTokens special not None):
+    """The first place from `at` on where `text` can be cut without changing what is counted or encoded.
+
+    That is a place where a pretoken surely ends (see scan_cut) and which no special token has inside it. The length of
+    the text where there is none, as with a pattern that no compiled scanner serves (scanner -1).
+    """
+    cdef size_t size = text.shape[0]
+    if scanner < 0 or size == 0:
+        return size
+    with nogil:
+        while at < size:
+            at = scan_cut(<Pattern> scanner, &text[0], size, at)
+            if at >= size or not special.straddles(&text[0], size, at):
+                break
+            at += 1
+    return at

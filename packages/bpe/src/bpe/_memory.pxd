@@ -1,0 +1,19 @@
+from libc.stddef cimport size_t
+from libc.stdlib cimport malloc, realloc
+
+
+cdef inline void *checked_malloc(size_t size) except NULL nogil:
+    cdef void *block = malloc(size if size else 1)
+    if block == NULL:
+        with gil:
+            raise MemoryError
+    return block
+
+
+cdef inline void *checked_realloc(void *block, size_t size) except NULL nogil:
+    """On failure the old block stays as it was, for its owner to free."""
+    cdef void *larger = realloc(block, size if size else 1)
+    if larger == NULL:
+        with gil:
+            raise MemoryError
+    return larger

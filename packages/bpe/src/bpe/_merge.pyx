@@ -1,0 +1,564 @@
+"""Merging: counted pretokens to the list of merges, by pair counts and a lazily versioned heap.
+
+The words (distinct pretokens) lie in one array of 32-bit numbers: length, count, symbols. A table holds, for each pair of
+adjacent symbols worth knowing, its count and its postings, the words it occurs in. Each step takes the best pair from the
+heap, rewrites the words in its postings, and brings the counts of the neighbouring pairs up to date.
+
+What keeps this fast is what it does not touch:
+
+* A pair's count only falls after the step that made it, so a pair enters the heap once, is compared with the table when it
+  comes to the top (that is the version check), and goes back with its true count if it has fallen since.
+* A pair whose count is below the `floor` can be left out of the table and the heap altogether, postings and all, as long as
+  better pairs are left. The floor starts near the count that the last merge will probably have; when the heap runs dry
+  before enough merges are made, it is lowered and everything is counted again from the words as they are now. That is
+  exact for any floor, and keeps the table small enough to stay in the cache.
+* The changes that one merge makes are summed by neighbouring symbol first, and reach the table once for each neighbour.
+* Postings are visited in order, so the words to come are known and prefetched.
+
+Two merges never give the same bytes, so every merge makes a new symbol. Take a stretch of a word that lies between two
+borders of symbols: what happens inside it until one of the borders falls does not depend on what is outside, because every
+merge is applied everywhere at once. Two such stretches of the same bytes are therefore cut the same way at all times, and
+the step that joins the last two symbols of one joins those of all the others.
+"""
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcmp, memcpy, memset
+
+from bpe._intern cimport SHORT, PretokenCounts
+from bpe._memory cimport checked_malloc, checked_realloc
+
+cdef extern from "_bytes.h" nogil:
+    uint64_t hash_pair(uint64_t a, uint64_t b)
+    void prefetch(const void *address)
+
+cdef enum:
+    HEADER = 3                  # numbers before a word's symbols: its length, and its count in two of them
+    AHEAD = 16                  # postings prefetched before they are visited
+
+cdef uint64_t FREE = <uint64_t> -1
+cdef uint32_t NOWHERE = <uint32_t> -1
+
+ctypedef struct Pair:
+    uint64_t key                # left << 32 | right, or FREE
+    int64_t count
+    uint32_t *postings          # places of words in Merger.words; may name a word twice, or one that no longer has the pair
+    uint64_t postings_size
+
+ctypedef struct Entry:          # of the heap
+    int64_t count
+    uint64_t key
+
+ctypedef struct Record:         # a word that has the new symbol beside symbol `neighbour`
+    uint32_t neighbour, word
+
+# What one step learns of one side of the new symbol: for each neighbour, by how much and in how many words.
+ctypedef struct Side:
+    int64_t *change             # by symbol; zero between steps
+    uint32_t *words             # by symbol: how many records; between steps zero
+    uint32_t *touched           # the symbols with a change
+    size_t touched_size
+    Record *records
+    size_t records_size, records_room
+
+
+cdef class Merger:
+    """Merges over the pretokens of a PretokenCounts, which it empties.
+
+    alphabet: 256 bytes; symbol i < 256 stands for the byte alphabet[i]. by_bytes: ties go to the greatest (left bytes,
+    right bytes) rather than the smallest (left symbol, right symbol). max_token_bytes: no merge gives a longer token (0: no
+    bound). floor: pairs that count less are left aside as long as there are others; it changes time and memory only.
+    """
+
+    cdef uint32_t *words
+    cdef size_t words_size
+    cdef Pair *pairs
+    cdef size_t mask, pairs_size
+    cdef Entry *heap
+    cdef size_t heap_size, heap_room
+    cdef void **blocks          # postings, to be freed when all are counted again
+    cdef size_t blocks_size, blocks_room
+    cdef Side left, right
+    cdef int64_t twins          # change of (new, new)
+    cdef Record *twin_records
+    cdef size_t twin_size, twin_room
+    cdef uint8_t **token        # bytes of each symbol
+    cdef uint32_t *token_size
+    cdef uint64_t *token_head   # its first eight bytes as a big-endian number
+    cdef size_t symbols, symbols_room
+    cdef size_t max_token_bytes
+    cdef bint by_bytes
+    cdef int64_t min_count, floor
+    cdef int64_t keep_from      # pairs of a lower count are left behind when the table is made anew
+
+    def __cinit__(
+        self, PretokenCounts counts not None, *, bytes alphabet not None, bint by_bytes, int64_t min_count,
+        size_t max_token_bytes, int64_t floor,
+    ):
+        cdef uint8_t of_byte[256]
+        if sorted(alphabet) != list(range(256)):
+            raise ValueError("the alphabet must have each of the 256 bytes once")
+        self.by_bytes = by_bytes
+        self.max_token_bytes = max_token_bytes or <size_t> -1
+        self.min_count = max(<int64_t> 1, min_count)
+        self.floor = max(floor, self.min_count)
+        for symbol, byte in enumerate(alphabet):
+            of_byte[byte] = symbol
+            self.new_symbol(bytes([byte]))
+        self.load(counts, of_byte)
+        counts.clear()
+        self.count_pairs()
+
+    def __dealloc__(self):
+        cdef size_t i
+        self.forget_postings()
+        for i in range(self.symbols):
+            free(self.token[i])
+        free_side(&self.left)
+        free_side(&self.right)
+        free(self.blocks)
+        free(self.words)
+        free(self.pairs)
+        free(self.heap)
+        free(self.twin_records)
+        free(self.token)
+        free(self.token_size)
+        free(self.token_head)
+
+    # The words
+
+    cdef int load(self, PretokenCounts counts, const uint8_t *of_byte) except -1:
+        cdef size_t i, j, size, total = 0
+        cdef uint8_t room[SHORT + 1]
+        cdef const uint8_t *text
+        cdef uint32_t *word
+        with nogil:
+            for i in range(counts.mask + 1):
+                if counts.slots[i].high:
+                    counts.bytes_of(&counts.slots[i], room, &size)
+                    if size > 1:
+                        total += HEADER + size
+            if total >= NOWHERE:
+                with gil:
+                    raise MemoryError(
+                        f"the distinct pretokens come to {total:,} symbols, more than the {NOWHERE:,} that can be merged; "
+                        "choose a pattern that splits the text into shorter pieces"
+                    )
+            self.words = <uint32_t *> checked_malloc(total * sizeof(uint32_t))
+            self.words_size = total
+            word = self.words
+            for i in range(counts.mask + 1):
+                if counts.slots[i].high:
+                    text = counts.bytes_of(&counts.slots[i], room, &size)
+                    if size > 1:
+                        word[0] = <uint32_t> size
+                        memcpy(word + 1, &counts.slots[i].count, 8)
+                        for j in range(size):
+                            word[HEADER + j] = of_byte[text[j]]
+                        word += HEADER + size
+        return 0
+
+    cdef inline uint32_t *next_word(self, uint32_t *word) noexcept nogil:
+        """A word keeps its place when it shrinks; what is left over was marked, so that it can be stepped across."""
+        word += HEADER + word[0]
+        while word < self.words + self.words_size and word[0] == NOWHERE:
+            word += 1
+        return word
+
+    # The table of pairs
+
+    cdef Pair *find(self, uint64_t key) noexcept nogil:
+        cdef size_t at = hash_pair(key, 0) & self.mask
+        while self.pairs[at].key != key and self.pairs[at].key != FREE:
+            at = (at + 1) & self.mask
+        return &self.pairs[at]
+
+    cdef Pair *find_or_add(self, uint64_t key) except NULL nogil:
+        cdef Pair *pair
+        if self.pairs_size * 2 > self.mask:
+            self.resize_pairs(self.pairs_size * 2)
+        pair = self.find(key)
+        if pair.key == FREE:
+            pair.key = key
+            pair.count = 0
+            pair.postings = NULL
+            pair.postings_size = 0
+            self.pairs_size += 1
+        return pair
+
+    cdef int resize_pairs(self, size_t wanted) except -1 nogil:
+        """Room for `wanted` pairs; those that count less than keep_from stay behind."""
+        cdef size_t slots = 1024, old_slots = self.mask + 1 if self.pairs != NULL else 0, i
+        cdef Pair *old = self.pairs
+        while slots < wanted * 2 + 2:
+            slots *= 2
+        self.pairs = <Pair *> checked_malloc(slots * sizeof(Pair))
+        self.mask, self.pairs_size = slots - 1, 0
+        for i in range(slots):
+            self.pairs[i].key = FREE
+        for i in range(old_slots):
+            if old[i].key != FREE and old[i].count >= self.keep_from:
+                self.find(old[i].key)[0] = old[i]
+                self.pairs_size += 1
+        free(old)
+        return 0
+
+    cdef int count_pairs(self) except -1 nogil:
+        """Count every pair in the words as they are; keep those that reach the floor, with postings and in the heap."""
+        cdef uint32_t *word = self.words
+        cdef uint32_t *end = self.words + self.words_size
+        cdef uint32_t *block
+        cdef Pair *pair
+        cdef uint64_t key
+        cdef int64_t count
+        cdef uint32_t i
+        cdef size_t slot, kept = 0, used = 0, total = 0
+        self.forget_postings()
+        free(self.pairs)
+        self.pairs, self.mask, self.pairs_size, self.heap_size = NULL, 0, 0, 0
+        self.keep_from = 1
+        self.resize_pairs(1 << 12)
+        while word < end:
+            memcpy(&count, word + 1, 8)
+            for i in range(word[0] - 1):
+                pair = self.find_or_add(<uint64_t> word[HEADER + i] << 32 | word[HEADER + i + 1])
+                pair.count += count
+                pair.postings_size += 1
+            word = self.next_word(word)
+        self.keep_from = self.floor
+        for slot in range(self.mask + 1):
+            pair = &self.pairs[slot]
+            if pair.key != FREE:
+                if pair.count >= self.floor and self.allowed(pair.key):
+                    kept += 1
+                    total += pair.postings_size
+                else:
+                    pair.count = 0
+        self.resize_pairs(kept)
+        block = self.new_block(total)
+        for slot in range(self.mask + 1):
+            pair = &self.pairs[slot]
+            if pair.key != FREE:
+                pair.postings = block + used
+                used += pair.postings_size
+                pair.postings_size = 0
+                self.push(pair.count, pair.key)
+        word = self.words
+        while word < end:
+            for i in range(word[0] - 1):
+                key = <uint64_t> word[HEADER + i] << 32 | word[HEADER + i + 1]
+                pair = self.find(key)
+                if pair.key == key:
+                    pair.postings[pair.postings_size] = <uint32_t> (word - self.words)
+                    pair.postings_size += 1
+            word = self.next_word(word)
+        return 0
+
+    cdef inline bint allowed(self, uint64_t key) noexcept nogil:
+        return <size_t> self.token_size[key >> 32] + self.token_size[<uint32_t> key] <= self.max_token_bytes
+
+    cdef uint32_t *new_block(self, size_t size) except? NULL nogil:
+        if self.blocks_size == self.blocks_room:
+            self.blocks = <void **> checked_realloc(self.blocks, (self.blocks_room * 2 + 64) * sizeof(void *))
+            self.blocks_room = self.blocks_room * 2 + 64
+        self.blocks[self.blocks_size] = checked_malloc(size * sizeof(uint32_t))
+        self.blocks_size += 1
+        return <uint32_t *> self.blocks[self.blocks_size - 1]
+
+    cdef void forget_postings(self) noexcept nogil:
+        cdef size_t i
+        for i in range(self.blocks_size):
+            free(self.blocks[i])
+        self.blocks_size = 0
+
+    # The heap
+
+    cdef inline bint before(self, Entry a, Entry b) noexcept nogil:
+        """Whether a is merged before b."""
+        cdef int order
+        if a.count != b.count:
+            return a.count > b.count
+        if not self.by_bytes:
+            return a.key < b.key
+        order = self.compare_tokens(<uint32_t> (a.key >> 32), <uint32_t> (b.key >> 32))
+        if order == 0:
+            order = self.compare_tokens(<uint32_t> a.key, <uint32_t> b.key)
+        return order > 0
+
+    cdef inline int compare_tokens(self, uint32_t a, uint32_t b) noexcept nogil:
+        cdef int order
+        if a == b:
+            return 0
+        if self.token_head[a] != self.token_head[b]:
+            return 1 if self.token_head[a] > self.token_head[b] else -1
+        order = memcmp(self.token[a], self.token[b], min(self.token_size[a], self.token_size[b]))
+        if order:
+            return order
+        return 1 if self.token_size[a] > self.token_size[b] else -1
+
+    cdef int push(self, int64_t count, uint64_t key) except -1 nogil:
+        cdef size_t at = self.heap_size, parent
+        cdef Entry entry
+        if at == self.heap_room:
+            self.heap = <Entry *> checked_realloc(self.heap, (self.heap_room * 2 + 1024) * sizeof(Entry))
+            self.heap_room = self.heap_room * 2 + 1024
+        entry.count, entry.key = count, key
+        self.heap_size += 1
+        while at:
+            parent = (at - 1) // 2
+            if not self.before(entry, self.heap[parent]):
+                break
+            self.heap[at] = self.heap[parent]
+            at = parent
+        self.heap[at] = entry
+        return 0
+
+    cdef void sift_down(self, Entry entry) noexcept nogil:
+        """Put `entry` in the place of the heap's first."""
+        cdef size_t at = 0, child
+        while 2 * at + 1 < self.heap_size:
+            child = 2 * at + 1
+            if child + 1 < self.heap_size and self.before(self.heap[child + 1], self.heap[child]):
+                child += 1
+            if not self.before(self.heap[child], entry):
+                break
+            self.heap[at] = self.heap[child]
+            at = child
+        self.heap[at] = entry
+
+    cdef Pair *best(self) noexcept nogil:
+        """The pair to merge next, or NULL where none reaches the floor."""
+        cdef Pair *pair
+        cdef Entry entry
+        while self.heap_size:
+            entry = self.heap[0]
+            pair = self.find(entry.key)
+            if pair.key != FREE and pair.count == entry.count:
+                return pair
+            if pair.key != FREE and pair.count >= self.floor:
+                entry.count = pair.count
+                self.sift_down(entry)
+            else:  # fallen below the floor
+                self.heap_size -= 1
+                if self.heap_size:
+                    self.sift_down(self.heap[self.heap_size])
+        return NULL
+
+    # One step
+
+    cdef int new_symbol(self, bytes token) except -1:
+        cdef uint8_t *copy = <uint8_t *> checked_malloc(len(token))
+        cdef uint64_t head = 0
+        cdef size_t i, room
+        memcpy(copy, <const char *> token, len(token))
+        if self.symbols == self.symbols_room:
+            room = self.symbols_room * 2 + 512
+            self.token = <uint8_t **> checked_realloc(self.token, room * sizeof(uint8_t *))
+            self.token_size = <uint32_t *> checked_realloc(self.token_size, room * sizeof(uint32_t))
+            self.token_head = <uint64_t *> checked_realloc(self.token_head, room * sizeof(uint64_t))
+            grow_side(&self.left, self.symbols_room, room)
+            grow_side(&self.right, self.symbols_room, room)
+            self.symbols_room = room
+        for i in range(8):
+            head = head << 8 | (token[i] if i < len(token) else 0)
+        self.token[self.symbols] = copy
+        self.token_size[self.symbols] = len(token)
+        self.token_head[self.symbols] = head
+        self.symbols += 1
+        return 0
+
+    cdef bytes bytes_of(self, uint32_t symbol):
+        return (<const char *> self.token[symbol])[: self.token_size[symbol]]
+
+    cdef int merge(self, Pair *pair, uint32_t made) except -1 nogil:
+        """Merge a pair in all words into the new symbol `made`."""
+        cdef uint64_t key = pair.key
+        cdef uint32_t a = <uint32_t> (key >> 32), b = <uint32_t> key, x
+        cdef uint32_t *postings = pair.postings
+        cdef size_t size = pair.postings_size, i
+        for i in range(size):
+            if i + AHEAD < size:
+                prefetch(self.words + postings[i + AHEAD])
+            self.rewrite(postings[i], a, b, made)
+        pair.count = 0
+        pair.postings_size = 0
+        for i in range(self.left.touched_size):
+            x = self.left.touched[i]
+            self.lower(<uint64_t> x << 32 | a, self.left.change[x])
+        for i in range(self.right.touched_size):
+            x = self.right.touched[i]
+            self.lower(<uint64_t> b << 32 | x, self.right.change[x])
+        self.lower(<uint64_t> b << 32 | a, self.twins)
+        self.add_new(made)
+        self.forget_changes()
+        return 0
+
+    cdef inline void lower(self, uint64_t key, int64_t by) noexcept nogil:
+        cdef Pair *pair
+        if by:
+            pair = self.find(key)
+            if pair.key == key and pair.count:
+                pair.count -= by
+
+    cdef int rewrite(self, uint32_t place, uint32_t a, uint32_t b, uint32_t made) except -1 nogil:
+        """Replace a, b by `made` in the word at `place`, left to right, and note what stands beside it."""
+        cdef uint32_t *word = self.words + place
+        cdef uint32_t *symbols = word + HEADER
+        cdef uint32_t size = word[0], i = 0, out
+        cdef int64_t count
+        cdef bint joined = False    # whether symbols[out - 1] is a `made` just made
+        while i + 1 < size and not (symbols[i] == a and symbols[i + 1] == b):
+            i += 1
+        if i + 1 >= size:
+            return 0
+        memcpy(&count, word + 1, 8)
+        out = i
+        while i < size:
+            if i + 1 < size and symbols[i] == a and symbols[i + 1] == b:
+                if joined:
+                    self.twins += count
+                    self.note_twins(place)
+                elif out:
+                    self.note(&self.left, symbols[out - 1], count, place)
+                symbols[out] = made
+                i += 2
+                joined = True
+                if i < size and not (i + 1 < size and symbols[i] == a and symbols[i + 1] == b):
+                    self.note(&self.right, symbols[i], count, place)
+            else:
+                symbols[out] = symbols[i]
+                i += 1
+                joined = False
+            out += 1
+        word[0] = out
+        for i in range(out, size):
+            symbols[i] = NOWHERE
+        return 0
+
+    cdef inline int note(self, Side *side, uint32_t symbol, int64_t count, uint32_t place) except -1 nogil:
+        if side.words[symbol] == 0:
+            side.touched[side.touched_size] = symbol
+            side.touched_size += 1
+        side.change[symbol] += count
+        side.words[symbol] += 1
+        if side.records_size == side.records_room:
+            side.records = <Record *> checked_realloc(side.records, (side.records_room * 2 + 1024) * sizeof(Record))
+            side.records_room = side.records_room * 2 + 1024
+        side.records[side.records_size].neighbour = symbol
+        side.records[side.records_size].word = place
+        side.records_size += 1
+        return 0
+
+    cdef inline int note_twins(self, uint32_t place) except -1 nogil:
+        if self.twin_size == self.twin_room:
+            self.twin_records = <Record *> checked_realloc(self.twin_records, (self.twin_room * 2 + 64) * sizeof(Record))
+            self.twin_room = self.twin_room * 2 + 64
+        self.twin_records[self.twin_size].word = place
+        self.twin_size += 1
+        return 0
+
+    cdef int add_new(self, uint32_t made) except -1 nogil:
+        """Enter the pairs of symbol `made` that reach the floor into the table and the heap, with their postings."""
+        cdef uint64_t twin = <uint64_t> made << 32 | made
+        cdef uint32_t *block
+        cdef uint32_t *place
+        cdef size_t i
+        self.add_side(&self.left, made, True)
+        self.add_side(&self.right, made, False)
+        if self.twins >= self.floor and self.allowed(twin):
+            block = self.new_block(self.twin_size)
+            for i in range(self.twin_size):
+                block[i] = self.twin_records[i].word
+            self.enter(twin, self.twins, block, self.twin_size)
+        return 0
+
+    cdef int add_side(self, Side *side, uint32_t made, bint neighbour_is_left) except -1 nogil:
+        cdef size_t i, total = 0, used = 0
+        cdef uint32_t symbol, words
+        cdef uint64_t key
+        cdef uint32_t *block
+        for i in range(side.touched_size):
+            symbol = side.touched[i]
+            key = <uint64_t> symbol << 32 | made if neighbour_is_left else <uint64_t> made << 32 | symbol
+            if side.change[symbol] >= self.floor and self.allowed(key):
+                total += side.words[symbol]
+            else:
+                side.change[symbol] = 0
+        if total == 0:
+            return 0
+        block = self.new_block(total)
+        for i in range(side.touched_size):
+            symbol = side.touched[i]
+            if side.change[symbol]:
+                key = <uint64_t> symbol << 32 | made if neighbour_is_left else <uint64_t> made << 32 | symbol
+                self.enter(key, side.change[symbol], block + used, side.words[symbol])
+                words = side.words[symbol]
+                side.words[symbol] = <uint32_t> used    # from here on: where its next posting goes
+                used += words
+        for i in range(side.records_size):
+            symbol = side.records[i].neighbour
+            if side.change[symbol]:
+                block[side.words[symbol]] = side.records[i].word
+                side.words[symbol] += 1
+        return 0
+
+    cdef int enter(self, uint64_t key, int64_t count, uint32_t *postings, size_t size) except -1 nogil:
+        cdef Pair *pair = self.find_or_add(key)
+        pair.count, pair.postings, pair.postings_size = count, postings, size
+        return self.push(count, key)
+
+    cdef void forget_changes(self) noexcept nogil:
+        self.twins = 0
+        self.twin_size = 0
+        forget_side(&self.left)
+        forget_side(&self.right)
+
+    def merges(self):
+        """Yield (left, right, count), two symbols and how often the pair occurred, best first, until no pair is left.
+
+        Merge i makes symbol 256 + i. Stop iterating when enough are made. Looks for a pending Ctrl-C at every step.
+        """
+        cdef Pair *pair
+        cdef uint32_t left, right
+        cdef int64_t count
+        while True:
+            PyErr_CheckSignals()
+            with nogil:
+                pair = self.best()
+            if pair == NULL:
+                if self.floor == self.min_count:
+                    return
+                self.floor = max(self.min_count, self.floor // 4)
+                with nogil:
+                    self.count_pairs()
+                continue
+            left, right, count = <uint32_t> (pair.key >> 32), <uint32_t> pair.key, pair.count
+            self.new_symbol(self.bytes_of(left) + self.bytes_of(right))
+            with nogil:
+                self.merge(pair, <uint32_t> (self.symbols - 1))
+            yield left, right, count
+
+
+cdef void forget_side(Side *side) noexcept nogil:
+    cdef size_t i
+    for i in range(side.touched_size):
+        side.change[side.touched[i]] = 0
+        side.words[side.touched[i]] = 0
+    side.touched_size = side.records_size = 0
+
+
+cdef int grow_side(Side *side, size_t old, size_t room) except -1:
+    side.change = <int64_t *> checked_realloc(side.change, room * sizeof(int64_t))
+    side.words = <uint32_t *> checked_realloc(side.words, room * sizeof(uint32_t))
+    side.touched = <uint32_t *> checked_realloc(side.touched, room * sizeof(uint32_t))
+    memset(side.change + old, 0, (room - old) * sizeof(int64_t))
+    memset(side.words + old, 0, (room - old) * sizeof(uint32_t))
+    return 0
+
+
+cdef void free_side(Side *side) noexcept:
+    free(side.change)
+    free(side.words)
+    free(side.touched)
+    free(side.records)

@@ -1,0 +1,111 @@
+"""Where the special tokens are: the leftmost, and of those that begin there the longest, as CS336 and tokenizers have it."""
+
+from libc.stdlib cimport calloc, free
+from libc.string cimport memchr, memcmp
+
+
+cdef class SpecialTokens:
+    """Byte strings that split the text before anything else does, and the ids that an encoder gives them.
+
+    Raises ValueError for an empty or repeated name. A special token may contain another.
+    """
+
+    def __cinit__(self, names=(), ids=None):
+        self.names = tuple(name.encode() if isinstance(name, str) else bytes(name) for name in names)
+        if b"" in self.names:
+            raise ValueError("a special token is empty; give it at least one byte or leave it out")
+        for name in self.names:
+            if self.names.count(name) > 1:
+                raise ValueError(f"the special token {name.decode(errors='replace')!r} is given twice; give it once")
+        self.ids = () if ids is None else tuple(ids)
+        if ids is not None and len(self.ids) != len(self.names):
+            raise ValueError(f"{len(self.names)} special tokens with {len(self.ids)} ids; give each its own")
+        self.numbers = <uint32_t *> calloc(max(1, len(self.names)), sizeof(uint32_t))
+        if self.numbers == NULL:
+            raise MemoryError
+        for index, number in enumerate(self.ids):
+            self.numbers[index] = number
+        self.longest = max(map(len, self.names), default=0)
+        self.needles = <Needle *> calloc(max(1, len(self.names)), sizeof(Needle))
+        if self.needles == NULL:
+            raise MemoryError
+        order = sorted(range(len(self.names)), key=lambda i: (self.names[i][0], -len(self.names[i])))
+        for place, index in enumerate(order):
+            self.needles[place].text = <const uint8_t *> <const char *> (<bytes> self.names[index])
+            self.needles[place].size = len(self.names[index])
+            self.needles[place].index = index
+        leads = [self.names[index][0] for index in order]
+        for byte in range(257):
+            self.first[byte] = sum(lead < byte for lead in leads)
+        self.only_byte = leads[0] if len(set(leads)) == 1 else -1
+
+    def __dealloc__(self):
+        free(self.needles)
+        free(self.numbers)
+
+    def __len__(self):
+        return len(self.names)
+
+    cdef Hit find(self, const uint8_t *text, size_t size, size_t at) noexcept nogil:
+        cdef Hit hit
+        cdef Needle *needle
+        cdef const void *lead
+        cdef int place
+        while at < size and self.longest:
+            if self.only_byte >= 0:
+                lead = memchr(text + at, self.only_byte, size - at)
+                if lead == NULL:
+                    break
+                at = <const uint8_t *> lead - text
+            for place in range(self.first[text[at]], self.first[text[at] + 1]):
+                needle = &self.needles[place]
+                if needle.size <= size - at and memcmp(text + at, needle.text, needle.size) == 0:
+                    hit.begin, hit.end, hit.index = at, at + needle.size, needle.index
+                    return hit
+            at += 1
+        hit.begin, hit.end, hit.index = size, size, -1
+        return hit
+
+    cdef bint straddles(self, const uint8_t *text, size_t size, size_t at) noexcept nogil:
+        """Whether any occurrence of a special token has `at` inside it: whether a cut there might change what is found."""
+        cdef size_t begin = at - self.longest + 1 if at >= self.longest else 0
+        cdef Needle *needle
+        cdef int place
+        while begin < at and self.longest:
+            for place in range(self.first[text[begin]], self.first[text[begin] + 1]):
+                needle = &self.needles[place]
+                if (
+                    begin + needle.size > at
+                    and needle.size <= size - begin
+                    and memcmp(text + begin, needle.text, needle.size) == 0
+                ):
+                    return True
+            begin += 1
+        return False
+
+    def search(self, const uint8_t[::1] text not None):
+        """The first special token in `text`, as bytes, or None."""
+        cdef Hit hit
+        if text.shape[0] == 0:
+            return None
+        with nogil:
+            hit = self.find(&text[0], text.shape[0], 0)
+        return None if hit.index < 0 else self.names[hit.index]
+
+    def split(self, const uint8_t[::1] text not None):
+        """`text` as a list of (piece, index): index is the special token's place in `names`, or -1 for ordinary text.
+
+        Empty ordinary pieces are left out; the pieces joined are the text.
+        """
+        cdef size_t at = 0, size = text.shape[0]
+        cdef Hit hit
+        cdef list pieces = []
+        whole = bytes(text)
+        while at < size:
+            hit = self.find(&text[0], size, at)
+            if hit.begin > at:
+                pieces.append((whole[at : hit.begin], -1))
+            if hit.index >= 0:
+                pieces.append((whole[hit.begin : hit.end], hit.index))
+            at = hit.end
+        return pieces

@@ -1,0 +1,212 @@
+"""The command `bpe`: train, encode, decode, convert, report, view."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from bpe import report, view
+from bpe.formats import write_atomically
+from bpe.published import SOURCES
+from bpe.tokenizer import Tokenizer, get_encoding
+from bpe.training import train
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit status. A user's mistake is one sentence on standard error and status 2."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except KeyboardInterrupt:
+        print("stopped; nothing was written", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone: not an error of ours
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, TypeError, KeyError, OSError, MemoryError) as error:
+        print(f"bpe {options.command}: {_sentence(error)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror or error}"
+    return str(error.args[0]) if error.args else type(error).__name__
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bpe", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    add = commands.add_parser("train", help="train a tokenizer on text files")
+    add.add_argument("corpus", nargs="+", type=Path)
+    add.add_argument("--vocab-size", type=int, required=True)
+    add.add_argument("--out", type=Path, required=True, help="the file to write the tokenizer to")
+    add.add_argument("--pattern", default="gpt2", help="a split pattern by name, or a regular expression (%(default)s)")
+    add.add_argument("--special", action="append", metavar="TOKEN", help="a special token (default: <|endoftext|>)")
+    add.add_argument("--tie-break", default="bytes", choices=("bytes", "huggingface", "ids"))
+    add.add_argument("--min-count", type=int, default=1)
+    add.add_argument("--max-token-bytes", type=int)
+    add.add_argument("--workers", type=int)
+    add.set_defaults(run=_train)
+
+    add = commands.add_parser("encode", help="text to ids: as a filter, or of files into a .npy")
+    add.add_argument("tokenizer", help=_TOKENIZER)
+    add.add_argument("text", nargs="*", type=Path, help="text files (default: standard input)")
+    add.add_argument("--out", type=Path, help="write one .npy of all ids instead of printing them")
+    add.add_argument("--workers", type=int)
+    add.set_defaults(run=_encode)
+
+    add = commands.add_parser("decode", help="ids, separated by white space or in a .npy, to text")
+    add.add_argument("tokenizer", help=_TOKENIZER)
+    add.add_argument("ids", nargs="?", type=Path, help="a .npy (default: numbers on standard input)")
+    add.set_defaults(run=_decode)
+
+    add = commands.add_parser("convert", help="write a tokenizer in another format")
+    add.add_argument("tokenizer", help=_TOKENIZER)
+    add.add_argument("--to", required=True, choices=("native", "tiktoken", "gpt2", "huggingface"))
+    add.add_argument("--out", type=Path, required=True, help="a file; a folder for gpt2")
+    add.set_defaults(run=_convert)
+
+    add = commands.add_parser("report", help="compression and coverage of tokenizers on texts")
+    add.add_argument("tokenizer", nargs="+", help=_TOKENIZER)
+    add.add_argument("--on", nargs="+", type=Path, required=True, metavar="TEXT")
+    add.add_argument("--json", action="store_true")
+    add.set_defaults(run=_report)
+
+    add = commands.add_parser("view", help="draw a text's tokens in colour, as a page")
+    add.add_argument("tokenizer", nargs="+", help=_TOKENIZER + "; two stand side by side")
+    add.add_argument("--text", type=Path, required=True)
+    add.add_argument("--out", type=Path, required=True)
+    add.set_defaults(run=_view)
+    return parser
+
+
+_TOKENIZER = "a saved tokenizer, a tokenizer.json, or the name of a published encoding"
+
+
+def open_tokenizer(name: str) -> Tokenizer:
+    """A tokenizer by what a person would call it: a published name, our own file, or a tokenizer.json."""
+    if name in SOURCES and not os.path.exists(name):
+        return get_encoding(name)
+    with open(name, "rb") as file:
+        start = file.read(64)
+    return Tokenizer.load(name) if b"groundup-bpe" in start else Tokenizer.from_huggingface(name)
+
+
+def _bars() -> bool:
+    """Whether progress can be drawn: someone watches, and tqdm is installed."""
+    if not sys.stderr.isatty():
+        return False
+    try:
+        import tqdm  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _train(options: argparse.Namespace) -> None:
+    tokenizer = train(
+        options.corpus,
+        options.vocab_size,
+        pattern=options.pattern,
+        special_tokens=options.special or ("<|endoftext|>",),
+        tie_break=options.tie_break,
+        min_count=options.min_count,
+        max_token_bytes=options.max_token_bytes,
+        workers=options.workers,
+        progress=_bars(),
+    )
+    tokenizer.save(options.out)
+    print(f"{options.out}: {tokenizer.vocab_size:,} tokens")
+
+
+def _encode(options: argparse.Namespace) -> None:
+    tokenizer = open_tokenizer(options.tokenizer)
+    if options.out is not None:
+        source = options.text or [sys.stdin.buffer.read()]
+        count = tokenizer.encode_file(source, options.out, workers=options.workers, progress=_bars())
+        print(f"{options.out}: {count:,} ids")
+        return
+    if not options.text:
+        _print_ids(tokenizer, sys.stdin.buffer)
+    for path in options.text:
+        with open(path, "rb") as file:
+            _print_ids(tokenizer, file)
+
+
+def _print_ids(tokenizer: Tokenizer, file: BinaryIO) -> None:
+    """The ids of a file on one line, printed as they come."""
+    line: list[int] = []
+    for number in tokenizer.encode_iterable(iter(lambda: file.read(1 << 16), b"")):
+        line.append(number)
+        if len(line) == 1024:
+            print(*line, end=" ")
+            line = []
+    print(*line)
+
+
+def _decode(options: argparse.Namespace) -> None:
+    tokenizer = open_tokenizer(options.tokenizer)
+    if options.ids is not None:
+        import numpy as np
+
+        ids = np.load(options.ids, mmap_mode="r", allow_pickle=False)
+        for begin in range(0, len(ids), 1 << 20):
+            sys.stdout.buffer.write(tokenizer.decode_bytes(ids[begin : begin + (1 << 20)]))
+        return
+    for line in sys.stdin:
+        sys.stdout.buffer.write(tokenizer.decode_bytes([int(word) for word in line.split()]))
+
+
+def _convert(options: argparse.Namespace) -> None:
+    tokenizer = open_tokenizer(options.tokenizer)
+    write = {
+        "native": tokenizer.save,
+        "tiktoken": tokenizer.to_tiktoken,
+        "gpt2": tokenizer.to_gpt2,
+        "huggingface": tokenizer.to_huggingface,
+    }
+    write[options.to](options.out)
+
+
+def _report(options: argparse.Namespace) -> None:
+    tokenizers = {Path(name).name: open_tokenizer(name) for name in options.tokenizer}
+    texts = {path.name: path.read_bytes() for path in options.on}
+    if options.json:
+        rows = [
+            report.compression(tokenizer, text, name=name, text_name=text_name).as_dict()
+            for name, tokenizer in tokenizers.items()
+            for text_name, text in texts.items()
+        ]
+        print(json.dumps(rows, indent=1))
+        return
+    print(report.table(tokenizers, texts))
+    for name, tokenizer in tokenizers.items():
+        longest = ", ".join(repr(token.decode(errors="replace")) for _, token in report.longest_tokens(tokenizer, 5))
+        broken = len(report.broken_tokens(tokenizer))
+        print(
+            f"\n{name}: {tokenizer.vocab_size:,} tokens, {broken:,} of them parts of characters; the longest: {longest}"
+        )
+    names = list(tokenizers)
+    for at, name in enumerate(names):
+        for other in names[at + 1 :]:
+            print(
+                f"merges in common, {name} and {other}: {report.common_merges(tokenizers[name], tokenizers[other]):.1%}"
+            )
+
+
+def _view(options: argparse.Namespace) -> None:
+    text = options.text.read_bytes().decode("utf-8", "replace")
+    tokenizers = {Path(name).name: open_tokenizer(name) for name in options.tokenizer}
+    write_atomically(options.out, view.page(tokenizers, text, title=options.text.name).encode())
+    print(options.out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

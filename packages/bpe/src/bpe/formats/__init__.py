@@ -1,0 +1,145 @@
+"""A tokenizer as plain data, and what reading and writing it in every format share."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bpe.patterns import Pattern
+
+Pair = tuple[bytes, bytes]
+StrPath = str | os.PathLike[str]
+
+MAX_ID = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class TokenizerData:
+    """All that decides what a tokenizer does.
+
+    vocab: every token by id, special and added tokens too. merges: in order; None where tokens are merged by rank,
+    which is the id (tiktoken). special_tokens, added_tokens: {text: id}, both cut out of the text before anything
+    else; the special ones are control tokens, the added ones ordinary text that is always one token. late_tokens:
+    those of both that are looked for only in what the others left, after the normalizer. whole_first: a pretoken that
+    is a token is not merged (tiktoken always, tokenizers with ignore_merges). normalizer: "NFC" or None.
+    add_prefix_space: a piece of text that does not begin with a space is given one. prefix, suffix: special tokens
+    put around an encoded text.
+    """
+
+    vocab: dict[int, bytes]
+    merges: list[Pair] | None
+    special_tokens: dict[str, int]
+    pattern: Pattern
+    whole_first: bool = False
+    added_tokens: dict[str, int] = field(default_factory=dict)
+    late_tokens: frozenset[str] = frozenset()
+    normalizer: str | None = None
+    add_prefix_space: bool = False
+    prefix: tuple[str, ...] = ()
+    suffix: tuple[str, ...] = ()
+    name: str | None = None
+
+
+def refuse(source: StrPath, reason: str, line: int | None = None) -> NoReturn:
+    """Raise ValueError: where, which line, why."""
+    place = os.fspath(source) if line is None else f"{os.fspath(source)}, line {line}"
+    raise ValueError(f"{place}: {reason}") from None
+
+
+def read_bytes(path: StrPath) -> bytes:
+    """The bytes of a file; FileNotFoundError names it where there is none."""
+    return Path(path).read_bytes()
+
+
+def parse_text(data: bytes, source: StrPath) -> str:
+    """The text of a UTF-8 file."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        refuse(source, f"not UTF-8: byte {error.object[error.start]:#04x}", data.count(b"\n", 0, error.start) + 1)
+
+
+def parse_json(data: bytes, source: StrPath) -> Any:
+    """The value of a JSON file in which no object names a key twice."""
+
+    def unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(items)
+        if len(result) < len(items):
+            seen: set[str] = set()
+            for key, _ in items:
+                if key in seen:
+                    refuse(source, f"the key {key!r} stands twice in one object")
+                seen.add(key)
+        return result
+
+    try:
+        return json.loads(parse_text(data, source), object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        end = " (the file may be cut short)" if error.pos >= len(error.doc.rstrip()) else ""
+        refuse(source, f"not JSON: {error.msg}, column {error.colno}{end}", error.lineno)
+    except RecursionError:
+        refuse(source, "not JSON of ours: nested too deeply")
+
+
+def check_id(number: object, source: StrPath, token: object, line: int | None = None) -> int:
+    """number, where it is an int from 0 to MAX_ID."""
+    if type(number) is not int or not 0 <= number <= MAX_ID:
+        refuse(source, f"the id of {token!r} is {number!r}: ids are whole numbers from 0 to {MAX_ID}", line)
+    return number
+
+
+def check_bytes(tokens: Iterable[bytes], source: StrPath) -> None:
+    """Refuse a vocabulary in which one of the 256 bytes is no token: it could not encode every text."""
+    present = {token[0] for token in tokens if len(token) == 1}
+    missing = [byte for byte in range(256) if byte not in present]
+    if missing:
+        more = f" and {len(missing) - 1} other bytes" if len(missing) > 1 else ""
+        refuse(source, f"not a whole byte-level vocabulary: no token for byte {missing[0]:#04x}{more}")
+
+
+def check_merges(
+    merges: Iterable[Pair], tokens: Mapping[bytes, int], source: StrPath, first_line: int | None = None
+) -> None:
+    """Refuse a merge that stands twice, or whose halves or whole are no tokens. One merge a line from first_line on."""
+    seen: set[Pair] = set()
+    for place, pair in enumerate(merges):
+        where = "" if first_line is not None else f"merge {place}: "
+        line = None if first_line is None else first_line + place
+        if pair in seen:
+            refuse(source, f"{where}{pair[0]!r} and {pair[1]!r} are merged twice", line)
+        seen.add(pair)
+        for token in (pair[0], pair[1], pair[0] + pair[1]):
+            if token not in tokens:
+                refuse(source, f"{where}{token!r} is not in the vocabulary", line)
+
+
+def write_atomically(path: StrPath, data: bytes) -> None:
+    """Write a file whole or not at all: a temporary file beside it, flushed to the disk, then renamed over it.
+
+    Raises OSError with the path that was asked for.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        try:
+            with open(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        if os.name == "posix":
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None

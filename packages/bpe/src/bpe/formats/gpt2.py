@@ -1,0 +1,133 @@
+"""GPT-2's two files: vocab.json (encoder.json), {token: id}, and merges.txt (vocab.bpe), one merge a line in order.
+
+Tokens are written as text in which every byte has a printable stand-in: the bytes that are printable in Latin-1 stand
+for themselves, the others, in order, for the characters from U+0100 on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bpe.formats import (
+    Pair,
+    StrPath,
+    check_bytes,
+    check_id,
+    check_merges,
+    parse_json,
+    parse_text,
+    read_bytes,
+    refuse,
+    write_atomically,
+)
+
+_THEMSELVES = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+_OTHERS = [byte for byte in range(256) if byte not in _THEMSELVES]
+
+PRINTABLE: list[str] = [chr(byte) if byte in _THEMSELVES else chr(256 + _OTHERS.index(byte)) for byte in range(256)]
+"""The stand-in of each byte."""
+
+# Tables for str.translate, between a token as Latin-1 and its stand-ins; what stands for no byte leaves Latin-1.
+_STAND_IN = dict(enumerate(PRINTABLE))
+_BYTE = dict.fromkeys(_OTHERS, "\u0100") | {ord(text): chr(byte) for byte, text in enumerate(PRINTABLE)}
+
+
+def to_printable(token: bytes) -> str:
+    """The token with each byte as its stand-in."""
+    return token.decode("latin-1").translate(_STAND_IN)
+
+
+def from_printable(text: str) -> bytes | None:
+    """The token a text of stand-ins means, or None where it holds another character."""
+    try:
+        return text.translate(_BYTE).encode("latin-1")
+    except UnicodeEncodeError:
+        return None
+
+
+def read(vocab_json: StrPath, merges_txt: StrPath) -> tuple[dict[int, bytes], list[Pair]]:
+    """(vocab, merges). The format does not say which tokens are special: they stand in vocab like the others.
+
+    A token with a character that is no stand-in is taken as its UTF-8. Raises ValueError with path, line and reason
+    for a wrong file, FileNotFoundError for none.
+    """
+    return parse(read_bytes(vocab_json), read_bytes(merges_txt), vocab_json, merges_txt)
+
+
+def write(folder: StrPath, vocab: Mapping[int, bytes], merges: Sequence[Pair]) -> None:
+    """Write folder/vocab.json and folder/merges.txt, each atomically; the folder is made where there is none.
+
+    Raises ValueError where read would refuse or change what was written, as where two ids hold the same bytes.
+    """
+    vocab_path, merges_path = Path(folder, "vocab.json"), Path(folder, "merges.txt")
+    items = ",".join(f"{_quote(to_printable(token))}:{number}" for number, token in sorted(vocab.items()))
+    lines = "".join(f"{to_printable(left)} {to_printable(right)}\n" for left, right in merges)
+    vocab_data, merges_data = f"{{{items}}}".encode(), f"#version: 0.2\n{lines}".encode()
+    parse(vocab_data, merges_data, vocab_path, merges_path)
+    os.makedirs(folder, exist_ok=True)
+    write_atomically(vocab_path, vocab_data)
+    write_atomically(merges_path, merges_data)
+
+
+def parse(
+    vocab_data: bytes, merges_data: bytes, vocab_source: StrPath, merges_source: StrPath
+) -> tuple[dict[int, bytes], list[Pair]]:
+    """(vocab, merges) from the bytes of the two files; the sources are what errors call them."""
+    content = parse_json(vocab_data, vocab_source)
+    if not isinstance(content, dict):
+        refuse(vocab_source, f"a vocabulary is an object of tokens and ids, not {type(content).__name__}")
+    ids = parse_vocab(content, vocab_source)
+    vocab = {number: token for token, number in ids.items()}
+    check_bytes(ids, vocab_source)
+
+    lines = parse_text(merges_data, merges_source).split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    # The first merge joins two single characters, so a first line that begins so is no merge; any later one may be.
+    first_line = 2 if lines and lines[0].startswith("#version") else 1
+    merges = []
+    for number, line in enumerate(lines[first_line - 1 :], start=first_line):
+        halves = line.removesuffix("\r").split(" ")
+        if len(halves) != 2 or not all(halves):
+            refuse(merges_source, f"not two tokens with a space between: {line[:80]!r}", number)
+        left, right = from_printable(halves[0]), from_printable(halves[1])
+        if left is None or right is None:
+            refuse(merges_source, f"a character that stands for no byte in {line[:80]!r}", number)
+        merges.append((left, right))
+    check_merges(merges, ids, merges_source, first_line)
+    return vocab, merges
+
+
+def parse_vocab(content: Mapping[str, object], source: StrPath) -> dict[bytes, int]:
+    """{token: id} of {text of stand-ins: id}; a text with any other character is taken as its UTF-8."""
+    ids: dict[bytes, int] = {}
+    text_of: dict[int, str] = {}
+    for text, value in content.items():
+        number = check_id(value, source, text)
+        token = from_printable(text)
+        if token is None:
+            token = encode_text(text, source)
+        if not token:
+            refuse(source, "an empty token")
+        if token in ids:
+            refuse(source, f"the token {token!r} stands twice, with ids {ids[token]} and {number}")
+        if number in text_of:
+            refuse(source, f"the id {number} stands twice, for {text_of[number]!r} and {text!r}")
+        ids[token] = number
+        text_of[number] = text
+    return ids
+
+
+def encode_text(text: str, source: StrPath) -> bytes:
+    """The UTF-8 of a token's text, refused where it has none (JSON can spell lone surrogates)."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        refuse(source, f"the token {text!r} is not text: it holds a lone surrogate")
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

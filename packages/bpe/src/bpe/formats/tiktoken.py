@@ -1,0 +1,70 @@
+"""`.tiktoken` files: one token a line, its bytes in base64, a space, its rank.
+
+The format holds neither the split pattern nor the special tokens.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+
+from bpe.formats import MAX_ID, Pair, StrPath, check_bytes, read_bytes, refuse, write_atomically
+
+
+def read(path: StrPath) -> dict[bytes, int]:
+    """{token: rank}. Raises ValueError with path, line and reason for a wrong file, FileNotFoundError for none."""
+    return parse(read_bytes(path), path)
+
+
+def write(path: StrPath, ranks: Mapping[bytes, int]) -> None:
+    """Write {token: rank} in order of rank, atomically. Raises ValueError where read would refuse the file."""
+    data = b"".join(
+        base64.b64encode(token) + b" %d\n" % rank for token, rank in sorted(ranks.items(), key=lambda item: item[1])
+    )
+    parse(data, path)
+    write_atomically(path, data)
+
+
+def parse(data: bytes, source: StrPath) -> dict[bytes, int]:
+    """{token: rank} from the bytes of a file; source is what errors call it."""
+    ranks: dict[bytes, int] = {}
+    token_of: dict[int, bytes] = {}
+    for number, line in enumerate(data.splitlines(), start=1):
+        if not line:
+            continue
+        fields = line.split(b" ")
+        if len(fields) != 2 or not fields[0]:
+            refuse(source, f"not a token in base64, a space and a rank: {line[:80]!r}", number)
+        try:
+            token = base64.b64decode(fields[0], validate=True)
+        except (binascii.Error, ValueError):
+            refuse(source, f"not base64: {fields[0][:80]!r}", number)
+        if not token:
+            refuse(source, "an empty token", number)
+        if not (fields[1].isdigit() and len(fields[1]) <= 10 and int(fields[1]) <= MAX_ID):
+            refuse(source, f"a rank is a whole number from 0 to {MAX_ID}, not {fields[1][:80]!r}", number)
+        rank = int(fields[1])
+        if token in ranks:
+            refuse(source, f"the token {token!r} stands twice, with ranks {ranks[token]} and {rank}", number)
+        if rank in token_of:
+            refuse(source, f"the rank {rank} stands twice, for {token_of[rank]!r} and {token!r}", number)
+        ranks[token] = rank
+        token_of[rank] = token
+    check_bytes(ranks, source)
+    return ranks
+
+
+def merges_from_ranks(ranks: Mapping[bytes, int]) -> list[Pair]:
+    """A merge list that, used whole pretoken first, encodes as the ranks do: every way to cut a token into two tokens.
+
+    tiktoken merges any two neighbours which joined are a token, so one pair for each token would not do. Where one
+    token can be made at two overlapping places from different halves, tiktoken takes the leftmost and a merge list
+    the pair that stands first.
+    """
+    return [
+        (token[:cut], token[cut:])
+        for token in sorted(ranks, key=ranks.__getitem__)
+        for cut in range(1, len(token))
+        if token[:cut] in ranks and token[cut:] in ranks
+    ]

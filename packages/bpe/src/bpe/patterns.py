@@ -1,0 +1,171 @@
+"""The split patterns by name, and the slow splitter that serves any regular expression."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import regex
+
+# Spelled so that `regex`, fancy-regex (tiktoken) and Oniguruma (tokenizers) read them alike. `$` and `{1,3}+` mean
+# other things in Oniguruma, so cl100k says "to the end of the text" as (?!\s|\S) and does without possessive
+# quantifiers, which change no match here. Sources: tiktoken's openai_public, and the tokenizer.json of each model.
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_NEWLINES_AND_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+
+PATTERNS: dict[str, tuple[str, ...]] = {
+    # also r50k and p50k
+    "gpt2": (r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",),
+    # white space that ends the text is one pretoken, line ends and all: this is what sets it apart from llama3
+    "cl100k": (
+        _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s+(?!\s|\S)|" + _NEWLINES_AND_SPACES,
+    ),
+    "o200k": (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+" + _CONTRACTIONS + "?"
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*" + _CONTRACTIONS + "?"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _NEWLINES_AND_SPACES,
+    ),
+    "llama3": (
+        _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _NEWLINES_AND_SPACES,
+    ),
+    # also Qwen 2.5 and 3; the model puts the text in NFC first, which is not the pattern's business
+    "qwen2": (_CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _NEWLINES_AND_SPACES,),
+    # qwen2 with combining marks as letters
+    "qwen3.5": (
+        _CONTRACTIONS
+        + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|"
+        + _NEWLINES_AND_SPACES,
+    ),
+    # three splits in sequence: numbers, then Han and kana, then the rest
+    "deepseek-v3": (
+        r"\p{N}{1,3}",
+        "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^"""
+        "\r\n"
+        r"""\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+["""
+        "\r\n"
+        r"""]*|\s*["""
+        "\r\n"
+        r"""]+|\s+(?!\S)|\s+""",
+    ),
+}
+
+_ALIASES = {
+    "r50k": "gpt2",
+    "r50k_base": "gpt2",
+    "p50k": "gpt2",
+    "p50k_base": "gpt2",
+    "p50k_edit": "gpt2",
+    "cl100k_base": "cl100k",
+    "o200k_base": "o200k",
+    "o200k_harmony": "o200k",
+    "qwen3": "qwen2",
+}
+
+# How tiktoken 0.14 spells two of them; known here so that its pat_str is served as fast as the name.
+_OTHER_SPELLINGS = {
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s": "cl100k",
+}
+
+_NAME_OF: dict[tuple[str, ...], str] = {
+    **{expressions: name for name, expressions in PATTERNS.items()},
+    **{(spelling,): name for spelling, name in _OTHER_SPELLINGS.items()},
+}
+
+# An expression that can match nothing usually does so here: beside letters, digits, marks, signs, spaces and the ends.
+_PROBES = ("", "aB1 é2\t\n.'s中\u0301-_ \r\n\n  <|x|>😀٣ ")
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A resolved split pattern.
+
+    name: the name in PATTERNS, or None where it is not one of those. expressions: applied in sequence, each to every
+    piece the one before it left; none at all means that the text is not split.
+    """
+
+    name: str | None
+    expressions: tuple[str, ...]
+
+
+def resolve(pattern: str | tuple[str, ...] | Pattern | None) -> Pattern:
+    """The Pattern meant by a name, a regular expression, several in sequence, or None for no split.
+
+    An expression that is one of the named patterns, as published, gets its name. A plain word that is no name is an
+    error, not an expression. Raises ValueError naming the pattern where it is unknown, empty, does not compile, or can
+    match the empty string; TypeError where it is no str.
+    """
+    if isinstance(pattern, Pattern):
+        return pattern
+    if pattern is None:
+        return Pattern(None, ())
+    if isinstance(pattern, str):
+        name = _ALIASES.get(pattern, pattern)
+        if name in PATTERNS:
+            return Pattern(name, PATTERNS[name])
+        if regex.fullmatch(r"[A-Za-z][\w.-]*", pattern):
+            raise ValueError(
+                f"no split pattern is named {pattern!r}: it is one of {', '.join(PATTERNS)}, a regular expression "
+                f"(a plain word would be written '(?:{pattern})'), or None for no split"
+            )
+        expressions: tuple[str, ...] = (pattern,)
+    elif isinstance(pattern, (tuple, list)) and all(isinstance(part, str) for part in pattern):
+        expressions = tuple(pattern)
+    else:
+        raise TypeError(f"a split pattern is a str, a tuple of str or None, not {pattern!r}")
+    known = _NAME_OF.get(expressions)
+    if known is not None:
+        return Pattern(known, PATTERNS[known])
+    for expression in expressions:
+        _compile(expression)
+    return Pattern(None, expressions)
+
+
+def split(text: bytes, pattern: Pattern) -> list[bytes]:
+    """The pretokens of text, in order; joined, they are text again.
+
+    Each expression isolates its matches, as tokenizers' Split does: a match is a piece, and so is the text between two
+    matches, where there is any. A byte that is no part of well-formed UTF-8 is one character of no category (no letter,
+    no number, no mark, no space), so negated classes match it. Character classes are those of the installed `regex`:
+    `\\s` leaves out U+001C to U+001F, which `re` and str.isspace count as space. Raises ValueError where an expression
+    matches the empty string.
+    """
+    pieces = [text.decode("utf-8", "surrogateescape")] if text else []
+    for expression in pattern.expressions:
+        pieces = [part for piece in pieces for part in _isolate(piece, expression)]
+    return [piece.encode("utf-8", "surrogateescape") for piece in pieces]
+
+
+def _isolate(text: str, expression: str) -> list[str]:
+    parts = []
+    end = 0
+    for match in _compile(expression).finditer(text):
+        if match.start() == match.end():
+            raise ValueError(_matches_nothing(expression))
+        if match.start() > end:
+            parts.append(text[end : match.start()])
+        parts.append(match.group())
+        end = match.end()
+    if end < len(text):
+        parts.append(text[end:])
+    return parts
+
+
+@functools.cache
+def _compile(expression: str) -> regex.Pattern[str]:
+    if not expression:
+        raise ValueError("the split pattern '' is empty: use None for no split")
+    try:
+        compiled = regex.compile(expression)
+    except (regex.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"the split pattern {expression!r} does not compile: {error}") from None
+    if any(match.start() == match.end() for probe in _PROBES for match in compiled.finditer(probe)):
+        raise ValueError(_matches_nothing(expression))
+    return compiled
+
+
+def _matches_nothing(expression: str) -> str:
+    return f"the split pattern {expression!r} can match the empty string: every match must hold a character"

@@ -1,0 +1,43 @@
+"""Telling how far something is: to a function of the caller's, or to a bar on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Progress = Callable[[str, int, int | None], None]  # phase, done, total (None: not known)
+
+
+class _Bars:
+    """A tqdm bar for each phase. Phases that say "bytes" are counted in MB."""
+
+    def __init__(self) -> None:
+        from tqdm import tqdm
+
+        self._tqdm = tqdm
+        self._phase = ""
+        self._bar: Any = None
+
+    def __call__(self, phase: str, done: int, total: int | None) -> None:
+        if phase != self._phase:
+            self.close()
+            self._phase = phase
+            in_bytes = "bytes" in phase
+            self._bar = self._tqdm(
+                total=total, desc=phase.removesuffix(" bytes"), unit="B" if in_bytes else "", unit_scale=in_bytes
+            )
+        self._bar.update(done - self._bar.n)
+        if done == total:
+            self.close()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar, self._phase = None, ""
+
+
+def reporter(progress: Progress | bool | None) -> Progress:
+    """The function to call: the caller's own, bars for True (needs tqdm: the extra `progress`), nothing for None or False."""
+    if progress is True:
+        return _Bars()
+    return progress or (lambda phase, done, total: None)

@@ -1,0 +1,168 @@
+"""The vocabularies that tiktoken publishes, from tiktoken's own cache folder or downloaded, checked by hash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+
+from bpe.formats import gpt2, tiktoken, write_atomically
+
+HOST = "https://openaipublic.blob.core.windows.net"
+TIMEOUT = 60.0  # seconds without a byte
+
+_END = "<|endoftext|>"
+_FILL = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
+_END_OF_PROMPT = "<|endofprompt|>"
+
+# Named by tiktoken's openai_public (0.14); the numbers between these are reserved, up to 201087.
+_HARMONY = {
+    "<|startoftext|>": 199998,
+    _END: 199999,
+    "<|return|>": 200002,
+    "<|constrain|>": 200003,
+    "<|channel|>": 200005,
+    "<|start|>": 200006,
+    "<|end|>": 200007,
+    "<|message|>": 200008,
+    "<|call|>": 200012,
+    _END_OF_PROMPT: 200018,
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an encoding comes from: the paths of its files below HOST with their SHA-256 (one .tiktoken file, or
+    vocab.bpe and encoder.json), and what the files do not hold.
+    """
+
+    files: tuple[tuple[str, str], ...]
+    pattern: str
+    special_tokens: dict[str, int]
+    n_vocab: int | None  # as tiktoken checks it: ranks and special tokens together, without gaps
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published encoding as plain data. ranks: {token: id}; n_vocab: the greatest id and one, as in tiktoken."""
+
+    name: str
+    ranks: dict[bytes, int]
+    pattern: str
+    special_tokens: dict[str, int]
+    n_vocab: int
+
+
+_P50K = (("/encodings/p50k_base.tiktoken", "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069"),)
+_O200K = (("/encodings/o200k_base.tiktoken", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"),)
+
+SOURCES: dict[str, Source] = {
+    "gpt2": Source(
+        (
+            ("/gpt-2/encodings/main/vocab.bpe", "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"),
+            ("/gpt-2/encodings/main/encoder.json", "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"),
+        ),
+        "gpt2",
+        {_END: 50256},
+        50257,
+    ),
+    "r50k_base": Source(
+        (("/encodings/r50k_base.tiktoken", "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"),),
+        "gpt2",
+        {_END: 50256},
+        50257,
+    ),
+    "p50k_base": Source(_P50K, "gpt2", {_END: 50256}, 50281),
+    "p50k_edit": Source(_P50K, "gpt2", {_END: 50256, **dict(zip(_FILL, range(50281, 50284), strict=True))}, None),
+    "cl100k_base": Source(
+        (("/encodings/cl100k_base.tiktoken", "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"),),
+        "cl100k",
+        {_END: 100257, **dict(zip(_FILL, range(100258, 100261), strict=True)), _END_OF_PROMPT: 100276},
+        None,
+    ),
+    "o200k_base": Source(_O200K, "o200k", {_END: 199999, _END_OF_PROMPT: 200018}, None),
+    "o200k_harmony": Source(
+        _O200K,
+        "o200k",
+        # 200018 has two names: its own, and that of a reserved token
+        _HARMONY
+        | {
+            f"<|reserved_{number}|>": number
+            for number in range(200000, 201088)
+            if number not in _HARMONY.values() or number == 200018
+        },
+        None,
+    ),
+}
+
+
+def load(name: str) -> Published:
+    """The published encoding of that name.
+
+    Files are looked for where tiktoken keeps them: in the folder TIKTOKEN_CACHE_DIR or DATA_GYM_CACHE_DIR names, else
+    data-gym-cache in the folder for temporary files; an empty name means that nothing is kept. What is not there, or
+    is there but wrong, is downloaded, checked and kept. Raises ValueError for an unknown name or a download of the
+    wrong content, ConnectionError where a file is neither kept nor to be had, OSError where the folder named cannot
+    be written.
+    """
+    if name not in SOURCES:
+        raise ValueError(f"no published encoding is named {name!r}: the names are {', '.join(SOURCES)}")
+    source = SOURCES[name]
+    urls = [HOST + path for path, _ in source.files]
+    contents = [_fetch(url, sha256) for url, (_, sha256) in zip(urls, source.files, strict=True)]
+    if len(contents) == 2:
+        vocab, _ = gpt2.parse(contents[1], contents[0], urls[1], urls[0])
+        ranks = {token: number for number, token in vocab.items() if number not in source.special_tokens.values()}
+    else:
+        ranks = tiktoken.parse(contents[0], urls[0])
+    n_vocab = max(*ranks.values(), *source.special_tokens.values()) + 1
+    if source.n_vocab is not None and source.n_vocab != n_vocab:
+        raise ValueError(f"{urls[0]}: ids up to {n_vocab - 1}, where {name} has {source.n_vocab} tokens")
+    return Published(name, ranks, source.pattern, dict(source.special_tokens), n_vocab)
+
+
+def _fetch(url: str, sha256: str) -> bytes:
+    named = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+    if named == "":
+        return _download(url, sha256, None)
+    folder = Path(tempfile.gettempdir(), "data-gym-cache") if named is None else Path(named)
+    kept = folder / hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()
+    try:
+        data = kept.read_bytes()
+    except OSError:
+        pass
+    else:
+        if hashlib.sha256(data).hexdigest() == sha256:
+            return data
+    data = _download(url, sha256, kept)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(kept, data)
+    except OSError:
+        if named is not None:
+            raise  # the default folder is a convenience, one that was asked for is not
+    return data
+
+
+def _download(url: str, sha256: str, kept: Path | None) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
+            data: bytes = response.read()
+    except (OSError, HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        place = "" if kept is None else f", and {kept} does not hold it"
+        remedy = "" if kept is None else ", or put the file there"
+        raise ConnectionError(
+            f"{url} could not be downloaded ({reason}){place}: connect to the network{remedy}"
+        ) from None
+    found = hashlib.sha256(data).hexdigest()
+    if found != sha256:
+        raise ValueError(
+            f"{url}: the download has SHA-256 {found} and not {sha256}: it was cut short or altered, try again"
+        )
+    return data

@@ -1,0 +1,125 @@
+"""Ids on disk: a .npy that any program can map, written as the ids come, and a JSON beside it that says what they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpe import sources
+from bpe.progress import Progress
+
+CHUNK = 4 << 20  # bytes of text that a thread encodes at a time
+HEADER = 128  # bytes of the .npy before its data: room for any count
+
+
+def write(
+    source: sources.Source,
+    out: Path,
+    *,
+    encode: Callable[[Any], NDArray[np.uint32]],
+    cut: Callable[[Any, int], int],
+    dtype: np.dtype[Any],
+    largest: int,
+    tokenizer: str,
+    end_of_text: int | None,
+    workers: int,
+    report: Progress,
+) -> int:
+    """Encode the texts of a source in threads and write their ids in order; see Tokenizer.encode_file."""
+    if dtype not in (np.dtype(np.uint16), np.dtype(np.uint32)):
+        raise ValueError(f"ids are written as uint16 or uint32, not {dtype}")
+    if largest > np.iinfo(dtype).max:
+        raise ValueError(f"the largest id is {largest}, which {dtype} cannot hold; use uint32")
+    if workers < 1:
+        raise ValueError(f"workers is {workers}; it takes at least 1")
+    total = sources.size_of(source)
+    temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
+    count = size = 0
+    digest = hashlib.sha256()
+    try:
+        with open(temporary, "wb") as file, ThreadPoolExecutor(workers) as pool:
+            file.write(bytes(HEADER))
+            for array, length in _in_order(pool, workers, _jobs(source, encode, cut)):
+                data = array.astype(dtype.newbyteorder("<"), copy=False)
+                digest.update(data.data)
+                file.write(data.data)
+                count += len(array)
+                size += length
+                report("encoding bytes", size, total)
+            _write_header(file, dtype, count)
+            file.flush()
+            os.fsync(file.fileno())
+        about = {
+            "count": count,
+            "dtype": str(dtype),
+            "bytes": size,
+            "tokenizer": tokenizer,
+            "end_of_text": end_of_text,
+            "sha256": digest.hexdigest(),  # of the ids as they lie in the file, its header aside
+        }
+        beside = temporary.with_suffix(".json")
+        try:
+            beside.write_text(json.dumps({key: value for key, value in about.items() if value is not None}, indent=1) + "\n")
+            os.replace(beside, out.with_suffix(".json"))
+        finally:
+            beside.unlink(missing_ok=True)
+        os.replace(temporary, out)
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(out)
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+    return count
+
+
+def _write_header(file: BinaryIO, dtype: np.dtype[Any], count: int) -> None:
+    """The header of the .npy format, version 1.0, padded to HEADER bytes."""
+    about = f"{{'descr': '{dtype.newbyteorder('<').str}', 'fortran_order': False, 'shape': ({count},), }}"
+    file.seek(0)
+    file.write(b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little") + about.ljust(HEADER - 11).encode() + b"\n")
+
+
+def _jobs(
+    source: sources.Source, encode: Callable[[Any], NDArray[np.uint32]], cut: Callable[[Any, int], int]
+) -> Iterator[Callable[[], tuple[NDArray[np.uint32], int]]]:
+    for text in sources.texts(source):
+        begin, size = 0, len(text)
+        while begin < size:
+            end = cut(text, begin + CHUNK) if size - begin > CHUNK else size
+
+            def job(text: Any = text, begin: int = begin, end: int = end) -> tuple[NDArray[np.uint32], int]:
+                with memoryview(text)[begin:end] as stretch:
+                    ids = encode(stretch)
+                sources.release(text, begin, end)
+                return ids, end - begin
+
+            yield job
+            begin = end
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, workers: int, jobs: Iterator[Callable[[], tuple[NDArray[np.uint32], int]]]
+) -> Iterator[tuple[NDArray[np.uint32], int]]:
+    """The results of the jobs in their order, with no more under way than keeps the threads busy."""
+    waiting: deque[Future[tuple[NDArray[np.uint32], int]]] = deque()
+    try:
+        for job in jobs:
+            waiting.append(pool.submit(job))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()

@@ -1,0 +1,655 @@
+"""Tokenizer: a vocabulary with its merges, ready to encode and decode; the interface is that of tiktoken.Encoding."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import os
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from bpe import formats, patterns, published, token_file
+from bpe._encode import Encoder
+from bpe._intern import safe_cut
+from bpe._scan import scanner_of
+from bpe._special import SpecialTokens
+from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
+from bpe.progress import Progress, reporter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bpe.sources import Source
+
+Text = str | bytes | bytearray | memoryview
+Ids = Iterable[int]  # a list or an array of them, mostly
+Special = Literal["all"] | Collection[str]
+
+CACHE_BYTES = 64 << 20
+
+
+class Tokenizer:
+    """A byte-level BPE tokenizer.
+
+    vocab: {id: bytes}, the special tokens too or not. merges: (left, right) in order of rank, each joined in vocab.
+    pattern: the split pattern, by name, as a regular expression, or None for no split. special_tokens: names, which are
+    appended to the vocabulary where it lacks them, or {name: id}. cache_bytes: the most that the caches of encoded
+    pretokens may take; they change how fast, never what. Raises ValueError for ids, merges or special tokens that contradict
+    one another.
+
+    A tokenizer may be shared by threads, releases the GIL for the work, pickles, and never changes.
+    """
+
+    def __init__(
+        self,
+        vocab: Mapping[int, bytes],
+        merges: Iterable[tuple[bytes, bytes]],
+        *,
+        pattern: str | tuple[str, ...] | patterns.Pattern | None = "gpt2",
+        special_tokens: Iterable[str] | Mapping[str, int] = (),
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        tokens = dict(vocab)
+        special = _special_ids(special_tokens, tokens)
+        self._set(
+            TokenizerData(
+                vocab=tokens,
+                merges=[(bytes(left), bytes(right)) for left, right in merges],
+                special_tokens=special,
+                pattern=patterns.resolve(pattern),
+            ),
+            cache_bytes,
+        )
+
+    # Other ways to make one, and to keep one
+
+    @classmethod
+    def from_data(cls, data: TokenizerData, *, cache_bytes: int = CACHE_BYTES) -> Tokenizer:
+        """From plain data, as bpe.formats reads it. ValueError for what this version cannot do."""
+        if data.add_prefix_space:
+            raise ValueError("a tokenizer that puts a space before every text (add_prefix_space) is not supported")
+        if data.late_tokens:
+            raise ValueError(
+                f"tokens that are looked for after normalizing are not supported: {sorted(data.late_tokens)[:3]}"
+            )
+        tokenizer = cls.__new__(cls)
+        tokenizer._set(data, cache_bytes)
+        return tokenizer
+
+    @classmethod
+    def from_ranks(
+        cls,
+        ranks: Mapping[bytes, int],
+        *,
+        pattern: str | tuple[str, ...] | None,
+        special_tokens: Mapping[str, int] | Iterable[str] = (),
+        name: str | None = None,
+    ) -> Tokenizer:
+        """As tiktoken: a token's rank is its id, any two neighbours that join to a token merge, and a pretoken that is a
+        token is that token."""
+        vocab = {number: token for token, number in ranks.items()}
+        if len(vocab) != len(ranks):
+            raise ValueError("two tokens have the same rank; every rank is an id, so each must have its own")
+        special = _special_ids(special_tokens, vocab)
+        return cls.from_data(
+            TokenizerData(vocab, None, special, patterns.resolve(pattern), whole_first=True, name=name),
+        )
+
+    @classmethod
+    def from_tiktoken(
+        cls,
+        path: formats.StrPath,
+        *,
+        pattern: str | tuple[str, ...] | None,
+        special_tokens: Mapping[str, int] | Iterable[str] = (),
+    ) -> Tokenizer:
+        """From a .tiktoken file, which holds neither pattern nor special tokens."""
+        return cls.from_ranks(tiktoken.read(path), pattern=pattern, special_tokens=special_tokens, name=Path(path).stem)
+
+    @classmethod
+    def from_gpt2(
+        cls,
+        vocab_json: formats.StrPath,
+        merges_txt: formats.StrPath,
+        *,
+        pattern: str | tuple[str, ...] | None = "gpt2",
+        special_tokens: Mapping[str, int] | Iterable[str] = ("<|endoftext|>",),
+    ) -> Tokenizer:
+        """From GPT-2's pair of files (vocab.json or encoder.json, merges.txt or vocab.bpe)."""
+        vocab, merges = gpt2.read(vocab_json, merges_txt)
+        return cls(vocab, merges, pattern=pattern, special_tokens=special_tokens)
+
+    @classmethod
+    def from_huggingface(cls, tokenizer_json: formats.StrPath) -> Tokenizer:
+        """From a tokenizer.json; ValueError names what in it is not supported."""
+        return cls.from_data(huggingface.read(tokenizer_json))
+
+    @classmethod
+    def load(cls, path: formats.StrPath) -> Tokenizer:
+        """From a file that save() wrote."""
+        return cls.from_data(native.read(path))
+
+    def save(self, path: formats.StrPath) -> None:
+        """Write everything this tokenizer is to one file, which appears whole or not at all."""
+        native.write(path, self._data)
+
+    def to_tiktoken(self, path: formats.StrPath) -> None:
+        """Write the ranks as a .tiktoken file. ValueError where ranks cannot say what this tokenizer does."""
+        ranks = {token: number for number, token in self._data.vocab.items() if number not in self._special_numbers}
+        if self._data.merges is not None:
+            made = [left + right for left, right in self._data.merges]
+            if len(set(made)) < len(made) or [ranks[token] for token in made] != sorted(ranks[token] for token in made):
+                raise ValueError(
+                    f"{path}: the ids do not follow the merges, so a .tiktoken file would encode otherwise"
+                )
+        tiktoken.write(path, ranks)
+
+    def to_gpt2(self, folder: formats.StrPath) -> None:
+        """Write vocab.json and merges.txt into a folder, which is made if need be."""
+        gpt2.write(folder, self._data.vocab, self.merges)
+
+    def to_huggingface(self, path: formats.StrPath) -> None:
+        """Write a tokenizer.json that encodes as this tokenizer does."""
+        data = self._data
+        if data.merges is None:
+            data = TokenizerData(**{**vars(data), "merges": self.merges})
+        huggingface.write(path, data)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256, in hexadecimal, of all that decides which ids a text gets."""
+        return native.fingerprint(self._data)
+
+    # Set-up
+
+    def _set(self, data: TokenizerData, cache_bytes: int) -> None:
+        self._data = data
+        self._cache_bytes = cache_bytes
+        self._special_numbers = set(data.special_tokens.values()) | set(data.added_tokens.values())
+        self._scanner = scanner_of(data.pattern)
+        symbols, ids, merges, ranks = _tables(data, self._special_numbers)
+        self._encoder = Encoder(
+            symbols=symbols,
+            ids=ids,
+            merges=merges,
+            ranks=ranks,
+            whole_first=data.whole_first,
+            scanner=self._scanner,
+            cache_bytes=cache_bytes,
+        )
+        self._specials: dict[frozenset[str], SpecialTokens] = {}  # by which are allowed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remake, (self._data, self._cache_bytes)
+
+    def __repr__(self) -> str:
+        return f"<Tokenizer {self.name!r}: {self.n_vocab:,} ids, pattern {self.pattern!r}>"
+
+    # What it is
+
+    @property
+    def name(self) -> str:
+        """The name it was given or made under; "bpe" where there is none."""
+        return self._data.name or "bpe"
+
+    @property
+    def vocab(self) -> dict[int, bytes]:
+        """The bytes of every id, special tokens too."""
+        return dict(self._data.vocab)
+
+    @property
+    def merges(self) -> list[tuple[bytes, bytes]]:
+        """The pairs that are merged, in order of rank."""
+        if self._data.merges is None:
+            ranks = {token: number for number, token in self._data.vocab.items() if number not in self._special_numbers}
+            return tiktoken.merges_from_ranks(ranks)
+        return list(self._data.merges)
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """The special tokens and their ids."""
+        return dict(self._data.special_tokens)
+
+    @property
+    def special_tokens_set(self) -> set[str]:
+        """The names of the special tokens."""
+        return set(self._data.special_tokens)
+
+    @property
+    def pattern(self) -> str | tuple[str, ...] | None:
+        """The split pattern: its name, or its regular expressions, or None."""
+        resolved = self._data.pattern
+        if resolved.name or not resolved.expressions:
+            return resolved.name
+        return resolved.expressions[0] if len(resolved.expressions) == 1 else resolved.expressions
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are."""
+        return len(self._data.vocab)
+
+    @cached_property
+    def max_token_value(self) -> int:
+        """The largest id."""
+        return max(self._data.vocab)
+
+    @property
+    def n_vocab(self) -> int:
+        """The largest id plus one: how many rows an embedding needs."""
+        return self.max_token_value + 1
+
+    @property
+    def eot_token(self) -> int:
+        """The id of <|endoftext|>; KeyError where there is none."""
+        return self._data.special_tokens["<|endoftext|>"]
+
+    def is_special_token(self, token: int) -> bool:
+        """Whether this id is that of a special token."""
+        return token in self._data.special_tokens.values()
+
+    def token_byte_values(self) -> list[bytes]:
+        """The bytes of every token that is not special, sorted."""
+        return sorted(token for number, token in self._data.vocab.items() if number not in self._special_numbers)
+
+    # Text to ids
+
+    def encode(
+        self, text: Text, *, allowed_special: Special = frozenset(), disallowed_special: Special = "all"
+    ) -> list[int]:
+        """The ids of a text.
+
+        allowed_special: the special tokens to recognise ("all", or a set of names). disallowed_special: those whose
+        presence in the text is an error ("all": all that are not allowed); the text of any other is ordinary text.
+        ValueError where a disallowed one is found. In a str a lone surrogate becomes U+FFFD, and a pair one character.
+
+        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)} | {256: b"ab"}, [(b"a", b"b")])
+        >>> tokenizer.encode("abc")
+        [256, 99]
+        """
+        data = self._to_bytes(text)
+        special = self._choose_special(data, allowed_special, disallowed_special)
+        if self._scanner < 0:
+            ids: list[int] = self._encode_split(data, special).tolist()
+            return ids
+        return self._encoder.encode(data, special)
+
+    def encode_ordinary(self, text: Text) -> list[int]:
+        """The ids of a text in which no special token is recognised."""
+        return self.encode(text, disallowed_special=())
+
+    def encode_to_numpy(
+        self, text: Text, *, allowed_special: Special = frozenset(), disallowed_special: Special = "all"
+    ) -> NDArray[np.uint32]:
+        """As encode(), to an array of uint32, which is faster."""
+        data = self._to_bytes(text)
+        special = self._choose_special(data, allowed_special, disallowed_special)
+        if self._scanner < 0:
+            return self._encode_split(data, special)
+        return self._encoder.encode_array(data, special)
+
+    def encode_batch(
+        self,
+        text: Sequence[Text],
+        *,
+        num_threads: int = 8,
+        allowed_special: Special = frozenset(),
+        disallowed_special: Special = "all",
+    ) -> list[list[int]]:
+        """encode() of each text, in parallel."""
+
+        def encode(part: Sequence[Text]) -> list[list[int]]:
+            return [
+                self.encode(one, allowed_special=allowed_special, disallowed_special=disallowed_special) for one in part
+            ]
+
+        threads = min(num_threads, os.cpu_count() or 1, len(text))
+        if threads <= 1:
+            return encode(text)
+        share = -(-len(text) // (4 * threads))
+        with ThreadPoolExecutor(threads) as pool:
+            parts = pool.map(encode, [text[at : at + share] for at in range(0, len(text), share)])
+            return list(itertools.chain.from_iterable(parts))
+
+    def encode_ordinary_batch(self, text: Sequence[Text], *, num_threads: int = 8) -> list[list[int]]:
+        """encode_ordinary() of each text, in parallel."""
+        return self.encode_batch(text, num_threads=num_threads, disallowed_special=())
+
+    def encode_single_token(self, text_or_bytes: Text) -> int:
+        """The id of one token, special ones too. KeyError where it is none."""
+        token = self._to_bytes(text_or_bytes) if isinstance(text_or_bytes, str) else bytes(text_or_bytes)
+        number = self._numbers.get(token)
+        if number is None:
+            raise KeyError(text_or_bytes)
+        return number
+
+    @cached_property
+    def _numbers(self) -> dict[bytes, int]:
+        ordinary = sorted(self._data.vocab.items(), reverse=True)
+        return {token: number for number, token in ordinary} | {
+            name.encode(): number for name, number in self._data.special_tokens.items()
+        }
+
+    def encode_iterable(
+        self, chunks: Iterable[str] | Iterable[bytes], *, allowed_special: Special = "all"
+    ) -> Iterator[int]:
+        """The ids of the chunks joined, as they become certain: the same wherever the text is cut.
+
+        What a later chunk could still change is held back: the text after the last place that surely ends a pretoken and
+        has no special token across it. Text without such places (no white space at all) is held in memory.
+        """
+        for array in self._encode_chunks(chunks, allowed_special):
+            yield from array.tolist()
+
+    def _encode_chunks(
+        self, chunks: Iterable[str] | Iterable[bytes], allowed_special: Special, room: int = 1 << 16
+    ) -> Iterator[NDArray[np.uint32]]:
+        special = self._special_tokens(self._names(allowed_special))
+        held: list[bytes] = []
+        size, wanted = 0, room
+        for data in map(_joiner(), itertools.chain(chunks, [None])):
+            held.append(data)
+            size += len(data)
+            if size >= wanted:
+                text = b"".join(held)
+                cut = self._last_cut(text, special)
+                if cut:
+                    yield self._encode_bytes(text[:cut], special)
+                held, size = [text[cut:]], len(text) - cut
+                wanted = max(room, 2 * size)  # a text without a place to cut is looked at again when it has doubled
+        yield self._encode_bytes(b"".join(held), special)
+
+    def _last_cut(self, text: bytes, special: SpecialTokens) -> int:
+        """The last place found that is safe to cut at, whatever follows the text; 0 where there is none."""
+        limit = len(text) - special.longest
+        step = 256
+        while limit > 0:
+            begin = max(1, limit - step)
+            cut, found = 0, begin - 1
+            while True:
+                found = safe_cut(text, found + 1, self._scanner, special)
+                if found > limit or found == len(text):
+                    break
+                cut = found
+            if cut or begin == 1:
+                return cut
+            step *= 4
+        return 0
+
+    def count(self, text: Text, *, allowed_special: Special = "all") -> int:
+        """How many ids a text has."""
+        return len(self.encode_to_numpy(text, allowed_special=allowed_special, disallowed_special=()))
+
+    def encode_with_offsets(
+        self, text: Text, *, allowed_special: Special = frozenset(), disallowed_special: Special = "all"
+    ) -> tuple[list[int], list[int]]:
+        """The ids of a text, and where each begins: in characters for a str, in bytes for bytes.
+
+        A token that begins inside a character has the place of that character.
+        """
+        ids = self.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
+        sizes = [len(self._data.vocab[number]) for number in ids]
+        begins = list(itertools.accumulate(sizes, initial=0))[:-1]
+        if not isinstance(text, str):
+            return ids, begins
+        lead = np.frombuffer(self._to_bytes(text), dtype=np.uint8) & 0xC0 != 0x80
+        characters = np.cumsum(lead) - 1
+        return ids, characters[np.asarray(begins, dtype=np.int64)].tolist()
+
+    def encode_file(
+        self,
+        source: Source,
+        out: formats.StrPath,
+        dtype: Any = None,
+        *,
+        allowed_special: Special = "all",
+        workers: int | None = None,
+        progress: Progress | bool | None = None,
+    ) -> int:
+        """Encode a source of text into one .npy file of ids, in parallel and in bounded memory; returns how many ids.
+
+        dtype: uint16 or uint32 (uint16 where every id fits). Beside X.npy goes X.json: count, dtype, bytes of text, this
+        tokenizer's fingerprint, the id of <|endoftext|>, SHA-256. Both appear whole or not at all. OSError names the file where the disk is full.
+        """
+        names = self._names(allowed_special)
+        special = self._special_tokens(names)
+        return token_file.write(
+            source,
+            Path(out),
+            encode=lambda data: self._encode_bytes(data, special),
+            cut=lambda text, at: safe_cut(text, at, self._scanner, special),
+            dtype=np.dtype(dtype)
+            if dtype is not None
+            else np.dtype(np.uint16 if self.n_vocab <= 1 << 16 else np.uint32),
+            largest=self.max_token_value,
+            tokenizer=self.fingerprint,
+            end_of_text=self._data.special_tokens.get("<|endoftext|>"),
+            workers=workers or os.cpu_count() or 1,
+            report=reporter(progress),
+        )
+
+    # Ids to text
+
+    def decode(self, tokens: Ids, errors: str = "replace") -> str:
+        """The text of the ids. Bytes that are not UTF-8 are treated as `errors` says. KeyError for an unknown id."""
+        return self.decode_bytes(tokens).decode("utf-8", errors)
+
+    def decode_bytes(self, tokens: Ids) -> bytes:
+        """The bytes of the ids. KeyError for an unknown id, TypeError for what is no integer."""
+        return b"".join(self.decode_tokens_bytes(tokens))
+
+    def decode_single_token_bytes(self, token: int) -> bytes:
+        """The bytes of one id. KeyError for an unknown one."""
+        return self.decode_tokens_bytes([token])[0]
+
+    def decode_tokens_bytes(self, tokens: Ids) -> list[bytes]:
+        """The bytes of each id. KeyError for an unknown one, TypeError for what is no integer."""
+        numbers = tokens.tolist() if isinstance(tokens, np.ndarray) else list(tokens)
+        vocab = self._data.vocab
+        try:
+            pieces = [vocab[number] for number in numbers]
+        except KeyError as error:
+            raise KeyError(f"no token has the id {error.args[0]!r}; ids go up to {self.max_token_value}") from None
+        if any(issubclass(kind, float) for kind in set(map(type, numbers))):  # 1.0 would find the key 1
+            raise TypeError("an id is an integer, not a float")
+        return pieces
+
+    def decode_with_offsets(self, tokens: Ids) -> tuple[str, list[int]]:
+        """The text of the ids, and for each the character at which it begins. UnicodeDecodeError where they are not UTF-8.
+
+        A token that begins inside a character has the place of that character.
+        """
+        pieces = self.decode_tokens_bytes(tokens)
+        text = b"".join(pieces).decode("utf-8")
+        offsets, characters = [], 0
+        for piece in pieces:
+            inside = bool(piece) and piece[0] & 0xC0 == 0x80
+            offsets.append(max(0, characters - inside))
+            characters += sum(byte & 0xC0 != 0x80 for byte in piece)
+        return text, offsets
+
+    def decode_batch(self, batch: Sequence[Ids], *, errors: str = "replace", num_threads: int = 8) -> list[str]:
+        """decode() of each."""
+        return [self.decode(tokens, errors) for tokens in batch]
+
+    def decode_bytes_batch(self, batch: Sequence[Ids], *, num_threads: int = 8) -> list[bytes]:
+        """decode_bytes() of each."""
+        return [self.decode_bytes(tokens) for tokens in batch]
+
+    def decode_stream(self) -> DecodeStream:
+        """A decoder to which ids are fed as they come, and which never gives part of a character."""
+        return DecodeStream(self)
+
+    # Between the two
+
+    def _to_bytes(self, text: Text) -> Any:
+        """Text as something with a buffer of bytes."""
+        if isinstance(text, str):
+            if self._data.normalizer == "NFC" and not text.isascii():
+                text = unicodedata.normalize("NFC", text)
+            try:
+                return text.encode()
+            except UnicodeEncodeError:  # lone surrogates: as tiktoken, join pairs and replace what is left
+                return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+        if self._data.normalizer == "NFC":
+            decoded = bytes(text).decode("utf-8", "surrogateescape")
+            return unicodedata.normalize("NFC", decoded).encode("utf-8", "surrogateescape")
+        return text
+
+    def _names(self, special: Special) -> frozenset[str]:
+        if special == "all":
+            return frozenset(self._data.special_tokens)
+        if isinstance(special, str):
+            raise TypeError(f"special tokens are 'all' or a set of names, not the str {special!r}")
+        return frozenset(special)
+
+    def _special_tokens(self, names: frozenset[str]) -> SpecialTokens:
+        found = self._specials.get(names)
+        if found is None:
+            ids = {**self._data.added_tokens}
+            ids |= {name: number for name, number in self._data.special_tokens.items() if name in names}
+            found = self._specials[names] = SpecialTokens(list(ids), list(ids.values()))
+        return found
+
+    def _choose_special(self, data: Any, allowed: Special, disallowed: Special) -> SpecialTokens:
+        allowed_names = self._names(allowed)
+        refused = self._names(disallowed)
+        if disallowed == "all":
+            refused -= allowed_names
+        if refused:
+            found = self._refusing(refused).search(data)
+            if found is not None:
+                name = found.decode()
+                raise ValueError(
+                    f"the text holds the special token {name!r}, which is not allowed here; to have it encoded as one "
+                    f"pass allowed_special={{{name!r}}} (or 'all'), to have it encoded as ordinary text "
+                    f"disallowed_special=() (or a set without it)"
+                )
+        return self._special_tokens(allowed_names)
+
+    def _refusing(self, names: frozenset[str]) -> SpecialTokens:
+        key = names | {""}  # no special token is empty, so this is the key of no set of allowed ones
+        found = self._specials.get(key)
+        if found is None:
+            found = self._specials[key] = SpecialTokens(sorted(names))
+        return found
+
+    def _encode_bytes(self, data: Any, special: SpecialTokens) -> NDArray[np.uint32]:
+        data = self._to_bytes(data)
+        return self._encode_split(data, special) if self._scanner < 0 else self._encoder.encode_array(data, special)
+
+    def _encode_split(self, data: Any, special: SpecialTokens) -> NDArray[np.uint32]:
+        """Encode under a pattern that only `regex` can split by."""
+        parts = [np.empty(0, dtype=np.uint32)]
+        for piece, index in special.split(data):
+            if index >= 0:
+                parts.append(np.array([special.ids[index]], dtype=np.uint32))
+            else:
+                parts.append(self._encoder.encode_pieces(patterns.split(piece, self._data.pattern)))
+        return np.concatenate(parts)
+
+
+class DecodeStream:
+    """Ids to text as they come: feed() gives what is certain, finish() what was held back."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, tokens: int | Iterable[int]) -> str:
+        """The text that is certain after these ids: whole characters only. KeyError for an unknown id."""
+        ids = [tokens] if isinstance(tokens, (int, np.integer)) else list(tokens)
+        return self._decoder.decode(self._tokenizer.decode_bytes(ids))
+
+    def finish(self) -> str:
+        """What is left: U+FFFD for a character that never ended. The stream can be used anew."""
+        return self._decoder.decode(b"", final=True)
+
+
+def _joiner() -> Callable[[str | bytes | None], bytes]:
+    """A function that makes bytes of each chunk of a text in turn (None: its end), joining a surrogate pair cut in two."""
+    halves = codecs.getincrementaldecoder("utf-16-le")("replace")
+
+    def join(chunk: str | bytes | None) -> bytes:
+        if chunk is None:
+            return halves.decode(b"", final=True).encode()
+        if isinstance(chunk, str):
+            return halves.decode(chunk.encode("utf-16-le", "surrogatepass")).encode()
+        return bytes(chunk)
+
+    return join
+
+
+def get_encoding(name: str) -> Tokenizer:
+    """A published encoding: "gpt2", "r50k_base", "p50k_base", "cl100k_base" or "o200k_base".
+
+    Read from tiktoken's own cache folder, or downloaded into it, and checked by hash. ValueError for another name,
+    ConnectionError where it is not there and cannot be downloaded.
+    """
+    found = published.load(name)
+    return Tokenizer.from_ranks(found.ranks, pattern=found.pattern, special_tokens=found.special_tokens, name=name)
+
+
+def _remake(data: TokenizerData, cache_bytes: int) -> Tokenizer:
+    return Tokenizer.from_data(data, cache_bytes=cache_bytes)
+
+
+def _special_ids(special_tokens: Iterable[str] | Mapping[str, int], vocab: dict[int, bytes]) -> dict[str, int]:
+    """{name: id} for special tokens; those that the vocabulary lacks are added to it."""
+    if isinstance(special_tokens, str):
+        raise TypeError(f"special_tokens is a list of names or {{name: id}}, not the str {special_tokens!r}")
+    names = list(special_tokens)
+    if "" in names:
+        raise ValueError("a special token is empty; give it at least one byte or leave it out")
+    if len(set(names)) < len(names):
+        raise ValueError(f"a special token is given twice in {names}; give each once")
+    ids: dict[str, int] = {}
+    if isinstance(special_tokens, Mapping):
+        for name, number in special_tokens.items():
+            if vocab.setdefault(number, name.encode()) != name.encode():
+                raise ValueError(f"special token {name!r} has the id {number}, but that is {vocab[number]!r} already")
+            ids[name] = number
+        return ids
+    known = {token: number for number, token in sorted(vocab.items(), reverse=True)}
+    for name in names:
+        number = known.get(name.encode())
+        if number is None:
+            number = max(vocab, default=-1) + 1
+            vocab[number] = name.encode()
+        ids[name] = number
+    return ids
+
+
+def _tables(data: TokenizerData, special: set[int]) -> tuple[list[bytes], list[int], NDArray[Any], NDArray[Any]]:
+    """The symbols, the id of each, and the merges between them with their ranks, as Encoder wants them."""
+    made = {left + right for left, right in data.merges} if data.merges is not None else set()
+    number_of = {
+        token: number
+        for number, token in sorted(data.vocab.items(), reverse=True)
+        if number not in special or len(token) == 1 or token in made
+    }
+    symbols = list(number_of)
+    index = {token: i for i, token in enumerate(symbols)}
+    if data.merges is None:
+        rows = [
+            (index[token[:cut]], index[token[cut:]], index[token], number)
+            for token, number in number_of.items()
+            for cut in range(1, len(token))
+            if token[:cut] in index and token[cut:] in index
+        ]
+    else:
+        rows = []
+        for rank, (left, right) in enumerate(data.merges):
+            if left not in index or right not in index or left + right not in index:
+                missing = next(token for token in (left, right, left + right) if token not in index)
+                raise ValueError(f"merge {rank}, {left!r} + {right!r}: the vocabulary has no token {missing!r}")
+            rows.append((index[left], index[right], index[left + right], rank))
+        if len(set(data.merges)) < len(data.merges):
+            raise ValueError("a merge stands twice in the list; leave the second one out, it can never apply")
+    table = np.array(rows, dtype=np.uint32).reshape(-1, 4)
+    return symbols, list(number_of.values()), table[:, :3], table[:, 3]

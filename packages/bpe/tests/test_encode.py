@@ -1,0 +1,130 @@
+"""The encoder against the reference, whatever the vocabulary, the text and the state of the cache."""
+
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import DATA, TEXTS
+
+import bpe
+from bpe import _encode, reference
+from bpe.tokenizer import Tokenizer
+
+BYTES = {i: bytes([i]) for i in range(256)}
+WORDS = st.lists(st.text(alphabet="ab' ", min_size=1, max_size=10), min_size=1, max_size=20)
+
+
+def trained(words: list[str], extra: int, **settings: object) -> Tokenizer:
+    counts = reference.count_pretokens([word.encode() for word in words], "gpt2", [])
+    vocab, merges = reference.train(counts, 256 + extra, special_tokens=[])
+    return Tokenizer(vocab, merges, **settings)
+
+
+def expected_by_merges(tokenizer: Tokenizer, data: bytes) -> list[int]:
+    ids = {token: number for number, token in reversed(tokenizer.vocab.items())}
+    encode = partial(
+        reference.encode_pretoken_by_merges, merges=reference.rank_merges(tokenizer.merges), ids=ids
+    )
+    return reference.encode(data, encode, pattern=tokenizer.pattern, special_tokens=tokenizer.special_tokens)
+
+
+@given(words=WORDS, extra=st.integers(0, 30), texts=st.lists(DATA, max_size=4))
+def test_encodes_as_the_reference(words: list[str], extra: int, texts: list[bytes]) -> None:
+    tokenizer = trained(words, extra, special_tokens=["<|endoftext|>", "<|"])
+    for data in [*texts, *(word.encode() for word in words), b"".join(texts)]:
+        assert tokenizer.encode(data, allowed_special="all") == expected_by_merges(tokenizer, data)
+
+
+@given(
+    tokens=st.sets(st.text(alphabet="abc", min_size=2, max_size=6).map(str.encode), max_size=20),
+    order=st.randoms(use_true_random=False),
+    text=st.text(alphabet="abc ", max_size=120),
+)
+def test_ranks_merge_as_the_reference_even_inverted_or_unreachable(tokens: set[bytes], order, text: str) -> None:
+    listed = sorted(tokens)
+    order.shuffle(listed)
+    ranks = {bytes([i]): i for i in range(256)} | {token: 256 + i for i, token in enumerate(listed)}
+    tokenizer = Tokenizer.from_ranks(ranks, pattern="gpt2")
+    encode = partial(reference.encode_pretoken_by_ranks, ranks=ranks)
+    assert tokenizer.encode(text) == reference.encode(text.encode(), encode, pattern="gpt2")
+
+
+@given(words=WORDS, extra=st.integers(0, 30), text=st.text(alphabet="ab", min_size=40, max_size=300))
+def test_long_pretokens_go_through_the_heap(words: list[str], extra: int, text: str) -> None:
+    tokenizer = trained(words, extra, pattern=None)
+    assert tokenizer.encode(text) == expected_by_merges(tokenizer, text.encode())
+
+
+def test_the_cache_changes_nothing() -> None:
+    words = [f"w{i}ord{i % 7}" for i in range(300)]
+    small, large = trained(words, 60, cache_bytes=0), trained(words, 60)
+    text = " ".join(words[i % 300] + "x" * (i % 17) for i in range(20_000))  # more than a small cache holds
+    once = small.encode(text)
+    assert once == small.encode(text) == large.encode(text) == large.encode(text)
+    assert once == expected_by_merges(large, text.encode())
+
+
+def test_the_cache_is_bounded() -> None:
+    assert trained(["ab"], 1, cache_bytes=1 << 20)._encoder.cache_bytes <= 1 << 20
+    assert trained(["ab"], 1)._encoder.cache_bytes <= 64 << 20
+
+
+@pytest.mark.parametrize("unit", ["a", " ", "^", "中", "ab", "\n", "aGVsbG8gd29ybGQ"])
+def test_a_long_run_is_encoded_whole(unit: str) -> None:
+    tokenizer = trained(["aaaaaaaa", "abab", "        ", "中中"], 12)
+    text = unit * (200_000 // len(unit))
+    ids = tokenizer.encode_to_numpy(text)
+    assert tokenizer.decode_bytes(ids) == text.encode()
+    short = unit * 60
+    assert tokenizer.encode(short) == expected_by_merges(tokenizer, short.encode())
+
+
+@given(TEXTS)
+def test_lists_and_arrays_are_equal_and_come_back(text: str) -> None:
+    tokenizer = trained(["abab", "a b", "'s"], 6)
+    ids = tokenizer.encode(text, disallowed_special=())
+    array = tokenizer.encode_to_numpy(text, disallowed_special=())
+    assert array.dtype == np.uint32
+    assert array.tolist() == ids
+    assert tokenizer.decode(ids) == text
+
+
+def test_a_byte_without_a_token_is_named() -> None:
+    tokenizer = Tokenizer({0: b"a", 1: b"b"}, [])
+    assert tokenizer.encode("abba") == [0, 1, 1, 0]
+    with pytest.raises(KeyError, match="byte 0x63 has no token"):
+        tokenizer.encode("abc")
+    assert tokenizer.encode("ab") == [0, 1], "the tokenizer is as good as before"
+
+
+def test_many_threads_share_one_tokenizer() -> None:
+    tokenizer = trained([f"word{i}" for i in range(100)], 80)
+    texts = [" ".join(f"word{(i * k) % 130}" for i in range(2000)) for k in range(1, 9)]
+    expected = [tokenizer.encode(text) for text in texts]
+    results: list[list[int] | None] = [None] * len(texts)
+
+    def work(i: int) -> None:
+        for _ in range(5):
+            results[i] = tokenizer.encode(texts[i])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(texts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == expected
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(ValueError, match="each of the 256 bytes"):
+        from bpe._intern import PretokenCounts
+        from bpe._merge import Merger
+
+        Merger(PretokenCounts(), alphabet=b"ab", by_bytes=True, min_count=1, max_token_bytes=0, floor=1)
+    with pytest.raises(TypeError):
+        _encode.Encoder()
+    with pytest.raises(TypeError):
+        bpe.Tokenizer(BYTES, []).encode(3)

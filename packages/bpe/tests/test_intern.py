@@ -1,0 +1,81 @@
+"""Counting against collections.Counter."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import DATA
+
+from bpe import _scan, reference
+from bpe._intern import PretokenCounts, safe_cut
+from bpe._special import SpecialTokens
+
+GPT2 = _scan.SCANNED["gpt2"]
+SPECIAL = ["<|endoftext|>", "<|"]
+
+
+@given(st.lists(DATA, max_size=5))
+def test_counts_as_the_reference(texts: list[bytes]) -> None:
+    counts = PretokenCounts()
+    for text in texts:
+        counts.count(text, GPT2, SpecialTokens(SPECIAL))
+    assert dict(counts.items()) == reference.count_pretokens(texts, "gpt2", SPECIAL)
+    assert len(counts) == len(dict(counts.items()))
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=40), max_size=50),
+    st.lists(st.tuples(st.binary(min_size=1, max_size=40), st.integers(1, 2**60)), max_size=20),
+)
+def test_tables_add_up(ours: list[bytes], theirs: list[tuple[bytes, int]]) -> None:
+    a, b, expected = PretokenCounts(), PretokenCounts(), Counter(ours)
+    a.count_pieces(ours)
+    for piece, count in theirs:
+        b.add_count(piece, count)
+        expected[piece] += count
+    a.merge(b)
+    assert dict(a.items()) == expected
+    assert len(b) == 0
+    assert dict(b.items()) == {}
+
+
+def test_the_table_grows() -> None:
+    words = [str(i).encode() * (1 + i % 5) for i in range(30_000)]
+    counts = PretokenCounts()
+    counts.count_pieces(words + words)
+    assert dict(counts.items()) == {word: 2 * n for word, n in Counter(words).items()}
+
+
+def test_lengths_around_what_fits_in_a_slot_stay_apart() -> None:
+    words = [b"a" * n for n in range(1, 40)] + [b"\0" * n for n in range(1, 40)]
+    counts = PretokenCounts()
+    counts.count_pieces(words)
+    assert dict(counts.items()) == dict.fromkeys(words, 1)
+
+
+def test_counts_pass_32_bits() -> None:
+    counts = PretokenCounts()
+    for _ in range(3):
+        counts.add_count(b" word", 2**32 - 1)
+    assert dict(counts.items()) == {b" word": 3 * (2**32 - 1)}
+
+
+@given(st.lists(st.integers(1, 9), max_size=50), st.integers(0, 60))
+def test_largest_counts(numbers: list[int], wanted: int) -> None:
+    counts = PretokenCounts()
+    for i, number in enumerate(numbers):
+        counts.add_count(b"%d" % i, number)
+    assert counts.largest_counts(wanted).tolist() == sorted(numbers)[max(0, len(numbers) - wanted) :]
+
+
+@given(DATA, st.integers(0, 200))
+def test_a_safe_cut_changes_neither_pretokens_nor_special_tokens(text: bytes, at: int) -> None:
+    special = SpecialTokens([*SPECIAL, "a b", " \n"])
+    cut = safe_cut(text, at, GPT2, special)
+    whole, parts = PretokenCounts(), PretokenCounts()
+    whole.count(text, GPT2, special)
+    parts.count(text[:cut], GPT2, special)
+    parts.count(text[cut:], GPT2, special)
+    assert dict(whole.items()) == dict(parts.items())
+    found = special.split(text[:cut]) + special.split(text[cut:])
+    assert [index for _, index in found if index >= 0] == [index for _, index in special.split(text) if index >= 0]

@@ -1,0 +1,241 @@
+"""The published vocabularies: kept where tiktoken keeps them, downloaded where they are not, never taken unchecked."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from bpe import published
+from bpe.formats import gpt2
+
+RANKS = {token: number for number, token in enumerate([*(bytes([byte]) for byte in range(256)), b"th", b"the"])}
+TIKTOKEN = b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in RANKS.items())
+VOCAB = dict(enumerate([*(bytes([byte]) for byte in range(256)), b"th", b"the", b"<|end|>"]))
+MERGES = [(b"t", b"h"), (b"th", b"e")]
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@dataclass
+class Site:
+    """A web server on this machine. pages: what it serves; asked: what it was asked for."""
+
+    address: str
+    pages: dict[str, bytes]
+    asked: list[str] = field(default_factory=list)
+
+    def kept(self, folder: Path, page: str) -> Path:
+        return folder / hashlib.sha1((self.address + page).encode()).hexdigest()
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
+    """The site that `published` downloads from, with the encodings "small" and "small-gpt2"."""
+    gpt2.write(tmp_path / "gpt2", VOCAB, MERGES)
+    pages = {
+        "/small.tiktoken": TIKTOKEN,
+        "/vocab.bpe": (tmp_path / "gpt2" / "merges.txt").read_bytes(),
+        "/encoder.json": (tmp_path / "gpt2" / "vocab.json").read_bytes(),
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            served.asked.append(self.path)
+            data = served.pages.get(self.path)
+            self.send_response(404 if data is None else 200)
+            self.send_header("Content-Length", str(len(data or b"")))
+            self.end_headers()
+            self.wfile.write(data or b"")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    served = Site(f"http://127.0.0.1:{server.server_port}", pages)
+    files = [(page, sha256(data)) for page, data in pages.items()]
+    monkeypatch.setattr(published, "HOST", served.address)
+    monkeypatch.setattr(
+        published,
+        "SOURCES",
+        {
+            "small": published.Source((files[0],), "cl100k", {"<|end|>": 300}, None),
+            "small-gpt2": published.Source((files[1], files[2]), "gpt2", {"<|end|>": 258}, 259),
+            "counted": published.Source((files[0],), "gpt2", {"<|end|>": 258}, 999),
+        },
+    )
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield served
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The cache folder the environment names, not there yet."""
+    folder = tmp_path / "cache" / "deep"
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(folder))
+    return folder
+
+
+def test_downloaded_once_and_kept(site: Site, folder: Path) -> None:
+    for _ in range(2):
+        encoding = published.load("small")
+        assert encoding == published.Published("small", RANKS, "cl100k", {"<|end|>": 300}, 301)
+    assert site.asked == ["/small.tiktoken"]
+    assert list(folder.iterdir()) == [site.kept(folder, "/small.tiktoken")]
+
+
+def test_the_two_files_of_gpt2(site: Site, folder: Path) -> None:
+    encoding = published.load("small-gpt2")
+    assert encoding.ranks == RANKS
+    assert (encoding.special_tokens, encoding.n_vocab) == ({"<|end|>": 258}, 259)
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_a_kept_file_needs_no_network(site: Site, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    site.kept(folder, "/small.tiktoken").write_bytes(TIKTOKEN)
+    assert published.load("small").ranks == RANKS
+    assert site.asked == []
+
+
+def test_a_kept_file_that_is_wrong_is_replaced(site: Site, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    kept = site.kept(folder, "/small.tiktoken")
+    kept.write_bytes(TIKTOKEN[:-5])
+    assert published.load("small").ranks == RANKS
+    assert kept.read_bytes() == TIKTOKEN
+
+
+def test_the_folders_tiktoken_uses(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
+    monkeypatch.setenv("DATA_GYM_CACHE_DIR", str(tmp_path / "gym"))
+    published.load("small")
+    assert site.kept(tmp_path / "gym", "/small.tiktoken").exists()
+    monkeypatch.delenv("DATA_GYM_CACHE_DIR")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    published.load("small")
+    assert site.kept(tmp_path / "data-gym-cache", "/small.tiktoken").exists()
+    monkeypatch.setenv("DATA_GYM_CACHE_DIR", str(tmp_path / "gym"))
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")  # keeps nothing, and asks no further
+    published.load("small")
+    assert site.asked == ["/small.tiktoken"] * 3
+
+
+def test_a_folder_that_cannot_be_written(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data-gym-cache").write_text("a file, not a folder")
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "data-gym-cache"))
+    with pytest.raises(OSError, match="data-gym-cache"):
+        published.load("small")
+    monkeypatch.delenv("TIKTOKEN_CACHE_DIR")
+    monkeypatch.delenv("DATA_GYM_CACHE_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert published.load("small").ranks == RANKS
+
+
+def test_a_download_of_the_wrong_content(site: Site, folder: Path) -> None:
+    site.pages["/small.tiktoken"] = TIKTOKEN[:-5]
+    with pytest.raises(ValueError, match=f"{site.address}/small.tiktoken: the download has SHA-256 .* and not"):
+        published.load("small")
+    assert not folder.exists()
+
+
+def test_a_page_that_is_not_there(site: Site, folder: Path) -> None:
+    site.pages.clear()
+    with pytest.raises(
+        ConnectionError, match=r"small.tiktoken could not be downloaded \(Not Found\), and .* put the file there"
+    ):
+        published.load("small")
+
+
+def test_no_network(site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        monkeypatch.setattr(published, "HOST", address)
+        with pytest.raises(
+            ConnectionError, match=f"^{address}/small.tiktoken could not be downloaded .*: connect to the network"
+        ):
+            published.load("small")
+        monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
+        with pytest.raises(ConnectionError, match=r"refused\): connect to the network$"):
+            published.load("small")
+
+
+def test_a_server_that_never_answers(site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        monkeypatch.setattr(published, "HOST", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr(published, "TIMEOUT", 0.1)
+        with pytest.raises(ConnectionError, match="timed out"):
+            published.load("small")
+
+
+def test_a_count_of_tokens_that_does_not_fit(site: Site, folder: Path) -> None:
+    with pytest.raises(ValueError, match="ids up to 258, where counted has 999 tokens"):
+        published.load("counted")
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(ValueError, match="no published encoding is named 'gpt5': the names are gpt2, r50k_base"):
+        published.load("gpt5")
+
+
+def test_what_is_known_of_them_is_what_tiktoken_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    public = pytest.importorskip("tiktoken_ext.openai_public", reason="compares with tiktoken's own list")
+    asked: list[tuple[str, str]] = []
+
+    def tiktoken_file(url: str, expected_hash: str) -> dict[bytes, int]:
+        asked.append((url, expected_hash))
+        return {}
+
+    def gpt2_files(
+        vocab_bpe_file: str, encoder_json_file: str, vocab_bpe_hash: str, encoder_json_hash: str
+    ) -> dict[bytes, int]:
+        asked.extend([(vocab_bpe_file, vocab_bpe_hash), (encoder_json_file, encoder_json_hash)])
+        return {}
+
+    monkeypatch.setattr(public, "load_tiktoken_bpe", tiktoken_file)
+    monkeypatch.setattr(public, "data_gym_to_mergeable_bpe_ranks", gpt2_files)
+    assert list(public.ENCODING_CONSTRUCTORS) == list(published.SOURCES)
+    for name, source in published.SOURCES.items():
+        asked.clear()
+        theirs = public.ENCODING_CONSTRUCTORS[name]()
+        assert asked == [(published.HOST + path, digest) for path, digest in source.files]
+        assert theirs["special_tokens"] == source.special_tokens
+        assert theirs.get("explicit_n_vocab") == source.n_vocab
+
+
+@pytest.mark.skipif(
+    "GROUNDUP_DATA" not in os.environ, reason="GROUNDUP_DATA names no folder with the published vocabularies"
+)
+@pytest.mark.parametrize("name", list(published.SOURCES))
+def test_the_published_files(name: str, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for path, digest in published.SOURCES[name].files:
+        data = Path(os.environ["GROUNDUP_DATA"], "vocab", Path(path).name).read_bytes()
+        assert sha256(data) == digest
+        (folder / hashlib.sha1((published.HOST + path).encode()).hexdigest()).write_bytes(data)
+    ours = published.load(name)
+    tiktoken = pytest.importorskip("tiktoken", reason="compares with the encoding of tiktoken")
+    theirs = tiktoken.get_encoding(name)
+    assert ours.ranks == theirs._mergeable_ranks
+    assert ours.special_tokens == theirs._special_tokens
+    assert ours.n_vocab == theirs.n_vocab

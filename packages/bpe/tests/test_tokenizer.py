@@ -1,0 +1,223 @@
+"""Tokenizer as a citizen: special tokens, batches, streams, offsets, files, pickles."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import DATA, PIECES, TEXTS, corpus
+
+import bpe
+from bpe.tokenizer import Tokenizer
+
+BYTES = {i: bytes([i]) for i in range(256)}
+EOT = "<|endoftext|>"
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return bpe.train([corpus(6)], 320, special_tokens=[EOT, "<|im start|>", "<|im"])
+
+
+def test_what_it_is(tokenizer: Tokenizer) -> None:
+    assert tokenizer.vocab_size == tokenizer.n_vocab == 320
+    assert tokenizer.max_token_value == 319
+    assert tokenizer.eot_token == 256
+    assert tokenizer.special_tokens_set == {EOT, "<|im start|>", "<|im"}
+    assert tokenizer.is_special_token(256)
+    assert not tokenizer.is_special_token(97)
+    assert tokenizer.pattern == "gpt2"
+    assert tokenizer.name == "bpe"
+    assert len(tokenizer.token_byte_values()) == 317
+    assert "320" in repr(tokenizer)
+
+
+def test_special_tokens_are_recognised_when_allowed(tokenizer: Tokenizer) -> None:
+    text = f"a{EOT}b<|im start|><|im"
+    with pytest.raises(ValueError, match="special token '<|endoftext|>', which is not allowed"):
+        tokenizer.encode(text)
+    everything = tokenizer.encode(text, allowed_special="all")
+    assert everything == [97, 256, 98, 257, 258]
+    ordinary = tokenizer.encode(text, disallowed_special=())
+    assert ordinary == tokenizer.encode_ordinary(text)
+    assert 256 not in ordinary
+    assert tokenizer.encode(text, allowed_special={EOT}, disallowed_special=())[:2] == [97, 256]
+    with pytest.raises(ValueError, match="im start"):
+        tokenizer.encode(text, allowed_special={EOT, "<|im"})
+    with pytest.raises(ValueError, match="endoftext"):
+        tokenizer.encode(text, allowed_special="all", disallowed_special={EOT})
+    with pytest.raises(TypeError, match="'all' or a set of names"):
+        tokenizer.encode(text, allowed_special=EOT)
+    assert tokenizer.decode(everything) == text
+
+
+def test_single_tokens(tokenizer: Tokenizer) -> None:
+    assert tokenizer.encode_single_token("a") == tokenizer.encode_single_token(b"a") == 97
+    assert tokenizer.encode_single_token(EOT) == 256
+    assert tokenizer.decode_single_token_bytes(256) == EOT.encode()
+    with pytest.raises(KeyError):
+        tokenizer.encode_single_token("no such token")
+
+
+@pytest.mark.parametrize("bad", [-1, 320, 10**30])
+def test_unknown_ids_are_key_errors(tokenizer: Tokenizer, bad: int) -> None:
+    for call in (tokenizer.decode, tokenizer.decode_bytes, tokenizer.decode_tokens_bytes):
+        with pytest.raises(KeyError, match=f"no token has the id {bad}"):
+            call([97, bad])
+    with pytest.raises(KeyError):
+        tokenizer.decode_single_token_bytes(bad)
+
+
+def test_ids_are_integers(tokenizer: Tokenizer) -> None:
+    with pytest.raises(TypeError, match="not a float"):
+        tokenizer.decode([97.0])
+    with pytest.raises(TypeError, match="not a float"):
+        tokenizer.decode(np.array([97.0]))
+    assert tokenizer.decode(np.array([97, 98], dtype=np.uint16)) == "ab"
+    assert tokenizer.decode(np.arange(97, 103)[::2]) == "ace"
+    assert tokenizer.decode([]) == ""
+    assert tokenizer.decode(iter([97, 98])) == "ab"
+
+
+@given(data=DATA)
+def test_any_bytes_come_back(tokenizer: Tokenizer, data: bytes) -> None:
+    for given_as in (data, bytearray(data), memoryview(data)):
+        ids = tokenizer.encode(given_as, allowed_special="all")
+        assert tokenizer.decode_bytes(ids) == data
+        assert tokenizer.count(given_as) == len(ids)
+
+
+def test_lone_surrogates_are_repaired(tokenizer: Tokenizer) -> None:
+    assert tokenizer.decode(tokenizer.encode("a\ud800b")) == "a\ufffdb"
+    assert tokenizer.decode(tokenizer.encode("\ud83d\ude00")) == "😀"
+
+
+@given(data=st.data())
+def test_a_stream_of_chunks_gives_the_ids_of_the_whole(tokenizer: Tokenizer, data: st.DataObject) -> None:
+    text = data.draw(st.lists(st.sampled_from([*PIECES, "<|im start|>", EOT]), max_size=60).map("".join))
+    chunks, at = [], 0
+    while at < len(text):
+        size = data.draw(st.integers(0, 12))
+        chunks.append(text[at : at + size])
+        at += max(1, size) if size == 0 else size
+        if size == 0:
+            chunks.append(text[at - 1 : at])
+    assert "".join(chunks) == text
+    expected = tokenizer.encode(text, allowed_special="all")
+    assert list(tokenizer.encode_iterable(chunks)) == expected
+    special = tokenizer._names("all")
+    for room in (1, 7):  # far smaller than in use, so that the text is cut
+        pieces = tokenizer._encode_chunks(chunks, special, room)
+        assert [number for piece in pieces for number in piece.tolist()] == expected
+    raw = text.encode()
+    pieces = tokenizer._encode_chunks([raw[i : i + 3] for i in range(0, len(raw), 3)], special, 5)
+    assert [number for piece in pieces for number in piece.tolist()] == expected
+
+
+def test_a_stream_holds_little_back(tokenizer: Tokenizer) -> None:
+    given_out = 0
+
+    def chunks():
+        for i in range(200):
+            yield "the cat sat on the mat. " * 200
+            assert (i + 1) * 4800 - given_out < 1 << 18
+
+    for number in tokenizer.encode_iterable(chunks()):
+        given_out += len(tokenizer.decode_single_token_bytes(number))
+    assert given_out == 200 * 4800
+
+
+def test_surrogate_halves_in_two_chunks_meet(tokenizer: Tokenizer) -> None:
+    assert tokenizer.decode(list(tokenizer.encode_iterable(["a\ud83d", "\ude00b"]))) == "a😀b"
+    assert tokenizer.decode(list(tokenizer.encode_iterable(["a\ud83d"]))) == "a\ufffd"
+
+
+@given(text=TEXTS)
+def test_a_decode_stream_never_breaks_a_character(tokenizer: Tokenizer, text: str) -> None:
+    stream = tokenizer.decode_stream()
+    parts = [stream.feed(number) for number in tokenizer.encode(text, allowed_special="all")]
+    assert "".join(parts) == text
+    assert stream.finish() == ""
+
+
+def test_a_decode_stream_ends_a_broken_character(tokenizer: Tokenizer) -> None:
+    stream = tokenizer.decode_stream()
+    first, *rest = "中".encode()
+    assert stream.feed([97, first]) == "a"
+    assert stream.feed(np.array(rest[:1])) == ""
+    assert stream.finish() == "\ufffd"
+    assert stream.feed(98) == "b"
+
+
+@given(text=TEXTS)
+def test_offsets(tokenizer: Tokenizer, text: str) -> None:
+    ids, begins = tokenizer.encode_with_offsets(text, allowed_special="all")
+    assert ids == tokenizer.encode(text, allowed_special="all")
+    decoded, offsets = tokenizer.decode_with_offsets(ids)
+    assert decoded == text
+    assert offsets == begins
+    _, in_bytes = tokenizer.encode_with_offsets(text.encode(), allowed_special="all")
+    assert [len(text.encode()[:at].decode(errors="ignore")) for at in in_bytes] == begins
+
+
+def test_batches_are_encoded_one_by_one(tokenizer: Tokenizer) -> None:
+    texts = [f"the cat {i}" * (i % 5) for i in range(50)]
+    expected = [tokenizer.encode(text) for text in texts]
+    for threads in (1, 2, 8):
+        assert tokenizer.encode_batch(texts, num_threads=threads) == expected
+        assert tokenizer.encode_ordinary_batch(texts, num_threads=threads) == expected
+    assert tokenizer.encode_batch([]) == []
+    assert tokenizer.decode_batch(expected) == texts
+    assert tokenizer.decode_bytes_batch(expected) == [text.encode() for text in texts]
+    with pytest.raises(ValueError, match="not allowed"):
+        tokenizer.encode_batch([*texts, EOT])
+
+
+def test_pickle_and_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    text = f"the naïve cat{EOT}"
+    tokenizer.save(tmp_path / "tok.json")
+    for other in (pickle.loads(pickle.dumps(tokenizer)), Tokenizer.load(tmp_path / "tok.json")):
+        assert other.encode(text, allowed_special="all") == tokenizer.encode(text, allowed_special="all")
+        assert other.fingerprint == tokenizer.fingerprint
+        assert (other.vocab, other.merges) == (tokenizer.vocab, tokenizer.merges)
+
+
+def test_every_format_comes_back_encoding_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    text = "the naïve cat's 中文 dinner, unseen 😀 words\n\n  there"
+    tokenizer.to_huggingface(tmp_path / "tokenizer.json")
+    tokenizer.to_gpt2(tmp_path)
+    expected = tokenizer.encode(text)
+    assert Tokenizer.from_huggingface(tmp_path / "tokenizer.json").encode(text) == expected
+    from_gpt2 = Tokenizer.from_gpt2(tmp_path / "vocab.json", tmp_path / "merges.txt", special_tokens=[EOT])
+    assert from_gpt2.encode(text) == expected
+    tokenizer.to_tiktoken(tmp_path / "ranks.tiktoken")
+    ranked = Tokenizer.from_tiktoken(tmp_path / "ranks.tiktoken", pattern="gpt2", special_tokens=tokenizer.special_tokens)
+    assert ranked.decode(ranked.encode(text)) == text
+    assert ranked.vocab == tokenizer.vocab
+
+
+def test_vocabularies_that_contradict_themselves_are_refused() -> None:
+    with pytest.raises(ValueError, match="the vocabulary has no token b'ab'"):
+        Tokenizer(BYTES, [(b"a", b"b")])
+    with pytest.raises(ValueError, match="stands twice"):
+        Tokenizer(BYTES | {256: b"ab"}, [(b"a", b"b"), (b"a", b"b")])
+    with pytest.raises(ValueError, match="already"):
+        Tokenizer(BYTES, [], special_tokens={EOT: 3})
+    with pytest.raises(ValueError, match="given twice"):
+        Tokenizer(BYTES, [], special_tokens=[EOT, EOT])
+    with pytest.raises(ValueError, match="empty"):
+        Tokenizer(BYTES, [], special_tokens=[""])
+    with pytest.raises(TypeError, match="not the str"):
+        Tokenizer(BYTES, [], special_tokens=EOT)
+    with pytest.raises(ValueError, match="same rank"):
+        Tokenizer.from_ranks({b"a": 0, b"b": 0}, pattern=None)
+    with pytest.raises(ValueError, match="no split pattern is named"):
+        Tokenizer(BYTES, [], pattern="gtp2")
+
+
+def test_special_tokens_are_appended_where_missing() -> None:
+    tokenizer = Tokenizer(BYTES, [], special_tokens=[EOT, "<|pad|>"])
+    assert tokenizer.special_tokens == {EOT: 256, "<|pad|>": 257}
+    assert Tokenizer(BYTES, [], special_tokens={EOT: 1000}).n_vocab == 1001

@@ -1,0 +1,119 @@
+"""train(): from any source, the same tokenizer, as the reference makes it."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import DATA, corpus
+
+import bpe
+from bpe import reference, training
+
+@pytest.mark.parametrize("tie_break", ["bytes", "huggingface", "ids"])
+def test_trains_as_the_reference(tie_break: str) -> None:
+    text = corpus(1)
+    special = ["<|endoftext|>", "<|pad|>"]
+    counts = reference.count_pretokens([text.encode()], "gpt2", special)
+    vocab, merges = reference.train(counts, 400, special_tokens=special, tie_break=tie_break)
+    tokenizer = bpe.train([text], 400, special_tokens=special, tie_break=tie_break)
+    assert tokenizer.vocab == vocab
+    assert tokenizer.merges == merges
+    assert tokenizer.special_tokens == {name: next(i for i in vocab if vocab[i] == name.encode()) for name in special}
+
+
+@given(st.lists(DATA, max_size=6), st.integers(0, 30), st.sampled_from(["bytes", "huggingface", "ids"]))
+def test_any_bytes_train_as_the_reference(texts: list[bytes], extra: int, tie_break: str) -> None:
+    counts = reference.count_pretokens(texts, "gpt2", ["<|endoftext|>"])
+    vocab, merges = reference.train(counts, 257 + extra, tie_break=tie_break)
+    if len(vocab) == 257 + extra:
+        tokenizer = bpe.train(texts, 257 + extra, tie_break=tie_break, workers=2)
+        assert (tokenizer.vocab, tokenizer.merges) == (vocab, merges)
+    else:
+        with pytest.raises(ValueError, match=f"pairs to merge for {len(vocab)} tokens and no more"):
+            bpe.train(texts, 257 + extra, tie_break=tie_break, workers=2)
+
+
+def test_workers_chunks_and_order_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = []
+    for i in range(5):
+        paths.append(tmp_path / f"{i}.txt")
+        paths[-1].write_text(corpus(i))
+    expected = bpe.train(paths, 500, workers=1).merges
+    monkeypatch.setattr(training, "CHUNK", 1000)
+    for workers in (1, 2, 5):
+        assert bpe.train(paths[::-1], 500, workers=workers).merges == expected
+        assert bpe.train([path.read_bytes() for path in paths], 500, workers=workers).merges == expected
+        assert bpe.train((path.read_text() for path in paths), 500, workers=workers).merges == expected
+        assert bpe.train([str(path) for path in paths], 500, workers=workers).merges == expected
+
+
+def test_special_tokens_split_and_never_count(tmp_path: Path) -> None:
+    tokenizer = bpe.train(["<|x|>ab<|x|>ab<|x|>"] * 10, 258, special_tokens=["<|x|>"])
+    assert tokenizer.merges == [(b"a", b"b")]
+    assert tokenizer.encode("ab<|x|>", allowed_special="all") == [257, 256]
+
+
+def test_a_special_token_that_is_a_byte_or_holds_another() -> None:
+    tokenizer = bpe.train(["ab\nab\nab"], 259, special_tokens=["\n", "<a>", "<a><b>"])
+    assert tokenizer.special_tokens == {"\n": 10, "<a>": 256, "<a><b>": 257}
+    assert tokenizer.encode("ab\n<a><b>", allowed_special="all") == [258, 10, 257]
+
+
+def test_without_a_pattern_merges_cross_words() -> None:
+    tokenizer = bpe.train(["a b a b a b a b"], 260, pattern=None, special_tokens=[])
+    assert b"a b " in tokenizer.vocab.values()
+
+
+def test_a_regular_expression_is_slower_and_says_so() -> None:
+    with pytest.warns(UserWarning, match="no compiled scanner"):
+        tokenizer = bpe.train(["aa1bb1aa1"], 258, pattern=r"[a-z]+|[^a-z]+", special_tokens=[])
+    assert tokenizer.merges == [(b"a", b"a"), (b"b", b"b")]
+    assert tokenizer.encode("aa1") == [256, ord("1")]
+
+
+def test_progress_tells_both_phases(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text(corpus(3))
+    seen: list[tuple[str, int, int | None]] = []
+    bpe.train(path, 400, progress=lambda *args: seen.append(args))
+    size = os.path.getsize(path)
+    assert ("counting bytes", size, size) in seen
+    assert seen[-1] == ("merging", 400 - 257, 400 - 257)
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
+    text = ["some text"]
+    with pytest.raises(ValueError, match="vocab_size is 256, but 256 bytes and the special tokens are 257"):
+        bpe.train(text, 256)
+    with pytest.raises(ValueError, match="the corpus is too small for a vocabulary of 999"):
+        bpe.train(text, 999)
+    with pytest.raises(ValueError, match="pairs to merge for 257 tokens"):
+        bpe.train([], 300)
+    with pytest.raises(ValueError, match="tie_break is one of"):
+        bpe.train(text, 258, tie_break="random")
+    with pytest.raises(ValueError, match="workers is 0"):
+        bpe.train(text, 258, workers=0)
+    with pytest.raises(ValueError, match="empty"):
+        bpe.train(text, 258, special_tokens=[""])
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.txt"):
+        bpe.train(tmp_path / "nowhere.txt", 300)
+    with pytest.raises(IsADirectoryError):
+        bpe.train(tmp_path, 300)
+    with pytest.raises(TypeError, match="put a single text into a list"):
+        bpe.train(b"text", 300)
+    with pytest.raises(TypeError, match="not int"):
+        bpe.train([3], 300)
+
+
+def test_a_failing_source_stops_the_threads(tmp_path: Path) -> None:
+    def texts():
+        yield "some text"
+        raise OSError("the disk has gone")
+
+    before = threading.active_count()
+    with pytest.raises(OSError, match="the disk has gone"):
+        bpe.train(texts(), 300, workers=4)
+    assert threading.active_count() == before
