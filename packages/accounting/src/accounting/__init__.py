@@ -1,0 +1,84 @@
+"""Exact budgets of Transformers: parameters, FLOPs, memory, time and what fits. Pure Python, no dependency."""
+
+from accounting.activations import saved_activations
+from accounting.breakdown import Breakdown
+from accounting.flops import (
+    decode_flops,
+    elementwise_flops,
+    forward_flops,
+    optimizer_flops,
+    training_estimates,
+    training_flops,
+)
+from accounting.hardware import DEVICES, Device, measured_device
+from accounting.inference import inference_memory, kv_cache, weight_bytes
+from accounting.memory import TrainingMemory, training_memory
+from accounting.models import SHAPES
+from accounting.optimizers import optimizer_state
+from accounting.parallel import sharded_state, step_traffic
+from accounting.parameters import parameters
+from accounting.planning import largest_shape, longest_context, max_batch_size, memory_line
+from accounting.reading import from_config, from_huggingface, from_run
+from accounting.scaling import LAWS, ComputeOptimal, compute_optimal
+from accounting.shape import TransformerShape
+from accounting.time import (
+    Roofline,
+    TrainingTime,
+    affordable_tokens,
+    decode_time,
+    mfu,
+    prefill_time,
+    training_time,
+)
+from accounting.units import ByteRate, Bytes, FLOPRate, FLOPs, Parameters, Seconds, TokenRate, Tokens, human
+
+__all__ = [
+    "DEVICES",
+    "LAWS",
+    "SHAPES",
+    "Breakdown",
+    "ByteRate",
+    "Bytes",
+    "ComputeOptimal",
+    "Device",
+    "FLOPRate",
+    "FLOPs",
+    "Parameters",
+    "Roofline",
+    "Seconds",
+    "TokenRate",
+    "Tokens",
+    "TrainingMemory",
+    "TrainingTime",
+    "TransformerShape",
+    "affordable_tokens",
+    "compute_optimal",
+    "decode_flops",
+    "decode_time",
+    "elementwise_flops",
+    "forward_flops",
+    "from_config",
+    "from_huggingface",
+    "from_run",
+    "human",
+    "inference_memory",
+    "kv_cache",
+    "largest_shape",
+    "longest_context",
+    "max_batch_size",
+    "measured_device",
+    "memory_line",
+    "mfu",
+    "optimizer_flops",
+    "optimizer_state",
+    "parameters",
+    "prefill_time",
+    "saved_activations",
+    "sharded_state",
+    "step_traffic",
+    "training_estimates",
+    "training_flops",
+    "training_memory",
+    "training_time",
+    "weight_bytes",
+]

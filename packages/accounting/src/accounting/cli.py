@@ -1,0 +1,268 @@
+"""The `accounting` command: report, fit, time, compare, optimal. A user's mistake is one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from accounting import report as reports
+from accounting.activations import ACTIVATION_BYTES, ATTENTIONS, CHECKPOINTINGS, LOSSES, NORM_KERNELS
+from accounting.flops import ATTENTIONS as COUNTINGS
+from accounting.flops import OPTIMIZERS
+from accounting.hardware import DEVICES, Device, device, measured_device
+from accounting.optimizers import STEPS
+from accounting.planning import largest_shape, longest_context, max_batch_size
+from accounting.reading import find
+from accounting.scaling import LAWS, compute_optimal
+from accounting.time import affordable_tokens, training_time
+from accounting.units import Bytes, FLOPs, human
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+GB = 10**9
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; 0, or 2 after a mistake, which is then explained on stderr."""
+    options = parser().parse_args(arguments)
+    try:
+        print(options.run(options))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough; leave nothing that fails again when Python closes stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyError as error:
+        print(f"accounting: {error.args[0]}", file=sys.stderr)
+        return 2
+    except (ValueError, OSError) as error:
+        print(f"accounting: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Everything the command takes."""
+    top = argparse.ArgumentParser(prog="accounting", description="Exact budgets of Transformers.")
+    commands = top.add_subparsers(dest="command", required=True)
+
+    one = commands.add_parser("report", help="everything about a shape")
+    one.add_argument("shape", help="a name, a config.json, or an lm run")
+    _sizes(one)
+    _memory(one)
+    _faces(one)
+    one.add_argument("--explain", action="store_true", help="every formula, and again with its numbers")
+    one.add_argument("--world", type=_whole, default=1, help="devices that share the work by data")
+    one.add_argument("--zero", type=int, choices=(0, 1, 2, 3), default=0, help="what they shard, 0 for DDP")
+    style = one.add_mutually_exclusive_group()
+    style.add_argument("--json", action="store_true", help="as JSON")
+    style.add_argument("--csv", action="store_true", help="as comma-separated values")
+    style.add_argument("--html", metavar="FILE", help="as a page of its own, with charts")
+    one.set_defaults(run=_report)
+
+    two = commands.add_parser("compare", help="two shapes, difference by difference")
+    two.add_argument("first")
+    two.add_argument("second")
+    _sizes(two)
+    _memory(two)
+    _faces(two)
+    two.set_defaults(run=_compare)
+
+    fit = commands.add_parser("fit", help="the largest batch, context, depth and width that train in a device's memory")
+    fit.add_argument("shape")
+    where = fit.add_mutually_exclusive_group(required=True)
+    where.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
+    where.add_argument("--memory", type=_number, metavar="GB", help="memory in GB of 10^9 bytes")
+    _sizes(fit, counting=False)
+    _memory(fit)
+    fit.set_defaults(run=_fit)
+
+    time = commands.add_parser("time", help="hours and money of a training run, or the tokens that hours are good for")
+    time.add_argument("shape")
+    much = time.add_mutually_exclusive_group(required=True)
+    much.add_argument("--tokens", type=_whole, help="tokens to train on, such as 10e9")
+    much.add_argument("--hours", type=_number, help="wall-clock hours: gives the tokens instead")
+    which = time.add_mutually_exclusive_group(required=True)
+    which.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
+    which.add_argument("--measured", type=_number, metavar="FLOP/S", help="a machine of which you measured this rate")
+    time.add_argument("--mfu", type=_number, required=True, help="part of the peak reached, such as 0.4")
+    time.add_argument("--devices", type=_whole, default=1)
+    time.add_argument("--dtype", default=None, help="whose peak: bf16 unless given, fp32 for a measured machine")
+    time.add_argument("--price", type=_number, help="money for one device and hour")
+    time.add_argument("--context", type=_whole, help="positions of a sequence")
+    time.add_argument("--attention", choices=COUNTINGS, default="full", help="pairs of positions counted")
+    time.set_defaults(run=_time)
+
+    best = commands.add_parser("optimal", help="parameters and tokens that compute is best spent on, by every law")
+    best.add_argument("--compute", type=_number, help="training FLOPs, such as 5.76e23")
+    best.add_argument("--parameters", type=_number, help="or the parameters of a model")
+    best.set_defaults(run=_optimal)
+    return top
+
+
+def _sizes(to: argparse.ArgumentParser, *, counting: bool = True) -> None:
+    to.add_argument("--context", type=_whole, help="positions of a sequence, all that the shape has unless given")
+    to.add_argument("--batch", type=_whole, default=1, help="sequences")
+    if counting:
+        to.add_argument("--attention", choices=COUNTINGS, default="full", help="pairs of positions counted as FLOPs")
+
+
+def _memory(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--precision", choices=tuple(ACTIVATION_BYTES), default="fp32")
+    to.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
+    to.add_argument("--step", choices=STEPS, default="fused", help="how the optimizer goes over the parameters")
+    to.add_argument("--kernel", choices=ATTENTIONS, default="fused", help="attention's: fused keeps no T² weights")
+    to.add_argument("--norm-kernel", choices=NORM_KERNELS, default="fused", help="what an RMSNorm keeps")
+    to.add_argument("--checkpointing", choices=CHECKPOINTINGS, default="none")
+    to.add_argument("--loss", choices=LOSSES, default="plain")
+    to.add_argument("--accumulate", action="store_true", help="gradients of earlier micro-batches are there")
+
+
+def _faces(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--gib", action="store_true", help="bytes in GiB (2^30) instead of GB (10^9)")
+
+
+def _policy(options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "precision": options.precision,
+        "optimizer": options.optimizer,
+        "step": options.step,
+        "attention": options.kernel,
+        "norm_kernel": options.norm_kernel,
+        "checkpointing": options.checkpointing,
+        "loss": options.loss,
+        "accumulate": options.accumulate,
+    }
+
+
+def _report(options: argparse.Namespace) -> str:
+    shape = find(options.shape)
+    sections = reports.report(
+        shape,
+        options.context,
+        options.batch,
+        counted=options.attention,
+        world=options.world,
+        zero=options.zero,
+        **_policy(options),
+    )
+    if options.json:
+        import json
+
+        return json.dumps(reports.as_json(sections), indent=2, ensure_ascii=False)
+    if options.csv:
+        return reports.as_csv(sections)
+    if options.html:
+        from accounting.html import page
+
+        with open(options.html, "w", encoding="utf-8") as file:
+            file.write(page(options.shape, shape, sections, options.context, options.batch, **_policy(options)))
+        return f"wrote {options.html}"
+    return reports.text(sections, binary=options.gib, explain=options.explain)
+
+
+def _compare(options: argparse.Namespace) -> str:
+    first, second = (
+        reports.report(find(name), options.context, options.batch, counted=options.attention, **_policy(options))
+        for name in (options.first, options.second)
+    )
+    return reports.compare(first, second, (options.first, options.second), binary=options.gib)
+
+
+def _fit(options: argparse.Namespace) -> str:
+    shape, policy = find(options.shape), _policy(options)
+    limit = device(options.device).memory if options.device else Bytes(int(options.memory * GB))
+    batch = max_batch_size(shape, limit, options.context, **policy)
+    length = longest_context(shape, limit, options.batch, **policy)
+    deep = largest_shape(shape, limit, options.batch, options.context, vary="layers", **policy)
+    wide = largest_shape(shape, limit, options.batch, options.context, vary="width", **policy)
+    context = shape.sequence(options.context)
+    rows = [
+        (
+            f"largest batch at context {context:,}",
+            f"{batch:,} sequences" if batch else "none: not even one sequence fits",
+        ),
+        (f"longest context at batch {options.batch:,}", f"{length:,} positions" if length else "none"),
+        ("deepest of its kind", f"{deep.num_layers:,} layers" if deep else "none"),
+        ("widest of its kind", f"{wide.d_model:,} wide, {wide.num_heads:,} heads" if wide else "none"),
+    ]
+    return _lines(f"{options.shape} in {human(limit)}, training", rows)
+
+
+def _time(options: argparse.Namespace) -> str:
+    shape = find(options.shape)
+    machine, dtype = _machine(options)
+    common: dict[str, Any] = {
+        "seq_len": options.context,
+        "devices": options.devices,
+        "dtype": dtype,
+        "attention": options.attention,
+    }
+    tokens = options.tokens
+    if tokens is None:
+        tokens = int(affordable_tokens(shape, options.hours, machine, options.mfu, **common))
+        if not tokens:
+            raise ValueError(f"hours {options.hours:g} are not enough for one sequence: give more, or a smaller shape")
+    run = training_time(shape, tokens, machine, options.mfu, price=options.price, **common)
+    rows = [
+        ("tokens", f"{int(run.tokens):,}"),
+        ("model FLOPs", human(FLOPs(int(run.flops.total)))),
+        ("rate", human(run.rate)),
+        ("tokens a second", f"{float(run.tokens_per_second):,.0f}"),
+        ("wall clock", human(run.seconds)),
+        ("device hours", f"{run.device_hours:,.2f}"),
+    ]
+    if run.cost is not None:
+        rows.append(("cost", f"{run.cost:,.2f}"))
+    return _lines(f"{options.shape}, training", rows) + "\n" + reports.wrapped(run.convention)
+
+
+def _machine(options: argparse.Namespace) -> tuple[Device, str]:
+    if options.device:
+        return device(options.device), options.dtype or "bf16"
+    dtype = options.dtype or "fp32"
+    return measured_device("this machine", options.measured, dtype=dtype), dtype
+
+
+def _optimal(options: argparse.Namespace) -> str:
+    answers = [compute_optimal(options.compute, parameters=options.parameters, law=law) for law in LAWS]
+    table = [("law", "FLOPs", "parameters", "tokens", "tokens/parameter", "loss")]
+    table += [
+        (
+            answer.law,
+            f"{float(answer.compute):.3g}",
+            f"{float(answer.parameters):.3g}",
+            f"{float(answer.tokens):.3g}",
+            f"{answer.tokens_per_parameter:.1f}",
+            "" if answer.loss is None else f"{answer.loss:.3f}",
+        )
+        for answer in answers
+    ]
+    widths = [max(len(row[at]) for row in table) for at in range(6)]
+    lines = [f"{row[0]:<{widths[0]}}" + "".join(f"  {row[at]:>{widths[at]}}" for at in range(1, 6)) for row in table]
+    return "\n".join([line.rstrip() for line in lines] + [f"warning: {one.warning}" for one in answers if one.warning])
+
+
+def _lines(title: str, rows: list[tuple[str, str]]) -> str:
+    width, right = max(len(name) for name, _ in rows), max(len(value) for _, value in rows)
+    return "\n".join([title, "─" * len(title)] + [f"  {name:<{width}}  {value:>{right}}" for name, value in rows])
+
+
+def _number(words: str) -> float:
+    try:
+        return float(words.replace(",", "").replace("_", ""))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{words!r} is not a number") from None
+
+
+def _whole(words: str) -> int:
+    value = _number(words)
+    if value != int(value) if abs(value) < float("inf") else True:
+        raise argparse.ArgumentTypeError(f"{words!r} is not a whole number")
+    return int(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Whole numbers that remember how they were computed.
+
+`Symbol("B", 4) * Symbol("T", 1024) * 2` is the int 8,192, and also knows the texts `B·T·2` and `4·1,024·2`. Every
+figure this package prints is such a number, so the formula shown is the one that was evaluated, and cannot drift from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_SUM, _PRODUCT, _ATOM = 1, 2, 3  # how tightly a text binds; a looser one inside a tighter one needs brackets
+
+
+class Term(int):
+    """An int with its expression; + - * // by ints give a Term, everything else an int or float as usual."""
+
+    _operation: str
+    _operands: tuple[int, ...]
+
+    def __new__(cls, value: int, operation: str = "", operands: tuple[int, ...] = ()) -> Term:
+        term = super().__new__(cls, value)
+        term._operation = operation
+        term._operands = operands
+        return term
+
+    def __add__(self, other: int) -> Term:
+        # adding nothing and multiplying by one would only lengthen the formula
+        if type(other) is int and other == 0:
+            return self
+        return Term(int(self) + int(other), "+", (self, other))
+
+    def __radd__(self, other: int) -> Term:
+        return self if type(other) is int and other == 0 else Term(int(other) + int(self), "+", (other, self))
+
+    def __sub__(self, other: int) -> Term:
+        return self if type(other) is int and other == 0 else Term(int(self) - int(other), "-", (self, other))
+
+    def __mul__(self, other: int) -> Term:
+        return self if type(other) is int and other == 1 else Term(int(self) * int(other), "·", (self, other))
+
+    def __rmul__(self, other: int) -> Term:
+        return self if type(other) is int and other == 1 else Term(int(other) * int(self), "·", (other, self))
+
+    def __floordiv__(self, other: int) -> Term:
+        return self if type(other) is int and other == 1 else Term(int(self) // int(other), "//", (self, other))
+
+    def text(self, *, values: bool = False) -> str:
+        """The expression in symbols, or with values=True with every symbol replaced by its number."""
+        return self._render(values)[0]
+
+    def _render(self, values: bool) -> tuple[str, int]:
+        if not self._operands:
+            return (f"{int(self):,}", _ATOM) if values or not self._operation else (self._operation, _ATOM)
+        left, right = (_render(operand, values) for operand in self._operands)
+        if self._operation in "+-":
+            subtrahend = _bracket(right, _PRODUCT) if self._operation == "-" else right[0]
+            return f"{left[0]} {self._operation} {subtrahend}", _SUM
+        # a·(b//c) is not (a·b)//c, so a right operand that is itself a quotient keeps its brackets
+        divides = isinstance(self._operands[1], Term) and self._operands[1]._operation == "//"
+        tight = _ATOM if self._operation == "//" or divides else _PRODUCT
+        return f"{_bracket(left, _PRODUCT)}{self._operation}{_bracket(right, tight)}", _PRODUCT
+
+
+def Symbol(name: str, value: int) -> Term:
+    """A named number, the leaf of a formula."""
+    return Term(value, name)
+
+
+def constant(value: int) -> Term:
+    """A plain number as a Term, where a formula is nothing but that number."""
+    return value if isinstance(value, Term) else Term(value)
+
+
+def added(terms: Iterable[Term]) -> Term:
+    """Their sum, written as one; a plain sum() would say int."""
+    total = Term(0)
+    for term in terms:
+        total = term if not total._operands and total == 0 else total + term
+    return total
+
+
+def _render(operand: int, values: bool) -> tuple[str, int]:
+    return operand._render(values) if isinstance(operand, Term) else (f"{int(operand):,}", _ATOM)
+
+
+def _bracket(rendered: tuple[str, int], at_least: int) -> str:
+    text, binding = rendered
+    return text if binding >= at_least else f"({text})"

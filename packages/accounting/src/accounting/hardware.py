@@ -1,0 +1,126 @@
+"""Devices: dense peaks by number format, memory and bandwidth, each with the document it is from.
+
+Peaks are without sparsity, which doubles the figures of many datasheets, and for products accumulated in fp32, which GeForce
+cards do at half the rate of fp16 accumulation. Memory is the datasheet's number in units of 10^9 bytes: cards are built in
+GiB, and the difference is about what driver and context take. Prices change and are not here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accounting.units import ByteRate, Bytes, FLOPRate
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator: peaks in FLOP/s by number format, memory in bytes, bandwidth in bytes/s, and where they are from."""
+
+    name: str
+    peaks: dict[str, FLOPRate]
+    memory: Bytes
+    bandwidth: ByteRate
+    source: str
+
+    def peak(self, dtype: str) -> FLOPRate:
+        """Dense FLOP/s in this number format; ValueError if the device has no such unit or nobody published its rate."""
+        if dtype not in self.peaks:
+            raise ValueError(f"{self.name} has no published {dtype} peak: use one of {', '.join(self.peaks)}")
+        return self.peaks[dtype]
+
+
+def measured_device(
+    name: str, flops_per_second: float, *, dtype: str = "fp32", memory: int = 0, bandwidth: float = 0.0
+) -> Device:
+    """A device nobody published figures of, such as this CPU, by a measured FLOP/s (of a large matrix multiplication).
+
+    memory in bytes and bandwidth in bytes/s may be left out; what needs them then says so.
+    """
+    for label, value in (("flops_per_second", flops_per_second), ("memory", memory), ("bandwidth", bandwidth)):
+        lowest = 0 if label != "flops_per_second" else 1
+        if isinstance(value, bool) or not lowest <= value < float("inf"):
+            raise ValueError(f"{label} must be a number of at least {lowest}, and {value!r} is not: measure it again")
+    return Device(name, {dtype: FLOPRate(flops_per_second)}, Bytes(memory), ByteRate(bandwidth), "measured")
+
+
+def device(name: str) -> Device:
+    """The device of that name, else KeyError with the names there are."""
+    try:
+        return DEVICES[name]
+    except KeyError:
+        raise KeyError(f"no device is called {name!r}: use one of {', '.join(DEVICES)}") from None
+
+
+def _table(name: str, memory: float, bandwidth: float, source: str, **tera: float) -> Device:
+    peaks = {dtype: FLOPRate(value * 1e12) for dtype, value in tera.items()}
+    return Device(name, peaks, Bytes(round(memory * 1e9)), ByteRate(bandwidth * 1e9), source)
+
+
+_A100 = "NVIDIA A100 Tensor Core GPU datasheet"
+_H100 = "NVIDIA H100 Tensor Core GPU architecture whitepaper and datasheet, sparsity removed"
+_TURING = "NVIDIA Turing GPU architecture whitepaper"
+_AMPERE = "NVIDIA Ampere GA102 GPU architecture whitepaper"
+_ADA = "NVIDIA Ada GPU architecture whitepaper"
+_BLACKWELL = "NVIDIA RTX Blackwell GPU architecture whitepaper"
+_APPLE = "Apple's announcement (fp32); fp16 runs at the same rate"
+
+DEVICES: dict[str, Device] = {
+    one.name: one
+    for one in (
+        _table("t4", 16, 320, "NVIDIA T4 datasheet", fp16=65, fp32=8.1, int8=130),
+        _table("v100-32gb", 32, 900, "NVIDIA V100 datasheet (SXM2)", fp16=125, fp32=15.7),
+        _table("a100-40gb", 40, 1555, f"{_A100} (SXM4)", bf16=312, fp16=312, tf32=156, fp32=19.5, int8=624),
+        _table("a100-80gb", 80, 2039, f"{_A100} (SXM4)", bf16=312, fp16=312, tf32=156, fp32=19.5, int8=624),
+        _table("l40s", 48, 864, "NVIDIA L40S datasheet", bf16=362, fp16=362, tf32=183, fp32=91.6, fp8=733, int8=733),
+        _table("h100-pcie", 80, 2000, f"{_H100} (PCIe)", bf16=756, fp16=756, tf32=378, fp32=51, fp8=1513, int8=1513),
+        _table("h100", 80, 3350, f"{_H100} (SXM5)", bf16=989, fp16=989, tf32=494, fp32=67, fp8=1979, int8=1979),
+        _table(
+            "h200",
+            141,
+            4800,
+            "NVIDIA H200 datasheet (SXM), sparsity removed",
+            bf16=989,
+            fp16=989,
+            tf32=494,
+            fp32=67,
+            fp8=1979,
+            int8=1979,
+        ),
+        _table(
+            "b200",
+            180,
+            8000,
+            "NVIDIA HGX B200 datasheet, an eighth of the board, sparsity removed",
+            bf16=2250,
+            fp16=2250,
+            tf32=1125,
+            fp32=75,
+            fp8=4500,
+            int8=4500,
+        ),
+        _table(
+            "mi300x",
+            192,
+            5300,
+            "AMD Instinct MI300X datasheet",
+            bf16=1307.4,
+            fp16=1307.4,
+            tf32=653.7,
+            fp32=163.4,
+            fp8=2614.9,
+            int8=2614.9,
+        ),
+        _table("rtx-2060", 6, 336, f"{_TURING}; fp16 with fp32 accumulation", fp16=25.8, fp32=6.45),
+        _table("rtx-2080-ti", 11, 616, f"{_TURING}; fp16 with fp32 accumulation", fp16=53.8, fp32=13.4),
+        _table("rtx-3080", 10, 760, _AMPERE, bf16=59.5, fp16=59.5, tf32=29.8, fp32=29.8),
+        _table("rtx-3090", 24, 936, _AMPERE, bf16=71, fp16=71, tf32=35.6, fp32=35.6),
+        _table("rtx-4080", 16, 716.8, _ADA, bf16=97.5, fp16=97.5, tf32=48.7, fp32=48.7),
+        _table("rtx-4090", 24, 1008, _ADA, bf16=165.2, fp16=165.2, tf32=82.6, fp32=82.6, fp8=330.3),
+        _table("rtx-5080", 16, 960, _BLACKWELL, bf16=112.6, fp16=112.6, tf32=56.3, fp32=56.3),
+        _table("rtx-5090", 32, 1792, _BLACKWELL, bf16=209.5, fp16=209.5, tf32=104.8, fp32=104.8),
+        _table("m1", 16, 68.25, _APPLE, fp32=2.6, fp16=2.6),
+        _table("m1-max", 64, 400, _APPLE, fp32=10.4, fp16=10.4),
+        _table("m1-ultra", 128, 800, _APPLE, fp32=21, fp16=21),
+        _table("m2", 24, 100, _APPLE, fp32=3.6, fp16=3.6),
+    )
+}

@@ -1,0 +1,85 @@
+"""Bytes of a model that generates: weights as stored, the cache of keys and values, and one step's working set."""
+
+from __future__ import annotations
+
+from accounting.breakdown import Breakdown, breakdown
+from accounting.formula import Symbol, Term
+from accounting.parameters import parameters, symbols
+from accounting.shape import TransformerShape, choose, positive
+from accounting.units import Bytes
+
+BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
+SCALED = ("int8", "int4")  # stored in groups that share one bf16 scale
+GROUP = 128
+
+
+def kv_cache(
+    shape: TransformerShape, batch_size: int = 1, context: int | None = None, *, dtype: str = "bf16"
+) -> Breakdown:
+    """Bytes of the keys and values of every layer, for batch_size sequences of `context` positions each.
+
+    A layer with a window keeps no more than the window.
+    """
+    choose("dtype", dtype, tuple(BITS))
+    B, S = Symbol("B", positive("batch_size", batch_size)), Symbol("S", shape.sequence(context))
+    s, windowed = symbols(shape), shape.windowed_layers
+    held = (s["L"] - windowed) * S if windowed else s["L"] * S
+    if windowed:
+        held = held + Symbol("Lw", windowed) * min(S, Symbol("W", shape.window or 0))
+    each = B * s["k"] * s["e"] * held
+    stored = each * BITS[dtype] // 8
+    return breakdown("KV cache", Bytes, {"keys": stored, "values": stored}, f"{dtype}, nothing padded")
+
+
+def weight_bytes(shape: TransformerShape, *, weights: str = "bf16", active: int | None = None) -> Breakdown:
+    """Bytes of the weights as stored: int8 and int4 for the matrices of the blocks, the rest of those models in bf16.
+
+    Quantised numbers share one bf16 scale in groups of 128. active, where given, counts only so many experts a layer.
+    """
+    choose("weights", weights, tuple(BITS))
+    counted = parameters(shape)
+    ffn = counted["ffn"]
+    if active is not None and shape.experts is not None:
+        ffn = type(ffn)(int(ffn) // shape.experts * min(active, shape.experts))
+    blocks = Symbol("M", int(counted["attention"]) + int(ffn) + int(counted["router"]))
+    rest = Symbol("R", int(counted.total) - int(counted["attention"]) - int(counted["ffn"]) - int(counted["router"]))
+    scaled = weights in SCALED
+    return breakdown(
+        "weights",
+        Bytes,
+        {
+            "blocks": (blocks * BITS[weights] + 7) // 8 if scaled else blocks * (BITS[weights] // 8),
+            "scales": 2 * ((blocks + (GROUP - 1)) // GROUP) if scaled else 0,
+            "embedding, norms, head": rest * 2 if scaled else rest * (BITS[weights] // 8),
+        },
+        f"{weights}"
+        + (f" for the blocks, bf16 scales for groups of {GROUP}, bf16 elsewhere" if scaled else " throughout"),
+    )
+
+
+def inference_memory(
+    shape: TransformerShape,
+    batch_size: int = 1,
+    context: int | None = None,
+    *,
+    weights: str = "bf16",
+    cache: str = "bf16",
+) -> Breakdown:
+    """Bytes of a model decoding batch_size sequences whose caches hold `context` positions each."""
+    B, s = Symbol("B", positive("batch_size", batch_size)), symbols(shape)
+    stored = dict(weight_bytes(shape, weights=weights).terms)
+    cached: Term | int = sum(term for _, term in kv_cache(shape, batch_size, context, dtype=cache).terms)
+    width = BITS["fp32" if weights == "fp32" else "bf16"] // 8
+    hidden = max((s["h"] + 2 * s["k"]) * s["e"], (3 if shape.gated else 2) * shape.active_experts * s["f"])
+    return breakdown(
+        "inference memory",
+        Bytes,
+        {
+            **stored,
+            "kv cache": cached,
+            "activations": B * (2 * s["d"] + hidden) * width,
+            "logits": B * s["V"] * 4,
+        },
+        f"weights {weights}, cache {cache} at {shape.sequence(context)} positions; a decoding step holds the residual, "
+        "its norm, the wider of the two sublayers, and logits in fp32; no allocator's slack",
+    )

@@ -1,0 +1,128 @@
+"""What fits: exact inverses by bisection, where the answer fits and the answer plus one does not.
+
+All of it rests on memory being monotone in every size, which the tests check. Options not named here are those of
+training_memory and go to it as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from accounting.memory import training_memory
+from accounting.shape import TransformerShape, choose, positive
+from accounting.units import Bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+VARIED = ("layers", "width")
+FAR = 1 << 40  # a batch so large that the phase with the steepest line is the peak
+
+
+def max_batch_size(shape: TransformerShape, device_bytes: int, seq_len: int | None = None, **options: Any) -> int:
+    """The largest batch whose training step peaks within device_bytes; 0 if not even one sequence fits."""
+    positive("device_bytes", int(device_bytes))
+    far = _peak(shape, FAR, seq_len, **options)
+    slope = _peak(shape, FAR + 1, seq_len, **options) - far
+    guess = FAR - (far - int(device_bytes)) // slope  # right wherever the phase that wins far out is the peak already
+    return _largest(lambda batch: _peak(shape, batch, seq_len, **options) <= int(device_bytes), guess)
+
+
+def longest_context(shape: TransformerShape, device_bytes: int, batch_size: int = 1, **options: Any) -> int:
+    """The longest sequence that a training step of batch_size of them can hold in device_bytes; 0 if none.
+
+    Learned positions grow with it, since each has parameters of its own.
+    """
+    positive("device_bytes", int(device_bytes))
+
+    def fits(length: int) -> bool:
+        grown = replace(shape, context_length=max(shape.context_length, length))
+        return _peak(grown, batch_size, length, **options) <= int(device_bytes)
+
+    return _largest(fits)
+
+
+def largest_shape(
+    shape: TransformerShape,
+    device_bytes: int,
+    batch_size: int = 1,
+    seq_len: int | None = None,
+    *,
+    vary: str = "layers",
+    **options: Any,
+) -> TransformerShape | None:
+    """The deepest (vary="layers") or widest (vary="width") relative of `shape` that trains in device_bytes; None if none.
+
+    Widening keeps the width of a head, the number of query heads to a key head, and the ratio of d_ff to d_model.
+    """
+    positive("device_bytes", int(device_bytes))
+    choose("vary", vary, VARIED)
+    make = deepened if vary == "layers" else widened
+    steps = _largest(lambda n: _peak(make(shape, n), batch_size, seq_len, **options) <= int(device_bytes))
+    return make(shape, steps) if steps else None
+
+
+def deepened(shape: TransformerShape, layers: int) -> TransformerShape:
+    """The shape with so many layers; of those with a window, the same part as before, rounded down but at least one."""
+    windowed = shape.window_layers
+    if windowed is not None:
+        windowed = max(1, windowed * layers // shape.num_layers)
+    return replace(shape, num_layers=layers, window_layers=windowed)
+
+
+def widened(shape: TransformerShape, kv_heads: int) -> TransformerShape:
+    """The shape with so many key heads, and everything across its width in proportion."""
+    heads = kv_heads * (shape.num_heads // shape.kv_heads)
+    width = max(1, heads * shape.d_model // shape.num_heads)
+    return replace(
+        shape,
+        d_model=width,
+        num_heads=heads,
+        num_kv_heads=None if shape.num_kv_heads is None else kv_heads,
+        head_dim=shape.head_dim,
+        d_ff=max(1, width * shape.d_ff // shape.d_model),
+    )
+
+
+@dataclass(frozen=True)
+class Line:
+    """peak = slope · batch + intercept, in bytes: exact from batch `first` on, where `phase` is the peak."""
+
+    slope: Bytes
+    intercept: Bytes
+    first: int
+    phase: str
+
+
+def memory_line(shape: TransformerShape, seq_len: int | None = None, **options: Any) -> Line:
+    """The peak of a training step as a straight line in the batch size, in the phase that wins for large batches.
+
+    Every phase is such a line for all but the smallest batches; below `first` another phase, such as the optimizer's step,
+    is higher.
+    """
+    high, higher = (training_memory(shape, FAR + more, seq_len, **options).peak for more in (0, 1))
+    slope = int(higher.total) - int(high.total)
+    intercept = int(high.total) - slope * FAR
+    below = _largest(lambda batch: _peak(shape, batch, seq_len, **options) != slope * batch + intercept)
+    return Line(Bytes(slope), Bytes(intercept), below + 1, high.title)
+
+
+def _peak(shape: TransformerShape, batch: int, seq_len: int | None, **options: Any) -> int:
+    return int(training_memory(shape, batch, seq_len, **options).total)
+
+
+def _largest(fits: Callable[[int], bool], guess: int = 1) -> int:
+    """The largest n of at least 1 that fits, 0 if none does; `fits` must turn false once and for all.
+
+    A good guess makes it quick, a bad one only slow.
+    """
+    low, high = 0, max(1, guess)
+    while fits(high):
+        low, high = high, high + 1 if high == guess else 2 * high
+    while high - low > 1:
+        # just below a guess that failed is the likeliest place, and from there it is bisection
+        middle = high - 1 if high == guess else (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,170 @@
+"""Shapes from files: a Hugging Face config.json, or the config.toml of an lm run.
+
+A family that is not known is refused by name rather than guessed: a wrong guess would be a wrong budget.
+"""
+
+from __future__ import annotations
+
+import os
+
+from accounting.models import SHAPES, named
+from accounting.shape import TransformerShape
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+_LLAMA_LIKE = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text")
+FAMILIES = ("gpt2", *_LLAMA_LIKE)
+
+
+def find(name: str) -> TransformerShape:
+    """The shape of a known name, a config.json, a config.toml, or a folder with one of them in it."""
+    if name in SHAPES:
+        return SHAPES[name]
+    path = name
+    if os.path.isdir(path):
+        inside = [os.path.join(path, file) for file in ("config.toml", "config.json")]
+        path = next((file for file in inside if os.path.exists(file)), "")
+        if not path:
+            raise FileNotFoundError(f"{name} has neither config.json nor config.toml in it: give the file itself")
+    if not os.path.exists(path):
+        if os.sep in name or name.endswith((".json", ".toml")):
+            raise FileNotFoundError(
+                f"there is no file {name}: give a config.json, an lm run, or one of {', '.join(SHAPES)}"
+            )
+        return named(name)
+    return from_run(path) if path.endswith(".toml") else from_huggingface(path)
+
+
+def from_huggingface(path: str) -> TransformerShape:
+    """The shape that a config.json describes; ValueError for a family or a setting whose cost is not known here."""
+    import json
+
+    with open(path, encoding="utf-8") as file:
+        try:
+            config = json.load(file)
+        except ValueError as error:
+            raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} holds {type(config).__name__}, and a config.json holds an object")
+    return from_config(config)
+
+
+def from_config(config: Mapping[str, Any]) -> TransformerShape:
+    """The shape that the contents of a config.json describe."""
+    family = config.get("model_type")
+    if family == "gpt2":
+        return _gpt2(config)
+    if family in _LLAMA_LIKE:
+        return _llama_like(str(family), config)
+    raise ValueError(f"model_type {family!r} is not known: it must be one of {', '.join(FAMILIES)}")
+
+
+def from_run(path: str) -> TransformerShape:
+    """The shape of an lm run from its config.toml; settings that cost nothing are left out."""
+    import tomllib
+    from dataclasses import fields
+
+    with open(path, "rb") as file:
+        try:
+            model = tomllib.load(file).get("model")
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{path} is not TOML: {error}") from None
+    if not isinstance(model, dict):
+        raise ValueError(f"{path} has no [model] table: give the config.toml of an lm run")
+    free = ("norm_eps", "norm_placement", "rope_theta")
+    known = {field.name for field in fields(TransformerShape)}
+    unknown = [name for name in model if name not in known and name not in free]
+    if unknown:
+        raise ValueError(f"{path} sets {', '.join(unknown)}, whose cost is not known here")
+    try:
+        return TransformerShape(**{name: value for name, value in model.items() if name in known})
+    except TypeError as error:
+        raise ValueError(f"{path} does not describe a model: {error}") from None
+
+
+def _gpt2(config: Mapping[str, Any]) -> TransformerShape:
+    width = _need(config, "n_embd")
+    activation = config.get("activation_function", "gelu_new")
+    return TransformerShape(
+        _need(config, "vocab_size"),
+        _need(config, "n_positions"),
+        _need(config, "n_layer"),
+        width,
+        _need(config, "n_head"),
+        config.get("n_inner") or 4 * width,
+        ffn=_activation(activation, gated=False),
+        norm="layernorm",
+        position="learned",
+        tied_embeddings=config.get("tie_word_embeddings", True),
+        bias=True,
+    )
+
+
+def _llama_like(family: str, config: Mapping[str, Any]) -> TransformerShape:
+    gemma = family.startswith("gemma")
+    activation = (
+        config.get("hidden_activation") or config.get("hidden_act") or ("gelu_pytorch_tanh" if gemma else "silu")
+    )
+    layers = _need(config, "num_hidden_layers")
+    if config.get("mlp_bias"):
+        raise ValueError("mlp_bias is set, and feed-forward biases without attention biases are not known here")
+    if family in ("llama",) and config.get("attention_bias"):
+        raise ValueError("attention_bias is set, and biases on attention alone are not known here")
+    window, windowed = _window(family, config, layers)
+    experts = config.get("num_local_experts") if family == "mixtral" else None
+    return TransformerShape(
+        _need(config, "vocab_size"),
+        _need(config, "max_position_embeddings"),
+        layers,
+        _need(config, "hidden_size"),
+        _need(config, "num_attention_heads"),
+        _need(config, "intermediate_size"),
+        num_kv_heads=config.get("num_key_value_heads"),
+        head_dim=config.get("head_dim") or (256 if gemma else None),
+        ffn=_activation(activation, gated=True),
+        tied_embeddings=config.get("tie_word_embeddings", gemma),
+        qkv_bias=True if family == "qwen2" or (family == "qwen3" and config.get("attention_bias")) else None,
+        qk_norm=family in ("qwen3", "gemma3_text"),
+        post_norm=family in ("gemma2", "gemma3_text"),
+        window=window,
+        window_layers=windowed,
+        experts=experts,
+        experts_per_token=config.get("num_experts_per_tok", 2) if experts else None,
+    )
+
+
+def _window(family: str, config: Mapping[str, Any], layers: int) -> tuple[int | None, int | None]:
+    """(window, layers that have it); each family says it in its own way."""
+    window = config.get("sliding_window")
+    if not window or (family.startswith("qwen") and not config.get("use_sliding_window")):
+        return None, None
+    kinds = config.get("layer_types")
+    if kinds:
+        windowed = sum(kind == "sliding_attention" for kind in kinds)
+    elif family == "gemma2":  # every other layer, the first one included
+        windowed = (layers + 1) // 2
+    elif family == "gemma3_text":  # all but every sixth
+        windowed = layers - layers // config.get("sliding_window_pattern", 6)
+    elif family.startswith("qwen"):  # the layers from max_window_layers on
+        windowed = max(0, layers - config.get("max_window_layers", 28))
+    else:
+        windowed = layers
+    return (window, None if windowed == layers else windowed) if windowed else (None, None)
+
+
+def _activation(name: str, *, gated: bool) -> str:
+    kind = "silu" if name in ("silu", "swish") else "gelu" if name.startswith("gelu") else name
+    known = {"silu": "swiglu", "gelu": "geglu"} if gated else {"silu": "silu", "gelu": "gelu"}
+    if kind not in known:
+        raise ValueError(f"activation {name!r} is not known here: it must be silu or gelu")
+    return known[kind]
+
+
+def _need(config: Mapping[str, Any], name: str) -> int:
+    value = config.get(name)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"config.json must give {name} as a whole number, and it gives {value!r}")
+    return value

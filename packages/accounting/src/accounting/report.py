@@ -1,0 +1,294 @@
+"""Reports: sections of named figures, and their four faces: text, JSON, CSV and (html.py) a page.
+
+Numbers in the human column share one prefix and are rounded so that the column adds up to its total, to the last digit.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+from accounting.breakdown import SYMBOLS, Breakdown
+from accounting.flops import elementwise_flops, forward_flops, optimizer_flops, training_estimates, training_flops
+from accounting.inference import inference_memory, kv_cache
+from accounting.memory import training_memory
+from accounting.parallel import sharded_state, step_traffic
+from accounting.parameters import parameters
+from accounting.planning import max_batch_size, memory_line
+from accounting.shape import TransformerShape
+from accounting.units import Bytes, Count, Parameters, human
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+BAR = 24  # characters of a full bar
+LIMITS = (24, 40, 80, 141)  # GB of the cards people have
+_NUMBERS = {"k": "thousands", "M": "millions", "G": "billions", "T": "trillions"}
+_PREFIXES = {False: (1000, ("", "k", "M", "G", "T", "P", "E", "Z")), True: (1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi"))}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: its name, exact value, and where it came from a formula, the formula in letters and in numbers."""
+
+    name: str
+    value: int
+    formula: str = ""
+    numbers: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows of one unit; `additive` if they are parts of their sum. The note says under which convention they were counted."""
+
+    title: str
+    unit: type[Count]
+    rows: tuple[Row, ...]
+    note: str
+    additive: bool = True
+
+    @property
+    def total(self) -> Count:
+        return self.unit(sum(row.value for row in self.rows))
+
+
+def section(one: Breakdown, title: str = "") -> Section:
+    """A breakdown as a section; components that are nothing are left out."""
+    formulas, numbers = one.formula, one.explain()
+    rows = tuple(Row(name, int(value), formulas[name], numbers[name]) for name, value in one.items() if value)
+    return Section(title or one.title, one.unit, rows, one.convention)
+
+
+def report(
+    shape: TransformerShape,
+    seq_len: int | None = None,
+    batch_size: int = 1,
+    *,
+    counted: str = "full",
+    world: int = 1,
+    zero: int = 0,
+    **options: Any,
+) -> tuple[Section, ...]:
+    """Everything about one shape; `counted` is forward_flops's attention, the options are those of training_memory.
+
+    With world > 1, also what a device of so many holds and sends under ZeRO stage `zero`.
+    """
+    length = shape.sequence(seq_len)
+    step = training_flops(shape, length, batch_size, attention=counted)
+    memory = training_memory(shape, batch_size, length, **options)
+    line = memory_line(shape, length, **options)
+    estimates = training_estimates(shape, length, batch_size, attention=counted)
+    cache = kv_cache(shape, 1, 1)
+    group: tuple[Section, ...] = ()
+    if world != 1:
+        precision = options.get("precision", "fp32")
+        group = (
+            section(sharded_state(shape, world, zero=zero, precision=precision, optimizer=memory.optimizer)),
+            section(step_traffic(shape, world, zero=zero, precision=precision)),
+        )
+    return (
+        section(parameters(shape)),
+        section(forward_flops(shape, length, batch_size, attention=counted)),
+        section(elementwise_flops(shape, length, batch_size), "beside them, elementwise FLOPs"),
+        section(step),
+        Section(
+            "training FLOPs by rules of thumb",
+            type(step.total),
+            tuple(Row(name, int(value)) for name, value in estimates.items()),
+            "the same step, forward and backward, as others count it; not parts of anything",
+            additive=False,
+        ),
+        section(optimizer_flops(shape, optimizer=memory.optimizer)),
+        section(memory.peak, f"training memory at its peak: {memory.peak.title}"),
+        Section(
+            "training memory over a step",
+            Bytes,
+            tuple(Row(phase.title, int(phase.total)) for phase in memory.phases),
+            memory.convention,
+            additive=False,
+        ),
+        Section(
+            "peak as a line in the batch size",
+            Bytes,
+            (Row("for each sequence", int(line.slope)), Row("whatever the batch", int(line.intercept))),
+            f"exact from batch {line.first} on, where the peak is the {line.phase}",
+            additive=False,
+        ),
+        Section(
+            "largest batch that fits",
+            Count,
+            tuple(Row(f"{limit} GB", max_batch_size(shape, limit * 10**9, length, **options)) for limit in LIMITS),
+            "sequences; one more does not fit; GB is 10^9 bytes",
+            additive=False,
+        ),
+        section(inference_memory(shape, batch_size, length), "inference memory, decoding"),
+        Section(
+            "KV cache",
+            Bytes,
+            (Row("for each token", int(cache.total)), Row("at this context", int(kv_cache(shape, 1, length).total))),
+            f"{cache.convention}, one sequence",
+            additive=False,
+        ),
+        *group,
+    )
+
+
+def text(sections: tuple[Section, ...], *, binary: bool = False, explain: bool = False) -> str:
+    """The sections as tables of plain text; binary=True prints bytes in GiB (2^30) instead of GB (10^9)."""
+    pages = [_table(one, binary and issubclass(one.unit, Bytes), explain) for one in sections]
+    if explain:
+        used = {letter for one in sections for row in one.rows for letter in _letters(row.formula)}
+        legend = [f"  {letter}  {meaning}" for letter, meaning in SYMBOLS.items() if letter in used]
+        pages.append("\n".join(["letters", *legend]))
+    return "\n\n".join(pages)
+
+
+def wrapped(note: str) -> str:
+    """A note in brackets below its table, at most as wide as a page."""
+    return textwrap.fill(f"({note})", 100, initial_indent="  ", subsequent_indent="   ")
+
+
+def _table(one: Section, binary: bool, explain: bool) -> str:
+    total, highest = int(one.total), max((row.value for row in one.rows), default=0)
+    names = [row.name for row in one.rows] + (["total"] if one.additive else [])
+    values = [row.value for row in one.rows] + ([total] if one.additive else [])
+    width = max((len(name) for name in names), default=0)
+    exact = [f"{value:,}" for value in values]
+    digits = max((len(value) for value in exact), default=0)
+    if one.additive:
+        scaled, prefix = rounded([row.value for row in one.rows], total, binary)
+    else:
+        scaled, prefix = [human(one.unit(value), binary=binary) for value in values], ""
+    short = max((len(value) for value in scaled), default=0)
+    head = (
+        f"{one.title} ({_NUMBERS.get(prefix, prefix) if one.unit is Parameters else prefix + one.unit.unit})"
+        if prefix
+        else one.title
+    )
+    lines = [head, "─" * len(head)]
+    shares = percentages([row.value for row in one.rows]) if one.additive else []
+    for at, name in enumerate(names):
+        line = f"  {name:<{width}}  {exact[at]:>{digits}}"
+        if scaled[at] != exact[at]:
+            line += f"  {scaled[at]:>{short}}"
+        if one.additive and at < len(shares):
+            line += f"  {shares[at]:>6}  {bar(values[at], highest)}"
+        elif not one.additive and highest:
+            line += f"  {bar(values[at], highest)}"
+        lines.append(line.rstrip())
+        if explain and at < len(one.rows) and one.rows[at].formula:
+            row = one.rows[at]
+            lines.append(f"  {'':<{width}}  = {row.formula} = {row.numbers}")
+    if one.note:
+        lines.append(wrapped(one.note))
+    return "\n".join(lines)
+
+
+def rounded(parts: list[int], total: int, binary: bool) -> tuple[list[str], str]:
+    """Parts and total with the prefix that suits the total, three decimals, the parts adding up to the total exactly."""
+    base, prefixes = _PREFIXES[binary]
+    power = 0
+    while total >= base ** (power + 1) and power < len(prefixes) - 1:
+        power += 1
+    if power == 0:
+        return [f"{value:,}" for value in [*parts, total]], prefixes[0]
+    thousandths = apportion(parts, (total * 1000 + base**power // 2) // base**power)
+    whole = [*thousandths, sum(thousandths)]
+    return [f"{value // 1000:,}.{value % 1000:03d}" for value in whole], prefixes[power]
+
+
+def percentages(parts: list[int]) -> list[str]:
+    """Shares to a tenth of a percent that add up to 100.0%."""
+    return [f"{tenths // 10}.{tenths % 10}%" for tenths in apportion(parts, 1000 if sum(parts) else 0)]
+
+
+def apportion(parts: list[int], whole: int) -> list[int]:
+    """Whole numbers in proportion to parts that sum to `whole`: what is left goes to the largest remainders."""
+    total = sum(parts) or 1
+    shares = [part * whole // total for part in parts]
+    order = sorted(range(len(parts)), key=lambda at: -(parts[at] * whole % total))
+    for at in order[: whole - sum(shares)]:
+        shares[at] += 1
+    return shares
+
+
+def bar(value: int, highest: int) -> str:
+    """A bar in proportion, at least a sliver for anything that is not nothing."""
+    if value <= 0 or highest <= 0:
+        return ""
+    eighths = max(1, round(value * BAR * 8 / highest))
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _letters(formula: str) -> set[str]:
+    for mark in "·+-()/,":
+        formula = formula.replace(mark, " ")
+    return set(formula.split())
+
+
+def as_json(sections: tuple[Section, ...]) -> list[dict[str, Any]]:
+    """The sections as plain data: exact values, units, formulas and conventions."""
+    return [
+        {
+            "title": one.title,
+            "unit": one.unit.unit,
+            "convention": one.note,
+            **({"total": int(one.total)} if one.additive else {}),
+            "rows": [
+                {"name": row.name, "value": row.value, **({"formula": row.formula} if row.formula else {})}
+                for row in one.rows
+            ],
+        }
+        for one in sections
+    ]
+
+
+def as_csv(sections: tuple[Section, ...]) -> str:
+    """The sections as comma-separated lines: section, name, exact value, unit."""
+    lines = ["section,name,value,unit"]
+    for one in sections:
+        lines += [f"{_cell(one.title)},{_cell(row.name)},{row.value},{one.unit.unit}" for row in one.rows]
+    return "\n".join(lines)
+
+
+def _cell(words: str) -> str:
+    return '"' + words.replace('"', '""') + '"' if "," in words or '"' in words else words
+
+
+def compare(
+    first: tuple[Section, ...], second: tuple[Section, ...], names: tuple[str, str], *, binary: bool = False
+) -> str:
+    """Two reports side by side, every difference at the component it comes from."""
+    pages = []
+    theirs = {one.title: one for one in second}
+    for mine in first:
+        # the peak's title names its phase, which may differ between the two
+        other = theirs.get(mine.title) or next(
+            one for one in second if one.title.split(":")[0] == mine.title.split(":")[0]
+        )
+        pages.append(_difference(mine, other, names, binary and issubclass(mine.unit, Bytes)))
+    return "\n\n".join(pages)
+
+
+def _difference(mine: Section, other: Section, names: tuple[str, str], binary: bool) -> str:
+    left = {row.name: row.value for row in mine.rows}
+    right = {row.name: row.value for row in other.rows}
+    keys = list(left) + [name for name in right if name not in left]
+    table = [("", *names, "difference", "")]
+    lines = [(name, left.get(name, 0), right.get(name, 0)) for name in keys]
+    if mine.additive:
+        lines.append(("total", int(mine.total), int(other.total)))
+    for name, a, b in lines:
+        gap = mine.unit(abs(b - a))
+        words = human(gap, binary=binary) if b != a else ""
+        table.append((name, f"{a:,}", f"{b:,}", f"{b - a:+,}" if b != a else "=", words))
+    widths = [max(len(row[at]) for row in table) for at in range(5)]
+    title = mine.title if mine.title == other.title else f"{mine.title} · {other.title}"
+    return "\n".join(
+        [title, "─" * len(title)]
+        + [
+            "  " + f"{row[0]:<{widths[0]}}" + "".join(f"  {row[at]:>{widths[at]}}" for at in range(1, 5)).rstrip()
+            for row in table
+        ]
+    )

@@ -1,0 +1,128 @@
+"""Compute-optimal size by a named scaling law: how many parameters and tokens a budget of FLOPs is best spent on.
+
+The laws disagree by a factor of ten, and so every answer carries its law's name and says when it lies outside the runs
+that the law was fitted to. All spend compute C = 6·N·D; Kaplan's N leaves the embeddings out, the others' includes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accounting.shape import choose
+from accounting.units import FLOPs, Parameters, Tokens
+
+
+@dataclass(frozen=True)
+class Law:
+    """N = size · (C / compute)^exponent, or the minimum of loss E + A/N^alpha + B/D^beta at 6·N·D = C where it is fitted."""
+
+    paper: str
+    range: tuple[float, float]  # parameters of the smallest and largest run behind the law
+    compute: float = 1.0
+    size: float = 0.0
+    exponent: float = 0.0
+    surface: tuple[float, float, float, float, float] | None = None  # E, A, B, alpha, beta
+
+
+_HOFFMANN = "Hoffmann et al. 2022, Training Compute-Optimal Large Language Models"
+LAWS = {
+    "kaplan": Law(
+        "Kaplan et al. 2020, Scaling Laws for Neural Language Models, appendix A: 1.3e9 · (C in PF-days)^0.73",
+        (768, 1.5e9),
+        compute=8.64e19,
+        size=1.3e9,
+        exponent=0.73,
+    ),
+    "hoffmann-1": Law(
+        f"{_HOFFMANN}, approach 1: exponent 0.50 through 67e9 at 5.76e23 (table 3)",
+        (70e6, 16e9),
+        compute=5.76e23,
+        size=67e9,
+        exponent=0.50,
+    ),
+    "hoffmann-2": Law(
+        f"{_HOFFMANN}, approach 2: exponent 0.49 through 67e9 at 6.88e23 (table A3)",
+        (70e6, 16e9),
+        compute=6.88e23,
+        size=67e9,
+        exponent=0.49,
+    ),
+    "hoffmann-3": Law(
+        f"{_HOFFMANN}, approach 3, coefficients as published",
+        (70e6, 16e9),
+        surface=(1.69, 406.4, 410.7, 0.34, 0.28),
+    ),
+    "besiroglu": Law(
+        "Besiroglu et al. 2024, Chinchilla Scaling: A replication attempt",
+        (70e6, 16e9),
+        surface=(1.8172, 482.01, 2085.43, 0.3478, 0.3658),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class ComputeOptimal:
+    """The answer of one law; loss in nats a token where the law has one, warning empty inside the law's range."""
+
+    law: str
+    compute: FLOPs
+    parameters: Parameters
+    tokens: Tokens
+    loss: float | None
+    warning: str
+    convention: str
+
+    @property
+    def tokens_per_parameter(self) -> float:
+        return int(self.tokens) / int(self.parameters)
+
+
+def compute_optimal(
+    compute: float | None = None, *, parameters: float | None = None, law: str = "besiroglu"
+) -> ComputeOptimal:
+    """Parameters and tokens for so many training FLOPs, or the FLOPs and tokens that so many parameters deserve.
+
+    Give exactly one of the two. Beyond the law's own runs the answer is an extrapolation, and its warning says so.
+    """
+    choose("law", law, tuple(LAWS))
+    if (compute is None) == (parameters is None):
+        raise ValueError("give either compute (FLOPs) or parameters, and not both: each follows from the other")
+    given = compute if parameters is None else parameters
+    if given is None or isinstance(given, bool) or not 1 <= given < float("inf"):
+        raise ValueError(
+            f"{'compute' if parameters is None else 'parameters'} must be at least 1, and {given!r} is not"
+        )
+    fitted = LAWS[law]
+    size, exponent, at = _power_law(fitted)
+    budget = float(given) if parameters is None else at * (float(given) / size) ** (1 / exponent)
+    n = size * (budget / at) ** exponent
+    d = budget / (6 * n)
+    low, high = fitted.range
+    warning = ""
+    if not low <= n <= high:
+        warning = (
+            f"{n:.3g} parameters lie outside the {low:.3g} to {high:.3g} that {law} was fitted to: an extrapolation"
+        )
+    return ComputeOptimal(
+        law,
+        FLOPs(round(budget)),
+        Parameters(max(1, round(n))),
+        Tokens(max(1, round(d))),
+        None if fitted.surface is None else loss(fitted.surface, n, d),
+        warning,
+        f"C = 6·N·D; {fitted.paper}",
+    )
+
+
+def loss(surface: tuple[float, float, float, float, float], n: float, d: float) -> float:
+    """E + A/N^alpha + B/D^beta, nats a token."""
+    base, a, b, alpha, beta = surface
+    return float(base + a / n**alpha + b / d**beta)
+
+
+def _power_law(law: Law) -> tuple[float, float, float]:
+    """(size, exponent, compute) of N = size · (C / compute)^exponent; of a surface, its minimum in closed form."""
+    if law.surface is None:
+        return law.size, law.exponent, law.compute
+    _, a, b, alpha, beta = law.surface
+    return (alpha * a / (beta * b)) ** (1 / (alpha + beta)), beta / (alpha + beta), 6.0

@@ -1,0 +1,144 @@
+"""The shape of a decoder-only Transformer: everything that decides what it costs, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+FFNS = ("swiglu", "geglu", "gelu", "silu", "relu2")
+GATED = ("swiglu", "geglu")
+NORMS = ("rmsnorm", "layernorm", "none")
+POSITIONS = ("rope", "learned", "none")
+
+
+@dataclass(frozen=True)
+class TransformerShape:
+    """A shape, checked when it is made; ValueError names the value, the bound and what to do.
+
+    d_ff: width of one feed-forward layer, of one expert where there are experts; it has three matrices if gated (swiglu,
+    geglu) and two otherwise. bias: on every matrix but the head, and on LayerNorm; qkv_bias, where given, overrides it for
+    queries, keys and values. window: the positions a query sees, its own included, in window_layers of the layers (all of
+    them if not given). post_norm: a second norm after each sublayer. qk_norm: one RMSNorm weight of head_dim each for
+    queries and keys. experts: feed-forward layers of which each token passes experts_per_token, chosen by a router of
+    d_model × experts. Embedding and head have vocab_size rows, rounded up to vocab_multiple.
+    """
+
+    vocab_size: int
+    context_length: int
+    num_layers: int
+    d_model: int
+    num_heads: int
+    d_ff: int
+    _: KW_ONLY
+    num_kv_heads: int | None = None
+    head_dim: int | None = None
+    ffn: str = "swiglu"
+    norm: str = "rmsnorm"
+    position: str = "rope"
+    tied_embeddings: bool = False
+    bias: bool = False
+    window: int | None = None
+    window_layers: int | None = None
+    qkv_bias: bool | None = None
+    qk_norm: bool = False
+    post_norm: bool = False
+    experts: int | None = None
+    experts_per_token: int | None = None
+    vocab_multiple: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "context_length", "num_layers", "d_model", "num_heads", "d_ff", "vocab_multiple"):
+            positive(name, getattr(self, name))
+        for name in ("num_kv_heads", "head_dim", "window", "window_layers", "experts", "experts_per_token"):
+            if getattr(self, name) is not None:
+                positive(name, getattr(self, name))
+        choose("ffn", self.ffn, FFNS)
+        choose("norm", self.norm, NORMS)
+        choose("position", self.position, POSITIONS)
+        if self.head_dim is None and self.d_model % self.num_heads:
+            raise ValueError(
+                f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}: "
+                f"change one of them, or give head_dim"
+            )
+        if self.num_heads % self.kv_heads:
+            raise ValueError(
+                f"num_kv_heads {self.kv_heads} does not divide num_heads {self.num_heads}: "
+                f"every key head serves the same number of query heads"
+            )
+        if self.position == "rope" and self.head_width % 2:
+            raise ValueError(f"head_dim {self.head_width} is odd, and rope turns pairs: make it even")
+        if self.window_layers is not None and self.window is None:
+            raise ValueError(f"window_layers {self.window_layers} has no meaning without a window: give window")
+        if self.window_layers is not None and self.window_layers > self.num_layers:
+            raise ValueError(f"window_layers {self.window_layers} is more than num_layers {self.num_layers}")
+        if (self.experts is None) != (self.experts_per_token is None):
+            raise ValueError(
+                f"experts {self.experts} and experts_per_token {self.experts_per_token} go together: give both or neither"
+            )
+        if self.experts is not None and self.active_experts > self.experts:
+            raise ValueError(f"experts_per_token {self.experts_per_token} is more than experts {self.experts}")
+
+    @property
+    def kv_heads(self) -> int:
+        """num_kv_heads, or as many as there are query heads."""
+        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+
+    @property
+    def head_width(self) -> int:
+        """head_dim, or d_model / num_heads."""
+        return self.d_model // self.num_heads if self.head_dim is None else self.head_dim
+
+    @property
+    def vocab_rows(self) -> int:
+        """Rows of the embedding and the head: vocab_size rounded up to vocab_multiple."""
+        return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
+
+    @property
+    def gated(self) -> bool:
+        return self.ffn in GATED
+
+    @property
+    def active_experts(self) -> int:
+        """Feed-forward layers a token passes in each block: experts_per_token, or the only one."""
+        return 1 if self.experts_per_token is None else self.experts_per_token
+
+    @property
+    def windowed_layers(self) -> int:
+        """Layers that see no further than the window."""
+        if self.window is None:
+            return 0
+        return self.num_layers if self.window_layers is None else self.window_layers
+
+    @property
+    def biased_qkv(self) -> bool:
+        return self.bias if self.qkv_bias is None else self.qkv_bias
+
+    @property
+    def norms(self) -> int:
+        """Norms as wide as the model: two or four a block and one before the head."""
+        return 0 if self.norm == "none" else self.num_layers * (4 if self.post_norm else 2) + 1
+
+    def sequence(self, seq_len: int | None) -> int:
+        """seq_len, or the whole context; learned positions end at context_length, the others do not."""
+        length = self.context_length if seq_len is None else positive("seq_len", seq_len)
+        if self.position == "learned" and length > self.context_length:
+            raise ValueError(
+                f"seq_len {length} is beyond the {self.context_length} learned positions: "
+                f"shorten it, or make a shape with a larger context_length"
+            )
+        return length
+
+
+def positive(name: str, value: object) -> int:
+    """The value if it is a whole number of at least one, else ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name} must be a whole number of at least 1, and {value!r} is not one")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, and {value} is not")
+    return value
+
+
+def choose(name: str, value: object, among: tuple[str, ...]) -> str:
+    """The value if it is one of these names, else ValueError."""
+    if value not in among:
+        raise ValueError(f"{name} {value!r} is not known: use one of {', '.join(among)}")
+    return str(value)

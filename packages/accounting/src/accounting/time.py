@@ -1,0 +1,175 @@
+"""Seconds, hours and money: FLOPs over the rate a device really reaches, and bytes over its bandwidth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accounting.breakdown import Breakdown
+from accounting.flops import decode_flops, forward_flops, training_flops
+from accounting.hardware import Device
+from accounting.inference import BITS, kv_cache, weight_bytes
+from accounting.shape import TransformerShape, choose, positive
+from accounting.units import Bytes, FLOPRate, FLOPs, Seconds, TokenRate, Tokens
+
+
+@dataclass(frozen=True)
+class TrainingTime:
+    """What a training run takes; `hours` are wall-clock, `device_hours` those of all devices, `cost` None without a price."""
+
+    flops: Breakdown
+    tokens: Tokens
+    seconds: Seconds
+    devices: int
+    rate: FLOPRate
+    cost: float | None
+    convention: str
+
+    @property
+    def hours(self) -> float:
+        return float(self.seconds) / 3600
+
+    @property
+    def device_hours(self) -> float:
+        return self.hours * self.devices
+
+    @property
+    def tokens_per_second(self) -> TokenRate:
+        return TokenRate(int(self.tokens) / float(self.seconds))
+
+
+def training_time(
+    shape: TransformerShape,
+    tokens: int,
+    device: Device,
+    mfu: float,
+    *,
+    seq_len: int | None = None,
+    devices: int = 1,
+    dtype: str = "bf16",
+    attention: str = "full",
+    price: float | None = None,
+) -> TrainingTime:
+    """The time of training on so many tokens at a model FLOPs utilisation (Chowdhery et al. 2022), devices scaling linearly.
+
+    tokens are rounded up to whole sequences. mfu is the part of the peak of `dtype` that the model's own FLOPs reach, above
+    0 and at most 1; price is money for one device and hour. The optimizer's FLOPs are left out, as MFU leaves them out: they
+    are bound by bandwidth.
+    """
+    rate = _rate(device, dtype, mfu, devices)
+    length = shape.sequence(seq_len)
+    sequences = -(-positive("tokens", tokens) // length)
+    flops = training_flops(shape, length, sequences, attention=attention)
+    if price is not None and not 0 <= price < float("inf"):
+        raise ValueError(f"price must be money for one device and hour, and {price!r} is not: leave it out if unknown")
+    seconds = Seconds(flops.total / rate)
+    return TrainingTime(
+        flops,
+        Tokens(sequences * length),
+        seconds,
+        devices,
+        rate,
+        None if price is None else price * devices * float(seconds) / 3600,
+        f"{devices} × {device.name} at {mfu:.0%} of {dtype} dense peak ({device.source}); {flops.convention}",
+    )
+
+
+def affordable_tokens(
+    shape: TransformerShape,
+    hours: float,
+    device: Device,
+    mfu: float,
+    *,
+    seq_len: int | None = None,
+    devices: int = 1,
+    dtype: str = "bf16",
+    attention: str = "full",
+) -> Tokens:
+    """The most tokens, in whole sequences, that training reaches in so many hours: the total to give to a schedule."""
+    if not 0 < hours < float("inf"):
+        raise ValueError(f"hours must be above 0, and {hours!r} is not")
+    length = shape.sequence(seq_len)
+    each, rate = training_flops(shape, length, 1, attention=attention).total, _rate(device, dtype, mfu, devices)
+    sequences = int(hours * 3600 * float(rate) / int(each))
+    # the division may round across a whole number; the promise is that this many fit and one more does not
+    while sequences and (each * sequences) / rate > Seconds(hours * 3600):
+        sequences -= 1
+    while (each * (sequences + 1)) / rate <= Seconds(hours * 3600):
+        sequences += 1
+    return Tokens(sequences * length)
+
+
+def mfu(
+    shape: TransformerShape,
+    tokens_per_second: float,
+    device: Device,
+    *,
+    seq_len: int | None = None,
+    devices: int = 1,
+    dtype: str = "bf16",
+    attention: str = "full",
+) -> float:
+    """The part of the peak that a measured rate of training, of all devices together, amounts to."""
+    if not 0 < tokens_per_second < float("inf"):
+        raise ValueError(f"tokens_per_second must be above 0, and {tokens_per_second!r} is not")
+    length = shape.sequence(seq_len)
+    each = int(training_flops(shape, length, 1, attention=attention).total) / length
+    return each * tokens_per_second / float(_rate(device, dtype, 1.0, devices))
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A lower bound of time: arithmetic and memory traffic overlap perfectly, so the slower of them decides."""
+
+    flops: FLOPs
+    moved: Bytes
+    arithmetic: Seconds
+    traffic: Seconds
+
+    @property
+    def seconds(self) -> Seconds:
+        return max(self.arithmetic, self.traffic)
+
+    @property
+    def bound(self) -> str:
+        return "arithmetic" if self.arithmetic >= self.traffic else "bandwidth"
+
+
+def prefill_time(
+    shape: TransformerShape, device: Device, prompt: int | None = None, batch_size: int = 1, *, weights: str = "bf16"
+) -> Roofline:
+    """Roofline of reading a prompt: every weight read once, the keys and values written once. Williams et al. 2009."""
+    flops = forward_flops(shape, prompt, batch_size, attention="causal")
+    length = shape.sequence(prompt)
+    stored = weight_bytes(shape, weights=weights, active=shape.active_experts * batch_size * length)
+    return _roofline(device, flops, stored, kv_cache(shape, batch_size, length), weights)
+
+
+def decode_time(
+    shape: TransformerShape, device: Device, context: int | None = None, batch_size: int = 1, *, weights: str = "bf16"
+) -> Roofline:
+    """Roofline of one decoding step: every weight and the whole cache read once for one token a sequence.
+
+    Of experts, at most as many are read as the tokens of the batch can choose.
+    """
+    stored = weight_bytes(shape, weights=weights, active=shape.active_experts * positive("batch_size", batch_size))
+    return _roofline(
+        device, decode_flops(shape, context, batch_size), stored, kv_cache(shape, batch_size, context), weights
+    )
+
+
+def _roofline(device: Device, flops: Breakdown, stored: Breakdown, cache: Breakdown, weights: str) -> Roofline:
+    choose("weights", weights, tuple(BITS))
+    if not device.bandwidth:
+        raise ValueError(f"{device.name} has no known bandwidth: give one to measured_device")
+    # quantised weights are expanded before they are multiplied, so the arithmetic is that of 16 bits where there is any
+    wanted = (weights,) if weights in ("fp32", "fp16", "fp8") else ("bf16", "fp16", "fp32")
+    dtype = next((one for one in (*wanted, "fp32") if one in device.peaks), wanted[0])
+    moved = Bytes(int(stored.total) + int(cache.total))
+    work = FLOPs(int(flops.total))
+    return Roofline(work, moved, Seconds(work / device.peak(dtype)), Seconds(moved / device.bandwidth))
+
+
+def _rate(device: Device, dtype: str, part: float, devices: int) -> FLOPRate:
+    if isinstance(part, bool) or not 0 < part <= 1:
+        raise ValueError(f"mfu must be above 0 and at most 1, and {part!r} is not: 0.4 means 40% of the peak")
+    return FLOPRate(float(device.peak(dtype)) * part * positive("devices", devices))

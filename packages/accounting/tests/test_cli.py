@@ -1,0 +1,162 @@
+"""The command: tables that add up, machine-readable faces, and one sentence for a mistake."""
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting import SHAPES, report
+from accounting.cli import main
+
+XL = ["report", "gpt2-xl-swiglu", "--context", "1024", "--batch", "4"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def test_columns_add_up(capsys: pytest.CaptureFixture[str]) -> None:
+    for extra in (
+        [],
+        ["--gib"],
+        ["--world", "7", "--zero", "3"],
+        ["--precision", "bf16", "--kernel", "eager", "--loss", "chunked"],
+    ):
+        pages = run(capsys, *XL, *extra).split("\n\n")
+        assert len(pages) == (14 if "--world" in extra else 12)
+        for page in pages:
+            rows = [line for line in page.splitlines()[2:] if not line.startswith(("  (", "   "))]
+            if not any(line.startswith("  total") for line in rows):
+                continue
+            columns = [[re.sub("[^0-9.]", "", cell) for cell in re.split(r"\s{2,}", line.strip())[1:]] for line in rows]
+            *parts, total = columns
+            assert sum(int(part[0]) for part in parts) == int(total[0])
+            if len(total) > 1:
+                assert round(sum(float(part[1]) for part in parts), 3) == float(total[1])
+                assert round(sum(float(part[2]) for part in parts), 1) == 100.0
+
+
+def test_gb_and_gib_are_never_mixed(capsys: pytest.CaptureFixture[str]) -> None:
+    decimal, binary = run(capsys, *XL), run(capsys, *XL, "--gib")
+    assert "GiB" not in decimal
+    assert "34.03 GB" in decimal
+    assert "31.70 GiB" in binary
+    # the cards' own sizes are in GB, whatever the tables are in
+    cards = [f"{size} GB" for size in (24, 40, 80, 141)] + ["; GB is 10^9 bytes"]
+    for card in cards:
+        binary = binary.replace(card, "")
+    assert "GB" not in binary
+
+
+def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    words = run(capsys, *XL, "--explain")
+    assert "= 6·B·T·L·d·f = 6·4·1,024·48·1,600·6,400" in words
+    assert "  d   width of the model" in words or "  d  width of the model" in words
+
+
+def test_json_and_csv_hold_the_same_exact_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    data = json.loads(run(capsys, *XL, "--json"))
+    table = list(csv.DictReader(io.StringIO(run(capsys, *XL, "--csv"))))
+    flat = [(one["title"], row["name"], str(row["value"]), one["unit"]) for one in data for row in one["rows"]]
+    assert flat == [(row["section"], row["name"], row["value"], row["unit"]) for row in table]
+    by_title = {one["title"]: one for one in data}
+    assert by_title["parameters"]["total"] == 2_127_057_600
+    assert by_title["forward FLOPs"]["total"] == 4 * 4_513_336_524_800
+
+
+def test_html(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in SHAPES:
+        if name in ("gpt2", "mixtral-8x7b", "gpt2-xl-swiglu"):
+            path = tmp_path / f"{name}.html"
+            run(capsys, "report", name, "--html", str(path), "--context", "512")
+            page = path.read_text(encoding="utf-8")
+            ElementTree.fromstring(page.replace("<!doctype html>", "").replace('<meta charset="utf-8">', ""))
+            assert page.count("<svg") == 2
+            assert "http" not in page
+            assert "<script" not in page
+
+
+def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "largest batch at context 1,024" in run(capsys, "fit", "gpt2", "--device", "rtx-3090")
+    assert "none: not even one sequence fits" in run(capsys, "fit", "gpt2", "--memory", "0.1")
+    words = run(capsys, "time", "gpt2", "--tokens", "1e9", "--device", "h100", "--mfu", "0.4", "--price", "3")
+    assert "tokens         1,000,000,512" in re.sub(r" {2,}(?=\d)", "         ", words)
+    assert "cost" in words
+    assert "tokens" in run(capsys, "time", "gpt2", "--hours", "1", "--measured", "1e11", "--mfu", "1")
+    assert "+28,265,472" in run(capsys, "compare", "gpt2", "gpt2-swiglu")
+    assert "warning:" in run(capsys, "optimal", "--compute", "5.76e23")
+    assert "92.6" in run(capsys, "optimal", "--compute", "5.76e23")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "report gpt5",
+        "report missing/config.json",
+        "report gpt2 --context 2000",
+        "report gpt2 --batch 0",
+        "report gpt2 --world 0",
+        "fit gpt2 --device abacus",
+        "fit gpt2 --memory 0",
+        "time gpt2 --tokens 1 --device m1 --mfu 0.5",
+        "time gpt2 --tokens 1 --device h100 --mfu 40",
+        "time gpt2 --hours 1e-9 --device h100 --mfu 0.4",
+        "time gpt2 --tokens 1 --measured nan --mfu 0.4",
+        "optimal",
+        "compare gpt2 gpt3",
+    ],
+)
+def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
+    assert main(arguments.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("accounting: ")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", ["", "report", "report gpt2 --batch 1.5", "report gpt2 --batch many", "nonsense"])
+def test_a_wrong_call_says_how(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments.split())
+    assert caught.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@given(st.lists(st.integers(0, 10**15), max_size=12), st.integers(0, 10**6))
+def test_apportion_adds_up(parts: list[int], whole: int) -> None:
+    if not any(parts):
+        whole = 0
+    shares = report.apportion(parts, whole)
+    assert sum(shares) == whole
+    total = sum(parts) or 1
+    assert all(abs(share - part * whole / total) < 1 + 1e-6 for share, part in zip(shares, parts, strict=True))
+
+
+def test_import_and_answer_within_fifty_milliseconds(tmp_path: Path) -> None:
+    code = "from accounting import SHAPES, training_memory; training_memory(SHAPES['gpt2'], 4).total"
+    # as installed: compiled once, wherever the environment says that nothing is to be written beside the source
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
+
+    def fastest(program: str) -> float:
+        times = []
+        for _ in range(9):
+            start = time.perf_counter()
+            subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    assert fastest(code) - fastest("pass") < 0.050

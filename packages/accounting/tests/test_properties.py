@@ -1,0 +1,138 @@
+"""What must hold of every shape, whatever its numbers."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shape_strategies import shapes
+
+import accounting
+from accounting import (
+    Breakdown,
+    TransformerShape,
+    decode_flops,
+    elementwise_flops,
+    forward_flops,
+    kv_cache,
+    optimizer_flops,
+    parameters,
+    training_flops,
+    training_memory,
+)
+
+SIZES = ("vocab_size", "num_layers", "d_model", "d_ff")
+
+
+def everything(shape: TransformerShape, batch: int) -> dict[str, Breakdown]:
+    return {
+        "parameters": parameters(shape),
+        "active": parameters(shape, active=True),
+        "full": forward_flops(shape, None, batch),
+        "half": forward_flops(shape, None, batch, attention="half"),
+        "causal": forward_flops(shape, None, batch, attention="causal"),
+        "elementwise": elementwise_flops(shape, None, batch),
+        "training": training_flops(shape, None, batch, recompute="full"),
+        "decode": decode_flops(shape, None, batch),
+        "adamw": optimizer_flops(shape),
+        "muon": optimizer_flops(shape, optimizer="muon"),
+        "cache": kv_cache(shape, batch),
+        "inference": accounting.inference_memory(shape, batch),
+        "int4": accounting.inference_memory(shape, batch, weights="int4", cache="int8"),
+        "plain": training_memory(shape, batch).peak,
+        "chunked": training_memory(shape, batch, loss="chunked", attention="eager", checkpointing="full").peak,
+    }
+
+
+@given(shapes(), st.integers(1, 5))
+def test_totals_are_sums_of_exact_parts_and_formulas_tell_the_truth(shape: TransformerShape, batch: int) -> None:
+    for name, found in everything(shape, batch).items():
+        assert found.total == int(found) == sum(int(value) for value in found.values()), name
+        for part, value in found.items():
+            assert isinstance(value, int)
+            assert value >= 0
+            numbers = found.explain()[part].replace(",", "").replace("·", "*")
+            assert eval(numbers) == value, (name, part, numbers)  # our own digits and operators
+
+
+@given(shapes(), st.integers(1, 5))
+def test_adding_a_layer_adds_the_same(shape: TransformerShape, batch: int) -> None:
+    shape = replace(shape, window_layers=None)
+    one, two, three = (everything(replace(shape, num_layers=shape.num_layers + more), batch) for more in range(3))
+    for name in one:
+        if name not in ("int4", "plain", "chunked"):  # rounding to groups, and a maximum of several lines
+            assert int(three[name]) - int(two[name]) == int(two[name]) - int(one[name]) > 0, name
+
+
+@given(shapes())
+def test_tying_saves_exactly_the_head(shape: TransformerShape) -> None:
+    tied, untied = replace(shape, tied_embeddings=True), replace(shape, tied_embeddings=False)
+    assert int(parameters(untied)) - int(parameters(tied)) == shape.vocab_rows * shape.d_model
+    assert forward_flops(tied).total == forward_flops(untied).total
+    assert training_flops(tied).total == training_flops(untied).total
+
+
+@given(shapes(experts=False), st.sampled_from(SIZES), st.integers(1, 5))
+def test_monotone_in_every_size(shape: TransformerShape, size: str, batch: int) -> None:
+    shape = replace(shape, window_layers=None, vocab_multiple=1)
+    small, large = everything(shape, batch), everything(replace(shape, **{size: getattr(shape, size) + 1}), batch)
+    more = everything(shape, batch + 1)
+    for name in small:
+        assert small[name].total <= large[name].total, (name, size)
+        assert small[name].total <= more[name].total, name
+
+
+@given(shapes(), st.integers(1, 64), st.integers(1, 5))
+def test_causal_counts_the_pairs_one_by_one(shape: TransformerShape, length: int, batch: int) -> None:
+    shape = replace(shape, context_length=max(shape.context_length, length))
+    windowed = shape.windowed_layers
+    pairs = sum(
+        min(i, shape.window) if shape.window is not None and layer < windowed else i
+        for layer in range(shape.num_layers)
+        for i in range(1, length + 1)
+    )
+    found = forward_flops(shape, length, batch, attention="causal")["scores"]
+    assert found == 4 * batch * shape.num_heads * shape.head_width * pairs
+
+
+@given(shapes(), st.integers(1, 64))
+def test_decoding_one_by_one_is_the_causal_forward(shape: TransformerShape, length: int) -> None:
+    shape = replace(shape, context_length=max(shape.context_length, length))
+    steps = sum(int(decode_flops(shape, position).total) for position in range(1, length + 1))
+    assert steps == forward_flops(shape, length, attention="causal").total
+
+
+@given(shapes(), st.sampled_from(["none", "fused", "selective", "full"]))
+def test_backward_is_twice_the_forward(shape: TransformerShape, recompute: str) -> None:
+    forward, training = forward_flops(shape), training_flops(shape, recompute=recompute)
+    for name, value in forward.items():
+        assert training[f"forward {name}"] == value
+        assert training[f"backward {name}"] == 2 * value
+    again = {"none": 0, "fused": int(forward["scores"]) // 2, "selective": int(forward["scores"])}
+    again["full"] = int(forward) - int(forward["head"])
+    assert int(training) - 3 * int(forward) == again[recompute]
+
+
+@given(shapes(), st.integers(1, 9), st.sampled_from(["fused", "eager"]), st.sampled_from(["plain", "chunked"]))
+def test_checkpointing_only_ever_saves(shape: TransformerShape, batch: int, attention: str, loss: str) -> None:
+    none, selective, full = (
+        accounting.saved_activations(shape, batch, attention=attention, loss=loss, checkpointing=how)
+        for how in ("none", "selective", "full")
+    )
+    assert full.total <= selective.total <= none.total
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw8bit", "sgd", "muon"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_bytes_of_state(optimizer: str, precision: str) -> None:
+    shape = accounting.SHAPES["gpt2"]
+    count = int(parameters(shape).total)
+    blocks = 12 * (4 * 768 * 768 + 2 * 768 * 3072)
+    expected = {
+        "adamw": 8 * count,
+        "adamw8bit": 2 * (count + 4 * -(-count // 256)),
+        "sgd": 4 * count,
+        "muon": 4 * blocks + 8 * (count - blocks),
+    }[optimizer]
+    found = accounting.optimizer_state(shape, optimizer=optimizer, master=precision == "bf16")
+    assert found.total == expected + (4 * count if precision == "bf16" else 0)

@@ -1,0 +1,198 @@
+"""Impossible shapes are refused with the bound named; files describe shapes or are refused."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accounting import SHAPES, TransformerShape, forward_flops, from_config, from_huggingface, from_run, parameters
+from accounting.reading import find
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_layers": 0}, "num_layers must be at least 1, and 0 is not"),
+        ({"d_model": -4}, "d_model must be at least 1"),
+        ({"d_ff": 1.5}, "d_ff must be a whole number of at least 1, and 1.5 is not one"),
+        ({"vocab_size": True}, "vocab_size must be a whole number"),
+        ({"num_heads": 7}, "d_model 768 is not a multiple of num_heads 7"),
+        ({"num_kv_heads": 5}, "num_kv_heads 5 does not divide num_heads 12"),
+        ({"num_kv_heads": 0}, "num_kv_heads must be at least 1"),
+        ({"head_dim": 3}, "head_dim 3 is odd"),
+        ({"ffn": "glu"}, "ffn 'glu' is not known: use one of swiglu"),
+        ({"norm": "batch"}, "norm 'batch' is not known"),
+        ({"position": "alibi"}, "position 'alibi' is not known"),
+        ({"window": 0}, "window must be at least 1"),
+        ({"window_layers": 2}, "without a window"),
+        ({"window": 8, "window_layers": 13}, "window_layers 13 is more than num_layers 12"),
+        ({"experts": 8}, "go together"),
+        ({"experts": 2, "experts_per_token": 3}, "experts_per_token 3 is more than experts 2"),
+    ],
+)
+def test_impossible_shapes(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(SHAPES["gpt2-swiglu"], **change)
+
+
+def test_learned_positions_end_and_others_do_not() -> None:
+    with pytest.raises(ValueError, match="seq_len 1025 is beyond the 1024 learned positions"):
+        forward_flops(SHAPES["gpt2"], 1025)
+    assert forward_flops(SHAPES["gpt2-swiglu"], 1025).total > 0
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        forward_flops(SHAPES["gpt2"], 1, 0)
+    with pytest.raises(ValueError, match="attention 'flash' is not known: use one of full, half, causal"):
+        forward_flops(SHAPES["gpt2"], attention="flash")
+
+
+def test_padding_rounds_rows_up() -> None:
+    padded = replace(SHAPES["gpt2"], vocab_multiple=64)
+    assert padded.vocab_rows == 50304
+    assert int(parameters(padded)) - int(parameters(SHAPES["gpt2"])) == 47 * 768
+
+
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+}
+GPT2 = {"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_layer": 12, "n_embd": 768, "n_head": 12}
+CONFIGS = {
+    "gpt2": GPT2,
+    "llama-3-8b": LLAMA,
+    "mistral-7b": LLAMA
+    | {"model_type": "mistral", "vocab_size": 32000, "max_position_embeddings": 32768, "sliding_window": 4096},
+    "mixtral-8x7b": LLAMA
+    | {
+        "model_type": "mixtral",
+        "vocab_size": 32000,
+        "max_position_embeddings": 32768,
+        "sliding_window": None,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    },
+    "qwen2.5-0.5b": {
+        "model_type": "qwen2",
+        "vocab_size": 151936,
+        "max_position_embeddings": 32768,
+        "num_hidden_layers": 24,
+        "hidden_size": 896,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "intermediate_size": 4864,
+        "hidden_act": "silu",
+        "tie_word_embeddings": True,
+        "sliding_window": 32768,
+        "use_sliding_window": False,
+    },
+    "qwen3-0.6b": {
+        "model_type": "qwen3",
+        "vocab_size": 151936,
+        "max_position_embeddings": 40960,
+        "num_hidden_layers": 28,
+        "hidden_size": 1024,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 3072,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "tie_word_embeddings": True,
+    },
+    "gemma-2b": {
+        "model_type": "gemma",
+        "vocab_size": 256000,
+        "max_position_embeddings": 8192,
+        "num_hidden_layers": 18,
+        "hidden_size": 2048,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 1,
+        "head_dim": 256,
+        "intermediate_size": 16384,
+        "hidden_act": "gelu",
+    },
+    "gemma-2-2b": {
+        "model_type": "gemma2",
+        "vocab_size": 256000,
+        "max_position_embeddings": 8192,
+        "num_hidden_layers": 26,
+        "hidden_size": 2304,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "intermediate_size": 9216,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "sliding_window": 4096,
+    },
+}
+
+
+def resolved(shape: TransformerShape) -> dict[str, Any]:
+    """The shape with what it leaves open filled in: two ways of writing one shape are then equal."""
+    filled = asdict(shape) | {"num_kv_heads": shape.kv_heads, "head_dim": shape.head_width}
+    return filled | {"qkv_bias": shape.biased_qkv, "window_layers": shape.windowed_layers}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_huggingface_families(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIGS[name]), encoding="utf-8")
+    for found in (from_huggingface(str(path)), find(str(path)), find(str(tmp_path)), from_config(CONFIGS[name])):
+        assert resolved(found) == resolved(SHAPES[name])
+
+
+def test_gemma3_sees_far_in_every_sixth_layer() -> None:
+    config = CONFIGS["gemma-2-2b"] | {"model_type": "gemma3_text", "sliding_window": 512}
+    shape = from_config(config)
+    assert (shape.qk_norm, shape.post_norm, shape.window, shape.window_layers) == (True, True, 512, 22)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "mamba"}, "model_type 'mamba' is not known: it must be one of gpt2, llama"),
+        ({}, "model_type None is not known"),
+        ({**LLAMA, "hidden_size": "wide"}, "must give hidden_size as a whole number, and it gives 'wide'"),
+        ({**LLAMA, "hidden_act": "relu"}, "activation 'relu' is not known"),
+        ({**LLAMA, "attention_bias": True}, "attention_bias is set"),
+        ({**LLAMA, "mlp_bias": True}, "mlp_bias is set"),
+        ({**LLAMA, "num_attention_heads": 33}, "not a multiple of num_heads 33"),
+    ],
+)
+def test_configs_that_are_refused(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_config(config)
+
+
+def test_runs(tmp_path: Path) -> None:
+    run = tmp_path / "config.toml"
+    sizes = "vocab_size = 100\ncontext_length = 16\nnum_layers = 2\nd_model = 8\nnum_heads = 2\nd_ff = 24\n"
+    run.write_text(f'[model]\n{sizes}norm_eps = 1e-5\nffn = "gelu"\n[training]\nsteps = 3\n', encoding="utf-8")
+    assert from_run(str(run)) == find(str(tmp_path)) == TransformerShape(100, 16, 2, 8, 2, 24, ffn="gelu")
+    for words, message in (
+        ("[model", "is not TOML"),
+        ("[training]\nsteps = 3\n", r"has no \[model\] table"),
+        (f"[model]\n{sizes}flavour = 3\n", "sets flavour, whose cost is not known"),
+        ("[model]\nd_ff = 24\n", "does not describe a model"),
+    ):
+        run.write_text(words, encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            from_run(str(run))
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"neither config\.json nor config\.toml"):
+        find(str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"there is no file nowhere\.json"):
+        find("nowhere.json")
+    with pytest.raises(KeyError, match="no shape is called 'gpt5': use one of gpt2,"):
+        find("gpt5")

@@ -1,0 +1,78 @@
+"""Quantities do not mix, formulas say what was computed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting import ByteRate, Bytes, FLOPRate, FLOPs, Parameters, Seconds, TokenRate, Tokens, human
+from accounting.formula import Symbol, Term, added
+
+
+def test_units_refuse_each_other() -> None:
+    for wrong in (
+        lambda: FLOPs(1) + Bytes(1),
+        lambda: Bytes(1) - Parameters(1),
+        lambda: FLOPs(1) < Bytes(2),
+        lambda: sum([FLOPs(1), Bytes(1)]),
+        lambda: Bytes(2) * Bytes(2),
+        lambda: FLOPs(1) / ByteRate(1.0),
+        lambda: Seconds(1.0) + FLOPRate(1.0),
+        lambda: Seconds(1.0) > Bytes(1),
+        lambda: max(Tokens(1), Parameters(2)),
+    ):
+        with pytest.raises(TypeError, match=r"unit|no meaning"):
+            wrong()
+
+
+def test_units_do_what_physics_says() -> None:
+    assert isinstance(FLOPs(10) / FLOPRate(5.0), Seconds)
+    assert FLOPs(10) / FLOPRate(5.0) == 2.0
+    assert isinstance(Tokens(10) / Seconds(5.0), TokenRate)
+    assert type(Bytes(10) / Bytes(4)) is float
+    assert isinstance(sum([Bytes(1), Bytes(2)]), Bytes)
+    assert Bytes(3) == 3
+    assert {Bytes(3): 1}[3] == 1  # type: ignore[index]
+    assert isinstance(2 * Bytes(3), Bytes)
+    assert repr(Bytes(1000)) == "Bytes(1_000)"
+    assert str(Bytes(1000)) == "1,000"
+
+
+def test_human() -> None:
+    assert human(Bytes(999)) == "999 B"
+    assert human(Bytes(1000)) == "1.00 kB"
+    assert human(Bytes(999_999)) == "1.00 MB"
+    assert human(Bytes(1 << 30), binary=True) == "1.00 GiB"
+    assert human(Bytes((1 << 30) - 1), binary=True) == "1.00 GiB"
+    assert human(Seconds(86_400.0)) == "24.00 h"
+    assert human(Seconds(0.001)) == "1.000 ms"
+    assert human(Parameters(1_557_611_200)) == "1.56 G parameters"
+    assert human(FLOPRate(1e12)) == "1.00 TFLOP/s"
+    with pytest.raises(ValueError, match="bytes only"):
+        human(FLOPs(1), binary=True)
+
+
+def test_formula_texts() -> None:
+    a, b, c = Symbol("a", 2), Symbol("b", 3), Symbol("c", 1000)
+    assert (a * (b + c)).text() == "a·(b + c)"
+    assert (a * (b + c)).text(values=True) == "2·(3 + 1,000)"
+    assert ((a + b) // c).text() == "(a + b)//c"
+    assert (c - (a - b)).text() == "c - (a - b)"
+    assert (c * (b // a)).text() == "c·(b//a)"
+    assert (1 * a + 0).text() == "a"
+    assert added([Term(0), a, b]).text() == "a + b"
+
+
+@given(st.data())
+def test_formulas_evaluate_to_their_value(data: st.DataObject) -> None:
+    terms: list[Term] = [Symbol(name, data.draw(st.integers(1, 9999))) for name in "abc"]
+    for _ in range(data.draw(st.integers(1, 8))):
+        left, right = data.draw(st.sampled_from(terms)), data.draw(st.sampled_from([*terms, 2, 7]))
+        operation = data.draw(st.sampled_from("+-*/"))
+        if operation == "/" and right == 0:
+            continue
+        terms.append(
+            {"+": Term.__add__, "-": Term.__sub__, "*": Term.__mul__, "/": Term.__floordiv__}[operation](left, right)
+        )
+    for term in terms:
+        assert eval(term.text(values=True).replace(",", "").replace("·", "*")) == term
+        assert eval(term.text().replace("·", "*"), dict(zip("abc", map(int, terms), strict=False))) == term
