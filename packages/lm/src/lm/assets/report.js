@@ -1,0 +1,111 @@
+"use strict";
+// Reads the curves out under the pointer, in all charts at once. The page says everything it has to say without this.
+const counted = JSON.parse(document.getElementById("counted").textContent);
+const charts = [...document.querySelectorAll(".chart")].map((figure) => ({
+  figure,
+  plot: figure.querySelector(".plot"),
+  output: figure.querySelector("output"),
+  data: JSON.parse(figure.querySelector("script").textContent),
+  drawn: [],
+})).filter((chart) => chart.data.lines.length);
+
+const superscript = (digits) => digits.replace(/[-0-9]/g, (d) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(d)]);
+function number(value) {
+  const size = Math.abs(value);
+  if (size && size < 0.001) {
+    const [mantissa, power] = value.toExponential(2).split("e");
+    return `${Number(mantissa)} × 10${superscript(power)}`;
+  }
+  return value.toLocaleString("en", size >= 1000 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 4 });
+}
+function short(value) {
+  const [size, unit] = [[1e12, " T"], [1e9, " G"], [1e6, " M"], [1e4, " k"], [0, ""]].find(([least]) => value >= least);
+  return number(value / (unit === " k" ? 1e3 : size || 1)) + unit;
+}
+function duration(seconds) {
+  if (seconds < 100) return `${number(Number(seconds.toPrecision(3)))} s`;
+  const minutes = Math.floor(seconds / 60);
+  return minutes < 100 ? `${minutes} min ${Math.round(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+function nearest(xs, x) {
+  let low = 0, high = xs.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (xs[middle] <= x) low = middle; else high = middle;
+  }
+  return xs[high] - x < x - xs[low] ? high : low;
+}
+function add(parent, tag, className, words) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (words !== undefined) element.textContent = words;
+  return parent.appendChild(element);
+}
+function height(data, value) {
+  const [low, high] = data.y;
+  return data.log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
+}
+function clear() {
+  for (const chart of charts) {
+    chart.drawn.forEach((element) => element.remove());
+    chart.drawn = [];
+    chart.output.textContent = "";
+  }
+}
+function show(active, x) {
+  clear();
+  for (const chart of charts) {
+    const { data, plot, output } = chart;
+    const [low, high] = data.x, left = (100 * (x - low)) / (high - low);
+    const cross = add(plot, "i", "cross");
+    cross.style.left = `${left}%`;
+    chart.drawn.push(cross);
+    let tip = null;
+    if (chart === active) {
+      tip = add(plot, "div", "tip");
+      tip.style[left < 50 ? "left" : "right"] = `calc(${left < 50 ? left : 100 - left}% + 14px)`;
+      chart.drawn.push(tip);
+      const where = add(tip, "p");
+      add(where, "span", "", `${data.xName} ${data.xName === "step" ? number(Math.round(x)) : short(x)}`);
+      if (counted.step && counted.step.length && data.xName === "step") {
+        const i = nearest(counted.step, x);
+        add(where, "span", "", `${short(counted.tokens[i])} tokens · ${duration(counted.seconds[i])}`);
+      }
+    }
+    for (const line of data.lines) {
+      if (x > line.x[line.x.length - 1] + (high - low) / 50) continue;
+      const i = nearest(line.x, x), up = height(data, line.y[i]);
+      if (up >= 0 && up <= 1) {
+        const dot = add(plot, "i", `dot ${line.colour}`);
+        dot.style.left = `${(100 * (line.x[i] - low)) / (high - low)}%`;
+        dot.style.top = `${100 * (1 - up)}%`;
+        chart.drawn.push(dot);
+      }
+      if (tip) {
+        const row = add(tip, "p", line.colour);
+        add(row, "span", "", line.name || chart.figure.querySelector("figcaption b").textContent.toLowerCase());
+        add(row, "b", "", number(line.y[i]));
+      } else if (data.lines.length === 1) {
+        add(output, "b", "", number(line.y[i]));
+      }
+    }
+  }
+}
+for (const chart of charts) {
+  const [low, high] = chart.data.x;
+  const clamp = (x) => Math.min(Math.max(x, low), high);
+  let x = high;
+  chart.plot.tabIndex = 0;
+  chart.plot.addEventListener("pointermove", (event) => {
+    const box = chart.plot.getBoundingClientRect();
+    show(chart, x = clamp(low + ((event.clientX - box.left) / box.width) * (high - low)));
+  });
+  chart.plot.addEventListener("pointerleave", clear);
+  chart.plot.addEventListener("blur", clear);
+  chart.plot.addEventListener("keydown", (event) => {
+    const turn = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!turn) return;
+    event.preventDefault();
+    show(chart, x = clamp(x + (turn * (high - low)) / 100));
+  });
+}

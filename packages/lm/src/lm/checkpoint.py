@@ -1,0 +1,185 @@
+"""Checkpoints: folders that appear whole or not at all, carry their checksums, and are passed over when damaged.
+
+checkpoints/latest                  the name of the newest, moved last
+checkpoints/00001000/               the step
+    model.safetensors               the weights
+    optimizer.pt                    the optimizer's state, read with weights_only
+    state.json                      the run's own state, and the SHA-256 of the other two
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+FILES = ("model.safetensors", "optimizer.pt")
+
+
+class Damaged(ValueError):
+    """A checkpoint that is not what was saved."""
+
+
+class NotSaved(OSError):
+    """Nothing could be written, and nothing half-written was left."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds: weights by name, the optimizer's state_dict, and the run's own state."""
+
+    path: Path
+    step: int
+    model: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    state: dict[str, Any]
+
+
+def save(
+    folder: str | Path,
+    step: int,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state: dict[str, Any],
+    *,
+    keep: int = 2,
+    best: int | None = None,
+) -> Path:
+    """Saves a step under `folder`, then removes all but the newest `keep` and the one of step `best`; gives its path.
+
+    Written in a temporary folder, flushed to the disk, renamed, and only then named as the latest.
+    NotSaved: with what failed in one sentence; nothing half-written stays.
+    """
+    folder = Path(folder)
+    final = folder / f"{step:08d}"
+    temporary = folder / f".{final.name}.partial"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+        safetensors.torch.save_file(weights, temporary / FILES[0])
+        torch.save(optimizer.state_dict(), temporary / FILES[1])
+        hashes = {name: hash_file(temporary / name) for name in FILES}
+        (temporary / "state.json").write_text(json.dumps({**state, "step": step, "sha256": hashes}, indent=1) + "\n")
+        for name in (*FILES, "state.json"):
+            sync(temporary / name)
+        sync(temporary)
+        if final.exists():  # left by a run that was set back to an earlier step
+            shutil.rmtree(final)
+        os.rename(temporary, final)
+        sync(folder)
+        pointer = folder / ".latest.partial"
+        pointer.write_text(final.name + "\n")
+        sync(pointer)
+        os.replace(pointer, folder / "latest")
+        sync(folder)
+    except (OSError, RuntimeError, safetensors.SafetensorError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            (folder / ".latest.partial").unlink(missing_ok=True)
+        why = reason(error, folder)
+        raise NotSaved(f"the checkpoint of step {step} could not be saved under {folder}: {why}") from error
+    prune(folder, keep, best)
+    return final
+
+
+def reason(error: BaseException, folder: Path) -> str:
+    """What went wrong with the disk, and what to do."""
+    code = getattr(error, "errno", None)
+    if code is None:  # torch and safetensors report a failed write in words of their own
+        with contextlib.suppress(OSError):
+            code = errno.ENOSPC if shutil.disk_usage(folder).free < 1 << 20 else None
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full: free some space and run the same command again"
+    if code in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return "it may not be written to: choose another folder"
+    return str(error)
+
+
+def load(folder: str | Path, step: int | None = None) -> Checkpoint | None:
+    """The newest whole checkpoint under `folder`, or the one of `step`; None where there is none.
+
+    A damaged one is named in a warning and the one before it used. Damaged: the one asked for, or all there are.
+    """
+    folder = Path(folder)
+    if step is not None:
+        return read(folder / f"{step:08d}")
+    found = steps(folder)
+    with contextlib.suppress(OSError, ValueError):
+        latest = int((folder / "latest").read_text())
+        # One that was renamed but not yet named as the latest is whole: its rename came after its contents.
+        if latest not in found:
+            warnings.warn(f"checkpoint {latest} is named as the latest in {folder} and is not there", stacklevel=2)
+    failures = []
+    for candidate in reversed(found):
+        try:
+            return read(folder / f"{candidate:08d}")
+        except Damaged as damage:
+            failures.append(str(damage))
+            if candidate != found[0]:
+                warnings.warn(f"{damage}; the one before it is used", stacklevel=2)
+    if failures:
+        raise Damaged("; ".join(failures))
+    return None
+
+
+def read(path: Path) -> Checkpoint:
+    """One checkpoint, its checksums compared before anything in it is believed. Damaged: named, with the file."""
+    try:
+        state = json.loads((path / "state.json").read_text())
+        hashes = state.pop("sha256")
+        for name in FILES:
+            if hash_file(path / name) != hashes[name]:
+                raise Damaged(f"checkpoint {path} is damaged: {name} is not what was saved")
+        model = safetensors.torch.load_file(path / FILES[0])
+        optimizer = torch.load(path / FILES[1], map_location="cpu", weights_only=True)
+        return Checkpoint(path, int(state.pop("step")), model, optimizer, state)
+    except (OSError, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(f"checkpoint {path} is damaged: {error!r}") from error
+
+
+def steps(folder: str | Path) -> list[int]:
+    """The steps that have a checkpoint, in order."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(int(entry.name) for entry in os.scandir(folder) if entry.name.isdecimal() and entry.is_dir())
+    return []
+
+
+def prune(folder: Path, keep: int, best: int | None) -> None:
+    """Removes all but the newest `keep` and the best, and what an interrupted save left."""
+    for step in steps(folder)[:-keep]:
+        if step != best:
+            shutil.rmtree(folder / f"{step:08d}", ignore_errors=True)
+    for partial in folder.glob(".*.partial"):
+        if partial.is_dir():
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Asks the disk itself for what was written, be it a file or the entries of a folder."""
+    if path.is_dir() and os.name == "nt":  # Windows cannot open a folder, and needs no such call
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,289 @@
+"""The configuration of a model and of its training: frozen, checked when made, kept as TOML beside what they made."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from accounting import TransformerShape
+
+FFNS = ("swiglu", "gelu", "silu", "relu2")
+NORMS = ("rmsnorm", "layernorm", "none")
+NORM_PLACEMENTS = ("pre", "post")
+POSITIONS = ("rope", "learned", "none")
+SCHEDULES = ("cosine", "linear", "constant")
+COMPILE = ("auto", "on", "off")
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What a Transformer is. Every field is checked; ValueError names the value, the bound and what to do.
+
+    ffn: "swiglu" has three matrices of width d_ff, the others two. norm_placement: "pre" normalises what enters attention
+    and feed-forward, "post" what leaves the sum of both with the residual. window: the positions that a query sees, its
+    own included. qk_norm: an RMSNorm over each query and key head. The embedding and the head have vocab_size rows rounded
+    up to vocab_multiple; the rows beyond vocab_size are never sampled and never counted in a loss.
+    """
+
+    vocab_size: int
+    context_length: int
+    num_layers: int
+    d_model: int
+    num_heads: int
+    d_ff: int
+    _: KW_ONLY
+    num_kv_heads: int | None = None
+    head_dim: int | None = None
+    ffn: str = "swiglu"
+    norm: str = "rmsnorm"
+    norm_placement: str = "pre"
+    norm_eps: float = 1e-5
+    position: str = "rope"
+    rope_theta: float = 10000.0
+    tied_embeddings: bool = False
+    bias: bool = False
+    window: int | None = None
+    qk_norm: bool = False
+    vocab_multiple: int = 1
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for name in ("vocab_size", "context_length", "num_layers", "d_model", "num_heads", "d_ff", "vocab_multiple"):
+            at_least(name, getattr(self, name), 1)
+        for name in ("num_kv_heads", "head_dim", "window"):
+            if getattr(self, name) is not None:
+                at_least(name, getattr(self, name), 1)
+        for name in ("norm_eps", "rope_theta"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be more than 0, and {getattr(self, name)} is not")
+        one_of("ffn", self.ffn, FFNS)
+        one_of("norm", self.norm, NORMS)
+        one_of("norm_placement", self.norm_placement, NORM_PLACEMENTS)
+        one_of("position", self.position, POSITIONS)
+        if self.head_dim is None and self.d_model % self.num_heads:
+            raise ValueError(
+                f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}: change one of them, or give head_dim"
+            )
+        if self.num_heads % self.kv_heads:
+            raise ValueError(
+                f"num_kv_heads {self.kv_heads} does not divide num_heads {self.num_heads}: "
+                f"every key head serves the same number of query heads"
+            )
+        if self.position == "rope" and self.head_width % 2:
+            raise ValueError(f"head_dim {self.head_width} is odd, and rope turns pairs: make it even")
+
+    @property
+    def kv_heads(self) -> int:
+        """num_kv_heads, or as many as there are query heads."""
+        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+
+    @property
+    def head_width(self) -> int:
+        """head_dim, or d_model / num_heads."""
+        return self.d_model // self.num_heads if self.head_dim is None else self.head_dim
+
+    @property
+    def vocab_rows(self) -> int:
+        """Rows of the embedding and the head: vocab_size rounded up to vocab_multiple."""
+        return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
+
+    def shape(self) -> TransformerShape:
+        """The same model as `accounting` counts it."""
+        from accounting import TransformerShape  # here, because nothing but a budget needs it
+
+        return TransformerShape(
+            self.vocab_size,
+            self.context_length,
+            self.num_layers,
+            self.d_model,
+            self.num_heads,
+            self.d_ff,
+            num_kv_heads=self.num_kv_heads,
+            head_dim=self.head_dim,
+            ffn=self.ffn,
+            norm=self.norm,
+            position=self.position,
+            tied_embeddings=self.tied_embeddings,
+            bias=self.bias,
+            window=self.window,
+            qk_norm=self.qk_norm,
+            vocab_multiple=self.vocab_multiple,
+        )
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How a model is trained. Every field is checked; ValueError names the value, the bound and what to do.
+
+    steps: optimizer steps of the whole run. batch_size: sequences a step. micro_batch_size: sequences in one forward pass
+    (all, if not given); gradients are summed over the passes of a step and divided by its tokens, so that it changes memory
+    and, but for rounding, not the result. schedule: the rate rises over warmup_steps to learning_rate, then falls to
+    min_learning_rate along a cosine or, over the last decay_steps (all that are left, if not given), in a line; or it stays.
+    gradient_clip: the largest global norm, 0 for no limit. eval_every, checkpoint_every: in steps, 0 for only at the end.
+    eval_tokens: how many held-out tokens are scored on the way, always the same ones, 0 for all. keep_checkpoints: the newest
+    that stay, beside the best. threads: 0 leaves torch's own choice. compile: "on" runs the blocks through torch.compile,
+    "auto" finds out at the start of a long run whether that pays.
+    """
+
+    steps: int
+    _: KW_ONLY
+    batch_size: int = 8
+    micro_batch_size: int | None = None
+    learning_rate: float = 1e-3
+    min_learning_rate: float = 0.0
+    warmup_steps: int = 100
+    schedule: str = "cosine"
+    decay_steps: int | None = None
+    weight_decay: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    gradient_clip: float = 1.0
+    seed: int = 0
+    log_every: int = 1
+    eval_every: int = 500
+    eval_tokens: int = 65536
+    checkpoint_every: int = 500
+    keep_checkpoints: int = 2
+    threads: int = 0
+    compile: str = "off"
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for name in ("steps", "batch_size", "log_every", "keep_checkpoints"):
+            at_least(name, getattr(self, name), 1)
+        for name in ("warmup_steps", "weight_decay", "min_learning_rate", "gradient_clip", "seed"):
+            at_least(name, getattr(self, name), 0)
+        for name in ("eval_every", "eval_tokens", "checkpoint_every", "threads"):
+            at_least(name, getattr(self, name), 0)
+        for name in ("learning_rate", "eps"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be more than 0, and {getattr(self, name)} is not")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and less than 1, and {getattr(self, name)} is not")
+        one_of("schedule", self.schedule, SCHEDULES)
+        one_of("compile", self.compile, COMPILE)
+        if self.warmup_steps > self.steps:
+            raise ValueError(
+                f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: lower it, or train longer"
+            )
+        if self.min_learning_rate > self.learning_rate:
+            raise ValueError(
+                f"min_learning_rate {self.min_learning_rate} is more than learning_rate {self.learning_rate}: lower it"
+            )
+        if self.decay_steps is not None:
+            at_least("decay_steps", self.decay_steps, 1)
+            if self.schedule != "linear":
+                raise ValueError(f"decay_steps {self.decay_steps} goes with schedule 'linear', not {self.schedule!r}")
+            if self.warmup_steps + self.decay_steps > self.steps:
+                raise ValueError(
+                    f"warmup_steps {self.warmup_steps} and decay_steps {self.decay_steps} are together more than "
+                    f"steps {self.steps}: shorten one of them"
+                )
+        if self.micro_batch_size is not None:
+            at_least("micro_batch_size", self.micro_batch_size, 1)
+            if self.batch_size % self.micro_batch_size:
+                raise ValueError(
+                    f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}: choose a divisor"
+                )
+
+
+def from_table(kind: type[Config], table: Mapping[str, object], section: str) -> Config:
+    """A configuration from a TOML table. KeyError: a key that it does not know (with the nearest it does) or that it lacks."""
+    fields = settable(kind)
+    for key in table:
+        if key not in fields:
+            raise KeyError(f"[{section}] has no setting {key!r}{did_you_mean(key, fields)}")
+    for name, field in fields.items():
+        if field.default is dataclasses.MISSING and name not in table:
+            raise KeyError(f"[{section}] lacks {name!r}: give it a value")
+    values = {key: as_declared(kind, key, value) for key, value in table.items()}
+    return kind(**values)
+
+
+def to_table(config: Any) -> dict[str, Any]:
+    """A configuration as a TOML table: every setting, resolved; those that are None are left out, as TOML has no such value."""
+    return {name: getattr(config, name) for name in settable(type(config)) if getattr(config, name) is not None}
+
+
+def override(tables: dict[str, dict[str, Any]], setting: str, text: str, kinds: Mapping[str, type]) -> None:
+    """Puts one `--section.key value` of a command line into the tables, read as the TOML value it looks like, else as a string.
+
+    KeyError: an unknown section or key, with the nearest known one.
+    """
+    section, dot, key = setting.removeprefix("--").partition(".")
+    if not dot or section not in kinds:
+        raise KeyError(f"{setting!r} is no setting: write --section.key, with section one of {', '.join(kinds)}")
+    fields = settable(kinds[section])
+    key = key.replace("-", "_")
+    if key not in fields:
+        raise KeyError(f"[{section}] has no setting {key!r}{did_you_mean(key, fields)}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    if value == "none" and "None" in str(fields[key].type):
+        tables.setdefault(section, {}).pop(key, None)
+        return
+    tables.setdefault(section, {})[key] = value
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """A TOML file as tables. FileNotFoundError, ValueError: naming the file."""
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """What to add to a message about an unknown word: the nearest known one, or all of them."""
+    known = list(known)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f": did you mean {near[0]!r}?" if near else f": it has {', '.join(known)}"
+
+
+def settable(kind: type) -> dict[str, dataclasses.Field[Any]]:
+    """The fields of a configuration by name."""
+    return {field.name: field for field in dataclasses.fields(kind)}
+
+
+def as_declared(kind: type, name: str, value: object) -> object:
+    """The value, an integer made a float where one is declared: TOML and command lines write 1 for 1.0."""
+    declared = typing.get_type_hints(kind)[name]
+    return float(value) if declared is float and isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def check_types(config: Any) -> None:
+    """TypeError for a field that is not of its declared type. An integer passes for a float."""
+    for name, declared in typing.get_type_hints(type(config)).items():
+        if name not in settable(type(config)):
+            continue
+        value = getattr(config, name)
+        allowed = typing.get_args(declared) or (declared,)
+        if float in allowed:
+            allowed = (*allowed, int)
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+            names = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in allowed)
+            raise TypeError(f"{name} must be {names}, and {value!r} is {type(value).__name__}")
+
+
+def at_least(name: str, value: float, bound: int) -> None:
+    if not value >= bound:
+        raise ValueError(f"{name} must be at least {bound}, and {value} is not")
+
+
+def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} {value!r} is unknown{did_you_mean(value, known)}")

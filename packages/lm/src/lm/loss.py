@@ -1,0 +1,96 @@
+"""Cross-entropy: the mean of -log softmax(logits)[target], from the logits or, in chunks, from what the head reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+IGNORE = -100  # a target that does not count, by torch's convention
+CHUNK_BYTES = 16 << 20  # of logits at a time; chunks of 2, 4, 8 MiB took within 6% of each other on two Zen 3 cores
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, *, ignore_index: int = IGNORE, reduction: str = "mean") -> Tensor:
+    """logits (…, vocab), targets (…) int64 → a scalar in nats, computed in float32 at least.
+
+    reduction: "mean" over the targets that count, or "sum". No target that counts gives 0, not NaN.
+    """
+    check_reduction(reduction)
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    flat, labels = wide.reshape(-1, logits.shape[-1]), targets.reshape(-1)
+    total = F.cross_entropy(flat, labels, ignore_index=ignore_index, reduction="sum")
+    return total / (targets != ignore_index).sum().clamp(min=1) if reduction == "mean" else total
+
+
+def chunked_cross_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    *,
+    vocab_size: int | None = None,
+    ignore_index: int = IGNORE,
+    reduction: str = "mean",
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Tensor:
+    """cross_entropy(hidden @ weight.T, targets) without ever holding all of the logits.
+
+    hidden (…, width); weight (rows, width), of which the rows from vocab_size on do not count; targets (…) int64.
+    Gradients are computed on the way forward, chunk by chunk, and kept: they are as small as hidden and weight, while
+    logits, their softmax and its gradient would each be (tokens, rows).
+    """
+    check_reduction(reduction)
+    rows = weight.shape[0] if vocab_size is None else vocab_size
+    flat = targets.reshape(-1)
+    chunk = max(1, chunk_bytes // (weight.shape[0] * 4))
+    total: Tensor = _Chunked.apply(hidden.reshape(-1, hidden.shape[-1]), weight, flat, rows, ignore_index, chunk)  # type: ignore[no-untyped-call]
+    return total / (flat != ignore_index).sum().clamp(min=1) if reduction == "mean" else total
+
+
+class _Chunked(torch.autograd.Function):
+    """The sum over the tokens, and its gradients: (softmax - one-hot) weight, and its transpose times hidden."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, vocab_size: int, ignore_index: int, chunk: int
+    ) -> Tensor:
+        train = any(ctx.needs_input_grad[:2])
+        hidden_grad = torch.empty_like(hidden) if train else None
+        weight_grad = torch.zeros_like(weight) if train else None
+        total = hidden.new_zeros((), dtype=torch.float64 if hidden.dtype == torch.float64 else torch.float32)
+        for start in range(0, hidden.shape[0], chunk):
+            h = hidden[start : start + chunk]  # (chunk, width)
+            target = targets[start : start + chunk, None]  # (chunk, 1)
+            counts = target != ignore_index
+            target = target.where(counts, 0)
+            logits = h @ weight.T  # (chunk, rows)
+            logits = logits if logits.dtype == torch.float64 else logits.float()
+            if vocab_size < logits.shape[1]:
+                logits[:, vocab_size:] = -torch.inf
+            # log-sum-exp from the softmax, which is wanted anyway: its largest entry is exp(largest - log-sum-exp), never 0.
+            largest, at_target = logits.amax(-1, keepdim=True), logits.gather(1, target)
+            p = logits.softmax(-1)
+            log_sum = largest - p.amax(-1, keepdim=True).log()
+            total += (log_sum - at_target).where(counts, 0.0).sum()
+            if hidden_grad is not None and weight_grad is not None:
+                p.scatter_add_(1, target, torch.full_like(at_target, -1.0))
+                if not counts.all():
+                    p *= counts
+                p = p.to(h.dtype)
+                torch.mm(p, weight, out=hidden_grad[start : start + chunk])
+                weight_grad.addmm_(p.T, h)
+        ctx.save_for_backward(hidden_grad, weight_grad)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        hidden_grad, weight_grad = ctx.saved_tensors
+        return hidden_grad * grad, weight_grad * grad, None, None, None, None
+
+
+def check_reduction(reduction: str) -> None:
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"reduction {reduction!r} is unknown: use 'mean' or 'sum'")

@@ -1,0 +1,155 @@
+"""The command `lm`, as a person at a terminal meets it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+
+import numpy as np
+import pytest
+
+from lm import training
+from lm.cli import main
+from lm.data import write_tokens
+
+SMALL = """
+[model]
+vocab_size = 300
+context_length = 16
+num_layers = 1
+d_model = 16
+num_heads = 2
+d_ff = 24
+[train]
+steps = 6
+warmup_steps = 1
+batch_size = 2
+threads = 1
+"""
+
+
+@pytest.fixture
+def work(tmp_path):
+    ids = np.random.default_rng(0).integers(0, 256, 2000)
+    write_tokens(tmp_path / "train.npy", ids, text_bytes=2000)
+    write_tokens(tmp_path / "heldout.npy", ids[:200], text_bytes=200)
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path
+
+
+def train(work, *more):
+    return main(["train", str(work / "small.toml"), "--data", str(work), "--out", str(work / "run"), *more])
+
+
+def test_train_and_eval(work, capsys):
+    assert train(work, "--train.seed", "3", "--quiet") == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("trained 6 steps in ")
+    assert "bits per byte, over 200 tokens" in said.out
+    assert said.err == ""
+    assert training.read_config(work / "run")[1].seed == 3
+    assert main(["eval", str(work / "run"), "--data", str(work / "heldout.npy"), "--stride", "4"]) == 0
+    score = training.evaluate(training.load(work / "run"), training.open_tokens(work / "heldout.npy"), stride=4)
+    assert f"{score.bits_per_byte:.4f} bits per byte, over 200 tokens" in capsys.readouterr().out
+
+
+def test_the_live_line_shows_what_matters(work, capsys):
+    assert train(work) == 0
+    line = capsys.readouterr().err
+    for part in ("6/6", "loss ", " bits/byte", " tokens/s"):
+        assert part in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train", "small.toml", "--data", ".", "--out", "run", "--model.layers", "3"], "did you mean 'num_layers'"),
+        (["train", "small.tml", "--data", ".", "--out", "run"], "neither a file nor a preset"),
+        (["train", "small.toml", "--data", "nowhere", "--out", "run"], "no token file"),
+        (["train", "small.toml", "--data", ".", "--out", "run", "--model.vocab_size", "100"], "token id 255"),
+        (["train", "small.toml", "--data", ".", "--out", "small.toml/run", "--quiet"], "cannot be written"),
+        (["eval", "nowhere", "--data", "train.npy"], "holds no run"),
+        (["generate", "nowhere", "--prompt", "a"], "holds no run"),
+        (["report", "nowhere"], "nowhere"),
+    ],
+)
+def test_a_mistake_is_one_sentence(work, monkeypatch, capsys, arguments, says):
+    monkeypatch.chdir(work)
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert says in said.err
+    assert said.err.startswith("lm: ")
+    assert said.err.count("\n") == 1
+    assert not (work / "run").exists()
+
+
+def test_an_unknown_argument_of_other_commands(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["eval", "run", "--data", "a.npy", "--model.num_layers", "3"])
+    assert stopped.value.code == 2
+    assert "unknown argument '--model.num_layers'" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_told_from_a_mistake_and_the_same_command_continues(work, capsys, monkeypatch):
+    real = training.Run.advance
+
+    def advance(self, hidden):
+        if self.step == 2:
+            monkeypatch.undo()
+            signal.raise_signal(signal.SIGINT)
+        return real(self, hidden)
+
+    monkeypatch.setattr(training.Run, "advance", advance)
+    assert train(work, "--quiet") == 130
+    assert "stopped after step 3 of 6: the same command continues it" in capsys.readouterr().err
+    assert train(work, "--quiet") == 0
+    lines = [json.loads(line) for line in (work / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3, 4, 5, 6]
+
+
+def test_report_writes_a_page(work, capsys):
+    assert train(work, "--quiet") == 0
+    capsys.readouterr()
+    assert main(["report", str(work / "run")]) == 0
+    assert capsys.readouterr().out.strip() == str(work / "run" / "report.html")
+    assert "<html" in (work / "run" / "report.html").read_text()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("accounting") is None, reason="the package accounting is not installed")
+def test_plan_says_what_a_run_costs(work, capsys):
+    assert main(["plan", str(work / "small.toml")]) == 0
+    said = capsys.readouterr().out
+    config = training.from_table(training.ModelConfig, training.read_toml(work / "small.toml")["model"], "model")
+    count = sum(p.numel() for p in training.Transformer(config).parameters())
+    assert f"{count:,}" in said.splitlines()[0]
+    assert "tokens/s" in said
+
+
+@pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
+def test_generate_continues_a_text(work, capsys):
+    import bpe
+
+    tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=["<|endoftext|>"])
+    tokenizer.save(work / "tokenizer.json")
+    given = ["--quiet", "--tokenizer", str(work / "tokenizer.json")]
+    assert train(work, *given) == 2
+    assert "has 257 tokens, and vocab_size is 300: write --model.vocab_size 257" in capsys.readouterr().err
+    assert not (work / "run").exists()
+    assert train(work, *given, "--model.vocab_size", "257") == 0
+    capsys.readouterr()
+    outs = []
+    for _ in range(2):
+        assert main(["generate", str(work / "run"), "--prompt", "def é", "--max-new-tokens", "9", "--seed", "1"]) == 0
+        outs.append(capsys.readouterr().out)
+    assert outs[0] == outs[1]
+    assert outs[0].startswith("def é")
+    assert len(outs[0]) > len("def é\n")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
+def test_generate_without_a_tokenizer_says_so(work, capsys):
+    assert train(work, "--quiet") == 0
+    assert main(["generate", str(work / "run"), "--prompt", "a"]) == 2
+    assert "keeps no tokenizer: name one with --tokenizer" in capsys.readouterr().err

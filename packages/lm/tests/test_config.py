@@ -1,0 +1,165 @@
+"""Configurations: what they refuse, and that TOML and the command line give the same ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import tomli_w
+
+from lm.cli import configuration, presets
+from lm.config import ModelConfig, TrainConfig, from_table, override, read_toml, to_table
+
+GOOD = {"vocab_size": 50, "context_length": 16, "num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"vocab_size": 0}, "vocab_size must be at least 1, and 0 is not"),
+        ({"num_layers": -1}, "num_layers must be at least 1"),
+        ({"num_heads": 5}, "d_model 16 is not a multiple of num_heads 5"),
+        ({"num_kv_heads": 3}, "num_kv_heads 3 does not divide num_heads 4"),
+        ({"head_dim": 3}, "head_dim 3 is odd"),
+        ({"ffn": "swigl"}, "ffn 'swigl' is unknown: did you mean 'swiglu'"),
+        ({"norm": "batch"}, "norm 'batch' is unknown: it has rmsnorm, layernorm, none"),
+        ({"position": "alibi"}, "position 'alibi'"),
+        ({"norm_placement": "both"}, "norm_placement 'both'"),
+        ({"norm_eps": 0.0}, "norm_eps must be more than 0"),
+        ({"window": 0}, "window must be at least 1"),
+    ],
+)
+def test_a_model_is_refused_with_value_and_bound(change, says):
+    with pytest.raises(ValueError, match=says):
+        ModelConfig(**GOOD | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"d_ff": 24.0}, "d_ff must be int, and 24.0 is float"),
+        ({"bias": 1}, "bias must be bool"),
+        ({"d_ff": True}, "d_ff must be int"),
+    ],
+)
+def test_a_wrong_type_is_refused(change, says):
+    with pytest.raises(TypeError, match=says):
+        ModelConfig(**GOOD | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"steps": 0}, "steps must be at least 1"),
+        ({"warmup_steps": 11}, "warmup_steps 11 is more than steps 10"),
+        ({"min_learning_rate": 1.0}, "min_learning_rate 1.0 is more than learning_rate"),
+        ({"learning_rate": 0.0}, "learning_rate must be more than 0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be more than 0"),
+        ({"beta2": 1.0}, "beta2 must be at least 0 and less than 1"),
+        ({"schedule": "cosin"}, "did you mean 'cosine'"),
+        ({"schedule": "linear", "decay_steps": 11}, "together more than"),
+        ({"decay_steps": 2}, "decay_steps 2 goes with schedule 'linear', not 'cosine'"),
+        ({"micro_batch_size": 3}, "micro_batch_size 3 does not divide batch_size 8"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"compile": "yes"}, "compile 'yes'"),
+    ],
+)
+def test_a_training_is_refused_with_value_and_bound(change, says):
+    with pytest.raises(ValueError, match=says):
+        TrainConfig(**{"steps": 10, "warmup_steps": 0} | change)
+
+
+def test_tables_come_back_as_they_went():
+    for config in (
+        ModelConfig(**GOOD, num_kv_heads=2, window=5, bias=True, norm_eps=1e-6),
+        TrainConfig(100, warmup_steps=10, schedule="linear", decay_steps=20, micro_batch_size=2),
+    ):
+        text = tomli_w.dumps(to_table(config))
+        assert from_table(type(config), tomllib.loads(text), "x") == config
+
+
+def test_unknown_and_missing_keys_are_named():
+    with pytest.raises(KeyError, match=r"\[model\] has no setting 'num_layer': did you mean 'num_layers'"):
+        from_table(ModelConfig, GOOD | {"num_layer": 3}, "model")
+    with pytest.raises(KeyError, match=r"\[train\] lacks 'steps'"):
+        from_table(TrainConfig, {}, "train")
+
+
+def test_overrides_are_read_as_toml_values():
+    kinds = {"model": ModelConfig, "train": TrainConfig}
+    tables = {"model": dict(GOOD), "train": {"steps": 10}}
+    for setting, text in (
+        ("--model.num-layers", "7"),
+        ("--model.ffn", "gelu"),
+        ("--model.bias", "true"),
+        ("--train.learning_rate", "1"),
+        ("--train.warmup_steps", "5"),
+        ("--train.micro_batch_size", "4"),
+        ("--train.micro_batch_size", "none"),
+    ):
+        override(tables, setting, text, kinds)
+    model, train = (from_table(kinds[name], tables[name], name) for name in kinds)
+    assert (model.num_layers, model.ffn, model.bias) == (7, "gelu", True)
+    assert (train.learning_rate, train.micro_batch_size) == (1.0, None)
+    with pytest.raises(KeyError, match="did you mean 'learning_rate'"):
+        override(tables, "--train.learningrate", "1", kinds)
+    for bad in ("--steps", "--data.steps"):
+        with pytest.raises(KeyError, match="section one of model, train"):
+            override(tables, bad, "1", kinds)
+
+
+def test_presets_are_whole_and_can_be_changed():
+    assert {"cpu-demo", "gpt2-124m", "tinystories-17m"} <= set(presets())
+    for name in presets():
+        model, train = configuration(name, ["--train.steps", "5000", "--model.num_layers=3"])
+        assert (model.num_layers, train.steps) == (3, 5000)
+    with pytest.raises(FileNotFoundError, match="neither a file nor a preset: did you mean 'cpu-demo'"):
+        configuration("cpudemo", [])
+    with pytest.raises(ValueError, match="lacks its value"):
+        configuration("cpu-demo", ["--train.steps"])
+    with pytest.raises(ValueError, match="'8' stands where a setting should"):
+        configuration("cpu-demo", ["8"])
+
+
+def test_a_file_that_is_not_toml_or_has_a_strange_section(tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text("[model\n")
+    with pytest.raises(ValueError, match=r"a\.toml is not TOML"):
+        read_toml(path)
+    path.write_text("[modle]\n")
+    with pytest.raises(KeyError, match="did you mean 'model'"):
+        configuration(str(path), [])
+
+
+def test_configurations_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ModelConfig(**GOOD).d_ff = 3  # type: ignore[misc]
+
+
+def test_the_face_of_the_package_is_light():
+    """Importing lm loads no torch, so that `lm --help` and a mistyped setting answer at once."""
+    code = "import sys; sys.path[:0] = sys.argv[1:]; import lm, lm.cli; print('torch' in sys.modules, 'ModelConfig' in dir(lm))"
+    out = subprocess.run(
+        [sys.executable, "-c", code, *filter(None, sys.path)], capture_output=True, text=True, check=True
+    )
+    assert out.stdout == "False True\n"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("accounting") is None, reason="the package accounting is not installed")
+def test_shape_carries_every_dimension():
+    config = ModelConfig(
+        **GOOD, num_kv_heads=2, head_dim=6, ffn="gelu", norm="layernorm", bias=True, window=4, vocab_multiple=64
+    )
+    shape = config.shape()
+    for field in dataclasses.fields(config):
+        if hasattr(shape, field.name):
+            assert getattr(shape, field.name) == getattr(config, field.name), field.name
+    assert (shape.vocab_rows, shape.head_width, shape.kv_heads) == (
+        config.vocab_rows,
+        config.head_width,
+        config.kv_heads,
+    )

@@ -1,0 +1,164 @@
+"""Token files, and batches that are a pure function of the step."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lm.data import batch, check_range, describe, open_tokens, shuffled, windows_of, write_tokens
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
+def test_tokens_come_back_as_they_were_written(tmp_path, dtype):
+    parts = [np.arange(5), np.array([], dtype=np.int64), np.array([65535, 0])]
+    written = write_tokens(tmp_path / "a.npy", iter(parts), dtype=dtype, tokenizer="ab", text_bytes=21, end_of_text=0)
+    again = open_tokens(tmp_path / "a.npy")
+    for tokens in (written, again):
+        assert tokens.ids.tolist() == [0, 1, 2, 3, 4, 65535, 0]
+        assert (tokens.ids.dtype, tokens.tokenizer, tokens.bytes, tokens.end_of_text) == (dtype, "ab", 21, 0)
+        assert tokens.bytes_per_token == 3
+    assert np.load(tmp_path / "a.npy").tolist() == again.ids.tolist()
+    assert json.loads((tmp_path / "a.json").read_text())["count"] == 7
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.json", "a.npy"]
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path):
+    write_tokens(tmp_path / "a.npy", np.arange(3))
+
+    def parts():
+        yield np.arange(4)
+        raise RuntimeError("the source broke")
+
+    with pytest.raises(RuntimeError, match="broke"):
+        write_tokens(tmp_path / "a.npy", parts())
+    for bad, says in (
+        (np.array([70000]), "token id 70000"),
+        (np.array([3, -1]), "token id -1"),
+        (np.array([]), "no tokens"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            write_tokens(tmp_path / "a.npy", bad)
+    assert open_tokens(tmp_path / "a.npy").ids.tolist() == [0, 1, 2]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.json", "a.npy"]
+
+
+def test_opening_refuses_what_does_not_fit(tmp_path):
+    path = tmp_path / "a.npy"
+    with pytest.raises(FileNotFoundError, match=r"no token file .*a\.npy"):
+        open_tokens(path)
+    np.save(path, np.arange(9, dtype=np.uint16))
+    with pytest.raises(FileNotFoundError, match=r"a\.json is missing"):
+        open_tokens(path)
+    assert len(describe(path, text_bytes=9)) == 9
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="is damaged"):
+        open_tokens(path)
+    assert len(open_tokens(path, verify=False)) == 9
+    np.save(path, np.arange(8, dtype=np.uint16))
+    with pytest.raises(ValueError, match=r"8 ids of uint16, and a\.json says 9"):
+        open_tokens(path)
+    for bad in (np.zeros((2, 2), np.uint16), np.zeros(3), np.zeros(0, np.uint16)):
+        np.save(path, bad)
+        with pytest.raises(ValueError, match="flat, not empty"):
+            open_tokens(path)
+    path.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"not a \.npy file"):
+        open_tokens(path)
+    np.save(path, np.arange(9, dtype=np.uint16))
+    (tmp_path / "a.json").write_text("[]")
+    with pytest.raises(ValueError, match="does not say count"):
+        open_tokens(path)
+    with pytest.raises(ValueError, match=r"does not end in \.npy"):
+        write_tokens(tmp_path / "a.bin", np.arange(3))
+    with pytest.raises(ValueError, match="'int64' holds no token ids"):
+        write_tokens(path, np.arange(3), dtype="int64")
+
+
+def test_ids_beyond_the_vocabulary_are_found_at_the_start(tmp_path):
+    tokens = write_tokens(tmp_path / "a.npy", np.array([1, 7, 2]))
+    check_range(tokens, 8)
+    with pytest.raises(ValueError, match=r"token id 7, .* vocab_size is 7"):
+        check_range(tokens, 7)
+
+
+@given(count=st.integers(1, 600), key=st.integers(0, 2**64 - 1))
+@settings(max_examples=60, deadline=None)
+def test_shuffled_is_a_permutation(count, key):
+    assert sorted(shuffled(i, count, key) for i in range(count)) == list(range(count))
+
+
+def test_shuffled_is_not_nearly_in_order():
+    order = [shuffled(i, 1000, 5) for i in range(1000)]
+    assert order != [shuffled(i, 1000, 6) for i in range(1000)]
+    steps = [abs(a - b) for a, b in itertools.pairwise(order)]
+    assert 250 < sum(steps) / len(steps) < 420  # a third of the count, for a random order
+    assert sum(i == v for i, v in enumerate(order)) < 8
+
+
+cases = {
+    "count": st.integers(12, 200),
+    "context": st.integers(1, 11),
+    "seed": st.integers(0, 5),
+    "rows": st.integers(1, 5),
+}
+
+
+@given(**cases)
+@settings(max_examples=60, deadline=None)
+def test_an_epoch_has_each_token_once(count, context, seed, rows):
+    ids = np.arange(count, dtype=np.uint16)
+    windows = count // context
+    for epoch in range(2):
+        targets = []
+        for index in range(epoch * windows, (epoch + 1) * windows):
+            x, y = batch(ids, seed, index, 0, 1, 1, context)
+            assert ((x + 1) % count).tolist() == y.tolist()  # each target follows its input, around the ring
+            targets += y.flatten().tolist()
+        assert len(targets) == len(set(targets)) == windows * context > count - context
+
+
+@given(**cases, step=st.integers(0, 100), world=st.integers(1, 4))
+@settings(max_examples=60, deadline=None)
+def test_a_batch_is_a_pure_function_and_ranks_share_the_rows_of_one_process(count, context, seed, rows, step, world):
+    ids = np.random.default_rng(0).integers(0, 50000, count).astype(np.uint16)
+    x, y = batch(ids, seed, step, 0, 1, world * rows, context)
+    assert x.shape == y.shape == (world * rows, context)
+    assert x.dtype == y.dtype == torch.int64
+    assert torch.equal(x[:, 1:], y[:, :-1])
+    ranks = [batch(ids, seed, step, rank, world, rows, context) for rank in reversed(range(world))][::-1]
+    assert torch.equal(torch.cat([r[0] for r in ranks]), x)
+    assert torch.equal(torch.cat([r[1] for r in ranks]), y)
+    halves = [batch(ids, seed, 2 * step + i, 0, 1, rows, context)[0] for i in range(2)]
+    assert torch.equal(torch.cat(halves), batch(ids, seed, step, 0, 1, 2 * rows, context)[0])
+
+
+def test_seeds_and_epochs_differ():
+    ids = np.arange(1000, dtype=np.uint16)
+    first = batch(ids, 0, 0, 0, 1, 20, 10)[0]
+    assert not torch.equal(first, batch(ids, 1, 0, 0, 1, 20, 10)[0])
+    assert not torch.equal(first, batch(ids, 0, 5, 0, 1, 20, 10)[0])
+
+
+def test_a_text_shorter_than_a_window_is_refused():
+    with pytest.raises(ValueError, match="10 tokens are not enough for a window of context_length 10"):
+        batch(np.arange(10), 0, 0, 0, 1, 1, 10)
+
+
+@given(count=st.integers(1, 60), context=st.integers(1, 12), data=st.data())
+def test_windows_score_each_position_once_with_enough_before_it(count, context, data):
+    stride = data.draw(st.integers(1, context))
+    scored = []
+    for begin, first, end in windows_of(count, context, stride):
+        assert 0 <= begin <= first < end <= count
+        assert end - begin <= context
+        assert begin == 0 or first - begin >= context - stride
+        scored += range(first, end)
+    assert scored == list(range(count))

@@ -1,0 +1,352 @@
+"""Every part of the model against its definition, written out in float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lm.attention import attention
+from lm.config import ModelConfig
+from lm.loss import chunked_cross_entropy, cross_entropy
+from lm.model import MLP, Attention, RMSNorm, SwiGLU, Transformer, positions_in, rotary
+from lm.optimizer import adamw, clip_gradients, constant, cosine, linear
+
+DTYPES = {torch.float32: 2e-5, torch.float64: 1e-12}
+few = settings(max_examples=25, deadline=None)
+
+
+def randn(*shape, dtype=torch.float64, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def close(got, want, dtype):
+    tolerance = DTYPES[dtype]
+    torch.testing.assert_close(got.double(), want.double(), rtol=tolerance, atol=tolerance)
+
+
+@few
+@given(width=st.integers(1, 40), rows=st.integers(1, 5), dtype=st.sampled_from(list(DTYPES)))
+def test_rms_norm(width, rows, dtype):
+    x, weight, upstream = randn(rows, width), randn(width, seed=1), randn(rows, width, seed=2)
+    norm = RMSNorm(width, 1e-5).to(dtype)
+    with torch.no_grad():
+        norm.weight.copy_(weight)
+    given_x = x.to(dtype).requires_grad_()
+    out = norm(given_x)
+    out.backward(upstream.to(dtype))
+    x.requires_grad_()
+    weight.requires_grad_()
+    want = x / torch.sqrt((x * x).sum(-1, keepdim=True) / width + 1e-5) * weight
+    want.backward(upstream)
+    close(out, want, dtype)
+    close(given_x.grad, x.grad, dtype)
+    close(norm.weight.grad, weight.grad, dtype)
+
+
+@few
+@given(
+    batch=st.integers(1, 2),
+    seq=st.integers(1, 6),
+    pairs=st.integers(1, 8),
+    theta=st.sampled_from([100.0, 10000.0]),
+    start=st.integers(0, 5000),
+    dtype=st.sampled_from(list(DTYPES)),
+)
+def test_rotary(batch, seq, pairs, theta, start, dtype):
+    x = randn(batch, seq, 2 * pairs)
+    out = rotary(x.to(dtype), torch.arange(start, start + seq), theta)
+    want = torch.empty_like(x)
+    for t in range(seq):
+        for i in range(pairs):
+            angle = (start + t) / theta ** (2 * i / (2 * pairs))
+            c, s = math.cos(angle), math.sin(angle)
+            a, b = x[:, t, 2 * i], x[:, t, 2 * i + 1]
+            want[:, t, 2 * i], want[:, t, 2 * i + 1] = a * c - b * s, a * s + b * c
+    close(out, want, dtype)
+
+
+def test_rotary_scores_depend_on_distance_alone():
+    q, k = randn(1, 16), randn(1, 16, seed=1)
+
+    def score(i, j):
+        return (rotary(q, torch.tensor([i])) * rotary(k, torch.tensor([j]))).sum()
+
+    torch.testing.assert_close(score(7, 3), score(104, 100))
+    assert not torch.isclose(score(7, 3), score(7, 4))
+
+
+def test_rotary_refuses_an_odd_width():
+    with pytest.raises(ValueError, match="head_dim 3 is odd"):
+        rotary(randn(1, 3), torch.arange(1))
+
+
+@st.composite
+def attention_cases(draw):
+    kv_heads, group = draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    batch, width = draw(st.integers(1, 2)), draw(st.sampled_from([1, 4, 8]))
+    queries, keys = draw(st.integers(1, 9)), draw(st.integers(1, 9))
+    causal = draw(st.booleans())
+    window = draw(st.none() | st.integers(1, 10)) if causal else None
+    documents = None
+    if queries <= keys and draw(st.booleans()):
+        documents = torch.tensor(
+            [draw(st.lists(st.integers(0, 2), min_size=keys, max_size=keys)) for _ in range(batch)]
+        )
+    q = randn(batch, kv_heads * group, queries, width)
+    k, v = randn(batch, kv_heads, keys, width, seed=1), randn(batch, kv_heads, keys, width, seed=2)
+    return q, k, v, causal, window, documents
+
+
+def attend(q, k, v, causal, window, documents):
+    """softmax(q kᵀ / √width) v, with -inf where a query sees nothing."""
+    group, queries, keys = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    i = torch.arange(queries)[:, None] + keys - queries
+    j = torch.arange(keys)[None]
+    seen = torch.ones(q.shape[0], queries, keys, dtype=torch.bool)
+    if causal:
+        seen = seen & (j <= i)
+    if window is not None:
+        seen = seen & (j > i - window)
+    if documents is not None:
+        seen = seen & (documents[:, keys - queries :, None] == documents[:, None, :])
+    scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(~seen[:, None], -math.inf)
+    return scores.softmax(-1).nan_to_num(0.0) @ v
+
+
+@settings(max_examples=150, deadline=None)
+@given(case=attention_cases(), backend=st.sampled_from(["auto", "sdpa", "matmul", "reference"]))
+def test_attention(case, backend):
+    q, k, v, causal, window, documents = case
+    want = attend(q, k, v, causal, window, documents)
+    got = attention(q, k, v, causal=causal, window=window, documents=documents, backend=backend)
+    close(got, want, torch.float64)
+    single = attention(
+        q.float(), k.float(), v.float(), causal=causal, window=window, documents=documents, backend=backend
+    )
+    close(single, want, torch.float32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=attention_cases(), backend=st.sampled_from(["sdpa", "matmul"]))
+def test_attention_gradients(case, backend):
+    q, k, v, causal, window, documents = case
+    upstream = randn(*q.shape, seed=3)
+    grads = []
+    for run in (lambda *qkv: attention(*qkv, causal=causal, window=window, documents=documents, backend=backend), None):
+        leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+        if run is None:
+            run = lambda *qkv: attention(  # noqa: E731
+                *qkv, causal=causal, window=window, documents=documents, backend="reference"
+            )
+        run(*leaves).backward(upstream)
+        grads.append([torch.zeros_like(t) if t.grad is None else t.grad for t in leaves])
+    for got, want in zip(*grads, strict=True):
+        close(got, want, torch.float64)
+
+
+def test_attention_of_more_queries_than_keys_gives_zeros_to_those_that_see_none():
+    q, k = randn(1, 1, 5, 4), randn(1, 1, 2, 4, seed=1)
+    for backend in ("auto", "sdpa", "matmul", "reference"):
+        out = attention(q, k, k, backend=backend)
+        assert (out[:, :, :3] == 0).all()
+        assert (out[:, :, 3:] != 0).any()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"backend": "flash"}, "CUDA kernel"),
+        ({"backend": "fast"}, "'fast' is unknown"),
+        ({"k": randn(1, 3, 4, 8), "v": randn(1, 3, 4, 8)}, "3 key heads do not divide 4"),
+        ({"k": randn(1, 2, 4, 6), "v": randn(1, 2, 4, 6)}, "do not fit"),
+        ({"window": 0}, "window 0"),
+        ({"window": 2, "causal": False}, "causal=True"),
+        ({"documents": torch.zeros(1, 3)}, "a document for each key"),
+    ],
+)
+def test_attention_refuses(change, says):
+    arguments = {"q": randn(1, 4, 4, 8), "k": randn(1, 2, 4, 8), "v": randn(1, 2, 4, 8)} | change
+    with pytest.raises(ValueError, match=says):
+        attention(**arguments)
+
+
+@few
+@given(d_model=st.integers(1, 12), d_ff=st.integers(1, 20), bias=st.booleans())
+def test_swiglu(d_model, d_ff, bias):
+    torch.manual_seed(0)
+    ffn, x = SwiGLU(d_model, d_ff, bias).double(), randn(3, d_model)
+    gate, up = ffn.gate_up.weight[:d_ff], ffn.gate_up.weight[d_ff:]
+    g, u = x @ gate.T, x @ up.T
+    if bias:
+        g, u = g + ffn.gate_up.bias[:d_ff], u + ffn.gate_up.bias[d_ff:]
+    want = (g / (1 + torch.exp(-g)) * u) @ ffn.down.weight.T
+    close(ffn(x), want + ffn.down.bias if bias else want, torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("name", "f"),
+    [
+        ("gelu", lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
+        ("silu", lambda x: x / (1 + torch.exp(-x))),
+        ("relu2", lambda x: torch.where(x > 0, x * x, 0.0)),
+    ],
+)
+def test_mlp(name, f):
+    torch.manual_seed(0)
+    ffn, x = MLP(6, 11, name, bias=True).double(), randn(4, 6)
+    close(ffn(x), f(x @ ffn.up.weight.T + ffn.up.bias) @ ffn.down.weight.T + ffn.down.bias, torch.float64)
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_attention_layer(qk_norm):
+    """Each head by itself: projection, norm, rotation, attention, output."""
+    config = ModelConfig(10, 8, 1, 12, 4, 5, num_kv_heads=2, head_dim=6, qk_norm=qk_norm)
+    torch.manual_seed(0)
+    layer = Attention(config).double()
+    x, positions = randn(2, 5, 12), torch.arange(5)
+    w = layer.qkv.weight
+    heads = []
+    for h in range(4):
+        q = x @ w[6 * h : 6 * h + 6].T
+        k = x @ w[24 + 6 * (h // 2) : 30 + 6 * (h // 2)].T
+        v = x @ w[36 + 6 * (h // 2) : 42 + 6 * (h // 2)].T
+        if qk_norm:
+            q, k = (t / torch.sqrt((t * t).mean(-1, keepdim=True) + config.norm_eps) for t in (q, k))
+        q, k = rotary(q, positions), rotary(k, positions)
+        heads.append(attend(q[:, None], k[:, None], v[:, None], True, None, None)[:, 0])
+    want = torch.cat(heads, -1) @ layer.output.weight.T
+    by = torch.view_as_complex(rotary(torch.tensor([1.0, 0.0]).double().repeat(5, 3), positions).unflatten(-1, (3, 2)))
+    close(layer(x, by[:, None]), want, torch.float64)
+
+
+def plain_loss(logits, targets, ignore):
+    counted = targets != ignore
+    logits, targets = logits.double()[counted], targets[counted]
+    return -(logits - torch.logsumexp(logits, -1, keepdim=True)).gather(1, targets[:, None]).sum()
+
+
+@st.composite
+def loss_cases(draw):
+    tokens, vocab = draw(st.integers(1, 12)), draw(st.integers(1, 30))
+    scale = draw(st.sampled_from([1.0, 100.0, 1e4]))  # at the last, softmax of a target underflows in float32
+    targets = torch.tensor(draw(st.lists(st.integers(-1, vocab - 1), min_size=tokens, max_size=tokens)))
+    return tokens, vocab, scale, torch.where(targets < 0, -100, targets)
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=loss_cases(), dtype=st.sampled_from(list(DTYPES)))
+def test_cross_entropy(case, dtype):
+    tokens, vocab, scale, targets = case
+    logits = (randn(tokens, vocab) * scale).to(dtype)
+    want = plain_loss(logits, targets, -100)
+    counted = max(1, int((targets != -100).sum()))
+    close(cross_entropy(logits, targets, reduction="sum") / scale, want / scale, dtype)
+    close(cross_entropy(logits, targets) / scale, want / counted / scale, dtype)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    case=loss_cases(),
+    padding=st.integers(0, 3),
+    chunk=st.integers(1, 13),
+    reduction=st.sampled_from(["mean", "sum"]),
+    dtype=st.sampled_from(list(DTYPES)),
+)
+def test_chunked_cross_entropy_is_the_plain_one(case, padding, chunk, reduction, dtype):
+    tokens, vocab, scale, targets = case
+    hidden, weight = randn(tokens, 4) * scale, randn(vocab + padding, 4, seed=1)
+    plain = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+    want = cross_entropy((plain[0] @ plain[1].T)[:, :vocab], targets, reduction=reduction)
+    want.backward()
+    given_ = [hidden.to(dtype).requires_grad_(), weight.to(dtype).requires_grad_()]
+    got = chunked_cross_entropy(
+        *given_, targets, vocab_size=vocab, reduction=reduction, chunk_bytes=chunk * 4 * (vocab + padding)
+    )
+    got.backward()
+    close(got / scale, want / scale, dtype)
+    if dtype == torch.float64 or scale < 1000:  # beyond, float32 cannot tell which of two logits is the greater
+        close(given_[0].grad, plain[0].grad, torch.float64 if dtype == torch.float64 else torch.float32)
+        close(given_[1].grad / scale, plain[1].grad / scale, dtype)
+
+
+def test_a_row_without_targets_costs_nothing_and_gives_no_nan():
+    hidden, weight = randn(3, 4).requires_grad_(), randn(5, 4, seed=1).requires_grad_()
+    loss = chunked_cross_entropy(hidden, weight, torch.full((3,), -100))
+    loss.backward()
+    assert loss == 0
+    assert (hidden.grad == 0).all()
+    assert (weight.grad == 0).all()
+    assert cross_entropy(randn(3, 5), torch.full((3,), -100)) == 0
+
+
+def test_losses_refuse_an_unknown_reduction():
+    for loss in (lambda: cross_entropy(randn(1, 2), torch.zeros(1).long(), reduction="none"),):
+        with pytest.raises(ValueError, match="'none' is unknown"):
+            loss()
+
+
+def test_adamw_is_its_definition():
+    """Five steps of Loshchilov and Hutter's algorithm 2, by hand, for each parameter and its own decay."""
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(7, 4, 1, 4, 2, 6, norm="layernorm", bias=True)).double()
+    decayed = {name for name, p in model.named_parameters() if p.ndim == 2} - {"embedding.weight"}
+    assert {"head.weight", "blocks.0.attention.qkv.weight", "blocks.0.ffn.down.weight"} <= decayed
+    lr, b1, b2, eps, decay = 0.01, 0.8, 0.95, 1e-8, 0.3
+    want = {name: p.detach().clone() for name, p in model.named_parameters()}
+    m = {name: torch.zeros_like(p) for name, p in want.items()}
+    v = {name: torch.zeros_like(p) for name, p in want.items()}
+    optimizer = adamw(model, lr, (b1, b2), eps, decay)
+    for step in range(1, 6):
+        for i, (name, p) in enumerate(model.named_parameters()):
+            g = p.grad = randn(*p.shape, seed=100 * step + i)
+            m[name] = b1 * m[name] + (1 - b1) * g
+            v[name] = b2 * v[name] + (1 - b2) * g * g
+            update = m[name] / (1 - b1**step) / (torch.sqrt(v[name] / (1 - b2**step)) + eps)
+            want[name] = want[name] * (1 - lr * decay * (name in decayed)) - lr * update
+        optimizer.step()
+    for name, p in model.named_parameters():
+        close(p.detach(), want[name], torch.float64)
+
+
+def test_schedules_at_their_corners():
+    for schedule in (cosine, linear):
+        args = {"max_lr": 2.0, "min_lr": 0.5, "warmup_steps": 4, "total_steps": 12}
+        assert [schedule(s, **args) for s in range(4)] == pytest.approx([0.4, 0.8, 1.2, 1.6])
+        assert schedule(4, **args) == pytest.approx(2.0)
+        assert schedule(8, **args) == pytest.approx(1.25)  # half-way down, for both
+        assert schedule(12, **args) == schedule(99, **args) == 0.5
+        falling = [schedule(s, **args) for s in range(4, 13)]
+        assert falling == sorted(falling, reverse=True)
+    assert cosine(6, max_lr=2.0, min_lr=0.5, warmup_steps=4, total_steps=12) == pytest.approx(
+        0.5 + 0.75 * (1 + math.cos(math.pi / 4))
+    )
+    stable = [linear(s, max_lr=1.0, warmup_steps=2, total_steps=10, decay_steps=4) for s in range(11)]
+    assert stable == pytest.approx([1 / 3, 2 / 3, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0])
+    assert [constant(s, max_lr=1.0, warmup_steps=1) for s in range(3)] == [0.5, 1.0, 1.0]
+
+
+@few
+@given(sizes=st.lists(st.integers(0, 9), min_size=1, max_size=4), limit=st.floats(0.01, 50))
+def test_clip_gradients(sizes, limit):
+    parameters = [torch.nn.Parameter(torch.zeros(n).double()) for n in sizes]
+    for i, p in enumerate(parameters):
+        p.grad = randn(*p.shape, seed=i)
+    before = torch.cat([p.grad for p in parameters])
+    norm = clip_gradients([*parameters, torch.nn.Parameter(torch.zeros(2))], limit)
+    after = torch.cat([p.grad for p in parameters])
+    close(norm, before.pow(2).sum().sqrt(), torch.float64)
+    torch.testing.assert_close(after, before * min(1.0, limit / max(1e-300, float(norm))), rtol=1e-3, atol=1e-5)
+    assert after.norm() <= limit
+    untouched = clip_gradients(parameters, 0)
+    torch.testing.assert_close(torch.cat([p.grad for p in parameters]), after, rtol=0, atol=0)
+    close(untouched, after.norm(), torch.float64)
+
+
+def test_positions_restart_with_each_document():
+    documents = torch.tensor([[5, 5, 5, 2, 2, 7], [1, 1, 1, 1, 1, 1]])
+    assert positions_in(documents).tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5]]

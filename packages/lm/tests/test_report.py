@@ -1,0 +1,237 @@
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from lm import report
+
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+
+
+class Page(HTMLParser):
+    """A page as a browser would build it; fails where tags do not nest."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.open, self.attributes, self.words, self.data = [], [], "", {}
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("script", "style"):
+            self.data.setdefault(self.open[-1], []).append(data)
+        else:
+            self.words += data
+
+
+def metrics(steps=200, heldout_every=50, offset=0.0):
+    for step in range(1, steps + 1):
+        loss = 2 + 6 / step**0.5 + offset
+        yield {
+            "step": step, "tokens": step * 1024, "loss": loss, "bits_per_byte": loss / 3, "learning_rate": 1e-3 / step,
+            "gradient_norm": 1 / step, "tokens_per_second": 9000 + step, "seconds": step / 9,
+        }  # fmt: skip
+        if step % heldout_every == 0:
+            yield {"step": step, "heldout_loss": loss + 0.1, "heldout_bits_per_byte": loss / 3 + 0.03}
+
+
+@pytest.fixture
+def run(tmp_path):
+    def make(name="a-run", lines=None, config="[model]\nd_model = 256\n[train]\nlearning_rate = 0.001\n", tail=""):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.toml").write_text(config, "utf-8")
+        if lines is not None:
+            (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + tail, "utf-8")
+        return folder
+
+    return make
+
+
+def page(path):
+    return Page(path.read_text("utf-8"))
+
+
+def test_a_run_becomes_one_page_that_needs_nothing_else(run):
+    folder = run(lines=metrics())
+    path = report.write(folder, reference_lines={"gzip -9": 1.84, "xz -9e": 1.66})
+    assert path == folder / "report.html"
+    source = path.read_text("utf-8")
+    built = Page(source)
+    assert not re.search(r"https?:|url\(|@import|<link|<img|<iframe|\bfetch\(|\bimport\(", source)
+    assert not [(name, value) for name, value in built.attributes if name in ("src", "href", "action", "onclick")]
+    for heading in ("Bits per byte", "Loss", "Learning rate", "Gradient norm", "Speed", "Configuration", "Environment"):
+        assert heading in built.words
+    assert "a-run" in built.words
+    assert "200 steps" in built.words
+    assert "gzip -9 1.840" in built.words
+    assert sorted(os.listdir(folder)) == ["config.toml", "metrics.jsonl", "report.html"]
+
+
+def test_every_script_of_data_is_json(run):
+    built = page(report.write(run(lines=metrics())))
+    *charts, counted, script = built.data["script"]
+    assert len(charts) == 5
+    assert all(json.loads(chart)["lines"] for chart in charts)
+    assert json.loads(counted)["tokens"][:2] == [1024, 2048]
+    assert "pointermove" in script
+
+
+def test_the_headline_says_how_it_compares(run):
+    folder = run(lines=metrics())
+    words = page(report.write(folder, reference_lines={"gzip": 2.0, "xz": 1.25}, bits_per_byte=1.5)).words
+    assert "1.500 bits per byte: 20.0 % more than xz and 25.0 % less than gzip." in words
+    assert "held-out text, 3 s" in page(report.write(folder, headline="held-out text, 3 s")).words
+    assert "The training loss ends at 2.424" in page(report.write(run("b", metrics(heldout_every=999)))).words
+
+
+def test_what_the_caller_gives_stands_in_its_place_and_is_escaped(run):
+    bad = "<script>alert('&')</script>"
+    folder = run(name="a&b", lines=metrics(), config='[model]\nname = "<i>&"\n"<key>" = [1, true]\n')
+    path = report.write(
+        folder,
+        title=bad,
+        headline=bad,
+        figures=[(bad, bad, bad)],
+        sections=[report.Section(bad, report.table([bad], [[bad]]), bad), report.Section("Second", "<p>raw</p>")],
+        reference_lines={bad: 1.5},
+        environment={bad: bad},
+    )
+    built = page(path)
+    assert bad not in path.read_text("utf-8")
+    assert built.words.count(bad) >= 12
+    assert "<i>&" in built.words
+    assert "<key>" in built.words
+    assert "1, true" in built.words
+    order = [built.words.index(name) for name in ("Curves", "Second", "Configuration", "Environment")]
+    assert order == sorted(order)
+    assert "<p>raw</p>" in path.read_text("utf-8")
+
+
+def test_a_line_cut_off_at_the_end_is_passed_over(run):
+    whole = report.read(run("whole", metrics()))
+    cut = report.read(run("cut", metrics(), tail='{"step": 201, "loss": 1.'))
+    assert cut.records == whole.records
+    assert cut.damaged == 0
+
+
+def test_a_line_that_a_killed_run_left_is_counted(run):
+    folder = run(lines=metrics(10), tail='{"step": 11, "lo{"step": 12, "loss": 2}\n{"step": 13, "loss": 2.5}\n')
+    read = report.read(folder)
+    assert [record["step"] for record in read.records] == [*range(1, 11), 13]
+    assert read.damaged == 1
+    assert "1 unreadable line left out" in page(report.write(folder)).words
+
+
+def test_a_resumed_run_counts_its_later_lines(run):
+    read = report.read(run(lines=[*metrics(20), {"step": 15, "loss": 9.0}, {"step": 21, "loss": 1.0}]))
+    assert [x for x, _ in read.points("loss")] == list(range(1, 22))
+    assert dict(read.points("loss"))[15] == 9.0
+    assert read.last("loss") == 1.0
+
+
+@pytest.mark.parametrize("lines", [None, []])
+def test_a_run_without_steps_has_a_page(run, lines):
+    assert "No step has been logged yet" in page(report.write(run(lines=lines))).words
+
+
+def test_what_is_no_number_is_left_out_and_told(run):
+    lines = list(metrics(50))
+    for line in lines[10:13]:
+        line["loss"] = line["bits_per_byte"] = math.nan
+    lines[20]["gradient_norm"] = math.inf
+    source = report.write(run(lines=lines)).read_text("utf-8")
+    assert "not a finite number in 3 steps" in Page(source).words
+    assert not re.search(r"\bNaN\b|\bInfinity\b|\bnan\b", source.partition('"use strict"')[0])
+
+
+def test_nothing_but_bad_numbers_still_has_a_page(run):
+    lines = [{"step": i, "loss": math.nan, "gradient_norm": math.inf, "tokens_per_second": 0} for i in range(3)]
+    assert "nothing logged" in page(report.write(run(lines=lines))).words
+
+
+def test_a_run_without_bytes_shows_its_loss_large(run):
+    lines = [{k: v for k, v in line.items() if "bits_per_byte" not in k} for line in metrics()]
+    source = report.write(run(lines=lines)).read_text("utf-8")
+    assert "Bits per byte" not in source
+    assert source.count('class="chart wide') == 1
+
+
+def test_many_runs_are_overlaid_by_tokens(run, tmp_path):
+    folders = [run(f"run{i}", metrics(100 + 20 * i, 20, i / 10), f"[train]\nseed = {i}\nsteps = 5\n") for i in range(3)]
+    path = report.write(folders, tmp_path / "all.html")
+    built = page(path)
+    assert path == tmp_path / "all.html"
+    assert "3 training runs" in built.words
+    assert "run0 ends lowest of 3" in built.words
+    first = json.loads(built.data["script"][0])
+    assert first["xName"] == "tokens"
+    assert {line["colour"] for line in first["lines"]} == {"c0", "c1", "c2"}
+    assert "<strong>train.seed</strong>" in path.read_text("utf-8")
+    assert "<span>train.steps</span>" in path.read_text("utf-8")
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders(run, tmp_path):
+    for parent in ("x", "y"):
+        (tmp_path / parent).mkdir()
+    folders = [run("x/run", metrics()), run("y/run", metrics())]
+    words = page(report.write(folders)).words
+    assert str(folders[0]) in words
+    assert str(folders[1]) in words
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path, run):
+    with pytest.raises(FileNotFoundError, match="nowhere is not a run folder"):
+        report.write(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="is not a run folder"):
+        report.write([run(lines=metrics()), tmp_path])
+    with pytest.raises(ValueError, match="at least one"):
+        report.write([])
+
+
+def test_files_that_cannot_be_read_are_named(run):
+    with pytest.raises(ValueError, match=r"config\.toml"):
+        report.read(run("a", config="= nothing"))
+    with pytest.raises(ValueError, match=r"metrics\.jsonl: not one of its 2 lines"):
+        report.read(run("b", [], tail="[1]\nnothing\n"))
+    with pytest.raises(ValueError, match="'xz' is 0"):
+        report.write(run("c"), reference_lines={"xz": 0})
+
+
+def test_a_page_that_cannot_be_written_leaves_the_old_one(run, monkeypatch):
+    folder = run(lines=metrics())
+    path = report.write(folder)
+    before = path.read_bytes()
+
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        report.write(folder, title="another")
+    assert path.read_bytes() == before
+    assert sorted(os.listdir(folder)) == ["config.toml", "metrics.jsonl", "report.html"]
+
+
+def test_a_section_with_broken_text_is_still_written(run):
+    assert report.write(run(), sections=[report.Section("Half", "\ud83d")]).exists()
+
+
+def test_drawing_needs_no_torch():
+    code = "import sys, lm.report; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    paths = os.pathsep.join(sys.path)
+    assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": paths}).returncode == 0
