@@ -1,0 +1,127 @@
+"""Every job of this repository, each in an environment of its own that is kept and used again.
+
+    nox -s demo                    text to tokens to model to text, on this machine
+    nox -s tests                   every test of every package, and what crosses them
+    nox -l                         all of them
+
+What follows `--` goes to the program that the session runs: `nox -s tests -- packages/bpe -k scan`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.4"
+nox.options.sessions = ["tests"]
+nox.options.reuse_existing_virtualenvs = True
+
+ROOT = Path(__file__).parent
+BPE, LM, ACCOUNTING = "packages/bpe", "packages/lm", "packages/accounting"
+CONSTRAINTS = ("-c", "constraints.txt")
+CODE = ("packages", "tools", "tests", "noxfile.py")
+OLDEST = (3, 11)
+
+
+def need_python(session: nox.Session) -> None:
+    """Say in one sentence that this Python is too old, before pip says it in many."""
+    if sys.version_info < OLDEST:
+        session.error(f"Python {sysconfig.get_python_version()} is too old: this needs {OLDEST[0]}.{OLDEST[1]} or later.")
+
+
+def need_compiler(session: nox.Session) -> None:
+    """Say in one sentence that there is no C compiler, before setuptools says it in a hundred lines."""
+    named = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    if os.name != "nt" and not any(shutil.which(name) for name in (named, "cc", "gcc", "clang")):
+        session.error(
+            f"No C compiler ({named}) was found, and the tokenizer is compiled: install one "
+            "(Debian and Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc; macOS: xcode-select --install)."
+        )
+
+
+def install(session: nox.Session, *what: str) -> None:
+    """Install packages of this repository, from their own sources, and others beside them, as constraints.txt pins them."""
+    need_python(session)
+    if any(BPE in name for name in what):
+        need_compiler(session)
+    session.install(*CONSTRAINTS, *what)
+
+
+def run(session: nox.Session, *command: str, **settings: object) -> None:
+    """Run a command that saves what it has when Ctrl-C stops it, and give it the time to."""
+    session.run(*command, interrupt_timeout=60.0, terminate_timeout=10.0, **settings)  # type: ignore[arg-type]
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Train a tokenizer and a model on text this machine has, and look at them: `-- --minutes 3 --corpus FILE …`."""
+    install(session, f"{BPE}[progress]", ACCOUNTING, f"{LM}[text]")
+    run(session, "python", "tools/demo.py", *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Every test: those of each package, and those that cross packages."""
+    install(session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text]")
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def tests_bpe(session: nox.Session) -> None:
+    """The tests of bpe, installed alone."""
+    install(session, f"{BPE}[test]")
+    session.run("python", "-m", "pytest", f"{BPE}/tests", *session.posargs)
+
+
+@nox.session
+def tests_accounting(session: nox.Session) -> None:
+    """The tests of accounting, installed alone."""
+    install(session, f"{ACCOUNTING}[test]")
+    session.run("python", "-m", "pytest", f"{ACCOUNTING}/tests", *session.posargs)
+
+
+@nox.session
+def tests_lm(session: nox.Session) -> None:
+    """The tests of lm, installed with accounting, which it needs, and without bpe, which it does not."""
+    install(session, f"{LM}[test]", ACCOUNTING)
+    session.run("python", "-m", "pytest", f"{LM}/tests", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style and likely mistakes: ruff, formatting included."""
+    session.install(*CONSTRAINTS, "ruff")
+    session.run("ruff", "check", *CODE)
+    session.run("ruff", "format", "--check", *CODE)
+
+
+@nox.session
+def typecheck(session: nox.Session) -> None:
+    """mypy, strict, on the three packages."""
+    install(session, "mypy", BPE, ACCOUNTING, f"{LM}[text]")
+    for package in (BPE, ACCOUNTING, LM):
+        session.run("mypy", "--config-file", "setup.cfg", f"{package}/src")
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """An sdist of each package, a wheel from that sdist, and the wheels installed and imported together."""
+    need_python(session)
+    need_compiler(session)
+    session.install(*CONSTRAINTS, "build", "twine")
+    with tempfile.TemporaryDirectory() as folder:
+        for package in (BPE, ACCOUNTING, LM):
+            session.run("python", "-m", "build", "--outdir", folder, package, silent=True)  # the wheel is made from the sdist
+        made = sorted(map(str, Path(folder).iterdir()))
+        session.run("twine", "check", "--strict", *made)
+        session.install(*CONSTRAINTS, "--force-reinstall", "--no-deps", *(name for name in made if name.endswith(".whl")))
+        session.install(*CONSTRAINTS, "numpy", "regex", "torch", "safetensors", "tomli-w", "tqdm")
+        session.run("python", "-c", "import bpe, accounting, lm; print(bpe.__file__)", env={"PYTHONSAFEPATH": "1"})
+        shutil.rmtree(ROOT / "dist", ignore_errors=True)
+        shutil.copytree(folder, ROOT / "dist")

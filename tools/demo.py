@@ -1,0 +1,349 @@
+"""The main job, end to end: text → tokenizer → tokens → budget → model → text → a page to look at.
+
+    python tools/demo.py [--corpus FILE …] [--minutes 6] [--vocab-size 2048] [--out runs/demo]
+
+Every stage leaves a whole file or none, and a stage whose file is there is not done again: stopped at any point, the same
+command goes on from there. The folder is a run folder of `lm` with the tokenizer and the tokens beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import corpus
+import demo_page
+import memory_peak
+import torch
+from demo_budget import Budget
+from tqdm import tqdm
+
+import bpe
+import lm
+from bpe.report import longest_tokens
+from lm.config import ModelConfig, TrainConfig
+from lm.data import Tokens, describe, open_tokens
+from lm.generation import choose
+from lm.training import Stopped, measure_speed
+
+# Chosen by the trials in packages/lm/README.md: small and many steps wins.
+VOCAB_SIZE = 2048
+CONTEXT = 256
+SHAPE = {"num_layers": 4, "d_model": 128, "num_heads": 4, "d_ff": 344, "qk_norm": True, "tied_embeddings": False}
+BATCH = 4
+LEARNING_RATE = 6e-3
+STRIDE = 128  # of the final scoring: every token but a file's first is predicted from at least CONTEXT - STRIDE before it
+
+MINUTES = 6.0
+RESERVE = 14.0  # seconds of the time for the samples, the page, and what cannot be foreseen
+FEWEST_STEPS = 20
+PROMPTS = ("def ", "class ", "import ")
+SAMPLE_TOKENS = 96
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the demo; a user's mistake or a failing disk is one sentence and status 2, Ctrl-C is status 130."""
+    parser = argparse.ArgumentParser(prog="nox -s demo --", description=__doc__.splitlines()[0])
+    parser.add_argument("--corpus", nargs="+", type=Path, metavar="FILE", help="text to learn from (the standard library)")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="time for all of it (%(default)g)")
+    parser.add_argument("--vocab-size", type=int, default=VOCAB_SIZE, help="tokens (%(default)d)")
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="the run's folder (%(default)s)")
+    options = parser.parse_args(arguments)
+    again = "The same command goes on from there."
+    try:
+        Demo(options).run()
+    except (Stopped, KeyboardInterrupt):
+        print(f"\nStopped; what is done is kept in {options.out}. {again}", file=sys.stderr)
+        return 130
+    except (ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        print(f"\ndemo: {sentence(error)}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"\ndemo: {sentence(error)}. Nothing is half-written. {again}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def sentence(error: Exception) -> str:
+    """An error as a person would say it."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+class Demo:
+    """The stages, in their order; what one leaves for the next lies in the folder."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        if not 0 < options.minutes < math.inf:
+            raise ValueError(f"--minutes is {options.minutes}; it takes a number above 0")
+        self.began = time.monotonic()
+        self.options = options
+        self.folder: Path = options.out
+        self.figures: dict[str, Any] = {}
+
+    def run(self) -> None:
+        self.split_corpus()
+        self.train_tokenizer()
+        self.encode()
+        self.compress()
+        self.plan()
+        self.train_model()
+        self.score()
+        self.write_samples()
+        page = demo_page.write(self)
+        ours = self.figures["score"]["bits_per_byte"]
+        others = self.figures["compressed"]
+        beats = "beats" if ours < min(others.values()) else "does not beat"
+        rivals = ", ".join(f"{name} {value:.3f}" for name, value in others.items())
+        print(f"\nThe page to look at: {page}")
+        print(f"Held-out text, bits per byte: this model {ours:.3f}; {rivals}: it {beats} both.")
+
+    # Text
+
+    def split_corpus(self) -> None:
+        """The documents, split; train.txt and heldout.txt in the folder, and what the run was asked for in demo.json."""
+        options = self.options
+        documents = corpus.files(options.corpus) if options.corpus else corpus.standard_library()
+        self.documents = corpus.split(documents)
+        named = {"train": corpus.joined(self.documents.train), "heldout": corpus.joined(self.documents.heldout)}
+        asked = {
+            "corpus": [str(path) for path in options.corpus] if options.corpus else f"the library of Python {python()}",
+            "sha256": {name: hashlib.sha256(text).hexdigest() for name, text in named.items()},
+            "minutes": options.minutes,
+            "vocab_size": options.vocab_size,
+        }
+        known = self.kept("demo.json")
+        if known is not None and known != asked:
+            changed = ", ".join(key for key in asked if known.get(key) != asked[key])
+            raise ValueError(
+                f"{self.folder} holds a run with another {changed}: give --out another folder, or remove this one"
+            )
+        self.asked = asked
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name, text in named.items():
+            path = self.folder / f"{name}.txt"
+            if not path.exists() or path.stat().st_size != len(text):
+                write_whole(path, text)
+        self.keep("demo.json", asked)
+        sizes = {name: len(text) for name, text in named.items()}
+        print(
+            f"\nCorpus: {asked['corpus']}: {len(self.documents.train):,} documents, {sizes['train'] / 1e6:.1f} MB to learn; "
+            f"{len(self.documents.heldout):,} documents, {sizes['heldout'] / 1e6:.1f} MB held out"
+        )
+
+    # Text to tokens
+
+    def train_tokenizer(self) -> None:
+        path = self.folder / "tokenizer.json"
+        if not path.exists():
+            begun = time.perf_counter()
+            tokenizer = bpe.train(self.folder / "train.txt", self.options.vocab_size, progress=True)
+            self.keep("tokenizer_time.json", {"seconds": time.perf_counter() - begun})
+            tokenizer.save(path)
+        self.tokenizer = bpe.Tokenizer.load(path)
+        seconds = (self.kept("tokenizer_time.json") or {}).get("seconds", math.nan)
+        self.figures["tokenizer_seconds"] = seconds
+        megabytes = (self.folder / "train.txt").stat().st_size / 1e6
+        print(
+            f"Tokenizer: {self.tokenizer.vocab_size:,} tokens from {megabytes:.1f} MB in {seconds:.2f} s "
+            f"({megabytes / seconds:.0f} MB/s)"
+        )
+
+    def encode(self) -> None:
+        for name in ("train", "heldout"):
+            path = self.folder / f"{name}.npy"
+            if not path.exists() or not path.with_suffix(".json").exists():
+                begun = time.perf_counter()
+                self.tokenizer.encode_file(self.folder / f"{name}.txt", path, progress=True)
+                self.figures[f"encode_{name}_seconds"] = time.perf_counter() - begun
+        self.train_tokens, self.heldout_tokens = (self.tokens(name) for name in ("train", "heldout"))
+        longest = [token.decode(errors="replace") for _, token in longest_tokens(self.tokenizer, 6)]
+        print(
+            f"Tokens: {len(self.train_tokens):,} to learn, {len(self.heldout_tokens):,} held out, "
+            f"{self.heldout_tokens.bytes_per_token:.3f} bytes a token there; the longest: "
+            + ", ".join(map(repr, longest))
+        )
+
+    def tokens(self, name: str) -> Tokens:
+        """A token file. The bytes it speaks for are those of the documents, without the separators between them."""
+        path = self.folder / f"{name}.npy"
+        documents = getattr(self.documents, name)
+        size = sum(len(document.text) for document in documents)
+        found = open_tokens(path)
+        if found.bytes != size:
+            found = describe(
+                path, tokenizer=self.tokenizer.fingerprint, text_bytes=size, end_of_text=self.tokenizer.eot_token
+            )
+        return found
+
+    def compress(self) -> None:
+        """What the compressors that people know make of the held-out documents."""
+        found = self.kept("compressed.json")
+        if found is None:
+            found = corpus.compressed_bits_per_byte(self.documents.heldout)
+            self.keep("compressed.json", found)
+        self.figures["compressed"] = found
+
+    # The budget
+
+    def plan(self) -> None:
+        """How many steps fit into the time that is left, measured; and what they cost."""
+        vocab = self.tokenizer.n_vocab
+        self.model_config = ModelConfig(vocab_size=vocab, context_length=CONTEXT, **SHAPE)
+        plan = self.kept("plan.json")
+        if plan is None:
+            plan = self.measure()
+            self.keep("plan.json", plan)
+        self.figures["plan"] = plan
+        steps = plan["steps"]
+        self.train_config = TrainConfig(
+            steps=steps,
+            batch_size=BATCH,
+            learning_rate=LEARNING_RATE,
+            warmup_steps=min(100, steps // 10),
+            weight_decay=0.1,
+            log_every=max(1, steps // 1000),
+            eval_every=max(1, steps // 10),
+            eval_tokens=32 * CONTEXT,
+            checkpoint_every=max(1, round(20 / plan["seconds_per_step"])),
+            threads=plan["threads"],
+        )
+        self.budget = Budget(self.model_config, BATCH, steps, plan["seconds_per_step"])
+        print(f"\nBudget of a {SHAPE['num_layers']}-layer model of width {SHAPE['d_model']}, context {CONTEXT}")
+        print("\n".join(self.budget.lines()))
+
+    def measure(self) -> dict[str, Any]:
+        """Real steps and real scoring, timed on this machine now."""
+        config = TrainConfig(100, batch_size=BATCH)
+        rounds = 5
+        paces = [measure_speed(self.model_config, config, steps=8) for _ in tqdm(range(rounds), "measure", unit=" times")]
+        begun = time.perf_counter()
+        score = lm.evaluate(lm.Transformer(self.model_config), self.heldout_tokens, stride=STRIDE, max_tokens=64 * STRIDE)
+        scoring = (time.perf_counter() - begun) / score.tokens
+        pace = sorted(paces)[rounds // 2]
+        left = 60 * self.options.minutes - (time.monotonic() - self.began)
+        reserve = min(RESERVE, 0.1 * left) + scoring * len(self.heldout_tokens)
+        per_step = pace + scoring * 10 * 32 * CONTEXT / max(1.0, (left - reserve) / pace)
+        return {
+            "seconds_per_step": pace,
+            "seconds_per_scored_token": scoring,
+            "steps": max(FEWEST_STEPS, int((left - reserve) / per_step)),
+            "threads": torch.get_num_threads(),
+        }
+
+    # Learning
+
+    def train_model(self) -> None:
+        print()
+        before = memory_peak.reset()
+        begun = time.perf_counter()
+        data = {name: self.folder / f"{name}.npy" for name in ("train", "heldout")}
+        result = lm.train(self.model_config, self.train_config, data, self.folder, on_step=said)
+        if self.kept("trained.json") is None:
+            peak = memory_peak.read()
+            measured = {
+                "seconds": result.seconds,
+                "wall": time.perf_counter() - begun,
+                "memory": peak - before if peak is not None and before is not None else None,
+                "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
+            }
+            self.keep("trained.json", measured)
+        self.figures["trained"] = self.kept("trained.json")
+        self.model = result.model
+
+    def score(self) -> None:
+        """The whole held-out text, every token once."""
+        found = self.kept("score.json")
+        if found is None:
+            print("\nScoring all of the held-out text")
+            score = lm.evaluate(self.model, self.heldout_tokens, stride=STRIDE, progress=True)
+            found = {"bits_per_byte": score.bits_per_byte, "loss": score.loss, "tokens": score.tokens}
+            self.keep("score.json", found)
+        self.figures["score"] = found
+
+    # Writing
+
+    def write_samples(self) -> None:
+        self.samples: list[tuple[str, str]] = []
+        for seed, prompt in enumerate(PROMPTS):
+            print(f"\n\033[1m{prompt}\033[0m" if sys.stdout.isatty() else f"\n{prompt}", end="", flush=True)
+            written = ""
+            for text in self.complete(prompt, seed):
+                print(text, end="", flush=True)
+                written += text
+            print()
+            self.samples.append((prompt, written))
+
+    def complete(self, prompt: str, seed: int) -> Iterator[str]:
+        """What the model writes after a prompt, whole characters as they come.
+
+        A blank that ends the prompt belongs to the token after it, so the first token is chosen among those that begin
+        with one.
+        """
+        stem = prompt.rstrip(" ")
+        ids = [self.tokenizer.eot_token, *self.tokenizer.encode(stem)]
+        settings: dict[str, Any] = {"temperature": 0.7, "top_p": 0.95}
+        stream = self.tokenizer.decode_stream()
+        if stem != prompt:
+            with torch.inference_mode():
+                logits = self.model(torch.tensor([ids]))[0, -1]
+            vocab = self.tokenizer.vocab
+            fits = torch.tensor([vocab[i][:1] == b" " and len(vocab[i]) > 1 for i in range(len(logits))])
+            ids.append(choose(logits.masked_fill(~fits, -math.inf), generator=torch.Generator().manual_seed(seed), **settings))
+            yield stream.feed(ids[-1])[1:]
+        stop = [self.tokenizer.eot_token]
+        for number in lm.stream(self.model, ids, max_new_tokens=SAMPLE_TOKENS, seed=seed, stop_tokens=stop, **settings):
+            yield stream.feed(number)
+        yield stream.finish()
+
+    # The folder
+
+    def kept(self, name: str) -> Any:
+        """What keep() wrote, or None."""
+        path = self.folder / name
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def keep(self, name: str, value: Any) -> None:
+        """Write a small file of figures, whole."""
+        write_whole(self.folder / name, (json.dumps(value, indent=1) + "\n").encode())
+
+
+def said(line: dict[str, Any]) -> None:
+    """Held-out scores, as they are made."""
+    if "heldout_loss" in line:
+        bits = line.get("heldout_bits_per_byte", math.nan)
+        tqdm.write(f"step {line['step']:>6,}: held-out loss {line['heldout_loss']:.3f}, {bits:.3f} bits/byte", file=sys.stderr)
+
+
+def python() -> str:
+    """The version of the running Python."""
+    return ".".join(map(str, sys.version_info[:3]))
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that appears whole or not at all; the error of a full disk names it."""
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

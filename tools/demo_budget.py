@@ -1,0 +1,80 @@
+"""What the demo's model will cost: counted by `accounting`, with the time of a step measured on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from accounting import FLOPRate, Parameters, forward_flops, human, optimizer_flops, parameters, training_flops, training_memory
+from lm.config import ModelConfig
+
+# Memory by the categories that people ask about; the components of accounting.training_memory's peak that each holds.
+CATEGORIES = ("parameters", "gradients", "optimizer state", "activations", "logits and temporaries")
+
+
+class Budget:
+    """Parameters, FLOPs, memory and time of training a model for so many steps of so many sequences."""
+
+    def __init__(self, config: ModelConfig, batch_size: int, steps: int, seconds_per_step: float) -> None:
+        shape = config.shape()
+        self.steps = steps
+        self.tokens = steps * batch_size * config.context_length
+        self.seconds = steps * seconds_per_step
+        self.parameters = parameters(shape)
+        self.forward = forward_flops(shape)
+        self.step = training_flops(shape, batch_size=batch_size)
+        self.optimizer = optimizer_flops(shape)
+        self.memory = training_memory(
+            shape, batch_size, attention="eager", norm_kernel="normalised", loss="chunked"
+        )  # as lm does it on a CPU
+        self.context = config.context_length
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds
+
+    @property
+    def flops_per_second(self) -> FLOPRate:
+        return FLOPRate(self.steps * int(self.step.total) / self.seconds)
+
+    @property
+    def total_parameters(self) -> int:
+        return int(self.parameters.total)
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self.memory.total)
+
+    def memory_by_category(self) -> dict[str, int]:
+        """Bytes at the peak of a step; the categories add up to peak_bytes."""
+        found = dict.fromkeys(CATEGORIES, 0)
+        for name, size in self.memory.items():
+            if name.startswith("kept: "):
+                found["activations"] += int(size)
+            elif name in found:
+                found[name] += int(size)
+            else:
+                found["logits and temporaries"] += int(size)
+        return found
+
+    def lines(self) -> list[str]:
+        """The budget as lines for a terminal."""
+        memory = self.memory_by_category()
+        return [
+            _line("parameters", human(Parameters(self.total_parameters)), _parts(self.parameters)),
+            _line("forward pass", f"{human(self.forward.total)} for {self.context} tokens", _parts(self.forward)),
+            _line("training step", human(self.step.total), f"and AdamW {human(self.optimizer.total)}"),
+            _line("memory at the peak", f"{self.peak_bytes / 1e6:.1f} MB", f"in the {self.memory.peak.title} of a step"),
+            *(_line(f"  {name}", f"{size / 1e6:.1f} MB", "") for name, size in memory.items() if size),
+            _line("steps", f"{self.steps:,}", f"{self.tokens:,} tokens"),
+            _line("time", f"{self.seconds:.0f} s", f"at {self.tokens_per_second:,.0f} tokens/s, measured here just now"),
+            _line("arithmetic", human(self.flops_per_second), "that is, of matrix multiplications"),
+        ]
+
+
+def _line(label: str, value: str, note: str) -> str:
+    return f"  {label:<26}{value:<30}{note}".rstrip()
+
+
+def _parts(breakdown: Mapping[str, int]) -> str:
+    total = sum(int(value) for value in breakdown.values())
+    return ", ".join(f"{name} {int(value) / total:.0%}" for name, value in breakdown.items() if value)

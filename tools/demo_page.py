@@ -1,0 +1,114 @@
+"""The demo's page: what was made, drawn by lm.report, with the tokenizer, the budget beside what was measured, the samples."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+import bpe
+from bpe import report as tokenizer_report
+from bpe import view
+from lm import report
+
+if TYPE_CHECKING:
+    from demo import Demo
+
+LONGEST = 48
+PASSAGE = 1800  # characters of held-out text drawn with its tokens
+
+
+def write(demo: Demo) -> Path:
+    """Write report.html into the demo's folder and say where."""
+    compressed, score = demo.figures["compressed"], demo.figures["score"]
+    others = " and ".join(f"{value:.2f} for {name}" for name, value in compressed.items())
+    return report.write(
+        demo.folder,
+        title="From text to a model that writes",
+        headline=(
+            f"A {demo.budget.total_parameters / 1e6:.2f} M parameter Transformer, trained on {demo.asked['corpus']}, "
+            f"stores a byte of held-out text in {score['bits_per_byte']:.2f} bits; {others}."
+        ),
+        figures=[(f"{demo.heldout_tokens.bytes_per_token:.2f}", "bytes", "a token, held out")],
+        reference_lines=compressed,
+        bits_per_byte=score["bits_per_byte"],
+        sections=[
+            report.Section("Tokenizer", tokenizer_section(demo), "Byte-level BPE, trained on the same text first."),
+            report.Section("A passage", passage_section(demo), "Held-out text, cut as the model sees it. Hover for ids."),
+            report.Section("Budget", budget_section(demo), "Counted before, measured after."),
+            report.Section("Samples", report.samples(demo.samples), "Written by the model after the words in bold."),
+        ],
+        environment={
+            "Python": platform.python_version(),
+            "torch": torch.__version__,
+            "NumPy": np.__version__,
+            "system": platform.platform(),
+            "processor": processor(),
+            "threads": f"{demo.figures['plan']['threads']} of {os.cpu_count()} processors",
+            "bpe": bpe.__version__,
+        },
+    )
+
+
+def tokenizer_section(demo: Demo) -> str:
+    """A table of the tokenizer on both parts of the corpus, and its longest tokens as chips."""
+    rows = []
+    for name, tokens, documents in (
+        ("to learn", demo.train_tokens, demo.documents.train),
+        ("held out", demo.heldout_tokens, demo.documents.heldout),
+    ):
+        used = len(np.unique(tokens.ids)) / demo.tokenizer.vocab_size
+        rows.append(
+            (name, len(documents), f"{tokens.bytes:,}", f"{len(tokens):,}", f"{tokens.bytes_per_token:.3f}", f"{used:.1%}")
+        )
+    longest = [number for number, _ in tokenizer_report.longest_tokens(demo.tokenizer, LONGEST)]
+    seconds = demo.figures["tokenizer_seconds"]
+    speed = sum(len(document.text) for document in demo.documents.train) / seconds / 1e6
+    return (
+        view.STYLE
+        + report.table(("", "documents", "bytes", "tokens", "bytes a token", "vocabulary used"), rows)
+        + f"<p>{demo.tokenizer.vocab_size:,} tokens, learned in {seconds:.2f} s ({speed:.0f} MB/s). The longest:</p>"
+        + view.chips_html(demo.tokenizer, longest)
+    )
+
+
+def passage_section(demo: Demo) -> str:
+    """The beginning of the held-out document nearest the middle in size: neither a stub nor a table."""
+    documents = sorted(demo.documents.heldout, key=lambda document: len(document.text))
+    document = documents[len(documents) * 2 // 3]
+    text = document.text.decode(errors="replace")[:PASSAGE]
+    return f"<p>{report.text(document.name)}</p>" + view.tokens_html(demo.tokenizer, text)
+
+
+def budget_section(demo: Demo) -> str:
+    """Predicted beside measured, and the memory by category as bars."""
+    budget, trained = demo.budget, demo.figures["trained"]
+    rows = [
+        ("parameters", budget.total_parameters, trained["parameters"]),
+        ("training time", budget.seconds, trained["seconds"], "s"),
+        ("tokens a second", budget.tokens_per_second, budget.tokens / trained["seconds"], "tokens/s"),
+        ("memory of training", budget.peak_bytes, trained["memory"], "B"),
+    ]
+    memory = [(name, size, f"{size / 1e6:.1f} MB") for name, size in budget.memory_by_category().items() if size]
+    flops = [(name, int(value), f"{int(value) / 1e6:.1f} MFLOP") for name, value in budget.forward.items() if value]
+    return (
+        report.comparison(rows)
+        + "<h3>Memory at the peak of a step</h3>"
+        + report.bars(memory)
+        + f"<h3>FLOPs of a forward pass over {budget.context} tokens</h3>"
+        + report.bars(flops)
+    )
+
+
+def processor() -> str:
+    """The processor's name, where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
