@@ -32,7 +32,9 @@ OLDEST = (3, 11)
 def need_python(session: nox.Session) -> None:
     """Say in one sentence that this Python is too old, before pip says it in many."""
     if sys.version_info < OLDEST:
-        session.error(f"Python {sysconfig.get_python_version()} is too old: this needs {OLDEST[0]}.{OLDEST[1]} or later.")
+        session.error(
+            f"Python {sysconfig.get_python_version()} is too old: this needs {OLDEST[0]}.{OLDEST[1]} or later."
+        )
 
 
 def need_compiler(session: nox.Session) -> None:
@@ -117,10 +119,14 @@ def build(session: nox.Session) -> None:
     session.install(*CONSTRAINTS, "build", "twine")
     with tempfile.TemporaryDirectory() as folder:
         for package in (BPE, ACCOUNTING, LM):
-            session.run("python", "-m", "build", "--outdir", folder, package, silent=True)  # the wheel is made from the sdist
+            session.run(
+                "python", "-m", "build", "--outdir", folder, package, silent=True
+            )  # the wheel is made from the sdist
         made = sorted(map(str, Path(folder).iterdir()))
         session.run("twine", "check", "--strict", *made)
-        session.install(*CONSTRAINTS, "--force-reinstall", "--no-deps", *(name for name in made if name.endswith(".whl")))
+        session.install(
+            *CONSTRAINTS, "--force-reinstall", "--no-deps", *(name for name in made if name.endswith(".whl"))
+        )
         session.install(*CONSTRAINTS, "numpy", "regex", "torch", "safetensors", "tomli-w", "tqdm")
         session.run("python", "-c", "import bpe, accounting, lm; print(bpe.__file__)", env={"PYTHONSAFEPATH": "1"})
         shutil.rmtree(ROOT / "dist", ignore_errors=True)

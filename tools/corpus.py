@@ -46,7 +46,9 @@ def standard_library() -> list[Document]:
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in ("site-packages", "dist-packages", "__pycache__"))
         paths += [path for name in sorted(names) if (path := Path(folder, name)).suffix == ".py" and path.is_file()]
-    found = (Document(path.relative_to(root).as_posix(), path.read_bytes()) for path in tqdm(paths, "read", unit=" files"))
+    found = (
+        Document(path.relative_to(root).as_posix(), path.read_bytes()) for path in tqdm(paths, "read", unit=" files")
+    )
     return [document for document in found if document.text]
 
 
@@ -66,9 +68,13 @@ def files(paths: Iterable[Path]) -> list[Document]:
         try:
             text.decode()
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is not UTF-8 (byte {error.start:,}); convert it first, or give another file") from None
+            raise ValueError(
+                f"{path} is not UTF-8 (byte {error.start:,}); convert it first, or give another file"
+            ) from None
         parts = [part for part in text.split(SEPARATOR.encode()) if part.strip()]
-        documents += [Document(f"{path.name}#{i}" if len(parts) > 1 else path.name, part) for i, part in enumerate(parts)]
+        documents += [
+            Document(f"{path.name}#{i}" if len(parts) > 1 else path.name, part) for i, part in enumerate(parts)
+        ]
     if len(documents) == 1:
         documents = [Document(f"{documents[0].name}#{i}", part) for i, part in enumerate(_pieces(documents[0].text))]
     return documents
@@ -92,7 +98,9 @@ def split(documents: Iterable[Document]) -> Split:
     train, heldout = parts
     size = sum(len(document.text) for document in train)
     if size < FEWEST_BYTES:
-        raise ValueError(f"the corpus is too small: {size:,} bytes to learn from, and it takes at least {FEWEST_BYTES:,}")
+        raise ValueError(
+            f"the corpus is too small: {size:,} bytes to learn from, and it takes at least {FEWEST_BYTES:,}"
+        )
     if not heldout:
         raise ValueError(f"none of the {len(train)} documents falls into the tenth to be held out; give more of them")
     return Split(train, heldout)
@@ -113,7 +121,10 @@ def compressed_bits_per_byte(documents: list[Document]) -> dict[str, float]:
 
     total = sum(len(document.text) for document in documents)
     packed = [0, 0]
-    with ThreadPoolExecutor(os.cpu_count()) as pool, tqdm(total=total, desc="compress", unit="B", unit_scale=True) as bar:
+    with (
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+        tqdm(total=total, desc="compress", unit="B", unit_scale=True) as bar,
+    ):
         for size, *both in pool.map(sizes, documents):
             packed = [sum(pair) for pair in zip(packed, both, strict=True)]
             bar.update(size)

@@ -40,7 +40,9 @@ CONTEXT = 256
 SHAPE = {"num_layers": 4, "d_model": 128, "num_heads": 4, "d_ff": 344, "qk_norm": True, "tied_embeddings": False}
 BATCH = 4
 LEARNING_RATE = 6e-3
-STRIDE = 128  # of the final scoring: every token but a file's first is predicted from at least CONTEXT - STRIDE before it
+STRIDE = (
+    128  # of the final scoring: every token but a file's first is predicted from at least CONTEXT - STRIDE before it
+)
 
 MINUTES = 6.0
 RESERVE = 14.0  # seconds of the time for the samples, the page, and what cannot be foreseen
@@ -52,7 +54,9 @@ SAMPLE_TOKENS = 96
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; a user's mistake or a failing disk is one sentence and status 2, Ctrl-C is status 130."""
     parser = argparse.ArgumentParser(prog="nox -s demo --", description=__doc__.splitlines()[0])
-    parser.add_argument("--corpus", nargs="+", type=Path, metavar="FILE", help="text to learn from (the standard library)")
+    parser.add_argument(
+        "--corpus", nargs="+", type=Path, metavar="FILE", help="text to learn from (the standard library)"
+    )
     parser.add_argument("--minutes", type=float, default=MINUTES, help="time for all of it (%(default)g)")
     parser.add_argument("--vocab-size", type=int, default=VOCAB_SIZE, help="tokens (%(default)d)")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="the run's folder (%(default)s)")
@@ -146,7 +150,11 @@ class Demo:
         path = self.folder / "tokenizer.json"
         if not path.exists():
             begun = time.perf_counter()
-            tokenizer = bpe.train(self.folder / "train.txt", self.options.vocab_size, progress=True)
+            try:
+                tokenizer = bpe.train(self.folder / "train.txt", self.options.vocab_size, progress=True)
+            except ValueError:
+                self.leave_nothing()
+                raise
             self.keep("tokenizer_time.json", {"seconds": time.perf_counter() - begun})
             tokenizer.save(path)
         self.tokenizer = bpe.Tokenizer.load(path)
@@ -225,9 +233,13 @@ class Demo:
         """Real steps and real scoring, timed on this machine now."""
         config = TrainConfig(100, batch_size=BATCH)
         rounds = 5
-        paces = [measure_speed(self.model_config, config, steps=8) for _ in tqdm(range(rounds), "measure", unit=" times")]
+        paces = [
+            measure_speed(self.model_config, config, steps=8) for _ in tqdm(range(rounds), "measure", unit=" times")
+        ]
         begun = time.perf_counter()
-        score = lm.evaluate(lm.Transformer(self.model_config), self.heldout_tokens, stride=STRIDE, max_tokens=64 * STRIDE)
+        score = lm.evaluate(
+            lm.Transformer(self.model_config), self.heldout_tokens, stride=STRIDE, max_tokens=64 * STRIDE
+        )
         scoring = (time.perf_counter() - begun) / score.tokens
         pace = sorted(paces)[rounds // 2]
         left = 60 * self.options.minutes - (time.monotonic() - self.began)
@@ -298,7 +310,9 @@ class Demo:
                 logits = self.model(torch.tensor([ids]))[0, -1]
             vocab = self.tokenizer.vocab
             fits = torch.tensor([vocab[i][:1] == b" " and len(vocab[i]) > 1 for i in range(len(logits))])
-            ids.append(choose(logits.masked_fill(~fits, -math.inf), generator=torch.Generator().manual_seed(seed), **settings))
+            ids.append(
+                choose(logits.masked_fill(~fits, -math.inf), generator=torch.Generator().manual_seed(seed), **settings)
+            )
             yield stream.feed(ids[-1])[1:]
         stop = [self.tokenizer.eot_token]
         for number in lm.stream(self.model, ids, max_new_tokens=SAMPLE_TOKENS, seed=seed, stop_tokens=stop, **settings):
@@ -306,6 +320,13 @@ class Demo:
         yield stream.finish()
 
     # The folder
+
+    def leave_nothing(self) -> None:
+        """Take back what was written for a run that cannot begin, so that the next try may ask for something else."""
+        for name in ("train.txt", "heldout.txt", "demo.json"):
+            (self.folder / name).unlink(missing_ok=True)
+        if not any(self.folder.iterdir()):
+            self.folder.rmdir()
 
     def kept(self, name: str) -> Any:
         """What keep() wrote, or None."""
@@ -321,7 +342,9 @@ def said(line: dict[str, Any]) -> None:
     """Held-out scores, as they are made."""
     if "heldout_loss" in line:
         bits = line.get("heldout_bits_per_byte", math.nan)
-        tqdm.write(f"step {line['step']:>6,}: held-out loss {line['heldout_loss']:.3f}, {bits:.3f} bits/byte", file=sys.stderr)
+        tqdm.write(
+            f"step {line['step']:>6,}: held-out loss {line['heldout_loss']:.3f}, {bits:.3f} bits/byte", file=sys.stderr
+        )
 
 
 def python() -> str:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from accounting import FLOPRate, Parameters, forward_flops, human, optimizer_flops, parameters, training_flops, training_memory
+from accounting import (
+    FLOPRate,
+    Parameters,
+    forward_flops,
+    human,
+    optimizer_flops,
+    parameters,
+    training_flops,
+    training_memory,
+)
 from lm.config import ModelConfig
 
 # Memory by the categories that people ask about; the components of accounting.training_memory's peak that each holds.
@@ -63,10 +72,14 @@ class Budget:
             _line("parameters", human(Parameters(self.total_parameters)), _parts(self.parameters)),
             _line("forward pass", f"{human(self.forward.total)} for {self.context} tokens", _parts(self.forward)),
             _line("training step", human(self.step.total), f"and AdamW {human(self.optimizer.total)}"),
-            _line("memory at the peak", f"{self.peak_bytes / 1e6:.1f} MB", f"in the {self.memory.peak.title} of a step"),
+            _line(
+                "memory at the peak", f"{self.peak_bytes / 1e6:.1f} MB", f"in the {self.memory.peak.title} of a step"
+            ),
             *(_line(f"  {name}", f"{size / 1e6:.1f} MB", "") for name, size in memory.items() if size),
             _line("steps", f"{self.steps:,}", f"{self.tokens:,} tokens"),
-            _line("time", f"{self.seconds:.0f} s", f"at {self.tokens_per_second:,.0f} tokens/s, measured here just now"),
+            _line(
+                "time", f"{self.seconds:.0f} s", f"at {self.tokens_per_second:,.0f} tokens/s, measured here just now"
+            ),
             _line("arithmetic", human(self.flops_per_second), "that is, of matrix multiplications"),
         ]
 

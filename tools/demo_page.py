@@ -38,7 +38,9 @@ def write(demo: Demo) -> Path:
         bits_per_byte=score["bits_per_byte"],
         sections=[
             report.Section("Tokenizer", tokenizer_section(demo), "Byte-level BPE, trained on the same text first."),
-            report.Section("A passage", passage_section(demo), "Held-out text, cut as the model sees it. Hover for ids."),
+            report.Section(
+                "A passage", passage_section(demo), "Held-out text, cut as the model sees it. Hover for ids."
+            ),
             report.Section("Budget", budget_section(demo), "Counted before, measured after."),
             report.Section("Samples", report.samples(demo.samples), "Written by the model after the words in bold."),
         ],
@@ -63,7 +65,14 @@ def tokenizer_section(demo: Demo) -> str:
     ):
         used = len(np.unique(tokens.ids)) / demo.tokenizer.vocab_size
         rows.append(
-            (name, len(documents), f"{tokens.bytes:,}", f"{len(tokens):,}", f"{tokens.bytes_per_token:.3f}", f"{used:.1%}")
+            (
+                name,
+                len(documents),
+                f"{tokens.bytes:,}",
+                f"{len(tokens):,}",
+                f"{tokens.bytes_per_token:.3f}",
+                f"{used:.1%}",
+            )
         )
     longest = [number for number, _ in tokenizer_report.longest_tokens(demo.tokenizer, LONGEST)]
     seconds = demo.figures["tokenizer_seconds"]

@@ -9,7 +9,21 @@ from hypothesis import strategies as st
 PIECES = [
     *["a", "b", "Z", "'", "'s", "'S", "'t", "'re", "'ve", "'m", "'ll", "'LL", "'d", "'\u017f", "''", " '"],
     *[" ", "  ", "   ", "\n", "\r\n", "\t", "\x0b", "\x1c", "\x1f", "\x85", "\xa0", "\u2028", "\u3000", "\u1680"],
-    *["1", "12", "1234", "\u0663", "\u00bd", "\u2167", "\u00e9", "e\u0301", "\u4e2d", "\u6587", "\u3042", "\u01c5", "\u0130"],
+    *[
+        "1",
+        "12",
+        "1234",
+        "\u0663",
+        "\u00bd",
+        "\u2167",
+        "\u00e9",
+        "e\u0301",
+        "\u4e2d",
+        "\u6587",
+        "\u3042",
+        "\u01c5",
+        "\u0130",
+    ],
     *["_", ".", "...", "!?", "<|", "|>", "<|endoftext|>", "\x00", "\U0001f600", "\U0001f468\u200d\U0001f469", "\u200b"],
 ]
 PRETOKENS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
@@ -19,7 +33,9 @@ TEXTS = st.one_of(PRETOKENS, st.text(max_size=60), st.text(alphabet="ab \n'", ma
 # Bytes that are nearly UTF-8: text with bytes changed, cut or thrown in, and bytes that are anything.
 NEARLY_UTF8 = st.builds(
     lambda text, at, byte, drop: (
-        (data := text.encode("utf-8", "surrogatepass"))[: at % (len(data) + 1)] + byte + data[at % (len(data) + 1) + drop :]
+        (data := text.encode("utf-8", "surrogatepass"))[: at % (len(data) + 1)]
+        + byte
+        + data[at % (len(data) + 1) + drop :]
     ),
     TEXTS,
     st.integers(0, 300),
@@ -33,6 +49,23 @@ def corpus(seed: int, words: int = 4000) -> str:
     """Words of a Zipf-like distribution, with end-of-text tokens among them."""
     rng = random.Random(seed)
     names = ["".join(rng.choices("abcdefgh", k=rng.randint(1, 9))) for _ in range(200)]
-    names += "the cat sat on the mat; the dog's dinner wasn't théirs  \n1234 中文 😀 ".split(" ")
+    names += [
+        "the",
+        "cat",
+        "sat",
+        "on",
+        "the",
+        "mat;",
+        "the",
+        "dog's",
+        "dinner",
+        "wasn't",
+        "théirs",
+        "",
+        "\n1234",
+        "中文",
+        "😀",
+        "",
+    ]
     text = rng.choices(names, weights=[1 / (i + 1) for i in range(len(names))], k=words)
     return " ".join(word if rng.random() > 0.01 else "<|endoftext|>" for word in text)

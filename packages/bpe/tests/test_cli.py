@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from strategies import corpus
 
 from bpe.cli import main
@@ -18,7 +17,9 @@ TEXT = corpus(4)
 @pytest.fixture
 def trained(tmp_path: Path) -> Path:
     (tmp_path / "corpus.txt").write_text(TEXT)
-    assert main(["train", str(tmp_path / "corpus.txt"), "--vocab-size", "280", "--out", str(tmp_path / "tok.json")]) == 0
+    assert (
+        main(["train", str(tmp_path / "corpus.txt"), "--vocab-size", "280", "--out", str(tmp_path / "tok.json")]) == 0
+    )
     return tmp_path
 
 

@@ -11,6 +11,8 @@ from strategies import DATA, TEXTS
 
 import bpe
 from bpe import _encode, reference
+from bpe._intern import PretokenCounts
+from bpe._merge import Merger
 from bpe.tokenizer import Tokenizer
 
 BYTES = {i: bytes([i]) for i in range(256)}
@@ -25,9 +27,7 @@ def trained(words: list[str], extra: int, **settings: object) -> Tokenizer:
 
 def expected_by_merges(tokenizer: Tokenizer, data: bytes) -> list[int]:
     ids = {token: number for number, token in reversed(tokenizer.vocab.items())}
-    encode = partial(
-        reference.encode_pretoken_by_merges, merges=reference.rank_merges(tokenizer.merges), ids=ids
-    )
+    encode = partial(reference.encode_pretoken_by_merges, merges=reference.rank_merges(tokenizer.merges), ids=ids)
     return reference.encode(data, encode, pattern=tokenizer.pattern, special_tokens=tokenizer.special_tokens)
 
 
@@ -120,9 +120,6 @@ def test_many_threads_share_one_tokenizer() -> None:
 
 def test_arguments_are_checked() -> None:
     with pytest.raises(ValueError, match="each of the 256 bytes"):
-        from bpe._intern import PretokenCounts
-        from bpe._merge import Merger
-
         Merger(PretokenCounts(), alphabet=b"ab", by_bytes=True, min_count=1, max_token_bytes=0, floor=1)
     with pytest.raises(TypeError):
         _encode.Encoder()

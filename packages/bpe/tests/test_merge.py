@@ -27,7 +27,9 @@ def table(counts: dict[bytes, int]) -> PretokenCounts:
     return made
 
 
-def merge(counts: dict[bytes, int], vocab_size: int, tie_break: str, floor: int, **bounds: int) -> list[tuple[bytes, bytes]]:
+def merge(
+    counts: dict[bytes, int], vocab_size: int, tie_break: str, floor: int, **bounds: int
+) -> list[tuple[bytes, bytes]]:
     """The merges that bring the 256 bytes to vocab_size tokens, by Merger."""
     alphabet = bytes(range(256))
     if tie_break == "huggingface":

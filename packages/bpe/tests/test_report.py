@@ -22,7 +22,9 @@ def test_compression_counts() -> None:
 
 def test_longest_and_broken() -> None:
     vocab = BYTES | {256: b"ab", 257: "中".encode()[:2], 258: b"abab"}
-    tokenizer = Tokenizer(vocab, [(b"a", b"b"), (vocab[257][:1], vocab[257][1:]), (b"ab", b"ab")], special_tokens=["<|end|>"])
+    tokenizer = Tokenizer(
+        vocab, [(b"a", b"b"), (vocab[257][:1], vocab[257][1:]), (b"ab", b"ab")], special_tokens=["<|end|>"]
+    )
     assert report.longest_tokens(tokenizer, 2) == [(258, b"abab"), (256, b"ab")]
     assert report.broken_tokens(tokenizer) == [257]
 

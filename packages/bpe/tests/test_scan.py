@@ -23,7 +23,11 @@ def test_a_scanner_splits_as_its_pattern(name: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", SCANNERS)
-@given(before=st.integers(0, 70), middle=st.lists(st.sampled_from(PIECES), max_size=6).map("".join), after=st.integers(0, 70))
+@given(
+    before=st.integers(0, 70),
+    middle=st.lists(st.sampled_from(PIECES), max_size=6).map("".join),
+    after=st.integers(0, 70),
+)
 def test_nothing_changes_where_words_of_sixty_four_bytes_meet(name: str, before: int, middle: str, after: int) -> None:
     data = b"x" * before + middle.encode() + b" " * after + middle.encode()
     assert _scan.split(data, name) == reference.pretokenize(data, name)

@@ -12,6 +12,7 @@ from strategies import DATA, corpus
 import bpe
 from bpe import reference, training
 
+
 @pytest.mark.parametrize("tie_break", ["bytes", "huggingface", "ids"])
 def test_trains_as_the_reference(tie_break: str) -> None:
     text = corpus(1)

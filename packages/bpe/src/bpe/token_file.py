@@ -69,7 +69,9 @@ def write(
         }
         beside = temporary.with_suffix(".json")
         try:
-            beside.write_text(json.dumps({key: value for key, value in about.items() if value is not None}, indent=1) + "\n")
+            beside.write_text(
+                json.dumps({key: value for key, value in about.items() if value is not None}, indent=1) + "\n"
+            )
             os.replace(beside, out.with_suffix(".json"))
         finally:
             beside.unlink(missing_ok=True)

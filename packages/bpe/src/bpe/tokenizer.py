@@ -414,7 +414,8 @@ class Tokenizer:
         """Encode a source of text into one .npy file of ids, in parallel and in bounded memory; returns how many ids.
 
         dtype: uint16 or uint32 (uint16 where every id fits). Beside X.npy goes X.json: count, dtype, bytes of text, this
-        tokenizer's fingerprint, the id of <|endoftext|>, SHA-256. Both appear whole or not at all. OSError names the file where the disk is full.
+        tokenizer's fingerprint, the id of <|endoftext|>, SHA-256. Both appear whole or not at all. OSError names the file
+        where the disk is full.
         """
         names = self._names(allowed_special)
         special = self._special_tokens(names)

@@ -1,0 +1,133 @@
+"""The demo, as a stranger runs it: to its end, stopped in the middle, and asked for what cannot be."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DEMO = ROOT / "tools" / "demo.py"
+
+
+def prose(size: int) -> str:
+    """Text with something to learn in it: sentences over a small vocabulary."""
+    rng = random.Random(7)
+    words = ["".join(rng.choices("abcdefghijklmnop", k=rng.randint(2, 9))) for _ in range(600)]
+    lines = []
+    while sum(map(len, lines)) < size:
+        lines.append("def " + " ".join(rng.choices(words, k=12)) + ".\n")
+    return "".join(lines)
+
+
+def start(*arguments: object, cwd: Path, limit: str = "") -> subprocess.Popen[str]:
+    command = [sys.executable, str(DEMO), *map(str, arguments)]
+    if limit:
+        command = ["bash", "-c", f'{limit}; exec "$@"', "bash", *command]
+    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate()
+    return process.returncode, out, err
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "text.txt"
+    path.write_text(prose(600_000))
+    return path
+
+
+def test_stopped_in_the_middle_it_goes_on_to_the_end(text: Path, tmp_path: Path) -> None:
+    command = ("--corpus", text, "--minutes", 0.5, "--vocab-size", 600, "--out", "run")
+    process = start(*command, cwd=tmp_path)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    status, out, err = finish(process)
+    assert status == 130, err
+    assert "The same command goes on from there" in err
+    steps_done = int(max(os.listdir(tmp_path / "run" / "checkpoints")))
+    assert steps_done > 0
+
+    status, out, err = finish(start(*command, cwd=tmp_path))
+    assert status == 0, err
+    run = tmp_path / "run"
+    steps = json.loads((run / "plan.json").read_text())["steps"]
+    logged = [json.loads(line)["step"] for line in metrics.read_text().splitlines() if '"loss"' in line]
+    assert logged == sorted(set(logged)), "a step stands twice in the metrics"
+    assert logged[-1] == steps > steps_done
+    for word in ("Corpus", "Tokenizer", "bytes a token", "parameters", "memory at the peak", "tokens/s", "bits per byte"):
+        assert word in out
+    found = re.search(r"this model (\d\.\d+); gzip -9 (\d\.\d+), xz -9e (\d\.\d+)", out)
+    assert found
+    assert all(0 < float(value) < 8 for value in found.groups())
+    for prompt in ("def ", "class ", "import "):
+        assert f"\n{prompt}" in out
+    page = (run / "report.html").read_text()
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    for part in ("Curves", "Tokenizer", "A passage", "Budget", "Samples"):
+        assert part in page
+    assert not list(run.glob(".*")), "something half-written is left"
+
+    status, again, err = finish(start(*command, cwd=tmp_path))  # all is done: the same words, at once
+    assert status == 0, err
+    assert again.splitlines()[-1] == out.splitlines()[-1]
+
+    status, _, err = finish(start(*command, "--vocab-size", 700, cwd=tmp_path))
+    assert status == 2
+    assert "holds a run with another vocab_size" in err
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "said"),
+    [
+        (b"", (), "is empty"),
+        (b"text\0more" * 100_000, (), "is a binary file"),
+        (b"\xff\xfe" * 200_000, (), "is not UTF-8"),
+        (b"too little text\n", (), "the corpus is too small"),
+        (prose(600_000).encode(), ("--vocab-size", 50_000), "too small for a vocabulary of 50000"),
+        (prose(600_000).encode(), ("--vocab-size", 100), "vocab_size is 100"),
+        (prose(600_000).encode(), ("--minutes", 0), "--minutes is 0"),
+        (prose(600_000).encode(), ("--out", "taken"), "taken"),
+        (None, (), "nowhere.txt"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_sentence(
+    content: bytes | None, arguments: tuple[object, ...], said: str, tmp_path: Path
+) -> None:
+    name = "nowhere.txt" if content is None else "text.txt"
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "taken").write_text("a file")
+    status, _, err = finish(start("--corpus", name, "--out", "run", *arguments, cwd=tmp_path))
+    assert status == 2
+    last = err.strip().splitlines()[-1]
+    assert last.startswith("demo: ")
+    assert said in last
+    assert "Traceback" not in err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="limits on file sizes are POSIX")
+@pytest.mark.parametrize("blocks", [300, 700])
+def test_a_full_disk_is_one_clear_sentence(text: Path, tmp_path: Path, blocks: int) -> None:
+    # A limit on file sizes stands in for a full disk: at 300 KiB the text cannot be written, at 700 the checkpoints cannot.
+    command = ("--corpus", text, "--minutes", 0.3, "--vocab-size", 600, "--out", "run")
+    status, _, err = finish(start(*command, cwd=tmp_path, limit=f"ulimit -f {blocks}"))
+    assert status == 2, err
+    last = err.strip().splitlines()[-1]
+    assert "demo: " in last
+    assert "Nothing is half-written" in last
+    assert "Traceback" not in err
+    assert not [path for path in (tmp_path / "run").rglob("*") if ".partial" in path.name]

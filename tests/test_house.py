@@ -1,0 +1,87 @@
+"""The rules of the house: who may import whom, and what every file keeps to."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# Each package's files from the ground up: a file imports only those before it. Files of a folder count under its name.
+ORDER = {
+    "bpe": "_memory _scan _special _intern _merge _encode patterns formats published sources progress token_file reference "
+    "tokenizer training report view __init__ cli",
+    "accounting": "units formula breakdown shape models parameters flops optimizers activations memory inference hardware "
+    "time scaling planning parallel report html reading __init__ cli",
+    "lm": "config attention model loss optimizer data checkpoint training generation charts report __init__ cli",
+}
+FOREIGN = {"bpe": {"lm", "accounting"}, "accounting": {"bpe", "lm"}, "lm": set()}
+
+
+def files(package: str) -> list[Path]:
+    source = ROOT / "packages" / package / "src" / package
+    return sorted(path for kind in ("py", "pyx", "pxd") for path in source.rglob(f"*.{kind}"))
+
+
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports, as far as can be read off its lines (a .pyx is no Python)."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        found = set()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                found |= {name.name for name in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found |= {f"{node.module}.{name.name}" for name in node.names}
+        return found
+    lines = re.findall(r"^\s*from ([\w.]+) c?import (.*)$", text, re.MULTILINE)
+    return {f"{module}.{name.strip()}" for module, names in lines for name in names.strip("()").split(",")}
+
+
+def room(package: str, path: Path) -> str:
+    """The name under which ORDER knows a file."""
+    relative = path.relative_to(ROOT / "packages" / package / "src" / package)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+@pytest.mark.parametrize("package", ORDER)
+def test_every_file_imports_only_what_stands_before_it(package: str) -> None:
+    order = ORDER[package].split()
+    for path in files(package):
+        here = room(package, path)
+        assert here in order, f"{path} has no place in ORDER"
+        for name in imported(path):
+            parts = name.split(".")
+            if parts[0] == package and len(parts) > 1 and parts[1] in order and parts[1] != here:
+                assert order.index(parts[1]) < order.index(here), f"{path} imports {name}, which stands after it"
+
+
+@pytest.mark.parametrize("package", ORDER)
+def test_packages_keep_apart(package: str) -> None:
+    for path in files(package):
+        for name in imported(path):
+            assert name.split(".")[0] not in FOREIGN[package], f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("package", ORDER)
+def test_every_compiled_module_has_its_stub(package: str) -> None:
+    for path in files(package):
+        if path.suffix == ".pyx":
+            assert path.with_suffix(".pyi").exists(), f"{path} has no stub"
+
+
+def test_users_mistakes_are_no_assertions() -> None:
+    # An assert says what cannot be; what a caller can get wrong is a ValueError or TypeError that says what to do.
+    for package in ORDER:
+        for path in files(package):
+            for line in path.read_text().splitlines():
+                assert "raise AssertionError" not in line, path
+                assert "NotImplementedError" not in line, path
+
+
+def test_there_is_no_drawer_for_odds_and_ends() -> None:
+    for package in ORDER:
+        assert not [path for path in files(package) if path.stem in ("utils", "helpers", "misc", "common")]
