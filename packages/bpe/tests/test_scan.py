@@ -71,6 +71,16 @@ def test_a_cut_changes_no_pretoken(name: str, data: bytes, at: int) -> None:
 
 
 @pytest.mark.parametrize("name", SCANNERS)
+@given(data=DATA, more=DATA, at=st.integers(0, 210))
+@example(data="a\u00e9".encode()[:2], more="\u00e9".encode()[1:], at=1)  # what is cut off may be a letter
+def test_a_cut_is_safe_whatever_is_added_to_the_text(name: str, data: bytes, more: bytes, at: int) -> None:
+    cut = _scan.cut(data, at, name)
+    if cut < len(data):
+        whole = data + more
+        assert _scan.split(whole[:cut], name) + _scan.split(whole[cut:], name) == _scan.split(whole, name)
+
+
+@pytest.mark.parametrize("name", SCANNERS)
 def test_ordinary_text_can_be_cut_nearly_anywhere(name: str) -> None:
     for line in (
         "one two three, four: five\n",

@@ -5,8 +5,8 @@ cdef extern from "_classify.h" nogil:
     ctypedef union word_masks:  # 64 bytes of text: a bit each, in a mask for each class
         uint64_t letter, upper, lower, mark, digit, space, punctuation, other
         uint64_t blank, line, apostrophe, slash
-        uint64_t high, inside, han
-        uint64_t of[15]
+        uint64_t high, continuation, inside, han
+        uint64_t of[16]
     ctypedef void (*classify_function)(const uint8_t *text, word_masks *found) noexcept nogil
 
 cdef enum:
@@ -39,12 +39,10 @@ ctypedef struct Scanner:
     size_t at                   # where the next word to scan begins
     Pattern pattern
     int family                  # which classes the pattern knows
-    const uint8_t *classes      # category to class, for this family
     classify_function classify
     word_masks word, ahead      # the words at and after `at`
     uint64_t spill              # bytes of `ahead` that belong to a character begun in `word`
     uint8_t spill_class
-    bint spill_han
     Before before
     uint64_t cleared, added     # boundaries of `word` already decided by a contraction that began before it
     uint64_t suffix             # o200k: bytes of `word` that belong to such a contraction

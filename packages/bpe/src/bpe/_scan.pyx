@@ -25,20 +25,24 @@ cdef extern from "_bytes.h" nogil:
     int count_leading_zeros(uint64_t word)
 
 cdef extern from "_classify.h" nogil:
-    void fill_tables()
+    void fill_class_tables()
     classify_function choose_classify(int family, int portable)
-    size_t decode_character(const uint8_t *text, size_t room, uint8_t *category, uint32_t *code)
-    uint8_t category_of_ascii(uint8_t byte)
+    void classify_characters(
+        const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill, uint8_t *spill_class
+    )
+    uint8_t read_class(const uint8_t *text, size_t room, int family, size_t *length)
+    size_t decode_character(const uint8_t *text, size_t room, uint32_t *code)
+    uint8_t category_of(uint32_t code)
     int has_avx2()
-    const uint8_t class_table[5][256]
     enum:
         CATEGORY_LO     # the last of the five letter categories, which come first,
         CATEGORY_ME     # of the marks, which come next,
         CATEGORY_NO     # and of the numbers, which follow them
-        CATEGORY_CS     # bytes that are not UTF-8
+        CATEGORY_CS     # that of bytes that are not UTF-8
         WHITE_SPACE
     enum:
         LETTER, UPPER, LOWER, MARK, DIGIT, SPACE, PUNCTUATION, OTHER
+        CLASS       # the bits of these
     enum:
         FAMILY_GPT2, FAMILY_CL100K, FAMILY_MARKS, FAMILY_O200K, FAMILY_DEEPSEEK, FAMILIES
 
@@ -57,7 +61,7 @@ VECTORS = "avx2" if has_avx2() else "portable"
 cdef classify_function classify_here[FAMILIES]
 for _family in range(FAMILIES):
     classify_here[<int> _family] = choose_classify(_family, 0)
-fill_tables()
+fill_class_tables()
 
 
 def scanner_of(pattern):
@@ -89,7 +93,6 @@ cdef void scan_start_with(
     s.size = size
     s.pattern = pattern
     s.family = family_of(pattern)
-    s.classes = class_table[s.family]
     s.classify = classify
     if pattern != PATTERN_WHOLE:
         read_word(s, 0, &s.ahead)
@@ -140,51 +143,12 @@ cdef void read_word(Scanner *s, size_t at, word_masks *word) noexcept nogil:
             memcpy(padded, s.text + at, s.size - at)
         s.classify(padded, word)
     if word.high:
-        read_characters(s, at, word)
-
-
-cdef void read_characters(Scanner *s, size_t at, word_masks *word) noexcept nogil:
-    """Mark the characters beyond ASCII among the 64 bytes at `at`, and remember what the last leaves for the next 64."""
-    cdef uint64_t high = word.high & ~s.spill, spill = 0, bits
-    cdef uint8_t category, found
-    cdef uint32_t code
-    cdef size_t i, length
-    word.inside = s.spill
-    word.of[s.spill_class] |= s.spill
-    if s.spill_han:
-        word.han = s.spill
-    while high:
-        i = count_trailing_zeros(high)
-        length = decode_character(s.text + at + i, s.size - at - i, &category, &code)
-        found = s.classes[category]
-        bits = ((<uint64_t> 1 << length) - 1) << i
-        word.of[found] |= bits
-        word.inside |= bits & (bits - (<uint64_t> 1 << i))
-        if s.family == FAMILY_DEEPSEEK and is_han(code):
-            word.han |= bits
-        high &= ~bits
-        if i + length > 64:
-            spill = (<uint64_t> 1 << (i + length - 64)) - 1
-            s.spill_class = found
-            s.spill_han = s.family == FAMILY_DEEPSEEK and is_han(code)
-    s.spill = spill
-
-
-cdef inline bint is_han(uint32_t code) noexcept nogil:
-    """deepseek-v3's second split, [一-龥぀-ゟ゠-ヿ], as code points."""
-    return 0x4e00 <= code <= 0x9fa5 or 0x3040 <= code <= 0x30ff
+        classify_characters(s.text + at, s.size - at, s.family, word, &s.spill, &s.spill_class)
 
 
 cdef inline uint8_t class_at(const Scanner *s, size_t at, size_t *length) noexcept nogil:
     """The class and the length of the character at `at`, for the rare lookahead that goes past a word."""
-    cdef uint8_t category
-    cdef uint32_t code
-    length[0] = 1
-    if s.text[at] < 0x80:
-        category = category_of_ascii(s.text[at])
-    else:
-        length[0] = decode_character(s.text + at, s.size - at, &category, &code)
-    return s.classes[category]
+    return read_class(s.text + at, s.size - at, s.family, length) & CLASS
 
 
 include "_scan_masks.pxi"
@@ -206,7 +170,8 @@ cdef size_t scan_cut(Pattern pattern, const uint8_t *text, size_t size, size_t a
 
     So a pretoken ends there, and what follows is matched afresh. What comes before is matched as it would be at the end
     of a text: the only expressions that look beyond what they take are those of white space, which does not reach the
-    cut, and o200k's for letters, which sees that they end.
+    cut, and o200k's for letters, which sees that they end. None of this depends on what may be added to the text later:
+    a character cut off by its end is never taken for another.
     """
     cdef uint8_t before, after
     if pattern == PATTERN_WHOLE:
@@ -215,7 +180,7 @@ cdef size_t scan_cut(Pattern pattern, const uint8_t *text, size_t size, size_t a
     while at < size:
         if text[at] & 0xc0 != 0x80 and text[at] != 39:     # a character begins, and it is no apostrophe
             after = category_from(text + at, size - at)
-            if after > CATEGORY_NO:
+            if after > CATEGORY_NO and after != CATEGORY_CS:
                 before = category_before(text, at)
                 if before <= CATEGORY_LO or CATEGORY_ME < before <= CATEGORY_NO:
                     return at
@@ -227,24 +192,18 @@ cdef size_t scan_cut(Pattern pattern, const uint8_t *text, size_t size, size_t a
 
 cdef inline uint8_t category_from(const uint8_t *text, size_t room) noexcept nogil:
     """The category of the character that begins the text."""
-    cdef uint8_t category
     cdef uint32_t code
-    if text[0] < 0x80:
-        return category_of_ascii(text[0])
-    decode_character(text, room, &category, &code)
-    return category
+    decode_character(text, room, &code)
+    return category_of(code)
 
 
 cdef inline uint8_t category_before(const uint8_t *text, size_t at) noexcept nogil:
     """The category of the character that ends at `at`, where one does; UTF-8 is self-synchronising, so that it is found."""
     cdef size_t back = 1
-    cdef uint8_t category
     cdef uint32_t code
     while back < 4 and back < at and text[at - back] & 0xc0 == 0x80:
         back += 1
-    if text[at - back] < 0x80:
-        return category_of_ascii(text[at - back]) if back == 1 else CATEGORY_CS
-    return category if decode_character(text + at - back, back, &category, &code) == back else CATEGORY_CS
+    return category_of(code) if decode_character(text + at - back, back, &code) == back else CATEGORY_CS
 
 
 def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, bint portable=False):

@@ -49,8 +49,8 @@ cdef inline uint64_t spaces_begin(Scanner *s, uint64_t taken, uint64_t stop, uin
     stop: white space, and whatever else a piece of text ends before, so that (?!\\S) holds. Of each run, or rest:
 
     * its first character begins a pretoken;
-    * so does the character after its last line end. Where that is the end of a piece, white space follows a line end and
-      a character of another class follows it, or the text ends. How far to look has no bound, but few ask;
+    * so do the tabs after its last line end, except that cl100k takes white space at the end of the text whole. Whether
+      another line end follows those tabs may take any distance to see, but few places ask;
     * so does its last character, if it is a tab and the piece does not end there: what it may be joined to then follows.
     """
     cdef uint64_t space = s.word.space, line = s.word.line, tab = space & ~line
