@@ -73,9 +73,8 @@ cdef inline bint ends_its_lines(const Scanner *s, uint64_t bit, uint64_t tab) no
     """Whether the run of tabs that begins at `bit`, after a line end, is the rest of its run of white space."""
     cdef uint64_t after = (tab + bit) & ~tab
     cdef size_t at, length
-    cdef uint8_t found
     if after:
-        return not (s.word.line & after & -after)
+        return not (s.word.line & after)
     at = s.at + count_trailing_zeros(bit)
     while at < s.size:
         if s.text[at] == 10 or s.text[at] == 13:
