@@ -139,8 +139,12 @@ def main() -> None:
     megabytes = options.file.stat().st_size / 1e6
     same = {str(rows[0]["tokens"]): name for name, rows in reversed(found.items())}
     ours = statistics.median(float(str(row["seconds"])) for row in found["bpe"]) if "bpe" in found else None
-    print(f"{options.file.name}, {megabytes:.1f} MB, {options.vocab_size:,} tokens, {os.cpu_count()} processors, median of")
-    print(f"{options.rounds} rounds taken in turn" + (f"; not installed: {', '.join(missing)}" if missing else "") + "\n")
+    print(
+        f"{options.file.name}, {megabytes:.1f} MB, {options.vocab_size:,} tokens, {os.cpu_count()} processors, median of"
+    )
+    print(
+        f"{options.rounds} rounds taken in turn" + (f"; not installed: {', '.join(missing)}" if missing else "") + "\n"
+    )
     print("| trainer | seconds | MB/s | times ours | peak memory | the same tokens as |")
     print("|---|---|---|---|---|---|")
     for name, rows in found.items():

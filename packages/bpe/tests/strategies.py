@@ -5,26 +5,18 @@ import random
 from hypothesis import strategies as st
 
 # The corner cases of the split patterns: contractions in both cases and with U+017F, the control characters that Python
-# calls space and `regex` does not, spaces of one, two and three bytes, digits, marks, cased letters, emoji with joiners.
+# calls space and `regex` does not, spaces of one, two and three bytes, digits, marks, emoji with joiners and selectors,
+# letters of each case and of none (o200k), slashes after line ends (o200k), and what is Han or kana to deepseek-v3 beside
+# what is not: letters, marks, punctuation, symbols and unassigned code points of both.
 PIECES = [
     *["a", "b", "Z", "'", "'s", "'S", "'t", "'re", "'ve", "'m", "'ll", "'LL", "'d", "'\u017f", "''", " '"],
     *[" ", "  ", "   ", "\n", "\r\n", "\t", "\x0b", "\x1c", "\x1f", "\x85", "\xa0", "\u2028", "\u3000", "\u1680"],
-    *[
-        "1",
-        "12",
-        "1234",
-        "\u0663",
-        "\u00bd",
-        "\u2167",
-        "\u00e9",
-        "e\u0301",
-        "\u4e2d",
-        "\u6587",
-        "\u3042",
-        "\u01c5",
-        "\u0130",
-    ],
+    *["1", "12", "1234", "\u0663", "\u00bd", "\u2167", "\u00e9", "e\u0301", "\u4e2d", "\u6587", "\u3042"],
+    *["\u01c5", "\u0130", "/\n"],
     *["_", ".", "...", "!?", "<|", "|>", "<|endoftext|>", "\x00", "\U0001f600", "\U0001f468\u200d\U0001f469", "\u200b"],
+    *["AB", "aB", "Ab", "\u00c9", "\u02b0", "\u0301", "\u0903", "\ufe0f", "\u2764\ufe0f", "'T", "'Re", "/", "\n/", "+"],
+    *["\u30ab", "\u30fb", "\u30fc", "\u3040", "\u3099", "\u309b", "\u30a0", "\u9fa5", "\u9fa6", "\uac00", "\u3002"],
+    *["\uff0c", "\x7f", "\ue000", "\u0378", "\U0001d7d8", "\u0e01\u0e34", "\u20ac"],
 ]
 PRETOKENS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
 

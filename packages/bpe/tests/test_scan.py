@@ -1,5 +1,7 @@
 """The scanners against the regular expressions they stand for."""
 
+import unicodedata
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -8,6 +10,19 @@ from strategies import DATA, PIECES
 from bpe import _scan, patterns, reference
 
 SCANNERS = [name for name in _scan.SCANNED if name is not None]
+
+EVERYTHING = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+# Each character of the scripts where neighbours differ, and one of every hundred of those where hundreds are alike.
+VARIED = [
+    c
+    for c in EVERYTHING
+    if unicodedata.category(c) not in ("Cn", "Co") and not "\u3400" <= c < "\ud7a4" and c < "\U00017000"
+]
+VARIED += EVERYTHING[::101]
+
+
+def test_the_named_patterns_all_have_scanners() -> None:
+    assert set(SCANNERS) == set(patterns.PATTERNS)
 
 
 @pytest.mark.parametrize("name", SCANNERS)
@@ -36,11 +51,15 @@ def test_nothing_changes_where_words_of_sixty_four_bytes_meet(name: str, before:
 @pytest.mark.parametrize("name", SCANNERS)
 def test_every_code_point_alone_and_in_context(name: str) -> None:
     pattern = patterns.resolve(name)
-    everything = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-    for context in ("{0}", " {0}b{0}{0} '{0}1{0}\n{0}"):
-        # One text of all, each between characters that no pretoken spans, so that one call asks about a million.
-        text = "\n\n!a".join(context.format(character) for character in everything)
-        assert _scan.split(text.encode(), name) == patterns.split(text.encode(), pattern)
+    for context, characters in [
+        ("{0}", EVERYTHING),  # where a character is taken for another kind than its neighbours, a boundary shows
+        ("\n\n!a{0}", VARIED),
+        ("\n\n!a {0}b{0}{0} '{0}1{0}\n{0}", VARIED),
+        ("1..{0}Ab{0}Ab1{0}Ab\u4e2d{0}'s", VARIED),
+    ]:
+        # One text of all, each between characters that no pretoken spans, so that one call asks about many.
+        text = "".join(map(context.format, characters)).encode()
+        assert _scan.split(text, name) == patterns.split(text, pattern)
 
 
 @pytest.mark.parametrize("name", SCANNERS)
@@ -51,9 +70,28 @@ def test_a_cut_changes_no_pretoken(name: str, data: bytes, at: int) -> None:
     assert _scan.split(data[:cut], name) + _scan.split(data[cut:], name) == _scan.split(data, name)
 
 
-def test_ordinary_text_can_be_cut_nearly_anywhere() -> None:
-    text = b"one two three, four: five\n" * 10
-    assert all(_scan.cut(text, at) - at < 10 for at in range(len(text) - 10))
+@pytest.mark.parametrize("name", SCANNERS)
+@given(data=DATA, more=DATA, at=st.integers(0, 210))
+@example(data="a\u00e9".encode()[:2], more="\u00e9".encode()[1:], at=1)  # what is cut off may be a letter
+def test_a_cut_is_safe_whatever_is_added_to_the_text(name: str, data: bytes, more: bytes, at: int) -> None:
+    cut = _scan.cut(data, at, name)
+    if cut < len(data):
+        whole = data + more
+        assert _scan.split(whole[:cut], name) + _scan.split(whole[cut:], name) == _scan.split(whole, name)
+
+
+@pytest.mark.parametrize("name", SCANNERS)
+def test_ordinary_text_can_be_cut_nearly_anywhere(name: str) -> None:
+    for line in (
+        "one two three, four: five\n",
+        "x = {1: 2.5,\n",
+        "我能吞下玻璃，而不伤身体。",
+        "أنا قادر على أكل الزجاج",
+        "ฉันกินกระจกได้ ",
+    ):
+        text = (line * 10).encode()
+        size = len(line.encode())
+        assert all(_scan.cut(text, at, name) - at < size for at in range(len(text) - size))
 
 
 def test_without_a_pattern_the_text_is_one_pretoken() -> None:
@@ -69,6 +107,38 @@ def test_a_pattern_without_a_scanner_says_so() -> None:
         _scan.split(b"text", "[a-z]+")
 
 
-def test_long_texts_cross_blocks() -> None:
-    for data in (b"a" * 10_000, b" " * 10_000, b"a b" * 5_000, "\u3000".encode() * 5_000, b"'s" * 9_000):
-        assert _scan.split(data) == reference.pretokenize(data, "gpt2")
+@pytest.mark.parametrize("name", SCANNERS)
+def test_long_runs_cross_words_and_blocks(name: str) -> None:
+    runs = [
+        "a",
+        " ",
+        "\n",
+        "1",
+        ".",
+        "/",
+        "A",
+        "'s",
+        "a b",
+        "\u3000",
+        "\u0663",
+        "\u0301",
+        "\u4e2d",
+        "\u30fb",
+        "\x00",
+        "\U0001f600",
+        "aB",
+    ]
+    for run in runs:
+        for before, after in [
+            ("", ""),
+            ("x", "x"),
+            ("..", "a"),
+            ("\n", "\n"),
+            (".\n", "1"),
+            ("1", "'s"),
+            ("\u4e2d", "a"),
+            ("a", "B "),
+        ]:
+            for times in (70, 5000):
+                data = (before + run * times + after).encode()
+                assert _scan.split(data, name) == reference.pretokenize(data, name), (before, run, after)

@@ -8,10 +8,12 @@
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
 static inline int count_trailing_zeros(uint64_t word) { unsigned long at; _BitScanForward64(&at, word); return (int)at; }
+static inline int count_leading_zeros(uint64_t word) { unsigned long at; _BitScanReverse64(&at, word); return 63 - (int)at; }
 static inline uint64_t multiply_fold(uint64_t a, uint64_t b) { uint64_t high, low = _umul128(a, b, &high); return high ^ low; }
 static inline void prefetch(const void *address) { _mm_prefetch((const char *)address, _MM_HINT_T0); }
 #else
 static inline int count_trailing_zeros(uint64_t word) { return __builtin_ctzll(word); }
+static inline int count_leading_zeros(uint64_t word) { return __builtin_clzll(word); }
 static inline uint64_t multiply_fold(uint64_t a, uint64_t b) {
     unsigned __int128 product = (unsigned __int128)a * b;
     return (uint64_t)product ^ (uint64_t)(product >> 64);

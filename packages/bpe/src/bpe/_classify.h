@@ -1,61 +1,131 @@
-/* Sixty-four bytes of text to six words of sixty-four bits: which bytes are letters, digits, white space and so on.
+/* Sixty-four bytes of text to words of sixty-four bits: which bytes are letters, digits, white space and so on.
  *
  * This is the only part of scanning that looks at bytes one by one, so it is the part with vector code: AVX2 where the
  * processor has it, asked once at run time, and a portable twin that answers the same for everyone else (and for the tests,
- * which hold the two equal). Bytes of 0x80 and above are only marked `high` here; decode_character() classifies those. */
+ * which hold the two equal). Both only mark bytes of 0x80 and above as `high`; classify_characters() does the rest. */
 #ifndef BPE_CLASSIFY_H
 #define BPE_CLASSIFY_H
 #include "_bytes.h"
 #include "_unicode.h"
 
-typedef struct {
-    uint64_t letter, digit, space; /* \p{L}, \p{N}, \s among the ASCII bytes */
-    uint64_t blank, apostrophe;    /* ' ' and '\'' themselves */
-    uint64_t high;                 /* bytes from 0x80 */
-} classes;
+enum { LETTER, UPPER, LOWER, MARK, DIGIT, SPACE, PUNCTUATION, OTHER, BLANK, LINE, APOSTROPHE, SLASH, HIGH,
+       CONTINUATION, INSIDE, HAN, MASKS, CLASS = 7 };
 
-typedef void (*classify_function)(const uint8_t *text, classes *found);
+/* What is known of 64 consecutive bytes, by name or by number. */
+typedef union {
+    struct {
+        /* The classes, of which a character has one, and all its bytes with it. Which of them a family of patterns
+         * uses, and for what, class_of() says. Only characters beyond ASCII are ever marked `mark` or `other`. */
+        uint64_t letter, upper, lower, mark, digit, space, punctuation, other;
+        uint64_t blank, line, apostrophe, slash; /* ' ', '\r' or '\n', '\'' and '/' themselves */
+        uint64_t high, continuation;             /* bytes from 0x80, and those of them below 0xc0 */
+        uint64_t inside;                         /* bytes of a well-formed character other than its first */
+        uint64_t han;                            /* bytes of what deepseek-v3 splits off as Chinese and Japanese */
+    };
+    uint64_t of[MASKS];
+} word_masks;
 
-static void classify_portable(const uint8_t *text, classes *found) {
-    classes c = {0, 0, 0, 0, 0, 0};
-    for (int i = 0; i < 64; i++) {
-        uint8_t byte = text[i];
-        uint64_t bit = 1ULL << i;
-        c.letter |= (uint8_t)((byte | 0x20) - 'a') < 26 ? bit : 0;
-        c.digit |= (uint8_t)(byte - '0') < 10 ? bit : 0;
-        c.space |= (byte == ' ' || (uint8_t)(byte - 9) < 5) ? bit : 0;
-        c.blank |= byte == ' ' ? bit : 0;
-        c.apostrophe |= byte == '\'' ? bit : 0;
-        c.high |= byte >= 0x80 ? bit : 0;
+/* Patterns that want the same classes of characters. */
+enum { FAMILY_GPT2, FAMILY_CL100K, FAMILY_MARKS, FAMILY_O200K, FAMILY_DEEPSEEK, FAMILIES };
+
+#define BIT(mask) (1 << (mask))
+#define COMMON (BIT(DIGIT) | BIT(SPACE) | BIT(BLANK))
+enum {
+    WANTS_GPT2 = COMMON | BIT(LETTER) | BIT(APOSTROPHE),
+    WANTS_CL100K = WANTS_GPT2 | BIT(LINE),
+    WANTS_O200K = COMMON | BIT(UPPER) | BIT(LOWER) | BIT(LINE) | BIT(APOSTROPHE) | BIT(SLASH),
+    WANTS_DEEPSEEK = COMMON | BIT(LETTER) | BIT(LINE) | BIT(PUNCTUATION)
+};
+
+typedef void (*classify_function)(const uint8_t *text, word_masks *found);
+
+/* The portable twin: a byte's masks as the bits of one byte, eight of which make a matrix of 8 x 8 bits; that, transposed,
+ * is eight bits of every mask. No family wants more than eight masks. */
+static uint8_t portable_masks[FAMILIES][256];
+
+static inline int in_mask(int mask, int byte) {
+    switch (mask) {
+    case LETTER: return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z');
+    case UPPER: return byte >= 'A' && byte <= 'Z';
+    case LOWER: return byte >= 'a' && byte <= 'z';
+    case DIGIT: return byte >= '0' && byte <= '9';
+    case SPACE: return byte == ' ' || (byte >= 9 && byte <= 13);
+    case PUNCTUATION: return byte > ' ' && byte < 127 && !in_mask(LETTER, byte) && !in_mask(DIGIT, byte);
+    case BLANK: return byte == ' ';
+    case LINE: return byte == '\n' || byte == '\r';
+    case APOSTROPHE: return byte == '\'';
+    case SLASH: return byte == '/';
+    default: return 0;
     }
-    *found = c;
+}
+
+static const int family_wants[FAMILIES] = {WANTS_GPT2, WANTS_CL100K, WANTS_CL100K, WANTS_O200K, WANTS_DEEPSEEK};
+
+static inline uint64_t transpose_bits(uint64_t x) { /* Warren, Hacker's Delight, section 7-3 */
+    uint64_t t = (x ^ (x >> 7)) & 0x00aa00aa00aa00aaULL;
+    x ^= t ^ (t << 7);
+    t = (x ^ (x >> 14)) & 0x0000cccc0000ccccULL;
+    x ^= t ^ (t << 14);
+    t = (x ^ (x >> 28)) & 0x00000000f0f0f0f0ULL;
+    return x ^ t ^ (t << 28);
+}
+
+static inline uint64_t top_bits(uint64_t x) { return ((x & 0x8080808080808080ULL) >> 7) * 0x0102040810204080ULL >> 56; }
+
+static inline void classify_portable(const uint8_t *text, word_masks *found, int family, int wants) {
+    memset(found, 0, sizeof *found);
+    for (int group = 0; group < 64; group += 8) {
+        uint64_t bytes = 0, rows = 0;
+        for (int i = 0; i < 8; i++) {
+            bytes |= (uint64_t)text[group + i] << (8 * i);
+            rows |= (uint64_t)portable_masks[family][text[group + i]] << (8 * i);
+        }
+        rows = transpose_bits(rows);
+        for (int mask = 0, place = 0; mask < MASKS; mask++)
+            if (wants >> mask & 1) found->of[mask] |= (rows >> (8 * place++) & 255) << group;
+        found->high |= top_bits(bytes) << group;
+        found->continuation |= top_bits(bytes & ~(bytes << 1)) << group;
+    }
 }
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include <immintrin.h>
 #define BPE_HAS_AVX2 1
+#define AVX2 __attribute__((target("avx2")))
 
+#define IS(byte) _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(byte))
+#define FROM(value, first, count) /* first <= value < first + count */ \
+    BELOW(_mm256_sub_epi8(value, _mm256_set1_epi8(first)), count)
 #define BELOW(value, bound) _mm256_cmpeq_epi8(_mm256_min_epu8(value, _mm256_set1_epi8((bound) - 1)), value)
-#define BITS(mask) ((uint64_t)(uint32_t)_mm256_movemask_epi8(mask))
+#define SET(mask, vector) found->mask |= (uint64_t)(uint32_t)_mm256_movemask_epi8(vector) << (32 * half)
 
-__attribute__((target("avx2"))) static void classify_avx2(const uint8_t *text, classes *found) {
-    classes c = {0, 0, 0, 0, 0, 0};
+/* `wants` is a constant to the compiler, which leaves out what is not wanted. */
+AVX2 static inline __attribute__((always_inline)) void classify_avx2(const uint8_t *text, word_masks *found, int wants) {
+    memset(found, 0, sizeof *found);
     for (int half = 0; half < 2; half++) {
         __m256i bytes = _mm256_loadu_si256((const __m256i *)(text + 32 * half));
-        __m256i lower = _mm256_sub_epi8(_mm256_or_si256(bytes, _mm256_set1_epi8(0x20)), _mm256_set1_epi8('a'));
-        __m256i digit = _mm256_sub_epi8(bytes, _mm256_set1_epi8('0'));
-        __m256i control = _mm256_sub_epi8(bytes, _mm256_set1_epi8(9));
-        __m256i blank = _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(' '));
-        int shift = 32 * half;
-        c.letter |= BITS(BELOW(lower, 26)) << shift;
-        c.digit |= BITS(BELOW(digit, 10)) << shift;
-        c.space |= BITS(_mm256_or_si256(BELOW(control, 5), blank)) << shift;
-        c.blank |= BITS(blank) << shift;
-        c.apostrophe |= BITS(_mm256_cmpeq_epi8(bytes, _mm256_set1_epi8('\''))) << shift;
-        c.high |= BITS(bytes) << shift;
+        __m256i letter = FROM(_mm256_or_si256(bytes, _mm256_set1_epi8(0x20)), 'a', 26), upper = FROM(bytes, 'A', 26);
+        __m256i digit = FROM(bytes, '0', 10), blank = IS(' '), seen = FROM(bytes, '!', 94);
+        if (wants & BIT(LETTER)) SET(letter, letter);
+        if (wants & BIT(UPPER)) SET(upper, upper);
+        if (wants & BIT(LOWER)) SET(lower, _mm256_andnot_si256(upper, letter));
+        if (wants & BIT(DIGIT)) SET(digit, digit);
+        if (wants & BIT(SPACE)) SET(space, _mm256_or_si256(FROM(bytes, 9, 5), blank));
+        if (wants & BIT(PUNCTUATION)) SET(punctuation, _mm256_andnot_si256(_mm256_or_si256(letter, digit), seen));
+        if (wants & BIT(BLANK)) SET(blank, blank);
+        if (wants & BIT(LINE)) SET(line, _mm256_or_si256(IS('\n'), IS('\r')));
+        if (wants & BIT(APOSTROPHE)) SET(apostrophe, IS('\''));
+        if (wants & BIT(SLASH)) SET(slash, IS('/'));
+        SET(high, bytes);
+        SET(continuation, _mm256_cmpgt_epi8(_mm256_set1_epi8((char)0xc0), bytes));
     }
-    *found = c;
 }
+#define VECTOR_TWIN(name, wants) \
+    AVX2 static void classify_avx2_##name(const uint8_t *text, word_masks *found) { classify_avx2(text, found, wants); }
+#define CHOOSE(name) return !portable && has_avx2() ? classify_avx2_##name : classify_portable_##name
+#else
+#define VECTOR_TWIN(name, wants)
+#define CHOOSE(name) return classify_portable_##name
 #endif
 
 static inline int has_avx2(void) {
@@ -66,38 +136,128 @@ static inline int has_avx2(void) {
 #endif
 }
 
-static inline classify_function choose_classify(int portable) {
-#ifdef BPE_HAS_AVX2
-    if (!portable && has_avx2()) return classify_avx2;
-#endif
-    return classify_portable;
+#define TWINS(name, family, wants)                                                       \
+    VECTOR_TWIN(name, wants)                                                             \
+    static void classify_portable_##name(const uint8_t *text, word_masks *found) {       \
+        classify_portable(text, found, family, wants);                                   \
+    }
+TWINS(gpt2, FAMILY_GPT2, WANTS_GPT2)
+TWINS(cl100k, FAMILY_CL100K, WANTS_CL100K)
+TWINS(o200k, FAMILY_O200K, WANTS_O200K)
+TWINS(deepseek, FAMILY_DEEPSEEK, WANTS_DEEPSEEK)
+
+static inline classify_function choose_classify(int family, int portable) {
+    (void)portable;
+    switch (family) {
+    case FAMILY_GPT2: CHOOSE(gpt2);
+    case FAMILY_O200K: CHOOSE(o200k);
+    case FAMILY_DEEPSEEK: CHOOSE(deepseek);
+    default: CHOOSE(cl100k);
+    }
 }
 
-/* The character at text[0], a byte of 0x80 or more: its length in bytes, and its category (with WHITE_SPACE) in *category.
- * A byte that begins no well-formed UTF-8 sequence (Unicode 17, table 3-7) is a character of its own, one byte long and of
- * category Cs: what `bytes.decode("utf-8", "surrogateescape")` makes of it. */
-static inline size_t decode_character(const uint8_t *text, size_t room, uint8_t *category) {
-    uint32_t code, lead = text[0];
-    size_t size;
-    if (lead >= 0xc2 && lead <= 0xdf && room >= 2 && (text[1] & 0xc0) == 0x80) {
-        code = (lead & 0x1f) << 6 | (text[1] & 0x3f);
-        size = 2;
-    } else if (lead >= 0xe0 && lead <= 0xef && room >= 3 && (text[1] & 0xc0) == 0x80 && (text[2] & 0xc0) == 0x80) {
-        code = (lead & 0x0f) << 12 | (uint32_t)(text[1] & 0x3f) << 6 | (text[2] & 0x3f);
-        size = 3;
-        if (code < 0x800 || (code >= 0xd800 && code <= 0xdfff)) goto malformed;
-    } else if (lead >= 0xf0 && lead <= 0xf4 && room >= 4 && (text[1] & 0xc0) == 0x80 && (text[2] & 0xc0) == 0x80 &&
-               (text[3] & 0xc0) == 0x80) {
-        code = (lead & 0x07) << 18 | (uint32_t)(text[1] & 0x3f) << 12 | (uint32_t)(text[2] & 0x3f) << 6 | (text[3] & 0x3f);
-        size = 4;
-        if (code < 0x10000 || code > 0x10ffff) goto malformed;
-    } else {
-        goto malformed;
+/* The class of a category (of unicode_stage2, WHITE_SPACE included) to a family. */
+static inline uint8_t class_of_category(int family, uint8_t category) {
+    if (category & WHITE_SPACE) return SPACE;
+    if (category <= CATEGORY_LO) {
+        if (family != FAMILY_O200K || category >= CATEGORY_LM) return LETTER; /* to o200k: a letter that has no case */
+        return category == CATEGORY_LL ? LOWER : UPPER;
     }
-    *category = unicode_stage2[(uint32_t)unicode_stage1[code >> 7] << 7 | (code & 127)];
-    return size;
-malformed:
-    *category = CATEGORY_CS;
+    if (category <= CATEGORY_ME) {
+        if (family == FAMILY_MARKS || family == FAMILY_DEEPSEEK) return LETTER;
+        return family == FAMILY_O200K ? MARK : OTHER;
+    }
+    if (category <= CATEGORY_NO) return DIGIT;
+    return family == FAMILY_DEEPSEEK && category <= CATEGORY_SO ? PUNCTUATION : OTHER;
+}
+
+static inline uint8_t category_of(uint32_t code) {
+    return unicode_stage2[(uint32_t)unicode_stage1[code >> 7] << 7 | (code & 127)];
+}
+
+/* The class of a code point to a family, plus IS_HAN in deepseek-v3's second split, [\u4e00-\u9fa5\u3040-\u30ff]. */
+#define IS_HAN 0x80
+static inline uint8_t class_of(int family, uint32_t code) {
+    uint8_t category = category_of(code);
+    if (family == FAMILY_DEEPSEEK && ((code >= 0x4e00 && code <= 0x9fa5) || (code >= 0x3040 && code <= 0x30ff)))
+        return class_of_category(family, category) | IS_HAN;
+    return class_of_category(family, category);
+}
+
+/* class_of() for every code point below 0x10000. */
+static uint8_t class_table[FAMILIES][0x10000];
+
+static inline void fill_class_tables(void) {
+    for (int family = 0; family < FAMILIES; family++) {
+        for (uint32_t code = 0; code < 0x10000; code++) class_table[family][code] = class_of(family, code);
+        for (int byte = 0; byte < 256; byte++)
+            for (int mask = 0, place = 0; mask < MASKS; mask++)
+                if (family_wants[family] >> mask & 1) portable_masks[family][byte] |= in_mask(mask, byte) << place++;
+    }
+}
+
+/* The character at text[0]: its length in bytes, and its code point in *code. A byte that begins no well-formed UTF-8
+ * sequence (Unicode 17, table 3-7) is a character of its own, one byte long, and has the code point of a lone surrogate,
+ * of category Cs: what `bytes.decode("utf-8", "surrogateescape")` makes of it. */
+static inline size_t decode_character(const uint8_t *text, size_t room, uint32_t *code) {
+    uint32_t lead = text[0];
+    if (lead < 0x80) {
+        *code = lead;
+        return 1;
+    }
+    if (lead >= 0xc2 && lead <= 0xdf && room >= 2 && (text[1] & 0xc0) == 0x80) {
+        *code = (lead & 0x1f) << 6 | (text[1] & 0x3f);
+        return 2;
+    }
+    if (lead >= 0xe0 && lead <= 0xef && room >= 3 && (text[1] & 0xc0) == 0x80 && (text[2] & 0xc0) == 0x80) {
+        *code = (lead & 0x0f) << 12 | (uint32_t)(text[1] & 0x3f) << 6 | (text[2] & 0x3f);
+        if (*code >= 0x800 && (*code < 0xd800 || *code > 0xdfff)) return 3;
+    }
+    if (lead >= 0xf0 && lead <= 0xf4 && room >= 4 && (text[1] & 0xc0) == 0x80 && (text[2] & 0xc0) == 0x80 &&
+        (text[3] & 0xc0) == 0x80) {
+        *code = (lead & 0x07) << 18 | (uint32_t)(text[1] & 0x3f) << 12 | (uint32_t)(text[2] & 0x3f) << 6 | (text[3] & 0x3f);
+        if (*code >= 0x10000 && *code <= 0x10ffff) return 4;
+    }
+    *code = 0xdc00 | lead;
     return 1;
+}
+
+static inline uint8_t read_class(const uint8_t *text, size_t room, int family, size_t *length) {
+    uint32_t code;
+    *length = decode_character(text, room, &code);
+    return code < 0x10000 ? class_table[family][code] : class_of(family, code);
+}
+
+/* Mark the characters beyond ASCII in the word of the 64 bytes at `text`, of which `room` are left. *spill: the bytes of the
+ * word that belong to a character begun before it, and *spill_class its class; left as the next word needs them.
+ *
+ * A character is found by its first byte, whatever comes before, so that the processor can work on several at once. For
+ * the same reason neighbours are marked in two places by turns. Bytes that are no part of a character stay unmarked. */
+static inline void classify_characters(const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill,
+                                       uint8_t *spill_class) {
+    const uint8_t *classes = class_table[family];
+    uint64_t marks[2][CLASS + 1] = {{0}}, inside = *spill, han = *spill_class & IS_HAN ? *spill : 0;
+    size_t i = 0, length = 0, side = 0;
+    uint8_t found = 0;
+    marks[0][*spill_class & CLASS] = *spill;
+    for (uint64_t leads = word->high & ~word->continuation; leads; leads &= leads - 1) {
+        const uint8_t *at = text + (i = count_trailing_zeros(leads));
+        if (at[0] >= 0xc2 && at[0] <= 0xdf && room > 64 && (at[1] & 0xc0) == 0x80) {
+            length = 2;
+            found = classes[(at[0] & 0x1f) << 6 | (at[1] & 0x3f)];
+        } else {
+            found = read_class(at, room - i, family, &length);
+        }
+        uint64_t rest = (1ULL << length) - 2;
+        marks[side ^= 1][found & CLASS] |= (rest | 1) << i;
+        inside |= rest << i;
+        han |= found & IS_HAN ? (rest | 1) << i : 0;
+    }
+    *spill = i + length > 64 ? (1ULL << (i + length - 64)) - 1 : 0;
+    *spill_class = found;
+    for (int class_found = 0; class_found <= CLASS; class_found++)
+        word->of[class_found] |= marks[0][class_found] | marks[1][class_found];
+    word->inside = inside;
+    word->han = han;
 }
 #endif

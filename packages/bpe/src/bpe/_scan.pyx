@@ -3,15 +3,17 @@
 A scanner never looks at one character after another. `classify` turns 64 bytes into words of 64 bits, one for letters, one
 for digits, one for white space…; the pattern is then a handful of shifts and masks on those words, whose result has a bit
 for each byte that begins a pretoken. (The idea is simdjson's, Langdale and Lemire 2019.) Characters beyond ASCII are
-decoded one by one, but only to set their bits in the same words.
+decoded one by one, but only to set their bits in the same words. What masks cannot say (contractions, long lookahead) is
+a loop over the few set bits that ask for it.
 
-The GPT-2 pattern, `'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+`, says in these terms:
+Here are the driver, which reads words and writes ends, and the faces. Each family of patterns has a file, which derives
+its masks: _scan_gpt2.pxi, _scan_cl100k.pxi (llama3 and the qwens too), _scan_o200k.pxi, _scan_deepseek.pxi; the operations on
+masks that they share are in _scan_masks.pxi. All share these terms:
 
-* a pretoken begins wherever the class (letter, digit, white space, other) changes,
-* except that a blank directly before a non-space begins that pretoken in its place,
-* and that the last character of a run of white space stands alone when something other than white space follows it;
-* a contraction (`'s`, `'ll`, …) is a pretoken when its apostrophe begins one: not after an `other` character,
-  which would have taken the apostrophe into its run, nor after a blank, which would have joined it.
+* a mask holds all bytes of a character, a boundary only its first: `inside` holds the others;
+* the mask of the bytes that follow a mask is that mask shifted up, with the bit that the last word left (`Before`);
+* the mask of the bytes that come before a mask is that mask shifted down, with a bit of the word ahead;
+* to flood a mask from some starts is one addition: the carry runs through the ones.
 """
 
 from libc.string cimport memcpy, memset
@@ -20,21 +22,46 @@ import numpy as np
 
 cdef extern from "_bytes.h" nogil:
     int count_trailing_zeros(uint64_t word)
+    int count_leading_zeros(uint64_t word)
 
 cdef extern from "_classify.h" nogil:
-    classify_function choose_classify(int portable)
-    size_t decode_character(const uint8_t *text, size_t room, uint8_t *category)
+    void fill_class_tables()
+    classify_function choose_classify(int family, int portable)
+    void classify_characters(
+        const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill, uint8_t *spill_class
+    )
+    uint8_t read_class(const uint8_t *text, size_t room, int family, size_t *length)
+    size_t decode_character(const uint8_t *text, size_t room, uint32_t *code)
+    uint8_t category_of(uint32_t code)
     int has_avx2()
     enum:
-        CATEGORY_LO   # the last of the five letter categories, which come first
-        CATEGORY_ND   # the first and
-        CATEGORY_NO   # the last of the three number categories
+        CATEGORY_LO     # the last of the five letter categories, which come first,
+        CATEGORY_ME     # of the marks, which come next,
+        CATEGORY_NO     # and of the numbers, which follow them
+        CATEGORY_CS     # that of bytes that are not UTF-8
         WHITE_SPACE
+    enum:
+        LETTER, UPPER, LOWER, MARK, DIGIT, SPACE, PUNCTUATION, OTHER
+        CLASS       # the bits of these
+    enum:
+        FAMILY_GPT2, FAMILY_CL100K, FAMILY_MARKS, FAMILY_O200K, FAMILY_DEEPSEEK, FAMILIES
 
-cdef classify_function classify_here = choose_classify(0)
-
-SCANNED = {None: PATTERN_WHOLE, "gpt2": PATTERN_GPT2}  # by the pattern's name; None is no split at all
+SCANNED = {  # by the pattern's name; None is no split at all
+    None: PATTERN_WHOLE,
+    "gpt2": PATTERN_GPT2,
+    "cl100k": PATTERN_CL100K,
+    "o200k": PATTERN_O200K,
+    "llama3": PATTERN_LLAMA3,
+    "qwen2": PATTERN_QWEN2,
+    "qwen3.5": PATTERN_QWEN35,
+    "deepseek-v3": PATTERN_DEEPSEEK,
+}
 VECTORS = "avx2" if has_avx2() else "portable"
+
+cdef classify_function classify_here[FAMILIES]
+for _family in range(FAMILIES):
+    classify_here[<int> _family] = choose_classify(_family, 0)
+fill_class_tables()
 
 
 def scanner_of(pattern):
@@ -42,12 +69,31 @@ def scanner_of(pattern):
     return SCANNED.get(pattern.name, -1) if pattern.name or not pattern.expressions else -1
 
 
+cdef inline int family_of(Pattern pattern) noexcept nogil:
+    if pattern == PATTERN_GPT2:
+        return FAMILY_GPT2
+    if pattern == PATTERN_QWEN35:
+        return FAMILY_MARKS
+    if pattern == PATTERN_O200K:
+        return FAMILY_O200K
+    if pattern == PATTERN_DEEPSEEK:
+        return FAMILY_DEEPSEEK
+    return FAMILY_CL100K
+
+
 cdef void scan_start(Scanner *s, Pattern pattern, const uint8_t *text, size_t size) noexcept nogil:
+    scan_start_with(s, pattern, text, size, classify_here[family_of(pattern)])
+
+
+cdef void scan_start_with(
+    Scanner *s, Pattern pattern, const uint8_t *text, size_t size, classify_function classify
+) noexcept nogil:
     memset(s, 0, sizeof(Scanner))
     s.text = text
     s.size = size
     s.pattern = pattern
-    s.classify = classify_here
+    s.family = family_of(pattern)
+    s.classify = classify
     if pattern != PATTERN_WHOLE:
         read_word(s, 0, &s.ahead)
 
@@ -61,12 +107,20 @@ cdef size_t scan_block(Scanner *s, size_t *ends) noexcept nogil:
     if s.pattern == PATTERN_WHOLE:
         s.at = s.size
     while s.at < s.size and (s.at < stop or count == 0):  # 0 would say that the text has ended
-        s.last = s.word
         s.word = s.ahead
         read_word(s, s.at + 64, &s.ahead)
-        begins = gpt2_begins(s)
+        if s.family == FAMILY_GPT2:
+            begins = gpt2_begins(s)
+        elif s.family == FAMILY_O200K:
+            begins = o200k_begins(s)
+        elif s.family == FAMILY_DEEPSEEK:
+            begins = deepseek_begins(s)
+        else:
+            begins = cl100k_begins(s)
+        if s.at == 0:
+            begins &= ~<uint64_t> 1     # it ends nothing
         if s.size - s.at < 64:
-            begins &= (<uint64_t>1 << (s.size - s.at)) - 1
+            begins &= (<uint64_t> 1 << (s.size - s.at)) - 1
         while begins:
             ends[count] = s.at + count_trailing_zeros(begins)
             count += 1
@@ -78,148 +132,78 @@ cdef size_t scan_block(Scanner *s, size_t *ends) noexcept nogil:
     return count
 
 
-cdef void read_word(Scanner *s, size_t at, Word *word) noexcept nogil:
+cdef void read_word(Scanner *s, size_t at, word_masks *word) noexcept nogil:
     """Classify the 64 bytes at `at`. Beyond the end of the text all is white space: `(?!\\S)` holds there."""
-    cdef classes found
     cdef uint8_t padded[64]
-    cdef uint64_t high, spill, bits
-    cdef uint8_t category
-    cdef size_t i, length
     if at + 64 <= s.size:
-        s.classify(s.text + at, &found)
+        s.classify(s.text + at, word)
     else:
         memset(padded, 32, 64)
         if at < s.size:
             memcpy(padded, s.text + at, s.size - at)
-        s.classify(padded, &found)
-    word.letter = found.letter
-    word.digit = found.digit
-    word.space = found.space
-    word.blank = found.blank
-    word.apostrophe = found.apostrophe
-    word.inside = s.spill
-    high = found.high
-    if not high:
-        return
-    if s.spill:
-        mark(word, s.spill_category, s.spill)
-        high &= ~s.spill
-    spill = 0
-    while high:
-        i = count_trailing_zeros(high)
-        length = decode_character(s.text + at + i, s.size - at - i, &category)
-        bits = ((<uint64_t>1 << length) - 1) << i
-        mark(word, category, bits)
-        word.inside |= bits & (bits - (<uint64_t>1 << i))
-        high &= ~bits
-        if i + length > 64:
-            spill = (<uint64_t>1 << (i + length - 64)) - 1
-            s.spill_category = category
-    s.spill = spill
+        s.classify(padded, word)
+    if word.high:
+        classify_characters(s.text + at, s.size - at, s.family, word, &s.spill, &s.spill_class)
 
 
-cdef inline void mark(Word *word, uint8_t category, uint64_t bits) noexcept nogil:
-    if category <= CATEGORY_LO:
-        word.letter |= bits
-    elif category & WHITE_SPACE:
-        word.space |= bits
-    elif CATEGORY_ND <= category <= CATEGORY_NO:
-        word.digit |= bits
+cdef inline uint8_t class_at(const Scanner *s, size_t at, size_t *length) noexcept nogil:
+    """The class and the length of the character at `at`, for the rare lookahead that goes past a word."""
+    return read_class(s.text + at, s.size - at, s.family, length) & CLASS
 
 
-cdef uint64_t gpt2_begins(Scanner *s) noexcept nogil:
-    """A bit for each byte of the current word that begins a pretoken (byte 0 of the text excepted)."""
-    cdef Word w = s.word
-    cdef uint64_t before_letter = w.letter << 1 | s.last.letter >> 63
-    cdef uint64_t before_digit = w.digit << 1 | s.last.digit >> 63
-    cdef uint64_t before_space = w.space << 1 | s.last.space >> 63
-    cdef uint64_t before_blank = w.blank << 1 | s.last.blank >> 63
-    cdef uint64_t then_space = w.space >> 1 | s.ahead.space << 63
-    cdef uint64_t begins = (w.letter ^ before_letter) | (w.digit ^ before_digit) | (w.space ^ before_space)
-    cdef uint64_t last_space = w.space & ~then_space & ~w.blank
-    cdef uint64_t quotes, first = s.at == 0
-
-    begins = (begins & ~(before_blank & ~w.space)) | (w.blank & ~then_space)
-    if (last_space & w.inside) or (s.ahead.space & s.ahead.inside & 1):
-        last_space = first_bytes(s, last_space)
-    begins |= last_space
-
-    quotes = w.apostrophe & ~before_blank & (before_letter | before_digit | before_space | first)
-    if quotes or s.cleared or s.added:
-        begins = contractions(s, begins, quotes)
-    return begins & ~first
-
-
-cdef uint64_t first_bytes(Scanner *s, uint64_t last_bytes) noexcept nogil:
-    """Move the mark on a white-space character's last byte to its first (it has up to three), from `ahead` back too."""
-    cdef uint64_t here = last_bytes, there = s.ahead.space & ~s.ahead.blank & ~(s.ahead.space >> 1) & 3
-    cdef uint64_t move_here, move_there
-    cdef int step
-    for step in range(2):
-        move_here = here & s.word.inside
-        move_there = there & s.ahead.inside
-        here = (here ^ move_here) | move_here >> 1 | move_there << 63
-        there = (there ^ move_there) | move_there >> 1
-    return here
-
-
-cdef uint64_t contractions(Scanner *s, uint64_t begins, uint64_t quotes) noexcept nogil:
-    """Join each contraction to one pretoken, and end it; what falls into the next word waits there."""
-    cdef uint64_t cleared = s.cleared, added = s.added, inner, after
-    cdef size_t i, length
-    s.cleared = s.added = 0
-    while quotes:
-        i = count_trailing_zeros(quotes)
-        quotes &= quotes - 1
-        length = contraction_length(s.text + s.at + i, s.size - s.at - i)
-        if length:
-            inner = ((<uint64_t>1 << length) - 1) & ~<uint64_t>1
-            after = <uint64_t>1 << length
-            cleared |= inner << i
-            added |= after << i
-            if i > 60:
-                s.cleared |= inner >> (64 - i)
-                s.added |= after >> (64 - i)
-    return (begins & ~cleared) | added
-
-
-cdef inline size_t contraction_length(const uint8_t *text, size_t room) noexcept nogil:
-    """2 for 's 'd 'm 't, 3 for 'll 've 're, 0 for anything else; text[0] is an apostrophe."""
-    if room >= 2 and (text[1] == b"s" or text[1] == b"d" or text[1] == b"m" or text[1] == b"t"):
-        return 2
-    if room >= 3 and (
-        (text[1] == b"l" and text[2] == b"l") or ((text[1] == b"v" or text[1] == b"r") and text[2] == b"e")
-    ):
-        return 3
-    return 0
+include "_scan_masks.pxi"
+include "_scan_gpt2.pxi"
+include "_scan_cl100k.pxi"
+include "_scan_o200k.pxi"
+include "_scan_deepseek.pxi"
 
 
 cdef size_t scan_cut(Pattern pattern, const uint8_t *text, size_t size, size_t at) noexcept nogil:
     """The first place from `at` on where the text may be cut without changing a pretoken; `size` if there is none.
 
-    For the GPT-2 pattern: before an ASCII white-space character that follows a character other than white space. A
-    pretoken always ends there, what comes before ends as it would at the end of the text, and what comes after never
-    looks back. UTF-8 is self-synchronising, so the character before is found from its last byte.
+    For every pattern here, that is where words end, in any script, with spaces or without:
+
+    * after a letter or a number, before a character that is neither, and no mark and no apostrophe: only marks and
+      o200k's contractions ever follow letters in a pretoken, and only numbers follow numbers;
+    * after anything but white space, before white space that is no line end: all it can ever follow in a pretoken is
+      white space.
+
+    So a pretoken ends there, and what follows is matched afresh. What comes before is matched as it would be at the end
+    of a text: the only expressions that look beyond what they take are those of white space, which does not reach the
+    cut, and o200k's for letters, which sees that they end. None of this depends on what may be added to the text later:
+    a character cut off by its end is never taken for another.
     """
-    cdef size_t back, length
-    cdef uint8_t category
+    cdef uint8_t before, after
     if pattern == PATTERN_WHOLE:
         return size
     at = at if at > 0 else 1
     while at < size:
-        if text[at] == 32 or 9 <= text[at] <= 13:
-            if text[at - 1] < 0x80:
-                if not (text[at - 1] == 32 or 9 <= text[at - 1] <= 13):
+        if text[at] & 0xc0 != 0x80 and text[at] != 39:     # a character begins, and it is no apostrophe
+            after = category_from(text + at, size - at)
+            if after > CATEGORY_NO and after != CATEGORY_CS:
+                before = category_before(text, at)
+                if before <= CATEGORY_LO or CATEGORY_ME < before <= CATEGORY_NO:
                     return at
-            else:
-                back = 1
-                while back < 4 and back < at and text[at - back] & 0xc0 == 0x80:
-                    back += 1
-                length = decode_character(text + at - back, back, &category)
-                if not (length == back and category & WHITE_SPACE):
+                if after & WHITE_SPACE and not before & WHITE_SPACE and text[at] != 10 and text[at] != 13:
                     return at
         at += 1
     return size
+
+
+cdef inline uint8_t category_from(const uint8_t *text, size_t room) noexcept nogil:
+    """The category of the character that begins the text."""
+    cdef uint32_t code
+    decode_character(text, room, &code)
+    return category_of(code)
+
+
+cdef inline uint8_t category_before(const uint8_t *text, size_t at) noexcept nogil:
+    """The category of the character that ends at `at`, where one does; UTF-8 is self-synchronising, so that it is found."""
+    cdef size_t back = 1
+    cdef uint32_t code
+    while back < 4 and back < at and text[at - back] & 0xc0 == 0x80:
+        back += 1
+    return category_of(code) if decode_character(text + at - back, back, &code) == back else CATEGORY_CS
 
 
 def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, bint portable=False):
@@ -234,11 +218,7 @@ def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, bint portabl
     blocks = [np.empty(0, dtype=np.uint64)]
     if size == 0:
         return blocks[0]
-    scan_start(&scanner, number, &text[0], size)
-    if portable:
-        scanner.classify = choose_classify(1)
-        scanner.spill = 0
-        read_word(&scanner, 0, &scanner.ahead)
+    scan_start_with(&scanner, number, &text[0], size, choose_classify(family_of(number), portable))
     while True:
         with nogil:
             count = scan_block(&scanner, ends)
@@ -275,9 +255,7 @@ def scan_only(const uint8_t[::1] text not None, pattern="gpt2", *, bint portable
     if text.shape[0] == 0:
         return 0
     with nogil:
-        scan_start(&scanner, number, &text[0], text.shape[0])
-        if portable:
-            scanner.classify = choose_classify(1)
+        scan_start_with(&scanner, number, &text[0], text.shape[0], choose_classify(family_of(number), portable))
         while True:
             count = scan_block(&scanner, ends)
             if count == 0:
