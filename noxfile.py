@@ -96,6 +96,25 @@ def tests_lm(session: nox.Session) -> None:
 
 
 @nox.session
+def bench(session: nox.Session) -> None:
+    """bpe beside its peers, in turn: `-- training FILE` or `-- encoding FILE --tokenizer tokenizer.json`; lm: `-- step`."""
+    programs = {
+        "training": f"{BPE}/benchmarks/training.py",
+        "encoding": f"{BPE}/benchmarks/encoding.py",
+        "step": f"{LM}/benchmarks/step.py",
+    }
+    which, *arguments = session.posargs or [""]
+    if which not in programs:
+        session.error(f"Say what to measure after --: one of {', '.join(programs)}, and its arguments.")
+    if which == "step":
+        install(session, ACCOUNTING, LM)
+    else:
+        install(session, BPE)
+        session.install(*CONSTRAINTS, "gigabpe", "gigatoken", "fastokens", "tiktoken", "tokenizers", "rustbpe")
+    session.run("python", programs[which], *arguments)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Style and likely mistakes: ruff, formatting included."""
     session.install(*CONSTRAINTS, "ruff")

@@ -67,7 +67,15 @@ def test_stopped_in_the_middle_it_goes_on_to_the_end(text: Path, tmp_path: Path)
     logged = [json.loads(line)["step"] for line in metrics.read_text().splitlines() if '"loss"' in line]
     assert logged == sorted(set(logged)), "a step stands twice in the metrics"
     assert logged[-1] == steps > steps_done
-    for word in ("Corpus", "Tokenizer", "bytes a token", "parameters", "memory at the peak", "tokens/s", "bits per byte"):
+    for word in (
+        "Corpus",
+        "Tokenizer",
+        "bytes a token",
+        "parameters",
+        "memory at the peak",
+        "tokens/s",
+        "bits per byte",
+    ):
         assert word in out
     found = re.search(r"this model (\d\.\d+); gzip -9 (\d\.\d+), xz -9e (\d\.\d+)", out)
     assert found
