@@ -1,6 +1,6 @@
 """The main job, end to end: text → tokenizer → tokens → budget → model → text → a page to look at.
 
-    python tools/demo.py [--corpus FILE …] [--minutes 6] [--vocab-size 2048] [--out runs/demo]
+    python tools/demo.py [--corpus FILE …] [--minutes 6] [--vocab-size 4096] [--out runs/demo]
 
 Every stage leaves a whole file or none, and a stage whose file is there is not done again: stopped at any point, the same
 command goes on from there. The folder is a run folder of `lm` with the tokenizer and the tokens beside it.
@@ -9,7 +9,9 @@ command goes on from there. The folder is a run folder of `lm` with the tokenize
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
+import importlib.resources
 import json
 import math
 import os
@@ -18,6 +20,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+# Torch's threads spin for work before they sleep. When they spin for long, as they do unasked, anything else that runs on
+# the machine makes a step ten times slower; when they never do, a step takes half as long again. Read when torch is loaded.
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 import corpus
 import demo_page
@@ -29,24 +35,18 @@ from tqdm import tqdm
 import bpe
 import lm
 from bpe.report import longest_tokens
-from lm.config import ModelConfig, TrainConfig
+from lm.config import ModelConfig, TrainConfig, from_table, read_toml
 from lm.data import Tokens, describe, open_tokens
 from lm.generation import choose
 from lm.training import Stopped, measure_speed
 
-# Chosen by the trials in packages/lm/README.md: small and many steps wins.
-VOCAB_SIZE = 2048
-CONTEXT = 256
-SHAPE = {"num_layers": 4, "d_model": 128, "num_heads": 4, "d_ff": 344, "qk_norm": True, "tied_embeddings": False}
-BATCH = 4
-LEARNING_RATE = 6e-3
-STRIDE = (
-    128  # of the final scoring: every token but a file's first is predicted from at least CONTEXT - STRIDE before it
-)
-
+SCORE_STRIDE = 2  # the final scoring moves by context / SCORE_STRIDE: half of the context before a token is sure
 MINUTES = 6.0
 RESERVE = 14.0  # seconds of the time for the samples, the page, and what cannot be foreseen
 FEWEST_STEPS = 20
+EVALUATIONS = 10  # of a sample of the held-out text, while training
+EVAL_TOKENS = 16_384
+SAVE_EVERY = 20.0  # seconds between checkpoints
 PROMPTS = ("def ", "class ", "import ")
 SAMPLE_TOKENS = 96
 
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--corpus", nargs="+", type=Path, metavar="FILE", help="text to learn from (the standard library)"
     )
     parser.add_argument("--minutes", type=float, default=MINUTES, help="time for all of it (%(default)g)")
-    parser.add_argument("--vocab-size", type=int, default=VOCAB_SIZE, help="tokens (%(default)d)")
+    parser.add_argument("--vocab-size", type=int, default=preset()[0].vocab_size, help="tokens (%(default)d)")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="the run's folder (%(default)s)")
     options = parser.parse_args(arguments)
     again = "The same command goes on from there."
@@ -74,6 +74,12 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"\ndemo: {sentence(error)}. Nothing is half-written. {again}", file=sys.stderr)
         return 2
     return 0
+
+
+def preset() -> tuple[ModelConfig, TrainConfig]:
+    """lm's preset cpu-demo: what packages/lm/README.md found to learn most in minutes on two cores."""
+    tables = read_toml(str(importlib.resources.files("lm") / "presets" / "cpu-demo.toml"))
+    return from_table(ModelConfig, tables["model"], "model"), from_table(TrainConfig, tables["train"], "train")
 
 
 def sentence(error: Exception) -> str:
@@ -205,52 +211,49 @@ class Demo:
 
     def plan(self) -> None:
         """How many steps fit into the time that is left, measured; and what they cost."""
-        vocab = self.tokenizer.n_vocab
-        self.model_config = ModelConfig(vocab_size=vocab, context_length=CONTEXT, **SHAPE)
+        model, train = preset()
+        self.model_config = dataclasses.replace(model, vocab_size=self.tokenizer.n_vocab)
         plan = self.kept("plan.json")
         if plan is None:
-            plan = self.measure()
+            plan = self.measure(train)
             self.keep("plan.json", plan)
         self.figures["plan"] = plan
         steps = plan["steps"]
-        self.train_config = TrainConfig(
+        self.train_config = dataclasses.replace(
+            train,
             steps=steps,
-            batch_size=BATCH,
-            learning_rate=LEARNING_RATE,
-            warmup_steps=min(100, steps // 10),
-            weight_decay=0.1,
+            warmup_steps=min(train.warmup_steps, steps // 10),
             log_every=max(1, steps // 1000),
-            eval_every=max(1, steps // 10),
-            eval_tokens=32 * CONTEXT,
-            checkpoint_every=max(1, round(20 / plan["seconds_per_step"])),
+            eval_every=max(1, steps // EVALUATIONS),
+            eval_tokens=EVAL_TOKENS,
+            checkpoint_every=max(1, round(SAVE_EVERY / plan["seconds_per_step"])),
             threads=plan["threads"],
         )
-        self.budget = Budget(self.model_config, BATCH, steps, plan["seconds_per_step"])
-        print(f"\nBudget of a {SHAPE['num_layers']}-layer model of width {SHAPE['d_model']}, context {CONTEXT}")
+        self.budget = Budget(self.model_config, train.batch_size, steps, plan["seconds_per_step"])
+        print(f"\nBudget: {model.num_layers} layers of width {model.d_model}, a context of {model.context_length} tokens")
         print("\n".join(self.budget.lines()))
 
-    def measure(self) -> dict[str, Any]:
+    def measure(self, config: TrainConfig) -> dict[str, Any]:
         """Real steps and real scoring, timed on this machine now."""
-        config = TrainConfig(100, batch_size=BATCH)
         rounds = 5
-        paces = [
-            measure_speed(self.model_config, config, steps=8) for _ in tqdm(range(rounds), "measure", unit=" times")
-        ]
-        begun = time.perf_counter()
-        score = lm.evaluate(
-            lm.Transformer(self.model_config), self.heldout_tokens, stride=STRIDE, max_tokens=64 * STRIDE
-        )
-        scoring = (time.perf_counter() - begun) / score.tokens
+        paces = [measure_speed(self.model_config, config, steps=8) for _ in tqdm(range(rounds), "measure", unit=" times")]
         pace = sorted(paces)[rounds // 2]
+        begun = time.perf_counter()
+        score = lm.evaluate(lm.Transformer(self.model_config), self.heldout_tokens, stride=self.stride, max_tokens=20_000)
+        scoring = (time.perf_counter() - begun) / score.tokens
         left = 60 * self.options.minutes - (time.monotonic() - self.began)
-        reserve = min(RESERVE, 0.1 * left) + scoring * len(self.heldout_tokens)
-        per_step = pace + scoring * 10 * 32 * CONTEXT / max(1.0, (left - reserve) / pace)
+        left -= min(RESERVE, 0.1 * left) + scoring * (len(self.heldout_tokens) + EVALUATIONS * EVAL_TOKENS)
         return {
             "seconds_per_step": pace,
             "seconds_per_scored_token": scoring,
-            "steps": max(FEWEST_STEPS, int((left - reserve) / per_step)),
+            "steps": max(FEWEST_STEPS, int(left / pace)),
             "threads": torch.get_num_threads(),
         }
+
+    @property
+    def stride(self) -> int:
+        """How far the window moves in scoring the held-out text."""
+        return max(1, self.model_config.context_length // SCORE_STRIDE)
 
     # Learning
 
@@ -277,7 +280,7 @@ class Demo:
         found = self.kept("score.json")
         if found is None:
             print("\nScoring all of the held-out text")
-            score = lm.evaluate(self.model, self.heldout_tokens, stride=STRIDE, progress=True)
+            score = lm.evaluate(self.model, self.heldout_tokens, stride=self.stride, progress=True)
             found = {"bits_per_byte": score.bits_per_byte, "loss": score.loss, "tokens": score.tokens}
             self.keep("score.json", found)
         self.figures["score"] = found
