@@ -40,10 +40,18 @@ def need_python(session: nox.Session) -> None:
 def need_compiler(session: nox.Session) -> None:
     """Say in one sentence that there is no C compiler, before setuptools says it in a hundred lines."""
     named = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
-    if os.name != "nt" and not any(shutil.which(name) for name in (named, "cc", "gcc", "clang")):
+    if os.name == "nt":
+        return
+    if not shutil.which(named):
         session.error(
-            f"No C compiler ({named}) was found, and the tokenizer is compiled: install one "
+            f"The C compiler {named} was not found, and the tokenizer is compiled: install it, or name another in CC "
             "(Debian and Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc; macOS: xcode-select --install)."
+        )
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if not header.exists():
+        session.error(
+            f"Python's own header {header} was not found, and the tokenizer is compiled against it: install it "
+            "(Debian and Ubuntu: apt install python3-dev; Fedora: dnf install python3-devel)."
         )
 
 

@@ -230,16 +230,22 @@ class Demo:
             threads=plan["threads"],
         )
         self.budget = Budget(self.model_config, train.batch_size, steps, plan["seconds_per_step"])
-        print(f"\nBudget: {model.num_layers} layers of width {model.d_model}, a context of {model.context_length} tokens")
+        print(
+            f"\nBudget: {model.num_layers} layers of width {model.d_model}, a context of {model.context_length} tokens"
+        )
         print("\n".join(self.budget.lines()))
 
     def measure(self, config: TrainConfig) -> dict[str, Any]:
         """Real steps and real scoring, timed on this machine now."""
         rounds = 5
-        paces = [measure_speed(self.model_config, config, steps=8) for _ in tqdm(range(rounds), "measure", unit=" times")]
+        paces = [
+            measure_speed(self.model_config, config, steps=8) for _ in tqdm(range(rounds), "measure", unit=" times")
+        ]
         pace = sorted(paces)[rounds // 2]
         begun = time.perf_counter()
-        score = lm.evaluate(lm.Transformer(self.model_config), self.heldout_tokens, stride=self.stride, max_tokens=20_000)
+        score = lm.evaluate(
+            lm.Transformer(self.model_config), self.heldout_tokens, stride=self.stride, max_tokens=20_000
+        )
         scoring = (time.perf_counter() - begun) / score.tokens
         left = 60 * self.options.minutes - (time.monotonic() - self.began)
         left -= min(RESERVE, 0.1 * left) + scoring * (len(self.heldout_tokens) + EVALUATIONS * EVAL_TOKENS)

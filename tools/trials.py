@@ -64,7 +64,10 @@ def main() -> None:
             result = lm.train(model, train, data, run)
         heldout = open_tokens(data / "heldout.npy")
         score = lm.evaluate(result.model, heldout, stride=model.context_length // 2, max_tokens=SAMPLE)
-        print(f"| {settings or '(none)'} | {train.steps:,} | {score.bits_per_byte:.3f} | {result.seconds:.0f} |", flush=True)
+        print(
+            f"| {settings or '(none)'} | {train.steps:,} | {score.bits_per_byte:.3f} | {result.seconds:.0f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
