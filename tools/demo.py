@@ -21,10 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# Torch's threads spin for work before they sleep. When they spin for long, as they do unasked, anything else that runs on
-# the machine makes a step ten times slower; when they never do, a step takes half as long again. Read when torch is loaded.
-os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-
+import before_torch
 import corpus
 import demo_page
 import memory_peak
@@ -34,7 +31,6 @@ from tqdm import tqdm
 
 import bpe
 import lm
-from bpe.report import longest_tokens
 from lm.config import ModelConfig, TrainConfig, from_table, read_toml
 from lm.data import Tokens, describe, open_tokens
 from lm.generation import choose
@@ -42,7 +38,8 @@ from lm.training import Stopped, measure_speed
 
 SCORE_STRIDE = 2  # the final scoring moves by context / SCORE_STRIDE: half of the context before a token is sure
 MINUTES = 6.0
-RESERVE = 14.0  # seconds of the time for the samples, the page, and what cannot be foreseen
+RESERVE = 14.0  # seconds of the time for the samples and the page
+MARGIN = 0.05  # of the training time, for what cannot be foreseen
 FEWEST_STEPS = 20
 EVALUATIONS = 10  # of a sample of the held-out text, while training
 EVAL_TOKENS = 16_384
@@ -95,7 +92,6 @@ class Demo:
     def __init__(self, options: argparse.Namespace) -> None:
         if not 0 < options.minutes < math.inf:
             raise ValueError(f"--minutes is {options.minutes}; it takes a number above 0")
-        self.began = time.monotonic()
         self.options = options
         self.folder: Path = options.out
         self.figures: dict[str, Any] = {}
@@ -105,6 +101,7 @@ class Demo:
         self.train_tokenizer()
         self.encode()
         self.compress()
+        self.resident = memory_peak.reset()
         self.plan()
         self.train_model()
         self.score()
@@ -180,10 +177,10 @@ class Demo:
                 self.tokenizer.encode_file(self.folder / f"{name}.txt", path, progress=True)
                 self.figures[f"encode_{name}_seconds"] = time.perf_counter() - begun
         self.train_tokens, self.heldout_tokens = (self.tokens(name) for name in ("train", "heldout"))
-        longest = [token.decode(errors="replace") for _, token in longest_tokens(self.tokenizer, 6)]
+        longest = [token.decode(errors="replace") for _, token in demo_page.longest_words(self.tokenizer, 6)]
         print(
             f"Tokens: {len(self.train_tokens):,} to learn, {len(self.heldout_tokens):,} held out, "
-            f"{self.heldout_tokens.bytes_per_token:.3f} bytes a token there; the longest: "
+            f"{self.heldout_tokens.bytes_per_token:.3f} bytes a token there; the longest, runs of one character aside: "
             + ", ".join(map(repr, longest))
         )
 
@@ -224,7 +221,7 @@ class Demo:
             steps=steps,
             warmup_steps=min(train.warmup_steps, steps // 10),
             log_every=max(1, steps // 1000),
-            eval_every=max(1, steps // EVALUATIONS),
+            eval_every=-(-steps // EVALUATIONS),
             eval_tokens=EVAL_TOKENS,
             checkpoint_every=max(1, round(SAVE_EVERY / plan["seconds_per_step"])),
             threads=plan["threads"],
@@ -247,8 +244,9 @@ class Demo:
             lm.Transformer(self.model_config), self.heldout_tokens, stride=self.stride, max_tokens=20_000
         )
         scoring = (time.perf_counter() - begun) / score.tokens
-        left = 60 * self.options.minutes - (time.monotonic() - self.began)
+        left = 60 * self.options.minutes - (time.monotonic() - before_torch.BEGAN)
         left -= min(RESERVE, 0.1 * left) + scoring * (len(self.heldout_tokens) + EVALUATIONS * EVAL_TOKENS)
+        left *= 1 - MARGIN
         return {
             "seconds_per_step": pace,
             "seconds_per_scored_token": scoring,
@@ -265,16 +263,13 @@ class Demo:
 
     def train_model(self) -> None:
         print()
-        before = memory_peak.reset()
-        begun = time.perf_counter()
         data = {name: self.folder / f"{name}.npy" for name in ("train", "heldout")}
         result = lm.train(self.model_config, self.train_config, data, self.folder, on_step=said)
         if self.kept("trained.json") is None:
             peak = memory_peak.read()
             measured = {
                 "seconds": result.seconds,
-                "wall": time.perf_counter() - begun,
-                "memory": peak - before if peak is not None and before is not None else None,
+                "memory": peak - self.resident if peak is not None and self.resident is not None else None,
                 "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
             }
             self.keep("trained.json", measured)
@@ -312,7 +307,7 @@ class Demo:
         """
         stem = prompt.rstrip(" ")
         ids = [self.tokenizer.eot_token, *self.tokenizer.encode(stem)]
-        settings: dict[str, Any] = {"temperature": 0.7, "top_p": 0.95}
+        settings: dict[str, Any] = {"temperature": 0.8, "top_p": 0.95}
         stream = self.tokenizer.decode_stream()
         if stem != prompt:
             with torch.inference_mode():

@@ -74,15 +74,22 @@ def tokenizer_section(demo: Demo) -> str:
                 f"{used:.1%}",
             )
         )
-    longest = [number for number, _ in tokenizer_report.longest_tokens(demo.tokenizer, LONGEST)]
+    longest = [number for number, _ in longest_words(demo.tokenizer, LONGEST)]
     seconds = demo.figures["tokenizer_seconds"]
     speed = sum(len(document.text) for document in demo.documents.train) / seconds / 1e6
     return (
         view.STYLE
         + report.table(("", "documents", "bytes", "tokens", "bytes a token", "vocabulary used"), rows)
-        + f"<p>{demo.tokenizer.vocab_size:,} tokens, learned in {seconds:.2f} s ({speed:.0f} MB/s). The longest:</p>"
+        + f"<p>{demo.tokenizer.vocab_size:,} tokens, learned in {seconds:.2f} s ({speed:.0f} MB/s). "
+        + "The longest, runs of one character aside:</p>"
         + view.chips_html(demo.tokenizer, longest)
     )
+
+
+def longest_words(tokenizer: bpe.Tokenizer, count: int) -> list[tuple[int, bytes]]:
+    """The longest tokens that are no run of one character, with a line end before it or without: of code these say little."""
+    every = tokenizer_report.longest_tokens(tokenizer, tokenizer.vocab_size)
+    return [(number, token) for number, token in every if len(set(token.lstrip(b"\r\n"))) > 1][:count]
 
 
 def passage_section(demo: Demo) -> str:
