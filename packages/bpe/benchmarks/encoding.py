@@ -106,7 +106,8 @@ def main() -> None:
     parser.add_argument("--worker", choices=CANDIDATES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        text = options.file.read_text(errors="replace").replace("<|endoftext|>", "")  # peers differ in what they make of it
+        text = options.file.read_text(errors="replace")
+        text = text.replace("<|endoftext|>", "")  # peers differ in what they make of it
         print(json.dumps(work(options.worker, options.tokenizer, text)))
         return
     wanted = options.only or list(CANDIDATES)

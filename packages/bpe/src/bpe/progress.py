@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 Progress = Callable[[str, int, int | None], None]  # phase, done, total (None: not known)
@@ -36,8 +37,17 @@ class _Bars:
             self._bar, self._phase = None, ""
 
 
-def reporter(progress: Progress | bool | None) -> Progress:
-    """The function to call: the caller's own, bars for True (needs tqdm: the extra `progress`), nothing for None or False."""
-    if progress is True:
-        return _Bars()
-    return progress or (lambda phase, done, total: None)
+@contextmanager
+def reporter(progress: Progress | bool | None) -> Iterator[Progress]:
+    """The function to call: the caller's own, bars for True (needs tqdm: the extra `progress`), nothing for None or False.
+
+    Bars are taken down at the end, and when an error ends the work.
+    """
+    if progress is not True:
+        yield progress or (lambda phase, done, total: None)
+        return
+    bars = _Bars()
+    try:
+        yield bars
+    finally:
+        bars.close()

@@ -419,20 +419,21 @@ class Tokenizer:
         """
         names = self._names(allowed_special)
         special = self._special_tokens(names)
-        return token_file.write(
-            source,
-            Path(out),
-            encode=lambda data: self._encode_bytes(data, special),
-            cut=lambda text, at: safe_cut(text, at, self._scanner, special),
-            dtype=np.dtype(dtype)
-            if dtype is not None
-            else np.dtype(np.uint16 if self.n_vocab <= 1 << 16 else np.uint32),
-            largest=self.max_token_value,
-            tokenizer=self.fingerprint,
-            end_of_text=self._data.special_tokens.get("<|endoftext|>"),
-            workers=workers or os.cpu_count() or 1,
-            report=reporter(progress),
-        )
+        with reporter(progress) as report:
+            return token_file.write(
+                source,
+                Path(out),
+                encode=lambda data: self._encode_bytes(data, special),
+                cut=lambda text, at: safe_cut(text, at, self._scanner, special),
+                dtype=np.dtype(dtype)
+                if dtype is not None
+                else np.dtype(np.uint16 if self.n_vocab <= 1 << 16 else np.uint32),
+                largest=self.max_token_value,
+                tokenizer=self.fingerprint,
+                end_of_text=self._data.special_tokens.get("<|endoftext|>"),
+                workers=workers or os.cpu_count() or 1,
+                report=report,
+            )
 
     # Ids to text
 

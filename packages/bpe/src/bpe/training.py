@@ -71,8 +71,6 @@ def train(
         )
     if workers is not None and workers < 1:
         raise ValueError(f"workers is {workers}; it takes at least 1")
-    report = reporter(progress)
-    counts = count(source, resolved, special, workers or os.cpu_count() or 1, report)
     alphabet = bytes(range(256))
     bound = max_token_bytes or 0
     if tie_break == "huggingface":
@@ -80,15 +78,17 @@ def train(
         bound = (
             max(2, bound - 1) if bound else 0
         )  # how BpeTrainer reads max_token_length: below it, pairs of bytes aside
-    tokens, merges = merge(
-        counts,
-        vocab_size - smallest,
-        alphabet=alphabet,
-        by_bytes=tie_break == "bytes",
-        min_count=min_count,
-        max_token_bytes=bound,
-        report=report,
-    )
+    with reporter(progress) as report:
+        counts = count(source, resolved, special, workers or os.cpu_count() or 1, report)
+        tokens, merges = merge(
+            counts,
+            vocab_size - smallest,
+            alphabet=alphabet,
+            by_bytes=tie_break == "bytes",
+            min_count=min_count,
+            max_token_bytes=bound,
+            report=report,
+        )
     missing = vocab_size - smallest + 256 - len(tokens)
     if missing:
         raise ValueError(
