@@ -138,4 +138,4 @@ def test_a_full_disk_is_one_clear_sentence(text: Path, tmp_path: Path, blocks: i
     assert "demo: " in last
     assert "Nothing is half-written" in last
     assert "Traceback" not in err
-    assert not [path for path in (tmp_path / "run").rglob("*") if ".partial" in path.name]
+    assert not [path for path in (tmp_path / "run").rglob("*") if path.name.startswith(".")]

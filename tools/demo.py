@@ -14,7 +14,6 @@ import hashlib
 import importlib.resources
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ from tqdm import tqdm
 
 import bpe
 import lm
+from bpe.formats import write_atomically
 from lm.config import ModelConfig, TrainConfig, from_table, read_toml
 from lm.data import Tokens, describe, open_tokens
 from lm.generation import choose
@@ -139,7 +139,7 @@ class Demo:
         for name, text in named.items():
             path = self.folder / f"{name}.txt"
             if not path.exists() or path.stat().st_size != len(text):
-                write_whole(path, text)
+                write_atomically(path, text)
         self.keep("demo.json", asked)
         sizes = {name: len(text) for name, text in named.items()}
         print(
@@ -339,7 +339,7 @@ class Demo:
 
     def keep(self, name: str, value: Any) -> None:
         """Write a small file of figures, whole."""
-        write_whole(self.folder / name, (json.dumps(value, indent=1) + "\n").encode())
+        write_atomically(self.folder / name, (json.dumps(value, indent=1) + "\n").encode())
 
 
 def said(line: dict[str, Any]) -> None:
@@ -354,22 +354,6 @@ def said(line: dict[str, Any]) -> None:
 def python() -> str:
     """The version of the running Python."""
     return ".".join(map(str, sys.version_info[:3]))
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that appears whole or not at all; the error of a full disk names it."""
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        error.filename = str(path)
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -19,18 +19,11 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
+from bpe._bytes cimport hash_bytes, hash_pair, pack_key, packed_key, prefetch
 from bpe._intern cimport SHORT
 from bpe._memory cimport checked_malloc, checked_realloc
 from bpe._scan cimport SCAN_ENDS, Pattern, Scanner, scan_block, scan_start
 from bpe._special cimport Hit, SpecialTokens
-
-cdef extern from "_bytes.h" nogil:
-    ctypedef struct packed_key:
-        uint64_t low, high
-    packed_key pack_key(const uint8_t *at, size_t size, size_t room)
-    uint64_t hash_pair(uint64_t a, uint64_t b)
-    uint64_t hash_bytes(const uint8_t *at, size_t size)
-    void prefetch(const void *address)
 
 cdef enum:
     AHEAD = 64                  # pretokens whose slots are fetched before they are looked up

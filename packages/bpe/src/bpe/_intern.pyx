@@ -9,19 +9,12 @@ prefetch in between: on a table larger than the cache the waits for memory then 
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
+from bpe._bytes cimport hash_bytes, hash_pair, pack_key, packed_key, prefetch
 from bpe._memory cimport checked_realloc
 from bpe._scan cimport SCAN_ENDS, Scanner, scan_block, scan_cut, scan_start
 from bpe._special cimport Hit
 
 import numpy as np
-
-cdef extern from "_bytes.h" nogil:
-    ctypedef struct packed_key:
-        uint64_t low, high
-    packed_key pack_key(const uint8_t *at, size_t size, size_t room)
-    uint64_t hash_pair(uint64_t a, uint64_t b)
-    uint64_t hash_bytes(const uint8_t *at, size_t size)
-    void prefetch(const void *address)
 
 cdef enum:
     AHEAD = 64

@@ -26,12 +26,9 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
+from bpe._bytes cimport hash_pair, prefetch
 from bpe._intern cimport SHORT, PretokenCounts
 from bpe._memory cimport checked_malloc, checked_realloc
-
-cdef extern from "_bytes.h" nogil:
-    uint64_t hash_pair(uint64_t a, uint64_t b)
-    void prefetch(const void *address)
 
 cdef enum:
     HEADER = 3                  # numbers before a word's symbols: its length, and its count in two of them

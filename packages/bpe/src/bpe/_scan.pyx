@@ -18,11 +18,9 @@ masks that they share are in _scan_masks.pxi. All share these terms:
 
 from libc.string cimport memcpy, memset
 
-import numpy as np
+from bpe._bytes cimport count_leading_zeros, count_trailing_zeros
 
-cdef extern from "_bytes.h" nogil:
-    int count_trailing_zeros(uint64_t word)
-    int count_leading_zeros(uint64_t word)
+import numpy as np
 
 cdef extern from "_classify.h" nogil:
     void fill_class_tables()
