@@ -33,7 +33,7 @@ def need_python(session: nox.Session) -> None:
     """Say in one sentence that this Python is too old, before pip says it in many."""
     if sys.version_info < OLDEST:
         session.error(
-            f"Python {sysconfig.get_python_version()} is too old: this needs {OLDEST[0]}.{OLDEST[1]} or later."
+            f"Python {sysconfig.get_python_version()} is too old: this needs {OLDEST[0]}.{OLDEST[1]} or later"
         )
 
 
@@ -45,13 +45,13 @@ def need_compiler(session: nox.Session) -> None:
     if not shutil.which(named):
         session.error(
             f"The C compiler {named} was not found, and the tokenizer is compiled: install it, or name another in CC "
-            "(Debian and Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc; macOS: xcode-select --install)."
+            "(Debian and Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc; macOS: xcode-select --install)"
         )
     header = Path(sysconfig.get_path("include"), "Python.h")
     if not header.exists():
         session.error(
             f"Python's own header {header} was not found, and the tokenizer is compiled against it: install it "
-            "(Debian and Ubuntu: apt install python3-dev; Fedora: dnf install python3-devel)."
+            "(Debian and Ubuntu: apt install python3-dev; Fedora: dnf install python3-devel)"
         )
 
 

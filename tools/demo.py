@@ -226,7 +226,8 @@ class Demo:
             checkpoint_every=max(1, round(SAVE_EVERY / plan["seconds_per_step"])),
             threads=plan["threads"],
         )
-        self.budget = Budget(self.model_config, train.batch_size, steps, plan["seconds_per_step"])
+        scoring = EVALUATIONS * EVAL_TOKENS * plan["seconds_per_scored_token"]
+        self.budget = Budget(self.model_config, train.batch_size, steps, plan["seconds_per_step"], scoring)
         print(
             f"\nBudget: {model.num_layers} layers of width {model.d_model}, a context of {model.context_length} tokens"
         )

@@ -21,13 +21,19 @@ CATEGORIES = ("parameters", "gradients", "optimizer state", "activations", "logi
 
 
 class Budget:
-    """Parameters, FLOPs, memory and time of training a model for so many steps of so many sequences."""
+    """Parameters, FLOPs, memory and time of training a model for so many steps of so many sequences.
 
-    def __init__(self, config: ModelConfig, batch_size: int, steps: int, seconds_per_step: float) -> None:
+    seconds_per_step, and scoring, the seconds that held-out scoring on the way takes, are measured by the caller.
+    """
+
+    def __init__(
+        self, config: ModelConfig, batch_size: int, steps: int, seconds_per_step: float, scoring: float
+    ) -> None:
         shape = config.shape()
         self.steps = steps
         self.tokens = steps * batch_size * config.context_length
-        self.seconds = steps * seconds_per_step
+        self.seconds = steps * seconds_per_step + scoring
+        self.seconds_of_steps = steps * seconds_per_step
         self.parameters = parameters(shape)
         self.forward = forward_flops(shape)
         self.step = training_flops(shape, batch_size=batch_size)
@@ -39,11 +45,11 @@ class Budget:
 
     @property
     def tokens_per_second(self) -> float:
-        return self.tokens / self.seconds
+        return self.tokens / self.seconds_of_steps
 
     @property
     def flops_per_second(self) -> FLOPRate:
-        return FLOPRate(self.steps * int(self.step.total) / self.seconds)
+        return FLOPRate(self.steps * int(self.step.total) / self.seconds_of_steps)
 
     @property
     def total_parameters(self) -> int:
