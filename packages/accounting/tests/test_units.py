@@ -58,6 +58,8 @@ def test_formula_texts() -> None:
     assert ((a + b) // c).text() == "(a + b)//c"
     assert (c - (a - b)).text() == "c - (a - b)"
     assert (c * (b // a)).text() == "c·(b//a)"
+    assert (b * (c // a * b)).text() == "b·(c//a·b)"
+    assert (c // a * b).text() == "c//a·b"
     assert (1 * a + 0).text() == "a"
     assert added([Term(0), a, b]).text() == "a + b"
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-_SUM, _PRODUCT, _ATOM = 1, 2, 3  # how tightly a text binds; a looser one inside a tighter one needs brackets
+# How tightly a text binds; a looser one inside a tighter one needs brackets. A product with a quotient in it is a quotient:
+# a·(b//c·d) is not a·b//c·d.
+_SUM, _QUOTIENT, _PRODUCT, _ATOM = 1, 2, 3, 4
 
 
 class Term(int):
@@ -53,12 +55,12 @@ class Term(int):
             return (f"{int(self):,}", _ATOM) if values or not self._operation else (self._operation, _ATOM)
         left, right = (_render(operand, values) for operand in self._operands)
         if self._operation in "+-":
-            subtrahend = _bracket(right, _PRODUCT) if self._operation == "-" else right[0]
+            subtrahend = _bracket(right, _QUOTIENT) if self._operation == "-" else right[0]
             return f"{left[0]} {self._operation} {subtrahend}", _SUM
-        # a·(b//c) is not (a·b)//c, so a right operand that is itself a quotient keeps its brackets
-        divides = isinstance(self._operands[1], Term) and self._operands[1]._operation == "//"
-        tight = _ATOM if self._operation == "//" or divides else _PRODUCT
-        return f"{_bracket(left, _PRODUCT)}{self._operation}{_bracket(right, tight)}", _PRODUCT
+        if self._operation == "//":
+            return f"{_bracket(left, _QUOTIENT)}//{_bracket(right, _ATOM)}", _QUOTIENT
+        binding = _QUOTIENT if left[1] == _QUOTIENT else _PRODUCT
+        return f"{_bracket(left, _QUOTIENT)}·{_bracket(right, _PRODUCT)}", binding
 
 
 def Symbol(name: str, value: int) -> Term:
