@@ -13,6 +13,7 @@ import argparse
 import dataclasses
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from demo import preset
 
@@ -37,16 +38,16 @@ def encoded(folder: Path, vocab_size: int) -> Path:
 
 def changed(model: ModelConfig, train: TrainConfig, settings: str) -> tuple[ModelConfig, TrainConfig]:
     """Both configurations with the settings "name=value name=value" put over them."""
-    for setting in settings.split():
-        name, _, text = setting.partition("=")
-        value = {"True": True, "False": False}.get(text, float(text) if "." in text or "e" in text else text)
-        if isinstance(value, str):
-            value = int(value)
-        if hasattr(model, name):
-            model = dataclasses.replace(model, **{name: value})
-        else:
-            train = dataclasses.replace(train, **{name: value})
-    return model, train
+    values = {name: number(text) for name, _, text in (setting.partition("=") for setting in settings.split())}
+    of_model = {name: values.pop(name) for name in list(values) if hasattr(model, name)}
+    return dataclasses.replace(model, **of_model), dataclasses.replace(train, **values)
+
+
+def number(text: str) -> Any:
+    """True, False, 3 or 6e-3."""
+    if text in ("True", "False"):
+        return text == "True"
+    return float(text) if "." in text or "e" in text else int(text)
 
 
 def main() -> None:
