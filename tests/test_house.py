@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 # Each package's files from the ground up: a file imports only those before it. Files of a folder count under its name.
 ORDER = {
     "bpe": "_bytes _memory _scan _special _intern _merge _encode patterns formats published sources progress token_file "
-    "reference tokenizer training report view __init__ cli",
+    "reference vocabulary streaming offsets tokenizer training report view __init__ cli",
     "accounting": "units formula breakdown shape models parameters flops optimizers activations memory inference hardware "
     "time scaling planning parallel report html reading __init__ cli",
     "lm": "config attention model loss optimizer data checkpoint training generation charts report __init__ cli",

@@ -1,6 +1,7 @@
 """Byte-level BPE: train, encode and decode, exactly and fast."""
 
-from bpe.tokenizer import DecodeStream, Tokenizer, get_encoding
+from bpe.streaming import DecodeStream
+from bpe.tokenizer import Tokenizer, get_encoding
 from bpe.training import train
 
 __version__ = "0.1.0"

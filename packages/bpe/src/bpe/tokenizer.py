@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import codecs
 import itertools
 import os
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +19,10 @@ from bpe._intern import safe_cut
 from bpe._scan import scanner_of
 from bpe._special import SpecialTokens
 from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
+from bpe.offsets import byte_offsets, character_offsets
 from bpe.progress import Progress, reporter
+from bpe.streaming import DecodeStream, encode_chunks, last_cut
+from bpe.vocabulary import encoder_tables, number_special_tokens
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +58,7 @@ class Tokenizer:
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         tokens = dict(vocab)
-        special = _special_ids(special_tokens, tokens)
+        special = number_special_tokens(special_tokens, tokens)
         self._set(
             TokenizerData(
                 vocab=tokens,
@@ -96,7 +98,7 @@ class Tokenizer:
         vocab = {number: token for token, number in ranks.items()}
         if len(vocab) != len(ranks):
             raise ValueError("two tokens have the same rank; every rank is an id, so each must have its own")
-        special = _special_ids(special_tokens, vocab)
+        special = number_special_tokens(special_tokens, vocab)
         return cls.from_data(
             TokenizerData(vocab, None, special, patterns.resolve(pattern), whole_first=True, name=name),
         )
@@ -173,7 +175,7 @@ class Tokenizer:
         self._cache_bytes = cache_bytes
         self._special_numbers = set(data.special_tokens.values()) | set(data.added_tokens.values())
         self._scanner = scanner_of(data.pattern)
-        symbols, ids, merges, ranks = _tables(data, self._special_numbers)
+        symbols, ids, merges, ranks = encoder_tables(data, self._special_numbers)
         self._encoder = Encoder(
             symbols=symbols,
             ids=ids,
@@ -350,36 +352,12 @@ class Tokenizer:
         self, chunks: Iterable[str] | Iterable[bytes], allowed_special: Special, room: int = 1 << 16
     ) -> Iterator[NDArray[np.uint32]]:
         special = self._special_tokens(self._names(allowed_special))
-        held: list[bytes] = []
-        size, wanted = 0, room
-        for data in map(_joiner(), itertools.chain(chunks, [None])):
-            held.append(data)
-            size += len(data)
-            if size >= wanted:
-                text = b"".join(held)
-                cut = self._last_cut(text, special)
-                if cut:
-                    yield self._encode_bytes(text[:cut], special)
-                held, size = [text[cut:]], len(text) - cut
-                wanted = max(room, 2 * size)  # a text without a place to cut is looked at again when it has doubled
-        yield self._encode_bytes(b"".join(held), special)
-
-    def _last_cut(self, text: bytes, special: SpecialTokens) -> int:
-        """The last place found that is safe to cut at, whatever follows the text; 0 where there is none."""
-        limit = len(text) - special.longest
-        step = 256
-        while limit > 0:
-            begin = max(1, limit - step)
-            cut, found = 0, begin - 1
-            while True:
-                found = safe_cut(text, found + 1, self._scanner, special)
-                if found > limit or found == len(text):
-                    break
-                cut = found
-            if cut or begin == 1:
-                return cut
-            step *= 4
-        return 0
+        return encode_chunks(
+            chunks,
+            encode=lambda text: self._encode_bytes(text, special),
+            cut=lambda text: last_cut(text, self._scanner, special),
+            room=room,
+        )
 
     def count(self, text: Text, *, allowed_special: Special = "all") -> int:
         """How many ids a text has."""
@@ -393,13 +371,8 @@ class Tokenizer:
         A token that begins inside a character has the place of that character.
         """
         ids = self.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
-        sizes = [len(self._data.vocab[number]) for number in ids]
-        begins = list(itertools.accumulate(sizes, initial=0))[:-1]
-        if not isinstance(text, str):
-            return ids, begins
-        lead = np.frombuffer(self._to_bytes(text), dtype=np.uint8) & 0xC0 != 0x80
-        characters = np.cumsum(lead) - 1
-        return ids, characters[np.asarray(begins, dtype=np.int64)].tolist()
+        pieces = self.decode_tokens_bytes(ids)
+        return ids, character_offsets(pieces) if isinstance(text, str) else byte_offsets(pieces)
 
     def encode_file(
         self,
@@ -467,13 +440,7 @@ class Tokenizer:
         A token that begins inside a character has the place of that character.
         """
         pieces = self.decode_tokens_bytes(tokens)
-        text = b"".join(pieces).decode("utf-8")
-        offsets, characters = [], 0
-        for piece in pieces:
-            inside = bool(piece) and piece[0] & 0xC0 == 0x80
-            offsets.append(max(0, characters - inside))
-            characters += sum(byte & 0xC0 != 0x80 for byte in piece)
-        return text, offsets
+        return b"".join(pieces).decode("utf-8"), character_offsets(pieces)
 
     def decode_batch(self, batch: Sequence[Ids], *, errors: str = "replace", num_threads: int = 8) -> list[str]:
         """decode() of each."""
@@ -485,7 +452,7 @@ class Tokenizer:
 
     def decode_stream(self) -> DecodeStream:
         """A decoder to which ids are fed as they come, and which never gives part of a character."""
-        return DecodeStream(self)
+        return DecodeStream(self.decode_bytes)
 
     # Between the two
 
@@ -556,37 +523,6 @@ class Tokenizer:
         return np.concatenate(parts)
 
 
-class DecodeStream:
-    """Ids to text as they come: feed() gives what is certain, finish() what was held back."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def feed(self, tokens: int | Iterable[int]) -> str:
-        """The text that is certain after these ids: whole characters only. KeyError for an unknown id."""
-        ids = [tokens] if isinstance(tokens, (int, np.integer)) else list(tokens)
-        return self._decoder.decode(self._tokenizer.decode_bytes(ids))
-
-    def finish(self) -> str:
-        """What is left: U+FFFD for a character that never ended. The stream can be used anew."""
-        return self._decoder.decode(b"", final=True)
-
-
-def _joiner() -> Callable[[str | bytes | None], bytes]:
-    """A function that makes bytes of each chunk of a text in turn (None: its end), joining a surrogate pair cut in two."""
-    halves = codecs.getincrementaldecoder("utf-16-le")("replace")
-
-    def join(chunk: str | bytes | None) -> bytes:
-        if chunk is None:
-            return halves.decode(b"", final=True).encode()
-        if isinstance(chunk, str):
-            return halves.decode(chunk.encode("utf-16-le", "surrogatepass")).encode()
-        return bytes(chunk)
-
-    return join
-
-
 def get_encoding(name: str) -> Tokenizer:
     """A published encoding: "gpt2", "r50k_base", "p50k_base", "cl100k_base" or "o200k_base".
 
@@ -599,59 +535,3 @@ def get_encoding(name: str) -> Tokenizer:
 
 def _remake(data: TokenizerData, cache_bytes: int) -> Tokenizer:
     return Tokenizer.from_data(data, cache_bytes=cache_bytes)
-
-
-def _special_ids(special_tokens: Iterable[str] | Mapping[str, int], vocab: dict[int, bytes]) -> dict[str, int]:
-    """{name: id} for special tokens; those that the vocabulary lacks are added to it."""
-    if isinstance(special_tokens, str):
-        raise TypeError(f"special_tokens is a list of names or {{name: id}}, not the str {special_tokens!r}")
-    names = list(special_tokens)
-    if "" in names:
-        raise ValueError("a special token is empty; give it at least one byte or leave it out")
-    if len(set(names)) < len(names):
-        raise ValueError(f"a special token is given twice in {names}; give each once")
-    ids: dict[str, int] = {}
-    if isinstance(special_tokens, Mapping):
-        for name, number in special_tokens.items():
-            if vocab.setdefault(number, name.encode()) != name.encode():
-                raise ValueError(f"special token {name!r} has the id {number}, but that is {vocab[number]!r} already")
-            ids[name] = number
-        return ids
-    known = {token: number for number, token in sorted(vocab.items(), reverse=True)}
-    for name in names:
-        number = known.get(name.encode())
-        if number is None:
-            number = max(vocab, default=-1) + 1
-            vocab[number] = name.encode()
-        ids[name] = number
-    return ids
-
-
-def _tables(data: TokenizerData, special: set[int]) -> tuple[list[bytes], list[int], NDArray[Any], NDArray[Any]]:
-    """The symbols, the id of each, and the merges between them with their ranks, as Encoder wants them."""
-    made = {left + right for left, right in data.merges} if data.merges is not None else set()
-    number_of = {
-        token: number
-        for number, token in sorted(data.vocab.items(), reverse=True)
-        if number not in special or len(token) == 1 or token in made
-    }
-    symbols = list(number_of)
-    index = {token: i for i, token in enumerate(symbols)}
-    if data.merges is None:
-        rows = [
-            (index[token[:cut]], index[token[cut:]], index[token], number)
-            for token, number in number_of.items()
-            for cut in range(1, len(token))
-            if token[:cut] in index and token[cut:] in index
-        ]
-    else:
-        rows = []
-        for rank, (left, right) in enumerate(data.merges):
-            if left not in index or right not in index or left + right not in index:
-                missing = next(token for token in (left, right, left + right) if token not in index)
-                raise ValueError(f"merge {rank}, {left!r} + {right!r}: the vocabulary has no token {missing!r}")
-            rows.append((index[left], index[right], index[left + right], rank))
-        if len(set(data.merges)) < len(data.merges):
-            raise ValueError("a merge stands twice in the list; leave the second one out, it can never apply")
-    table = np.array(rows, dtype=np.uint32).reshape(-1, 4)
-    return symbols, list(number_of.values()), table[:, :3], table[:, 3]

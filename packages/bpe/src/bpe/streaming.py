@@ -1,0 +1,93 @@
+"""Text that comes in pieces to ids, and ids that come one by one to text; what is not yet certain is held back."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bpe._intern import safe_cut
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bpe._special import SpecialTokens
+
+
+def encode_chunks(
+    chunks: Iterable[str] | Iterable[bytes],
+    *,
+    encode: Callable[[bytes], NDArray[np.uint32]],
+    cut: Callable[[bytes], int],
+    room: int,
+) -> Iterator[NDArray[np.uint32]]:
+    """The ids of the chunks joined, in arrays, as they become certain.
+
+    cut: the last place at which what a text has so far may be cut, whatever follows (see last_cut). room: how many bytes
+    are gathered before they are encoded.
+    """
+    held: list[bytes] = []
+    size, wanted = 0, room
+    for data in map(_joiner(), itertools.chain(chunks, [None])):
+        held.append(data)
+        size += len(data)
+        if size >= wanted:
+            text = b"".join(held)
+            at = cut(text)
+            if at:
+                yield encode(text[:at])
+            held, size = [text[at:]], len(text) - at
+            wanted = max(room, 2 * size)  # a text without a place to cut is looked at again when it has doubled
+    yield encode(b"".join(held))
+
+
+def last_cut(text: bytes, scanner: int, special: SpecialTokens) -> int:
+    """The last place found that is safe to cut at, whatever follows the text; 0 where there is none."""
+    limit = len(text) - special.longest
+    step = 256
+    while limit > 0:
+        begin = max(1, limit - step)
+        cut, found = 0, begin - 1
+        while True:
+            found = safe_cut(text, found + 1, scanner, special)
+            if found > limit or found == len(text):
+                break
+            cut = found
+        if cut or begin == 1:
+            return cut
+        step *= 4
+    return 0
+
+
+def _joiner() -> Callable[[str | bytes | None], bytes]:
+    """A function that makes bytes of each chunk of a text in turn (None: its end), joining a surrogate pair cut in two."""
+    halves = codecs.getincrementaldecoder("utf-16-le")("replace")
+
+    def join(chunk: str | bytes | None) -> bytes:
+        if chunk is None:
+            return halves.decode(b"", final=True).encode()
+        if isinstance(chunk, str):
+            return halves.decode(chunk.encode("utf-16-le", "surrogatepass")).encode()
+        return bytes(chunk)
+
+    return join
+
+
+class DecodeStream:
+    """Ids to text as they come: feed() gives what is certain, finish() what was held back."""
+
+    def __init__(self, decode_bytes: Callable[[list[int]], bytes]) -> None:
+        self._decode_bytes = decode_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, tokens: int | Iterable[int]) -> str:
+        """The text that is certain after these ids: whole characters only. KeyError for an unknown id."""
+        ids = [tokens] if isinstance(tokens, (int, np.integer)) else list(tokens)
+        return self._decoder.decode(self._decode_bytes(ids))
+
+    def finish(self) -> str:
+        """What is left: U+FFFD for a character that never ended. The stream can be used anew."""
+        return self._decoder.decode(b"", final=True)
