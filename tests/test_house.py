@@ -16,7 +16,8 @@ ORDER = {
     "reference vocabulary streaming offsets tokenizer training report view __init__ cli",
     "accounting": "units formula breakdown shape models parameters flops optimizers activations memory inference hardware "
     "time scaling planning parallel report html reading __init__ cli",
-    "lm": "config attention model loss optimizer data checkpoint training generation charts report __init__ cli",
+    "lm": "extras config settings attention model loss optimizer data checkpoint scoring machine step measure run_folder text "
+    "training generation charts report __init__ commands cli",
 }
 FOREIGN = {"bpe": {"lm", "accounting"}, "accounting": {"bpe", "lm"}, "lm": set()}
 

@@ -34,7 +34,8 @@ from bpe.formats import write_atomically
 from lm.config import ModelConfig, TrainConfig, from_table, read_toml
 from lm.data import Tokens, describe, open_tokens
 from lm.generation import choose
-from lm.training import Stopped, measure_speed
+from lm.measure import measure_speed
+from lm.training import Stopped
 
 SCORE_STRIDE = 2  # the final scoring moves by context / SCORE_STRIDE: half of the context before a token is sure
 MINUTES = 6.0

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from lm.config import ModelConfig
 from lm.loss import chunked_cross_entropy
+from lm.machine import keep_memory
 from lm.model import Transformer
 from lm.optimizer import adamw, clip_gradients
-from lm.training import compiled, keep_memory
+from lm.step import compiled
 
 CONFIG = ModelConfig(2048, 128, 4, 128, 4, 352)
 BATCH = 8

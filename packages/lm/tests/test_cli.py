@@ -11,7 +11,11 @@ import pytest
 
 from lm import training
 from lm.cli import main
-from lm.data import write_tokens
+from lm.data import open_tokens, write_tokens
+from lm.model import Transformer
+from lm.run_folder import load, read_config
+from lm.scoring import evaluate
+from lm.settings import configuration
 
 SMALL = """
 [model]
@@ -48,9 +52,9 @@ def test_train_and_eval(work, capsys):
     assert said.out.startswith("trained 6 steps in ")
     assert "bits per byte, over 200 tokens" in said.out
     assert said.err == ""
-    assert training.read_config(work / "run")[1].seed == 3
+    assert read_config(work / "run")[1].seed == 3
     assert main(["eval", str(work / "run"), "--data", str(work / "heldout.npy"), "--stride", "4"]) == 0
-    score = training.evaluate(training.load(work / "run"), training.open_tokens(work / "heldout.npy"), stride=4)
+    score = evaluate(load(work / "run"), open_tokens(work / "heldout.npy"), stride=4)
     assert f"{score.bits_per_byte:.4f} bits per byte, over 200 tokens" in capsys.readouterr().out
 
 
@@ -121,8 +125,8 @@ def test_report_writes_a_page(work, capsys):
 def test_plan_says_what_a_run_costs(work, capsys):
     assert main(["plan", str(work / "small.toml")]) == 0
     said = capsys.readouterr().out
-    config = training.from_table(training.ModelConfig, training.read_toml(work / "small.toml")["model"], "model")
-    count = sum(p.numel() for p in training.Transformer(config).parameters())
+    config = configuration(str(work / "small.toml"), [])[0]
+    count = sum(p.numel() for p in Transformer(config).parameters())
     assert f"{count:,}" in said.splitlines()[0]
     assert "tokens/s" in said
 

@@ -11,8 +11,8 @@ import tomllib
 import pytest
 import tomli_w
 
-from lm.cli import configuration, presets
 from lm.config import ModelConfig, TrainConfig, from_table, override, read_toml, to_table
+from lm.settings import configuration, presets
 
 GOOD = {"vocab_size": 50, "context_length": 16, "num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 

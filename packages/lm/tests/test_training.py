@@ -1,4 +1,4 @@
-"""Runs: what they write, that they continue to the bit from wherever they stop, and that scores are exact."""
+"""Runs: what they write, and that they continue to the bit from wherever they stop."""
 
 from __future__ import annotations
 
@@ -19,31 +19,16 @@ import tomllib
 import numpy as np
 import pytest
 import torch
+from runs import CONFIG, MODEL, assert_same_run, metrics, run, some_tokens, timeless
 
 from lm import checkpoint, training
-from lm.checkpoint import Damaged, NotSaved
-from lm.config import ModelConfig, TrainConfig
-from lm.data import write_tokens
+from lm.checkpoint import NotSaved
+from lm.data import batch, write_tokens
+from lm.measure import measure_speed
 from lm.model import Transformer
-from lm.optimizer import adamw
-from lm.training import Diverged, Stopped, evaluate, load, measure_speed, read_config, train
-
-MODEL = ModelConfig(50, 16, 2, 16, 2, 24)
-CONFIG = TrainConfig(
-    20,
-    batch_size=4,
-    learning_rate=1e-2,
-    warmup_steps=3,
-    eval_every=5,
-    eval_tokens=100,
-    checkpoint_every=4,
-    threads=1,
-)
-
-
-def some_tokens(count, seed=0):
-    """A text that can be learned: each token is one or two more than the one before."""
-    return np.cumsum(np.random.default_rng(seed).integers(1, 3, count)) % 50
+from lm.run_folder import load, read_config
+from lm.step import accumulate, compiled, in_trouble
+from lm.training import Diverged, Stopped
 
 
 @pytest.fixture(scope="module")
@@ -54,39 +39,11 @@ def data(tmp_path_factory):
     return folder
 
 
-def run(data, folder, config=CONFIG, model=MODEL, **more):
-    return train(model, config, data, folder, progress=False, **more)
-
-
 @pytest.fixture(scope="module")
 def whole(data, tmp_path_factory):
     """A run that was never stopped."""
     folder = tmp_path_factory.mktemp("whole")
     return folder, run(data, folder)
-
-
-def metrics(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-TIMES = ("seconds", "tokens_per_second")
-
-
-def timeless(folder):
-    return [{k: v for k, v in line.items() if k not in TIMES} for line in metrics(folder)]
-
-
-def assert_same_run(folder, whole):
-    """The same metrics, weights and optimizer state, to the bit."""
-    assert timeless(folder) == timeless(whole)
-    one, other = (checkpoint.load(f / "checkpoints") for f in (folder, whole))
-    assert one.step == other.step
-    for name, weight in other.model.items():
-        assert torch.equal(one.model[name], weight), name
-    for index, state in other.optimizer["state"].items():
-        for key, value in state.items():
-            assert torch.equal(one.optimizer["state"][index][key], value), key
-    assert {**one.state, "seconds": 0} == {**other.state, "seconds": 0}
 
 
 def stop_at(step):
@@ -213,8 +170,8 @@ def test_micro_batches_give_the_gradients_of_the_whole_batch():
     ids = some_tokens(3000)
     grads = []
     for micro in (8, 4, 1):
-        batches = (training.batch(ids, 0, i, 0, 1, micro, 16) for i in range(8 // micro))
-        loss = training.accumulate(model, model.hidden, batches, 8 * 16)
+        batches = (batch(ids, 0, i, 0, 1, micro, 16) for i in range(8 // micro))
+        loss = accumulate(model, model.hidden, batches, 8 * 16)
         grads.append([loss, *(p.grad.clone() for p in model.parameters())])
         model.zero_grad()
     for other in grads[1:]:
@@ -276,26 +233,26 @@ def test_bad_data_is_refused_before_anything_is_written(data, tmp_path):
 
 def test_trouble_is_told_from_usual_steps():
     usual = [1.0, 2.0, 0.5] * 20
-    assert training.in_trouble(3.0, 10.0, usual) is None
-    assert "loss is nan" in training.in_trouble(math.nan, 1.0, usual)
-    assert "norm is inf" in training.in_trouble(3.0, math.inf, usual)
-    assert "norm is 30" in training.in_trouble(3.0, 30.0, usual)
-    assert training.in_trouble(3.0, 30.0, usual[:20]) is None  # too early to say what is usual
+    assert in_trouble(3.0, 10.0, usual) is None
+    assert "loss is nan" in in_trouble(math.nan, 1.0, usual)
+    assert "norm is inf" in in_trouble(3.0, math.inf, usual)
+    assert "norm is 30" in in_trouble(3.0, 30.0, usual)
+    assert in_trouble(3.0, 30.0, usual[:20]) is None  # too early to say what is usual
 
 
 def break_gradients(monkeypatch, steps):
     """The gradients of these steps, counted over the whole run, are NaN."""
-    real = training.accumulate
+    real = accumulate
     count = iter(range(1, 10**6))
 
-    def accumulate(model, *rest):
+    def broken(model, *rest):
         loss = real(model, *rest)
         if next(count) in steps:
             model.embedding.weight.grad[0, 0] = math.nan
             return math.nan
         return loss
 
-    monkeypatch.setattr(training, "accumulate", accumulate)
+    monkeypatch.setattr(training, "accumulate", broken)
 
 
 def test_a_step_in_trouble_is_skipped_and_said(data, tmp_path, monkeypatch, capsys):
@@ -347,83 +304,6 @@ def test_measure_speed():
     assert 0 < seconds < time.perf_counter() - began
 
 
-# Checkpoints
-
-
-@pytest.fixture
-def saved(tmp_path):
-    """Checkpoints of steps 1, 2 and 3, of which 1 is the best."""
-    torch.manual_seed(0)
-    model = Transformer(MODEL)
-    optimizer = adamw(model, 1e-3)
-    for step in (1, 2, 3):
-        with torch.no_grad():
-            model.embedding.weight[0, 0] = step
-        checkpoint.save(tmp_path, step, model, optimizer, {"note": step}, keep=2, best=1)
-    return tmp_path, model, optimizer
-
-
-def test_checkpoints_kept_are_the_newest_and_the_best(saved):
-    folder, model, optimizer = saved
-    assert checkpoint.steps(folder) == [1, 2, 3]
-    checkpoint.save(folder, 4, model, optimizer, {}, keep=2, best=1)
-    assert checkpoint.steps(folder) == [1, 3, 4]
-    loaded = checkpoint.load(folder, 3)
-    assert (loaded.step, loaded.state) == (3, {"note": 3})
-    assert loaded.model["embedding.weight"][0, 0] == 3
-    assert checkpoint.load(folder / "nowhere") is None
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "state.json"])
-@pytest.mark.parametrize("how", ["altered", "cut", "missing"])
-def test_a_damaged_checkpoint_is_named_and_passed_over(saved, name, how):
-    folder, _, _ = saved
-    path = folder / "00000003" / name
-    content = path.read_bytes()
-    if how == "altered":
-        path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
-    elif how == "cut":
-        path.write_bytes(content[: len(content) // 2])
-    else:
-        path.unlink()
-    with pytest.raises(Damaged, match="00000003"):
-        checkpoint.load(folder, 3)
-    with pytest.warns(UserWarning, match=r"00000003 is damaged.*the one before it is used"):
-        assert checkpoint.load(folder).step == 2
-
-
-def test_when_all_are_damaged_none_is_used(saved):
-    folder, _, _ = saved
-    for step in (1, 2, 3):
-        (folder / f"{step:08d}" / "state.json").write_text("{}")
-    with pytest.warns(UserWarning, match="damaged"), pytest.raises(Damaged, match=r"00000003.*00000002.*00000001"):
-        checkpoint.load(folder)
-
-
-@pytest.mark.parametrize("failing", ["save_file", "torch.save", "fsync", "rename", "replace"])
-def test_a_failed_save_leaves_the_ones_before_and_nothing_half_written(saved, monkeypatch, failing):
-    folder, model, optimizer = saved
-
-    def fail(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    target = {
-        "save_file": (checkpoint.safetensors.torch, "save_file"),
-        "torch.save": (checkpoint.torch, "save"),
-        "fsync": (os, "fsync"),
-        "rename": (os, "rename"),
-        "replace": (os, "replace"),
-    }[failing]
-    with monkeypatch.context() as patch:
-        patch.setattr(*target, fail)
-        with pytest.raises(NotSaved, match=r"step 4 could not be saved .* the disk is full: free some space"):
-            checkpoint.save(folder, 4, model, optimizer, {}, keep=9)
-    assert not list(folder.glob(".*"))
-    assert checkpoint.load(folder).step == (4 if failing == "replace" else 3)  # whole once it is renamed
-    checkpoint.save(folder, 4, model, optimizer, {}, keep=9)
-    assert checkpoint.load(folder).step == 4
-
-
 def test_a_run_on_a_full_disk_ends_in_one_sentence(data, tmp_path, monkeypatch, whole):
     def fail(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -452,61 +332,6 @@ def test_load_without_a_run_or_a_checkpoint(data, tmp_path):
         load(tmp_path)
 
 
-# Evaluation
-
-
-def brute_force(model, ids, context, stride, before):
-    """Each token by a forward pass of its own over exactly the tokens that its window shows."""
-    text = ids.tolist() if before is None else [before, *ids.tolist()]
-    count = len(text) - 1
-    total = math.log(model.config.vocab_size) if before is None else 0.0
-    for position in range(count):
-        if position < context:
-            begin = 0
-        else:
-            end = min(count, context + stride * ((position - context) // stride + 1))
-            begin = end - context
-        with torch.no_grad():
-            logits = model(torch.tensor([text[begin : position + 1]]))[0, -1].double()
-        total -= float(logits.log_softmax(-1)[text[position + 1]])
-    return total
-
-
-@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 40, 47])
-@pytest.mark.parametrize("stride", [1, 3, 8])
-@pytest.mark.parametrize("before", [None, 4])
-def test_evaluate_is_exact_to_the_first_token(tmp_path, count, stride, before):
-    torch.manual_seed(1)
-    model = Transformer(MODEL).double()
-    ids = some_tokens(count)
-    tokens = write_tokens(tmp_path / "a.npy", ids, text_bytes=3 * count, end_of_text=before)
-    score = evaluate(model, tokens, context_length=8, stride=stride, batch_size=3)
-    assert score.tokens == count
-    assert score.nats == pytest.approx(brute_force(model, ids, 8, stride, before), rel=1e-9)
-    assert score.bits_per_byte == pytest.approx(score.nats / math.log(2) / (3 * count))
-    if before is None:
-        assert evaluate(model, ids, context_length=8, stride=stride).nats == pytest.approx(score.nats, rel=1e-9)
-    assert model.training
-
-
-def test_a_sample_is_spread_over_the_text_and_in_proportion(tmp_path):
-    torch.manual_seed(1)
-    model = Transformer(MODEL)
-    tokens = write_tokens(tmp_path / "a.npy", some_tokens(1000), text_bytes=2500)
-    score = evaluate(model, tokens, max_tokens=200)
-    assert 150 <= score.tokens <= 217
-    assert score.bytes == pytest.approx(2.5 * score.tokens)
-    assert score == evaluate(model, tokens, max_tokens=200)
-    assert score.loss == pytest.approx(evaluate(model, tokens).loss, rel=0.05)
-
-
-def test_evaluate_refuses_windows_that_do_not_fit():
-    model = Transformer(MODEL)
-    for context, stride in ((17, 1), (8, 9), (8, 0)):
-        with pytest.raises(ValueError, match="must be in order"):
-            evaluate(model, some_tokens(50), context_length=context, stride=stride)
-
-
 @pytest.mark.filterwarnings("ignore")  # the compiler's own, of several kinds
 def test_compiled_blocks_give_the_same_hidden_states():
     if shutil.which(os.environ.get("CXX", "g++")) is None:
@@ -515,5 +340,5 @@ def test_compiled_blocks_give_the_same_hidden_states():
     model = Transformer(MODEL)
     ids = torch.from_numpy(some_tokens(32).reshape(2, 16))
     want = model.hidden(ids)
-    got = training.compiled(model)(ids)
+    got = compiled(model)(ids)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)

@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from lm.config import ModelConfig, TrainConfig
     from lm.generation import generate, stream
     from lm.model import Transformer
-    from lm.training import evaluate, load, train
+    from lm.run_folder import load
+    from lm.scoring import evaluate
+    from lm.training import train
 
 __all__ = ["ModelConfig", "TrainConfig", "Transformer", "evaluate", "generate", "load", "stream", "train"]
 
@@ -17,9 +19,9 @@ _HOME = {
     "ModelConfig": "lm.config",
     "TrainConfig": "lm.config",
     "Transformer": "lm.model",
-    "evaluate": "lm.training",
+    "evaluate": "lm.scoring",
     "generate": "lm.generation",
-    "load": "lm.training",
+    "load": "lm.run_folder",
     "stream": "lm.generation",
     "train": "lm.training",
 }

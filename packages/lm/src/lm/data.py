@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,6 +162,23 @@ def hash_ids(ids: NDArray[Any]) -> str:
     for start in range(0, len(ids), BLOCK):
         digest.update(np.ascontiguousarray(ids[start : start + BLOCK]).data)
     return digest.hexdigest()
+
+
+def open_data(data: str | Path | Mapping[str, str | Path]) -> tuple[Tokens, Tokens | None]:
+    """The training tokens, and the held-out ones where there are any. ValueError: they come from different tokenizers."""
+    if isinstance(data, Mapping):
+        paths = {name: Path(path) for name, path in data.items()}
+    else:
+        paths = {"train": Path(data) / "train.npy"}
+        if (Path(data) / "heldout.npy").exists():
+            paths["heldout"] = Path(data) / "heldout.npy"
+    if "train" not in paths or not paths.keys() <= {"train", "heldout"}:
+        raise ValueError(f"data names {', '.join(paths) or 'nothing'}: give 'train', and 'heldout' if there is any")
+    tokens = open_tokens(paths["train"])
+    heldout = open_tokens(paths["heldout"]) if "heldout" in paths else None
+    if heldout is not None and heldout.tokenizer != tokens.tokenizer:
+        raise ValueError(f"{tokens.path} and {heldout.path} were made by different tokenizers: encode both with one")
+    return tokens, heldout
 
 
 def check_range(tokens: Tokens, vocab_size: int) -> None:

@@ -1,0 +1,33 @@
+"""`lm eval`: score a text with a model."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from lm.commands import Commands, add
+
+
+def register(commands: Commands) -> None:
+    made = add(commands, "eval", evaluate, "score a text with a model: nats a token and bits per byte")
+    made.add_argument("run", metavar="RUN", help="the folder of a run")
+    made.add_argument("--data", required=True, help="a token file, .npy")
+    made.add_argument("--stride", type=int, help="tokens scored a window; fewer see more (default: the context)")
+    made.add_argument("--max-tokens", type=int, help="score about so many, spread over the text (default: all)")
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    from lm import scoring
+    from lm.data import check_range, open_tokens
+    from lm.run_folder import load, read_config
+
+    model = load(options.run)
+    tokens = open_tokens(options.data)
+    check_range(tokens, model.config.vocab_size)
+    if read_config(options.run)[2].get("tokenizer") != tokens.tokenizer:
+        raise ValueError(f"{options.data} was made by another tokenizer than the run's data: encode it with the run's")
+    print(
+        scoring.evaluate(
+            model, tokens, stride=options.stride, max_tokens=options.max_tokens, progress=sys.stderr.isatty()
+        )
+    )

@@ -1,0 +1,44 @@
+"""`lm train`: train a model, or continue a run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from lm.commands import Commands, Ended, add
+from lm.settings import configuration, presets
+
+STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
+DIVERGED = 1
+
+
+def register(commands: Commands) -> None:
+    text = (
+        "train a model, or continue a run; settings of the configuration are --section.key value, "
+        "as --model.num_layers 8 or --train.steps 1000"
+    )
+    made = add(commands, "train", train, text, takes_settings=True)
+    made.add_argument("config", metavar="CONFIG", help=f"a TOML file, or a preset: {', '.join(presets())}")
+    made.add_argument("--data", required=True, help="a folder with train.npy and heldout.npy")
+    made.add_argument("--out", required=True, help="the folder of the run")
+    made.add_argument("--tokenizer", help="the tokenizer that made the data, kept in the run for `lm generate`")
+    made.add_argument("--quiet", action="store_true", help="no live line")
+
+
+def train(options: argparse.Namespace) -> None:
+    from lm import training
+    from lm.text import check_tokenizer, keep_tokenizer
+
+    model, config = configuration(options.config, options.settings)
+    out = Path(options.out)
+    if options.tokenizer is not None:
+        check_tokenizer(options.tokenizer, options.data, model.vocab_size)
+        keep_tokenizer(Path(options.tokenizer), out)
+    try:
+        result = training.train(model, config, options.data, out, progress=not options.quiet)
+    except training.Stopped as stopped:
+        raise Ended(str(stopped), STOPPED) from None
+    except training.Diverged as diverged:
+        raise Ended(str(diverged), DIVERGED) from None
+    heldout = "" if result.heldout is None else f", held-out {result.heldout}"
+    print(f"trained {result.steps} steps in {result.seconds:.0f} s: loss {result.loss:.4f}{heldout}")

@@ -1,0 +1,20 @@
+"""Packages that some commands need and others do without: asked for by name, and missed in one sentence."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+class MissingExtra(ImportError):
+    """A package that is not installed, with what to install for it."""
+
+
+def need(module: str, what: str, install: str) -> Any:
+    """The module, imported. MissingExtra: `what` needs it; `install` is what pip is to be asked for."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
+            raise  # it is there, and lacks something of its own
+        raise MissingExtra(f"{what} needs the package {module!r}: pip install {install!r}") from None

@@ -1,0 +1,139 @@
+"""The folder of a run: what was asked for, what was measured, and the model in it.
+
+RUN/config.toml      what was asked for, resolved, and the fingerprints of the data
+RUN/metrics.jsonl    a line for each step logged and for each evaluation
+RUN/checkpoints/     see checkpoint
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+
+from lm import checkpoint
+from lm.config import ModelConfig, TrainConfig, from_table, read_toml, to_table
+from lm.data import Tokens
+from lm.machine import threads
+from lm.measure import compile_pays
+from lm.model import Transformer
+
+# What may differ between a run and its continuation, because it changes nothing that is learned.
+FREE = frozenset({"log_every", "eval_every", "eval_tokens", "checkpoint_every", "keep_checkpoints", "micro_batch_size"})
+
+
+def load(run_dir: str | Path, step: int | None = None) -> Transformer:
+    """The model of a run, in eval mode, from its newest whole checkpoint or the one of `step`."""
+    config, _, _ = read_config(run_dir)
+    saved = checkpoint.load(Path(run_dir) / "checkpoints", step)
+    if saved is None:
+        raise FileNotFoundError(f"the run in {run_dir} has no checkpoint yet: train it for longer")
+    with torch.random.fork_rng():
+        model = Transformer(config)
+    model.load_state_dict(saved.model)
+    return model.eval()
+
+
+def read_config(run_dir: str | Path) -> tuple[ModelConfig, TrainConfig, dict[str, Any]]:
+    """What a run was started with: its model, its training, and the fingerprints of its data."""
+    path = Path(run_dir) / "config.toml"
+    if not path.is_file():
+        raise FileNotFoundError(f"{run_dir} holds no run: there is no config.toml in it")
+    tables = read_toml(path)
+    model = from_table(ModelConfig, tables.get("model", {}), "model")
+    return model, from_table(TrainConfig, tables.get("train", {}), "train"), dict(tables.get("data", {}))
+
+
+def settle(
+    folder: Path, model_config: ModelConfig, config: TrainConfig, tokens: Tokens, heldout: Tokens | None
+) -> TrainConfig:
+    """What the run in `folder` trains by: written there at its start, later compared: ValueError names what differs.
+
+    Settings that the machine decides (threads 0, compile "auto") are decided once, so that a continuation decides the same.
+    """
+    path = folder / "config.toml"
+    if path.exists():
+        known_model, known, data = read_config(folder)
+        config = dataclasses.replace(
+            config,
+            threads=config.threads or known.threads,
+            compile=known.compile if config.compile == "auto" else config.compile,
+        )
+        asked = {"model": to_table(model_config), "train": to_table(config), "data": fingerprints(tokens, heldout)}
+        there = {"model": to_table(known_model), "train": to_table(known), "data": data}
+        for section, table in asked.items():
+            for key in sorted(table.keys() | there[section].keys()):
+                old, new = there[section].get(key), table.get(key)
+                if old != new and not (section == "train" and key in FREE):
+                    raise ValueError(
+                        f"the run in {folder} has {section}.{key} = {old!r}, and this call asks for {new!r}: "
+                        f"ask for the same to continue it, or choose another folder"
+                    )
+        return config
+    with threads(config.threads):
+        config = dataclasses.replace(config, threads=torch.get_num_threads())
+        if config.compile == "auto":
+            config = dataclasses.replace(config, compile="on" if compile_pays(model_config, config) else "off")
+    tables = {"model": to_table(model_config), "train": to_table(config), "data": fingerprints(tokens, heldout)}
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / ".config.toml.partial"
+        try:
+            temporary.write_text(tomli_w.dumps(tables))
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return config
+
+
+def fingerprints(tokens: Tokens, heldout: Tokens | None) -> dict[str, str]:
+    """What a run says of its data: hashes, not paths, so that data may move."""
+    says = {"train_sha256": tokens.sha256}
+    if heldout is not None:
+        says["heldout_sha256"] = heldout.sha256
+    if tokens.tokenizer is not None:
+        says["tokenizer"] = tokens.tokenizer
+    return says
+
+
+def truncate_metrics(path: Path, step: int) -> None:
+    """Drops the lines after `step`, and one that was cut off in the writing."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        try:
+            if json.loads(line)["step"] > step:
+                continue
+        except (json.JSONDecodeError, KeyError, TypeError):
+            continue
+        kept.append(line)
+    temporary = path.with_name(".metrics.jsonl.partial")
+    with writing(path.parent):
+        temporary.write_text("".join(kept), encoding="utf-8")
+        os.replace(temporary, path)
+
+
+def finite(value: float | None) -> float | None:
+    """JSON has no NaN."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Says of a failure to write, in one sentence, what was being written and what to do."""
+    try:
+        yield
+    except checkpoint.NotSaved:
+        raise
+    except OSError as error:
+        why = checkpoint.reason(error, folder)
+        raise checkpoint.NotSaved(f"the run in {folder} cannot be written: {why}") from error

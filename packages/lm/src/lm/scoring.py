@@ -1,0 +1,111 @@
+"""Scoring: what a model makes of a text, every token counted once, in nats and in bits per byte."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from lm.data import Tokens, windows_of
+from lm.loss import chunked_cross_entropy
+from lm.model import Transformer
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a model makes of a text: nats over `tokens` predictions, which stand for `bytes` of text where that is known."""
+
+    nats: float
+    tokens: int
+    bytes: float | None = None
+
+    @property
+    def loss(self) -> float:
+        """Nats a token."""
+        return self.nats / self.tokens
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """Comparable between tokenizers, and with compressors."""
+        return None if self.bytes is None else self.nats / self.bytes / math.log(2)
+
+    def __str__(self) -> str:
+        bits = "" if self.bits_per_byte is None else f", {self.bits_per_byte:.4f} bits per byte"
+        return f"loss {self.loss:.4f} nats a token{bits}, over {self.tokens:,} tokens"
+
+
+@torch.inference_mode()
+def evaluate(
+    model: Transformer,
+    tokens: Tokens | NDArray[Any],
+    *,
+    context_length: int | None = None,
+    stride: int | None = None,
+    max_tokens: int | None = None,
+    batch_size: int = 16,
+    progress: bool = False,
+) -> Score:
+    """Scores every token once, the very first included, so that the nats are what it would take to store the text.
+
+    Windows of context_length (the model's, if not given) move by `stride` (context_length, if not given): all but the first
+    context_length tokens are predicted from at least context_length - stride tokens before them.
+    The first token is predicted from end_of_text where tokens.end_of_text names it, as documents were joined by it in training;
+    else it costs log(vocab_size), as it would without a model.
+    max_tokens: score about that many, in windows spread evenly over the text, instead of all; then `bytes` is in proportion.
+    """
+    config = model.config
+    context = config.context_length if context_length is None else context_length
+    stride = context if stride is None else stride
+    if not 1 <= stride <= context <= config.context_length:
+        raise ValueError(
+            f"stride {stride} and context_length {context} must be in order, from 1 to the model's {config.context_length}"
+        )
+    ids = tokens.ids if isinstance(tokens, Tokens) else tokens
+    before = tokens.end_of_text if isinstance(tokens, Tokens) else None
+    targets = ids if before is not None else ids[1:]
+    windows = list(windows_of(len(targets), context, stride)) if len(targets) else []
+    if max_tokens is not None and len(windows) * stride > max_tokens:
+        wanted = max(1, max_tokens // stride)
+        windows = [windows[i * len(windows) // wanted] for i in range(wanted)]
+    nats, scored = 0.0, 0
+    if before is None and (not windows or windows[0][0] == 0):
+        nats, scored = math.log(config.vocab_size), 1
+    was_training = model.training
+    model.eval()
+    total = sum(end - first for _, first, end in windows)
+    with tqdm(total=total, desc="evaluate", unit="token", unit_scale=True, disable=not progress) as bar:
+        for group in alike(windows, batch_size):
+            begin, first, end = group[0]
+            rows = np.empty((len(group), end - begin + 1), dtype=np.int64)
+            for row, (start, _, stop) in zip(rows, group, strict=True):
+                # Input i is the token before target i. Targets are ids[1:], or all ids and then end_of_text is the first input.
+                if before is None:
+                    row[:] = ids[start : stop + 1]
+                else:
+                    row[1:] = ids[start:stop]
+                    row[0] = ids[start - 1] if start else before
+            both = torch.from_numpy(rows)
+            hidden = model.hidden(both[:, :-1])[:, first - begin :]
+            loss = chunked_cross_entropy(
+                hidden, model.head_weight, both[:, 1 + first - begin :], vocab_size=config.vocab_size, reduction="sum"
+            )
+            nats += float(loss)
+            scored += len(group) * (end - first)
+            bar.update(len(group) * (end - first))
+    model.train(was_training)
+    share = tokens.bytes * scored / len(ids) if isinstance(tokens, Tokens) and tokens.bytes else None
+    return Score(nats, scored, share)
+
+
+def alike(windows: list[tuple[int, int, int]], most: int) -> Iterator[list[tuple[int, int, int]]]:
+    """Runs of at most `most` windows of the same length that score as many tokens each: what fits one batch."""
+    for _, run in itertools.groupby(windows, key=lambda window: (window[2] - window[0], window[2] - window[1])):
+        while group := list(itertools.islice(run, most)):
+            yield group

@@ -1,0 +1,57 @@
+"""Small runs on a small text, and what it means for two of them to be the same."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import torch
+
+from lm import checkpoint
+from lm.config import ModelConfig, TrainConfig
+from lm.training import train
+
+MODEL = ModelConfig(50, 16, 2, 16, 2, 24)
+CONFIG = TrainConfig(
+    20,
+    batch_size=4,
+    learning_rate=1e-2,
+    warmup_steps=3,
+    eval_every=5,
+    eval_tokens=100,
+    checkpoint_every=4,
+    threads=1,
+)
+
+
+def some_tokens(count, seed=0):
+    """A text that can be learned: each token is one or two more than the one before."""
+    return np.cumsum(np.random.default_rng(seed).integers(1, 3, count)) % 50
+
+
+def run(data, folder, config=CONFIG, model=MODEL, **more):
+    return train(model, config, data, folder, progress=False, **more)
+
+
+def metrics(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+TIMES = ("seconds", "tokens_per_second")
+
+
+def timeless(folder):
+    return [{k: v for k, v in line.items() if k not in TIMES} for line in metrics(folder)]
+
+
+def assert_same_run(folder, whole):
+    """The same metrics, weights and optimizer state, to the bit."""
+    assert timeless(folder) == timeless(whole)
+    one, other = (checkpoint.load(f / "checkpoints") for f in (folder, whole))
+    assert one.step == other.step
+    for name, weight in other.model.items():
+        assert torch.equal(one.model[name], weight), name
+    for index, state in other.optimizer["state"].items():
+        for key, value in state.items():
+            assert torch.equal(one.optimizer["state"][index][key], value), key
+    assert {**one.state, "seconds": 0} == {**other.state, "seconds": 0}
