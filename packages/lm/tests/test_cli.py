@@ -58,6 +58,23 @@ def test_train_and_eval(work, capsys):
     assert f"{score.bits_per_byte:.4f} bits per byte, over 200 tokens" in capsys.readouterr().out
 
 
+def test_train_on_a_mixture_from_the_command_line_or_the_configuration(work, capsys):
+    write_tokens(work / "more.npy", np.arange(200), text_bytes=800)
+    sets = ["--data", f"web={work}@0.75", "--data", f"more={work / 'more.npy'}@0.25"]
+    assert main(["train", str(work / "small.toml"), *sets, "--out", str(work / "a"), "--quiet"]) == 0
+    table = f"[data.web]\npath = '{work}'\nweight = 3\n[data.more]\npath = '{work / 'more.npy'}'\n"
+    (work / "mixed.toml").write_text(SMALL + table)
+    assert main(["train", str(work / "mixed.toml"), "--out", str(work / "b"), "--quiet"]) == 0
+    a, b = capsys.readouterr().out.splitlines()
+    assert a.partition(": ")[2] == b.partition(": ")[2]  # the same losses
+    assert read_config(work / "a")[2]["web"]["weight"] == 0.75
+    assert '"heldout_loss/web"' in (work / "a" / "metrics.jsonl").read_text()
+    assert (
+        main(["train", str(work / "small.toml"), *sets[:3], f"more={work / 'more.npy'}", "--out", str(work / "a")]) == 2
+    )
+    assert "data.more" in capsys.readouterr().err
+
+
 def test_the_live_line_shows_what_matters(work, capsys):
     assert train(work) == 0
     line = capsys.readouterr().err
@@ -70,8 +87,12 @@ def test_the_live_line_shows_what_matters(work, capsys):
     [
         (["train", "small.toml", "--data", ".", "--out", "run", "--model.layers", "3"], "did you mean 'num_layers'"),
         (["train", "small.tml", "--data", ".", "--out", "run"], "neither a file nor a preset"),
-        (["train", "small.toml", "--data", "nowhere", "--out", "run"], "no token file"),
+        (["train", "small.toml", "--data", "nowhere", "--out", "run"], "there is no folder nowhere"),
         (["train", "small.toml", "--data", ".", "--out", "run", "--model.vocab_size", "100"], "token id 255"),
+        (["train", "small.toml", "--out", "run"], "says nothing of the data"),
+        (["train", "small.toml", "--data", "a=.", "--data", ".", "--out", "run"], "write --data NAME=."),
+        (["train", "small.toml", "--data", "a=.", "--data", "a=.", "--out", "run"], "names 'a' twice"),
+        (["train", "small.toml", "--data", "a=.@-1", "--data", "b=.", "--out", "run"], "must be more than 0"),
         (["train", "small.toml", "--data", ".", "--out", "small.toml/run", "--quiet"], "cannot be written"),
         (["eval", "nowhere", "--data", "train.npy"], "holds no run"),
         (["generate", "nowhere", "--prompt", "a"], "holds no run"),

@@ -11,7 +11,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lm.data import batch, check_range, describe, open_tokens, shuffled, windows_of, write_tokens
+from lm.data import (
+    Shards,
+    batch,
+    check_range,
+    describe,
+    open_tokens,
+    prefetched,
+    shuffled,
+    token_files,
+    windows_of,
+    write_tokens,
+)
+
+CUDA = pytest.param(
+    "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
+)
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
@@ -53,8 +68,7 @@ def test_opening_refuses_what_does_not_fit(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no token file .*a\.npy"):
         open_tokens(path)
     np.save(path, np.arange(9, dtype=np.uint16))
-    with pytest.raises(FileNotFoundError, match=r"a\.json is missing"):
-        open_tokens(path)
+    assert (open_tokens(path).highest, open_tokens(path).tokenizer) == (8, None)
     assert len(describe(path, text_bytes=9)) == 9
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -162,3 +176,116 @@ def test_windows_score_each_position_once_with_enough_before_it(count, context, 
         assert begin == 0 or first - begin >= context - stride
         scored += range(first, end)
     assert scored == list(range(count))
+
+
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6), data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_shards_are_one_array(sizes, data):
+    ids = np.arange(sum(sizes), dtype=np.uint16)
+    shards = Shards(np.split(ids, np.cumsum(sizes)[:-1]))
+    assert len(shards) == len(ids)
+    begin, end = data.draw(st.integers(-12, 60)), data.draw(st.integers(-12, 60))
+    assert shards[begin:end].tolist() == ids[begin:end].tolist()
+    assert shards[begin:end].dtype == ids.dtype
+    assert [shards[i] for i in range(-len(ids), len(ids))] == [ids[i] for i in range(-len(ids), len(ids))]
+    context = data.draw(st.integers(1, len(ids)))
+    if context < len(ids):
+        whole, cut = (batch(kind, 3, 5, 0, 1, 4, context) for kind in (ids, shards))
+        assert torch.equal(whole[0], cut[0])
+        assert torch.equal(whole[1], cut[1])
+
+
+def test_shards_refuse_what_they_are_not(tmp_path):
+    with pytest.raises(ValueError, match="at least one"):
+        Shards([])
+    shards = Shards([np.arange(3), np.arange(2)])
+    with pytest.raises(ValueError, match="a stride of 2"):
+        shards[::2]
+    for outside in (5, -6):
+        with pytest.raises(IndexError, match="outside the 5 ids"):
+            shards[outside]
+
+
+def test_several_files_are_one(tmp_path):
+    paths = [tmp_path / f"part-{i}.npy" for i in (2, 10, 1)]
+    for i, path in enumerate(paths):
+        write_tokens(path, np.arange(3) + 3 * i, tokenizer="t", text_bytes=10, end_of_text=0)
+    tokens = open_tokens(paths)
+    assert tokens.ids[:].tolist() == list(range(9))
+    assert (tokens.tokenizer, tokens.bytes, tokens.end_of_text, tokens.highest) == ("t", 30, 0, 8)
+    assert tokens.sha256 != open_tokens(paths[::-1]).sha256
+    assert [path.name for path in token_files(tmp_path)[0]] == ["part-1.npy", "part-2.npy", "part-10.npy"]
+    write_tokens(tmp_path / "b.npy", np.arange(3), tokenizer="u")
+    with pytest.raises(ValueError, match="different tokenizers"):
+        open_tokens([*paths, tmp_path / "b.npy"])
+    with pytest.raises(ValueError, match="name at least one"):
+        open_tokens([])
+
+
+@pytest.mark.parametrize(
+    ("names", "train", "heldout"),
+    [
+        ("train heldout", "train", "heldout"),
+        ("train-0 train-1 val-0 test-0 other", "train-0 train-1", "val-0"),
+        ("a b validation test", "a b", "validation"),
+        ("values trains valley", "trains valley values", ""),
+    ],
+)
+def test_names_say_what_is_held_out(tmp_path, names, train, heldout):
+    for name in names.split():
+        (tmp_path / f"{name}.npy").touch()
+    found = token_files(tmp_path)
+    assert [[path.stem for path in paths] for paths in found] == [train.split(), heldout.split()]
+
+
+def test_a_folder_with_nothing_to_train_on(tmp_path):
+    (tmp_path / "val.npy").touch()
+    with pytest.raises(FileNotFoundError, match="no token file to train on"):
+        token_files(tmp_path)
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        token_files(tmp_path / "nowhere")
+
+
+def test_what_is_too_large_to_read_at_the_start_is_taken_at_its_word(tmp_path, monkeypatch):
+    path = tmp_path / "a.npy"
+    write_tokens(path, np.arange(9))
+    data = bytearray(path.read_bytes())
+    data[-2] = 99
+    path.write_bytes(data)
+    monkeypatch.setattr("lm.data.token_file.READ_THROUGH", 4)
+    assert open_tokens(path).highest == 8
+    with pytest.raises(ValueError, match="is damaged"):
+        open_tokens(path, verify=True)
+
+
+def test_a_description_of_another_kind_is_refused(tmp_path):
+    write_tokens(tmp_path / "a.npy", np.arange(9))
+    says = json.loads((tmp_path / "a.json").read_text())
+    for change in ({"highest": 7}, {"highest": "8"}, {"tokenizer": 3}, {"count": 9.0}):
+        (tmp_path / "a.json").write_text(json.dumps({**says, **change}))
+        with pytest.raises(ValueError, match=r"a\.json"):
+            open_tokens(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_prefetched_batches_are_those_that_were_asked_for(device):
+    ids = np.random.default_rng(0).integers(0, 500, 300).astype(np.uint16)
+    made = list(prefetched(lambda step: batch(ids, 1, step, 0, 1, 3, 8), 2, 40, torch.device(device)))
+    assert len(made) == 38
+    for step, pair in enumerate(made, 2):
+        for tensor, expected in zip(pair, batch(ids, 1, step, 0, 1, 3, 8), strict=True):
+            assert tensor.device.type == device
+            assert torch.equal(tensor.cpu(), expected)
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_an_error_in_making_a_batch_comes_out(device):
+    def make(step):
+        if step == 3:
+            raise ValueError("no such batch")
+        return torch.zeros(1), torch.zeros(1)
+
+    batches = prefetched(make, 0, 9, torch.device(device))
+    assert [next(batches)[0].item() for _ in range(3)] == [0, 0, 0]
+    with pytest.raises(ValueError, match="no such batch"):
+        next(batches)

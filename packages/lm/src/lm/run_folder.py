@@ -21,7 +21,7 @@ import torch
 
 from lm import checkpoint
 from lm.config import ModelConfig, TrainConfig, from_table, read_toml, to_table
-from lm.data import Tokens
+from lm.data import Mixture
 from lm.machine import threads
 from lm.measure import compile_pays
 from lm.model import Transformer
@@ -52,9 +52,7 @@ def read_config(run_dir: str | Path) -> tuple[ModelConfig, TrainConfig, dict[str
     return model, from_table(TrainConfig, tables.get("train", {}), "train"), dict(tables.get("data", {}))
 
 
-def settle(
-    folder: Path, model_config: ModelConfig, config: TrainConfig, tokens: Tokens, heldout: Tokens | None
-) -> TrainConfig:
+def settle(folder: Path, model_config: ModelConfig, config: TrainConfig, mixture: Mixture) -> TrainConfig:
     """What the run in `folder` trains by: written there at its start, later compared: ValueError names what differs.
 
     Settings that the machine decides (threads 0, compile "auto") are decided once, so that a continuation decides the same.
@@ -67,7 +65,7 @@ def settle(
             threads=config.threads or known.threads,
             compile=known.compile if config.compile == "auto" else config.compile,
         )
-        asked = {"model": to_table(model_config), "train": to_table(config), "data": fingerprints(tokens, heldout)}
+        asked = {"model": to_table(model_config), "train": to_table(config), "data": mixture.fingerprints()}
         there = {"model": to_table(known_model), "train": to_table(known), "data": data}
         for section, table in asked.items():
             for key in sorted(table.keys() | there[section].keys()):
@@ -82,7 +80,7 @@ def settle(
         config = dataclasses.replace(config, threads=torch.get_num_threads())
         if config.compile == "auto":
             config = dataclasses.replace(config, compile="on" if compile_pays(model_config, config) else "off")
-    tables = {"model": to_table(model_config), "train": to_table(config), "data": fingerprints(tokens, heldout)}
+    tables = {"model": to_table(model_config), "train": to_table(config), "data": mixture.fingerprints()}
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / ".config.toml.partial"
@@ -92,16 +90,6 @@ def settle(
         finally:
             temporary.unlink(missing_ok=True)
     return config
-
-
-def fingerprints(tokens: Tokens, heldout: Tokens | None) -> dict[str, str]:
-    """What a run says of its data: hashes, not paths, so that data may move."""
-    says = {"train_sha256": tokens.sha256}
-    if heldout is not None:
-        says["heldout_sha256"] = heldout.sha256
-    if tokens.tokenizer is not None:
-        says["tokenizer"] = tokens.tokenizer
-    return says
 
 
 def truncate_metrics(path: Path, step: int) -> None:

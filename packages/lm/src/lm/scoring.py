@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,16 @@ class Score:
         return f"loss {self.loss:.4f} nats a token{bits}, over {self.tokens:,} tokens"
 
 
+def mixed(scores: Sequence[tuple[float, Score]]) -> Score:
+    """What is to be expected of a mixture, from the shares and the scores of its sets."""
+    if len(scores) == 1:
+        return scores[0][1]
+    tokens, whole = sum(score.tokens for _, score in scores), sum(share for share, _ in scores)
+    sizes = [share * score.bytes / score.tokens for share, score in scores if score.bytes is not None]
+    size = sum(sizes) / whole * tokens if len(sizes) == len(scores) else None
+    return Score(sum(share * score.loss for share, score in scores) / whole * tokens, tokens, size)
+
+
 @torch.inference_mode()
 def evaluate(
     model: Transformer,
@@ -69,8 +79,8 @@ def evaluate(
         )
     ids = tokens.ids if isinstance(tokens, Tokens) else tokens
     before = tokens.end_of_text if isinstance(tokens, Tokens) else None
-    targets = ids if before is not None else ids[1:]
-    windows = list(windows_of(len(targets), context, stride)) if len(targets) else []
+    targets = len(ids) - (before is None)  # ids[1:], where nothing is known to stand before the first
+    windows = list(windows_of(targets, context, stride)) if targets else []
     if max_tokens is not None and len(windows) * stride > max_tokens:
         wanted = max(1, max_tokens // stride)
         windows = [windows[i * len(windows) // wanted] for i in range(wanted)]

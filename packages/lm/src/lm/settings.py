@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import importlib.resources
 import os
+import re
+from typing import Any
 
 from lm.config import ModelConfig, TrainConfig, did_you_mean, from_table, override, read_toml
 
+SET = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_-]*)=(?P<path>.+?)(?:@(?P<weight>[0-9.eE+-]+))?$")
 SECTIONS: dict[str, type] = {"model": ModelConfig, "train": TrainConfig}
 
 
 def configuration(name: str, settings: list[str]) -> tuple[ModelConfig, TrainConfig]:
     """The configuration of a file or preset, with the command line's settings put over it."""
-    if name in presets():
-        tables = read_toml(str(importlib.resources.files("lm") / "presets" / f"{name}.toml"))
-    elif os.path.exists(name):
-        tables = read_toml(name)
-    else:
-        raise FileNotFoundError(f"{name!r} is neither a file nor a preset{did_you_mean(name, presets())}")
+    tables = read_configuration(name)
     for section in tables:
         # A run's own config.toml has [data] too, which says nothing of the model.
         if section not in SECTIONS and section != "data":
@@ -35,6 +33,43 @@ def configuration(name: str, settings: list[str]) -> tuple[ModelConfig, TrainCon
         override(tables, setting, value, SECTIONS)
     model = from_table(ModelConfig, tables.get("model", {}), "model")
     return model, from_table(TrainConfig, tables.get("train", {}), "train")
+
+
+def read_configuration(name: str) -> dict[str, Any]:
+    """The tables of a TOML file or a preset."""
+    if name in presets():
+        return read_toml(str(importlib.resources.files("lm") / "presets" / f"{name}.toml"))
+    if os.path.exists(name):
+        return read_toml(name)
+    raise FileNotFoundError(f"{name!r} is neither a file nor a preset{did_you_mean(name, presets())}")
+
+
+def data_of(name: str, given: list[str] | None) -> str | dict[str, Any]:
+    """What to learn from, for lm.data.open_data: the command line's --data, else the [data] of the configuration.
+
+    On the command line it is one folder or file, or sets as NAME=PATH or NAME=PATH@WEIGHT, each with a --data of its own. In a
+    configuration it is path = "…" in [data], or path and weight in [data.NAME] for each set. ValueError: neither says.
+    """
+    if given and len(given) == 1 and (os.path.exists(given[0]) or not SET.match(given[0])):
+        return given[0]
+    if given:
+        sets: dict[str, Any] = {}
+        for text in given:
+            if (found := SET.match(text)) is None:
+                raise ValueError(f"--data {text} is one of several, and has no name: write --data NAME={text}")
+            if found["name"] in sets:
+                raise ValueError(f"--data names {found['name']!r} twice: give each set a name of its own")
+            sets[found["name"]] = {"path": found["path"]}
+            if found["weight"] is not None:
+                sets[found["name"]]["weight"] = float(found["weight"])
+        return sets
+    table = read_configuration(name).get("data", {})
+    if isinstance(table.get("path"), str):
+        return str(table["path"])
+    sets = {key: value for key, value in table.items() if isinstance(value, dict) and "path" in value}
+    if not sets:
+        raise ValueError(f"{name} says nothing of the data: write --data FOLDER, or a [data] table with its path")
+    return sets
 
 
 def presets() -> list[str]:

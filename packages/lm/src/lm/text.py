@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ def load_tokenizer(path: str | Path) -> Any:
     return need("bpe", "text", "groundup-lm[text]").Tokenizer.load(path)
 
 
-def check_tokenizer(path: str | Path, data: str | Path, vocab_size: int) -> None:
+def check_tokenizer(path: str | Path, data: str | Path | Mapping[str, Any], vocab_size: int) -> None:
     """ValueError, before anything is written, for a tokenizer that is not the model's or did not make the data."""
     tokenizer = load_tokenizer(path)
     if tokenizer.n_vocab != vocab_size:
@@ -24,9 +25,10 @@ def check_tokenizer(path: str | Path, data: str | Path, vocab_size: int) -> None
             f"{path} has {tokenizer.n_vocab} tokens, and vocab_size is {vocab_size}: "
             f"write --model.vocab_size {tokenizer.n_vocab}"
         )
-    tokens, _ = open_data(data)
-    if tokens.tokenizer not in (None, tokenizer.fingerprint):
-        raise ValueError(f"{tokens.path} was made by another tokenizer than {path}: encode the text with this one")
+    mixture = open_data(data)
+    if mixture.tokenizer not in (None, tokenizer.fingerprint):
+        made = mixture.parts[0].tokens.path
+        raise ValueError(f"{made} was made by another tokenizer than {path}: encode the text with this one")
 
 
 def keep_tokenizer(source: Path, run: Path) -> None:

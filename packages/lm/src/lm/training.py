@@ -23,12 +23,12 @@ from tqdm import tqdm
 
 from lm import checkpoint
 from lm.config import ModelConfig, TrainConfig
-from lm.data import Tokens, batch, check_range, open_data
+from lm.data import Mixture, open_data
 from lm.machine import keep_memory, threads
 from lm.model import Transformer
 from lm.optimizer import clip_gradients
 from lm.run_folder import finite, settle, truncate_metrics, writing
-from lm.scoring import Score, evaluate
+from lm.scoring import Score, evaluate, mixed
 from lm.step import HISTORY, accumulate, compiled, in_trouble, learning_rate, make_optimizer
 
 SKIPS_IN_A_ROW = 10
@@ -57,7 +57,7 @@ class Result:
 def train(
     model_config: ModelConfig,
     train_config: TrainConfig,
-    data: str | Path | Mapping[str, str | Path],
+    data: str | Path | Mapping[str, Any],
     run_dir: str | Path,
     *,
     progress: bool = True,
@@ -65,7 +65,7 @@ def train(
 ) -> Result:
     """Trains a model in run_dir, or continues the training that stopped there.
 
-    data: a folder with train.npy and, if there is one, heldout.npy, or {"train": path, "heldout": path}: see data.open_tokens.
+    data: a folder of token files, {"train": path, "heldout": path}, or a mixture of such sets: see data.open_data.
     progress: a live line on stderr. on_step: called with each line of metrics.jsonl as it is written.
     A continued run gives the losses and weights of one that never stopped, bit for bit on a CPU with as many threads.
 
@@ -74,14 +74,10 @@ def train(
     checkpoint.NotSaved: the disk is full or read-only.
     """
     run_dir = Path(run_dir)
-    tokens, heldout = open_data(data)
-    check_range(tokens, model_config.vocab_size)
-    if heldout is not None:
-        check_range(heldout, model_config.vocab_size)
-    # A text too short for one window fails here, before anything is written.
-    batch(tokens.ids, 0, 0, 0, 1, 1, model_config.context_length)
+    mixture = open_data(data)
+    mixture.check(model_config.vocab_size, model_config.context_length)  # here, before anything is written
     with stop_signals() as stop:
-        run = Run(run_dir, model_config, train_config, tokens, heldout, progress=progress, on_step=on_step)
+        run = Run(run_dir, model_config, train_config, mixture, progress=progress, on_step=on_step)
         keep_memory()
         with threads(run.config.threads):
             return run.go(stop)
@@ -95,14 +91,13 @@ class Run:
         folder: Path,
         model_config: ModelConfig,
         config: TrainConfig,
-        tokens: Tokens,
-        heldout: Tokens | None,
+        data: Mixture,
         *,
         progress: bool,
         on_step: Callable[[dict[str, Any]], None] | None,
     ) -> None:
-        self.folder, self.tokens, self.heldout, self.progress, self.on_step = folder, tokens, heldout, progress, on_step
-        self.config = settle(folder, model_config, config, tokens, heldout)
+        self.folder, self.data, self.progress, self.on_step = folder, data, progress, on_step
+        self.config = settle(folder, model_config, config, data)
         with torch.random.fork_rng():
             torch.manual_seed(self.config.seed)
             self.model = Transformer(model_config)
@@ -168,7 +163,7 @@ class Run:
                     bar.write(f"step {self.step} is skipped: {trouble}", file=sys.stderr)
                 bar.update()
                 bar.set_postfix_str(in_short(line), refresh=False)
-                if due(self.step, config.eval_every, config.steps) and self.heldout is not None:
+                if due(self.step, config.eval_every, config.steps) and self.data.heldout:
                     self.log(metrics, self.evaluate())
                 diverged = self.skipped >= SKIPS_IN_A_ROW
                 if due(self.step, config.checkpoint_every, config.steps) or stop.is_set() or diverged:
@@ -194,7 +189,7 @@ class Run:
         passes = config.batch_size // micro
         context = self.model.config.context_length
         first = self.step * passes
-        batches = (batch(self.tokens.ids, config.seed, first + i, 0, 1, micro, context) for i in range(passes))
+        batches = (self.data.batch(config.seed, first + i, 0, 1, micro, context) for i in range(passes))
         loss = accumulate(self.model, hidden, batches, self.tokens_a_step)
         norm = float(clip_gradients(self.model.parameters(), config.gradient_clip))
         trouble = in_trouble(loss, norm, self.norms)
@@ -215,7 +210,7 @@ class Run:
             "step": self.step,
             "tokens": self.step * self.tokens_a_step,
             "loss": finite(loss),
-            "bits_per_byte": finite(Score(loss, 1, self.tokens.bytes_per_token).bits_per_byte),
+            "bits_per_byte": finite(Score(loss, 1, self.data.bytes_per_token).bits_per_byte),
             "learning_rate": rate,
             "gradient_norm": finite(norm),
             "tokens_per_second": round(self.tokens_a_step / self.pace, 1),
@@ -224,10 +219,11 @@ class Run:
         return line if trouble is None else {**line, "skipped": trouble}
 
     def evaluate(self) -> dict[str, Any]:
-        """Scores the held-out sample; gives its line of metrics."""
-        assert self.heldout is not None
-        began = time.perf_counter()
-        self.score = evaluate(self.model, self.heldout, max_tokens=self.config.eval_tokens or None)
+        """Scores the held-out sample, that of each set where there are several; gives its line of metrics."""
+        began, heldout = time.perf_counter(), self.data.heldout
+        most = max(1, self.config.eval_tokens // len(heldout)) if self.config.eval_tokens else None
+        scores = {name: evaluate(self.model, tokens, max_tokens=most) for name, tokens in heldout.items()}
+        self.score = mixed([(self.data.share(name), score) for name, score in scores.items()])
         self.scored_at = self.step
         self.model.train()
         self.seconds += time.perf_counter() - began
@@ -235,6 +231,7 @@ class Run:
             "step": self.step,
             "heldout_loss": finite(self.score.loss),
             "heldout_bits_per_byte": finite(self.score.bits_per_byte),
+            **{f"heldout_loss/{name}": finite(score.loss) for name, score in scores.items() if name},
             "seconds": round(self.seconds, 3),
         }
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from lm.commands import Commands, Ended, add
-from lm.settings import configuration, presets
+from lm.settings import configuration, data_of, presets
 
 STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
 DIVERGED = 1
@@ -19,7 +19,9 @@ def register(commands: Commands) -> None:
     )
     made = add(commands, "train", train, text, takes_settings=True)
     made.add_argument("config", metavar="CONFIG", help=f"a TOML file, or a preset: {', '.join(presets())}")
-    made.add_argument("--data", required=True, help="a folder with train.npy and heldout.npy")
+    made.add_argument(
+        "--data", action="append", help="a folder of token files; or several sets, each as --data NAME=FOLDER@WEIGHT"
+    )
     made.add_argument("--out", required=True, help="the folder of the run")
     made.add_argument("--tokenizer", help="the tokenizer that made the data, kept in the run for `lm generate`")
     made.add_argument("--quiet", action="store_true", help="no live line")
@@ -30,12 +32,12 @@ def train(options: argparse.Namespace) -> None:
     from lm.text import check_tokenizer, keep_tokenizer
 
     model, config = configuration(options.config, options.settings)
-    out = Path(options.out)
+    data, out = data_of(options.config, options.data), Path(options.out)
     if options.tokenizer is not None:
-        check_tokenizer(options.tokenizer, options.data, model.vocab_size)
+        check_tokenizer(options.tokenizer, data, model.vocab_size)
         keep_tokenizer(Path(options.tokenizer), out)
     try:
-        result = training.train(model, config, options.data, out, progress=not options.quiet)
+        result = training.train(model, config, data, out, progress=not options.quiet)
     except training.Stopped as stopped:
         raise Ended(str(stopped), STOPPED) from None
     except training.Diverged as diverged:

@@ -1,0 +1,27 @@
+"""Token data: files of ids, mixtures of them, the batch of each step, and how text becomes ids."""
+
+from lm.data.batches import batch, shuffled, windows_of
+from lm.data.folder import token_files
+from lm.data.mixture import Mixture, Part, open_data
+from lm.data.prefetch import prefetched
+from lm.data.shards import Ids, Shards
+from lm.data.token_file import Tokens, TokenWriter, check_range, describe, open_tokens, write_tokens
+
+__all__ = [
+    "Ids",
+    "Mixture",
+    "Part",
+    "Shards",
+    "TokenWriter",
+    "Tokens",
+    "batch",
+    "check_range",
+    "describe",
+    "open_data",
+    "open_tokens",
+    "prefetched",
+    "shuffled",
+    "token_files",
+    "windows_of",
+    "write_tokens",
+]

@@ -1,0 +1,36 @@
+"""Which token files of a folder are for training, and which are held out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+HELD_OUT = re.compile(r"(heldout|held-out|held_out|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
+TRAINING = re.compile(r"train(?![a-z])", re.IGNORECASE)
+NEITHER = re.compile(r"test(?![a-z])", re.IGNORECASE)
+
+
+def token_files(folder: str | Path) -> tuple[list[Path], list[Path]]:
+    """The .npy files of a folder that are for training, and those held out, each in the order of their names.
+
+    Names that begin with heldout, val, valid, validation or dev are held out, those that begin with test are left alone.
+    The others are for training; where some of them begin with train, only those. Numbers in names count as numbers.
+    FileNotFoundError: no such folder, or nothing in it to train on.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}: make it with `lm data prepare` or `lm data get`")
+    names = sorted((path for path in folder.iterdir() if path.suffix == ".npy"), key=by_number)
+    heldout = [path for path in names if HELD_OUT.match(path.name)]
+    others = [path for path in names if path not in heldout and not NEITHER.match(path.name)]
+    named = [path for path in others if TRAINING.match(path.name)]
+    if not others:
+        raise FileNotFoundError(
+            f"there is no token file to train on in {folder}: it takes train.npy, train-00000.npy and so on, or any .npy of ids"
+        )
+    return named or others, heldout
+
+
+def by_number(path: Path) -> list[tuple[int, str]]:
+    """A key by which part-2 comes before part-10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.stem)]

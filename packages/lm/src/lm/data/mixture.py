@@ -1,0 +1,186 @@
+"""What a run learns from: one set of tokens, or several in proportion to their weights."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from lm.data.batches import inputs_and_targets, window
+from lm.data.folder import token_files
+from lm.data.token_file import Tokens, check_range, open_tokens
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One set of a mixture: what to learn from it, what is held out of it, and its weight among the others."""
+
+    name: str
+    weight: Fraction
+    tokens: Tokens
+    heldout: Tokens | None = None
+
+
+class Mixture:
+    """Sets of tokens from which each row of a batch is taken in turn, in proportion to their weights.
+
+    Which set the n-th row of a run comes from is no draw but a rounding: after any number of rows each set has had its share
+    of them to within half as many rows as there are sets, so that a small set is neither missed nor met in clumps. It depends
+    on n alone, as do the window that it is and, with it, the whole batch: nothing has to be kept to go on from any step.
+    Each set goes through its own epochs, in an order that its name and the seed give, whatever is mixed with it.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        if not parts:
+            raise ValueError("there is nothing to learn from: name at least one set of tokens")
+        self.parts = list(parts)
+        known = {(part.tokens.tokenizer, part.tokens.end_of_text) for part in self.parts}
+        if len(known) > 1:
+            paths = " and ".join(str(part.tokens.path) for part in self.parts)
+            raise ValueError(f"{paths} were made by different tokenizers: encode all with one")
+        for part in self.parts:
+            if part.heldout is not None and part.heldout.tokenizer != part.tokens.tokenizer:
+                raise ValueError(
+                    f"{part.tokens.path} and {part.heldout.path} were made by different tokenizers: encode both with one"
+                )
+        left = whole = sum(part.weight for part in self.parts)
+        self.shares: list[Fraction] = []  # of a row
+        self.takes: list[Fraction] = []  # of what the sets before it have left over
+        for part in self.parts:
+            self.shares.append(part.weight / whole)
+            self.takes.append(part.weight / left)
+            left -= part.weight
+
+    @property
+    def tokenizer(self) -> str | None:
+        """The fingerprint of the tokenizer that made all of it, where that is known."""
+        return self.parts[0].tokens.tokenizer
+
+    @property
+    def end_of_text(self) -> int | None:
+        """The id that separates documents, where that is known."""
+        return self.parts[0].tokens.end_of_text
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """Bytes of text that a token stands for, over the rows of a long run."""
+        known = [part.tokens.bytes_per_token for part in self.parts]
+        shares = zip(self.shares, known, strict=True)
+        return None if None in known else sum(float(share) * (size or 0.0) for share, size in shares)
+
+    @property
+    def heldout(self) -> dict[str, Tokens]:
+        """What is held out, by the name of its set."""
+        return {part.name: part.heldout for part in self.parts if part.heldout is not None}
+
+    def share(self, name: str) -> float:
+        """How much of the rows is of the set of that name."""
+        return next(float(share) for part, share in zip(self.parts, self.shares, strict=True) if part.name == name)
+
+    def check(self, vocab_size: int, context_length: int) -> None:
+        """ValueError: an id is not below vocab_size, or a set is too short for one window."""
+        for part in self.parts:
+            check_range(part.tokens, vocab_size)
+            if part.heldout is not None:
+                check_range(part.heldout, vocab_size)
+            window(part.tokens.ids, 0, 0, np.empty(context_length + 1, dtype=np.int64))
+
+    def pick(self, row: int) -> tuple[int, int]:
+        """Of which set the row-th row of a run is, and the how manieth of that set's rows it is."""
+        for index, take in enumerate(self.takes):
+            before, after = rounded(row * take), rounded((row + 1) * take)
+            if after > before:
+                return index, before
+            row -= before
+        raise IndexError(f"row {row} is of no set")  # the last set takes all that is left
+
+    def batch(
+        self, seed: int, step: int, rank: int, world: int, batch_size: int, context_length: int
+    ) -> tuple[Tensor, Tensor]:
+        """As lm.data.batch, of which it is the whole where there is one set."""
+        rows = np.empty((batch_size, context_length + 1), dtype=np.int64)
+        first = (step * world + rank) * batch_size
+        for row in range(batch_size):
+            index, place = self.pick(first + row)
+            part = self.parts[index]
+            window(part.tokens.ids, seed_of(seed, part.name), place, rows[row])
+        return inputs_and_targets(rows)
+
+    def epochs(self, tokens: int) -> dict[str, float]:
+        """How often a run of so many tokens goes through each set."""
+        return {
+            part.name: float(tokens * share) / len(part.tokens)
+            for part, share in zip(self.parts, self.shares, strict=True)
+        }
+
+    def fingerprints(self) -> dict[str, Any]:
+        """What a run says of its data: hashes, not paths, so that data may move; and the weights, where there are several."""
+        says: dict[str, Any] = {}
+        for part in self.parts:
+            about: dict[str, Any] = {"train_sha256": part.tokens.sha256}
+            if part.heldout is not None:
+                about["heldout_sha256"] = part.heldout.sha256
+            if part.name:
+                about["weight"] = float(part.weight)
+            says |= {part.name: about} if part.name else about
+        if self.tokenizer is not None:
+            says["tokenizer"] = self.tokenizer
+        return says
+
+
+def open_data(data: str | Path | Mapping[str, Any]) -> Mixture:
+    """What to learn from: a folder of token files, one file, {"train": path, "heldout": path}, or a mixture of named sets.
+
+    A mixture is {name: {"path": folder or file, "weight": w}}; a weight that is not given is 1.
+    ValueError, TypeError, FileNotFoundError: what is wrong with it, by name. See token_files for what is held out.
+    """
+    if not isinstance(data, Mapping):
+        return Mixture([Part("", Fraction(1), *open_set(Path(data)))])
+    if not any(isinstance(value, Mapping) for value in data.values()):
+        if "train" not in data or not data.keys() <= {"train", "heldout"}:
+            raise ValueError(f"data names {', '.join(data) or 'nothing'}: give 'train', and 'heldout' if there is any")
+        heldout = open_tokens(data["heldout"]) if "heldout" in data else None
+        return Mixture([Part("", Fraction(1), open_tokens(data["train"]), heldout)])
+    for name, table in data.items():
+        if not NAME.fullmatch(name):
+            raise ValueError(f"a set is named {name!r}: letters, digits, - and _ make a name")
+        if not isinstance(table, Mapping) or "path" not in table or not table.keys() <= {"path", "weight"}:
+            raise ValueError(f"the set {name!r} is given as {table!r}: give it a path, and a weight unless that is 1")
+    weights = {name: weight_of(name, table.get("weight", 1)) for name, table in data.items()}
+    return Mixture([Part(name, weight, *open_set(Path(data[name]["path"]))) for name, weight in weights.items()])
+
+
+def open_set(path: Path) -> tuple[Tokens, Tokens | None]:
+    """The tokens of a file, or of a folder and what is held out in it."""
+    if path.suffix == ".npy" and not path.is_dir():
+        return open_tokens(path), None
+    train, heldout = token_files(path)
+    return open_tokens(train), open_tokens(heldout) if heldout else None
+
+
+def weight_of(name: str, weight: object) -> Fraction:
+    if isinstance(weight, bool) or not isinstance(weight, (int, float, Fraction)):
+        raise TypeError(f"the weight of the set {name!r} must be a number, and {weight!r} is {type(weight).__name__}")
+    if not (math.isfinite(weight) and weight > 0):
+        raise ValueError(f"the weight of the set {name!r} must be more than 0, and {weight} is not: leave the set out")
+    return Fraction(str(weight))  # 0.1 is a tenth, not the nearest double
+
+
+def seed_of(seed: int, name: str) -> int:
+    """A seed of each set's own; that of the run where there is one set, which has no name."""
+    return seed ^ int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) if name else seed
+
+
+def rounded(value: Fraction) -> int:
+    """To the nearest integer, halves up: never further than 1/2 off, and never less for more."""
+    return (2 * value.numerator + value.denominator) // (2 * value.denominator)

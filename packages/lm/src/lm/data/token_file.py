@@ -1,0 +1,304 @@
+"""Token data: plain .npy files of ids, each with a JSON beside it that says what they are; several files are read as one."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lm.data.shards import Ids, Shards
+
+DTYPES = ("uint16", "uint32")
+BLOCK = 1 << 22  # ids at a time
+READ_THROUGH = 1 << 28  # bytes of ids up to which opening reads them all: a fraction of a second
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens of one file, or of several as one: ids, memory-mapped, and what their JSON says about them.
+
+    tokenizer: the fingerprint of the tokenizer that made them; bytes: the size of the text they came from;
+    end_of_text: the id that separates documents. Each of the three is None where the JSON does not say.
+    highest: the greatest id, None where neither the JSON says it nor the ids were read.
+    """
+
+    path: Path
+    ids: Ids
+    sha256: str
+    tokenizer: str | None = None
+    bytes: int | None = None
+    end_of_text: int | None = None
+    highest: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """Bytes of text that a token stands for, over the whole of it."""
+        return None if not self.bytes else self.bytes / len(self.ids)
+
+
+class TokenWriter:
+    """Writes ids as they come to X.npy, and what is known of them to X.json; neither appears before `finish`.
+
+    Leaving the `with` without having finished, an error or Ctrl-C, removes what was written so far.
+    """
+
+    def __init__(self, path: str | Path, *, dtype: str = "uint16") -> None:
+        self.path = Path(path)
+        if self.path.suffix != ".npy":
+            raise ValueError(f"{path} does not end in .npy, and token data is a .npy file: rename it")
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype {dtype!r} holds no token ids: use one of {', '.join(DTYPES)}")
+        self.dtype, self.top = np.dtype(dtype).newbyteorder("<"), int(np.iinfo(dtype).max)
+        self.count, self.highest, self.digest = 0, 0, hashlib.sha256()
+        self.temporary = self.path.with_name(self.path.name + ".partial")
+        self.file = open(self.temporary, "wb")  # noqa: SIM115
+        self.file.write(header(self.dtype, 0))
+
+    def __enter__(self) -> TokenWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.file.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.temporary)
+
+    def write(self, ids: NDArray[Any]) -> None:
+        """Adds a flat array of ids. ValueError: one that the dtype cannot hold."""
+        if not ids.size:
+            return
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high > self.top:
+            raise ValueError(
+                f"token id {low if low < 0 else high} does not fit {self.dtype.name}, which holds 0 to {self.top}: "
+                f"use another dtype"
+            )
+        data = np.ascontiguousarray(ids, dtype=self.dtype).data
+        self.file.write(data)
+        self.digest.update(data)
+        self.count += ids.size
+        self.highest = max(self.highest, high)
+
+    def finish(
+        self, *, tokenizer: str | None = None, text_bytes: int | None = None, end_of_text: int | None = None
+    ) -> None:
+        """Puts both files in their place, the JSON first. ValueError: there are no ids."""
+        if not self.count:
+            raise ValueError(f"there are no tokens to write to {self.path}")
+        self.file.seek(0)
+        self.file.write(header(self.dtype, self.count))
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        describe_as(
+            self.path,
+            self.count,
+            self.dtype.name,
+            self.digest.hexdigest(),
+            self.highest,
+            tokenizer,
+            text_bytes,
+            end_of_text,
+        )
+        os.replace(self.temporary, self.path)
+
+
+def write_tokens(
+    path: str | Path,
+    tokens: NDArray[Any] | Iterable[NDArray[Any]],
+    *,
+    dtype: str = "uint16",
+    tokenizer: str | None = None,
+    text_bytes: int | None = None,
+    end_of_text: int | None = None,
+) -> Tokens:
+    """Writes ids, one array or many in turn, to X.npy and what is known of them to X.json; neither appears before it is whole.
+
+    ValueError: an id that the dtype cannot hold, no ids at all, or a path that does not end in .npy.
+    """
+    with TokenWriter(path, dtype=dtype) as writer:
+        for part in [tokens] if isinstance(tokens, np.ndarray) else tokens:
+            writer.write(np.asarray(part))
+        writer.finish(tokenizer=tokenizer, text_bytes=text_bytes, end_of_text=end_of_text)
+    return open_tokens(path, verify=False)
+
+
+def header(dtype: np.dtype[Any], count: int) -> bytes:
+    """The .npy header of a flat array, padded so that it is as long for any count."""
+    text = repr({"descr": dtype.str, "fortran_order": False, "shape": (count,)}).ljust(128 - 10 - 1) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+def describe(
+    path: str | Path,
+    *,
+    tokenizer: str | None = None,
+    text_bytes: int | None = None,
+    end_of_text: int | None = None,
+) -> Tokens:
+    """Writes the JSON beside a .npy of ids that is there already, and opens both."""
+    path = Path(path)
+    ids = map_ids(path)
+    describe_as(path, len(ids), ids.dtype.name, *examine(ids), tokenizer, text_bytes, end_of_text)
+    return open_tokens(path, verify=False)
+
+
+def describe_as(
+    path: Path,
+    count: int,
+    dtype: str,
+    sha256: str,
+    highest: int,
+    tokenizer: str | None,
+    text_bytes: int | None,
+    end_of_text: int | None,
+) -> None:
+    says: dict[str, object] = {"count": count, "dtype": dtype, "sha256": sha256, "highest": highest}
+    known = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text}
+    says.update({key: value for key, value in known.items() if value is not None})
+    temporary = path.with_suffix(".json.partial")
+    temporary.write_text(json.dumps(says, indent=1) + "\n")
+    os.replace(temporary, path.with_suffix(".json"))
+
+
+def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None = None) -> Tokens:
+    """Opens X.npy with what X.json beside it says, or several such files, in their order, as one.
+
+    verify: whether to read the ids through and compare their hash; if not given, where there are no more than READ_THROUGH
+    bytes of them. Where there is no JSON, the ids are hashed and nothing else is known of them.
+
+    FileNotFoundError: a file is missing. ValueError: .npy and JSON contradict each other, a file is not flat uint16 or
+    uint32, or files come from different tokenizers.
+    """
+    if isinstance(path, (str, Path)):
+        return open_one(Path(path), verify)
+    paths = [Path(one) for one in path]
+    if not paths:
+        raise ValueError("no token files are given: name at least one")
+    if verify is None:
+        verify = sum(one.stat().st_size for one in paths if one.exists()) <= READ_THROUGH
+    opened = [open_one(one, verify) for one in paths]
+    if len(opened) == 1:
+        return opened[0]
+    first = opened[0]
+    for other in opened[1:]:
+        if (other.tokenizer, other.end_of_text) != (first.tokenizer, first.end_of_text):
+            raise ValueError(f"{first.path} and {other.path} were made by different tokenizers: encode both with one")
+    return Tokens(
+        paths[0].parent,
+        Shards([np.asarray(one.ids) for one in opened]),
+        hashlib.sha256("".join(one.sha256 for one in opened).encode()).hexdigest(),
+        first.tokenizer,
+        total([one.bytes for one in opened]),
+        first.end_of_text,
+        greatest([one.highest for one in opened]),
+    )
+
+
+def open_one(path: Path, verify: bool | None) -> Tokens:
+    ids = map_ids(path)
+    beside = path.with_suffix(".json")
+    if not beside.exists():
+        found, top = examine(ids)
+        return Tokens(path, ids, found, highest=top)
+    says = read_description(beside)
+    if (says["count"], says["dtype"]) != (len(ids), ids.dtype.name):
+        raise ValueError(
+            f"{path} holds {len(ids)} ids of {ids.dtype.name}, and {beside.name} says {says['count']} of "
+            f"{says['dtype']}: encode the text again"
+        )
+    sha256, highest = says["sha256"], says.get("highest")
+    if verify or (verify is None and ids.nbytes <= READ_THROUGH):
+        found, highest = examine(ids)
+        if found != sha256:
+            raise ValueError(
+                f"{path} is damaged: its SHA-256 is {found[:16]}…, and {beside.name} says {sha256[:16]}…: "
+                f"encode the text again"
+            )
+        if says.get("highest") not in (None, highest):
+            raise ValueError(
+                f"{beside} is damaged: it says that the highest id is {says['highest']}, and {path.name} holds {highest}"
+            )
+    return Tokens(path, ids, sha256, says.get("tokenizer"), says.get("bytes"), says.get("end_of_text"), highest)
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """The JSON beside a .npy of ids. ValueError: it does not say what it must, or says it in another type."""
+    kinds = {
+        "count": int,
+        "dtype": str,
+        "sha256": str,
+        "highest": int,
+        "tokenizer": str,
+        "bytes": int,
+        "end_of_text": int,
+    }
+    try:
+        says = json.loads(path.read_text())
+        for key in ("count", "dtype", "sha256"):
+            says[key]
+        for key, kind in kinds.items():
+            if key in says and type(says[key]) is not kind:
+                raise TypeError(f"{key} is {says[key]!r}")
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} does not say count, dtype and sha256 ({error!r}): write it again") from None
+    return says  # type: ignore[no-any-return]
+
+
+def map_ids(path: Path) -> NDArray[Any]:
+    """A flat .npy of uint16 or uint32, memory-mapped."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no token file {path}: encode a text into it first")
+    try:
+        ids = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a .npy file that can be read: {error}") from None
+    if ids.ndim != 1 or ids.dtype.name not in DTYPES or not len(ids):
+        raise ValueError(
+            f"{path} holds {ids.dtype.name} of shape {ids.shape}, and token data is flat, not empty, {' or '.join(DTYPES)}"
+        )
+    return np.asarray(ids)  # the same memory without np.memmap's class, whose slices cost more
+
+
+def examine(ids: NDArray[Any]) -> tuple[str, int]:
+    """SHA-256 of the ids as they lie in the file, its header aside, in hex; and the highest of them."""
+    digest, highest = hashlib.sha256(), 0
+    for start in range(0, len(ids), BLOCK):
+        block = np.ascontiguousarray(ids[start : start + BLOCK])
+        digest.update(block.data)
+        highest = max(highest, int(block.max()))
+    return digest.hexdigest(), highest
+
+
+def check_range(tokens: Tokens, vocab_size: int) -> None:
+    """ValueError if an id is not below vocab_size: found here rather than as an index error in the middle of a run."""
+    highest = tokens.highest
+    if highest is None:
+        highest = max(int(tokens.ids[start : start + BLOCK].max()) for start in range(0, len(tokens), BLOCK))
+    if highest >= vocab_size:
+        raise ValueError(
+            f"{tokens.path} holds token id {highest}, and the model's vocab_size is {vocab_size}: "
+            f"raise vocab_size, or encode with the tokenizer that the model was made for"
+        )
+
+
+def total(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def greatest(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None
