@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -63,6 +64,39 @@ def install(session: nox.Session, *what: str) -> None:
     session.install(*CONSTRAINTS, *what)
 
 
+def install_checked(session: nox.Session, what: str, **settings: str) -> None:
+    """Install bpe from a copy of its sources built with every check on: the ordinary build's objects are left alone."""
+    need_python(session)
+    need_compiler(session)
+    copy = Path(session.create_tmp(), "bpe")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(BPE, copy, ignore=shutil.ignore_patterns("build", "*.so", "_*.c", "*.egg-info", "__pycache__"))
+    checks = {"BPE_CHECKED": "1", "BPE_SANITIZE": "1", **settings}
+    session.install(*CONSTRAINTS, what.replace(BPE, str(copy)), env=checks)
+
+
+def sanitizers(session: nox.Session, logs: Path, *preloaded: str) -> dict[str, str]:
+    """What a process needs in its environment to load an extension built under the sanitizers; they write into logs."""
+
+    def library(name: str) -> str:
+        compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+        found = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
+        if not Path(found).is_absolute():
+            session.error(
+                f"{compiler} has no {name}: this session needs gcc (CC=gcc) and the libasan that comes with it"
+            )
+        return found
+
+    return {
+        # the C++ library too, or extensions that throw were started before the sanitizer knew what throwing is
+        "LD_PRELOAD": " ".join([library("libasan.so"), library("libstdc++.so.6"), *preloaded]),
+        "PYTHONMALLOC": "malloc",  # or Python's own pools hide what is read beyond an object's end
+        "ASAN_OPTIONS": f"detect_leaks=1:log_path={logs}/report:allocator_may_return_null=1",
+        "LSAN_OPTIONS": "exitcode=0",  # the interpreter leaks: tools/leaks.py says what of it is ours
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+
+
 def run(session: nox.Session, *command: str, **settings: object) -> None:
     """Run a command that saves what it has when Ctrl-C stops it, and give it the time to."""
     session.run(*command, interrupt_timeout=60.0, terminate_timeout=10.0, **settings)  # type: ignore[arg-type]
@@ -101,6 +135,17 @@ def tests_lm(session: nox.Session) -> None:
     """The tests of lm, installed with accounting, which it needs, and without bpe, which it does not."""
     install(session, f"{LM}[test]", ACCOUNTING)
     session.run("python", "-m", "pytest", f"{LM}/tests", *session.posargs)
+
+
+@nox.session
+def sanitize(session: nox.Session) -> None:
+    """bpe's tests with the extension under AddressSanitizer, UBSan, leak and bounds checks; what follows -- goes to pytest."""
+    install_checked(session, f"{BPE}[test]")
+    logs = Path(session.create_tmp(), "sanitizer")
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir()
+    session.run("python", "-m", "pytest", f"{BPE}/tests", *session.posargs, env=sanitizers(session, logs))
+    session.run("python", "tools/leaks.py", str(logs))
 
 
 @nox.session

@@ -17,7 +17,7 @@ HEADERS = ["_bytes.h", "_classify.h", "_unicode.h"]
 flags = [] if os.name == "nt" else ["-O3", "-fno-strict-aliasing", "-Wno-unused-function"]
 link = []
 if SANITIZE:
-    flags += ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+    flags += ["-g", "-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
     link += ["-fsanitize=address,undefined"]
 
 setup(
