@@ -17,7 +17,7 @@ ORDER = {
     "accounting": "units formula breakdown shape models parameters flops optimizers activations memory inference hardware "
     "time scaling planning parallel report html reading __init__ cli",
     "lm": "extras config settings attention model loss optimizer data checkpoint scoring machine step measure run_folder text "
-    "training generation charts report __init__ commands cli",
+    "training sampling decoding generation charts report __init__ commands cli",
 }
 FOREIGN = {"bpe": {"lm", "accounting"}, "accounting": {"bpe", "lm"}, "lm": set()}
 

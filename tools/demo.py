@@ -33,8 +33,8 @@ import lm
 from bpe.formats import write_atomically
 from lm.config import ModelConfig, TrainConfig, from_table, read_toml
 from lm.data import Tokens, describe, open_tokens
-from lm.generation import choose
 from lm.measure import measure_speed
+from lm.sampling import Sampling
 from lm.training import Stopped
 
 SCORE_STRIDE = 2  # the final scoring moves by context / SCORE_STRIDE: half of the context before a token is sure
@@ -316,9 +316,8 @@ class Demo:
                 logits = self.model(torch.tensor([ids]))[0, -1]
             vocab = self.tokenizer.vocab
             fits = torch.tensor([vocab[i][:1] == b" " and len(vocab[i]) > 1 for i in range(len(logits))])
-            ids.append(
-                choose(logits.masked_fill(~fits, -math.inf), generator=torch.Generator().manual_seed(seed), **settings)
-            )
+            generator = torch.Generator().manual_seed(seed)
+            ids.append(Sampling(**settings).choose(logits.masked_fill(~fits, -math.inf), generator=generator))
             yield stream.feed(ids[-1])[1:]
         stop = [self.tokenizer.eot_token]
         for number in lm.stream(self.model, ids, max_new_tokens=SAMPLE_TOKENS, seed=seed, stop_tokens=stop, **settings):

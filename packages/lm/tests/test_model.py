@@ -1,4 +1,4 @@
-"""The whole model: shapes, causality, documents, padding, initialisation, and the cache that generation stands on."""
+"""The whole model: shapes, causality, documents, padding, initialisation."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lm.config import ModelConfig
-from lm.generation import Cache, choose, generate, next_logits, stream
+from lm.generation import generate
 from lm.model import Transformer
 
 SHAPES = {
@@ -120,122 +118,3 @@ def test_initialisation_follows_its_recipe():
     assert weights["positions.weight"].std().item() == pytest.approx(0.01, rel=0.05)
     assert all((p == 0).all() for name, p in weights.items() if name.endswith("bias"))
     assert (weights["final_norm.weight"] == 1).all()
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@settings(max_examples=12, deadline=None)
-@given(parts=st.lists(st.integers(1, 5), min_size=1, max_size=10))
-def test_the_cache_gives_the_uncached_logits_for_every_split(shape, parts):
-    model, ids = make(**SHAPES[shape]), some_ids()
-    cache, end = Cache(model, batch=2), 0
-    with torch.no_grad():
-        whole = model(ids)
-        for part in parts:
-            begin, end = end, min(10, end + part)
-            if begin == end:
-                break
-            logits = next_logits(model, ids[:, begin:end], cache)
-            torch.testing.assert_close(logits, whole[:, end - 1], rtol=0, atol=1e-12)
-    assert cache.length == end
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("prompt", [1, 4, 10, 23])
-def test_greedy_generation_is_the_likeliest_token_again_and_again(shape, prompt):
-    model = make(**SHAPES[shape])
-    text = some_ids(1, prompt)[0].tolist()
-    got = generate(model, text, max_new_tokens=25, temperature=0)
-    start = max(0, prompt - 10)  # of the window of text that the model reads
-    for token in got:
-        if len(text) - start > 10:
-            start = len(text) - 5
-        with torch.no_grad():
-            assert token == int(model(torch.tensor([text[start:]]))[0, -1].argmax())
-        text.append(token)
-
-
-def test_a_seed_gives_the_same_tokens_and_another_seed_others():
-    model = make()
-    runs = [generate(model, [1, 2], max_new_tokens=30, seed=seed) for seed in (7, 7, 8)]
-    assert runs[0] == runs[1] != runs[2]
-    assert len({tuple(generate(model, [1], max_new_tokens=30)) for _ in range(3)}) > 1
-
-
-def test_stream_ends_at_a_stop_token_and_leaves_no_mode_behind():
-    model = make()
-    tokens = generate(model, [3], max_new_tokens=30, seed=1)
-    stop = tokens[11]
-    first = tokens.index(stop)
-    running = stream(model, [3], max_new_tokens=30, seed=1, stop_tokens=[stop])
-    begun = [next(running)] if first else []
-    assert not torch.is_inference_mode_enabled()
-    assert begun + list(running) == tokens[:first]
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"ids": []}, "no tokens"),
-        ({"ids": [19]}, "token id 19"),
-        ({"ids": [-1]}, "token id -1"),
-        ({"max_new_tokens": -1}, "max_new_tokens"),
-        ({"temperature": -0.1}, "temperature"),
-        ({"top_k": 0}, "top_k"),
-        ({"top_p": 0.0}, "top_p"),
-        ({"min_p": 1.1}, "min_p"),
-        ({"repetition_penalty": 0.0}, "repetition_penalty"),
-        ({"when_full": "wrap"}, "'wrap' is unknown"),
-        ({"when_full": "refuse", "max_new_tokens": 10}, "context of 10"),
-    ],
-)
-def test_generate_refuses(change, says):
-    arguments = {"ids": [1], "max_new_tokens": 5} | change
-    with pytest.raises(ValueError, match=says):
-        generate(make(), **arguments)
-
-
-def kept_by(logits, top_k=None, top_p=None, min_p=None):
-    """What sampling may give, by the definitions."""
-    p = torch.tensor(logits).softmax(0)
-    order = sorted(range(len(logits)), key=lambda i: -p[i])
-    if top_k is not None:
-        order = order[:top_k]
-        p = p / p[order].sum()
-    if top_p is not None:
-        total, nucleus = 0.0, []
-        for i in order:
-            nucleus.append(i)
-            total += float(p[i])
-            if total >= top_p:
-                break
-        order = nucleus
-    if min_p is not None:
-        order = [i for i in order if p[i] >= min_p * p[order[0]]]
-    return set(order)
-
-
-@pytest.mark.parametrize(
-    "how", [{}, {"top_k": 3}, {"top_p": 0.7}, {"min_p": 0.3}, {"top_k": 4, "top_p": 0.8}, {"top_p": 0.9, "min_p": 0.2}]
-)
-def test_sampling_draws_from_what_it_keeps_and_in_proportion(how):
-    logits = [0.3, 2.0, -1.0, 1.1, 1.7, -2.2]
-    generator = torch.Generator().manual_seed(0)
-    draws = [choose(torch.tensor(logits), 1.0, generator=generator, **how) for _ in range(3000)]
-    kept = kept_by(logits, **how)
-    assert set(draws) == kept
-    p = torch.tensor(logits).softmax(0)
-    for i in kept:
-        share = float(p[i] / p[sorted(kept)].sum())
-        assert draws.count(i) / 3000 == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 3000) + 1e-9)
-
-
-def test_temperature_and_repetition_penalty():
-    logits = torch.tensor([1.0, 1.5, -1.0])
-    assert choose(logits, 0.0) == 1
-    assert choose(logits, 0.0, repetition_penalty=2.0, seen=[1, 1]) == 0
-    assert choose(torch.tensor([-1.0, -1.5]), 0.0, repetition_penalty=2.0, seen=[0]) == 1
-    generator = torch.Generator().manual_seed(0)
-    cold = [choose(logits, 0.1, generator=generator) for _ in range(300)]
-    hot = [choose(logits, 100.0, generator=generator) for _ in range(300)]
-    assert cold.count(1) > 280
-    assert 60 < hot.count(2) < 140

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from accounting import TransformerShape
 
-FFNS = ("swiglu", "gelu", "silu", "relu2")
+FFNS = ("swiglu", "gelu", "gelu_exact", "silu", "relu2")
 NORMS = ("rmsnorm", "layernorm", "none")
 NORM_PLACEMENTS = ("pre", "post")
 POSITIONS = ("rope", "learned", "none")
@@ -28,7 +28,8 @@ Config = TypeVar("Config")
 class ModelConfig:
     """What a Transformer is. Every field is checked; ValueError names the value, the bound and what to do.
 
-    ffn: "swiglu" has three matrices of width d_ff, the others two. norm_placement: "pre" normalises what enters attention
+    ffn: "swiglu" has three matrices of width d_ff, the others two; "gelu" is its tanh form, as in GPT-2, "gelu_exact" the
+    one with the error function, as in nanoGPT. norm_placement: "pre" normalises what enters attention
     and feed-forward, "post" what leaves the sum of both with the residual. window: the positions that a query sees, its
     own included. qk_norm: an RMSNorm over each query and key head. The embedding and the head have vocab_size rows rounded
     up to vocab_multiple; the rows beyond vocab_size are never sampled and never counted in a loss.
@@ -109,7 +110,7 @@ class ModelConfig:
             self.d_ff,
             num_kv_heads=self.num_kv_heads,
             head_dim=self.head_dim,
-            ffn=self.ffn,
+            ffn=self.ffn.removesuffix("_exact"),  # which costs as much
             norm=self.norm,
             position=self.position,
             tied_embeddings=self.tied_embeddings,

@@ -1,86 +1,24 @@
-"""Generation: tokens one at a time, over a key/value cache that is allocated once."""
+"""Generation: tokens that follow a text, one at a time, for one text or for many that come and go."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Iterator, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from lm.decoding import Decoder
 from lm.model import Transformer
+from lm.sampling import Sampling
+
+WHEN_FULL = ("slide", "refuse", "end")
 
 
-class LayerStore:
-    """Keys and values of one layer: (batch, kv_heads, capacity, head_dim) each, filled up to position `length`."""
-
-    def __init__(self, keys: Tensor, values: Tensor) -> None:
-        self.keys, self.values, self.length = keys, values, 0
-
-    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Appends k, v (batch, kv_heads, seq, head_dim) and gives views of all that was appended so far."""
-        start, end = self.length, self.length + k.shape[2]
-        self.keys[:, :, start:end] = k
-        self.values[:, :, start:end] = v
-        self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
-
-
-class Cache:
-    """Keys and values of all layers, for `capacity` positions (the model's context, if not given), and how many are filled."""
-
-    def __init__(self, model: Transformer, batch: int = 1, capacity: int | None = None) -> None:
-        config, weight = model.config, model.embedding.weight
-        self.capacity = config.context_length if capacity is None else capacity
-        size = (config.num_layers, 2, batch, config.kv_heads, self.capacity, config.head_width)
-        self.layers = [LayerStore(k, v) for k, v in torch.zeros(size, dtype=weight.dtype, device=weight.device)]
-
-    @property
-    def length(self) -> int:
-        return self.layers[0].length
-
-    def clear(self) -> None:
-        """Forgets all, and keeps the memory."""
-        for layer in self.layers:
-            layer.length = 0
-
-
-def next_logits(model: Transformer, ids: Tensor, cache: Cache) -> Tensor:
-    """Appends ids (batch, seq) to what the cache holds; the logits (batch, vocab_size) of what follows them."""
-    hidden = model.hidden(ids, start=cache.length, cache=cache.layers)  # type: ignore[arg-type]
-    return model.logits(hidden[:, -1])
-
-
-def generate(
-    model: Transformer,
-    ids: Sequence[int],
-    *,
-    max_new_tokens: int,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    repetition_penalty: float = 1.0,
-    seed: int | None = None,
-    stop_tokens: Collection[int] = (),
-    when_full: str = "slide",
-) -> list[int]:
+def generate(model: Transformer, ids: Sequence[int], *, max_new_tokens: int, **settings: Any) -> list[int]:
     """The tokens that stream() yields, as a list."""
-    return list(
-        stream(
-            model,
-            ids,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            stop_tokens=stop_tokens,
-            when_full=when_full,
-        )
-    )
+    return list(stream(model, ids, max_new_tokens=max_new_tokens, **settings))
 
 
 def stream(
@@ -99,122 +37,288 @@ def stream(
 ) -> Iterator[int]:
     """Yields the tokens that follow ids, each as soon as it is chosen, until max_new_tokens or a stop token (not yielded).
 
-    Settings are those of choose(). seed: the same seed gives the same tokens; None draws another one each time.
-    when_full: past the context length "slide" forgets the older half and reads the younger again; "refuse" raises ValueError
-    before it begins, if the prompt and max_new_tokens together would not fit.
+    The first five settings are those of Sampling. seed: the same seed gives the same tokens; None draws another each time.
+    when_full: past the context length "slide" forgets the older half and reads the younger again, so that every token is
+    chosen by what the model makes of an unbroken stretch of text, whatever its kind of positions; "end" ends the text
+    there; "refuse" raises ValueError before it begins, if the prompt and max_new_tokens together would not fit.
     """
+    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
+    check_request(model, ids, max_new_tokens, when_full)
+    batch = Batch(model, rows=1, capacity=min(model.config.context_length, len(ids) + max_new_tokens))
+    text = batch.add(
+        ids,
+        max_new_tokens=max_new_tokens,
+        sampling=sampling,
+        seed=seed,
+        stop_tokens=stop_tokens,
+        when_full=when_full,
+    )
+    return _tokens(batch, text)
+
+
+def _tokens(batch: Batch, text: Continuation) -> Iterator[int]:
+    while text.ended is None:
+        for _, token in batch.step():
+            if token is not None:
+                yield token
+
+
+def generate_batch(
+    model: Transformer,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_new_tokens: int,
+    samples: int = 1,
+    rows: int = 16,
+    seed: int | None = None,
+    stop_tokens: Collection[int] = (),
+    when_full: str = "slide",
+    **settings: Any,
+) -> list[list[list[int]]]:
+    """`samples` continuations of each prompt, at most `rows` of them at a time; settings are those of stream().
+
+    Sample j of a prompt has the tokens that generate() alone gives with seed + j, whatever stands beside it: the texts are of
+    their own lengths, and none is padded.
+    """
+    if samples < 1 or rows < 1:
+        raise ValueError(f"samples {samples} and rows {rows} must be at least 1")
+    sampling = Sampling(**settings)
+    for prompt in prompts:
+        check_request(model, prompt, max_new_tokens, when_full)
+    longest = max((len(prompt) for prompt in prompts), default=1)
+    rows = min(rows, max(1, len(prompts) * samples))
+    batch = Batch(model, rows=rows, capacity=min(model.config.context_length, longest + max_new_tokens))
+    made: list[list[list[int]]] = []
+    for prompt in prompts:
+        made.append([])
+        for j in range(samples):
+            while not batch.room:
+                batch.step()
+            text = batch.add(
+                prompt,
+                max_new_tokens=max_new_tokens,
+                sampling=sampling,
+                seed=None if seed is None else seed + j,
+                stop_tokens=stop_tokens,
+                when_full=when_full,
+            )
+            made[-1].append(text.tokens)
+    while batch.texts:
+        batch.step()
+    return made
+
+
+class Continuation:
+    """A text in a Batch: what was given, the tokens made so far, and why it ended, None as long as it goes on.
+
+    ended: "stop" at a stop token, "length" at max_new_tokens or, with when_full "end", at the context's end, "cancelled".
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[int],
+        max_new_tokens: int,
+        sampling: Sampling,
+        seed: int | None,
+        stop_tokens: Collection[int],
+        when_full: str,
+        context: int,
+    ) -> None:
+        self.prompt, self.tokens = list(ids), list[int]()
+        self.max_new_tokens, self.sampling, self.when_full = max_new_tokens, sampling, when_full
+        self.stop_tokens = frozenset(stop_tokens)
+        self.generator = torch.Generator()
+        if seed is None:
+            self.generator.seed()
+        else:
+            self.generator.manual_seed(seed)
+        self.ended: str | None = None if max_new_tokens else "length"
+        self.unread = self.prompt[-context:]  # what its row of the cache does not hold yet
+        self.row = -1
+
+
+class Batch:
+    """Texts that are continued together, a token each at every step; they may come and go between steps.
+
+    rows: how many at most. capacity: how many tokens of a text the cache holds (the model's context, if not given).
+    Each text has its own settings and its own random numbers, and gets the tokens it would get alone. Not for two threads
+    at once. prefill, decode: tokens and seconds so far, of reading what was given, and of one token after another.
+    """
+
+    def __init__(self, model: Transformer, rows: int = 8, capacity: int | None = None) -> None:
+        self.decoder = Decoder(model, rows, capacity)
+        self.model, self.rows = model, rows
+        self.texts: list[Continuation] = []
+        self.prefill, self.decode = Pace(), Pace()
+
+    @property
+    def room(self) -> int:
+        """How many texts more there is room for."""
+        return self.rows - len(self.texts)
+
+    def add(
+        self,
+        ids: Sequence[int],
+        *,
+        max_new_tokens: int,
+        sampling: Sampling | None = None,
+        seed: int | None = None,
+        stop_tokens: Collection[int] = (),
+        when_full: str = "slide",
+    ) -> Continuation:
+        """A new text, which the next step reads. ValueError: it cannot be continued so, or there is no room."""
+        check_request(self.model, ids, max_new_tokens, when_full)
+        if not self.room:
+            raise ValueError(f"the batch is full, it has {self.rows} rows: wait until a text has ended")
+        context = self.decoder.cache.capacity
+        text = Continuation(ids, max_new_tokens, sampling or Sampling(), seed, stop_tokens, when_full, context)
+        if text.ended is None:
+            self.texts.append(text)
+        return text
+
+    def cancel(self, text: Continuation) -> None:
+        """Ends a text where it is; its place is free at once. One that has ended stays as it is."""
+        if text.ended is None:
+            text.ended = "cancelled"
+            self.texts.remove(text)
+
+    def step(self) -> list[tuple[Continuation, int | None]]:
+        """One token for every text, or None where a stop token or the context ended it; what has ended leaves the batch."""
+        going, fresh = self._arrange()
+        made: list[tuple[Continuation, int | None]] = []
+        began = time.perf_counter()
+        if going:
+            logits = self.decoder.step([text.unread[0] for text in going])
+            made += [(text, self._choose(text, row)) for text, row in zip(going, logits.unbind(0), strict=True)]
+            self.decode.add(len(going), time.perf_counter() - began)
+        read: dict[tuple[int, ...], tuple[int, Tensor]] = {}
+        for text in fresh:
+            began = time.perf_counter()
+            known = read.get(key := tuple(text.unread))
+            if known is None:
+                count, known = len(text.unread), (text.row, self.decoder.read(text.row, text.unread))
+                read[key] = known
+            else:  # another sample of the same prompt
+                count = 0
+                self.decoder.cache.copy(known[0], text.row)
+            made.append((text, self._choose(text, known[1])))
+            self.prefill.add(count, time.perf_counter() - began)
+        self.texts = [text for text in self.texts if text.ended is None]
+        return made
+
+    def _arrange(self) -> tuple[list[Continuation], list[Continuation]]:
+        """Those whose row holds all but one token, moved to the first rows, and those that have more to read, after them."""
+        cache = self.decoder.cache
+        going, fresh = list[Continuation](), list[Continuation]()
+        for text in self.texts:
+            if text.row >= 0 and cache.lengths[text.row] == cache.capacity:
+                whole = text.prompt + text.tokens
+                text.unread, text.row = whole[-max(1, cache.capacity // 2) :], -1
+            (fresh if text.row < 0 else going).append(text)
+        going.sort(key=lambda text: text.row)  # so that a row moves only onto one that is free
+        for row, text in enumerate(going):
+            if text.row != row:
+                cache.copy(text.row, row)
+                text.row = row
+        for row, text in enumerate(fresh, len(going)):
+            cache.clear(row)
+            text.row = row
+        return going, fresh
+
+    def _choose(self, text: Continuation, logits: Tensor) -> int | None:
+        seen = text.prompt + text.tokens if text.sampling.repetition_penalty != 1.0 else ()
+        token = text.sampling.choose(logits, seen, text.generator)
+        if token in text.stop_tokens:
+            text.ended = "stop"
+            return None
+        text.tokens.append(token)
+        text.unread = [token]
+        full = len(text.prompt) + len(text.tokens) >= self.model.config.context_length
+        if len(text.tokens) == text.max_new_tokens or (full and text.when_full == "end"):
+            text.ended = "length"
+        return token
+
+
+class Pace:
+    """Tokens, and the seconds they took."""
+
+    def __init__(self) -> None:
+        self.tokens, self.seconds = 0, 0.0
+
+    def add(self, tokens: int, seconds: float) -> None:
+        self.tokens += tokens
+        self.seconds += seconds
+
+    def __str__(self) -> str:
+        return f"{self.tokens:,} tokens at {self.tokens / max(self.seconds, 1e-9):,.0f} a second"
+
+
+def check_request(model: Transformer, ids: Sequence[int], max_new_tokens: int, when_full: str) -> None:
+    """ValueError: a prompt that the model cannot read, or that cannot be continued so far."""
     config = model.config
-    prompt = [int(i) for i in ids]
-    if not prompt:
+    if not len(ids):
         raise ValueError("the prompt has no tokens: begin with the end-of-text token if there is nothing to begin with")
-    if (bad := max(prompt)) >= config.vocab_size or (bad := min(prompt)) < 0:
+    if (bad := max(ids)) >= config.vocab_size or (bad := min(ids)) < 0:
         raise ValueError(
             f"token id {bad} is not in the vocabulary of {config.vocab_size}: use the tokenizer of the run"
         )
     if max_new_tokens < 0:
         raise ValueError(f"max_new_tokens must be at least 0, and {max_new_tokens} is not")
-    check_sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-    if when_full not in ("slide", "refuse"):
-        raise ValueError(f"when_full {when_full!r} is unknown: use 'slide' or 'refuse'")
-    if when_full == "refuse" and len(prompt) + max_new_tokens > config.context_length:
+    if when_full not in WHEN_FULL:
+        raise ValueError(f"when_full {when_full!r} is unknown: use one of {', '.join(WHEN_FULL)}")
+    if when_full == "refuse" and len(ids) + max_new_tokens > config.context_length:
         raise ValueError(
-            f"a prompt of {len(prompt)} tokens and max_new_tokens {max_new_tokens} are more than the context of "
+            f"a prompt of {len(ids)} tokens and max_new_tokens {max_new_tokens} are more than the context of "
             f"{config.context_length}: shorten one of them, or let when_full be 'slide'"
         )
-    generator = torch.Generator(device=model.embedding.weight.device)
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(seed)
-    choice = functools.partial(
-        choose,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        generator=generator,
-    )
-    return _stream(model, prompt, max_new_tokens, choice, frozenset(stop_tokens))
+    if when_full == "end" and len(ids) >= config.context_length:
+        raise ValueError(
+            f"a prompt of {len(ids)} tokens leaves no room in the context of {config.context_length}: shorten it, "
+            f"or let when_full be 'slide'"
+        )
 
 
-def _stream(
-    model: Transformer,
-    prompt: list[int],
-    max_new_tokens: int,
-    choice: Callable[..., int],
-    stop_tokens: frozenset[int],
-) -> Iterator[int]:
-    context, device = model.config.context_length, model.embedding.weight.device
-    text = list(prompt)
-    unread = text[-context:]
-    cache = Cache(model, capacity=min(context, len(unread) + max_new_tokens))
-    for _ in range(max_new_tokens):
-        if cache.length + len(unread) > context:
-            cache.clear()
-            unread = text[-max(1, context // 2) :]
-        # Inference mode is left before each yield: a generator that held it would put its caller into it.
-        with torch.inference_mode():
-            logits = next_logits(model, torch.tensor([unread], device=device), cache)[0]
-            token = choice(logits, seen=text)
-        if token in stop_tokens:
-            return
-        yield token
-        text.append(token)
-        unread = [token]
+class Decoding(Protocol):
+    """What turns ids into text as they come: bpe's DecodeStream."""
+
+    def feed(self, tokens: int) -> str: ...
+
+    def finish(self) -> str: ...
 
 
-def choose(
-    logits: Tensor,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    repetition_penalty: float = 1.0,
-    seen: Sequence[int] = (),
-    generator: torch.Generator | None = None,
-) -> int:
-    """One token from logits (vocab,).
+class Writer:
+    """Tokens to text as they come: whole characters only, nothing of a stop string and nothing after it.
 
-    In this order: repetition_penalty divides the positive and multiplies the negative logits of the tokens in `seen`
-    (Keskar et al. 2019); temperature 0 takes the likeliest, any other divides; top_k keeps the likeliest k; top_p the fewest
-    whose probabilities reach p (Holtzman et al. 2019); min_p those at least p times as likely as the likeliest
-    (Nguyen et al. 2024).
+    stop: strings that end the text; what may yet become one is held back. stopped: whether one has come.
     """
-    if repetition_penalty != 1.0:
-        index = torch.tensor(seen, dtype=torch.int64, device=logits.device)
-        was = logits[index]
-        logits = logits.index_put((index,), torch.where(was > 0, was / repetition_penalty, was * repetition_penalty))
-    if temperature == 0 or top_k == 1:
-        return int(logits.argmax())
-    logits = logits.float() / temperature
-    candidates = None
-    if top_k is not None and top_k < len(logits):
-        logits, candidates = logits.topk(top_k)  # sorted, so that top_p below sorts k of them and not the vocabulary
-    probabilities = logits.softmax(-1)
-    if top_p is not None and top_p < 1.0:
-        ordered, order = probabilities.sort(descending=True)
-        kept = ordered.cumsum(0) - ordered < top_p  # the one that crosses p is kept
-        probabilities = probabilities.index_fill(0, order[~kept], 0.0)
-    if min_p is not None and min_p > 0.0:
-        probabilities = probabilities.where(probabilities >= min_p * probabilities.max(), 0.0)
-    # The largest of p / e, with e exponential, is drawn with probability p: multinomial's result without its checks.
-    noise = torch.empty_like(probabilities).exponential_(generator=generator)
-    drawn = int((probabilities / noise).argmax())
-    return drawn if candidates is None else int(candidates[drawn])
+
+    def __init__(self, decoder: Decoding, stop: Sequence[str] = ()) -> None:
+        if isinstance(stop, str) or "" in stop:
+            raise ValueError(f"stop {stop!r} is no list of strings that are not empty")
+        self.decoder, self.stop = decoder, tuple(stop)
+        self.held, self.stopped = "", False
+
+    def feed(self, token: int) -> str:
+        """The text that is certain after this token."""
+        return self._give(self.decoder.feed(token), last=False)
+
+    def finish(self) -> str:
+        """What is left, where no stop string has come."""
+        return self._give(self.decoder.finish(), last=True)
+
+    def _give(self, text: str, last: bool) -> str:
+        if self.stopped:
+            return ""
+        text = self.held + text
+        places = [place for place in (text.find(stop) for stop in self.stop) if place >= 0]
+        if places:
+            self.stopped, self.held = True, ""
+            return text[: min(places)]
+        keep = 0 if last else max((overlap(text, stop) for stop in self.stop), default=0)
+        self.held = text[len(text) - keep :]
+        return text[: len(text) - keep]
 
 
-def check_sampling(
-    temperature: float, top_k: int | None, top_p: float | None, min_p: float | None, repetition_penalty: float
-) -> None:
-    """ValueError for a setting out of its range, with the range."""
-    if not temperature >= 0:
-        raise ValueError(f"temperature must be at least 0, and {temperature} is not")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k must be at least 1, and {top_k} is not")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p must be more than 0 and at most 1, and {top_p} is not")
-    if min_p is not None and not 0 <= min_p <= 1:
-        raise ValueError(f"min_p must be from 0 to 1, and {min_p} is not")
-    if not repetition_penalty > 0:
-        raise ValueError(f"repetition_penalty must be more than 0, and {repetition_penalty} is not")
+def overlap(text: str, stop: str) -> int:
+    """How long the longest beginning of `stop` is, short of the whole, with which `text` ends."""
+    return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)

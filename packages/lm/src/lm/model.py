@@ -165,7 +165,7 @@ class SwiGLU(nn.Module):
 
 
 class MLP(nn.Module):
-    """down(f(up x)), where f is GELU in its tanh form (as GPT-2), SiLU, or ReLU squared: x (…, d_model) → (…, d_model)."""
+    """down(f(up x)): x (…, d_model) → (…, d_model). f is GELU, in its tanh form (as GPT-2) or exact, SiLU, or ReLU squared."""
 
     def __init__(self, d_model: int, d_ff: int, activation: str, bias: bool = False) -> None:
         super().__init__()
@@ -174,14 +174,15 @@ class MLP(nn.Module):
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.up(x)
+        return self.down(self.activate(self.up(x)))  # type: ignore[no-any-return]
+
+    def activate(self, x: Tensor) -> Tensor:
+        """f(x)."""
         if self.activation == "gelu":
-            x = F.gelu(x, approximate="tanh")
-        elif self.activation == "silu":
-            x = F.silu(x)
-        else:
-            x = F.relu(x).square()
-        return self.down(x)  # type: ignore[no-any-return]
+            return F.gelu(x, approximate="tanh")
+        if self.activation == "gelu_exact":
+            return F.gelu(x)
+        return F.silu(x) if self.activation == "silu" else F.relu(x).square()
 
 
 class Block(nn.Module):

@@ -1,0 +1,285 @@
+"""Generation: the cache against the uncached model, sampling against its definition, texts beside each other and alone."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_model import SHAPES, make, some_ids
+
+from lm.decoding import Decoder
+from lm.generation import Batch, Writer, generate, generate_batch, stream
+from lm.sampling import Sampling
+
+ALL = {"num_kv_heads": 1, "window": 4, "norm_placement": "post", "bias": True, "qk_norm": True}
+MORE_SHAPES = SHAPES | {"all at once": ALL, "exact": {"ffn": "gelu_exact"}}
+
+
+@pytest.mark.parametrize("shape", MORE_SHAPES)
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_every_split_of_texts_of_different_lengths_gives_the_uncached_logits(shape, data):
+    """Each row is cut into parts of its own; runs of one token go through the decoder's steps, all rows together."""
+    model, ids = make(**MORE_SHAPES[shape]), some_ids(3)
+    decoder = Decoder(model, rows=3)
+    with torch.no_grad():
+        whole = model(ids)
+    ends = [data.draw(st.integers(1, 6)) for _ in range(3)]
+    for row, end in enumerate(ends):
+        cut = data.draw(st.integers(0, end - 1))
+        for part in (ids[row, :cut], ids[row, cut:end]):
+            if len(part):
+                logits = decoder.read(row, part.tolist())
+        torch.testing.assert_close(logits, whole[row, end - 1], rtol=0, atol=1e-12)
+    while max(ends) < 10:
+        rows = data.draw(st.integers(1, 3))
+        if max(ends[:rows]) == 10:
+            break
+        logits = decoder.step([int(ids[row, ends[row]]) for row in range(rows)])
+        for row in range(rows):
+            torch.testing.assert_close(logits[row], whole[row, ends[row]], rtol=0, atol=1e-12)
+            ends[row] += 1
+        if data.draw(st.booleans()) and ends[0] + 2 <= 10:  # a row may read several again
+            logits = decoder.read(0, ids[0, ends[0] : ends[0] + 2].tolist())
+            ends[0] += 2
+            torch.testing.assert_close(logits, whole[0, ends[0] - 1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_steps_in_narrower_numbers_are_as_near_as_those_numbers_are(dtype):
+    model, ids = make(dtype=dtype, qk_norm=True), some_ids(2)
+    decoder = Decoder(model, rows=2)
+    with torch.no_grad():
+        whole = model(ids)
+    for place in range(10):
+        logits = decoder.step(ids[:, place].tolist())
+    tolerance = 1e-5 if dtype == torch.float32 else 0.1
+    torch.testing.assert_close(logits, whole[:, -1], rtol=tolerance, atol=tolerance)
+
+
+def test_a_row_without_room_is_refused():
+    decoder = Decoder(make(), rows=1, capacity=2)
+    decoder.read(0, [1, 2])
+    with pytest.raises(ValueError, match="no room for another"):
+        decoder.step([3])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("prompt", [1, 10, 23])
+def test_greedy_generation_is_the_likeliest_token_again_and_again(shape, prompt):
+    model = make(**SHAPES[shape])
+    text = some_ids(1, prompt)[0].tolist()
+    got = generate(model, text, max_new_tokens=25, temperature=0)
+    assert len(got) == 25
+    start = max(0, prompt - 10)  # of the window of text that the model reads
+    for token in got:
+        if len(text) - start > 10:
+            start = len(text) - 5
+        with torch.no_grad():
+            assert token == int(model(torch.tensor([text[start:]]))[0, -1].argmax())
+        text.append(token)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 14), min_size=1, max_size=6),
+    rows=st.integers(1, 4),
+    samples=st.integers(1, 2),
+    penalty=st.sampled_from([1.0, 1.3]),
+)
+def test_texts_beside_each_other_are_as_if_alone(lengths, rows, samples, penalty):
+    model = make(num_kv_heads=1)
+    prompts = [some_ids(1, n, seed=i)[0].tolist() for i, n in enumerate(lengths)]
+    how = {"max_new_tokens": 12, "temperature": 1.5, "stop_tokens": [3], "repetition_penalty": penalty}
+    got = generate_batch(model, prompts, samples=samples, rows=rows, seed=5, **how)
+    assert got == [[generate(model, prompt, seed=5 + j, **how) for j in range(samples)] for prompt in prompts]
+
+
+def test_texts_come_and_go_between_steps():
+    model = make()
+    batch = Batch(model, rows=3)
+    how = {"max_new_tokens": 14, "sampling": Sampling(temperature=0)}
+    alone = {n: generate(model, [n], max_new_tokens=14, temperature=0) for n in (1, 2, 3, 4)}
+    first, second = batch.add([1], **how), batch.add([2], **how)
+    batch.step()
+    third = batch.add([3], **how)
+    with pytest.raises(ValueError, match="full, it has 3 rows"):
+        batch.add([4], **how)
+    batch.step()
+    batch.cancel(first)
+    batch.cancel(first)
+    assert (first.ended, first.tokens) == ("cancelled", alone[1][:2])
+    fourth = batch.add([4], **how)
+    seen = []
+    while batch.texts:
+        seen += batch.step()
+    for text, number in ((second, 2), (third, 3), (fourth, 4)):
+        assert text.tokens == alone[number]
+        assert text.ended == "length"
+    assert [token for text, token in seen if text is fourth] == fourth.tokens
+    assert batch.step() == []
+    # Past the context of 10 each text read its younger half again, once: 10 more of prompt.
+    assert batch.prefill.tokens == 4 + 3 * 5
+    assert batch.decode.tokens == 2 + 3 * 14 - 3 - 3 - 1
+
+
+def test_samples_of_one_prompt_read_it_once():
+    model = make()
+    batch = Batch(model, rows=4)
+    texts = [batch.add([1, 2, 3], max_new_tokens=2, seed=j) for j in range(4)]
+    while batch.texts:
+        batch.step()
+    assert batch.prefill.tokens == 3
+    assert [text.tokens for text in texts] == [generate(model, [1, 2, 3], max_new_tokens=2, seed=j) for j in range(4)]
+
+
+def test_a_seed_gives_the_same_tokens_and_another_seed_others():
+    model = make()
+    runs = [generate(model, [1, 2], max_new_tokens=30, seed=seed) for seed in (7, 7, 8)]
+    assert runs[0] == runs[1] != runs[2]
+    assert len({tuple(generate(model, [1], max_new_tokens=30)) for _ in range(3)}) > 1
+
+
+def test_stream_ends_at_a_stop_token_and_leaves_no_mode_behind():
+    model = make()
+    tokens = generate(model, [3], max_new_tokens=30, seed=1)
+    stop = tokens[11]
+    first = tokens.index(stop)
+    running = stream(model, [3], max_new_tokens=30, seed=1, stop_tokens=[stop])
+    begun = [next(running)] if first else []
+    assert not torch.is_inference_mode_enabled()
+    assert begun + list(running) == tokens[:first]
+
+
+def test_the_end_of_the_context_can_be_the_end_of_the_text():
+    model = make()
+    slid = generate(model, [3, 4], max_new_tokens=30, seed=1)
+    assert generate(model, [3, 4], max_new_tokens=30, seed=1, when_full="end") == slid[:8]
+    assert generate(model, [3], max_new_tokens=0) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"ids": []}, "no tokens"),
+        ({"ids": [19]}, "token id 19"),
+        ({"ids": [-1]}, "token id -1"),
+        ({"max_new_tokens": -1}, "max_new_tokens"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": math.nan}, "temperature"),
+        ({"top_k": 0}, "top_k"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"min_p": 1.1}, "min_p"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty"),
+        ({"when_full": "wrap"}, "'wrap' is unknown"),
+        ({"when_full": "refuse", "max_new_tokens": 10}, "context of 10"),
+        ({"when_full": "end", "ids": [1] * 10}, "leaves no room"),
+    ],
+)
+def test_generate_refuses(change, says):
+    arguments = {"ids": [1], "max_new_tokens": 5} | change
+    with pytest.raises(ValueError, match=says):
+        generate(make(), **arguments)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_weights_that_are_no_numbers_are_said(temperature):
+    model = make()
+    with torch.no_grad():
+        model.final_norm.weight[0] = math.nan
+    with pytest.raises(ValueError, match="logits are not numbers"):
+        generate(model, [1], max_new_tokens=1, temperature=temperature)
+
+
+def kept_by(logits, top_k=None, top_p=None, min_p=None):
+    """What sampling may give, by the definitions."""
+    p = torch.tensor(logits).softmax(0)
+    order = sorted(range(len(logits)), key=lambda i: -p[i])
+    if top_k is not None:
+        order = order[:top_k]
+        p = p / p[order].sum()
+    if top_p is not None:
+        total, nucleus = 0.0, []
+        for i in order:
+            nucleus.append(i)
+            total += float(p[i])
+            if total >= top_p:
+                break
+        order = nucleus
+    if min_p is not None:
+        order = [i for i in order if p[i] >= min_p * p[order[0]]]
+    return set(order)
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"top_k": 3}, {"top_p": 0.7}, {"min_p": 0.3}, {"top_k": 4, "top_p": 0.8}, {"top_p": 0.9, "min_p": 0.2}]
+)
+def test_sampling_draws_from_what_it_keeps_and_in_proportion(how):
+    logits = [0.3, 2.0, -1.0, 1.1, 1.7, -2.2]
+    generator, sampling = torch.Generator().manual_seed(0), Sampling(**how)
+    draws = [sampling.choose(torch.tensor(logits), generator=generator) for _ in range(3000)]
+    kept = kept_by(logits, **how)
+    assert set(draws) == kept
+    p = torch.tensor(logits).softmax(0)
+    for i in kept:
+        share = float(p[i] / p[sorted(kept)].sum())
+        assert draws.count(i) / 3000 == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 3000) + 1e-9)
+
+
+def test_temperature_and_repetition_penalty():
+    logits = torch.tensor([1.0, 1.5, -1.0])
+    greedy = Sampling(temperature=0, repetition_penalty=2.0)
+    assert Sampling(temperature=0).choose(logits) == 1
+    assert greedy.choose(logits, [1, 1]) == 0
+    assert greedy.choose(torch.tensor([-1.0, -1.5]), [0]) == 1
+    generator = torch.Generator().manual_seed(0)
+    cold = [Sampling(temperature=0.1).choose(logits, generator=generator) for _ in range(300)]
+    hot = [Sampling(temperature=100.0).choose(logits, generator=generator) for _ in range(300)]
+    assert cold.count(1) > 280
+    assert 60 < hot.count(2) < 140
+
+
+class Letters:
+    """A decoder that gives each token's letters at once, or "é" in two halves."""
+
+    def __init__(self, letters):
+        self.letters = letters
+
+    def feed(self, token):
+        return self.letters[token]
+
+    def finish(self):
+        return "?"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    pieces=st.lists(st.text("abc", max_size=3), max_size=8),
+    stop=st.lists(st.text("abc", min_size=1, max_size=3), max_size=2),
+)
+def test_a_writer_ends_before_the_first_stop_string_wherever_tokens_part(pieces, stop):
+    writer = Writer(Letters(pieces), stop)
+    given, came = "", None
+    for i in range(len(pieces)):
+        given += writer.feed(i)
+        if writer.stopped and came is None:
+            came = i
+    given += writer.finish()
+    text = "".join(pieces) + "?"
+    # The first to be complete ends the text; of those that are complete at the same token, the one that begins first.
+    ends = [i for i in range(len(pieces)) if any(s in "".join(pieces[: i + 1]) for s in stop)]
+    if not ends:
+        assert (given, came) == (text, None)
+    else:
+        so_far = "".join(pieces[: ends[0] + 1])
+        assert given == so_far[: min(so_far.find(s) for s in stop if s in so_far)]
+        assert came == ends[0]
+
+
+def test_a_stop_string_is_a_string_in_a_list():
+    for stop in ("ab", [""]):
+        with pytest.raises(ValueError, match="no list of strings"):
+            Writer(Letters([]), stop)
