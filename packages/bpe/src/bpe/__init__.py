@@ -1,8 +1,17 @@
 """Byte-level BPE: train, encode and decode, exactly and fast."""
 
+from bpe.published import encoding_name_for_model, list_encoding_names
 from bpe.streaming import DecodeStream
-from bpe.tokenizer import Tokenizer, get_encoding
+from bpe.tokenizer import Tokenizer, encoding_for_model, get_encoding
 from bpe.training import train
 
 __version__ = "0.1.0"
-__all__ = ["DecodeStream", "Tokenizer", "get_encoding", "train"]
+__all__ = [
+    "DecodeStream",
+    "Tokenizer",
+    "encoding_for_model",
+    "encoding_name_for_model",
+    "get_encoding",
+    "list_encoding_names",
+    "train",
+]

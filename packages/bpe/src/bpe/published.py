@@ -101,6 +101,64 @@ SOURCES: dict[str, Source] = {
 }
 
 
+# Which encoding a model takes: by its name, or by how its name begins (the first that fits), as tiktoken 0.14 has it.
+_MODELS = {
+    "o200k_base": ("o1 o3 o4-mini gpt-5 gpt-4.1 gpt-4o"),
+    "cl100k_base": (
+        "gpt-4 gpt-3.5-turbo gpt-3.5 gpt-35-turbo davinci-002 babbage-002 text-embedding-ada-002 "
+        "text-embedding-3-small text-embedding-3-large"
+    ),
+    "p50k_base": (
+        "text-davinci-003 text-davinci-002 code-davinci-002 code-davinci-001 code-cushman-002 code-cushman-001 "
+        "davinci-codex cushman-codex"
+    ),
+    "r50k_base": (
+        "text-davinci-001 text-curie-001 text-babbage-001 text-ada-001 davinci curie babbage ada "
+        "text-similarity-davinci-001 text-similarity-curie-001 text-similarity-babbage-001 "
+        "text-similarity-ada-001 text-search-davinci-doc-001 text-search-curie-doc-001 "
+        "text-search-babbage-doc-001 text-search-ada-doc-001 code-search-babbage-code-001 "
+        "code-search-ada-code-001"
+    ),
+    "p50k_edit": ("text-davinci-edit-001 code-davinci-edit-001"),
+    "gpt2": ("gpt2 gpt-2"),
+}
+_PREFIXES = {
+    "o1-": "o200k_base",
+    "o3-": "o200k_base",
+    "o4-mini-": "o200k_base",
+    "gpt-5": "o200k_base",
+    "gpt-4.5-": "o200k_base",
+    "gpt-4.1-": "o200k_base",
+    "chatgpt-4o-": "o200k_base",
+    "gpt-4o-": "o200k_base",
+    "gpt-4-": "cl100k_base",
+    "gpt-3.5-turbo-": "cl100k_base",
+    "gpt-35-turbo-": "cl100k_base",
+    "gpt-oss-": "o200k_harmony",
+    "ft:gpt-4o": "o200k_base",
+    "ft:gpt-4": "cl100k_base",
+    "ft:gpt-3.5-turbo": "cl100k_base",
+    "ft:davinci-002": "cl100k_base",
+    "ft:babbage-002": "cl100k_base",
+}
+
+
+def encoding_name_for_model(model_name: str) -> str:
+    """The name of the encoding that a model of OpenAI's takes; KeyError where none is known."""
+    for encoding, models in _MODELS.items():
+        if model_name in models.split():
+            return encoding
+    for prefix, encoding in _PREFIXES.items():
+        if model_name.startswith(prefix):
+            return encoding
+    raise KeyError(f"no encoding is known for the model {model_name!r}; name the encoding itself: {', '.join(SOURCES)}")
+
+
+def list_encoding_names() -> list[str]:
+    """The names of the published encodings."""
+    return list(SOURCES)
+
+
 def load(name: str) -> Published:
     """The published encoding of that name.
 

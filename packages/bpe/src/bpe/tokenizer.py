@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from bpe import formats, patterns, published, token_file
+from bpe._decode import Decoder
 from bpe._encode import Encoder
 from bpe._intern import safe_cut
-from bpe._scan import scanner_of
+from bpe._scan import scanner_of, split
 from bpe._special import SpecialTokens
 from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
-from bpe.offsets import byte_offsets, character_offsets
+from bpe.parallel import in_threads
 from bpe.progress import Progress, reporter
 from bpe.streaming import DecodeStream, encode_chunks, last_cut
+from bpe.unstable import completions, unstable_from
 from bpe.vocabulary import encoder_tables, number_special_tokens
 
 if TYPE_CHECKING:
@@ -175,17 +175,27 @@ class Tokenizer:
         self._cache_bytes = cache_bytes
         self._special_numbers = set(data.special_tokens.values()) | set(data.added_tokens.values())
         self._scanner = scanner_of(data.pattern)
-        symbols, ids, merges, ranks = encoder_tables(data, self._special_numbers)
-        self._encoder = Encoder(
+        if not all(type(number) is int and 0 <= number <= formats.MAX_ID for number in data.vocab):
+            raise ValueError(f"the ids of a vocabulary are whole numbers from 0 to {formats.MAX_ID}")
+        self._encoder = self._make_encoder(data.whole_first, cache_bytes)
+        self._specials: dict[frozenset[str], SpecialTokens] = {}  # by which are allowed
+
+    def _make_encoder(self, whole_first: bool, cache_bytes: int) -> Encoder:
+        symbols, ids, merges, ranks = encoder_tables(self._data, self._special_numbers)
+        return Encoder(
             symbols=symbols,
             ids=ids,
             merges=merges,
             ranks=ranks,
-            whole_first=data.whole_first,
+            whole_first=whole_first,
             scanner=self._scanner,
             cache_bytes=cache_bytes,
         )
-        self._specials: dict[frozenset[str], SpecialTokens] = {}  # by which are allowed
+
+    @cached_property
+    def _merging_encoder(self) -> Encoder:
+        """As the encoder, without looking pretokens up whole: what encode_with_unstable needs besides."""
+        return self._make_encoder(False, 0) if self._data.whole_first else self._encoder
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remake, (self._data, self._cache_bytes)
@@ -257,6 +267,10 @@ class Tokenizer:
 
     def token_byte_values(self) -> list[bytes]:
         """The bytes of every token that is not special, sorted."""
+        return list(self._sorted_tokens)
+
+    @cached_property
+    def _sorted_tokens(self) -> list[bytes]:
         return sorted(token for number, token in self._data.vocab.items() if number not in self._special_numbers)
 
     # Text to ids
@@ -288,9 +302,8 @@ class Tokenizer:
     def encode_to_numpy(
         self, text: Text, *, allowed_special: Special = frozenset(), disallowed_special: Special = "all"
     ) -> NDArray[np.uint32]:
-        """As encode(), to an array of uint32, which is faster."""
-        data = self._to_bytes(text)
-        special = self._choose_special(data, allowed_special, disallowed_special)
+        """As encode(), to an array of uint32, which is faster. UnicodeEncodeError for a lone surrogate, as in tiktoken."""
+        data, special = self._strictly(text, allowed_special, disallowed_special)
         if self._scanner < 0:
             return self._encode_split(data, special)
         return self._encoder.encode_array(data, special)
@@ -305,29 +318,51 @@ class Tokenizer:
     ) -> list[list[int]]:
         """encode() of each text, in parallel."""
 
-        def encode(part: Sequence[Text]) -> list[list[int]]:
-            return [
-                self.encode(one, allowed_special=allowed_special, disallowed_special=disallowed_special) for one in part
-            ]
+        def encode(one: Text) -> list[int]:
+            return self.encode(one, allowed_special=allowed_special, disallowed_special=disallowed_special)
 
-        threads = min(num_threads, os.cpu_count() or 1, len(text))
-        if threads <= 1:
-            return encode(text)
-        share = -(-len(text) // (4 * threads))
-        with ThreadPoolExecutor(threads) as pool:
-            parts = pool.map(encode, [text[at : at + share] for at in range(0, len(text), share)])
-            return list(itertools.chain.from_iterable(parts))
+        return in_threads(encode, text, num_threads)
 
     def encode_ordinary_batch(self, text: Sequence[Text], *, num_threads: int = 8) -> list[list[int]]:
         """encode_ordinary() of each text, in parallel."""
         return self.encode_batch(text, num_threads=num_threads, disallowed_special=())
 
+    def encode_with_unstable(
+        self, text: Text, *, allowed_special: Special = frozenset(), disallowed_special: Special = "all"
+    ) -> tuple[list[int], list[list[int]]]:
+        """The ids of a text that are certain whatever follows it, and the ways in which the rest could go on.
+
+        The second list holds runs of ids: each, after the certain ones, gives bytes that begin with the text. As tiktoken
+        has it, and slow: a short rest has thousands. UnicodeEncodeError for a lone surrogate.
+        """
+        data, special = self._strictly(text, allowed_special, disallowed_special)
+        ids = self._encode_bytes(data, special).tolist()
+        *_, (last, index) = special.split(data) or [(b"", 0)]
+        if index >= 0:
+            return ids, []
+        pretoken = (
+            patterns.split(last, self._data.pattern) if self._scanner < 0 else split(last, self._data.pattern.name)
+        )[-1]
+        pieces = self.decode_tokens_bytes(ids)
+        begin = unstable_from(pieces, len(self._encoder.encode_pieces([pretoken])))
+        none = SpecialTokens()
+        return ids[:begin], completions(
+            b"".join(pieces[begin:]),
+            tokens=self._sorted_tokens,
+            number=self._numbers.__getitem__,
+            encode=lambda data: (
+                self._encoder.encode(data, none) if self._scanner >= 0 else self._encode_split(data, none).tolist()
+            ),
+            merge=lambda data: self._merging_encoder.encode_pieces([data]).tolist(),
+            size=lambda number: len(self._data.vocab[number]),
+        )
+
     def encode_single_token(self, text_or_bytes: Text) -> int:
         """The id of one token, special ones too. KeyError where it is none."""
-        token = self._to_bytes(text_or_bytes) if isinstance(text_or_bytes, str) else bytes(text_or_bytes)
+        token = text_or_bytes.encode() if isinstance(text_or_bytes, str) else bytes(memoryview(text_or_bytes))
         number = self._numbers.get(token)
         if number is None:
-            raise KeyError(text_or_bytes)
+            raise KeyError(token)
         return number
 
     @cached_property
@@ -361,7 +396,8 @@ class Tokenizer:
 
     def count(self, text: Text, *, allowed_special: Special = "all") -> int:
         """How many ids a text has."""
-        return len(self.encode_to_numpy(text, allowed_special=allowed_special, disallowed_special=()))
+        special = self._special_tokens(self._names(allowed_special))
+        return len(self._encode_bytes(self._to_bytes(text), special))
 
     def encode_with_offsets(
         self, text: Text, *, allowed_special: Special = frozenset(), disallowed_special: Special = "all"
@@ -371,8 +407,7 @@ class Tokenizer:
         A token that begins inside a character has the place of that character.
         """
         ids = self.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
-        pieces = self.decode_tokens_bytes(ids)
-        return ids, character_offsets(pieces) if isinstance(text, str) else byte_offsets(pieces)
+        return ids, self._decoder.decode_with_offsets(ids, isinstance(text, str))[1]
 
     def encode_file(
         self,
@@ -410,45 +445,48 @@ class Tokenizer:
 
     # Ids to text
 
+    @cached_property
+    def _decoder(self) -> Decoder:
+        return Decoder(self._data.vocab)
+
     def decode(self, tokens: Ids, errors: str = "replace") -> str:
-        """The text of the ids. Bytes that are not UTF-8 are treated as `errors` says. KeyError for an unknown id."""
-        return self.decode_bytes(tokens).decode("utf-8", errors)
+        """The text of the ids. Bytes that are not UTF-8 are treated as `errors` says. As decode_bytes() for wrong ids."""
+        return self._decoder.decode(tokens).decode("utf-8", errors)
 
     def decode_bytes(self, tokens: Ids) -> bytes:
-        """The bytes of the ids. KeyError for an unknown id, TypeError for what is no integer."""
-        return b"".join(self.decode_tokens_bytes(tokens))
+        """The bytes of the ids: a list of them, an array of any integer type, anything that gives integers.
+
+        KeyError for an unknown id, OverflowError for a negative one or one beyond 32 bits, TypeError for what is no integer.
+        """
+        return self._decoder.decode(tokens)
 
     def decode_single_token_bytes(self, token: int) -> bytes:
-        """The bytes of one id. KeyError for an unknown one."""
-        return self.decode_tokens_bytes([token])[0]
+        """The bytes of one id. As decode_bytes() for a wrong one."""
+        return self._decoder.decode_one(token)
 
     def decode_tokens_bytes(self, tokens: Ids) -> list[bytes]:
-        """The bytes of each id. KeyError for an unknown one, TypeError for what is no integer."""
-        numbers = tokens.tolist() if isinstance(tokens, np.ndarray) else list(tokens)
-        vocab = self._data.vocab
-        try:
-            pieces = [vocab[number] for number in numbers]
-        except KeyError as error:
-            raise KeyError(f"no token has the id {error.args[0]!r}; ids go up to {self.max_token_value}") from None
-        if any(issubclass(kind, float) for kind in set(map(type, numbers))):  # 1.0 would find the key 1
-            raise TypeError("an id is an integer, not a float")
-        return pieces
+        """The bytes of each id. As decode_bytes() for wrong ones."""
+        return self._decoder.decode_each(tokens)
 
     def decode_with_offsets(self, tokens: Ids) -> tuple[str, list[int]]:
         """The text of the ids, and for each the character at which it begins. UnicodeDecodeError where they are not UTF-8.
 
         A token that begins inside a character has the place of that character.
         """
-        pieces = self.decode_tokens_bytes(tokens)
-        return b"".join(pieces).decode("utf-8"), character_offsets(pieces)
+        data, offsets = self._decoder.decode_with_offsets(tokens, True)
+        return data.decode("utf-8"), offsets
+
+    def decode_bytes_with_offsets(self, tokens: Ids) -> tuple[bytes, list[int]]:
+        """The bytes of the ids, and for each the byte at which it begins."""
+        return self._decoder.decode_with_offsets(tokens, False)
 
     def decode_batch(self, batch: Sequence[Ids], *, errors: str = "replace", num_threads: int = 8) -> list[str]:
-        """decode() of each."""
-        return [self.decode(tokens, errors) for tokens in batch]
+        """decode() of each, in parallel."""
+        return in_threads(lambda tokens: self.decode(tokens, errors), batch, num_threads)
 
     def decode_bytes_batch(self, batch: Sequence[Ids], *, num_threads: int = 8) -> list[bytes]:
-        """decode_bytes() of each."""
-        return [self.decode_bytes(tokens) for tokens in batch]
+        """decode_bytes() of each, in parallel."""
+        return in_threads(self.decode_bytes, batch, num_threads)
 
     def decode_stream(self) -> DecodeStream:
         """A decoder to which ids are fed as they come, and which never gives part of a character."""
@@ -456,14 +494,26 @@ class Tokenizer:
 
     # Between the two
 
-    def _to_bytes(self, text: Text) -> Any:
-        """Text as something with a buffer of bytes."""
+    def _strictly(self, text: Text, allowed: Special, disallowed: Special) -> tuple[Any, SpecialTokens]:
+        """The bytes of a text that has no lone surrogate, and the special tokens to recognise in it."""
+        try:
+            data = self._to_bytes(text, repair=False)
+        except UnicodeEncodeError:
+            self._choose_special(self._to_bytes(text), allowed, disallowed)  # its error comes first, as in tiktoken
+            raise
+        return data, self._choose_special(data, allowed, disallowed)
+
+    def _to_bytes(self, text: Text, repair: bool = True) -> Any:
+        """Text as something with a buffer of bytes. repair: lone surrogates in a str become U+FFFD, pairs characters."""
         if isinstance(text, str):
             if self._data.normalizer == "NFC" and not text.isascii():
                 text = unicodedata.normalize("NFC", text)
             try:
                 return text.encode()
-            except UnicodeEncodeError:  # lone surrogates: as tiktoken, join pairs and replace what is left
+            except UnicodeEncodeError:
+                if not repair:
+                    raise
+                # as tiktoken: join pairs and replace what is left
                 return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
         if self._data.normalizer == "NFC":
             decoded = bytes(text).decode("utf-8", "surrogateescape")
@@ -477,9 +527,15 @@ class Tokenizer:
             raise TypeError(f"special tokens are 'all' or a set of names, not the str {special!r}")
         return frozenset(special)
 
+    def _refused_names(self, disallowed: Special, allowed: frozenset[str]) -> frozenset[str]:
+        if disallowed == "all":
+            return frozenset(self._data.special_tokens) - allowed
+        return frozenset(disallowed) if disallowed else frozenset()  # the characters of a str: as tiktoken
+
     def _special_tokens(self, names: frozenset[str]) -> SpecialTokens:
         found = self._specials.get(names)
         if found is None:
+            _check_names(names)
             ids = {**self._data.added_tokens}
             ids |= {name: number for name, number in self._data.special_tokens.items() if name in names}
             found = self._specials[names] = SpecialTokens(list(ids), list(ids.values()))
@@ -487,9 +543,7 @@ class Tokenizer:
 
     def _choose_special(self, data: Any, allowed: Special, disallowed: Special) -> SpecialTokens:
         allowed_names = self._names(allowed)
-        refused = self._names(disallowed)
-        if disallowed == "all":
-            refused -= allowed_names
+        refused = self._refused_names(disallowed, allowed_names)
         if refused:
             found = self._refusing(refused).search(data)
             if found is not None:
@@ -505,6 +559,7 @@ class Tokenizer:
         key = names | {""}  # no special token is empty, so this is the key of no set of allowed ones
         found = self._specials.get(key)
         if found is None:
+            _check_names(names)
             found = self._specials[key] = SpecialTokens(sorted(names))
         return found
 
@@ -523,14 +578,27 @@ class Tokenizer:
         return np.concatenate(parts)
 
 
-def get_encoding(name: str) -> Tokenizer:
-    """A published encoding: "gpt2", "r50k_base", "p50k_base", "cl100k_base" or "o200k_base".
+@cache
+def get_encoding(encoding_name: str) -> Tokenizer:
+    """A published encoding: "gpt2", "r50k_base", "p50k_base", "cl100k_base", "o200k_base" …; see list_encoding_names().
 
-    Read from tiktoken's own cache folder, or downloaded into it, and checked by hash. ValueError for another name,
-    ConnectionError where it is not there and cannot be downloaded.
+    Read from tiktoken's own cache folder, or downloaded into it, checked by hash, and made once. ValueError for another
+    name, ConnectionError where it is not there and cannot be downloaded.
     """
-    found = published.load(name)
-    return Tokenizer.from_ranks(found.ranks, pattern=found.pattern, special_tokens=found.special_tokens, name=name)
+    found = published.load(encoding_name)
+    special = found.special_tokens
+    return Tokenizer.from_ranks(found.ranks, pattern=found.pattern, special_tokens=special, name=encoding_name)
+
+
+def encoding_for_model(model_name: str) -> Tokenizer:
+    """The published encoding that a model of OpenAI's takes; KeyError where none is known. As get_encoding()."""
+    return get_encoding(published.encoding_name_for_model(model_name))
+
+
+def _check_names(names: frozenset[str]) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a special token is a str, not {name!r}")
 
 
 def _remake(data: TokenizerData, cache_bytes: int) -> Tokenizer:
