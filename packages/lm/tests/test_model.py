@@ -9,7 +9,9 @@ import torch
 
 from lm.config import ModelConfig
 from lm.generation import generate
+from lm.loss import chunked_cross_entropy
 from lm.model import Transformer
+from lm.optimizer import adamw, clip_gradients
 
 SHAPES = {
     "llama": {},
@@ -17,6 +19,7 @@ SHAPES = {
     "windowed": {"window": 3},
     "gpt2": {"ffn": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "bias": True},
     "post": {"norm_placement": "post", "ffn": "relu2"},
+    "post, layernorm": {"norm_placement": "post", "norm": "layernorm", "position": "learned", "ffn": "silu"},
     "bare": {"norm": "none", "position": "none", "ffn": "silu", "vocab_multiple": 16},
 }
 
@@ -72,6 +75,26 @@ def test_gradients_reach_every_parameter(shape):
     for name, p in model.named_parameters():
         assert p.grad is not None, name
         assert (p.grad != 0).any(), name
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_variant_learns(shape):
+    torch.manual_seed(0)
+    model, ids = Transformer(ModelConfig(19, 10, 2, 16, 2, 24, **SHAPES[shape])), some_ids(4)
+    optimizer, losses = adamw(model, 1e-2), []
+    for _ in range(40):
+        hidden = model.hidden(ids[:, :-1])
+        loss = chunked_cross_entropy(hidden, model.head_weight, ids[:, 1:], vocab_size=19)
+        loss.backward()
+        clip_gradients(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    assert losses[0] > 2.5
+    assert losses[-1] < 1.0
+    chunked_cross_entropy(model.hidden(ids), model.head_weight, ids, vocab_size=19).backward()
+    assert (model.head_weight.grad[19:] == 0).all()  # the rows beyond the vocabulary
+    assert (model.embedding.weight.grad[19:] == 0).all()
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lm.attention import attention
 from lm.config import ModelConfig
 from lm.loss import chunked_cross_entropy, cross_entropy
-from lm.model import MLP, Attention, RMSNorm, SwiGLU, Transformer, positions_in, rotary
+from lm.model import MLP, Attention, RMSNorm, SwiGLU, Transformer, norm, positions_in, rotary
 from lm.optimizer import adamw, clip_gradients, constant, cosine, linear
 
 DTYPES = {torch.float32: 2e-5, torch.float64: 1e-12}
@@ -175,31 +175,99 @@ def test_attention_refuses(change, says):
         attention(**arguments)
 
 
+def of_both(f, leaves, upstream, dtype):
+    """A function's value and its gradients, computed in dtype, or by autograd in float64 where that is None."""
+    leaves = [leaf.detach().to(dtype or torch.float64, copy=True).requires_grad_() for leaf in leaves]
+    out = f(*leaves)
+    out.backward(upstream.to(out.dtype))
+    return [out.detach(), *(leaf.grad for leaf in leaves)]
+
+
 @few
-@given(d_model=st.integers(1, 12), d_ff=st.integers(1, 20), bias=st.booleans())
-def test_swiglu(d_model, d_ff, bias):
-    torch.manual_seed(0)
-    ffn, x = SwiGLU(d_model, d_ff, bias).double(), randn(3, d_model)
-    gate, up = ffn.gate_up.weight[:d_ff], ffn.gate_up.weight[d_ff:]
-    g, u = x @ gate.T, x @ up.T
-    if bias:
-        g, u = g + ffn.gate_up.bias[:d_ff], u + ffn.gate_up.bias[d_ff:]
-    want = (g / (1 + torch.exp(-g)) * u) @ ffn.down.weight.T
-    close(ffn(x), want + ffn.down.bias if bias else want, torch.float64)
+@given(d_model=st.integers(1, 12), d_ff=st.integers(1, 20), bias=st.booleans(), dtype=st.sampled_from(list(DTYPES)))
+def test_swiglu(d_model, d_ff, bias, dtype):
+    ffn = SwiGLU(d_model, d_ff, bias).to(dtype)
+    names = [name for name, _ in ffn.named_parameters()]
+    leaves = [randn(3, d_model), *(randn(*p.shape, seed=i) for i, p in enumerate(ffn.parameters()))]
+
+    def definition(x, *weights):
+        w = dict(zip(names, weights, strict=True))
+        both = x @ w["gate_up.weight"].T + w.get("gate_up.bias", 0)
+        gate, up = both[:, :d_ff], both[:, d_ff:]
+        return (gate / (1 + torch.exp(-gate)) * up) @ w["down.weight"].T + w.get("down.bias", 0)
+
+    want = of_both(definition, leaves, randn(3, d_model, seed=9), None)
+    run = lambda x, *w: torch.func.functional_call(ffn, dict(zip(names, w, strict=True)), x)  # noqa: E731
+    for got, expected in zip(of_both(run, leaves, randn(3, d_model, seed=9), dtype), want, strict=True):
+        close(got, expected, dtype)
 
 
-@pytest.mark.parametrize(
-    ("name", "f"),
-    [
-        ("gelu", lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
-        ("silu", lambda x: x / (1 + torch.exp(-x))),
-        ("relu2", lambda x: torch.where(x > 0, x * x, 0.0)),
-    ],
+ACTIVATIONS = {
+    "gelu": lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "silu": lambda x: x / (1 + torch.exp(-x)),
+    "relu2": lambda x: torch.where(x > 0, x * x, 0.0),
+}
+
+
+@few
+@given(
+    d_model=st.integers(1, 12),
+    d_ff=st.integers(1, 20),
+    name=st.sampled_from(list(ACTIVATIONS)),
+    dtype=st.sampled_from(list(DTYPES)),
 )
-def test_mlp(name, f):
-    torch.manual_seed(0)
-    ffn, x = MLP(6, 11, name, bias=True).double(), randn(4, 6)
-    close(ffn(x), f(x @ ffn.up.weight.T + ffn.up.bias) @ ffn.down.weight.T + ffn.down.bias, torch.float64)
+def test_mlp(d_model, d_ff, name, dtype):
+    ffn = MLP(d_model, d_ff, name, bias=True).to(dtype)
+    names = [name for name, _ in ffn.named_parameters()]
+    leaves = [randn(3, d_model), *(randn(*p.shape, seed=i) for i, p in enumerate(ffn.parameters()))]
+
+    def definition(x, up, up_bias, down, down_bias):
+        return ACTIVATIONS[name](x @ up.T + up_bias) @ down.T + down_bias
+
+    want = of_both(definition, leaves, randn(3, d_model, seed=9), None)
+    run = lambda x, *w: torch.func.functional_call(ffn, dict(zip(names, w, strict=True)), x)  # noqa: E731
+    for got, expected in zip(of_both(run, leaves, randn(3, d_model, seed=9), dtype), want, strict=True):
+        close(got, expected, dtype)
+
+
+@few
+@given(width=st.integers(2, 40), rows=st.integers(1, 5), dtype=st.sampled_from(list(DTYPES)))
+def test_layer_norm(width, rows, dtype):
+    made = norm(ModelConfig(5, 4, 1, width, 1, 4, norm="layernorm", position="none", bias=True)).to(dtype)
+
+    def definition(x, weight, bias):
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / torch.sqrt((centred * centred).mean(-1, keepdim=True) + 1e-5) * weight + bias
+
+    leaves = [randn(rows, width), randn(width, seed=1), randn(width, seed=2)]
+    run = lambda x, w, b: torch.func.functional_call(made, {"weight": w, "bias": b}, x)  # noqa: E731
+    want = of_both(definition, leaves, randn(rows, width, seed=3), None)
+    for got, expected in zip(of_both(run, leaves, randn(rows, width, seed=3), dtype), want, strict=True):
+        torch.testing.assert_close(got.double(), expected, rtol=1e3 * DTYPES[dtype], atol=50 * DTYPES[dtype])
+
+
+@few
+@given(
+    steps=st.integers(1, 400),
+    warm=st.floats(0, 1),
+    decay=st.floats(0, 1),
+    peak=st.floats(1e-6, 10),
+    floor=st.floats(0, 1),
+)
+def test_schedules_rise_in_a_line_and_fall_as_they_say(steps, warm, decay, peak, floor):
+    warmup_steps, low = int(warm * (steps - 1)), floor * peak
+    fall = max(1, int(decay * (steps - warmup_steps)))
+    for step in range(steps + 3):
+        rising = peak * (step + 1) / (warmup_steps + 1)
+        done = min(1.0, max(0, step - warmup_steps) / (steps - warmup_steps))
+        curve = rising if step < warmup_steps else low + (peak - low) * (1 + math.cos(math.pi * done)) / 2
+        shape = {"max_lr": peak, "min_lr": low, "warmup_steps": warmup_steps, "total_steps": steps}
+        assert cosine(step, **shape) == pytest.approx(curve, rel=1e-9, abs=1e-15)
+        left = min(1.0, max(0, steps - step) / fall)
+        line = rising if step < warmup_steps else low + (peak - low) * left
+        assert linear(step, **shape, decay_steps=fall) == pytest.approx(line, rel=1e-9, abs=1e-15)
+        level = rising if step < warmup_steps else peak
+        assert constant(step, max_lr=peak, warmup_steps=warmup_steps) == pytest.approx(level)
 
 
 @pytest.mark.parametrize("qk_norm", [False, True])
