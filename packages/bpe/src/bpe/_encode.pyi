@@ -14,7 +14,7 @@ class Encoder:
         self,
         *,
         symbols: Sequence[bytes],
-        ids: Sequence[int],
+        ids: Sequence[int] | NDArray[Any],
         merges: NDArray[Any],
         ranks: NDArray[Any],
         whole_first: bool,

@@ -68,6 +68,9 @@ class Tokenizer:
             ),
             cache_bytes,
         )
+        _ = (
+            self._encoder
+        )  # refuses merges that the vocabulary does not bear out; what files hold was checked on reading
 
     # Other ways to make one, and to keep one
 
@@ -95,7 +98,7 @@ class Tokenizer:
     ) -> Tokenizer:
         """As tiktoken: a token's rank is its id, any two neighbours that join to a token merge, and a pretoken that is a
         token is that token."""
-        vocab = {number: token for token, number in ranks.items()}
+        vocab = dict(zip(ranks.values(), ranks, strict=True))
         if len(vocab) != len(ranks):
             raise ValueError("two tokens have the same rank; every rank is an id, so each must have its own")
         special = number_special_tokens(special_tokens, vocab)
@@ -177,8 +180,11 @@ class Tokenizer:
         self._scanner = scanner_of(data.pattern)
         if not all(type(number) is int and 0 <= number <= formats.MAX_ID for number in data.vocab):
             raise ValueError(f"the ids of a vocabulary are whole numbers from 0 to {formats.MAX_ID}")
-        self._encoder = self._make_encoder(data.whole_first, cache_bytes)
         self._specials: dict[frozenset[str], SpecialTokens] = {}  # by which are allowed
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        return self._make_encoder(self._data.whole_first, self._cache_bytes)
 
     def _make_encoder(self, whole_first: bool, cache_bytes: int) -> Encoder:
         symbols, ids, merges, ranks = encoder_tables(self._data, self._special_numbers)

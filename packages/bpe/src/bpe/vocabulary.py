@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bpe._pairs import pairs_of_merges, pairs_of_ranks
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -39,31 +41,29 @@ def number_special_tokens(special_tokens: Iterable[str] | Mapping[str, int], voc
     return ids
 
 
-def encoder_tables(data: TokenizerData, special: set[int]) -> tuple[list[bytes], list[int], NDArray[Any], NDArray[Any]]:
-    """The symbols, the id of each, and the merges between them with their ranks, as Encoder wants them."""
-    made = {left + right for left, right in data.merges} if data.merges is not None else set()
-    number_of = {
-        token: number
-        for number, token in sorted(data.vocab.items(), reverse=True)
-        if number not in special or len(token) == 1 or token in made
-    }
-    symbols = list(number_of)
-    index = {token: i for i, token in enumerate(symbols)}
-    if data.merges is None:
-        rows = [
-            (index[token[:cut]], index[token[cut:]], index[token], number)
-            for token, number in number_of.items()
-            for cut in range(1, len(token))
-            if token[:cut] in index and token[cut:] in index
-        ]
+def encoder_tables(
+    data: TokenizerData, special: set[int]
+) -> tuple[list[bytes], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """The symbols, the id of each, and the merges between them with their ranks, as Encoder wants them.
+
+    Two ids of the same bytes are one symbol, that of the lower. A special token is no symbol unless it is a single byte or
+    the merges make it.
+    """
+    apart = {data.vocab[number] for number in special if len(data.vocab[number]) > 1}
+    if apart and data.merges is not None:
+        ends = {token[-1] for token in apart}  # so that hardly any two have to be joined to see what they make
+        apart -= {left + right for left, right in data.merges if right[-1:] and right[-1] in ends}
+    number_of = dict(zip(data.vocab.values(), data.vocab, strict=True))
+    if len(number_of) == len(data.vocab):
+        for token in apart:
+            del number_of[token]
     else:
-        rows = []
-        for rank, (left, right) in enumerate(data.merges):
-            if left not in index or right not in index or left + right not in index:
-                missing = next(token for token in (left, right, left + right) if token not in index)
-                raise ValueError(f"merge {rank}, {left!r} + {right!r}: the vocabulary has no token {missing!r}")
-            rows.append((index[left], index[right], index[left + right], rank))
-        if len(set(data.merges)) < len(data.merges):
-            raise ValueError("a merge stands twice in the list; leave the second one out, it can never apply")
-    table = np.array(rows, dtype=np.uint32).reshape(-1, 4)
-    return symbols, list(number_of.values()), table[:, :3], table[:, 3]
+        number_of = {
+            token: number
+            for number, token in sorted(data.vocab.items(), reverse=True)
+            if number not in special or token not in apart
+        }
+    symbols = list(number_of)
+    ids = np.fromiter(number_of.values(), dtype=np.uint32, count=len(number_of))
+    table = pairs_of_ranks(symbols, ids) if data.merges is None else pairs_of_merges(symbols, data.merges)
+    return symbols, ids, table[:, :3], table[:, 3]

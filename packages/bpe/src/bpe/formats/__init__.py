@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -93,19 +93,21 @@ def check_id(number: object, source: StrPath, token: object, line: int | None = 
     return number
 
 
-def check_bytes(tokens: Iterable[bytes], source: StrPath) -> None:
+def check_bytes(tokens: Container[bytes], source: StrPath) -> None:
     """Refuse a vocabulary in which one of the 256 bytes is no token: it could not encode every text."""
-    present = {token[0] for token in tokens if len(token) == 1}
-    missing = [byte for byte in range(256) if byte not in present]
+    missing = [byte for byte in range(256) if bytes([byte]) not in tokens]
     if missing:
         more = f" and {len(missing) - 1} other bytes" if len(missing) > 1 else ""
         refuse(source, f"not a whole byte-level vocabulary: no token for byte {missing[0]:#04x}{more}")
 
 
 def check_merges(
-    merges: Iterable[Pair], tokens: Mapping[bytes, int], source: StrPath, first_line: int | None = None
+    merges: Collection[Pair], tokens: Mapping[bytes, int], source: StrPath, first_line: int | None = None
 ) -> None:
     """Refuse a merge that stands twice, or whose halves or whole are no tokens. One merge a line from first_line on."""
+    halves = {half for pair in merges for half in pair}
+    if len(set(merges)) == len(merges) and halves | {left + right for left, right in merges} <= tokens.keys():
+        return
     seen: set[Pair] = set()
     for place, pair in enumerate(merges):
         where = "" if first_line is not None else f"merge {place}: "

@@ -6,6 +6,7 @@ for themselves, the others, in order, for the characters from U+0100 on.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -30,20 +31,19 @@ _OTHERS = [byte for byte in range(256) if byte not in _THEMSELVES]
 PRINTABLE: list[str] = [chr(byte) if byte in _THEMSELVES else chr(256 + _OTHERS.index(byte)) for byte in range(256)]
 """The stand-in of each byte."""
 
-# Tables for str.translate, between a token as Latin-1 and its stand-ins; what stands for no byte leaves Latin-1.
-_STAND_IN = dict(enumerate(PRINTABLE))
-_BYTE = dict.fromkeys(_OTHERS, "\u0100") | {ord(text): chr(byte) for byte, text in enumerate(PRINTABLE)}
+_TABLE = "".join(PRINTABLE)
+_BYTE_OF = codecs.charmap_build(_TABLE)
 
 
 def to_printable(token: bytes) -> str:
     """The token with each byte as its stand-in."""
-    return token.decode("latin-1").translate(_STAND_IN)
+    return codecs.charmap_decode(token, "strict", _TABLE)[0]
 
 
 def from_printable(text: str) -> bytes | None:
     """The token a text of stand-ins means, or None where it holds another character."""
     try:
-        return text.translate(_BYTE).encode("latin-1")
+        return codecs.charmap_encode(text, "strict", _BYTE_OF)[0]
     except UnicodeEncodeError:
         return None
 
