@@ -2,22 +2,77 @@
 
 The order of operations is that of an ordinary PyTorch model, `lm` of this repository: one matrix for queries, keys and
 values, one for gate and up, queries and keys turned together. Parameters are not among what is counted.
+Components are lists of tensors, (how many, bytes of one), because an allocator rounds each tensor up by itself.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from accounting.breakdown import Breakdown, breakdown
-from accounting.formula import Symbol, Term, added, constant
-from accounting.parameters import symbols
+from accounting.formula import Symbol, Term, added
+from accounting.parameters import block_matrices, symbols
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import Bytes
 
-ACTIVATION_BYTES = {"fp32": 4, "bf16": 2}
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    Pieces = list[tuple[int, Term]]  # tensors: how many, and the bytes of one
+
 ATTENTIONS = ("fused", "eager")
 NORM_KERNELS = ("fused", "normalised", "composite")
 CHECKPOINTINGS = ("none", "selective", "full")
 LOSSES = ("plain", "chunked")
-RECOMPUTED = ("queries, keys, values", "attention weights")  # by selective checkpointing
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Bytes of a number in the weights (and their gradients), in the residual stream with its norms, and in all else."""
+
+    weights: int
+    residual: int
+    activations: int
+    master: bool  # fp32 weights in the optimizer
+
+
+PRECISIONS = {
+    "fp32": Precision(4, 4, 4, False),
+    "bf16": Precision(2, 2, 2, True),
+    # fp32 weights, of which every product reads a bf16 copy: torch.autocast
+    "autocast": Precision(4, 4, 2, False),
+}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How a model is run, as far as it decides what is kept; see saved_activations."""
+
+    precision: str = "fp32"
+    attention: str = "fused"
+    norm_kernel: str = "fused"
+    checkpointing: str = "none"
+    loss: str = "plain"
+
+    def __post_init__(self) -> None:
+        for name, among in (
+            ("precision", tuple(PRECISIONS)),
+            ("attention", ATTENTIONS),
+            ("norm_kernel", NORM_KERNELS),
+            ("checkpointing", CHECKPOINTINGS),
+            ("loss", LOSSES),
+        ):
+            choose(name, getattr(self, name), among)
+
+    @property
+    def bytes(self) -> Precision:
+        return PRECISIONS[self.precision]
+
+    @property
+    def words(self) -> str:
+        return (
+            f"{self.precision}, {self.attention} attention, {self.norm_kernel} norms, {self.loss} loss, "
+            f"checkpointing {self.checkpointing}"
+        )
 
 
 def saved_activations(
@@ -33,122 +88,143 @@ def saved_activations(
 ) -> Breakdown:
     """Bytes saved between forward and backward of the model and its loss, for batch_size sequences.
 
-    attention: "fused" keeps queries, keys, values, output and a log-sum-exp for each row (FlashAttention), "eager" keeps the
-    T² weights. norm_kernel: of an RMSNorm "fused" keeps its input, "normalised" its input divided by its size
-    (lm in fp32), "composite" both (torch's own on a CPU).
-    checkpointing: "selective" keeps nothing of the inside of attention (Korthikanti et al. 2022), "full" only what enters
-    each block (Chen et al. 2016). loss: "plain" keeps log-probabilities, "chunked" the gradients of hidden state and head.
+    precision: "fp32"; "bf16" for everything; "autocast" keeps the residual stream and its norms in fp32, the rest in bf16,
+    and beside the fp32 weights the bf16 copies that the products read. attention: "fused" keeps queries, keys, values,
+    output and a log-sum-exp for each row (FlashAttention), "eager" keeps the T² weights. norm_kernel: of an RMSNorm "fused"
+    keeps its input, "normalised" its input divided by its size (lm in fp32), "composite" both (torch's own on a CPU).
+    checkpointing: "selective" keeps what enters attention's inside but nothing of it (Korthikanti et al. 2022), "full" only
+    what enters each block (Chen et al. 2016). loss: "plain" keeps log-probabilities, "chunked" the gradients of hidden
+    state and head.
     """
-    for name, value, among in (
-        ("precision", precision, tuple(ACTIVATION_BYTES)),
-        ("attention", attention, ATTENTIONS),
-        ("norm_kernel", norm_kernel, NORM_KERNELS),
-        ("checkpointing", checkpointing, CHECKPOINTINGS),
-        ("loss", loss, LOSSES),
-    ):
-        choose(name, value, among)
+    policy = Policy(precision, attention, norm_kernel, checkpointing, loss)
     B, T = Symbol("B", positive("batch_size", batch_size)), Symbol("T", shape.sequence(seq_len))
-    a, s = Symbol("a", ACTIVATION_BYTES[precision]), symbols(shape)
-    terms: dict[str, int] = {"token ids": 8 * (B * T), "tables": tables(shape, T, a, attention)}
-    if checkpointing == "full":
-        terms["block inputs"] = B * T * s["L"] * s["d"] * a
-    else:
-        block = block_activations(shape, B, T, a, attention, norm_kernel)
-        skipped = RECOMPUTED if checkpointing == "selective" else ()
-        terms |= {name: s["L"] * term for name, term in block.items() if name not in skipped}
-    terms |= head_activations(shape, B, T, a, norm_kernel, loss)
+    L = symbols(shape)["L"]
+    terms: dict[str, int] = {name: total(pieces) for name, pieces in shared_tensors(shape, B, T, policy).items()}
+    terms |= {name: L * total(pieces) for name, pieces in kept_of_block(shape, B, T, policy).items()}
+    terms |= {name: total(pieces) for name, pieces in head_tensors(shape, B, T, policy).items()}
     return breakdown(
-        "saved activations",
-        Bytes,
-        terms,
-        f"{precision}, {attention} attention, {norm_kernel} norms, {loss} loss, checkpointing {checkpointing}: "
-        "every tensor that autograd keeps, each storage once",
+        "saved activations", Bytes, terms, f"{policy.words}: every tensor that autograd keeps, each storage once"
     )
 
 
-def block_activations(
-    shape: TransformerShape, B: Term, T: Term, a: Term, attention: str, norm_kernel: str
-) -> dict[str, Term]:
-    """Bytes that one block keeps, by component, for B sequences of T positions in `a` bytes a number."""
+def total(pieces: Pieces) -> Term:
+    """Bytes of so many tensors."""
+    return added(count * size for count, size in pieces)
+
+
+def shared_tensors(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> dict[str, Pieces]:
+    """What all layers share: the token ids, a complex turn for every position and pair, the mask of a window."""
+    s = symbols(shape)
+    tables: Pieces = []
+    if shape.position == "rope":
+        tables.append((1, 4 * (s["C"] * s["e"])))
+    if policy.attention == "fused" and shape.window is not None and shape.window < int(T):
+        tables.append((1, T * T * Symbol("a", policy.bytes.activations)))
+    return {"token ids": [(1, 8 * (B * T))], "tables": tables}
+
+
+def kept_of_block(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> dict[str, Pieces]:
+    """What one block keeps until its backward; with checkpointing the rest is computed again then."""
+    if policy.checkpointing == "full":
+        return {"block inputs": [(1, B * T * symbols(shape)["d"] * Symbol("r", policy.bytes.residual))]}
+    block = block_tensors(shape, B, T, policy)
+    if policy.checkpointing == "selective":
+        del block["attention weights"]
+        # the copies that whole score matrices want are made inside, from views that are kept
+        block["queries, keys, values"] = _qkv(shape, B, T, Policy(policy.precision, "fused", policy.norm_kernel))
+    return block
+
+
+def block_tensors(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> dict[str, Pieces]:
+    """What one block keeps when nothing is recomputed, by component, for B sequences of T positions."""
     s, BT = symbols(shape), B * T
     d, h, k, e, f = s["d"], s["h"], s["k"], s["e"], s["f"]
-    active = shape.active_experts
-    terms = {
-        "norms": BT * ((4 if shape.post_norm else 2) * norm_activations(shape, d, a, norm_kernel)),
-        "attention input": BT * d * a,
+    a, active = Symbol("a", policy.bytes.activations), shape.active_experts
+    terms: dict[str, Pieces] = {
+        "norms": [
+            ((4 if shape.post_norm else 2) * count, size) for count, size in norm_tensors(shape, BT, d, policy)
+        ],
+        "attention input": [(1, BT * d * a)],
     }
     if shape.qk_norm:
         # the heads before they are weighed; the input of the norm is kept with queries, keys and values
-        heads = {"fused": Term(0), "normalised": e * a, "composite": 4 * e}[norm_kernel]
-        terms["query and key norms"] = BT * ((h + k) * (constant(4) + heads))
-    terms["queries, keys, values"] = _qkv(shape, B, T, a, attention, norm_kernel)
-    terms["attention weights"] = B * h * T * T * a if attention == "eager" else 4 * (BT * h)
-    terms["attention output"] = BT * h * e * a
-    terms["ffn input"] = BT * d * a
+        heads: dict[str, Pieces] = {
+            "fused": [],
+            "normalised": [(1, BT * h * e * a), (1, BT * k * e * a)],
+            "composite": [(1, 4 * (BT * h * e)), (1, 4 * (BT * k * e))],
+        }
+        terms["query and key norms"] = [(1, 4 * (BT * h)), (1, 4 * (BT * k)), *heads[policy.norm_kernel]]
+    terms["queries, keys, values"] = _qkv(shape, B, T, policy)
+    terms["attention weights"] = [(1, B * h * T * T * a if policy.attention == "eager" else 4 * (BT * h))]
+    terms["attention output"] = [(1, BT * h * e * a)]
+    terms["ffn input"] = [(1, BT * d * a)]
     # gated: gate and up, which are one storage of 2f, the activated gate, and the product; else before and after
-    terms["ffn hidden"] = (4 if shape.gated else 2) * active * (BT * f * a)
-    if (
-        shape.experts is not None
-    ):  # probabilities; for each choice its index, its weight, and what the expert read and gave
-        terms["router"] = BT * (Symbol("E", shape.experts) * a + active * (2 * d * a + 12))
+    inside: Pieces = [(1, 2 * (BT * f * a)), (2, BT * f * a)] if shape.gated else [(2, BT * f * a)]
+    terms["ffn hidden"] = inside if shape.experts is None else [(active * count, size) for count, size in inside]
+    if shape.experts is not None:
+        # of a token its probabilities and their sum over those chosen; of a choice its index, its weight as one of the
+        # token's and as one of the expert's, its place in both, and what the expert read and gave
+        terms["router"] = [
+            (1, BT * Symbol("E", shape.experts) * a),
+            (1, BT * a),
+            (active, 8 * BT),
+            (active, 16 * BT),
+            (2 * active, BT * a),
+            (2 * active, BT * d * a),
+        ]
+    if policy.precision == "autocast":
+        terms["weights in bf16"] = [(1, 2 * Symbol("X", block_matrices(shape)))]
     return terms
 
 
-def _qkv(shape: TransformerShape, B: Term, T: Term, a: Term, attention: str, norm_kernel: str) -> Term:
+def _qkv(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> Pieces:
     """Queries, keys and values as attention keeps them: views keep the whole of the storage they look into."""
-    s, BT = symbols(shape), B * T
+    s, BT, a = symbols(shape), B * T, Symbol("a", policy.bytes.activations)
     h, k, e = s["h"], s["k"], s["e"]
-    projected = BT * ((h + 2 * k) * e) * a  # the output of the projection, into which the values are a view
-    turned = BT * ((h + k) * e) * a  # queries and keys, if something was done to them since
+    projected = (1, BT * ((h + 2 * k) * e) * a)  # the output of the projection, into which the values are a view
+    turned = (1, BT * ((h + k) * e) * a)  # queries and keys, if something was done to them since
     changed = shape.position == "rope" or shape.qk_norm
-    if attention == "fused":
-        return projected + turned if changed else projected
+    if policy.attention == "fused":
+        return [projected, turned] if changed else [projected]
     # whole score matrices want batch and key heads as one dimension, which copies unless one of the two is 1
     key_view = int(B) == 1 or shape.kv_heads == 1
     query_view = key_view and (shape.kv_heads == shape.num_heads or int(T) == 1)
     source = turned if changed else projected
-    kept: list[Term] = [] if query_view else [BT * (h * e) * a]
+    kept: Pieces = [] if query_view else [(1, BT * (h * e) * a)]
     if key_view:
         kept += [source, projected] if changed else [projected]
     else:
-        kept += [2 * (BT * (k * e) * a)]
-        if shape.qk_norm and norm_kernel != "normalised":
+        kept += [(2, BT * (k * e) * a)]
+        if shape.qk_norm and policy.norm_kernel != "normalised":
             kept.append(projected)
-    return added(kept)
+    return kept
 
 
-def norm_activations(shape: TransformerShape, width: Term, a: Term, norm_kernel: str) -> Term:
-    """Bytes a position that one norm keeps: its input, raw or normalised, which nothing else keeps, and fp32 statistics."""
+def norm_tensors(shape: TransformerShape, BT: Term, width: Term, policy: Policy) -> Pieces:
+    """What one norm keeps: its input, raw or normalised, which nothing else keeps, and fp32 statistics of each position."""
+    r = Symbol("r", policy.bytes.residual)
     if shape.norm == "none":
-        return Term(0)
+        return []
     if shape.norm == "layernorm":
-        return width * a + 8
-    if norm_kernel == "composite":  # input and normalised input, both in fp32 whatever came in, and the reciprocal root
-        return 8 * width + 4
-    return width * a + 4
+        return [(1, BT * width * r), (2, 4 * BT)]
+    if policy.norm_kernel == "composite":  # input and normalised input, both in fp32 whatever came in, and the statistic
+        return [(2, 4 * (BT * width)), (1, 4 * BT)]
+    return [(1, BT * width * r), (1, 4 * BT)]
 
 
-def head_activations(
-    shape: TransformerShape, B: Term, T: Term, a: Term, norm_kernel: str, loss: str
-) -> dict[str, Term]:
-    """Bytes that the final norm, the head and the loss keep."""
-    s, BT = symbols(shape), B * T
-    terms = {"final norm": BT * norm_activations(shape, s["d"], a, norm_kernel)}
-    if loss == "chunked":  # its gradients are ready on the way forward, and nothing else is kept
-        terms["loss"] = (BT * s["d"] + s["V"] * s["d"]) * a
-    else:
-        terms["head input"] = BT * s["d"] * a
-        terms["loss"] = 4 * (BT * tokens(shape)) + 8 * BT + 4  # log-probabilities, targets, and the sum of weights
+def head_tensors(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> dict[str, Pieces]:
+    """What the final norm, the head and the loss keep."""
+    s, BT, p = symbols(shape), B * T, Symbol("p", policy.bytes.weights)
+    V, d, r, a = s["V"], s["d"], Symbol("r", policy.bytes.residual), Symbol("a", policy.bytes.activations)
+    terms = {"final norm": norm_tensors(shape, BT, d, policy)}
+    if policy.loss == "chunked":  # its gradients are ready on the way forward, and nothing else is kept
+        return {**terms, "loss": [(1, BT * d * r), (1, V * d * p)]}
+    terms["head input"] = [(1, BT * d * a)]
+    if policy.precision == "autocast":
+        terms["head in bf16"] = [(1, 2 * (V * d))]
+    # log-probabilities, targets, and the sum of weights
+    terms["loss"] = [(1, 4 * (BT * tokens(shape))), (1, 8 * BT), (1, Term(4))]
     return terms
-
-
-def tables(shape: TransformerShape, T: Term, a: Term, attention: str) -> Term:
-    """Bytes of what all layers share whatever the batch: a complex turn for every position and pair, a window's mask."""
-    s = symbols(shape)
-    total = 4 * (s["C"] * s["e"]) if shape.position == "rope" else Term(0)
-    if attention == "fused" and shape.window is not None and shape.window < int(T):
-        total = total + T * T * a
-    return total
 
 
 def tokens(shape: TransformerShape) -> Term:

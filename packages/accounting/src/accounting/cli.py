@@ -7,7 +7,7 @@ import os
 import sys
 
 from accounting import report as reports
-from accounting.activations import ACTIVATION_BYTES, ATTENTIONS, CHECKPOINTINGS, LOSSES, NORM_KERNELS
+from accounting.activations import ATTENTIONS, CHECKPOINTINGS, LOSSES, NORM_KERNELS, PRECISIONS
 from accounting.flops import ATTENTIONS as COUNTINGS
 from accounting.flops import OPTIMIZERS
 from accounting.hardware import DEVICES, Device, device, measured_device
@@ -110,7 +110,7 @@ def _sizes(to: argparse.ArgumentParser, *, counting: bool = True) -> None:
 
 
 def _memory(to: argparse.ArgumentParser) -> None:
-    to.add_argument("--precision", choices=tuple(ACTIVATION_BYTES), default="fp32")
+    to.add_argument("--precision", choices=tuple(PRECISIONS), default="fp32")
     to.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
     to.add_argument("--step", choices=STEPS, default="fused", help="how the optimizer goes over the parameters")
     to.add_argument("--kernel", choices=ATTENTIONS, default="fused", help="attention's: fused keeps no T² weights")

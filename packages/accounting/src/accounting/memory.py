@@ -9,21 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from accounting.activations import (
-    ACTIVATION_BYTES,
-    RECOMPUTED,
-    block_activations,
-    head_activations,
-    saved_activations,
-    tables,
-    tokens,
-)
+from accounting.activations import Policy, block_tensors, head_tensors, kept_of_block, shared_tensors, tokens, total
+from accounting.allocator import ALLOCATORS, waste
 from accounting.breakdown import Breakdown, breakdown
 from accounting.formula import Symbol, Term, added
-from accounting.optimizers import optimizer_state, step_temporaries
-from accounting.parameters import parameters, symbols
-from accounting.shape import TransformerShape, positive
+from accounting.optimizers import optimizer_state, state_tensors, step_temporaries
+from accounting.parameters import parameters, symbols, tensors
+from accounting.shape import TransformerShape, choose, positive
 from accounting.units import Bytes, Count
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from accounting.activations import Pieces
+
+    Phase = tuple[str, Term, dict[str, Pieces]]  # its title, bytes of weight gradients, and all that comes and goes
 
 CHUNK_BYTES = 16 << 20  # of fp32 logits that the chunked loss takes at a time, lm.loss.CHUNK_BYTES
 
@@ -78,124 +77,129 @@ def training_memory(
     checkpointing: str = "none",
     loss: str = "plain",
     accumulate: bool = False,
+    allocator: str = "exact",
 ) -> TrainingMemory:
     """Bytes alive in every phase of a step on batch_size sequences, gradients freed after the step before.
 
-    precision: "fp32", or "bf16" for weights, gradients and activations with fp32 master weights in the optimizer. attention,
-    norm_kernel, checkpointing and loss as saved_activations has them, optimizer and step ("fused", "foreach", "loop") as
-    step_temporaries has them. accumulate: the gradients of earlier micro-batches are there from the start.
+    precision: "fp32"; "bf16" for weights, gradients and activations, with fp32 master weights in the optimizer; "autocast"
+    for fp32 weights and gradients with products in bf16. attention, norm_kernel, checkpointing and loss as saved_activations
+    has them, optimizer and step ("fused", "foreach", "loop") as step_temporaries has them. accumulate: the gradients of
+    earlier micro-batches are there from the start. allocator: "cuda" adds what rounding every tensor to blocks of 512 bytes
+    takes (see allocator), with the step counter that fused AdamW keeps on the device for each parameter.
     """
+    choose("allocator", allocator, ALLOCATORS)
     B, T = Symbol("B", positive("batch_size", batch_size)), Symbol("T", shape.sequence(seq_len))
-    saved = saved_activations(
-        shape,
-        batch_size,
-        seq_len,
-        precision=precision,
-        attention=attention,
-        norm_kernel=norm_kernel,
-        checkpointing=checkpointing,
-        loss=loss,
+    policy = Policy(precision, attention, norm_kernel, checkpointing, loss)
+    run = _Step(shape, B, T, policy, accumulate)
+    states = optimizer_state(shape, optimizer=optimizer, master=policy.bytes.master)
+    convention = f"{optimizer}, {step} step; {policy.words}; " + (
+        "every tensor in blocks of 512 bytes, remainders of segments not in it; "
+        if allocator == "cuda"
+        else "no allocator's rounding, "
     )
-    run = _Step(
-        shape, B, T, Symbol("a", ACTIVATION_BYTES[precision]), attention, norm_kernel, checkpointing, loss, accumulate
-    )
-    master = precision == "bf16"
-    states = optimizer_state(shape, optimizer=optimizer, master=master)
+    convention += "no driver, no libraries"
+    always = {"parameters": run.N * run.p, "optimizer state": added(term for _, term in states.terms)}
     temporaries = step_temporaries(shape, optimizer=optimizer, step=step)
-    convention = f"{optimizer}, {step} step; {saved.convention}; no allocator's rounding, no driver, no libraries"
-    always = {"parameters": run.N * run.a, "optimizer state": added(term for _, term in states.terms)}
-    listed = [
+    listed: list[Phase] = [
         *run.losses(),
         *run.blocks(),
         run.embedding_backward(),
-        ("optimizer step", run.N * run.a, {"temporaries": temporaries}),
+        ("optimizer step", run.N * run.p, {"temporaries": temporaries}),
     ]
-    phases = (
-        breakdown(title, Bytes, {**always, "gradients": gradients, **parts}, convention)
-        for title, gradients, parts in listed
-    )
+    weights = [(count, size * int(run.p)) for count, size in tensors(shape)]
+    held = weights + state_tensors(shape, optimizer=optimizer, master=policy.bytes.master)
+    counters = Symbol("Y", sum(count for count, _ in tensors(shape))) if optimizer.startswith("adamw") else Term(0)
+    phases = []
+    for title, gradients, pieces in listed:
+        parts = {**always, "gradients": gradients, **{name: total(found) for name, found in pieces.items()}}
+        if allocator == "cuda":
+            # of the gradients as if all of them were there from the first on: at most a block for each
+            rounded = held + (weights if gradients else []) + [piece for found in pieces.values() for piece in found]
+            parts["allocator rounding"] = 512 * counters + waste(rounded)
+        phases.append(breakdown(title, Bytes, parts, convention))
     return TrainingMemory(tuple(phases), optimizer, convention)
 
 
-Phase = tuple[str, Term, dict[str, Term]]  # its title, the bytes of weight gradients, and all else that comes and goes
-
-
 class _Step:
-    """The phases of one step before the optimizer's, as bytes; the letters are those of breakdown.SYMBOLS."""
+    """The phases of one step before the optimizer's, as tensors; the letters are those of breakdown.SYMBOLS."""
 
-    def __init__(
-        self,
-        shape: TransformerShape,
-        B: Term,
-        T: Term,
-        a: Term,
-        attention: str,
-        norm_kernel: str,
-        checkpointing: str,
-        loss: str,
-        accumulate: bool,
-    ) -> None:
-        self.shape, self.a, self.checkpointing, self.loss, self.accumulate = shape, a, checkpointing, loss, accumulate
-        s, count = symbols(shape), parameters(shape)
+    def __init__(self, shape: TransformerShape, B: Term, T: Term, policy: Policy, accumulate: bool) -> None:
+        self.shape, self.policy, self.accumulate = shape, policy, accumulate
+        s, count, bytes_of = symbols(shape), parameters(shape), policy.bytes
+        self.p, self.r, self.a = (
+            Symbol("p", bytes_of.weights),
+            Symbol("r", bytes_of.residual),
+            Symbol("a", bytes_of.activations),
+        )
         self.V, self.L, self.d, self.f, self.he = s["V"], s["L"], s["d"], s["f"], s["h"] * s["e"]
         self.N, self.BT = Symbol("N", int(count.total)), B * T
         self.F = Symbol("F", (int(count["ffn"]) + int(count["router"])) // shape.num_layers)
         self.P = self.F + Symbol("Q", int(count["attention"]) // shape.num_layers)
-        self.inside = block_activations(shape, B, T, a, attention, norm_kernel)
-        self.head = head_activations(shape, B, T, a, norm_kernel, loss)
-        self.shared = {"token ids": 8 * self.BT, "tables": tables(shape, T, a, attention)}
-        self.eager = attention == "eager"
+        self.inside = block_tensors(shape, B, T, policy)
+        self.between = kept_of_block(shape, B, T, policy)
+        self.head = head_tensors(shape, B, T, policy)
+        self.shared = shared_tensors(shape, B, T, policy)
+        self.eager, self.cast = policy.attention == "eager", policy.precision == "autocast"
         # what attention's backward holds at once: the gradients of weights and scores, or of queries, keys, values and output
-        self.scores = 2 * (B * s["h"] * T * T) * a if self.eager else self.BT * (3 * self.he + self.d) * a
+        self.scores: Pieces = (
+            [(2, B * s["h"] * T * T * self.a)]
+            if self.eager
+            else [(3, self.BT * self.he * self.a), (1, self.BT * self.d * self.a)]
+        )
         if self.eager:
-            self.shared["mask"] = T * T * a
+            self.shared["mask"] = [(1, T * T * self.a)]
 
     def gradients(self, finished: Term, newest: Term) -> Term:
-        """Bytes of weight gradients: accumulated ones are all there, and a new one is a tensor of its own until it is added."""
-        return (self.N if self.accumulate else finished) * self.a + newest * self.a
+        """Bytes of weight gradients: accumulated ones are all there, and a new one is a tensor of its own until it is added.
+
+        Under autocast the new one is that of the bf16 copy, and then a second one in fp32.
+        """
+        new = newest * self.p + newest * self.a if self.cast else newest * self.p
+        return (self.N if self.accumulate else finished) * self.p + new
 
     def losses(self) -> list[Phase]:
         """Forward, loss, and their backward down to the final norm."""
-        none, hidden, matrix = Term(0), self.BT * self.d * self.a, self.V * self.d
+        none, hidden, matrix = Term(0), self.BT * self.d * self.r, self.V * self.d
         kept = self.kept(self.L)
-        before = {**kept, **{f"kept: {name}": term for name, term in self.head.items() if name != "loss"}}
+        before = {**kept, **{f"kept: {name}": found for name, found in self.head.items() if name != "loss"}}
         after = {**before, "kept: loss": self.head["loss"]}
-        if self.loss == "chunked":
+        if self.policy.loss == "chunked":
             chunk = min(int(self.BT), max(1, CHUNK_BYTES // (4 * self.shape.vocab_rows)))
             # at the start of a chunk the logits and the softmax of the one before are still there
-            live = Symbol("K", 2 * chunk + min(chunk, int(self.BT) - chunk))
-            return [
-                (
-                    "loss",
-                    self.gradients(none, none),
-                    {**after, "hidden state": hidden, "chunks of logits": 4 * (live * self.V)},
-                ),
-                ("backward of the loss", self.gradients(none, matrix), {**after, "hidden gradient": hidden}),
-            ]
-        logits, wide = self.BT * self.V * self.a, 4 * (self.BT * tokens(self.shape))  # the loss is computed in fp32
-        copy = wide if int(self.a) != 4 else none
+            first, last = Symbol("K", 2 * chunk), Symbol("K", min(chunk, int(self.BT) - chunk))
+            logits: Pieces = [(1, 4 * (first * self.V)), (1, 4 * (last * self.V))]
+            loss: Phase = (
+                "loss",
+                self.gradients(none, none),
+                {**after, "hidden state": [(1, hidden)], "chunks of logits": logits},
+            )
+            # the kept gradients times the loss's own are tensors of their own
+            scaled = self.gradients(none, none) + matrix * self.p
+            return [loss, ("backward of the loss", scaled, {**after, "hidden gradient": [(1, hidden)]})]
+        logit, wide = self.BT * self.V * self.a, 4 * (self.BT * tokens(self.shape))  # the loss is computed in fp32
+        copy: Pieces = [(1, wide)] if int(self.a) != 4 else []
         return [
-            ("forward", self.gradients(none, none), {**before, "logits": logits}),
-            ("loss", self.gradients(none, none), {**after, "logits": logits, "logits in fp32": copy}),
+            ("forward", self.gradients(none, none), {**before, "logits": [(1, logit)]}),
+            ("loss", self.gradients(none, none), {**after, "logits": [(1, logit)], "logits in fp32": copy}),
             # the gradient of the chosen log-probabilities is as large as all of them, and becomes that of the logits
-            ("backward of the loss", self.gradients(none, none), {**after, "gradients of logits": 2 * wide}),
+            ("backward of the loss", self.gradients(none, none), {**after, "gradients of logits": [(2, wide)]}),
             (
                 "backward of the head",
                 self.gradients(none, matrix),
-                {**before, "gradients of logits": logits, "hidden gradient": hidden},
+                {**before, "gradients of logits": [(1, logit)], "hidden gradient": [(1, hidden)]},
             ),
         ]
 
     def blocks(self) -> list[Phase]:
         """The backward of feed-forward layer and attention, in the last block and in the first."""
-        shape, a, BT = self.shape, self.a, self.BT
+        shape, BT = self.shape, self.BT
         wide = (2 if shape.gated else 1) * shape.active_experts  # tensors of d_ff that meet where an activation is
-        ffn = BT * (self.d + wide * self.f) * a
-        attention = BT * self.d * a + self.scores
+        ffn: Pieces = [(1, BT * self.d * self.r), (wide, BT * self.f * self.a)]
+        attention: Pieces = [(1, BT * self.d * self.r), *self.scores]
         bottom = Term(0) if shape.tied_embeddings else self.V * self.d
         if shape.position == "learned":
             bottom = bottom + Symbol("C", shape.context_length) * self.d
-        phases = []
+        phases: list[Phase] = []
         for name, others, finished in (
             ("last", self.L - 1, self.V * self.d),
             ("first", Term(0), self.N - bottom - self.P),
@@ -217,41 +221,30 @@ class _Step:
 
     def embedding_backward(self) -> Phase:
         """The end of the backward: the embedding's gradient is dense, and of a tied one this is the second."""
-        matrix, kept = self.V * self.d, {f"kept: {name}": term for name, term in self.shared.items()}
-        hidden = self.BT * self.d * self.a
+        matrix, kept = self.V * self.d, {f"kept: {name}": found for name, found in self.shared.items()}
+        hidden = self.BT * self.d * self.r
+        title = "backward of the embedding"
         if not self.shape.tied_embeddings:
-            return (
-                "backward of the embedding",
-                self.gradients(self.N - matrix, matrix),
-                {**kept, "hidden gradient": hidden},
-            )
+            gradients = (self.N if self.accumulate else self.N - matrix) * self.p + matrix * self.p
+            return title, gradients, {**kept, "hidden gradient": [(1, hidden)]}
         # the head's gradient is there already, and the sum of the two is a third tensor
-        second = max(hidden, matrix * self.a)
-        return "backward of the embedding", self.gradients(self.N, matrix), {**kept, "second gradient": second}
+        second = max(hidden, matrix * self.p)
+        return title, self.N * self.p + matrix * self.p, {**kept, "second gradient": [(1, second)]}
 
-    def kept(self, blocks: Term) -> dict[str, Term]:
+    def kept(self, blocks: Term) -> dict[str, Pieces]:
         """What so many blocks keep, and what all of them share."""
-        if self.checkpointing == "full":
-            inside = {"block inputs": self.BT * self.d * self.a}
-        elif self.checkpointing == "selective":
-            inside = {name: term for name, term in self.inside.items() if name not in RECOMPUTED}
-        else:
-            inside = self.inside
-        return {f"kept: {name}": term for name, term in self.shared.items()} | {
-            f"kept: {name}": blocks * term for name, term in inside.items()
+        return {f"kept: {name}": found for name, found in self.shared.items()} | {
+            f"kept: {name}": [(blocks * count, size) for count, size in found]
+            for name, found in self.between.items()
         }
 
-    def current(self, *, ffn: bool) -> dict[str, Term]:
+    def current(self, *, ffn: bool) -> dict[str, Pieces]:
         """What the block in its backward holds: all of it, or once the feed-forward layer is done, what is left."""
-        selective = self.checkpointing == "selective"
-        parts = {
-            f"this block: {name}": term
-            for name, term in self.inside.items()
-            if not (ffn and selective and name in RECOMPUTED)
-        }
+        inside = self.between if ffn and self.policy.checkpointing == "selective" else self.inside
+        parts = {f"this block: {name}": found for name, found in inside.items()}
         if not ffn:
-            parts = {name: term for name, term in parts.items() if "ffn" not in name and "router" not in name}
-            parts["this block: norms"] = parts["this block: norms"] // 2
+            parts = {name: found for name, found in parts.items() if "ffn" not in name and "router" not in name}
+            parts["this block: norms"] = [(count // 2, size) for count, size in parts["this block: norms"]]
             if self.eager:  # the output's own backward is over when the weights' begins
                 del parts["this block: attention output"]
         return parts

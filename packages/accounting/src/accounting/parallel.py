@@ -6,7 +6,7 @@ Activations depend on a device's own batch alone and are in memory.py.
 
 from __future__ import annotations
 
-from accounting.activations import ACTIVATION_BYTES
+from accounting.activations import PRECISIONS
 from accounting.breakdown import Breakdown, breakdown
 from accounting.formula import Symbol, Term, added
 from accounting.optimizers import optimizer_state
@@ -26,7 +26,7 @@ def sharded_state(
     gathers the block it works on and the next; 2 and 3 hold the whole gradient of the block that is being reduced.
     """
     N, w, a = _sizes(shape, world, zero, precision)
-    states = optimizer_state(shape, optimizer=optimizer, master=precision == "bf16")
+    states = optimizer_state(shape, optimizer=optimizer, master=PRECISIONS[precision].master)
     held = added(term for _, term in states.terms)
     count = parameters(shape)
     block = Symbol("P", (int(count["attention"]) + int(count["ffn"]) + int(count["router"])) // shape.num_layers)
@@ -67,10 +67,10 @@ def step_traffic(shape: TransformerShape, world: int, *, zero: int = 0, precisio
 
 
 def _sizes(shape: TransformerShape, world: int, zero: int, precision: str) -> tuple[Term, Term, Term]:
-    choose("precision", precision, tuple(ACTIVATION_BYTES))
+    choose("precision", precision, tuple(PRECISIONS))
     choose("zero", str(zero), STAGES)
     w = Symbol("w", positive("world", world))
-    return Symbol("N", int(parameters(shape).total)), w, Symbol("a", ACTIVATION_BYTES[precision])
+    return Symbol("N", int(parameters(shape).total)), w, Symbol("p", PRECISIONS[precision].weights)
 
 
 def _name(zero: int) -> str:

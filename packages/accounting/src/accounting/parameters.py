@@ -68,10 +68,14 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
 
 
 def matrices(shape: TransformerShape) -> dict[tuple[int, int], int]:
-    """Weight matrices inside the blocks by (rows, columns), smaller side first: how many there are; experts each count."""
-    d, q, kv = shape.d_model, shape.num_heads * shape.head_width, shape.kv_heads * shape.head_width
-    copies = 1 if shape.experts is None else shape.experts
-    found = [(d, q, 1), (d, kv, 2), (q, d, 1), (d, shape.d_ff, copies * (3 if shape.gated else 2))]
+    """Weight matrices inside the blocks by (rows, columns), smaller side first: how many there are; experts each count.
+
+    As in `lm`: queries, keys and values are one matrix, and so are gate and up.
+    """
+    d, f, e = shape.d_model, shape.d_ff, shape.head_width
+    copies = shape.experts or 1
+    found = [(d, (shape.num_heads + 2 * shape.kv_heads) * e, 1), (shape.num_heads * e, d, 1)]
+    found += [(d, (2 if shape.gated else 1) * f, copies), (f, d, copies)]
     if shape.experts is not None:
         found.append((d, shape.experts, 1))
     counts: dict[tuple[int, int], int] = {}
@@ -79,3 +83,31 @@ def matrices(shape: TransformerShape) -> dict[tuple[int, int], int]:
         key = (min(rows, columns), max(rows, columns))
         counts[key] = counts.get(key, 0) + count * shape.num_layers
     return counts
+
+
+def block_matrices(shape: TransformerShape) -> int:
+    """Numbers in the matrices of one block, those that its products read."""
+    return sum(rows * columns * count for (rows, columns), count in matrices(shape).items()) // shape.num_layers
+
+
+def other_tensors(shape: TransformerShape) -> list[tuple[int, int]]:
+    """The parameters that are no matrix of a block, as tensors: (how many, numbers of one)."""
+    d, f, e, L = shape.d_model, shape.d_ff, shape.head_width, shape.num_layers
+    copies = L * (shape.experts or 1)
+    found = [(1 if shape.tied_embeddings else 2, shape.vocab_rows * d)]
+    if shape.position == "learned":
+        found.append((1, shape.context_length * d))
+    if shape.biased_qkv:
+        found.append((L, (shape.num_heads + 2 * shape.kv_heads) * e))
+    if shape.bias:
+        found += [(L, d), (copies, (2 if shape.gated else 1) * f), (copies, d)]
+    if shape.norms:
+        found.append((shape.norms * (2 if shape.norm == "layernorm" and shape.bias else 1), d))
+    if shape.qk_norm:
+        found.append((2 * L, e))
+    return found
+
+
+def tensors(shape: TransformerShape) -> list[tuple[int, int]]:
+    """Every parameter as a tensor: (how many, numbers of one)."""
+    return [(count, rows * columns) for (rows, columns), count in matrices(shape).items()] + other_tensors(shape)

@@ -1,0 +1,50 @@
+"""Bytes of the tensors alive on this machine: what a GPU's allocator would be asked for, seen without a GPU."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Bytes of all storages that operations made and that are still alive, and the most there ever were.
+
+    block: what each storage is rounded up to a multiple of, 512 on CUDA. Storages from before are counted once add() names them.
+    """
+
+    def __init__(self, block: int = 1, known: Iterable[torch.Tensor] = ()) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.block = block
+        self.now = self.most = 0
+        self.known: set[int] = set()
+        for tensor in known:
+            self.add(tensor)
+
+    def add(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, -(-storage.nbytes() // self.block) * self.block
+        if key not in self.known:
+            self.known.add(key)
+            self.now += size
+            self.made(key, size)
+            weakref.finalize(storage, self.gone, key, size)
+
+    def made(self, key: int, size: int) -> None:
+        """A storage was allocated; for those that want the order of events."""
+
+    def gone(self, key: int, size: int) -> None:
+        self.known.discard(key)
+        self.now -= size
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+        result = function(*arguments, **(keywords or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor):
+                self.add(leaf)
+        self.most = max(self.most, self.now)
+        return result
