@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Bytes of all storages that operations made and that are still alive, and the most there ever were.
 
-    block: what each storage is rounded up to a multiple of, 512 on CUDA. Storages from before are counted once add() names them.
+    block: what each storage is rounded up to a multiple of, 512 on CUDA. known: tensors from before.
     """
 
     def __init__(self, block: int = 1, known: Iterable[torch.Tensor] = ()) -> None:

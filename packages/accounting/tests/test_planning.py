@@ -21,12 +21,14 @@ from accounting.planning import deepened, widened
 
 OPTIONS = st.fixed_dictionaries(
     {
-        "precision": st.sampled_from(["fp32", "bf16"]),
+        "precision": st.sampled_from(["fp32", "bf16", "autocast"]),
         "attention": st.sampled_from(["fused", "eager"]),
         "checkpointing": st.sampled_from(["none", "selective", "full"]),
         "loss": st.sampled_from(["plain", "chunked"]),
         "step": st.sampled_from(["fused", "foreach", "loop"]),
         "accumulate": st.booleans(),
+        "allocator": st.sampled_from(["exact", "cuda"]),
+        "optimizer": st.sampled_from(["adamw", "sgd", "muon"]),
     }
 )
 

@@ -34,6 +34,9 @@ def everything(shape: TransformerShape, batch: int) -> dict[str, Breakdown]:
         "elementwise": elementwise_flops(shape, None, batch),
         "training": training_flops(shape, None, batch, recompute="full"),
         "decode": decode_flops(shape, None, batch),
+        "checkpointed": training_memory(shape, batch, checkpointing="selective", attention="eager").peak,
+        "autocast": training_memory(shape, batch, precision="autocast", checkpointing="full").peak,
+        "in blocks": training_memory(shape, batch, precision="bf16", allocator="cuda").peak,
         "adamw": optimizer_flops(shape),
         "muon": optimizer_flops(shape, optimizer="muon"),
         "cache": kv_cache(shape, batch),
@@ -60,7 +63,14 @@ def test_adding_a_layer_adds_the_same(shape: TransformerShape, batch: int) -> No
     shape = replace(shape, window_layers=None)
     one, two, three = (everything(replace(shape, num_layers=shape.num_layers + more), batch) for more in range(3))
     for name in one:
-        if name not in ("int4", "plain", "chunked"):  # rounding to groups, and a maximum of several lines
+        if name not in (
+            "int4",
+            "plain",
+            "chunked",
+            "checkpointed",
+            "autocast",
+            "in blocks",
+        ):  # rounding to groups, and a maximum of several lines
             assert int(three[name]) - int(two[name]) == int(two[name]) - int(one[name]) > 0, name
 
 
@@ -119,7 +129,12 @@ def test_checkpointing_only_ever_saves(shape: TransformerShape, batch: int, atte
         accounting.saved_activations(shape, batch, attention=attention, loss=loss, checkpointing=how)
         for how in ("none", "selective", "full")
     )
-    assert full.total <= selective.total <= none.total
+    assert full.total <= none.total
+    if attention == "fused":
+        assert full.total <= selective.total <= none.total
+    else:  # kept instead of the copies that whole matrices want, what they are copied from, which may be more
+        heads = "queries, keys, values"
+        assert int(selective.total) - int(selective[heads]) < int(none.total) - int(none[heads])
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw8bit", "sgd", "muon"])
@@ -128,9 +143,11 @@ def test_bytes_of_state(optimizer: str, precision: str) -> None:
     shape = accounting.SHAPES["gpt2"]
     count = int(parameters(shape).total)
     blocks = 12 * (4 * 768 * 768 + 2 * 768 * 3072)
+    matrices = blocks + 50257 * 768 + 1024 * 768
     expected = {
         "adamw": 8 * count,
-        "adamw8bit": 2 * (count + 4 * -(-count // 256)),
+        # matrices and positions in bytes with a scale for 256 of them; vectors of 768, 2,304 and 3,072 numbers in fp32
+        "adamw8bit": 2 * (matrices + 4 * (matrices // 256)) + 8 * (count - matrices) + 2048,
         "sgd": 4 * count,
         "muon": 4 * blocks + 8 * (count - blocks),
     }[optimizer]

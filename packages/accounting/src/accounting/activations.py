@@ -141,19 +141,14 @@ def block_tensors(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> 
     d, h, k, e, f = s["d"], s["h"], s["k"], s["e"], s["f"]
     a, active = Symbol("a", policy.bytes.activations), shape.active_experts
     terms: dict[str, Pieces] = {
-        "norms": [
-            ((4 if shape.post_norm else 2) * count, size) for count, size in norm_tensors(shape, BT, d, policy)
-        ],
+        "norms": [((4 if shape.post_norm else 2) * count, size) for count, size in norm_tensors(shape, BT, d, policy)],
         "attention input": [(1, BT * d * a)],
     }
     if shape.qk_norm:
-        # the heads before they are weighed; the input of the norm is kept with queries, keys and values
-        heads: dict[str, Pieces] = {
-            "fused": [],
-            "normalised": [(1, BT * h * e * a), (1, BT * k * e * a)],
-            "composite": [(1, 4 * (BT * h * e)), (1, 4 * (BT * k * e))],
-        }
-        terms["query and key norms"] = [(1, 4 * (BT * h)), (1, 4 * (BT * k)), *heads[policy.norm_kernel]]
+        # the heads before they are weighed; what came in is kept with queries, keys and values, or as a copy in fp32
+        copies = {"fused": 0, "normalised": 1, "composite": 1 if int(a) == 4 else 2}[head_norm_kernel(policy)]
+        heads: Pieces = [(copies, 4 * (BT * h * e)), (copies, 4 * (BT * k * e))]
+        terms["query and key norms"] = [(1, 4 * (BT * h)), (1, 4 * (BT * k)), *(heads if copies else [])]
     terms["queries, keys, values"] = _qkv(shape, B, T, policy)
     terms["attention weights"] = [(1, B * h * T * T * a if policy.attention == "eager" else 4 * (BT * h))]
     terms["attention output"] = [(1, BT * h * e * a)]
@@ -163,14 +158,14 @@ def block_tensors(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> 
     terms["ffn hidden"] = inside if shape.experts is None else [(active * count, size) for count, size in inside]
     if shape.experts is not None:
         # of a token its probabilities and their sum over those chosen; of a choice its index, its weight as one of the
-        # token's and as one of the expert's, its place in both, and what the expert read and gave
+        # token's and as one of the expert's, its place in both, what the expert read, what it gave, and that weighed
         terms["router"] = [
             (1, BT * Symbol("E", shape.experts) * a),
             (1, BT * a),
             (active, 8 * BT),
             (active, 16 * BT),
             (2 * active, BT * a),
-            (2 * active, BT * d * a),
+            (3 * active, BT * d * a),
         ]
     if policy.precision == "autocast":
         terms["weights in bf16"] = [(1, 2 * Symbol("X", block_matrices(shape)))]
@@ -186,18 +181,30 @@ def _qkv(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> Pieces:
     changed = shape.position == "rope" or shape.qk_norm
     if policy.attention == "fused":
         return [projected, turned] if changed else [projected]
-    # whole score matrices want batch and key heads as one dimension, which copies unless one of the two is 1
-    key_view = int(B) == 1 or shape.kv_heads == 1
-    query_view = key_view and (shape.kv_heads == shape.num_heads or int(T) == 1)
-    source = turned if changed else projected
-    kept: Pieces = [] if query_view else [(1, BT * (h * e) * a)]
-    if key_view:
-        kept += [source, projected] if changed else [projected]
-    else:
-        kept += [(2, BT * (k * e) * a)]
-        if shape.qk_norm and policy.norm_kernel != "normalised":
-            kept.append(projected)
+    source, kept = turned if changed else projected, copies_of_heads(shape, B, T, policy)
+    if int(B) == 1 or shape.kv_heads == 1:
+        return [*kept, source, projected] if changed else [*kept, projected]
+    if shape.qk_norm and (head_norm_kernel(policy) == "fused" or (int(a) == 4 and policy.norm_kernel != "normalised")):
+        kept.append(projected)  # as the input of the norm, unless that made a copy
     return kept
+
+
+def copies_of_heads(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> Pieces:
+    """Whole score matrices want batch and key heads as one dimension, which copies unless one of the two is 1."""
+    s, a = symbols(shape), Symbol("a", policy.bytes.activations)
+    if policy.attention == "fused":
+        return []
+    views = int(B) == 1 or shape.kv_heads == 1
+    queries: Pieces = [(1, B * T * (s["h"] * s["e"]) * a)]
+    if views:
+        return [] if shape.kv_heads == shape.num_heads or int(T) == 1 else queries
+    return [*queries, (2, B * T * (s["k"] * s["e"]) * a)]
+
+
+def head_norm_kernel(policy: Policy) -> str:
+    """The kernel that norms queries and keys: of narrow numbers torch's own, where the residual's is lm's."""
+    narrow = policy.bytes.activations < 4
+    return "composite" if policy.norm_kernel == "normalised" and narrow else policy.norm_kernel
 
 
 def norm_tensors(shape: TransformerShape, BT: Term, width: Term, policy: Policy) -> Pieces:
@@ -207,7 +214,9 @@ def norm_tensors(shape: TransformerShape, BT: Term, width: Term, policy: Policy)
         return []
     if shape.norm == "layernorm":
         return [(1, BT * width * r), (2, 4 * BT)]
-    if policy.norm_kernel == "composite":  # input and normalised input, both in fp32 whatever came in, and the statistic
+    if (
+        policy.norm_kernel == "composite"
+    ):  # input and normalised input, both in fp32 whatever came in, and the statistic
         return [(2, 4 * (BT * width)), (1, 4 * BT)]
     return [(1, BT * width * r), (1, 4 * BT)]
 

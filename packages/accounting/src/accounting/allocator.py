@@ -1,4 +1,4 @@
-"""What a CUDA allocator adds to the tensors: PyTorch's caching allocator, whose rules stand in c10/cuda/CUDACachingAllocator.cpp.
+"""What an allocator adds to the tensors: PyTorch's caching one for CUDA, by the rules of c10/cuda/CUDACachingAllocator.cpp.
 
 Every tensor takes a block of a multiple of 512 bytes, and max_memory_allocated() counts blocks. Blocks are cut from segments:
 2 MiB ones for tensors up to 1 MiB, 20 MiB ones up to 10 MiB, above that one of a multiple of 2 MiB for each; a block of a large
@@ -18,4 +18,4 @@ ALLOCATORS = ("exact", "cuda")
 
 def waste(tensors: Iterable[tuple[int, int]]) -> int:
     """Bytes that rounding up to blocks adds to these tensors: (how many, bytes of one)."""
-    return sum(count * (-int(size) % BLOCK) for count, size in tensors)
+    return sum(int(count) * (-int(size) % BLOCK) for count, size in tensors)

@@ -8,6 +8,7 @@ import sys
 
 from accounting import report as reports
 from accounting.activations import ATTENTIONS, CHECKPOINTINGS, LOSSES, NORM_KERNELS, PRECISIONS
+from accounting.allocator import ALLOCATORS
 from accounting.flops import ATTENTIONS as COUNTINGS
 from accounting.flops import OPTIMIZERS
 from accounting.hardware import DEVICES, Device, device, measured_device
@@ -117,6 +118,7 @@ def _memory(to: argparse.ArgumentParser) -> None:
     to.add_argument("--norm-kernel", choices=NORM_KERNELS, default="fused", help="what an RMSNorm keeps")
     to.add_argument("--checkpointing", choices=CHECKPOINTINGS, default="none")
     to.add_argument("--loss", choices=LOSSES, default="plain")
+    to.add_argument("--allocator", choices=ALLOCATORS, default="exact", help="cuda: with what rounding to blocks adds")
     to.add_argument("--accumulate", action="store_true", help="gradients of earlier micro-batches are there")
 
 
@@ -134,6 +136,7 @@ def _policy(options: argparse.Namespace) -> dict[str, Any]:
         "checkpointing": options.checkpointing,
         "loss": options.loss,
         "accumulate": options.accumulate,
+        "allocator": options.allocator,
     }
 
 

@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from accounting.activations import Policy, block_tensors, head_tensors, kept_of_block, shared_tensors, tokens, total
-from accounting.allocator import ALLOCATORS, waste
+from accounting.activations import (
+    Policy,
+    block_tensors,
+    copies_of_heads,
+    head_tensors,
+    kept_of_block,
+    shared_tensors,
+    tokens,
+    total,
+)
+from accounting.allocator import ALLOCATORS, BLOCK, waste
 from accounting.breakdown import Breakdown, breakdown
 from accounting.formula import Symbol, Term, added
 from accounting.optimizers import optimizer_state, state_tensors, step_temporaries
@@ -22,7 +31,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from accounting.activations import Pieces
 
-    Phase = tuple[str, Term, dict[str, Pieces]]  # its title, bytes of weight gradients, and all that comes and goes
+    Gradients = tuple[Term, Pieces]  # bytes of weight gradients, and of which whole tensors they are known to be
+    Phase = tuple[str, Gradients, dict[str, Pieces]]  # its title, and all that comes and goes
 
 CHUNK_BYTES = 16 << 20  # of fp32 logits that the chunked loss takes at a time, lm.loss.CHUNK_BYTES
 
@@ -104,18 +114,16 @@ def training_memory(
         *run.losses(),
         *run.blocks(),
         run.embedding_backward(),
-        ("optimizer step", run.N * run.p, {"temporaries": temporaries}),
+        ("optimizer step", (run.N * run.p, run.weights), {"temporaries": temporaries}),
     ]
-    weights = [(count, size * int(run.p)) for count, size in tensors(shape)]
-    held = weights + state_tensors(shape, optimizer=optimizer, master=policy.bytes.master)
+    held = [*run.weights, *state_tensors(shape, optimizer=optimizer, master=policy.bytes.master)]
     counters = Symbol("Y", sum(count for count, _ in tensors(shape))) if optimizer.startswith("adamw") else Term(0)
     phases = []
-    for title, gradients, pieces in listed:
+    for title, (gradients, whole), pieces in listed:
         parts = {**always, "gradients": gradients, **{name: total(found) for name, found in pieces.items()}}
         if allocator == "cuda":
-            # of the gradients as if all of them were there from the first on: at most a block for each
-            rounded = held + (weights if gradients else []) + [piece for found in pieces.values() for piece in found]
-            parts["allocator rounding"] = 512 * counters + waste(rounded)
+            rounded = [*held, *whole, *(piece for found in pieces.values() for piece in found)]
+            parts["allocator rounding"] = BLOCK * counters + waste(rounded)
         phases.append(breakdown(title, Bytes, parts, convention))
     return TrainingMemory(tuple(phases), optimizer, convention)
 
@@ -135,7 +143,9 @@ class _Step:
         self.N, self.BT = Symbol("N", int(count.total)), B * T
         self.F = Symbol("F", (int(count["ffn"]) + int(count["router"])) // shape.num_layers)
         self.P = self.F + Symbol("Q", int(count["attention"]) // shape.num_layers)
+        self.weights = [(count, size * self.p) for count, size in tensors(shape)]
         self.inside = block_tensors(shape, B, T, policy)
+        self.again = copies_of_heads(shape, B, T, policy)
         self.between = kept_of_block(shape, B, T, policy)
         self.head = head_tensors(shape, B, T, policy)
         self.shared = shared_tensors(shape, B, T, policy)
@@ -149,13 +159,16 @@ class _Step:
         if self.eager:
             self.shared["mask"] = [(1, T * T * self.a)]
 
-    def gradients(self, finished: Term, newest: Term) -> Term:
-        """Bytes of weight gradients: accumulated ones are all there, and a new one is a tensor of its own until it is added.
+    def gradients(self, finished: Term, newest: Term, blocks: int = 0) -> Gradients:
+        """Weight gradients: accumulated ones are all there, and a new one is a tensor of its own until it is added.
 
-        Under autocast the new one is that of the bf16 copy, and then a second one in fp32.
+        Under autocast the new one is that of the bf16 copy, and then a second one in fp32. blocks: how many are through.
         """
-        new = newest * self.p + newest * self.a if self.cast else newest * self.p
-        return (self.N if self.accumulate else finished) * self.p + new
+        new: Pieces = [(1, newest * self.p), (1, newest * self.a)] if self.cast else [(1, newest * self.p)]
+        whole = [(count // int(self.L) * blocks, size) for count, size in self.weights if count >= int(self.L)]
+        if self.accumulate:
+            whole, finished = self.weights, self.N
+        return finished * self.p + total(new), whole
 
     def losses(self) -> list[Phase]:
         """Forward, loss, and their backward down to the final norm."""
@@ -174,7 +187,8 @@ class _Step:
                 {**after, "hidden state": [(1, hidden)], "chunks of logits": logits},
             )
             # the kept gradients times the loss's own are tensors of their own
-            scaled = self.gradients(none, none) + matrix * self.p
+            value, whole = self.gradients(none, none)
+            scaled = value + matrix * self.p, [*whole, (1, matrix * self.p)]
             return [loss, ("backward of the loss", scaled, {**after, "hidden gradient": [(1, hidden)]})]
         logit, wide = self.BT * self.V * self.a, 4 * (self.BT * tokens(self.shape))  # the loss is computed in fp32
         copy: Pieces = [(1, wide)] if int(self.a) != 4 else []
@@ -204,16 +218,17 @@ class _Step:
             ("last", self.L - 1, self.V * self.d),
             ("first", Term(0), self.N - bottom - self.P),
         ):
+            done = int(self.L - 1 - others)
             kept = self.kept(others)
             phases += [
                 (
                     f"backward of the {name} block, ffn",
-                    self.gradients(finished, self.d * self.f),
+                    self.gradients(finished, self.d * self.f, done),
                     {**kept, **self.current(ffn=True), "gradients of activations": ffn},
                 ),
                 (
                     f"backward of the {name} block, attention",
-                    self.gradients(finished + self.F, self.he * self.d),
+                    self.gradients(finished + self.F, self.he * self.d, done),
                     {**kept, **self.current(ffn=False), "gradients of activations": attention},
                 ),
             ]
@@ -225,22 +240,26 @@ class _Step:
         hidden = self.BT * self.d * self.r
         title = "backward of the embedding"
         if not self.shape.tied_embeddings:
-            gradients = (self.N if self.accumulate else self.N - matrix) * self.p + matrix * self.p
-            return title, gradients, {**kept, "hidden gradient": [(1, hidden)]}
+            others = self.N if self.accumulate else self.N - matrix
+            return title, (others * self.p + matrix * self.p, self.weights), {**kept, "hidden gradient": [(1, hidden)]}
         # the head's gradient is there already, and the sum of the two is a third tensor
         second = max(hidden, matrix * self.p)
-        return title, self.N * self.p + matrix * self.p, {**kept, "second gradient": [(1, second)]}
+        return title, (self.N * self.p + matrix * self.p, self.weights), {**kept, "second gradient": [(1, second)]}
 
     def kept(self, blocks: Term) -> dict[str, Pieces]:
         """What so many blocks keep, and what all of them share."""
         return {f"kept: {name}": found for name, found in self.shared.items()} | {
-            f"kept: {name}": [(blocks * count, size) for count, size in found]
-            for name, found in self.between.items()
+            f"kept: {name}": [(blocks * count, size) for count, size in found] for name, found in self.between.items()
         }
 
     def current(self, *, ffn: bool) -> dict[str, Pieces]:
         """What the block in its backward holds: all of it, or once the feed-forward layer is done, what is left."""
-        inside = self.between if ffn and self.policy.checkpointing == "selective" else self.inside
+        inside = dict(self.between if self.policy.checkpointing == "selective" else self.inside)
+        if self.policy.checkpointing == "selective" and not ffn:  # made once more, beside what they were made of
+            inside["attention weights"] = self.inside["attention weights"]
+            inside["queries, keys, values again"] = self.again
+        if self.policy.checkpointing == "full" and not self.input_is_kept:
+            inside["input"] = self.between["block inputs"]
         parts = {f"this block: {name}": found for name, found in inside.items()}
         if not ffn:
             parts = {name: found for name, found in parts.items() if "ffn" not in name and "router" not in name}
@@ -248,3 +267,11 @@ class _Step:
             if self.eager:  # the output's own backward is over when the weights' begins
                 del parts["this block: attention output"]
         return parts
+
+    @property
+    def input_is_kept(self) -> bool:
+        """Whether what a block recomputes keeps the block's own input, and not only something made of it."""
+        if self.shape.norm == "none":
+            return int(self.a) == int(self.r)
+        kernel = self.policy.norm_kernel
+        return self.shape.norm == "layernorm" or kernel == "fused" or (kernel == "composite" and int(self.r) == 4)

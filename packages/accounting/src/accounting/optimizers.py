@@ -58,7 +58,9 @@ def state_tensors(shape: TransformerShape, *, optimizer: str = "adamw", master: 
     return found + [(count, 4 * size) for count, size in tensors(shape)] if master else found
 
 
-def step_temporaries(shape: TransformerShape, *, optimizer: str = "adamw", step: str = "foreach") -> list[tuple[int, Term]]:
+def step_temporaries(
+    shape: TransformerShape, *, optimizer: str = "adamw", step: str = "foreach"
+) -> list[tuple[int, Term]]:
     """Tensors alive only inside the optimizer's step: (how many, bytes of one).
 
     "fused" has none; "foreach" holds AdamW's denominator √v of every parameter at once, of SGD the decayed gradient; "loop"

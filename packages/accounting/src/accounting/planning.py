@@ -1,6 +1,7 @@
 """What fits: exact inverses by bisection, where the answer fits and the answer plus one does not.
 
-All of it rests on memory being monotone in every size, which the tests check. Options not named here are those of
+All of it rests on memory being monotone in every size, which the tests check; 8-bit moments alone are not where a tensor
+reaches 4,096 numbers and its own shrink. Options not named here are those of
 training_memory and go to it as they are.
 """
 
@@ -100,8 +101,9 @@ def memory_line(shape: TransformerShape, seq_len: int | None = None, **options: 
     """The peak of a training step as a straight line in the batch size, in the phase that wins for large batches.
 
     Every phase is such a line for all but the smallest batches; below `first` another phase, such as the optimizer's step,
-    is higher.
+    is higher. It is a line of the tensors' own bytes: an allocator's rounding is left out.
     """
+    options["allocator"] = "exact"
     high, higher = (training_memory(shape, FAR + more, seq_len, **options).peak for more in (0, 1))
     slope = int(higher.total) - int(high.total)
     intercept = int(high.total) - slope * FAR
