@@ -67,6 +67,16 @@ def scanner_of(pattern):
     return SCANNED.get(pattern.name, -1) if pattern.name or not pattern.expressions else -1
 
 
+def categories():
+    """Of every code point a byte: its general category (_unicode.h numbers them), plus 128 where it is white space."""
+    cdef bytearray table = bytearray(0x110000)
+    cdef uint8_t[::1] out = table
+    cdef uint32_t code
+    for code in range(0x110000):
+        out[code] = category_of(code)
+    return bytes(table)
+
+
 cdef inline int family_of(Pattern pattern) noexcept nogil:
     if pattern == PATTERN_GPT2:
         return FAMILY_GPT2

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import dataclass
 
 import regex
+
+from bpe import _scan
 
 # Spelled so that `regex`, fancy-regex (tiktoken) and Oniguruma (tokenizers) read them alike. `$` and `{1,3}+` mean
 # other things in Oniguruma, so cl100k says "to the end of the text" as (?!\s|\S) and does without possessive
@@ -50,6 +53,10 @@ PATTERNS: dict[str, tuple[str, ...]] = {
         r"""]+|\s+(?!\S)|\s+""",
     ),
 }
+
+CATEGORIES = (  # the general categories in the order of _unicode.h
+    "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn"
+).split()
 
 _ALIASES = {
     "r50k": "gpt2",
@@ -129,14 +136,44 @@ def split(text: bytes, pattern: Pattern) -> list[bytes]:
 
     Each expression isolates its matches, as tokenizers' Split does: a match is a piece, and so is the text between two
     matches, where there is any. A byte that is no part of well-formed UTF-8 is one character of no category (no letter,
-    no number, no mark, no space), so negated classes match it. Character classes are those of the installed `regex`:
-    `\\s` leaves out U+001C to U+001F, which `re` and str.isspace count as space. Raises ValueError where an expression
-    matches the empty string.
+    no number, no mark, no space), so negated classes match it. The named patterns class characters as Unicode 16 does, which
+    tiktoken and tokenizers follow, any other as the installed `regex` does; `\\s` leaves out U+001C to U+001F, which `re` and
+    str.isspace count as space. Raises ValueError where an expression matches the empty string.
     """
+    if pattern.name is not None:
+        return _split_as_compiled(text, pattern)
     pieces = [text.decode("utf-8", "surrogateescape")] if text else []
     for expression in pattern.expressions:
         pieces = [part for piece in pieces for part in _isolate(piece, expression)]
     return [piece.encode("utf-8", "surrogateescape") for piece in pieces]
+
+
+def _split_as_compiled(text: bytes, pattern: Pattern) -> list[bytes]:
+    """As split(), in an alias of the text in which `regex` classes every character as the compiled scanners do."""
+    whole = text.decode("utf-8", "surrogateescape")
+    pieces = [whole.translate(_stand_ins())] if whole else []
+    for expression in pattern.expressions:
+        pieces = [part for piece in pieces for part in _isolate(piece, expression)]
+    ends = list(itertools.accumulate(map(len, pieces), initial=0))
+    return [whole[begin:end].encode("utf-8", "surrogateescape") for begin, end in itertools.pairwise(ends)]
+
+
+@functools.cache
+def _stand_ins() -> dict[int, int]:
+    """For each character that the installed `regex` puts in another category than the compiled tables: one it does not."""
+    every = "".join(map(chr, range(0x110000)))
+    ours = _scan.categories()
+    theirs = bytearray(len(ours))
+    for number, category in enumerate(CATEGORIES):
+        for found in regex.finditer(rf"\p{{{category}}}+", every):
+            theirs[found.start() : found.end()] = bytes([number]) * (found.end() - found.start())
+    theirs_spaces = [found.start() for found in regex.finditer(r"\s", every)]
+    for code in theirs_spaces:
+        theirs[code] |= 0x80
+    if ours == theirs:
+        return {}
+    agreed = {category: code for code, category in enumerate(ours) if theirs[code] == category}  # the last of each
+    return {code: agreed[category] for code, category in enumerate(ours) if theirs[code] != category}
 
 
 def _isolate(text: str, expression: str) -> list[str]:
