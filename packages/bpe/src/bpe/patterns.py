@@ -54,9 +54,8 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-CATEGORIES = (  # the general categories in the order of _unicode.h
-    "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn"
-).split()
+# The general categories in the order of _unicode.h.
+CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn".split()  # noqa: SIM905
 
 _ALIASES = {
     "r50k": "gpt2",
