@@ -15,7 +15,7 @@ ORDER = {
     "bpe": "_bytes _memory _scan _special _intern _merge _pairs _encode _decode patterns formats published sources progress "
     "token_file reference vocabulary streaming parallel unstable tokenizer training report view __init__ cli",
     "accounting": "units formula breakdown shape models parameters flops optimizers activations allocator memory inference "
-    "hardware time scaling planning parallel report html reading __init__ cli",
+    "hardware time scaling planning parallel model_parallel report html reading __init__ cli",
     "lm": "extras config settings attention model loss optimizer data checkpoint scoring machine step measure run_folder text "
     "training sampling decoding generation charts report __init__ commands cli",
 }

@@ -31,10 +31,11 @@ def test_columns_add_up(capsys: pytest.CaptureFixture[str]) -> None:
         [],
         ["--gib"],
         ["--world", "7", "--zero", "3"],
+        ["--tensor", "5", "--pipeline", "3", "--world", "2", "--micro-batches", "4", "--sequence-parallel"],
         ["--precision", "bf16", "--kernel", "eager", "--loss", "chunked"],
     ):
         pages = run(capsys, *XL, *extra).split("\n\n")
-        assert len(pages) == (14 if "--world" in extra else 12)
+        assert len(pages) == 12 + (4 if "--tensor" in extra else 2 if "--world" in extra else 0)
         for page in pages:
             rows = [line for line in page.splitlines()[2:] if not line.startswith(("  (", "   "))]
             if not any(line.startswith("  total") for line in rows):
@@ -107,6 +108,9 @@ def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:
         "report gpt2 --context 2000",
         "report gpt2 --batch 0",
         "report gpt2 --world 0",
+        "report gpt2 --tensor 13",
+        "report gpt2 --pipeline 2 --micro-batches 2",
+        "report gpt2 --tensor 2 --optimizer muon",
         "fit gpt2 --device abacus",
         "fit gpt2 --memory 0",
         "time gpt2 --tokens 1 --device m1 --mfu 0.5",

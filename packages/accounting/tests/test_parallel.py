@@ -45,3 +45,18 @@ def test_refusals() -> None:
         sharded_state(SHAPES["gpt2"], 8, zero=4)
     with pytest.raises(ValueError, match="world must be at least 1, and 0 is not"):
         step_traffic(SHAPES["gpt2"], 0)
+
+
+@given(shapes(), st.integers(1, 9))
+def test_shards_add_up_to_the_whole(shape: TransformerShape, world: int) -> None:
+    whole = sharded_state(shape, world)
+    shards = [sharded_state(shape, world, zero=3, rank=rank) for rank in range(world)]
+    for name in ("parameters", "gradients", "optimizer state"):
+        held = [int(one[name]) for one in shards]
+        assert sum(held) == whole[name]
+        assert held == sorted(held, reverse=True)
+
+
+def test_ranks_are_refused() -> None:
+    with pytest.raises(ValueError, match="rank must be a whole number below world 4 and at least 0, and 4 is not"):
+        sharded_state(SHAPES["gpt2"], 4, rank=4)

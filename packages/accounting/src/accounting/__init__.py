@@ -13,6 +13,14 @@ from accounting.flops import (
 from accounting.hardware import DEVICES, Device, measured_device
 from accounting.inference import inference_memory, kv_cache, weight_bytes
 from accounting.memory import TrainingMemory, training_memory
+from accounting.model_parallel import (
+    Layout,
+    Place,
+    device_flops,
+    device_memory,
+    device_parameters,
+    device_traffic,
+)
 from accounting.models import SHAPES
 from accounting.optimizers import optimizer_state
 from accounting.parallel import sharded_state, step_traffic
@@ -43,7 +51,9 @@ __all__ = [
     "Device",
     "FLOPRate",
     "FLOPs",
+    "Layout",
     "Parameters",
+    "Place",
     "Roofline",
     "Seconds",
     "TokenRate",
@@ -55,6 +65,10 @@ __all__ = [
     "compute_optimal",
     "decode_flops",
     "decode_time",
+    "device_flops",
+    "device_memory",
+    "device_parameters",
+    "device_traffic",
     "elementwise_flops",
     "forward_flops",
     "from_config",

@@ -52,6 +52,7 @@ class Policy:
     norm_kernel: str = "fused"
     checkpointing: str = "none"
     loss: str = "plain"
+    shares: int = 1  # devices among which the positions between the products are shared out (sequence parallelism)
 
     def __post_init__(self) -> None:
         for name, among in (
@@ -107,6 +108,12 @@ def saved_activations(
     )
 
 
+def rows(B: Term, T: Term, policy: Policy) -> Term:
+    """Positions that a device holds of what lies between the products: all, or the largest of equal shares."""
+    w = Symbol("t", policy.shares)
+    return B * T if policy.shares == 1 else B * ((T + (w - 1)) // w)
+
+
 def total(pieces: Pieces) -> Term:
     """Bytes of so many tensors."""
     return added(count * size for count, size in pieces)
@@ -126,7 +133,7 @@ def shared_tensors(shape: TransformerShape, B: Term, T: Term, policy: Policy) ->
 def kept_of_block(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> dict[str, Pieces]:
     """What one block keeps until its backward; with checkpointing the rest is computed again then."""
     if policy.checkpointing == "full":
-        return {"block inputs": [(1, B * T * symbols(shape)["d"] * Symbol("r", policy.bytes.residual))]}
+        return {"block inputs": [(1, rows(B, T, policy) * symbols(shape)["d"] * Symbol("r", policy.bytes.residual))]}
     block = block_tensors(shape, B, T, policy)
     if policy.checkpointing == "selective":
         del block["attention weights"]
@@ -140,9 +147,12 @@ def block_tensors(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> 
     s, BT = symbols(shape), B * T
     d, h, k, e, f = s["d"], s["h"], s["k"], s["e"], s["f"]
     a, active = Symbol("a", policy.bytes.activations), shape.active_experts
+    between = rows(B, T, policy)
     terms: dict[str, Pieces] = {
-        "norms": [((4 if shape.post_norm else 2) * count, size) for count, size in norm_tensors(shape, BT, d, policy)],
-        "attention input": [(1, BT * d * a)],
+        "norms": [
+            ((4 if shape.post_norm else 2) * count, size) for count, size in norm_tensors(shape, between, d, policy)
+        ],
+        "attention input": [(1, between * d * a)],
     }
     if shape.qk_norm:
         # the heads before they are weighed; what came in is kept with queries, keys and values, or as a copy in fp32
@@ -152,7 +162,7 @@ def block_tensors(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> 
     terms["queries, keys, values"] = _qkv(shape, B, T, policy)
     terms["attention weights"] = [(1, B * h * T * T * a if policy.attention == "eager" else 4 * (BT * h))]
     terms["attention output"] = [(1, BT * h * e * a)]
-    terms["ffn input"] = [(1, BT * d * a)]
+    terms["ffn input"] = [(1, between * d * a)]
     # gated: gate and up, which are one storage of 2f, the activated gate, and the product; else before and after
     inside: Pieces = [(1, 2 * (BT * f * a)), (2, BT * f * a)] if shape.gated else [(2, BT * f * a)]
     terms["ffn hidden"] = inside if shape.experts is None else [(active * count, size) for count, size in inside]
@@ -225,10 +235,11 @@ def head_tensors(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> d
     """What the final norm, the head and the loss keep."""
     s, BT, p = symbols(shape), B * T, Symbol("p", policy.bytes.weights)
     V, d, r, a = s["V"], s["d"], Symbol("r", policy.bytes.residual), Symbol("a", policy.bytes.activations)
-    terms = {"final norm": norm_tensors(shape, BT, d, policy)}
+    between = rows(B, T, policy)
+    terms = {"final norm": norm_tensors(shape, between, d, policy)}
     if policy.loss == "chunked":  # its gradients are ready on the way forward, and nothing else is kept
         return {**terms, "loss": [(1, BT * d * r), (1, V * d * p)]}
-    terms["head input"] = [(1, BT * d * a)]
+    terms["head input"] = [(1, between * d * a)]
     if policy.precision == "autocast":
         terms["head in bf16"] = [(1, 2 * (V * d))]
     # log-probabilities, targets, and the sum of weights

@@ -12,6 +12,7 @@ from accounting.allocator import ALLOCATORS
 from accounting.flops import ATTENTIONS as COUNTINGS
 from accounting.flops import OPTIMIZERS
 from accounting.hardware import DEVICES, Device, device, measured_device
+from accounting.model_parallel import Layout
 from accounting.optimizers import STEPS
 from accounting.planning import largest_shape, longest_context, max_batch_size
 from accounting.reading import find
@@ -55,7 +56,11 @@ def parser() -> argparse.ArgumentParser:
     _memory(one)
     _faces(one)
     one.add_argument("--explain", action="store_true", help="every formula, and again with its numbers")
-    one.add_argument("--world", type=_whole, default=1, help="devices that share the work by data")
+    one.add_argument("--world", type=_whole, default=1, help="devices, or groups of them, that share the work by data")
+    one.add_argument("--tensor", type=_whole, default=1, help="devices that share each layer")
+    one.add_argument("--pipeline", type=_whole, default=1, help="stages that share the layers")
+    one.add_argument("--sequence-parallel", action="store_true", help="share positions between products as well")
+    one.add_argument("--micro-batches", type=_whole, default=1, help="forward passes of a step, that share the batch")
     one.add_argument("--zero", type=int, choices=(0, 1, 2, 3), default=0, help="what they shard, 0 for DDP")
     style = one.add_mutually_exclusive_group()
     style.add_argument("--json", action="store_true", help="as JSON")
@@ -147,8 +152,14 @@ def _report(options: argparse.Namespace) -> str:
         options.context,
         options.batch,
         counted=options.attention,
-        world=options.world,
-        zero=options.zero,
+        layout=Layout(
+            options.world,
+            options.tensor,
+            options.pipeline,
+            options.zero,
+            options.sequence_parallel,
+            options.micro_batches,
+        ),
         **_policy(options),
     )
     if options.json:

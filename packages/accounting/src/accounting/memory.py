@@ -100,7 +100,7 @@ def training_memory(
     choose("allocator", allocator, ALLOCATORS)
     B, T = Symbol("B", positive("batch_size", batch_size)), Symbol("T", shape.sequence(seq_len))
     policy = Policy(precision, attention, norm_kernel, checkpointing, loss)
-    run = _Step(shape, B, T, policy, accumulate)
+    run = Step(shape, B, T, policy, accumulate)
     states = optimizer_state(shape, optimizer=optimizer, master=policy.bytes.master)
     convention = f"{optimizer}, {step} step; {policy.words}; " + (
         "every tensor in blocks of 512 bytes, remainders of segments not in it; "
@@ -128,7 +128,7 @@ def training_memory(
     return TrainingMemory(tuple(phases), optimizer, convention)
 
 
-class _Step:
+class Step:
     """The phases of one step before the optimizer's, as tensors; the letters are those of breakdown.SYMBOLS."""
 
     def __init__(self, shape: TransformerShape, B: Term, T: Term, policy: Policy, accumulate: bool) -> None:

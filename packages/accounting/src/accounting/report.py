@@ -12,6 +12,7 @@ from accounting.breakdown import SYMBOLS, Breakdown
 from accounting.flops import elementwise_flops, forward_flops, optimizer_flops, training_estimates, training_flops
 from accounting.inference import inference_memory, kv_cache
 from accounting.memory import training_memory
+from accounting.model_parallel import Layout, device_memory, device_parameters, device_traffic, places
 from accounting.parallel import sharded_state, step_traffic
 from accounting.parameters import parameters
 from accounting.planning import max_batch_size, memory_line
@@ -66,13 +67,12 @@ def report(
     batch_size: int = 1,
     *,
     counted: str = "full",
-    world: int = 1,
-    zero: int = 0,
+    layout: Layout | None = None,
     **options: Any,
 ) -> tuple[Section, ...]:
     """Everything about one shape; `counted` is forward_flops's attention, the options are those of training_memory.
 
-    With world > 1, also what a device of so many holds and sends under ZeRO stage `zero`.
+    With a layout of several devices, also what they hold and send; a replica's micro-batches then share batch_size.
     """
     length = shape.sequence(seq_len)
     step = training_flops(shape, length, batch_size, attention=counted)
@@ -80,13 +80,7 @@ def report(
     line = memory_line(shape, length, **options)
     estimates = training_estimates(shape, length, batch_size, attention=counted)
     cache = kv_cache(shape, 1, 1)
-    group: tuple[Section, ...] = ()
-    if world != 1:
-        precision = options.get("precision", "fp32")
-        group = (
-            section(sharded_state(shape, world, zero=zero, precision=precision, optimizer=memory.optimizer)),
-            section(step_traffic(shape, world, zero=zero, precision=precision)),
-        )
+    group = () if layout is None or layout.world == 1 else devices(shape, layout, length, batch_size, **options)
     return (
         section(parameters(shape)),
         section(forward_flops(shape, length, batch_size, attention=counted)),
@@ -131,6 +125,50 @@ def report(
             additive=False,
         ),
         *group,
+    )
+
+
+def devices(
+    shape: TransformerShape, layout: Layout, length: int, batch_size: int, **options: Any
+) -> tuple[Section, ...]:
+    """What the devices of a layout hold and send: of data parallelism alone, any of them; else the fullest, and each stage."""
+    precision, zero = options.get("precision", "fp32"), layout.zero
+    if layout.tensor == layout.pipeline == 1:
+        optimizer = options.get("optimizer", "adamw")
+        return (
+            section(sharded_state(shape, layout.data, zero=zero, precision=precision, optimizer=optimizer)),
+            section(step_traffic(shape, layout.data, zero=zero, precision=precision)),
+        )
+    if batch_size % layout.micro_batches:
+        raise ValueError(
+            f"micro_batches {layout.micro_batches} do not divide the batch of {batch_size}: they are equally large"
+        )
+    each = batch_size // layout.micro_batches
+    known = {
+        name: value
+        for name, value in options.items()
+        if name in ("precision", "optimizer", "attention", "norm_kernel", "checkpointing", "loss")
+    }
+    held = {place: device_memory(shape, layout, place, each, length, **known) for place in places(layout)}
+    most = max(held, key=lambda place: int(held[place].total))
+    stages = {stage: [held[place] for place in held if place.stage == stage] for stage in range(layout.pipeline)}
+    checkpointing = options.get("checkpointing", "none")
+    traffic = {
+        place: device_traffic(shape, layout, place, each, length, precision=precision, checkpointing=checkpointing)
+        for place in held
+    }
+    words = f"{layout.data} × {layout.tensor} × {layout.pipeline} devices by data, within layers, by stages"
+    return (
+        section(device_parameters(shape, layout, most), f"parameters on the fullest device, stage {most.stage}"),
+        section(held[most], f"memory of the fullest device, {held[most].title.removeprefix('memory of ')}"),
+        Section(
+            "memory of the fullest device of each stage",
+            Bytes,
+            tuple(Row(f"stage {stage}", max(int(one.total) for one in found)) for stage, found in stages.items()),
+            words,
+            additive=False,
+        ),
+        section(max(traffic.values(), key=lambda one: int(one.total))),
     )
 
 

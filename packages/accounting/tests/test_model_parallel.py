@@ -1,0 +1,190 @@
+"""Tensor and pipeline parallelism: the shares add up to the whole, evenly or not."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shape_strategies import shapes
+
+from accounting import (
+    SHAPES,
+    TransformerShape,
+    forward_flops,
+    parameters,
+    saved_activations,
+    step_traffic,
+    training_memory,
+)
+from accounting.model_parallel import (
+    Layout,
+    Place,
+    device_flops,
+    device_memory,
+    device_parameters,
+    device_traffic,
+    fullest,
+    places,
+    replicated_parameters,
+    shard,
+    split,
+)
+
+
+@st.composite
+def laid_out(draw: st.DrawFn, **given: Any) -> tuple[TransformerShape, Layout]:
+    shape = replace(
+        draw(shapes()), vocab_multiple=1, vocab_size=draw(st.integers(16, 300)), d_ff=draw(st.integers(16, 96))
+    )
+    layout = Layout(
+        data=draw(st.integers(1, 5)),
+        tensor=draw(st.integers(1, shape.num_heads)),
+        pipeline=draw(st.integers(1, shape.num_layers)),
+        zero=draw(st.integers(0, 3)),
+        sequence_parallel=draw(st.booleans()),
+        micro_batches=draw(st.integers(1, 6)),
+    )
+    return shape, replace(layout, **given)
+
+
+@given(st.integers(0, 1000), st.integers(1, 50))
+def test_split_is_even(whole: int, parts: int) -> None:
+    shares = split(whole, parts)
+    assert sum(shares) == whole
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] - shares[-1] <= 1
+
+
+def copied_keys(shape: TransformerShape, layout: Layout) -> int:
+    """Rows of key and value projections that more than one device holds, beyond the first."""
+    held = sum(shard(shape, layout, Place(0, rank)).kv_heads for rank in range(layout.tensor))
+    each = 2 * shape.head_width * (shape.d_model + shape.biased_qkv)
+    return (held - shape.kv_heads) * each * shape.num_layers
+
+
+@given(laid_out())
+def test_parameters_add_up(drawn: tuple[TransformerShape, Layout]) -> None:
+    shape, layout = drawn
+    held = sum(int(device_parameters(shape, layout, place).total) for place in places(layout))
+    again = sum(
+        replicated_parameters(shape, layout, place) for place in places(layout) if place.rank
+    )  # on every device of a layer, where one would do
+    tied = shape.vocab_rows * shape.d_model if shape.tied_embeddings and layout.pipeline > 1 else 0
+    assert held - again - copied_keys(shape, layout) - tied == parameters(shape).total
+
+
+@given(laid_out(), st.integers(1, 3))
+def test_flops_add_up(drawn: tuple[TransformerShape, Layout], batch: int) -> None:
+    shape, layout = drawn
+    length = shape.context_length
+    done = sum(int(device_flops(shape, layout, place, batch).total) for place in places(layout))
+    keys = copied_keys(replace(shape, qkv_bias=False), layout)
+    routers = (layout.tensor - 1) * shape.num_layers * shape.d_model * (shape.experts or 0)
+    assert done - 2 * batch * length * (keys + routers) == forward_flops(shape, None, batch).total
+
+
+@given(shapes())
+def test_alone_it_is_the_whole(shape: TransformerShape) -> None:
+    shape, one = replace(shape, vocab_multiple=1), Layout()
+    assert device_parameters(shape, one, Place()).total == parameters(shape).total
+    assert device_traffic(shape, one, Place()).total == 0
+    mine = device_memory(shape, one, Place(), loss="plain")
+    whole = training_memory(shape, 1, accumulate=True)
+    # the same phases but for the forward, the embedding's and the step's
+    assert mine.total <= whole.total
+    assert mine.total >= max(
+        int(phase.total) for phase in whole.phases if "block" in phase.title or "loss" in phase.title
+    )
+
+
+@given(laid_out(zero=0), st.integers(1, 3), st.sampled_from(["fused", "eager"]))
+@settings(max_examples=40, deadline=None)
+def test_memory_of_a_device(drawn: tuple[TransformerShape, Layout], batch: int, attention: str) -> None:
+    shape, layout = drawn
+    most = fullest(shape, layout, batch, attention=attention).total
+    for place in places(layout):
+        held = device_memory(shape, layout, place, batch, attention=attention)
+        count = int(device_parameters(shape, layout, place).total)
+        assert held["parameters"] == held["gradients"] == 4 * count
+        assert held["optimizer state"] == 8 * count
+        assert held.total <= most
+        alone = device_memory(shape, replace(layout, micro_batches=1), place, batch, attention=attention)
+        more = layout.in_flight(place.stage) - 1
+        assert (held.total > alone.total) == (more > 0)
+
+
+@given(laid_out(data=1, sequence_parallel=False), st.integers(1, 3))
+def test_traffic_goes_with_the_micro_batches(drawn: tuple[TransformerShape, Layout], batch: int) -> None:
+    shape, layout = drawn
+    for place in places(layout):
+        tied = "gradient of the tied embedding"
+        one, two = (
+            {
+                name: int(value)
+                for name, value in device_traffic(shape, replace(layout, micro_batches=count), place, batch).items()
+                if name != tied
+            }
+            for count in (1, 2)
+        )
+        assert two == {name: 2 * value for name, value in one.items()}
+
+
+def test_what_a_layer_sends() -> None:
+    """Megatron's count: four all-reduces of batch × positions × width for each layer, each 2(t - 1)/t of it from a device."""
+    shape, layout = SHAPES["llama-3-8b"], Layout(tensor=8)
+    sent = device_traffic(shape, layout, Place(), 1, 4096, precision="bf16")
+    each = 2 * 7 * (4096 * 4096 // 8) * 2
+    assert sent["sums of layers, forward"] == sent["sums of layers, backward"] == 32 * 2 * each
+    assert sent["sum of embeddings"] == sent["gradient of the head's input"] == each
+    ring = replace(layout, sequence_parallel=True)
+    again = device_traffic(shape, ring, Place(), 1, 4096, precision="bf16")
+    assert again["sums of layers, forward"] == sent["sums of layers, forward"]
+    assert 2 * int(again["sums of layers, backward"]) == 3 * int(sent["sums of layers, backward"])
+
+
+def test_stages_pass_on_the_residual() -> None:
+    shape, layout = SHAPES["gpt2"], Layout(data=4, pipeline=3, micro_batches=8)
+    sent = [device_traffic(shape, layout, Place(stage), 2, 1024) for stage in range(3)]
+    passed = 8 * 2 * 1024 * 768 * 4
+    assert ["to the next stage" in one for one in sent] == [True, True, False]
+    assert [int(one.get("gradient to the stage before", 0)) for one in sent] == [0, passed, passed]
+    assert sent[0]["gradient of the tied embedding"] == sent[2]["gradient of the tied embedding"] == 50257 * 768 * 4
+    middle = int(device_parameters(shape, layout, Place(1)).total)
+    assert middle == 4 * 7_087_872
+    assert sent[1]["reduce-scatter of gradients"] == middle // 4 * 3 * 4
+    assert step_traffic(shape, 4)["reduce-scatter of gradients"] == 124_439_808 // 4 * 3 * 4
+
+
+def test_in_flight() -> None:
+    layout = Layout(pipeline=4, micro_batches=3)
+    assert [layout.in_flight(stage) for stage in range(4)] == [3, 3, 2, 1]
+
+
+def test_sequence_parallelism_shares_what_lies_between_the_products() -> None:
+    shape = SHAPES["gpt2"]
+    plain, shared = (
+        device_memory(shape, Layout(tensor=4, sequence_parallel=how), Place(), 8, loss="chunked")
+        for how in (False, True)
+    )
+    for name in ("kept: norms", "kept: attention input", "kept: ffn input"):
+        assert 4 * int(shared[name]) == plain[name]
+    assert shared["kept: ffn hidden"] == plain["kept: ffn hidden"]
+    whole = saved_activations(shape, 8)
+    assert 4 * int(plain["kept: ffn hidden"]) == whole["ffn hidden"]
+
+
+def test_refusals() -> None:
+    shape = SHAPES["gpt2"]
+    for layout, message in (
+        ({"tensor": 13}, "tensor 13 is more than num_heads 12"),
+        ({"pipeline": 13}, "pipeline 13 is more than num_layers 12"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            device_parameters(shape, Layout(**layout), Place())
+    with pytest.raises(ValueError, match="zero '4' is not known"):
+        Layout(zero=4)
+    with pytest.raises(ValueError, match="micro_batches must be at least 1"):
+        Layout(micro_batches=0)
+    with pytest.raises(ValueError, match="optimizer 'muon' is not known"):
+        device_memory(shape, Layout(), Place(), optimizer="muon")
