@@ -163,25 +163,3 @@ def test_chips_stand_alone():
     assert [token[1] for token in drawn.tokens] == ids
     assert [bad for _, bad in drawn.chips] == [True, True, True]
     assert drawn.tokens[-1][0] == "bpe-t bpe-special"
-
-
-def test_a_page_stands_alone():
-    source = view.page(Cuts(2), "naïve <text>", title="A & B")
-    words = Tokens(source).words
-    assert "http" not in source.replace("http-equiv", "")
-    assert "<title>A &amp; B</title>" in source
-    for fact in ("13 bytes", "12 characters", "7 tokens", "1.86 bytes a token"):
-        assert fact in words
-
-
-def test_two_tokenizers_stand_side_by_side():
-    source = view.page({"one <b>": Cuts(1), "two": Cuts(2)}, "some text")
-    drawn = Tokens(source)
-    assert source.count("<style>") == 2
-    assert "one <b>" in drawn.words
-    assert "9 tokens" in drawn.words
-    assert "5 tokens" in drawn.words
-
-
-def test_a_page_of_no_text():
-    assert "— bytes a token" in Tokens(view.page(Cuts(), "")).words

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from bpe import report, view
+from bpe import page, report
 from bpe.formats import write_atomically
 from bpe.published import SOURCES
 from bpe.tokenizer import Tokenizer, get_encoding
@@ -79,9 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("--json", action="store_true")
     add.set_defaults(run=_report)
 
-    add = commands.add_parser("view", help="draw a text's tokens in colour, as a page")
+    add = commands.add_parser("view", help="a page that draws the tokens of what is typed into it")
     add.add_argument("tokenizer", nargs="+", help=_TOKENIZER + "; two stand side by side")
-    add.add_argument("--text", type=Path, required=True)
+    add.add_argument("--text", type=Path, help="the text that it opens with (default: a sample)")
     add.add_argument("--out", type=Path, required=True)
     add.set_defaults(run=_view)
     return parser
@@ -202,9 +202,12 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _view(options: argparse.Namespace) -> None:
-    text = options.text.read_bytes().decode("utf-8", "replace")
     tokenizers = {Path(name).name: open_tokenizer(name) for name in options.tokenizer}
-    write_atomically(options.out, view.page(tokenizers, text, title=options.text.name).encode())
+    if options.text is None:
+        made = page.page(tokenizers)
+    else:
+        made = page.page(tokenizers, options.text.read_bytes().decode("utf-8", "replace"), title=options.text.name)
+    write_atomically(options.out, made.encode())
     print(options.out)
 
 

@@ -217,6 +217,11 @@ class Tokenizer:
         return self._data.name or "bpe"
 
     @property
+    def data(self) -> TokenizerData:
+        """All that decides what this tokenizer does, as plain data; not to be changed."""
+        return self._data
+
+    @property
     def vocab(self) -> dict[int, bytes]:
         """The bytes of every id, special tokens too."""
         return dict(self._data.vocab)

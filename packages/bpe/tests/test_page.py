@@ -1,0 +1,355 @@
+"""The page of `bpe view`: what its JavaScript encodes and draws, asked of a headless Chromium."""
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import chromium
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strategies import PIECES, TEXTS, corpus
+
+import bpe
+from bpe import javascript, patterns
+from bpe.formats import TokenizerData
+from bpe.page import SAMPLE, page
+from bpe.tokenizer import Tokenizer
+
+BYTES = {bytes([i]): i for i in range(256)}
+CUSTOM = {
+    "tiktoken's gpt2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s|(?>x+)",
+    "an ending": r"\A\w+|\d{2,3}?|(?<=a)b|(?<!a)[b-d]+(?=\w)|\p{Lu}{2}|[[:punct:]]+|\bé\B|\S|\s++\Z|\s",
+    "without case": r"(?i)straße|ſ+|[k-m]+|.",
+    "a sequence": ("(?:ab)+", r"\s", "[^\\]a-c\u4e00-\u9fff-]+"),
+}
+
+
+def some_tokenizers() -> dict[str, Tokenizer]:
+    """One of every pattern, and of every way to be a vocabulary."""
+    text = corpus(3)
+    made = {
+        str(name): bpe.train([text], 400, pattern=name, special_tokens=["<|endoftext|>", "<|"])
+        for name in (*patterns.PATTERNS, None)
+    }
+    vocab, merges = made["gpt2"].vocab, made["gpt2"].merges
+    for name, pattern in CUSTOM.items():
+        made[name] = Tokenizer(vocab, merges, pattern=pattern)
+    order = random.Random(1)
+    words = ["ab", "ba", "abb", "bba", "aba", " a", "'s", " ab", "12", "\r\n", "  ", "中", "\u0301", "Ab", "zzzzzz"]
+    inverted = [word.encode() for word in order.sample(words, len(words))]
+    ranks = {**BYTES, **{token: 300 + 7 * i for i, token in enumerate(inverted)}}
+    made["ranks, some inverted or unreachable"] = Tokenizer.from_ranks(
+        ranks, pattern="o200k", special_tokens={"<|endoftext|>": 1000, "ab": 2000, "abba": 2001}
+    )
+    resolved = patterns.resolve("qwen2")
+    made["whole first, in NFC, with added tokens"] = Tokenizer.from_data(
+        TokenizerData(
+            {**vocab, 500: b"unreachable", 501: "é".encode(), 502: b"<|", 503: b"wasn"},
+            merges,
+            {"<|endoftext|>": made["gpt2"].special_tokens["<|endoftext|>"]},
+            resolved,
+            whole_first=True,
+            added_tokens={"<|": 502, "wasn": 503},
+            normalizer="NFC",
+        )
+    )
+    return made
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Chromium]:
+    if chromium.PATH is None:
+        pytest.skip(f"no Chromium found (looked for {', '.join(chromium.NAMES)}; CHROMIUM names another)")
+    with chromium.Chromium(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> dict[str, Tokenizer]:
+    return some_tokenizers()
+
+
+@pytest.fixture(scope="module")
+def all_of_them(browser: chromium.Chromium, tokenizers: dict[str, Tokenizer], tmp_path_factory: pytest.TempPathFactory):
+    """Function from texts to what the page makes of each under each tokenizer."""
+    folder = tmp_path_factory.mktemp("page")
+    return encoder_of(browser, tokenizers, folder / "page.html")
+
+
+def encoder_of(browser: chromium.Chromium, tokenizers: dict[str, Tokenizer], path: Path):
+    path.write_text(page(tokenizers, ""))
+    browser.open(path)
+
+    def encode(texts: list[str], names: tuple[str, ...] = tuple(tokenizers)) -> dict[str, list[list[int]]]:
+        if browser.run("document.title + page.columns.length") != f"Tokens{len(tokenizers)}":
+            browser.open(path)
+        chosen = [list(tokenizers).index(name) for name in names]
+        encode_all = "(i) => TEXTS.map((text) => page.columns[i].encoder.encode(text).ids)"
+        browser.run(f"TEXTS = {json.dumps(texts)}, 0")
+        return dict(zip(names, browser.run(f"{chosen}.map({encode_all})"), strict=True))
+
+    return encode
+
+
+def compare(tokenizers: dict[str, Tokenizer], encode, texts: list[str]) -> None:
+    for name, rows in encode(texts).items():
+        for text, ids in zip(texts, rows, strict=True):
+            assert ids == tokenizers[name].encode(text, allowed_special="all"), (name, text)
+
+
+def test_ids_of_the_corner_cases(tokenizers, all_of_them) -> None:
+    chosen = random.Random(2)
+    texts = ["".join(chosen.choices(PIECES, k=chosen.randint(0, 40))) for _ in range(250)]
+    texts += [unit * 300 for unit in ("a", " ", "^", "中", "ab ", "\n", "'s", "abba", "x\u0301")]
+    texts += [
+        "",
+        "a",
+        "\ud800",
+        "a\udc00\ud83d",
+        "\ud83d\ude00",
+        "<|endoftext|",
+        "<|<|endoftext|>>",
+        "abbabba",
+        corpus(9),
+    ]
+    compare(tokenizers, all_of_them, texts)
+
+
+def test_ids_of_every_code_point(tokenizers, all_of_them) -> None:
+    """In a context that shows its class, whichever version of Unicode the browser has."""
+    texts = []
+    for block in [*range(0, 0x3400, 0x400), *range(0xA400, 0xAC00, 0x400), *range(0xF800, 0x20000, 0x400), 0xE0000]:
+        characters = [chr(code) for code in range(block, block + 0x400)]
+        texts.append("".join(f"x{one} {one}'S" for one in characters))
+    families = ("gpt2", "o200k", "qwen3.5", "deepseek-v3", "whole first, in NFC, with added tokens")
+    for name, rows in all_of_them(texts, families).items():
+        assert rows == [tokenizers[name].encode(text, allowed_special="all") for text in texts], name
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(TEXTS, min_size=1, max_size=8))
+def test_ids_of_any_text(tokenizers, all_of_them, texts: list[str]) -> None:
+    compare(tokenizers, all_of_them, texts)
+
+
+def test_ids_under_a_vocabulary_of_200_000(browser, tmp_path: Path) -> None:
+    letters, chosen = "etaoinsrhl", random.Random(4)
+    words = {first + second for first in ("", " ") for second in letters}
+    while len(words) < 199_000:  # every token is one that stands already, and another
+        words |= {
+            left + right
+            for left, right in zip(*[chosen.sample(sorted(words), min(len(words), 40_000))] * 2, strict=True)
+        }
+        known = sorted(words, key=len)[:60_000]
+        words |= {chosen.choice(known)[:6] + chosen.choice(known)[:6] for _ in range(60_000)}
+    ranks = {**BYTES}
+    for word in chosen.sample(sorted(words), 199_000):
+        ranks.setdefault(word.encode(), len(ranks))
+    tokenizers = {"large": Tokenizer.from_ranks(ranks, pattern="o200k", special_tokens=["<|endoftext|>"])}
+    texts = [" ".join("".join(chosen.choices(letters, k=chosen.randint(1, 12))) for _ in range(300)) for _ in range(10)]
+    compare(tokenizers, encoder_of(browser, tokenizers, tmp_path / "page.html"), texts)
+
+
+def test_ids_under_published_vocabularies(browser, tmp_path: Path) -> None:
+    if "GROUNDUP_DATA" not in os.environ:
+        pytest.skip("GROUNDUP_DATA names no folder with the published vocabularies")
+    folder = Path(os.environ["GROUNDUP_DATA"])
+    end = {"cl100k_base": 100257, "o200k_base": 199999}
+    tokenizers = {
+        name: Tokenizer.from_tiktoken(
+            folder / "vocab" / f"{name}.tiktoken", pattern=name, special_tokens={"<|endoftext|>": number}
+        )
+        for name, number in end.items()
+    }
+    for name in ("llama3", "qwen3"):
+        tokenizers[name] = Tokenizer.from_huggingface(folder / "vocab" / f"{name}_tokenizer.json")
+    tokenizers["gpt2"] = Tokenizer.from_gpt2(folder / "vocab" / "encoder.json", folder / "vocab" / "vocab.bpe")
+    texts = [path.read_bytes()[:60_000].decode("utf-8", "replace") for path in sorted((folder / "data").glob("*.txt"))]
+    assert texts
+    compare(tokenizers, encoder_of(browser, tokenizers, tmp_path / "page.html"), texts)
+
+
+def test_special_tokens_may_be_ordinary_text(browser, tokenizers, all_of_them) -> None:
+    all_of_them([""])
+    name = "ranks, some inverted or unreachable"
+    column = f"page.columns[{list(tokenizers).index(name)}]"
+    said = browser.run(f'{column}.encoder.encode("abba<|endoftext|>", {{special: false}}).ids')
+    assert said == tokenizers[name].encode("abba<|endoftext|>", disallowed_special=())
+
+
+# What is drawn
+
+
+@pytest.fixture
+def opened(browser, tokenizers, tmp_path: Path):
+    """Function that opens a page of some tokenizers and a text."""
+
+    def open(text: str, *names: str, title: str = "Tokens") -> chromium.Chromium:
+        path = tmp_path / "drawn.html"
+        path.write_text(page({name: tokenizers[name] for name in names}, text, title=title), newline="")
+        browser.open(path)
+        return browser
+
+    return open
+
+
+def shown(browser: chromium.Chromium, column: int = 0) -> str:
+    return browser.run(f"page.columns[{column}].drawn.textContent")
+
+
+def facts(browser: chromium.Chromium, column: int = 0) -> list[str]:
+    return browser.run(
+        f"[...page.columns[{column}].section.querySelectorAll('.facts > div')].map((fact) => fact.children[0].textContent)"
+    )
+
+
+def test_what_is_typed_is_drawn_and_counted_at_once(opened, tokenizers) -> None:
+    browser = opened("the cat", "gpt2", "o200k", title="A & <b>")
+    assert browser.run("document.querySelector('h1').textContent") == "A & <b>"
+    browser.run("one('text').focus(), one('text').setSelectionRange(7, 7)")
+    browser.call("Input.insertText", text=" sat 中文😀\n\tnaïve<|endoftext|>")
+    text = "the cat sat 中文😀\n\tnaïve<|endoftext|>"
+    for column, name in enumerate(("gpt2", "o200k")):
+        ids = tokenizers[name].encode(text, allowed_special="all")
+        assert browser.run(f"page.columns[{column}].ids") == ids
+        assert shown(browser, column) == text
+        size = len(text.encode())
+        assert facts(browser, column) == [
+            str(len(ids)),
+            f"{size / len(ids):.2f}",
+            f"{len(text) / len(ids):.2f}",
+            str(len(set(ids))),
+        ]
+    assert browser.run("one('measure').textContent") == f"{len(text)} characters · {size} bytes · 2 lines"
+
+
+def test_the_headline_compares(opened, tokenizers) -> None:
+    browser = opened("aa " * 50, "gpt2", "None")
+    counts = [len(tokenizers[name].encode("aa " * 50)) for name in ("gpt2", "None")]
+    less, more = sorted(counts)
+    name = ("gpt2", "None")[counts.index(less)]
+    expected = "Both take" if less == more else f"{name} takes {100 * (1 - less / more):.1f}% fewer tokens"
+    assert browser.run("one('headline').textContent").startswith(expected)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(TEXTS, min_size=2, max_size=6))
+def test_drawing_anew_is_drawing_from_nothing(opened, texts: list[str]) -> None:
+    """What did not change is left where it stands: that must never show."""
+    browser = opened("", "gpt2", "ranks, some inverted or unreachable")
+    drawn = "page.columns.map((column) => column.drawn.innerHTML)"
+    for text in texts:
+        browser.run(f"one('text').value = {json.dumps(text)}, page.typed(), page.draw()")
+        kept = browser.run(drawn)
+        browser.run(
+            "page.columns.forEach((column) => { column.ids = []; column.shown = 0; column.drawn.textContent = ''; })"
+        )
+        browser.run("page.draw()")
+        assert browser.run(drawn) == kept
+
+
+@given(st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs"]) | st.sampled_from("\n\t \u200d")))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_text_on_the_page_is_the_text(opened, text: str) -> None:
+    browser = opened("", "ranks, some inverted or unreachable")
+    browser.run(f"one('text').value = {json.dumps(text)}, page.typed(), page.draw()")
+    assert shown(browser) == text
+
+
+def test_bytes_of_a_character_are_chips_and_the_last_token_shows_it(opened) -> None:
+    browser = opened("ä\x00\u202e\r\n", "gpt2")
+    assert browser.run("[...page.columns[0].drawn.querySelectorAll('.bpe-x')].map((chip) => chip.dataset.x)") == [
+        *("C3", "A4", "U+0000", "E2", "80", "AE", "U+202E")
+    ]
+    assert browser.run("page.columns[0].drawn.children[1].textContent") == "ä"
+    assert "carriage returns" in browser.run("one('note').textContent")
+    browser.run("page.typed()")
+    assert browser.run("one('note').hidden")
+
+
+def test_a_long_text_is_drawn_as_one_scrolls_and_says_so(opened, tokenizers) -> None:
+    text = "\n".join(["the cat sat"] * 4000)
+    browser = opened(text, "gpt2")
+    count = len(tokenizers["gpt2"].encode(text))
+    assert count > 6000
+    first = browser.run("page.columns[0].shown")
+    assert 3000 <= first < count
+    assert browser.run("page.columns[0].more.textContent").startswith(f"{first:,} of {count:,} tokens are drawn")
+    browser.run("scrollTo(0, document.body.scrollHeight)")
+    while browser.run("page.columns[0].shown") == first:
+        pass
+    browser.run("while (page.columns[0].shown < page.columns[0].ids.length) page.columns[0].drawMore()")
+    assert shown(browser) == text
+    assert browser.run("page.columns[0].more.textContent") == ""
+
+
+def test_pointing_and_walking_tell_of_a_token(opened, tokenizers) -> None:
+    text = "the cat sat on the mat"
+    browser = opened(text, "gpt2", "None")
+    ids = tokenizers["gpt2"].encode(text)
+    browser.run("page.columns[0].drawn.focus()")
+    for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "End", "Home", "ArrowRight"):
+        browser.press(key)
+    assert browser.run("page.columns[0].chosen") == 1
+    said = browser.run("one('card').innerText")
+    token = tokenizers["gpt2"].decode_single_token_bytes(ids[1])
+    begin = len(tokenizers["gpt2"].decode_single_token_bytes(ids[0]))
+    assert str(ids[1]) in said
+    assert token.hex(" ") in said
+    assert f"bytes {begin} to {begin + len(token)}" in said
+    assert browser.run("one('spoken').textContent")
+    beside = browser.run("document.querySelectorAll('.beside').length")
+    assert beside >= 1, "the other column shows what stands there"
+    browser.press("Escape")
+    assert browser.run("one('card').hidden")
+    box = browser.run(
+        "(({x, y, height}) => [x + 2, y + height / 2])(page.columns[0].drawn.children[2].getBoundingClientRect())"
+    )
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    assert str(ids[2]) in browser.run("one('card').innerText")
+
+
+def test_ids_can_be_drawn_in_the_texts_place(opened, tokenizers) -> None:
+    browser = opened("the cat", "gpt2")
+    browser.run("document.querySelector('input[value=ids]').click()")
+    drawn = browser.run("[...page.columns[0].drawn.children].map((span) => span.textContent)")
+    assert drawn == list(map(str, tokenizers["gpt2"].encode("the cat")))
+
+
+def test_what_cannot_be_encoded_is_said(browser, tmp_path: Path) -> None:
+    (tmp_path / "few.html").write_text(page(Tokenizer({0: b"a", 1: b"b"}, []), "abc"))
+    browser.open(tmp_path / "few.html")
+    assert (
+        browser.run("page.columns[0].trouble.textContent")
+        == "This text cannot be encoded: byte 0x63 has no token in this vocabulary."
+    )
+
+
+# What needs no browser
+
+
+def test_a_page_stands_alone(tokenizers) -> None:
+    source = page(tokenizers["gpt2"], "</script><script>alert(1)</script>{{script}}", title="{{text}}")
+    assert "http" not in source.replace("http-equiv", "")
+    assert "<script>alert" not in source
+    assert "<title>{{text}}</title>" in source
+    assert json.dumps(SAMPLE).replace("<", "\\u003c") in page(tokenizers["gpt2"])
+
+
+def test_a_pattern_beyond_javascript_is_drawn_as_it_stands() -> None:
+    source = page(Tokenizer({i: bytes([i]) for i in range(256)}, [], pattern=r"(a|b)\1|\X"), "abb")
+    assert "which this page" in source
+    columns = source.partition("<main>")[2].partition("</main>")[0]
+    assert columns.count('class="bpe-t ') == 3
+    assert "data-vocabulary" not in columns
+
+
+@pytest.mark.parametrize(
+    "expression", [r"(a)\1", r"\X+", "(?x)a b", r"(?:a){e<=1}", r"a(?#b)", r"\Ka", "(?|a|b)", r"(?R)?a"]
+)
+def test_what_javascript_cannot_say_is_refused(expression: str) -> None:
+    with pytest.raises(ValueError, match="which this page's encoder cannot say"):
+        javascript.javascript(expression, {})
