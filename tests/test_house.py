@@ -16,8 +16,8 @@ ORDER = {
     "token_file reference vocabulary streaming parallel unstable tokenizer training report view javascript page __init__ cli",
     "accounting": "units formula breakdown shape models parameters flops optimizers activations allocator memory inference "
     "hardware time scaling planning parallel model_parallel report html reading __init__ cli",
-    "lm": "extras config settings attention model loss optimizer data checkpoint scoring machine step measure run_folder text "
-    "training sampling decoding generation charts report __init__ commands cli",
+    "lm": "extras config settings attention model loss optimizer data checkpoint scoring machine step measure run_folder "
+    "pieces text training sampling decoding generation charts report interop __init__ commands cli",
 }
 FOREIGN = {"bpe": {"lm", "accounting"}, "accounting": {"bpe", "lm"}, "lm": set()}
 

@@ -7,13 +7,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lm.config import ModelConfig, TrainConfig
-    from lm.generation import generate, stream
+    from lm.generation import generate, generate_batch, stream
+    from lm.interop import load
     from lm.model import Transformer
-    from lm.run_folder import load
     from lm.scoring import evaluate
     from lm.training import train
 
-__all__ = ["ModelConfig", "TrainConfig", "Transformer", "evaluate", "generate", "load", "stream", "train"]
+__all__ = [
+    "ModelConfig",
+    "TrainConfig",
+    "Transformer",
+    "evaluate",
+    "generate",
+    "generate_batch",
+    "load",
+    "stream",
+    "train",
+]
 
 _HOME = {
     "ModelConfig": "lm.config",
@@ -21,7 +31,8 @@ _HOME = {
     "Transformer": "lm.model",
     "evaluate": "lm.scoring",
     "generate": "lm.generation",
-    "load": "lm.run_folder",
+    "generate_batch": "lm.generation",
+    "load": "lm.interop",
     "stream": "lm.generation",
     "train": "lm.training",
 }

@@ -29,6 +29,9 @@ from lm.model import Transformer
 # What may differ between a run and its continuation, because it changes nothing that is learned.
 FREE = frozenset({"log_every", "eval_every", "eval_tokens", "checkpoint_every", "keep_checkpoints", "micro_batch_size"})
 
+# Stands for the training of a model that was imported and has had none here: its configuration has no [train].
+UNTRAINED = {"steps": 1, "warmup_steps": 0}
+
 
 def load(run_dir: str | Path, step: int | None = None) -> Transformer:
     """The model of a run, in eval mode, from its newest whole checkpoint or the one of `step`."""
@@ -49,7 +52,7 @@ def read_config(run_dir: str | Path) -> tuple[ModelConfig, TrainConfig, dict[str
         raise FileNotFoundError(f"{run_dir} holds no run: there is no config.toml in it")
     tables = read_toml(path)
     model = from_table(ModelConfig, tables.get("model", {}), "model")
-    return model, from_table(TrainConfig, tables.get("train", {}), "train"), dict(tables.get("data", {}))
+    return model, from_table(TrainConfig, tables.get("train", UNTRAINED), "train"), dict(tables.get("data", {}))
 
 
 def settle(folder: Path, model_config: ModelConfig, config: TrainConfig, mixture: Mixture) -> TrainConfig:
@@ -58,29 +61,27 @@ def settle(folder: Path, model_config: ModelConfig, config: TrainConfig, mixture
     Settings that the machine decides (threads 0, compile "auto") are decided once, so that a continuation decides the same.
     """
     path = folder / "config.toml"
-    if path.exists():
+    asked_model, asked_data = to_table(model_config), mixture.fingerprints()
+    if path.exists() and "train" not in read_toml(path):
+        known_model, _, data = read_config(folder)
+        refuse_other(folder, "model", to_table(known_model), asked_model)
+        refuse_other(folder, "data", data, {key: asked_data.get(key) for key in data})
+    elif path.exists():
         known_model, known, data = read_config(folder)
         config = dataclasses.replace(
             config,
             threads=config.threads or known.threads,
             compile=known.compile if config.compile == "auto" else config.compile,
         )
-        asked = {"model": to_table(model_config), "train": to_table(config), "data": mixture.fingerprints()}
-        there = {"model": to_table(known_model), "train": to_table(known), "data": data}
-        for section, table in asked.items():
-            for key in sorted(table.keys() | there[section].keys()):
-                old, new = there[section].get(key), table.get(key)
-                if old != new and not (section == "train" and key in FREE):
-                    raise ValueError(
-                        f"the run in {folder} has {section}.{key} = {old!r}, and this call asks for {new!r}: "
-                        f"ask for the same to continue it, or choose another folder"
-                    )
+        refuse_other(folder, "model", to_table(known_model), asked_model)
+        refuse_other(folder, "train", to_table(known), to_table(config))
+        refuse_other(folder, "data", data, asked_data)
         return config
     with threads(config.threads):
         config = dataclasses.replace(config, threads=torch.get_num_threads())
         if config.compile == "auto":
             config = dataclasses.replace(config, compile="on" if compile_pays(model_config, config) else "off")
-    tables = {"model": to_table(model_config), "train": to_table(config), "data": mixture.fingerprints()}
+    tables = {"model": asked_model, "train": to_table(config), "data": asked_data}
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / ".config.toml.partial"
@@ -90,6 +91,17 @@ def settle(folder: Path, model_config: ModelConfig, config: TrainConfig, mixture
         finally:
             temporary.unlink(missing_ok=True)
     return config
+
+
+def refuse_other(folder: Path, section: str, there: dict[str, Any], asked: dict[str, Any]) -> None:
+    """ValueError: a section of the run's configuration is not what is asked for, with the first key that differs."""
+    for key in sorted(there.keys() | asked.keys()):
+        old, new = there.get(key), asked.get(key)
+        if old != new and not (section == "train" and key in FREE):
+            raise ValueError(
+                f"the run in {folder} has {section}.{key} = {old!r}, and this call asks for {new!r}: "
+                f"ask for the same to continue it, or choose another folder"
+            )
 
 
 def truncate_metrics(path: Path, step: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -10,11 +11,50 @@ from typing import Any
 
 from lm.data import open_data
 from lm.extras import need
+from lm.pieces import PieceTokenizer
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """The bpe.Tokenizer in a file. MissingExtra: the package bpe is not installed."""
+    """The tokenizer in a file: one of ours, a tokenizer.json, or a tok.bin of llama2.c.
+
+    A bpe.Tokenizer, or a PieceTokenizer where it is of SentencePiece's kind. MissingExtra: the package bpe is not installed.
+    """
+    path = Path(path)
+    with open(path, "rb") as file:
+        head = file.read(64)
+    if path.suffix == ".bin":
+        return PieceTokenizer.from_llama2c(path)
+    if head.lstrip().startswith(b"{") and b'"groundup-bpe"' not in head:
+        try:
+            model = json.loads(path.read_text(encoding="utf-8"))["model"]
+            pieces = bool(model.get("byte_fallback"))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(f"{path} is no tokenizer: there is no model in it") from None
+        if pieces:
+            return PieceTokenizer.load(path)
+        return need("bpe", "text", "groundup-lm[text]").Tokenizer.from_huggingface(path)
     return need("bpe", "text", "groundup-lm[text]").Tokenizer.load(path)
+
+
+# Tokens that are put before a text, and that end one, by the names they have.
+BEGINS = ("<s>", "<|begin_of_text|>", "<bos>")
+ENDS = ("<|endoftext|>", "</s>", "<s>", "<|end_of_text|>", "<|eot_id|>", "<|im_end|>", "<|begin_of_text|>")
+
+
+def prompt_ids(tokenizer: Any, text: str) -> list[int]:
+    """The ids of a text to continue: with the token that begins one, where the tokenizer has such, else with the one that
+    ends one where there is nothing else to begin with."""
+    known = tokenizer.special_tokens
+    begin = next(([known[name]] for name in BEGINS if name in known), [])
+    ids = list(tokenizer.encode(text, allowed_special="all"))
+    if begin and ids[:1] != begin:
+        ids = begin + ids
+    return ids or [known[name] for name in ENDS[:1] if name in known]
+
+
+def stop_ids(tokenizer: Any) -> list[int]:
+    """The ids of the tokens that end a text."""
+    return [number for name, number in tokenizer.special_tokens.items() if name in ENDS]
 
 
 def check_tokenizer(path: str | Path, data: str | Path | Mapping[str, Any], vocab_size: int) -> None:

@@ -119,6 +119,7 @@ class Run:
         saved = checkpoint.load(self.folder / "checkpoints")
         if saved is not None:
             self.model.load_state_dict(saved.model)
+        if saved is not None and saved.step:  # step 0 is that of an imported model, which has weights and no history
             self.optimizer.load_state_dict(saved.optimizer)
             self.step, state = saved.step, saved.state
             self.seconds, self.loss = state["seconds"], state["loss"]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-import time
-from pathlib import Path
+from typing import Any
 
 from lm.commands import Commands, add
+
+BETWEEN = "\n----\n"  # samples
 
 
 def register(commands: Commands) -> None:
     made = add(commands, "generate", generate, "continue a text, as it comes")
-    made.add_argument("run", metavar="RUN", help="the folder of a run")
+    made.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
     made.add_argument("--prompt", required=True, help="the text to continue")
     made.add_argument("--tokenizer", help="a tokenizer file (default: the run's own)")
     made.add_argument("--max-new-tokens", type=int, default=256)
@@ -23,38 +24,66 @@ def register(commands: Commands) -> None:
     made.add_argument("--min-p", type=float)
     made.add_argument("--repetition-penalty", type=float, default=1.0)
     made.add_argument("--seed", type=int)
+    made.add_argument(
+        "--samples", type=int, default=1, help="how many texts, made together; each is shown when all are done"
+    )
+    made.add_argument("--stop", action="append", default=[], help="a string that ends the text; may be given again")
+    made.add_argument(
+        "--when-full",
+        choices=("slide", "refuse", "end"),
+        default="slide",
+        help="past the context: forget the older half and go on, refuse to begin, or end there",
+    )
+    made.add_argument("--timing", action="store_true", help="say how fast it was, prompt and continuation apart")
 
 
 def generate(options: argparse.Namespace) -> None:
-    from lm.generation import stream
-    from lm.run_folder import load
-    from lm.text import kept_tokenizer, load_tokenizer
+    from lm.generation import Batch, Writer, check_request
+    from lm.interop import load
+    from lm.interop.importing import tokenizer_of
+    from lm.sampling import Sampling
+    from lm.text import load_tokenizer, prompt_ids, stop_ids
 
+    if options.samples < 1:
+        raise ValueError(f"--samples must be at least 1, and {options.samples} is not")
     model = load(options.run)
-    path = options.tokenizer or kept_tokenizer(Path(options.run))
+    path = options.tokenizer or tokenizer_of(options.run)
     if path is None:
-        raise FileNotFoundError(f"the run in {options.run} keeps no tokenizer: name one with --tokenizer")
+        raise FileNotFoundError(f"{options.run} keeps no tokenizer: name one with --tokenizer")
     tokenizer = load_tokenizer(path)
-    stop = [i for name, i in tokenizer.special_tokens.items() if name == "<|endoftext|>"]
-    ids = tokenizer.encode(options.prompt, allowed_special="all") or stop
-    decoder = tokenizer.decode_stream()
-    print(options.prompt, end="", flush=True)
-    began, count = time.perf_counter(), 0
+    settings: dict[str, Any] = {
+        "max_new_tokens": options.max_new_tokens,
+        "sampling": Sampling(
+            options.temperature, options.top_k, options.top_p, options.min_p, options.repetition_penalty
+        ),
+        "stop_tokens": stop_ids(tokenizer),
+        "when_full": options.when_full,
+    }
+    ids = prompt_ids(tokenizer, options.prompt)
+    check_request(model, ids, options.max_new_tokens, options.when_full)
+    batch = Batch(model, rows=options.samples)
+    writers = {}
+    for number in range(options.samples):
+        seed = None if options.seed is None else options.seed + number
+        text = batch.add(ids, seed=seed, **settings)
+        writers[text] = Writer(tokenizer.decode_stream(), options.stop)
+    written = dict.fromkeys(writers, options.prompt)
+    streaming = options.samples == 1
+    if streaming:
+        print(options.prompt, end="", flush=True)
     with contextlib.suppress(KeyboardInterrupt):  # the reader has read enough
-        for token in stream(
-            model,
-            ids,
-            max_new_tokens=options.max_new_tokens,
-            temperature=options.temperature,
-            top_k=options.top_k,
-            top_p=options.top_p,
-            min_p=options.min_p,
-            repetition_penalty=options.repetition_penalty,
-            seed=options.seed,
-            stop_tokens=stop,
-        ):
-            print(decoder.feed(token), end="", flush=True)
-            count += 1
-    print(decoder.finish())
-    if sys.stderr.isatty():
-        print(f"{count} tokens, {count / (time.perf_counter() - began):,.0f} a second", file=sys.stderr)
+        while batch.texts:
+            for text, token in batch.step():
+                piece = "" if token is None else writers[text].feed(token)
+                written[text] += piece
+                if streaming:
+                    print(piece, end="", flush=True)
+                if writers[text].stopped:
+                    batch.cancel(text)
+    for text, writer in writers.items():
+        rest = writer.finish()
+        print(
+            rest if streaming else written[text] + rest, end="\n" if streaming or text is list(writers)[-1] else BETWEEN
+        )
+    if options.timing or sys.stderr.isatty():
+        print(f"prompt: {batch.prefill}; after it: {batch.decode}", file=sys.stderr)

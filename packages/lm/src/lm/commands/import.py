@@ -1,0 +1,28 @@
+"""`lm import`: a run out of another program's model."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from lm.commands import Commands, add
+
+
+def register(commands: Commands) -> None:
+    text = "make a run of a Hugging Face folder (Llama, Mistral, Qwen2, Qwen3, GPT-2), nanoGPT's ckpt.pt or llama2.c's .bin"
+    made = add(commands, "import", import_, text)
+    made.add_argument("source", metavar="MODEL", help="the folder or file")
+    made.add_argument(
+        "--to", required=True, metavar="RUN", help="the folder of the run, which must be empty or not there"
+    )
+    made.add_argument("--tokenizer", help="a tokenizer file (default: the tokenizer.json in the folder)")
+
+
+def import_(options: argparse.Namespace) -> None:
+    from lm.interop import import_run
+
+    model = import_run(options.source, options.to, tokenizer=options.tokenizer)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    print(f"{options.to}: {count:,} parameters, imported from {options.source}")
+    config = Path(options.to) / "config.toml"
+    print(f"to train it further: lm train {config} --out {options.to} --data FOLDER --train.steps 1000")

@@ -1,0 +1,30 @@
+"""Models to other programs and from them. Each name is imported when it is first used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lm.interop.huggingface import from_huggingface, to_huggingface
+    from lm.interop.importing import import_run, load
+    from lm.interop.llama2c import from_llama2c
+    from lm.interop.nanogpt import from_nanogpt
+
+_HOME = {
+    "from_huggingface": "huggingface",
+    "from_llama2c": "llama2c",
+    "from_nanogpt": "nanogpt",
+    "import_run": "importing",
+    "load": "importing",
+    "to_huggingface": "huggingface",
+}
+
+__all__ = ["from_huggingface", "from_llama2c", "from_nanogpt", "import_run", "load", "to_huggingface"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'lm.interop' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"lm.interop.{_HOME[name]}"), name)
+    return value

@@ -1,0 +1,133 @@
+"""The model card of an export: what the model is, what it costs, what it was trained on, and how that went."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lm.charts import Point, number, quantity, smooth, thin
+from lm.config import ModelConfig, to_table
+from lm.report import Run, read
+
+
+def card(config: ModelConfig, run_dir: Path | None, architecture: str, *, has_tokenizer: bool) -> dict[str, str]:
+    """README.md, and curves.svg where the run has logged any, as texts by file name."""
+    run = read(run_dir) if run_dir is not None and (run_dir / "config.toml").is_file() else None
+    name = "A model" if run is None else run.name
+    parts = [
+        "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- groundup\n---\n",
+        f"# {escaped(name)}\n",
+        f"A language model made with groundup's `lm`, as a `{architecture}`: transformers loads this folder as it is.\n",
+        usage(has_tokenizer),
+        "## What it is\n",
+        table(("setting", "value"), [(key, str(value)) for key, value in to_table(config).items()]),
+        "## What it costs\n",
+        table(("", "", "formula"), budget(config)),
+    ]
+    files = {}
+    if run is not None:
+        if run.config.get("data"):
+            parts += ["## Data\n", table(("", ""), [(key, plain(value)) for key, value in run.config["data"].items()])]
+        if run.config.get("train"):
+            settings = [(key, plain(value)) for key, value in run.config["train"].items()]
+            parts += ["## Training\n", table(("setting", "value"), settings)]
+        if run.records:
+            parts.append(table(("at the end", ""), results(run)))
+            files["curves.svg"] = curves(run)
+            parts.append("![Loss by step](curves.svg)\n")
+    return {"README.md": "\n".join(parts), **files}
+
+
+def usage(has_tokenizer: bool) -> str:
+    """How to load the folder."""
+    lines = ["from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
+    lines.append('model = AutoModelForCausalLM.from_pretrained("FOLDER")')
+    if has_tokenizer:
+        lines.append('tokenizer = AutoTokenizer.from_pretrained("FOLDER")')
+    else:
+        lines[0] = "from transformers import AutoModelForCausalLM"
+    return "```python\n" + "\n".join(lines) + "\n```\n"
+
+
+def budget(config: ModelConfig) -> list[tuple[str, ...]]:
+    """Parameters, FLOPs and memory, as `accounting` counts them."""
+    from accounting import forward_flops, inference_memory, kv_cache, parameters
+
+    shape = config.shape()
+    flops = forward_flops(shape, attention="causal")
+    rows = [
+        ("parameters", parameters(shape)),
+        (f"matrix-multiply FLOPs of reading {config.context_length:,} tokens", flops),
+        (f"bytes of keys and values of {config.context_length:,} tokens, bf16", kv_cache(shape)),
+        ("bytes to generate at batch 1, bf16", inference_memory(shape)),
+    ]
+    return [(name, f"{int(found.total):,}", " + ".join(found)) for name, found in rows]
+
+
+def results(run: Run) -> list[tuple[str, str]]:
+    """What was logged last."""
+    names = {
+        "step": "steps",
+        "tokens": "tokens read",
+        "loss": "training loss, nats a token",
+        "heldout_loss": "held-out loss, nats a token",
+        "heldout_bits_per_byte": "held-out bits per byte",
+        "seconds": "seconds of training",
+    }
+    found = [(said, run.last(key)) for key, said in names.items()]
+    return [(said, number(value)) for said, value in found if value is not None]
+
+
+def curves(run: Run) -> str:
+    """Loss by step as an SVG of its own: each step, their average, and the held-out text."""
+    train, heldout = run.points("loss"), run.points("heldout_loss")
+    every = [point for point in train + heldout if math.isfinite(point[1])]
+    width, height, left, bottom = 720, 320, 60, 40
+    lowest, highest = min(y for _, y in every), max(y for _, y in every)
+    last = max(x for x, _ in every)
+    spread = highest - lowest or 1.0
+
+    def path(points: Sequence[Point], colour: str, thick: float) -> str:
+        places = " ".join(
+            f"{left + (width - left - 10) * x / (last or 1):.1f},"
+            f"{10 + (height - bottom - 10) * (highest - y) / spread:.1f}"
+            for x, y in thin([point for point in points if math.isfinite(point[1])])
+        )
+        return f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="{thick}"/>'
+
+    floor = height - bottom
+    marks = "".join(
+        f'<text x="{x}" y="{y}" text-anchor="{anchor}">{html.escape(said)}</text>'
+        for x, y, anchor, said in (
+            (left - 6, 16, "end", number(highest)),
+            (left - 6, floor + 4, "end", number(lowest)),
+            (left, floor + 20, "start", "0"),
+            (width - 10, floor + 20, "end", quantity(last, "steps")),
+            (width - 10, 20, "end", "nats a token: training grey and blue, held-out red"),
+        )
+    )
+    lines = path(train, "#cccccc", 0.7) + path(smooth(train), "#1f5fa8", 2) + path(heldout, "#c0392b", 2)
+    frame = f'<path d="M{left} 10V{floor}H{width - 10}" fill="none" stroke="#888888"/>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+        f'font-size="12"><rect width="100%" height="100%" fill="#ffffff"/>{frame}{lines}{marks}</svg>\n'
+    )
+
+
+def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "".join(f"| {' | '.join(escaped(cell) for cell in line)} |\n" for line in lines)
+
+
+def plain(value: Any) -> str:
+    return ", ".join(map(plain, value)) if isinstance(value, list) else str(value)
+
+
+def escaped(text: str) -> str:
+    """Text that Markdown takes for nothing else."""
+    text = " ".join(text.split())
+    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>|#" else letter for letter in text)

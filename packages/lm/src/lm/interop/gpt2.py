@@ -1,0 +1,122 @@
+"""The GPT-2 shape in Hugging Face's words, and in nanoGPT's, which differ in that its matrices are not transposed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lm.config import ModelConfig
+from lm.interop.settings import Settings
+from lm.interop.tensors import Part, Table
+
+# Their names of activations, and ours.
+ACTIVATIONS = {
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu_fast": "gelu",
+    "gelu": "gelu_exact",
+    "silu": "silu",
+    "swish": "silu",
+    "relu2": "relu2",
+}
+
+
+def check(config: ModelConfig) -> None:
+    """ValueError: Hugging Face's GPT-2 cannot be this model, with what it lacks."""
+    wanted = {
+        "norm": (config.norm, "layernorm"),
+        "norm_placement": (config.norm_placement, "pre"),
+        "window": (config.window, None),
+        "qk_norm": (config.qk_norm, False),
+        "num_kv_heads": (config.kv_heads, config.num_heads),
+        "head_dim": (config.head_width * config.num_heads, config.d_model),
+    }
+    for name, (value, theirs) in wanted.items():
+        if value != theirs:
+            raise ValueError(
+                f"Hugging Face's GPT-2, which has learned positions, has none of {name} {value!r}: "
+                f"such a model is not exported"
+            )
+    if config.ffn == "swiglu":
+        raise ValueError("Hugging Face's GPT-2 has no ffn 'swiglu': such a model is not exported")
+
+
+def to_config(config: ModelConfig) -> dict[str, Any]:
+    """The contents of a config.json."""
+    check(config)
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": config.vocab_size,
+        "n_positions": config.context_length,
+        "n_embd": config.d_model,
+        "n_layer": config.num_layers,
+        "n_head": config.num_heads,
+        "n_inner": config.d_ff,
+        "activation_function": next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.ffn),
+        "layer_norm_epsilon": config.norm_eps,
+        "attn_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "resid_pdrop": 0.0,
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "reorder_and_upcast_attn": False,
+        "tie_word_embeddings": config.tied_embeddings,
+    }
+
+
+def from_config(table: Mapping[str, Any], source: object) -> tuple[ModelConfig, frozenset[str]]:
+    """The configuration that a config.json describes. ValueError: what it asks for and this version does not do, by name."""
+    settings = Settings(table, source)
+    settings.take("model_type", str)
+    settings.only("scale_attn_weights", (True,), True)
+    settings.only("scale_attn_by_inverse_layer_idx", (False,), False)
+    settings.only("add_cross_attention", (False,), False)
+    settings.take("reorder_and_upcast_attn", bool, False)  # how it rounds, not what it computes
+    activation = settings.only("activation_function", tuple(ACTIVATIONS), "gelu_new")
+    d_model = settings.take("n_embd", int)
+    config = ModelConfig(
+        vocab_size=settings.take("vocab_size", int),
+        context_length=settings.take("n_positions", int),
+        num_layers=settings.take("n_layer", int),
+        d_model=d_model,
+        num_heads=settings.take("n_head", int),
+        d_ff=settings.take("n_inner", int, 4 * d_model),
+        ffn=ACTIVATIONS[activation],
+        norm="layernorm",
+        norm_eps=settings.take("layer_norm_epsilon", float, 1e-5),
+        position="learned",
+        tied_embeddings=settings.take("tie_word_embeddings", bool, True),
+        bias=True,
+    )
+    settings.nothing_left()
+    return config, frozenset()
+
+
+def table(config: ModelConfig, *, transposed: bool = True) -> Table:
+    """Which of their tensors make up each of ours. transposed: as in Hugging Face's, whose matrices are (in, out)."""
+    d, ff = config.d_model, config.d_ff
+    parts: Table = {
+        "embedding.weight": (Part("transformer.wte.weight", config.vocab_size),),
+        "positions.weight": (Part("transformer.wpe.weight", config.context_length),),
+    }
+    places = {
+        "attention_norm": ("ln_1", d),
+        "attention.qkv": ("attn.c_attn", 3 * d),
+        "attention.output": ("attn.c_proj", d),
+        "ffn_norm": ("ln_2", d),
+        "ffn.up": ("mlp.c_fc", ff),
+        "ffn.down": ("mlp.c_proj", d),
+    }
+    kinds = ("weight", "bias") if config.bias else ("weight",)
+    for i in range(config.num_layers):
+        for ours, (theirs, rows) in places.items():
+            for kind in kinds:
+                turned = transposed and kind == "weight" and not ours.endswith("norm")
+                part = Part(f"transformer.h.{i}.{theirs}.{kind}", rows, transposed=turned)
+                parts[f"blocks.{i}.{ours}.{kind}"] = (part,)
+    for kind in kinds:
+        parts[f"final_norm.{kind}"] = (Part(f"transformer.ln_f.{kind}", d),)
+    if not config.tied_embeddings:
+        parts["head.weight"] = (Part("lm_head.weight", config.vocab_size),)
+    return parts

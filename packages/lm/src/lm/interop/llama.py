@@ -1,0 +1,200 @@
+"""The family of Llama in Hugging Face's words: Llama, Mistral (a window), Qwen2 (biases), Qwen3 (norms of queries and keys).
+
+Their rotary embedding turns the pairs (i, i + head_dim / 2), ours (2i, 2i + 1): the rows of queries and keys are permuted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lm.config import ModelConfig
+from lm.interop.settings import Settings
+from lm.interop.tensors import Part, Table
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+
+
+def family_of(config: ModelConfig) -> str:
+    """The architecture that is this model. ValueError: there is none, with what it lacks."""
+
+    def only(what: str) -> ValueError:
+        return ValueError(f"Hugging Face has no architecture of this family with {what}: such a model is not exported")
+
+    if config.norm != "rmsnorm":
+        raise only(f"norm {config.norm!r} and position {config.position!r}")
+    if config.norm_placement != "pre":
+        raise only(f"norm_placement {config.norm_placement!r}")
+    if config.position != "rope":
+        raise only(f"norm 'rmsnorm' and position {config.position!r}")
+    if config.ffn != "swiglu":
+        raise only(f"ffn {config.ffn!r} and position 'rope'")
+    if config.qk_norm and config.bias:
+        raise only("qk_norm and biases in the feed-forward")
+    if config.window is not None and config.bias:
+        raise only("a window and biases in the feed-forward")
+    if config.qk_norm:
+        return "qwen3"
+    return "llama" if config.window is None else "mistral"
+
+
+def to_config(config: ModelConfig) -> dict[str, Any]:
+    """The contents of a config.json."""
+    family = family_of(config)
+    rope: dict[str, Any] = {"rope_theta": config.rope_theta, "rope_type": "default"}
+    table: dict[str, Any] = {
+        "architectures": [family.capitalize() + "ForCausalLM"],
+        "model_type": family,
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.d_model,
+        "intermediate_size": config.d_ff,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_width,
+        "hidden_act": "silu",
+        "max_position_embeddings": config.context_length,
+        "rms_norm_eps": config.norm_eps,
+        "rope_theta": config.rope_theta,  # where transformers before version 5 looks
+        "rope_parameters": rope,
+        "tie_word_embeddings": config.tied_embeddings,
+        "attention_dropout": 0.0,
+    }
+    if family == "llama":
+        table |= {"attention_bias": config.bias, "mlp_bias": config.bias}
+    elif family == "mistral":
+        table |= {"sliding_window": config.window}
+    else:
+        windowed = config.window is not None
+        kind = "sliding_attention" if windowed else "full_attention"
+        table |= {
+            "attention_bias": False,
+            "use_sliding_window": windowed,
+            "sliding_window": config.window,
+            "max_window_layers": 0 if windowed else config.num_layers,
+            "layer_types": [kind] * config.num_layers,
+        }
+    return table
+
+
+def from_config(table: Mapping[str, Any], source: object) -> tuple[ModelConfig, frozenset[str]]:
+    """The configuration that a config.json describes, and which of our biases their model does not have.
+
+    ValueError: what it asks for and this version does not do, by name.
+    """
+    settings = Settings(table, source)
+    family = settings.take("model_type", str)
+    layers, d_model = settings.take("num_hidden_layers", int), settings.take("hidden_size", int)
+    heads = settings.take("num_attention_heads", int)
+    context = settings.take("max_position_embeddings", int)
+    settings.only("hidden_act", ("silu", "swish"), "silu")
+    settings.only("partial_rotary_factor", (1.0, None), None)
+    settings.only("pretraining_tp", (1, None), None)
+    head_dim = settings.take("head_dim", int, 128 if family == "qwen3" else None)
+    attention_bias, mlp_bias = family == "qwen2", False
+    if family in ("llama", "qwen3"):
+        attention_bias = settings.take("attention_bias", bool, False)
+    if family == "llama":
+        mlp_bias = settings.take("mlp_bias", bool, False)
+    biases = {
+        "attention.qkv.bias": attention_bias,
+        "attention.output.bias": attention_bias and family != "qwen2",
+        "ffn.gate_up.bias": mlp_bias,
+        "ffn.down.bias": mlp_bias,
+    }
+    config = ModelConfig(
+        vocab_size=settings.take("vocab_size", int),
+        context_length=context,
+        num_layers=layers,
+        d_model=d_model,
+        num_heads=heads,
+        d_ff=settings.take("intermediate_size", int),
+        num_kv_heads=settings.take("num_key_value_heads", int, heads),
+        head_dim=None if head_dim is None or head_dim * heads == d_model else head_dim,
+        norm_eps=settings.take("rms_norm_eps", float, 1e-6),
+        rope_theta=_rope_theta(settings),
+        tied_embeddings=settings.take("tie_word_embeddings", bool, False),
+        bias=any(biases.values()),
+        window=_window(settings, family, layers),
+        qk_norm=family == "qwen3",
+    )
+    settings.nothing_left()
+    return config, frozenset(name for name, there in biases.items() if config.bias and not there)
+
+
+def _rope_theta(settings: Settings) -> float:
+    theta = settings.take("rope_theta", float, None)
+    for key in ("rope_parameters", "rope_scaling"):
+        given = settings.take(key, dict, None)
+        if not given:
+            continue
+        rope = Settings(given, f"{settings.source}, {key}")
+        rope.only("rope_type", ("default",), "default")
+        rope.only("type", ("default",), "default")
+        rope.only("partial_rotary_factor", (1.0, None), None)
+        theta = rope.take("rope_theta", float, theta)
+        rope.nothing_left()
+    return 10000.0 if theta is None else theta
+
+
+def _window(settings: Settings, family: str, layers: int) -> int | None:
+    window: int | None = settings.take("sliding_window", int, None)
+    slides = settings.take("use_sliding_window", bool, False)
+    below = settings.take("max_window_layers", int, layers)
+    kinds = settings.take("layer_types", list, None)
+    if family == "llama" or (family != "mistral" and not slides):
+        window = None
+    elif family != "mistral" and kinds is None:
+        kinds = ["full_attention"] * min(below, layers) + ["sliding_attention"] * max(0, layers - below)
+    if kinds is None:
+        return window
+    if len(set(kinds)) > 1:
+        raise ValueError(
+            f"{settings.source}: its layers attend in ways of their own (layer_types), which is not supported"
+        )
+    known = {"full_attention": None, "sliding_attention": window}
+    if kinds and kinds[0] not in known:
+        raise ValueError(f"{settings.source}: layer_types {kinds[0]!r} is not supported")
+    return known[kinds[0]] if kinds else window
+
+
+def table(config: ModelConfig, absent: frozenset[str] = frozenset()) -> Table:
+    """Which of their tensors make up each of ours."""
+    width = config.head_width
+    q, kv, ff = config.num_heads * width, config.kv_heads * width, config.d_ff
+    parts: Table = {"embedding.weight": (Part("model.embed_tokens.weight", config.vocab_size),)}
+    for i in range(config.num_layers):
+        theirs = f"model.layers.{i}."
+        block: Table = {
+            "attention_norm.weight": (Part(theirs + "input_layernorm.weight", config.d_model),),
+            "ffn_norm.weight": (Part(theirs + "post_attention_layernorm.weight", config.d_model),),
+        }
+        for kind in ("weight", "bias") if config.bias else ("weight",):
+
+            def gone(ours: str, kind: str = kind) -> bool:
+                return f"{ours}.{kind}" in absent
+
+            qkv, ffn = gone("attention.qkv"), gone("ffn.gate_up")
+            block |= {
+                f"attention.qkv.{kind}": (
+                    Part(f"{theirs}self_attn.q_proj.{kind}", q, half_split=True, absent=qkv),
+                    Part(f"{theirs}self_attn.k_proj.{kind}", kv, half_split=True, absent=qkv),
+                    Part(f"{theirs}self_attn.v_proj.{kind}", kv, absent=qkv),
+                ),
+                f"attention.output.{kind}": (
+                    Part(f"{theirs}self_attn.o_proj.{kind}", config.d_model, absent=gone("attention.output")),
+                ),
+                f"ffn.gate_up.{kind}": (
+                    Part(f"{theirs}mlp.gate_proj.{kind}", ff, absent=ffn),
+                    Part(f"{theirs}mlp.up_proj.{kind}", ff, absent=ffn),
+                ),
+                f"ffn.down.{kind}": (Part(f"{theirs}mlp.down_proj.{kind}", config.d_model, absent=gone("ffn.down")),),
+            }
+        if config.qk_norm:
+            block["attention.q_norm.weight"] = (Part(theirs + "self_attn.q_norm.weight", width, half_split=True),)
+            block["attention.k_norm.weight"] = (Part(theirs + "self_attn.k_norm.weight", width, half_split=True),)
+        parts |= {f"blocks.{i}.{name}": value for name, value in block.items()}
+    parts["final_norm.weight"] = (Part("model.norm.weight", config.d_model),)
+    if not config.tied_embeddings:
+        parts["head.weight"] = (Part("lm_head.weight", config.vocab_size),)
+    return parts

@@ -1,0 +1,99 @@
+"""The weights of a model under other names: a table says which of theirs make up each of ours."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lm.config import ModelConfig
+from lm.model import Transformer
+
+Table = dict[str, tuple["Part", ...]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One tensor of theirs, which is so many rows of one of ours.
+
+    half_split: its rows are heads of head_dim whose pairs are (i, i + head_dim / 2), where ours are (2i, 2i + 1).
+    transposed: it is (in, out), where ours is (out, in). absent: their model has no such tensor, so that ours is 0.
+    """
+
+    name: str
+    rows: int
+    half_split: bool = False
+    transposed: bool = False
+    absent: bool = False
+
+    def theirs(self, rows: Tensor, head_dim: int) -> Tensor:
+        """These rows of ours as they keep them."""
+        if self.half_split:
+            rows = rows.unflatten(0, (-1, head_dim // 2, 2)).transpose(1, 2).flatten(0, 2)  # type: ignore[no-untyped-call]
+        return (rows.t() if self.transposed else rows).contiguous()
+
+    def ours(self, tensor: Tensor, head_dim: int) -> Tensor:
+        """Their tensor as rows of ours."""
+        rows = tensor.t() if self.transposed else tensor
+        if self.half_split:
+            rows = rows.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).flatten(0, 2)  # type: ignore[no-untyped-call]
+        return rows
+
+
+@functools.lru_cache(maxsize=4)
+def shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """The shape of each of our tensors, by name."""
+    with torch.device("meta"):
+        return {name: tuple(tensor.shape) for name, tensor in Transformer(config).state_dict().items()}
+
+
+def exported(state: Mapping[str, Tensor], table: Table, config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
+    """Our weights under their names. The rows that pad our vocabulary are left out."""
+    for name, parts in table.items():
+        pieces = torch.split(state[name][: sum(part.rows for part in parts)], [part.rows for part in parts])
+        for part, rows in zip(parts, pieces, strict=True):
+            yield part.name, part.theirs(rows, config.head_width)
+
+
+def imported(theirs: Mapping[str, Tensor], table: Table, config: ModelConfig, source: object) -> dict[str, Tensor]:
+    """Our weights, in float32, from their tensors. ValueError: one is missing, has another shape, or is no part of ours."""
+    expected = shapes(config)
+    state, used = {}, set()
+    for name, parts in table.items():
+        pieces = []
+        for part in parts:
+            shape = (part.rows, *expected[name][1:])
+            if part.absent:
+                pieces.append(torch.zeros(shape))
+                continue
+            tensor = theirs.get(part.name)
+            if tensor is None:
+                raise ValueError(f"{source}: the tensor {part.name!r} is missing")
+            want = shape[::-1] if part.transposed else shape
+            if tuple(tensor.shape) != want:
+                raise ValueError(
+                    f"{source}: the tensor {part.name!r} is {tuple(tensor.shape)}, and the configuration makes it {want}"
+                )
+            if not tensor.is_floating_point():
+                raise ValueError(f"{source}: the tensor {part.name!r} holds {tensor.dtype}, which is no floating point")
+            pieces.append(part.ours(tensor.float(), config.head_width))
+            used.add(part.name)
+        state[name] = torch.cat(pieces) if len(pieces) > 1 else pieces[0].contiguous()
+    unknown = sorted(theirs.keys() - used)
+    if unknown:
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        raise ValueError(f"{source}: the tensor {unknown[0]!r}{more} has no place in a model of this configuration")
+    return state
+
+
+def built(config: ModelConfig, state: Mapping[str, Tensor]) -> Transformer:
+    """A model in eval mode with these weights."""
+    with torch.device("meta"):
+        model = Transformer(config)
+    model.load_state_dict(state, assign=True)
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+    return model.eval()

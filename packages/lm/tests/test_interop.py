@@ -1,0 +1,459 @@
+"""Models to other programs and from them: what they compute must not change, and what is not understood must be refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+import pickle
+import struct
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from test_model import SHAPES, make, some_ids
+
+from lm.config import ModelConfig
+from lm.interop import folder as folders
+from lm.interop import from_huggingface, from_llama2c, from_nanogpt, load, to_huggingface
+from lm.model import Transformer
+
+GPT2 = SHAPES["gpt2"]
+# Every shape that Hugging Face has, and what it is called there.
+EXPORTED = {
+    "llama": ("LlamaForCausalLM", {"rope_theta": 5e5, "norm_eps": 1e-6}),
+    "tied and padded": ("LlamaForCausalLM", {"tied_embeddings": True, "vocab_multiple": 16}),
+    "biased": ("LlamaForCausalLM", {"bias": True, "num_kv_heads": 1}),
+    "normed": ("Qwen3ForCausalLM", {"num_kv_heads": 1, "head_dim": 6, "qk_norm": True}),
+    "windowed": ("MistralForCausalLM", {"window": 3}),
+    "normed and windowed": ("Qwen3ForCausalLM", {"window": 4, "qk_norm": True}),
+    "gpt2": ("GPT2LMHeadModel", GPT2),
+    "gpt2 without biases": ("GPT2LMHeadModel", GPT2 | {"bias": False, "tied_embeddings": False, "ffn": "relu2"}),
+    "gpt2 with the exact gelu": ("GPT2LMHeadModel", GPT2 | {"ffn": "gelu_exact"}),
+    "gpt2 with silu": ("GPT2LMHeadModel", GPT2 | {"ffn": "silu", "vocab_multiple": 16}),
+}
+
+
+def single(**change):
+    return make(dtype=torch.float32, **change)
+
+
+def logits_of(model, ids=None):
+    with torch.no_grad():
+        return model(some_ids() if ids is None else ids)
+
+
+def same(got, want):
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", EXPORTED)
+def test_transformers_has_the_same_logits_of_an_export_and_it_comes_back(tmp_path, shape):
+    transformers = pytest.importorskip("transformers")
+    transformers.logging.disable_progress_bar()
+    architecture, change = EXPORTED[shape]
+    model = single(**change)
+    folder = to_huggingface(model, tmp_path / "out")
+    theirs, told = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(told.values()), told
+    assert type(theirs).__name__ == architecture
+    with torch.no_grad():
+        same(theirs(some_ids()).logits, logits_of(model))
+    same(logits_of(from_huggingface(folder)), logits_of(model))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (SHAPES["post"] | {"ffn": "swiglu"}, "norm_placement 'post'"),
+        ({"position": "none"}, "norm 'rmsnorm' and position 'none'"),
+        ({"ffn": "silu"}, "ffn 'silu'"),
+        ({"norm": "layernorm"}, "norm 'layernorm' and position 'rope'"),
+        ({"qk_norm": True, "bias": True}, "qk_norm and biases"),
+        ({"window": 3, "bias": True}, "a window and biases"),
+        (GPT2 | {"norm": "rmsnorm"}, "norm 'rmsnorm'"),
+        (GPT2 | {"window": 3}, "window 3"),
+        (GPT2 | {"ffn": "swiglu"}, "ffn 'swiglu'"),
+        (GPT2 | {"num_kv_heads": 1}, "num_kv_heads 1"),
+    ],
+)
+def test_what_hugging_face_has_no_architecture_for_is_refused_by_name(tmp_path, change, says):
+    with pytest.raises(ValueError, match=says):
+        to_huggingface(single(**change), tmp_path / "out")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_shards_are_no_larger_than_asked(tmp_path, dtype):
+    model = single()
+    limit = 2000
+    folder = to_huggingface(model, tmp_path / "out", shard_bytes=limit, dtype=dtype)
+    shards = sorted(folder.glob("*.safetensors"))
+    assert len(shards) > 1
+    kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype]
+    for shard in shards:
+        tensors = safetensors.torch.load_file(shard)
+        assert {tensor.dtype for tensor in tensors.values()} == {kind}
+        assert len(tensors) == 1 or sum(tensor.nbytes for tensor in tensors.values()) <= limit
+    back = logits_of(from_huggingface(folder))
+    torch.testing.assert_close(back, logits_of(model), rtol=0, atol=1e-6 if dtype == "fp32" else 0.1)
+
+
+def test_an_export_replaces_itself_and_nothing_else(tmp_path):
+    model = single()
+    folder = to_huggingface(model, tmp_path / "out")
+    to_huggingface(single(seed=1), folder)
+    same(logits_of(from_huggingface(folder)), logits_of(single(seed=1)))
+    (folder / "notes.txt").write_text("mine")
+    before = sorted(os.listdir(folder))
+    with pytest.raises(FileExistsError, match="holds no export"):
+        to_huggingface(model, folder)
+    assert sorted(os.listdir(folder)) == before
+    other = tmp_path / "other"
+    other.mkdir()
+    to_huggingface(model, other)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(other)
+    for taken in ("file", "link"):
+        with pytest.raises(FileExistsError, match="holds no export"):
+            to_huggingface(model, tmp_path / taken)
+    assert sorted(os.listdir(tmp_path)) == ["file", "link", "other", "out"]
+
+
+@pytest.mark.parametrize("when", ["weights", "sync", "rename"])
+def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, when):
+    folder = to_huggingface(single(), tmp_path / "out")
+
+    def full(*args, **settings):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def rename(source, target, real=os.rename):
+        return full() if str(target) == str(folder) and ".partial" in str(source) else real(source, target)
+
+    place = {"weights": (folders.safetensors.torch, "save_file"), "sync": (folders, "sync"), "rename": (os, "rename")}[
+        when
+    ]
+    monkeypatch.setattr(*place, rename if when == "rename" else full)
+    with pytest.raises(OSError, match="the disk is full"):
+        to_huggingface(single(seed=1), folder)
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["out"]
+    same(logits_of(from_huggingface(folder)), logits_of(single()))
+
+
+@pytest.mark.parametrize("change", ["a bit", "a file less", "cut short"])
+def test_an_altered_export_is_refused_with_the_file(tmp_path, change):
+    folder = to_huggingface(single(), tmp_path / "out")
+    weights = folder / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    if change == "a bit":
+        data[-1] ^= 1
+    weights.write_bytes(data[:-100] if change == "cut short" else data)
+    if change == "a file less":
+        weights.unlink()
+    with pytest.raises(ValueError, match=r"model\.safetensors"):
+        from_huggingface(folder)
+    (folder / "checksums.json").unlink()
+    if change != "a bit":  # which nothing but the checksum can tell
+        with pytest.raises((ValueError, FileNotFoundError), match=r"holds no weights|damaged"):
+            from_huggingface(folder)
+
+
+def edited(folder, **change):
+    """An export with settings of config.json put in or, where None, taken out; as if another program had written it."""
+    path = folder / "config.json"
+    table = {key: value for key, value in (json.loads(path.read_text()) | change).items() if value is not None}
+    path.write_text(json.dumps(table))
+    (folder / "checksums.json").unlink(missing_ok=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model_type": "mixtral"}, "model_type 'mixtral' is not supported"),
+        ({"model_type": None}, "model_type None"),
+        ({"num_hidden_layers": None}, "'num_hidden_layers' is missing"),
+        ({"num_hidden_layers": "2"}, "should be int"),
+        ({"num_hidden_layers": 3}, r"'model\.layers\.2\.\S+' is missing"),
+        ({"num_hidden_layers": 1}, r"'model\.layers\.1\.\S+' and 8 more has no place"),
+        ({"vocab_size": 20}, r"embed_tokens\.weight' is \(19, 8\), and the configuration makes it \(20, 8\)"),
+        ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_type = 'yarn'"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "type = 'dynamic'"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
+        ({"attention_bias": True}, r"q_proj\.bias' is missing"),
+        ({"num_local_experts": 8}, "num_local_experts = 8"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"tie_word_embeddings": True}, "is said to be the embedding"),
+        ({"model_type": "qwen3", "layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+    ],
+)
+def test_a_configuration_that_is_not_understood_is_refused_by_name(tmp_path, change, says):
+    folder = edited(to_huggingface(single(), tmp_path / "out"), **change)
+    with pytest.raises(ValueError, match=says):
+        from_huggingface(folder)
+
+
+def test_settings_that_say_nothing_of_the_model_are_passed_over(tmp_path):
+    more = {"_name_or_path": "x", "transformers_version": "5", "use_cache": True, "task_specific_params": {"a": 1}}
+    folder = edited(to_huggingface(single(), tmp_path / "out"), rope_parameters=None, head_dim=None, **more)
+    same(logits_of(from_huggingface(folder)), logits_of(single()))
+
+
+def test_an_index_and_its_files_must_agree(tmp_path):
+    folder = to_huggingface(single(), tmp_path / "out", shard_bytes=2000)
+    (folder / "checksums.json").unlink()
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+
+    def says(change, message):
+        path.write_text(json.dumps({"weight_map": {**index["weight_map"], **change}}))
+        with pytest.raises(ValueError, match=message):
+            from_huggingface(folder)
+
+    last = sorted(folder.glob("*.safetensors"))[-1].name
+    says({"model.extra": last}, "lacks the tensor 'model.extra'")
+    says({"model.embed_tokens.weight": last}, "has the tensor 'model.embed_tokens.weight'")
+    says({"model.norm.weight": "../elsewhere.safetensors"}, "not a file of its own folder")
+    says({"model.norm.weight": "model-9.safetensors"}, r"not whole: model-9\.safetensors")
+    path.write_text("{}")
+    with pytest.raises(ValueError, match='no "weight_map"'):
+        from_huggingface(folder)
+
+
+class Evil:
+    """What must never be run."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def test_pickled_weights_are_read_as_tensors_alone(tmp_path):
+    folder = to_huggingface(single(), tmp_path / "out")
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    for name in ("checksums.json", "model.safetensors"):
+        (folder / name).unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+    same(logits_of(from_huggingface(folder)), logits_of(single()))
+    torch.save({**tensors, "x": Evil(str(tmp_path / "run"))}, folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="more than tensors and plain values"):
+        from_huggingface(folder)
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(str(tmp_path / "run"))))
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin"):
+        from_huggingface(folder)
+    torch.save([1, 2], folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="something else than tensors"):
+        from_huggingface(folder)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_biases_that_qwen2_or_a_llama_does_not_have_are_zero(tmp_path, biased):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {
+        "vocab_size": 19,
+        "hidden_size": 8,
+        "intermediate_size": 12,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    sizes |= {"num_key_value_heads": 1, "max_position_embeddings": 10}
+    config = transformers.LlamaConfig(**sizes, attention_bias=True) if biased else transformers.Qwen2Config(**sizes)
+    theirs = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = from_huggingface(tmp_path / "theirs")
+    assert ours.config.bias
+    with torch.no_grad():
+        same(logits_of(ours), theirs(some_ids()).logits)
+    again = to_huggingface(ours, tmp_path / "ours")
+    same(logits_of(from_huggingface(again)), logits_of(ours))
+
+
+def test_gpt2_files_without_their_prefix_and_with_masks(tmp_path):
+    model = single(**GPT2)
+    folder = to_huggingface(model, tmp_path / "out")
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    bare = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
+    bare |= {"h.0.attn.bias": torch.ones(1, 1, 10, 10), "h.1.attn.masked_bias": torch.tensor(-1e4)}
+    (folder / "checksums.json").unlink()
+    safetensors.torch.save_file(bare, folder / "model.safetensors")
+    same(logits_of(from_huggingface(folder)), logits_of(model))
+
+
+# nanoGPT
+
+NANOGPT = {"embedding": "wte", "positions": "wpe", "final_norm": "ln_f"}
+NANOGPT_BLOCK = {
+    "attention_norm": "ln_1",
+    "attention.qkv": "attn.c_attn",
+    "attention.output": "attn.c_proj",
+    "ffn_norm": "ln_2",
+    "ffn.up": "mlp.c_fc",
+    "ffn.down": "mlp.c_proj",
+}
+
+
+def nanogpt_checkpoint(model, prefix="_orig_mod."):
+    """What nanoGPT saves of a model of its shape, written out from its own names."""
+    state = {}
+    for name, tensor in model.state_dict().items():
+        ours, kind = name.rsplit(".", 1)
+        if ours.startswith("blocks."):
+            _, number, part = ours.split(".", 2)
+            state[f"{prefix}transformer.h.{number}.{NANOGPT_BLOCK[part]}.{kind}"] = tensor
+        else:
+            state[f"{prefix}transformer.{NANOGPT[ours]}.{kind}"] = tensor
+    state[f"{prefix}lm_head.weight"] = state[f"{prefix}transformer.wte.weight"]
+    c = model.config
+    args = {"n_layer": c.num_layers, "n_head": c.num_heads, "n_embd": c.d_model, "block_size": c.context_length}
+    args |= {"bias": c.bias, "vocab_size": c.vocab_size, "dropout": 0.0}
+    return {"model": state, "model_args": args, "optimizer": {"state": {}}, "iter_num": 7, "config": {"out_dir": "out"}}
+
+
+def nanogpt_like(bias):
+    shape = GPT2 | {"ffn": "gelu_exact", "bias": bias}
+    torch.manual_seed(0)
+    return Transformer(ModelConfig(19, 10, 2, 8, 2, 32, **shape)).eval()
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("prefix", ["", "_orig_mod."])
+def test_a_checkpoint_of_nanogpt(tmp_path, bias, prefix):
+    model = nanogpt_like(bias)
+    torch.save(nanogpt_checkpoint(model, prefix), tmp_path / "ckpt.pt")
+    for path in (tmp_path, tmp_path / "ckpt.pt"):
+        same(logits_of(load(path)), logits_of(model))
+
+
+def test_a_checkpoint_of_nanogpt_that_is_not_understood_is_refused(tmp_path):
+    path, good = tmp_path / "ckpt.pt", nanogpt_checkpoint(nanogpt_like(True))
+
+    def says(message, **change):
+        torch.save({**good, **change}, path)
+        with pytest.raises(ValueError, match=message):
+            from_nanogpt(path)
+
+    says("use_rmsnorm", model_args=good["model_args"] | {"use_rmsnorm": True})
+    says("'n_embd' is missing", model_args={})
+    says("no model and model_args", model_args=None)
+    says("has no place", model=good["model"] | {"_orig_mod.transformer.extra": torch.ones(1)})
+    says("more than tensors", config=Evil(str(tmp_path / "run")))
+    assert not (tmp_path / "run").exists()
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"ckpt\.pt"):
+        from_nanogpt(path)
+
+
+# llama2.c
+
+
+def llama2c_model(tied):
+    torch.manual_seed(3)
+    return Transformer(ModelConfig(24, 10, 2, 16, 4, 24, num_kv_heads=2, tied_embeddings=tied)).eval()
+
+
+def llama2c_file(model, version, group=8):
+    """What llama2.c's export writes of a model, by its layout."""
+    c, state = model.config, {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    kv = c.kv_heads * c.head_width
+    blocks = range(c.num_layers)
+    qkv = [state[f"blocks.{i}.attention.qkv.weight"] for i in blocks]
+    up = [state[f"blocks.{i}.ffn.gate_up.weight"] for i in blocks]
+    parts = {
+        "wq": [w[: c.d_model] for w in qkv],
+        "wk": [w[c.d_model : c.d_model + kv] for w in qkv],
+        "wv": [w[c.d_model + kv :] for w in qkv],
+        "wo": [state[f"blocks.{i}.attention.output.weight"] for i in blocks],
+        "w1": [w[: c.d_ff] for w in up],
+        "w2": [state[f"blocks.{i}.ffn.down.weight"] for i in blocks],
+        "w3": [w[c.d_ff :] for w in up],
+    }
+    norms = [[state[f"blocks.{i}.{n}.weight"] for i in blocks] for n in ("attention_norm", "ffn_norm")]
+    final, embedding = [state["final_norm.weight"]], [state["embedding.weight"]]
+    head = [] if c.tied_embeddings else [state["head.weight"]]
+    sizes = [c.d_model, c.d_ff, c.num_layers, c.num_heads, c.kv_heads, c.vocab_size, c.context_length]
+
+    def floats(arrays):
+        return b"".join(a.astype("<f4").tobytes() for a in arrays)
+
+    if version == 0:
+        sizes[5] *= 1 if c.tied_embeddings else -1
+        turns = np.zeros(2 * c.context_length * c.head_width // 2, "<f4")
+        order = [embedding, norms[0], parts["wq"], parts["wk"], parts["wv"], parts["wo"], norms[1]]
+        order += [parts["w1"], parts["w2"], parts["w3"], final, [turns], head]
+        return struct.pack("<7i", *sizes) + b"".join(map(floats, order))
+    header = struct.pack("<Ii7iB", 0x616B3432, version, *sizes, c.tied_embeddings)
+    header += struct.pack("<i", group) if version == 2 else b""
+    matrices = [*embedding, *(w for name in parts for w in parts[name]), *head]
+    data = header.ljust(256, b"\0") + floats([*norms[0], *norms[1], *final])
+    if version == 1:
+        return data + floats(matrices)
+    for w in matrices:
+        rows = w.reshape(-1, group)
+        scale = np.abs(rows).max(1) / 127
+        data += np.round(rows / scale[:, None]).astype(np.int8).tobytes() + floats([scale])
+    return data
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_files_of_llama2c(tmp_path, version, tied):
+    model, path = llama2c_model(tied), tmp_path / "model.bin"
+    path.write_bytes(llama2c_file(model, version))
+    got = load(path)
+    assert got.config == model.config
+    for name, tensor in model.state_dict().items():
+        # Rounding to 1/127 of a group's largest is off by half of that at most.
+        atol = 0 if version < 2 or "norm" in name else float(tensor.abs().max()) / 127 / 2 + 1e-6
+        torch.testing.assert_close(got.state_dict()[name], tensor, rtol=0, atol=atol)
+
+
+def test_files_that_are_not_llama2cs_are_refused(tmp_path):
+    path, data = tmp_path / "model.bin", llama2c_file(llama2c_model(False), 1)
+
+    def says(content, message):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            from_llama2c(path)
+
+    says(b"", "0 bytes")
+    says(data[:-1], "cut short")
+    says(data + b"\0", "1 bytes more")
+    says(data[:4] + struct.pack("<i", 3) + data[8:], "version 3")
+    says(b"GGUF" + data[4:], "its header asks for the sizes")
+    says(llama2c_file(llama2c_model(False), 2)[:37] + struct.pack("<i", 7) + data[41:], "groups of 7")
+    with pytest.raises(FileNotFoundError):
+        from_llama2c(tmp_path / "none.bin")
+
+
+def test_load_says_what_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="holds no model"):
+        load(tmp_path)
+    folder = to_huggingface(single(), tmp_path / "out")
+    with pytest.raises(ValueError, match="only a run has steps"):
+        load(folder, 3)
+    same(logits_of(load(folder)), logits_of(single()))
+
+
+def test_a_configuration_survives_the_way_there_and_back(tmp_path):
+    for number, (_, change) in enumerate(EXPORTED.values()):
+        model = single(**change)
+        back = from_huggingface(to_huggingface(model, tmp_path / str(number))).config
+        want = dataclasses.replace(model.config, vocab_multiple=1, num_kv_heads=model.config.kv_heads)
+        back = dataclasses.replace(back, num_kv_heads=back.kv_heads)
+        if model.config.position == "learned":
+            want = dataclasses.replace(want, bias=True)
+        assert back.shape() == want.shape()
+        assert (back.norm_eps, back.rope_theta, back.ffn) == (want.norm_eps, want.rope_theta, want.ffn)
