@@ -1,16 +1,21 @@
 """Byte-level BPE: train, encode and decode, exactly and fast."""
 
 from bpe.published import encoding_name_for_model, list_encoding_names
+from bpe.sources import JsonLines, Parquet, PlainText
 from bpe.streaming import DecodeStream
 from bpe.tokenizer import Tokenizer, encoding_for_model, get_encoding
-from bpe.training import train
+from bpe.training import extend, train
 
 __version__ = "0.1.0"
 __all__ = [
     "DecodeStream",
+    "JsonLines",
+    "Parquet",
+    "PlainText",
     "Tokenizer",
     "encoding_for_model",
     "encoding_name_for_model",
+    "extend",
     "get_encoding",
     "list_encoding_names",
     "train",

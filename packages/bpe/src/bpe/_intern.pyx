@@ -6,15 +6,13 @@ in an arena and is found by its hash. The pretokens of a stretch of text are has
 prefetch in between: on a table larger than the cache the waits for memory then overlap.
 """
 
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
 from bpe._bytes cimport hash_bytes, hash_pair, pack_key, packed_key, prefetch
-from bpe._memory cimport checked_realloc
-from bpe._scan cimport SCAN_ENDS, Scanner, scan_block, scan_cut, scan_start
+from bpe._memory cimport checked_block, checked_realloc, free_block
+from bpe._scan cimport PATTERN_WHOLE, SCAN_ENDS, Scanner, scan_block, scan_cut, scan_start
 from bpe._special cimport Hit
-
-import numpy as np
 
 cdef enum:
     AHEAD = 64
@@ -30,13 +28,11 @@ cdef class PretokenCounts:
         cdef size_t slots = 64
         while slots < room * 2:
             slots *= 2
-        self.slots = <Slot *> calloc(slots, sizeof(Slot))
-        if self.slots == NULL:
-            raise MemoryError
+        self.slots = <Slot *> checked_block(slots * sizeof(Slot))
         self.mask = slots - 1
 
     def __dealloc__(self):
-        free(self.slots)
+        free_block(self.slots, (self.mask + 1) * sizeof(Slot))
         free(self.arena)
 
     def __len__(self):
@@ -120,11 +116,7 @@ cdef class PretokenCounts:
     cdef int grow(self) except -1 nogil:
         cdef size_t old_size = self.mask + 1, i, at
         cdef Slot *old = self.slots
-        cdef Slot *slots
-        slots = <Slot *> calloc(old_size * 2, sizeof(Slot))
-        if slots == NULL:
-            with gil:
-                raise MemoryError
+        cdef Slot *slots = <Slot *> checked_block(old_size * 2 * sizeof(Slot))
         self.slots, self.mask = slots, old_size * 2 - 1
         for i in range(old_size):
             if old[i].high:
@@ -132,7 +124,7 @@ cdef class PretokenCounts:
                 while slots[at].high:
                     at = (at + 1) & self.mask
                 slots[at] = old[i]
-        free(old)
+        free_block(old, old_size * sizeof(Slot))
         return 0
 
     cdef const uint8_t *bytes_of(self, const Slot *slot, uint8_t *room, size_t *size) noexcept nogil:
@@ -211,10 +203,8 @@ cdef class PretokenCounts:
 
     def clear(self):
         """Forget everything, and give the memory back."""
-        cdef Slot *slots = <Slot *> calloc(64, sizeof(Slot))
-        if slots == NULL:
-            raise MemoryError
-        free(self.slots)
+        cdef Slot *slots = <Slot *> checked_block(64 * sizeof(Slot))
+        free_block(self.slots, (self.mask + 1) * sizeof(Slot))
         free(self.arena)
         self.slots, self.mask, self.distinct = slots, 63, 0
         self.arena, self.arena_size, self.arena_room = NULL, 0, 0
@@ -242,33 +232,35 @@ cdef class PretokenCounts:
                 text = self.bytes_of(&self.slots[i], room, &size)
                 yield (<const char *> text)[:size], self.slots[i].count
 
-    def largest_counts(self, size_t wanted):
-        """The `wanted` largest counts (fewer if there are fewer), ascending: an array of uint64."""
-        cdef uint64_t[::1] counts = np.empty(self.distinct, dtype=np.uint64)
-        cdef size_t i, n = 0
-        for i in range(self.mask + 1):
-            if self.slots[i].high:
-                counts[n] = self.slots[i].count
-                n += 1
-        array = np.asarray(counts)
-        if 0 < wanted < n:
-            array = np.partition(array, n - wanted)
-        array = array[n - min(n, wanted) :]
-        return np.sort(array)
+    @property
+    def memory(self):
+        """The bytes that the table takes."""
+        return (self.mask + 1) * sizeof(Slot) + self.arena_room
+
+    @property
+    def memory_to_grow(self):
+        """The bytes that it will take, for a moment, when it grows the next time; `memory` as long as that is far off."""
+        cdef size_t slots = self.mask + 1
+        return (slots * 3 if self.distinct * 2 > slots else slots) * sizeof(Slot) + self.arena_room * 5 // 2
 
 
 def safe_cut(const uint8_t[::1] text not None, size_t at, int scanner, SpecialTokens special not None):
-    """The first place from `at` on where `text` can be cut without changing what is counted or encoded.
+    """The first place from `at` on where `text` can be cut without changing what is counted or encoded, or its length.
 
-    That is a place where a pretoken surely ends (see scan_cut) and which no special token has inside it. The length of
-    the text where there is none, as with a pattern that no compiled scanner serves (scanner -1).
+    That is a place where a pretoken surely ends (see scan_cut) and which no special token has inside it. Whatever may
+    follow the text changes none of this, as long as the place is `special.longest` bytes from its end. Where no place can
+    be told from the text around it (no split, or a pattern that no compiled scanner serves: -1), a special token begins
+    there, which splits the text before any pattern does.
     """
     cdef size_t size = text.shape[0]
-    if scanner < 0 or size == 0:
-        return size
+    if size == 0:
+        return 0
     with nogil:
         while at < size:
-            at = scan_cut(<Pattern> scanner, &text[0], size, at)
+            if scanner < 0 or scanner == PATTERN_WHOLE:
+                at = special.find(&text[0], size, at if at else 1).begin
+            else:
+                at = scan_cut(<Pattern> scanner, &text[0], size, at)
             if at >= size or not special.straddles(&text[0], size, at):
                 break
             at += 1

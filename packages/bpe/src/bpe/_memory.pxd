@@ -17,3 +17,17 @@ cdef inline void *checked_realloc(void *block, size_t size) except NULL nogil:
         with gil:
             raise MemoryError
     return larger
+
+
+cdef extern from "_memory.h" nogil:
+    void *zeroed_block(size_t size)
+    void free_block(void *block, size_t size)
+
+
+cdef inline void *checked_block(size_t size) except NULL nogil:
+    """Zeroes, in huge pages where that pays; to be freed by free_block() with the same size."""
+    cdef void *block = zeroed_block(size)
+    if block == NULL:
+        with gil:
+            raise MemoryError
+    return block

@@ -1,16 +1,19 @@
 from collections.abc import Iterator
 
-from bpe._intern import PretokenCounts
+from bpe._records import Records
 
 class Merger:
     def __init__(
         self,
-        counts: PretokenCounts,
+        records: Records,
         *,
         alphabet: bytes,
         by_bytes: bool,
+        most: int,
         min_count: int,
         max_token_bytes: int,
         floor: int,
     ) -> None: ...
+    def apply(self, left: int, right: int) -> int: ...
+    def start_over(self, *, min_count: int, max_token_bytes: int, floor: int) -> None: ...
     def merges(self) -> Iterator[tuple[int, int, int]]: ...

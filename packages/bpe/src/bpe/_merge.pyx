@@ -1,6 +1,7 @@
 """Merging: counted pretokens to the list of merges, by pair counts and a lazily versioned heap.
 
-The words (distinct pretokens) lie in one array of 32-bit numbers: length, count, symbols. A table holds, for each pair of
+The words (distinct pretokens) lie in one array of numbers: length, count, symbols. The numbers have 16 bits where that will do
+for all symbols there will be, or 32: what is in fewer cache lines is merged faster. A table holds, for each pair of
 adjacent symbols worth knowing, its count and its postings, the words it occurs in. Each step takes the best pair from the
 heap, rewrites the words in its postings, and brings the counts of the neighbouring pairs up to date.
 
@@ -22,20 +23,26 @@ the step that joins the last two symbols of one joins those of all the others.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
 from bpe._bytes cimport hash_pair, prefetch
-from bpe._intern cimport SHORT, PretokenCounts
-from bpe._memory cimport checked_malloc, checked_realloc
+from bpe._memory cimport checked_block, checked_malloc, checked_realloc, free_block
 
 cdef enum:
-    HEADER = 3                  # numbers before a word's symbols: its length, and its count in two of them
+    NARROW_HEADER = 5           # numbers before a word's symbols: its length, and its count in eight bytes
+    WIDE_HEADER = 3
     AHEAD = 16                  # postings prefetched before they are visited
+    RECORD = 12                 # bytes before a pretoken in its record (see _records)
+    HEED = 1 << 16              # words between two looks for a pending Ctrl-C
 
 cdef uint64_t FREE = <uint64_t> -1
-cdef uint32_t NOWHERE = <uint32_t> -1
+cdef uint32_t NOWHERE = <uint32_t> -1   # marks a number that belongs to no word; cut to 16 bits where they have 16
+
+ctypedef fused Symbol:
+    uint16_t
+    uint32_t
 
 ctypedef struct Pair:
     uint64_t key                # left << 32 | right, or FREE
@@ -61,15 +68,18 @@ ctypedef struct Side:
 
 
 cdef class Merger:
-    """Merges over the pretokens of a PretokenCounts, which it empties.
+    """Merges over counted pretokens, given as records (see _records).
 
     alphabet: 256 bytes; symbol i < 256 stands for the byte alphabet[i]. by_bytes: ties go to the greatest (left bytes,
-    right bytes) rather than the smallest (left symbol, right symbol). max_token_bytes: no merge gives a longer token (0: no
-    bound). floor: pairs that count less are left aside as long as there are others; it changes time and memory only.
+    right bytes) rather than the smallest (left symbol, right symbol). most: how many merges there will be at most.
+    max_token_bytes: no merge gives a longer token (0: no bound). floor: pairs that count less are left aside as long as
+    there are others; it changes time and memory only.
     """
 
-    cdef uint32_t *words
-    cdef size_t words_size
+    cdef void *words            # of uint16_t or uint32_t
+    cdef size_t words_size      # in these
+    cdef bint wide
+    cdef size_t most
     cdef Pair *pairs
     cdef size_t mask, pairs_size
     cdef Entry *heap
@@ -90,21 +100,25 @@ cdef class Merger:
     cdef int64_t keep_from      # pairs of a lower count are left behind when the table is made anew
 
     def __cinit__(
-        self, PretokenCounts counts not None, *, bytes alphabet not None, bint by_bytes, int64_t min_count,
-        size_t max_token_bytes, int64_t floor,
+        self, const uint8_t[::1] records not None, *, bytes alphabet not None, bint by_bytes, size_t most,
+        int64_t min_count, size_t max_token_bytes, int64_t floor,
     ):
         cdef uint8_t of_byte[256]
         if sorted(alphabet) != list(range(256)):
             raise ValueError("the alphabet must have each of the 256 bytes once")
         self.by_bytes = by_bytes
+        self.most = most
         self.max_token_bytes = max_token_bytes or <size_t> -1
         self.min_count = max(<int64_t> 1, min_count)
         self.floor = max(floor, self.min_count)
         for symbol, byte in enumerate(alphabet):
             of_byte[byte] = symbol
             self.new_symbol(bytes([byte]))
-        self.load(counts, of_byte)
-        counts.clear()
+        self.make_room(records)
+        if self.wide:
+            load(self, <uint32_t *> self.words, records, of_byte)
+        else:
+            load(self, <uint16_t *> self.words, records, of_byte)
         self.count_pairs()
 
     def __dealloc__(self):
@@ -115,8 +129,8 @@ cdef class Merger:
         free_side(&self.left)
         free_side(&self.right)
         free(self.blocks)
-        free(self.words)
-        free(self.pairs)
+        free_block(self.words, self.words_size * self.width())
+        self.free_pairs()
         free(self.heap)
         free(self.twin_records)
         free(self.token)
@@ -125,43 +139,30 @@ cdef class Merger:
 
     # The words
 
-    cdef int load(self, PretokenCounts counts, const uint8_t *of_byte) except -1:
-        cdef size_t i, j, size, total = 0
-        cdef uint8_t room[SHORT + 1]
-        cdef const uint8_t *text
-        cdef uint32_t *word
-        with nogil:
-            for i in range(counts.mask + 1):
-                if counts.slots[i].high:
-                    counts.bytes_of(&counts.slots[i], room, &size)
-                    if size > 1:
-                        total += HEADER + size
-            if total >= NOWHERE:
-                with gil:
-                    raise MemoryError(
-                        f"the distinct pretokens come to {total:,} symbols, more than the {NOWHERE:,} that can be merged; "
-                        "choose a pattern that splits the text into shorter pieces"
-                    )
-            self.words = <uint32_t *> checked_malloc(total * sizeof(uint32_t))
-            self.words_size = total
-            word = self.words
-            for i in range(counts.mask + 1):
-                if counts.slots[i].high:
-                    text = counts.bytes_of(&counts.slots[i], room, &size)
-                    if size > 1:
-                        word[0] = <uint32_t> size
-                        memcpy(word + 1, &counts.slots[i].count, 8)
-                        for j in range(size):
-                            word[HEADER + j] = of_byte[text[j]]
-                        word += HEADER + size
-        return 0
+    cdef inline size_t width(self) noexcept nogil:
+        return sizeof(uint32_t) if self.wide else sizeof(uint16_t)
 
-    cdef inline uint32_t *next_word(self, uint32_t *word) noexcept nogil:
-        """A word keeps its place when it shrinks; what is left over was marked, so that it can be stepped across."""
-        word += HEADER + word[0]
-        while word < self.words + self.words_size and word[0] == NOWHERE:
-            word += 1
-        return word
+    cdef int make_room(self, const uint8_t[::1] records) except -1:
+        cdef size_t at = 0, end = records.shape[0], words = 0, total = 0
+        cdef uint32_t size, longest = 0
+        with nogil:
+            while at < end:
+                memcpy(&size, &records[at + 8], 4)
+                at += RECORD + size
+                if size > 1:
+                    words += 1
+                    total += size
+                    longest = max(longest, size)
+        self.wide = longest >= <uint16_t> NOWHERE or 256 + self.most > <size_t> 1 << 16
+        total += words * (WIDE_HEADER if self.wide else NARROW_HEADER)
+        if total >= NOWHERE:
+            raise MemoryError(
+                f"the distinct pretokens come to {total:,} symbols, more than the {NOWHERE:,} that can be merged; "
+                "choose a pattern that splits the text into shorter pieces"
+            )
+        self.words = checked_block(total * self.width())
+        self.words_size = total
+        return 0
 
     # The table of pairs
 
@@ -190,7 +191,7 @@ cdef class Merger:
         cdef Pair *old = self.pairs
         while slots < wanted * 2 + 2:
             slots *= 2
-        self.pairs = <Pair *> checked_malloc(slots * sizeof(Pair))
+        self.pairs = <Pair *> checked_block(slots * sizeof(Pair))
         self.mask, self.pairs_size = slots - 1, 0
         for i in range(slots):
             self.pairs[i].key = FREE
@@ -198,58 +199,50 @@ cdef class Merger:
             if old[i].key != FREE and old[i].count >= self.keep_from:
                 self.find(old[i].key)[0] = old[i]
                 self.pairs_size += 1
-        free(old)
+        free_block(old, old_slots * sizeof(Pair))
         return 0
 
-    cdef int count_pairs(self) except -1 nogil:
+    cdef void free_pairs(self) noexcept nogil:
+        if self.pairs != NULL:
+            free_block(self.pairs, (self.mask + 1) * sizeof(Pair))
+
+    cdef int count_pairs(self) except -1:
         """Count every pair in the words as they are; keep those that reach the floor, with postings and in the heap."""
-        cdef uint32_t *word = self.words
-        cdef uint32_t *end = self.words + self.words_size
         cdef uint32_t *block
         cdef Pair *pair
-        cdef uint64_t key
-        cdef int64_t count
-        cdef uint32_t i
         cdef size_t slot, kept = 0, used = 0, total = 0
         self.forget_postings()
-        free(self.pairs)
+        self.free_pairs()
         self.pairs, self.mask, self.pairs_size, self.heap_size = NULL, 0, 0, 0
         self.keep_from = 1
         self.resize_pairs(1 << 12)
-        while word < end:
-            memcpy(&count, word + 1, 8)
-            for i in range(word[0] - 1):
-                pair = self.find_or_add(<uint64_t> word[HEADER + i] << 32 | word[HEADER + i + 1])
-                pair.count += count
-                pair.postings_size += 1
-            word = self.next_word(word)
+        if self.wide:
+            tally(self, <uint32_t *> self.words)
+        else:
+            tally(self, <uint16_t *> self.words)
         self.keep_from = self.floor
-        for slot in range(self.mask + 1):
-            pair = &self.pairs[slot]
-            if pair.key != FREE:
-                if pair.count >= self.floor and self.allowed(pair.key):
-                    kept += 1
-                    total += pair.postings_size
-                else:
-                    pair.count = 0
-        self.resize_pairs(kept)
-        block = self.new_block(total)
-        for slot in range(self.mask + 1):
-            pair = &self.pairs[slot]
-            if pair.key != FREE:
-                pair.postings = block + used
-                used += pair.postings_size
-                pair.postings_size = 0
-                self.push(pair.count, pair.key)
-        word = self.words
-        while word < end:
-            for i in range(word[0] - 1):
-                key = <uint64_t> word[HEADER + i] << 32 | word[HEADER + i + 1]
-                pair = self.find(key)
-                if pair.key == key:
-                    pair.postings[pair.postings_size] = <uint32_t> (word - self.words)
-                    pair.postings_size += 1
-            word = self.next_word(word)
+        with nogil:
+            for slot in range(self.mask + 1):
+                pair = &self.pairs[slot]
+                if pair.key != FREE:
+                    if pair.count >= self.floor and self.allowed(pair.key):
+                        kept += 1
+                        total += pair.postings_size
+                    else:
+                        pair.count = 0
+            self.resize_pairs(kept)
+            block = self.new_block(total)
+            for slot in range(self.mask + 1):
+                pair = &self.pairs[slot]
+                if pair.key != FREE:
+                    pair.postings = block + used
+                    used += pair.postings_size
+                    pair.postings_size = 0
+                    self.push(pair.count, pair.key)
+        if self.wide:
+            post(self, <uint32_t *> self.words)
+        else:
+            post(self, <uint16_t *> self.words)
         return 0
 
     cdef inline bint allowed(self, uint64_t key) noexcept nogil:
@@ -374,10 +367,10 @@ cdef class Merger:
         cdef uint32_t a = <uint32_t> (key >> 32), b = <uint32_t> key, x
         cdef uint32_t *postings = pair.postings
         cdef size_t size = pair.postings_size, i
-        for i in range(size):
-            if i + AHEAD < size:
-                prefetch(self.words + postings[i + AHEAD])
-            self.rewrite(postings[i], a, b, made)
+        if self.wide:
+            rewrite_all(self, <uint32_t *> self.words, postings, size, a, b, made)
+        else:
+            rewrite_all(self, <uint16_t *> self.words, postings, size, a, b, made)
         pair.count = 0
         pair.postings_size = 0
         for i in range(self.left.touched_size):
@@ -397,41 +390,6 @@ cdef class Merger:
             pair = self.find(key)
             if pair.key == key and pair.count:
                 pair.count -= by
-
-    cdef int rewrite(self, uint32_t place, uint32_t a, uint32_t b, uint32_t made) except -1 nogil:
-        """Replace a, b by `made` in the word at `place`, left to right, and note what stands beside it."""
-        cdef uint32_t *word = self.words + place
-        cdef uint32_t *symbols = word + HEADER
-        cdef uint32_t size = word[0], i = 0, out
-        cdef int64_t count
-        cdef bint joined = False    # whether symbols[out - 1] is a `made` just made
-        while i + 1 < size and not (symbols[i] == a and symbols[i + 1] == b):
-            i += 1
-        if i + 1 >= size:
-            return 0
-        memcpy(&count, word + 1, 8)
-        out = i
-        while i < size:
-            if i + 1 < size and symbols[i] == a and symbols[i + 1] == b:
-                if joined:
-                    self.twins += count
-                    self.note_twins(place)
-                elif out:
-                    self.note(&self.left, symbols[out - 1], count, place)
-                symbols[out] = made
-                i += 2
-                joined = True
-                if i < size and not (i + 1 < size and symbols[i] == a and symbols[i + 1] == b):
-                    self.note(&self.right, symbols[i], count, place)
-            else:
-                symbols[out] = symbols[i]
-                i += 1
-                joined = False
-            out += 1
-        word[0] = out
-        for i in range(out, size):
-            symbols[i] = NOWHERE
-        return 0
 
     cdef inline int note(self, Side *side, uint32_t symbol, int64_t count, uint32_t place) except -1 nogil:
         if side.words[symbol] == 0:
@@ -511,15 +469,36 @@ cdef class Merger:
         forget_side(&self.left)
         forget_side(&self.right)
 
+    def apply(self, uint32_t left, uint32_t right):
+        """Merge a pair whatever it counts, as the next of merges() would; how often it occurred.
+
+        Pairs below the floor are not known, and pass for pairs that do not occur: make the floor as low as it takes.
+        """
+        cdef Pair *pair = self.find(<uint64_t> left << 32 | right)
+        cdef int64_t count = pair.count if pair.key != FREE else 0
+        PyErr_CheckSignals()
+        self.new_symbol(self.bytes_of(left) + self.bytes_of(right))
+        if count:
+            with nogil:
+                self.merge(pair, <uint32_t> (self.symbols - 1))
+        return count
+
+    def start_over(self, *, int64_t min_count, size_t max_token_bytes, int64_t floor):
+        """Count all pairs again, under other bounds."""
+        self.min_count = max(<int64_t> 1, min_count)
+        self.max_token_bytes = max_token_bytes or <size_t> -1
+        self.floor = max(floor, self.min_count)
+        self.count_pairs()
+
     def merges(self):
         """Yield (left, right, count), two symbols and how often the pair occurred, best first, until no pair is left.
 
-        Merge i makes symbol 256 + i. Stop iterating when enough are made. Looks for a pending Ctrl-C at every step.
+        Merge i makes symbol 256 + i; there are `most` at most. Looks for a pending Ctrl-C at every step.
         """
         cdef Pair *pair
         cdef uint32_t left, right
         cdef int64_t count
-        while True:
+        while self.symbols < 256 + self.most:
             PyErr_CheckSignals()
             with nogil:
                 pair = self.best()
@@ -527,14 +506,148 @@ cdef class Merger:
                 if self.floor == self.min_count:
                     return
                 self.floor = max(self.min_count, self.floor // 4)
-                with nogil:
-                    self.count_pairs()
+                self.count_pairs()
                 continue
             left, right, count = <uint32_t> (pair.key >> 32), <uint32_t> pair.key, pair.count
             self.new_symbol(self.bytes_of(left) + self.bytes_of(right))
             with nogil:
                 self.merge(pair, <uint32_t> (self.symbols - 1))
             yield left, right, count
+
+
+# What looks into the words, for both widths of their numbers
+
+
+cdef inline size_t header(Symbol *words) noexcept nogil:
+    if Symbol is uint16_t:
+        return NARROW_HEADER
+    else:
+        return WIDE_HEADER
+
+
+cdef int load(Merger self, Symbol *words, const uint8_t[::1] records, const uint8_t *of_byte) except -1:
+    """The words, a symbol for each byte; pretokens of one byte are none."""
+    cdef size_t at = 0, end = records.shape[0]
+    cdef const uint8_t *record
+    cdef uint32_t size, j
+    cdef Symbol *word = words
+    with nogil:
+        while at < end:
+            record = &records[at]
+            memcpy(&size, record + 8, 4)
+            at += RECORD + size
+            if size > 1:
+                word[0] = <Symbol> size
+                memcpy(word + 1, record, 8)
+                word += header(words)
+                for j in range(size):
+                    word[j] = of_byte[record[RECORD + j]]
+                word += size
+    return 0
+
+
+cdef inline Symbol *next_word(Merger self, Symbol *words, Symbol *word) noexcept nogil:
+    """A word keeps its place when it shrinks; what is left over was marked, so that it can be stepped across."""
+    word += header(words) + word[0]
+    while word < words + self.words_size and word[0] == <Symbol> NOWHERE:
+        word += 1
+    return word
+
+
+cdef int tally(Merger self, Symbol *words) except -1:
+    """Into the table: how often each pair occurs, and in how many places."""
+    cdef Symbol *word = words
+    cdef Symbol *symbols
+    cdef Pair *pair
+    cdef int64_t count
+    cdef size_t i, heed = HEED
+    with nogil:
+        while word < words + self.words_size:
+            memcpy(&count, word + 1, 8)
+            symbols = word + header(words)
+            for i in range(<size_t> word[0] - 1):
+                pair = self.find_or_add(<uint64_t> symbols[i] << 32 | symbols[i + 1])
+                pair.count += count
+                pair.postings_size += 1
+            word = next_word(self, words, word)
+            heed -= 1
+            if heed == 0:
+                heed = HEED
+                with gil:
+                    PyErr_CheckSignals()
+    return 0
+
+
+cdef int post(Merger self, Symbol *words) except -1:
+    """Into the postings of each pair that the table has: the words it occurs in, once for each place."""
+    cdef Symbol *word = words
+    cdef Symbol *symbols
+    cdef Pair *pair
+    cdef uint64_t key
+    cdef size_t i, heed = HEED
+    with nogil:
+        while word < words + self.words_size:
+            symbols = word + header(words)
+            for i in range(<size_t> word[0] - 1):
+                key = <uint64_t> symbols[i] << 32 | symbols[i + 1]
+                pair = self.find(key)
+                if pair.key == key:
+                    pair.postings[pair.postings_size] = <uint32_t> (word - words)
+                    pair.postings_size += 1
+            word = next_word(self, words, word)
+            heed -= 1
+            if heed == 0:
+                heed = HEED
+                with gil:
+                    PyErr_CheckSignals()
+    return 0
+
+
+cdef int rewrite_all(
+    Merger self, Symbol *words, const uint32_t *postings, size_t size, uint32_t a, uint32_t b, uint32_t made
+) except -1 nogil:
+    cdef size_t i
+    for i in range(size):
+        if i + AHEAD < size:
+            prefetch(words + postings[i + AHEAD])
+        rewrite(self, words, postings[i], a, b, made)
+    return 0
+
+
+cdef int rewrite(Merger self, Symbol *words, uint32_t place, uint32_t a, uint32_t b, uint32_t made) except -1 nogil:
+    """Replace a, b by `made` in the word at `place`, left to right, and note what stands beside it."""
+    cdef Symbol *word = words + place
+    cdef Symbol *symbols = word + header(words)
+    cdef size_t size = word[0], i = 0, out
+    cdef int64_t count
+    cdef bint joined = False    # whether symbols[out - 1] is a `made` just made
+    while i + 1 < size and not (symbols[i] == a and symbols[i + 1] == b):
+        i += 1
+    if i + 1 >= size:
+        return 0
+    memcpy(&count, word + 1, 8)
+    out = i
+    while i < size:
+        if i + 1 < size and symbols[i] == a and symbols[i + 1] == b:
+            if joined:
+                self.twins += count
+                self.note_twins(place)
+            elif out:
+                self.note(&self.left, symbols[out - 1], count, place)
+            symbols[out] = <Symbol> made
+            i += 2
+            joined = True
+            if i < size and not (i + 1 < size and symbols[i] == a and symbols[i + 1] == b):
+                self.note(&self.right, symbols[i], count, place)
+        else:
+            symbols[out] = symbols[i]
+            i += 1
+            joined = False
+        out += 1
+    word[0] = <Symbol> out
+    for i in range(out, size):
+        symbols[i] = <Symbol> NOWHERE
+    return 0
 
 
 cdef void forget_side(Side *side) noexcept nogil:

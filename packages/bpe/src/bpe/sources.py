@@ -1,70 +1,177 @@
-"""Corpora: what may be trained on or encoded, as a stream of texts that lie in memory one at a time.
+"""Corpora: what may be trained on or encoded, as a stream of texts and of stretches of them, in bounded memory.
 
-A file is memory-mapped and handed out whole; whoever works on it cuts it where a cut changes nothing, and gives the pages
-back when done. The items of an iterable are texts of their own.
+A text file is memory-mapped; a compressed one, a pipe or an open file is read as a stream. Both are cut into stretches
+where a cut changes nothing. The lines of a JSON file, the rows of a Parquet file and the items of an iterable are texts of
+their own.
 """
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, NoReturn
+
+from bpe import compressed
 
 Buffer = bytes | bytearray | memoryview | mmap.mmap
+StrPath = str | os.PathLike[str]
 
-Source = str | os.PathLike[str] | Iterable[str | bytes | os.PathLike[str]]
+SMALL = 1 << 20  # bytes up to which a file is read, not mapped: a map holds a descriptor, and there may be thousands
+BLOCK = 1 << 20  # bytes read at a time from what cannot be mapped
 
 
-def paths_of(source: Source) -> list[Path] | None:
+@dataclass(frozen=True)
+class PlainText:
+    """A file that is one text, whatever its name says; decompressed where that ends in .gz, .xz or .zst."""
+
+    path: StrPath
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """A file with a JSON object on each line, the text of each under `key`; decompressed as its name says."""
+
+    path: StrPath
+    key: str = "text"
+
+
+@dataclass(frozen=True)
+class Parquet:
+    """A Parquet file, the text of each row in `column`; rows without one are left out. Needs pyarrow."""
+
+    path: StrPath
+    column: str = "text"
+
+
+File = PlainText | JsonLines | Parquet
+Source = StrPath | File | BinaryIO | Iterable[str | bytes | os.PathLike[str] | File]
+
+
+class Text(NamedTuple):
+    """A text that lies in memory, or a map of it; `read` is how many bytes of a file it took."""
+
+    data: Buffer
+    read: int
+
+
+Stream = Iterator[compressed.Block]  # a text of which only a block is in memory
+
+
+class Stretch(NamedTuple):
+    """text[begin:end], cut where that changes nothing; `read` is how many bytes of the source it took."""
+
+    text: Buffer
+    begin: int
+    end: int
+    read: int
+
+
+def file_of(path: StrPath, key: str = "text") -> File:
+    """A path as what its name says: .parquet, .jsonl, .ndjson and .json (.json.gz too…), and any other a text."""
+    name = os.fspath(path).lower()
+    for suffix in compressed.MAGIC:
+        name = name.removesuffix(suffix)
+    if name.endswith(".parquet"):
+        return Parquet(path, key)
+    if name.endswith((".jsonl", ".ndjson", ".json")):
+        return JsonLines(path, key)
+    return PlainText(path)
+
+
+def files_of(source: Source) -> list[File] | None:
     """The files that a source names, or None where it is the text itself.
 
-    A str or a path is one file. A list or tuple names files when every item is a path, or a str that names a file.
+    A str or a path is one file. A list or tuple names files when every item is one or a path, or a str that names a file.
     """
     if isinstance(source, (str, os.PathLike)):
-        return [Path(source)]
+        return [file_of(source)]
+    if isinstance(source, File):
+        return [source]
     if isinstance(source, (list, tuple)) and source:
-        if all(isinstance(item, os.PathLike) for item in source):
-            return [Path(item) for item in source]
+        if all(isinstance(item, (os.PathLike, File)) for item in source):
+            return [item if isinstance(item, File) else file_of(item) for item in source]
         if all(isinstance(item, str) and len(item) < 4096 and os.path.isfile(item) for item in source):
-            return [Path(item) for item in source]
+            return [file_of(item) for item in source]
     return None
 
 
 def size_of(source: Source) -> int | None:
-    """The bytes of the files that a source names; None where it is an iterable, whose size is known at its end only."""
-    paths = paths_of(source)
-    return None if paths is None else sum(os.stat(path).st_size for path in paths)
+    """The bytes of the files that a source names; None where that is known at its end only: an iterable, a pipe."""
+    files = files_of(source)
+    if files is None:
+        return None
+    found = [os.stat(file.path) for file in files]
+    return sum(one.st_size for one in found) if all(stat.S_ISREG(one.st_mode) for one in found) else None
 
 
-def texts(source: Source) -> Iterator[Buffer]:
-    """Each text of a source in turn: the map of a file, or an item's bytes.
+def texts(source: Source) -> Iterator[Text | Stream]:
+    """Each text of a source in turn.
 
-    Raises FileNotFoundError, IsADirectoryError or PermissionError naming the file; TypeError for an item that is no text.
-    A str with lone surrogates keeps them, as the three bytes that each would be.
+    Raises the error of the file for one that cannot be read; ValueError naming the file, and the line, where what is in it
+    is not what its name says; TypeError for an item that is no text. A str with lone surrogates keeps them, as the three
+    bytes that each would be.
     """
-    paths = paths_of(source)
-    if paths is not None:
-        for path in paths:
-            yield map_file(path)
+    files = files_of(source)
+    if files is not None:
+        for file in files:
+            yield from _texts_of(file)
         return
     if isinstance(source, (bytes, bytearray, memoryview)):
         raise TypeError("a source is a path, several, or an iterable of texts; put a single text into a list: [text]")
+    if hasattr(source, "read"):
+        yield _stream_of(source)  # type: ignore[arg-type]
+        return
     for item in source:  # type: ignore[union-attr]
-        if isinstance(item, str):
-            yield item.encode("utf-8", "surrogatepass")
-        elif isinstance(item, (bytes, bytearray, memoryview)):
-            yield item
+        data = _bytes_of(item)
+        yield Text(data, len(data))
+
+
+def stretches(source: Source, cut: Callable[[Any, int], int], margin: int, size: int) -> Iterator[Stretch]:
+    """The texts of a source in stretches of about `size` bytes, whose pretokens and special tokens are those of the whole.
+
+    cut(text, at): the first place from `at` on where `text` may be cut, or its length, whatever comes later, as long as it
+    is `margin` bytes from the end.
+    """
+    for text in texts(source):
+        if isinstance(text, Text):
+            data, begin, whole = text.data, 0, len(text.data)
+            while whole - begin > size:
+                end = cut(data, begin + size)
+                yield Stretch(data, begin, end, text.read * end // whole - text.read * begin // whole)
+                begin = end
+            if begin < whole:
+                yield Stretch(data, begin, whole, text.read - text.read * begin // whole)
         else:
-            raise TypeError(f"the items of a source are str or bytes, not {type(item).__name__}")
+            yield from _cut_stream(text, cut, margin, size)
 
 
-def map_file(path: str | os.PathLike[str]) -> Buffer:
-    """The file's bytes, mapped read-only; b"" for an empty file, which cannot be mapped."""
-    with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            return b""
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+def _cut_stream(stream: Stream, cut: Callable[[Any, int], int], margin: int, size: int) -> Iterator[Stretch]:
+    """The same of a stream: blocks are gathered until a stretch can be cut off."""
+    parts: list[bytes] = []
+    held = read = 0
+    wanted = size + margin + 4096
+    for block, taken in stream:
+        parts.append(block)
+        held, read = held + len(block), read + taken
+        if held < wanted:
+            continue
+        data, begin = b"".join(parts), 0
+        while held - begin > size + margin:
+            end = cut(data, begin + size)
+            if end + margin > held:
+                break
+            yield Stretch(data, begin, end, read)
+            begin, read = end, 0
+        parts, held = [data[begin:]], held - begin
+        wanted = size + margin + 4096 if begin else 2 * held  # a text that cannot be cut is looked at when it has doubled
+    if held:
+        yield Stretch(b"".join(parts), 0, held, read)
 
 
 def release(text: Buffer, begin: int, end: int) -> None:
@@ -74,3 +181,138 @@ def release(text: Buffer, begin: int, end: int) -> None:
         end = end // mmap.PAGESIZE * mmap.PAGESIZE if end < len(text) else end
         if begin < end:
             text.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+
+
+# One kind of file after another
+
+
+def _texts_of(file: File) -> Iterator[Text | Stream]:
+    if isinstance(file, Parquet):
+        yield from _rows(file)
+    elif isinstance(file, JsonLines):
+        yield from _lines(file)
+    elif _kind_of(file.path) is None and (mapped := _map(file.path)) is not None:
+        yield mapped
+    else:
+        with closing(_blocks(file.path)) as stream:
+            yield stream
+
+
+def _kind_of(path: StrPath) -> str | None:
+    return compressed.MAGIC.get(Path(path).suffix.lower())
+
+
+def _map(path: StrPath) -> Text | None:
+    """The file's bytes, mapped or read; None for a pipe or a device, which has to be read as a stream."""
+    with open(path, "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            return None
+        if about.st_size <= SMALL:
+            data = file.read()
+            return Text(data, len(data))
+        return Text(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), about.st_size)
+
+
+def _blocks(path: StrPath) -> Iterator[compressed.Block]:
+    """The text of a file as a stream, decompressed as its name says."""
+    kind = _kind_of(path)
+    with open(path, "rb", buffering=0 if kind is None else -1) as file:
+        yield from _stream_of(file) if kind is None else compressed.blocks(file, kind, os.fspath(path))
+
+
+def _stream_of(file: Any) -> Iterator[compressed.Block]:
+    """What an open file has left, as a stream."""
+    while True:
+        block = file.read(BLOCK)
+        if not block:
+            return
+        data = bytes(_bytes_of(block))
+        yield data, len(data)
+
+
+def _bytes_of(item: object) -> bytes | bytearray | memoryview:
+    if isinstance(item, str):
+        return item.encode("utf-8", "surrogatepass")
+    if isinstance(item, (bytes, bytearray, memoryview)):
+        return item
+    raise TypeError(f"the items of a source are str or bytes, not {type(item).__name__}")
+
+
+def _lines(file: JsonLines) -> Iterator[Text]:
+    """The texts of a file of JSON lines; blank lines are none."""
+    number, held = 0, b""
+    with closing(_blocks(file.path)) as stream:
+        for block, taken in stream:
+            *whole, rest = block.split(b"\n")
+            if whole:
+                whole[0] = held + whole[0]
+                held = rest
+            else:
+                held += rest
+            for line in whole:
+                number += 1
+                if line.strip():
+                    yield Text(_text_in(line, number, file), taken)
+                    taken = 0
+    if held.strip():
+        yield Text(_text_in(held, number + 1, file), 0)
+
+
+def _text_in(line: bytes, number: int, file: JsonLines) -> bytes:
+    def refuse(reason: str) -> NoReturn:
+        raise ValueError(f"{os.fspath(file.path)}, line {number}: {reason}") from None
+
+    try:
+        found = json.loads(line)
+    except json.JSONDecodeError as error:
+        refuse(f"not JSON: {error.msg}, column {error.colno}")
+    except UnicodeDecodeError as error:
+        refuse(f"not UTF-8: byte {error.object[error.start]:#04x}")
+    except RecursionError:
+        refuse("JSON nested too deeply")
+    if not isinstance(found, dict):
+        refuse(f"a JSON object with the key {file.key!r} is expected, not {type(found).__name__}")
+    if file.key not in found:
+        refuse(f"no key {file.key!r}; there are {', '.join(map(repr, list(found)[:8])) or 'none'}")
+    text = found[file.key]
+    if not isinstance(text, str):
+        refuse(f"the value of {file.key!r} is not a string but {json.dumps(text)[:40]}")
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _rows(file: Parquet) -> Iterator[Text]:
+    """The texts of a Parquet file, a batch of rows in memory at a time."""
+    path = os.fspath(file.path)
+    size = os.stat(path).st_size
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ImportError(f"{path}: reading Parquet needs pyarrow: pip install groundup-bpe[parquet]") from None
+    try:
+        with pyarrow.parquet.ParquetFile(path, buffer_size=BLOCK, pre_buffer=False) as parquet:
+            schema = parquet.schema_arrow
+            if file.column not in schema.names:
+                raise ValueError(f"{path}: no column {file.column!r}; there are {', '.join(schema.names)}")
+            kind = schema.field(file.column).type
+            if not any(is_text(kind) for is_text in _text_types(pyarrow)):
+                raise ValueError(f"{path}: the column {file.column!r} holds {kind}, not text")
+            rows, done = max(1, parquet.metadata.num_rows), 0
+            for batch in parquet.iter_batches(batch_size=256, columns=[file.column]):
+                read = size * (done + len(batch)) // rows - size * done // rows
+                done += len(batch)
+                for text in batch.column(0).cast(pyarrow.large_binary()).to_pylist():
+                    if text is not None:
+                        yield Text(text, read)
+                        read = 0
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"{path}: not a whole Parquet file: {reason}") from None
+
+
+def _text_types(pyarrow: Any) -> list[Callable[[Any], bool]]:
+    types = pyarrow.types
+    return [types.is_string, types.is_large_string, types.is_binary, types.is_large_binary]

@@ -21,6 +21,8 @@ from bpe.progress import Progress
 CHUNK = 4 << 20  # bytes of text that a thread encodes at a time
 HEADER = 128  # bytes of the .npy before its data: room for any count
 
+_Encoded = tuple[NDArray[np.uint32], sources.Stretch]
+
 
 def write(
     source: sources.Source,
@@ -28,6 +30,7 @@ def write(
     *,
     encode: Callable[[Any], NDArray[np.uint32]],
     cut: Callable[[Any, int], int],
+    margin: int,
     dtype: np.dtype[Any],
     largest: int,
     tokenizer: str,
@@ -44,18 +47,19 @@ def write(
         raise ValueError(f"workers is {workers}; it takes at least 1")
     total = sources.size_of(source)
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
-    count = size = 0
+    count = size = read = 0
     digest = hashlib.sha256()
     try:
         with open(temporary, "wb") as file, ThreadPoolExecutor(workers) as pool:
             file.write(bytes(HEADER))
-            for array, length in _in_order(pool, workers, _jobs(source, encode, cut)):
+            for array, stretch in _in_order(pool, workers, _jobs(source, encode, cut, margin)):
                 data = array.astype(dtype.newbyteorder("<"), copy=False)
                 digest.update(data.data)
                 file.write(data.data)
                 count += len(array)
-                size += length
-                report("encoding bytes", size, total)
+                size += stretch.end - stretch.begin
+                read += stretch.read
+                report("encoding bytes", read, total)
             _write_header(file, dtype, count)
             file.flush()
             os.fsync(file.fileno())
@@ -93,28 +97,24 @@ def _write_header(file: BinaryIO, dtype: np.dtype[Any], count: int) -> None:
 
 
 def _jobs(
-    source: sources.Source, encode: Callable[[Any], NDArray[np.uint32]], cut: Callable[[Any, int], int]
-) -> Iterator[Callable[[], tuple[NDArray[np.uint32], int]]]:
-    for text in sources.texts(source):
-        begin, size = 0, len(text)
-        while begin < size:
-            end = cut(text, begin + CHUNK) if size - begin > CHUNK else size
+    source: sources.Source, encode: Callable[[Any], NDArray[np.uint32]], cut: Callable[[Any, int], int], margin: int
+) -> Iterator[Callable[[], _Encoded]]:
+    for stretch in sources.stretches(source, cut, margin, CHUNK):
 
-            def job(text: Any = text, begin: int = begin, end: int = end) -> tuple[NDArray[np.uint32], int]:
-                with memoryview(text)[begin:end] as stretch:
-                    ids = encode(stretch)
-                sources.release(text, begin, end)
-                return ids, end - begin
+        def job(stretch: sources.Stretch = stretch) -> _Encoded:
+            with memoryview(stretch.text)[stretch.begin : stretch.end] as piece:
+                ids = encode(piece)
+            sources.release(stretch.text, stretch.begin, stretch.end)
+            return ids, stretch
 
-            yield job
-            begin = end
+        yield job
 
 
 def _in_order(
-    pool: ThreadPoolExecutor, workers: int, jobs: Iterator[Callable[[], tuple[NDArray[np.uint32], int]]]
-) -> Iterator[tuple[NDArray[np.uint32], int]]:
+    pool: ThreadPoolExecutor, workers: int, jobs: Iterator[Callable[[], _Encoded]]
+) -> Iterator[_Encoded]:
     """The results of the jobs in their order, with no more under way than keeps the threads busy."""
-    waiting: deque[Future[tuple[NDArray[np.uint32], int]]] = deque()
+    waiting: deque[Future[_Encoded]] = deque()
     try:
         for job in jobs:
             waiting.append(pool.submit(job))

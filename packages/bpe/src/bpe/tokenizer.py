@@ -444,6 +444,7 @@ class Tokenizer:
                 Path(out),
                 encode=lambda data: self._encode_bytes(data, special),
                 cut=lambda text, at: safe_cut(text, at, self._scanner, special),
+                margin=special.longest,
                 dtype=np.dtype(dtype)
                 if dtype is not None
                 else np.dtype(np.uint16 if self.n_vocab <= 1 << 16 else np.uint32),

@@ -1,30 +1,32 @@
-"""train(): a source of text to a Tokenizer.
+"""train(): a source of text to a Tokenizer; extend(): a Tokenizer to a larger one.
 
-Text is counted in threads, each with a table of its own, cut where a cut changes no pretoken; the tables are added up, the
-counts merged, and the merges made into a vocabulary by the convention of the tie-break.
+Text is counted, the counts merged, and the merges made into a vocabulary by the convention of the tie-break. Where there is
+a checkpoint, the counts and each merge go through it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-import threading
 import warnings
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
 
-from bpe import patterns, sources
-from bpe._intern import PretokenCounts, safe_cut
+import numpy as np
+
+from bpe import _records, counting, patterns, sources
 from bpe._merge import Merger
-from bpe._scan import scanner_of
+from bpe._records import Records
 from bpe._special import SpecialTokens
+from bpe.checkpoint import Checkpoint, identity
+from bpe.formats import StrPath
 from bpe.formats.gpt2 import PRINTABLE
 from bpe.progress import Progress, reporter
-from bpe.sources import Buffer
 from bpe.tokenizer import Tokenizer
 
-CHUNK = 4 << 20  # bytes: large enough that handing chunks out costs nothing, small enough that Ctrl-C is heard at once
-
-Chunk = list[tuple[Buffer, int, int]]  # stretches of text, each by its first byte and the one after its last
+CONVENTIONS = ("bytes", "huggingface", "ids")
 
 
 def train(
@@ -37,176 +39,308 @@ def train(
     min_count: int = 1,
     max_token_bytes: int | None = None,
     workers: int | None = None,
+    memory_limit: int | None = None,
+    checkpoint: StrPath | None = None,
     progress: Progress | bool | None = None,
 ) -> Tokenizer:
     """Train byte-level BPE (Sennrich et al. 2016; Radford et al. 2019) on a corpus.
 
-    source: a path, several, or an iterable of str or bytes, each item a text of its own. vocab_size: how many tokens, the
-    256 bytes and the special tokens included. pattern: the split pattern, by name, as a regular expression (slower), or
+    source: a path, several, or an iterable of str or bytes, each item a text of its own; an open file is one text. A path is
+    read as its name says: .gz, .xz and .zst are decompressed, .jsonl, .ndjson and .json hold a text a line under "text",
+    .parquet a text a row in "text"; bpe.JsonLines, bpe.Parquet and bpe.PlainText say otherwise. vocab_size: how many tokens,
+    the 256 bytes and the special tokens included. pattern: the split pattern, by name, as a regular expression (slower), or
     None for no split. special_tokens split the text before anything else and are never counted. min_count: no pair that
     occurs less often is merged; max_token_bytes: nor one that makes a longer token. workers: threads (all cores).
-    progress: True for bars, or a function of (phase, done, total).
+    memory_limit: bytes that counting may hold; more goes to temporary files. checkpoint: a folder in which the run is kept,
+    and from which the same call goes on after it was stopped, however it was. progress: True for bars, or a function of
+    (phase, done, total).
 
     tie_break, among pairs of equal count, and the ids:
       "bytes"        the greatest (left bytes, right bytes), as CS336; ids: bytes, special tokens, merges
       "huggingface"  the smallest pair of ids, as tokenizers' BpeTrainer; ids: special tokens, its alphabet, merges
       "ids"          the smallest pair of ids, as rustbpe and minbpe; ids: bytes, merges, special tokens
 
-    The result depends on nothing but the text and these arguments: not on workers, chunks, or the order of files.
+    The result depends on nothing but the text and these arguments: not on workers, chunks, memory, or the order of files.
     Raises ValueError for a vocabulary smaller than the bytes and special tokens, for a corpus from which the vocabulary
-    cannot be reached (it says what can), for wrong special tokens or a wrong pattern; the error of the file for one
-    that cannot be read.
+    cannot be reached (it says what can), for wrong special tokens or a wrong pattern, for a file that is cut short or not
+    what its name says, for a checkpoint of another run; the error of the file for one that cannot be read.
     """
     resolved = patterns.resolve(pattern)
     names = [special_tokens] if isinstance(special_tokens, str) else list(special_tokens)
     special = SpecialTokens(names)
-    conventions = ("bytes", "huggingface", "ids")
-    if tie_break not in conventions:
-        raise ValueError(f"tie_break is one of {', '.join(conventions)}, not {tie_break!r}")
+    rule = Rule(tie_break, min_count, max_token_bytes)
     own_bytes = set(PRINTABLE) if tie_break == "huggingface" else set(map(chr, range(128)))
     smallest = 256 + sum(name.decode() not in own_bytes for name in special.names)
     if vocab_size < smallest:
         raise ValueError(
             f"vocab_size is {vocab_size}, but 256 bytes and the special tokens are {smallest} already; ask for at least that"
         )
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers is {workers}; it takes at least 1")
     alphabet = bytes(range(256))
-    bound = max_token_bytes or 0
     if tie_break == "huggingface":
         alphabet = bytes(sorted(alphabet, key=lambda byte: PRINTABLE[byte]))
-        bound = (
-            max(2, bound - 1) if bound else 0
-        )  # how BpeTrainer reads max_token_length: below it, pairs of bytes aside
-    with reporter(progress) as report:
-        counts = count(source, resolved, special, workers or os.cpu_count() or 1, report)
-        tokens, merges = merge(
-            counts,
-            vocab_size - smallest,
-            alphabet=alphabet,
-            by_bytes=tie_break == "bytes",
-            min_count=min_count,
-            max_token_bytes=bound,
-            report=report,
-        )
-    missing = vocab_size - smallest + 256 - len(tokens)
+    tokens, merges = learn(
+        source,
+        Start(alphabet),
+        vocab_size - smallest,
+        pattern=resolved,
+        special=special,
+        rule=rule,
+        workers=workers,
+        memory_limit=memory_limit,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
+    _check_reached(vocab_size, vocab_size - smallest + 256 - len(tokens))
+    vocab, special_ids = number(tokens, special.names, tie_break)
+    return Tokenizer(vocab, merges, pattern=pattern, special_tokens=special_ids)
+
+
+def extend(
+    tokenizer: Tokenizer,
+    source: sources.Source,
+    vocab_size: int,
+    *,
+    tie_break: str = "bytes",
+    min_count: int = 1,
+    max_token_bytes: int | None = None,
+    workers: int | None = None,
+    memory_limit: int | None = None,
+    checkpoint: StrPath | None = None,
+    progress: Progress | bool | None = None,
+) -> Tokenizer:
+    """A tokenizer with its vocabulary enlarged to vocab_size tokens on a corpus; every id it had keeps its meaning.
+
+    The corpus is encoded as the tokenizer encodes it, and merging goes on from there; new tokens get the ids after the
+    largest. The pattern and the special tokens are the tokenizer's; the other arguments are those of train(). The result
+    merges by list or by rank as the tokenizer did.
+
+    Raises ValueError as train() does, and for a tokenizer that cannot be continued: one that normalizes, one whose merges
+    use a token before they make it, or one with a token that merging never makes.
+    """
+    rule = Rule(tie_break, min_count, max_token_bytes)
+    data = tokenizer._data
+    wanted = vocab_size - len(data.vocab)
+    if wanted < 0:
+        raise ValueError(f"vocab_size is {vocab_size}, but the tokenizer has {len(data.vocab)} tokens already")
+    if data.normalizer is not None:
+        raise ValueError(f"a tokenizer that normalizes text ({data.normalizer}) cannot be extended")
+    start = Start.of(tokenizer, tie_break)
+    split_off = {**data.added_tokens, **data.special_tokens}
+    tokens, merges = learn(
+        source,
+        start,
+        wanted,
+        pattern=data.pattern,
+        special=SpecialTokens(list(split_off)),
+        rule=rule,
+        workers=workers,
+        memory_limit=memory_limit,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
+    made = tokens[256 + len(start.merges) :]
+    _check_reached(vocab_size, wanted - len(made))
+    vocab = {**data.vocab, **dict(enumerate(made, max(data.vocab) + 1))}
+    all_merges = None if data.merges is None else [*data.merges, *merges[len(start.merges) :]]
+    return Tokenizer.from_data(replace(data, vocab=vocab, merges=all_merges, name=None))
+
+
+def _check_reached(vocab_size: int, missing: int) -> None:
     if missing:
         raise ValueError(
             f"the corpus is too small for a vocabulary of {vocab_size}: it has pairs to merge for {vocab_size - missing} "
             "tokens and no more; ask for that many, or train on more text"
         )
-    vocab, special_ids = number(tokens, special.names, tie_break)
-    return Tokenizer(vocab, merges, pattern=pattern, special_tokens=special_ids)
 
 
-def count(
-    source: sources.Source, pattern: patterns.Pattern, special: SpecialTokens, workers: int, report: Progress
-) -> PretokenCounts:
-    """The pretokens of a source and how often each occurs."""
-    scanner = scanner_of(pattern)
-    if scanner < 0:
-        warnings.warn(
-            f"no compiled scanner serves the pattern {' then '.join(pattern.expressions)!r}: splitting goes through `regex`, "
-            "in one thread, some thirty times slower",
-            stacklevel=3,
-        )
-    total = sources.size_of(source)
-    tables = [PretokenCounts() for _ in range(workers)]
-    turn, stop = threading.Lock(), threading.Event()
-    chunks = _chunks(source, scanner, special)
-    done = 0
+@dataclass(frozen=True)
+class Rule:
+    """Which pair is merged next: tie_break, min_count and max_token_bytes of train()."""
 
-    def work(table: PretokenCounts) -> None:
-        nonlocal done
-        while not stop.is_set():
-            with turn:
-                chunk = next(chunks, None)
-            if chunk is None:
-                return
-            for text, begin, end in chunk:
-                stretch = memoryview(text)[begin:end]
-                if scanner >= 0:
-                    table.count(stretch, scanner, special)
-                else:
-                    for piece, index in special.split(stretch):
-                        if index < 0:
-                            table.count_pieces(patterns.split(piece, pattern))
-                stretch.release()
-                sources.release(text, begin, end)
-            with turn:
-                done += sum(end - begin for _, begin, end in chunk)
-                report("counting bytes", done, total)
+    tie_break: str
+    min_count: int
+    max_token_bytes: int | None
 
-    with ThreadPoolExecutor(workers) as pool:
+    def __post_init__(self) -> None:
+        if self.tie_break not in CONVENTIONS:
+            raise ValueError(f"tie_break is one of {', '.join(CONVENTIONS)}, not {self.tie_break!r}")
+
+    @property
+    def bound(self) -> int:
+        """The bytes that a merged token may have; 0 for no bound."""
+        if self.tie_break == "huggingface" and self.max_token_bytes:
+            return max(2, self.max_token_bytes - 1)  # BpeTrainer stays below its max_token_length, pairs of bytes aside
+        return self.max_token_bytes or 0
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where merging starts: symbol i < 256 is the byte alphabet[i], and merge j, of two symbols, made symbol 256 + j."""
+
+    alphabet: bytes
+    merges: Sequence[tuple[int, int]] = ()
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, tie_break: str) -> Start:
+        """The state of a tokenizer. ValueError where it is none that merging could have come to."""
+        data = tokenizer._data
+        split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
+        numbers = {token: i for i, token in sorted(data.vocab.items(), reverse=True) if i not in split_off or len(token) == 1}
+        alphabet = bytes(sorted(range(256), key=lambda byte: numbers[bytes([byte])]))
+        symbols = {bytes([byte]): i for i, byte in enumerate(alphabet)}
+        merges = []
+        for left, right in tokenizer.merges:
+            if left not in symbols or right not in symbols:
+                late = left if left not in symbols else right
+                raise ValueError(f"the tokenizer cannot be extended: it merges {late!r} before it makes it")
+            if left + right in symbols:
+                raise ValueError(f"the tokenizer cannot be extended: it makes {left + right!r} by two merges")
+            merges.append((symbols[left], symbols[right]))
+            symbols[left + right] = len(symbols)
+        never = next((token for token in numbers if token not in symbols), None)
+        if never is None and (data.whole_first or data.merges is None):
+            by_merging = Tokenizer.from_data(replace(data, whole_first=False))._encoder
+            if len(by_merging.encode_pieces(numbers)) > len(numbers):
+                never = next(token for token in numbers if len(by_merging.encode_pieces([token])) > 1)
+        if never is not None:
+            raise ValueError(f"the tokenizer cannot be extended: merging never makes its token {never!r}")
+        if tie_break != "bytes":
+            order = [numbers[token] for token in symbols]
+            if order != sorted(order):
+                raise ValueError(f"the ids do not follow the merges, so ties cannot go by {tie_break}; use tie_break='bytes'")
+        return cls(alphabet, merges)
+
+
+def learn(
+    source: sources.Source,
+    start: Start,
+    wanted: int,
+    *,
+    pattern: patterns.Pattern,
+    special: SpecialTokens,
+    rule: Rule,
+    workers: int | None,
+    memory_limit: int | None,
+    checkpoint: StrPath | None,
+    progress: Progress | bool | None,
+) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
+    """Count a source and merge: (the token of each symbol, all merges), at most `wanted` of them new."""
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers is {workers}; it takes at least 1")
+    if memory_limit is not None and memory_limit < 1:
+        raise ValueError(f"memory_limit is {memory_limit}; it is a number of bytes, or None for no limit")
+    about: dict[str, Any] = {}
+    if checkpoint is not None:
+        about = {
+            "format": 1,
+            "corpus": identity(source),
+            "pattern": list(pattern.expressions),
+            "special_tokens": [name.decode("utf-8", "surrogateescape") for name in special.names],
+            "tie_break": rule.tie_break,
+            "min_count": rule.min_count,
+            "max_token_bytes": rule.max_token_bytes,
+            "start": hashlib.sha256(repr((start.alphabet, list(start.merges))).encode()).hexdigest(),
+        }
+    def counted() -> Records:
+        records = None if kept is None else kept.counts()
+        if records is None:
+            records = counting.count(source, pattern, special, workers or os.cpu_count() or 1, report, memory_limit)
+            if kept is not None:
+                if identity(source) != about["corpus"]:
+                    raise ValueError("the corpus was changed while it was counted; train again, on files that rest")
+                kept.write_counts(records)
+        _check_memory(records, memory_limit)
+        return records
+
+    with reporter(progress) as report, Checkpoint(checkpoint, about) if checkpoint is not None else nullcontext() as kept:
         try:
-            for future in [pool.submit(work, table) for table in tables]:
-                future.result()
-        finally:
-            stop.set()
-    counts = max(tables, key=len)
-    for table in tables:
-        if table is not counts:
-            counts.merge(table)
-    return counts
+            return merge(counted, start, wanted, rule=rule, report=report, kept=kept)
+        except KeyboardInterrupt as error:
+            if checkpoint is not None:
+                error.add_note(f"The run is kept in {checkpoint}: the same call goes on from there.")
+            raise
 
 
-def _chunks(source: sources.Source, scanner: int, special: SpecialTokens) -> Iterator[Chunk]:
-    """The source in chunks of about CHUNK bytes: a large text cut where that is safe, small ones together."""
-    small: Chunk = []
-    gathered = 0
-    for text in sources.texts(source):
-        size, begin = len(text), 0
-        while size - begin > CHUNK:
-            end = safe_cut(text, begin + CHUNK, scanner, special)
-            yield [(text, begin, end)]
-            begin = end
-        if begin < size:
-            small.append((text, begin, size))
-            gathered += size - begin
-        if gathered >= CHUNK:
-            yield small
-            small, gathered = [], 0
-    if small:
-        yield small
+def _check_memory(records: Records, memory_limit: int | None) -> None:
+    """Say so where merging, which has every distinct pretoken in memory, takes more than counting was allowed."""
+    if memory_limit is None:
+        return
+    words = len(_records.counts_of(records))
+    size = len(records) - 12 * words
+    needed = 10 * words + 6 * size  # a word's length and count; a byte's symbol, and its place in the postings of a pair
+    if needed > memory_limit:
+        warnings.warn(
+            f"merging the {words:,} distinct pretokens takes up to {needed / 1e6:,.0f} MB, more than the memory_limit of "
+            f"{memory_limit / 1e6:,.0f} MB, which bounds the counting only",
+            stacklevel=5,
+        )
 
 
 def merge(
-    counts: PretokenCounts,
+    counted: Callable[[], Records],
+    start: Start,
     wanted: int,
     *,
-    alphabet: bytes,
-    by_bytes: bool,
-    min_count: int,
-    max_token_bytes: int,
+    rule: Rule,
     report: Progress,
+    kept: Checkpoint | None = None,
 ) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
-    """At most `wanted` tokens beyond the bytes: (the bytes in the order of the alphabet and those tokens, the merges).
-
-    `counts` is left empty.
-    """
-    tokens = [bytes([byte]) for byte in alphabet]
+    """At most `wanted` merges after those of `start`: (the token of each symbol, all merges)."""
+    tokens = [bytes([byte]) for byte in start.alphabet]
     merges: list[tuple[bytes, bytes]] = []
-    if wanted == 0:
-        return tokens, merges
-    # The commonest words become tokens: the count of the last word to fit is close to that of the last merge, and below it.
-    largest = counts.largest_counts(wanted)
-    floor = int(largest[0]) if len(largest) == wanted else 1
-    merger = Merger(
-        counts,
-        alphabet=alphabet,
-        by_bytes=by_bytes,
-        min_count=min_count,
-        max_token_bytes=max_token_bytes,
-        floor=floor,
-    )
-    for left, right, _ in merger.merges():
+
+    def note(left: int, right: int) -> None:
         merges.append((tokens[left], tokens[right]))
         tokens.append(tokens[left] + tokens[right])
-        if len(merges) % 64 == 0 or len(merges) == wanted:
-            report("merging", len(merges), wanted)
-        if len(merges) == wanted:
-            break
+
+    if wanted == 0:
+        for left, right in start.merges:
+            note(left, right)
+        return tokens, merges
+    merger, done = _started(counted(), start, wanted, rule, kept)
+    for left, right in start.merges:
+        note(left, right)
+    for left, right, _ in done:
+        note(left, right)
+    made = len(done)
+    report("merging", made, wanted)
+    for left, right, count in merger.merges():
+        note(left, right)
+        made += 1
+        if kept is not None:
+            kept.append(left, right, count)
+        if made % 64 == 0 or made == wanted:
+            report("merging", made, wanted)
     return tokens, merges
+
+
+def _started(
+    records: Records, start: Start, wanted: int, rule: Rule, kept: Checkpoint | None
+) -> tuple[Merger, list[tuple[int, int, int]]]:
+    """A Merger that has made the merges of `start` and those that a checkpoint has kept: (it, the latter)."""
+    done = [] if kept is None else kept.merges()[:wanted]
+    # The commonest words become tokens: the count of the last word to fit is close to that of the last merge, and below it.
+    counts = _records.counts_of(records)
+    fit = len(start.merges) + wanted
+    floor = int(np.partition(counts, len(counts) - fit)[len(counts) - fit]) if len(counts) > fit else 1
+    if done:
+        floor = min(floor, done[-1][2])  # counts only fall, so that no merge that was kept is below it
+    bounds = {"min_count": rule.min_count, "max_token_bytes": rule.bound, "floor": floor}
+    merger = Merger(
+        records,
+        alphabet=start.alphabet,
+        by_bytes=rule.tie_break == "bytes",
+        most=fit,
+        **({"min_count": 1, "max_token_bytes": 0, "floor": 1} if start.merges else bounds),
+    )
+    for left, right in start.merges:
+        merger.apply(left, right)
+    if start.merges:
+        merger.start_over(**bounds)
+    for left, right, count in done:
+        if merger.apply(left, right) != count:
+            raise ValueError("the merges of the checkpoint do not fit its counts; delete its folder and train anew")
+    return merger, done
 
 
 def number(tokens: list[bytes], special: tuple[bytes, ...], tie_break: str) -> tuple[dict[int, bytes], dict[str, int]]:

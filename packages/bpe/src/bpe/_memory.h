@@ -1,0 +1,36 @@
+/* Zeroed blocks for what is reached at random. A large one is asked for in huge pages: with 4 KiB pages nearly every visit
+ * to hundreds of megabytes waits for the page tables first, and prefetching waits with it. */
+#ifndef BPE_MEMORY_H
+#define BPE_MEMORY_H
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#define HUGE_PAGE ((size_t)2 << 20)
+
+static size_t whole_pages(size_t size) { return (size + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1); }
+
+static void *zeroed_block(size_t size) {
+    if (size < 4 * HUGE_PAGE || size > SIZE_MAX - 2 * HUGE_PAGE) return calloc(size ? size : 1, 1);
+    size_t kept = whole_pages(size);
+    uint8_t *found = mmap(NULL, kept + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (found == MAP_FAILED) return NULL;
+    size_t before = (HUGE_PAGE - ((uintptr_t)found & (HUGE_PAGE - 1))) & (HUGE_PAGE - 1);
+    if (before) munmap(found, before);
+    if (before < HUGE_PAGE) munmap(found + before + kept, HUGE_PAGE - before);
+    madvise(found + before, kept, MADV_HUGEPAGE);
+    return found + before;
+}
+
+/* `size` as it was asked for. */
+static void free_block(void *block, size_t size) {
+    if (block == NULL || size < 4 * HUGE_PAGE || size > SIZE_MAX - 2 * HUGE_PAGE) free(block);
+    else munmap(block, whole_pages(size));
+}
+#else
+static void *zeroed_block(size_t size) { return calloc(size ? size : 1, 1); }
+static void free_block(void *block, size_t size) { (void)size; free(block); }
+#endif
+#endif

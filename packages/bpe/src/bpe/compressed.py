@@ -1,0 +1,83 @@
+"""Compressed files as streams of blocks: gzip, xz and Zstandard, in memory that does not follow the file.
+
+A file that ends before its compressed data does is refused: the libraries' own file objects do not all notice.
+"""
+
+from __future__ import annotations
+
+import importlib
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+BLOCK = 1 << 20  # bytes of text that a block has, about
+_READ = {"gzip": 1 << 16, "xz": 1 << 16, "Zstandard": 1 << 12}  # Zstandard gives all that it can for what it is given
+MAGIC = {".gz": "gzip", ".xz": "xz", ".zst": "Zstandard"}
+
+Block = tuple[bytes, int]  # a piece of text, and how many bytes of the file it took
+
+
+def blocks(file: BinaryIO, kind: str, path: str) -> Iterator[Block]:
+    """The text of an open compressed file, block by block. kind: a value of MAGIC.
+
+    Several members or frames after one another are one text. Raises ValueError naming `path` where the data are cut
+    short, damaged or of another kind; ImportError where Zstandard has no library.
+    """
+    make, errors = _decompressor(kind)
+    decompress, began, held, size, taken = make(), False, [], 0, 0
+    while given := file.read(_READ[kind]):
+        taken += len(given)
+        full = False
+        while given or full:
+            if decompress.eof:  # another member, or the zeros that pad a tape
+                given = given.lstrip(b"\0") if kind != "Zstandard" else given
+                if not given:
+                    break
+                decompress, began = make(), False
+            began = True
+            try:
+                text, given = _feed(decompress, given)
+            except errors as error:
+                raise ValueError(f"{path}: not whole {kind} data: {error}") from None
+            full = len(text) >= BLOCK
+            held.append(text)
+            size += len(text)
+            if size >= BLOCK:
+                yield b"".join(held), taken
+                held, size, taken = [], 0, 0
+    if not (began and decompress.eof):
+        raise ValueError(f"{path}: the {kind} data are cut short; get the whole file")
+    if held or taken:
+        yield b"".join(held), taken
+
+
+def _feed(decompress: Any, given: bytes) -> tuple[bytes, bytes]:
+    """A block of text at most, where the library knows bounds, and the bytes that are still to be given."""
+    if hasattr(decompress, "unconsumed_tail"):  # zlib
+        text = decompress.decompress(given, BLOCK)
+        return text, decompress.unused_data if decompress.eof else decompress.unconsumed_tail
+    if hasattr(decompress, "needs_input"):  # lzma, compression.zstd: they keep what they have not used
+        text = decompress.decompress(given, BLOCK)
+    else:
+        text = decompress.decompress(given)
+    return text, decompress.unused_data if decompress.eof else b""
+
+
+def _decompressor(kind: str) -> tuple[Callable[[], Any], tuple[type[Exception], ...]]:
+    """(what makes a decompressor, the errors that it raises for wrong data)."""
+    if kind == "gzip":
+        return (lambda: zlib.decompressobj(wbits=31)), (zlib.error,)
+    if kind == "xz":
+        return (lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ)), (lzma.LZMAError,)
+    for name in ("compression.zstd", "zstandard"):  # Python 3.14's own, and the package that earlier ones need
+        try:
+            found = importlib.import_module(name)
+        except ImportError:
+            continue
+        if name == "zstandard":
+            return (lambda: found.ZstdDecompressor().decompressobj()), (found.ZstdError,)
+        return found.ZstdDecompressor, (found.ZstdError,)
+    raise ImportError(
+        "reading .zst needs Python 3.14 or the package zstandard: pip install zstandard (or groundup-bpe[zst])"
+    )
