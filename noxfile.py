@@ -149,6 +149,13 @@ def sanitize(session: nox.Session) -> None:
 
 
 @nox.session
+def soak(session: nox.Session) -> None:
+    """The tests that take long (a hundred kills, long streams): what follows -- goes to pytest."""
+    install(session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text]")
+    session.run("python", "-m", "pytest", "-m", "soak", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """bpe beside its peers, in turn: `-- training FILE` or `-- encoding FILE --tokenizer tokenizer.json`; lm: `-- step`."""
     programs = {

@@ -60,14 +60,6 @@ def test_counts_pass_32_bits() -> None:
     assert dict(counts.items()) == {b" word": 3 * (2**32 - 1)}
 
 
-@given(st.lists(st.integers(1, 9), max_size=50), st.integers(0, 60))
-def test_largest_counts(numbers: list[int], wanted: int) -> None:
-    counts = PretokenCounts()
-    for i, number in enumerate(numbers):
-        counts.add_count(b"%d" % i, number)
-    assert counts.largest_counts(wanted).tolist() == sorted(numbers)[max(0, len(numbers) - wanted) :]
-
-
 @given(DATA, st.integers(0, 200))
 def test_a_safe_cut_changes_neither_pretokens_nor_special_tokens(text: bytes, at: int) -> None:
     special = SpecialTokens([*SPECIAL, "a b", " \n"])

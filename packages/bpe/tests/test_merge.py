@@ -1,9 +1,11 @@
 """The merges of counted pretokens against the reference, which counts everything again at every step."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from bpe import reference, training
+from bpe import _records, reference, training
 from bpe._intern import PretokenCounts
 from bpe._merge import Merger
 from bpe.formats.gpt2 import PRINTABLE
@@ -20,11 +22,11 @@ WORDS_WITH_RUNS = st.dictionaries(
 )
 
 
-def table(counts: dict[bytes, int]) -> PretokenCounts:
+def table(counts: dict[bytes, int]) -> NDArray[np.uint8]:
     made = PretokenCounts()
     for word, count in counts.items():
         made.add_count(word, count)
-    return made
+    return _records.pack(made)
 
 
 def merge(
@@ -38,18 +40,16 @@ def merge(
         table(counts),
         alphabet=alphabet,
         by_bytes=tie_break == "bytes",
+        most=vocab_size - 256,
         min_count=bounds.get("min_count", 1),
         max_token_bytes=bounds.get("max_token_bytes", 0),
         floor=floor,
     )
     tokens = [bytes([byte]) for byte in alphabet]
     merges = []
-    if vocab_size > 256:
-        for left, right, _ in merger.merges():
-            merges.append((tokens[left], tokens[right]))
-            tokens.append(tokens[left] + tokens[right])
-            if len(tokens) == vocab_size:
-                break
+    for left, right, _ in merger.merges():
+        merges.append((tokens[left], tokens[right]))
+        tokens.append(tokens[left] + tokens[right])
     return merges
 
 
@@ -104,8 +104,8 @@ def test_the_floor_chosen_is_only_a_guess() -> None:
     # A corpus whose words are rare and whose pairs are common, and one the other way round.
     for counts in ({b"a" * n + b"b": 1 for n in range(1, 40)}, {b"ab%d" % n: 50 + n for n in range(40)}):
         tokens, merges = training.merge(
-            table(counts), 30, alphabet=bytes(range(256)), by_bytes=True, min_count=1, max_token_bytes=0,
-            report=lambda phase, done, total: None,
+            lambda counts=counts: table(counts), training.Start(bytes(range(256))), 30,
+            rule=training.Rule("bytes", 1, None), report=lambda phase, done, total: None,
         )  # fmt: skip
         vocab, expected = reference.train(counts, 286, special_tokens=[])
         assert merges == expected

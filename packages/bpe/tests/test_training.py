@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from strategies import DATA, corpus
 
 import bpe
-from bpe import reference, training
+from bpe import _records, counting, patterns, reference, training
+from bpe._intern import PretokenCounts
+from bpe.tokenizer import Tokenizer
 
 
 @pytest.mark.parametrize("tie_break", ["bytes", "huggingface", "ids"])
@@ -43,7 +45,7 @@ def test_workers_chunks_and_order_change_nothing(tmp_path: Path, monkeypatch: py
         paths.append(tmp_path / f"{i}.txt")
         paths[-1].write_text(corpus(i))
     expected = bpe.train(paths, 500, workers=1).merges
-    monkeypatch.setattr(training, "CHUNK", 1000)
+    monkeypatch.setattr(counting, "CHUNK", 1000)
     for workers in (1, 2, 5):
         assert bpe.train(paths[::-1], 500, workers=workers).merges == expected
         assert bpe.train([path.read_bytes() for path in paths], 500, workers=workers).merges == expected
@@ -85,6 +87,91 @@ def test_progress_tells_both_phases(tmp_path: Path) -> None:
     assert seen[-1] == ("merging", 400 - 257, 400 - 257)
 
 
+@given(
+    st.lists(DATA, max_size=6),
+    st.lists(DATA, max_size=6),
+    st.integers(0, 15),
+    st.integers(0, 15),
+    st.sampled_from(["bytes", "huggingface", "ids"]),
+    st.sampled_from([None, 2, 3]),
+)
+def test_extending_as_the_reference(
+    first: list[bytes], second: list[bytes], start: int, extra: int, tie_break: str, longest: int | None
+) -> None:
+    counts = reference.count_pretokens(first, "gpt2", ["<|endoftext|>"])
+    vocab, merges = reference.train(counts, 257 + start, tie_break=tie_break)
+    special = {"<|endoftext|>": next(number for number in vocab if vocab[number] == b"<|endoftext|>")}
+    tokenizer = Tokenizer(vocab, merges, special_tokens=special)
+    ranks, ids = reference.rank_merges(merges), {token: number for number, token in vocab.items()}
+    expected, new = reference.extend(
+        reference.count_pretokens(second, "gpt2", special),
+        vocab,
+        lambda pretoken: reference.encode_pretoken_by_merges(pretoken, ranks, ids),
+        len(vocab) + extra,
+        tie_break=tie_break,
+        max_token_bytes=longest,
+    )
+    if len(expected) < len(vocab) + extra:
+        with pytest.raises(ValueError, match=f"pairs to merge for {len(expected)} tokens and no more"):
+            bpe.extend(tokenizer, second, len(vocab) + extra, tie_break=tie_break, max_token_bytes=longest)
+        return
+    larger = bpe.extend(tokenizer, second, len(vocab) + extra, tie_break=tie_break, max_token_bytes=longest)
+    assert (larger.vocab, larger.merges) == (expected, merges + new)
+    assert larger.special_tokens == special
+    by_rank = {token: number for number, token in vocab.items() if number not in special.values()}
+    if by_rank and tie_break == "bytes":
+        ranked = bpe.extend(
+            Tokenizer.from_ranks(by_rank, pattern="gpt2", special_tokens=special), second, len(vocab) + extra,
+            max_token_bytes=longest,
+        )  # fmt: skip
+        assert ranked.vocab == expected
+        for text in [*first, *second]:
+            assert ranked.encode(text, disallowed_special=()) == larger.encode(text, disallowed_special=())
+
+
+def test_what_cannot_be_extended_is_refused() -> None:
+    vocab = {i: bytes([i]) for i in range(256)}
+    vocab |= {256: b"ab", 257: b"abc", 258: b"bc"}
+    text = ["abcabc abc"] * 3
+    with pytest.raises(ValueError, match="merges b'ab' before it makes it"):
+        bpe.extend(Tokenizer(vocab, [(b"ab", b"c"), (b"a", b"b"), (b"b", b"c")]), text, 270)
+    with pytest.raises(ValueError, match="makes b'abc' by two merges"):
+        bpe.extend(Tokenizer(vocab, [(b"a", b"b"), (b"b", b"c"), (b"ab", b"c"), (b"a", b"bc")]), text, 270)
+    with pytest.raises(ValueError, match="merging never makes its token b'abc'"):
+        bpe.extend(Tokenizer(vocab, [(b"a", b"b"), (b"b", b"c")]), text, 270)
+    unreachable = {token: number for number, token in (vocab | {256: b"bc", 257: b"ab", 258: b"abcab"}).items()}
+    with pytest.raises(ValueError, match="cannot be extended"):
+        bpe.extend(Tokenizer.from_ranks(unreachable, pattern="gpt2"), text, 270)
+    swapped = Tokenizer(vocab | {256: b"bc", 258: b"ab"}, [(b"a", b"b"), (b"ab", b"c"), (b"b", b"c")])
+    with pytest.raises(ValueError, match="the ids do not follow the merges"):
+        bpe.extend(swapped, text, 270, tie_break="ids")
+    with pytest.raises(ValueError, match="has 259 tokens already"):
+        bpe.extend(Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c"), (b"b", b"c")]), text, 258)
+
+
+def test_a_pair_may_count_more_than_32_bits_hold() -> None:
+    counts = {b" aab": 2**32 - 1, b" ab": 5, b"ab": 2**33, b" bc": 2**32 + 3, b"bcbc": 2**31}
+    table = PretokenCounts()
+    for word, count in counts.items():
+        table.add_count(word, count)
+    _, expected = reference.train(counts, 264, special_tokens=[])
+    start, rule = training.Start(bytes(range(256))), training.Rule("bytes", 1, None)
+    _, merges = training.merge(
+        lambda: _records.pack(table), start, 8, rule=rule, report=lambda phase, done, total: None
+    )
+    assert merges == expected
+
+
+def test_every_named_pattern_trains_as_the_reference() -> None:
+    text = corpus(7, words=1500) + " DON'T we'll 12345 ÉTÉ été\r\n\n  x\u00a0y 中文カナ ไทย !?..//\n" * 5
+    for pattern in [*patterns.PATTERNS, None]:
+        piece = text if pattern else text[:600]
+        counts = reference.count_pretokens([piece.encode()], pattern, ["<|endoftext|>"])
+        vocab, merges = reference.train(counts, 300)
+        tokenizer = bpe.train([piece], 300, pattern=pattern)
+        assert (tokenizer.vocab, tokenizer.merges) == (vocab, merges), pattern
+
+
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     text = ["some text"]
     with pytest.raises(ValueError, match="vocab_size is 256, but 256 bytes and the special tokens are 257"):
@@ -97,8 +184,18 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
         bpe.train(text, 258, tie_break="random")
     with pytest.raises(ValueError, match="workers is 0"):
         bpe.train(text, 258, workers=0)
+    with pytest.raises(ValueError, match="memory_limit is 0"):
+        bpe.train(text, 258, memory_limit=0)
     with pytest.raises(ValueError, match="empty"):
         bpe.train(text, 258, special_tokens=[""])
+    with pytest.raises(ValueError, match="'<x>' is given twice"):
+        bpe.train(text, 300, special_tokens=["<x>", "<y>", "<x>"])
+    with pytest.raises(ValueError, match="does not compile"):
+        bpe.train(text, 300, pattern="(")
+    with pytest.raises(ValueError, match="can match the empty string"):
+        bpe.train(text, 300, pattern=r"[a-z]*")
+    with pytest.raises(ValueError, match="no split pattern is named"):
+        bpe.train(text, 300, pattern="gpt5")
     with pytest.raises(FileNotFoundError, match=r"nowhere\.txt"):
         bpe.train(tmp_path / "nowhere.txt", 300)
     with pytest.raises(IsADirectoryError):

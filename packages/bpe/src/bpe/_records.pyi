@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from bpe._intern import PretokenCounts
 
-Records = NDArray[np.uint8] | bytes | mmap
+Records = NDArray[np.uint8] | bytes | memoryview | mmap
 
 def pack(counts: PretokenCounts, *, in_order: bool = False) -> NDArray[np.uint8]: ...
 def items(records: Records) -> Iterator[tuple[bytes, int]]: ...

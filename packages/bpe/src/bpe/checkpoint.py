@@ -1,9 +1,9 @@
 """A training run on disk: what it is of, its counts, and its merges as they come.
 
-    about.json  the corpus' files (path, size, time of change) and all arguments that the counts and merges depend on
-    counts      a header with the SHA-256 of the rest, and the records (see _records): written once, whole or not at all
-    merges      a header with that SHA-256, and 20 bytes for each merge, chained by CRC-32: appended to; a torn tail is ignored
-    lock        held by the process that trains, and let go of when it dies, however it does
+about.json  the corpus' files (path, size, time of change) and all arguments that the counts and merges depend on
+counts      a header with the SHA-256 of the rest, and the records (see _records): written once, whole or not at all
+merges      a header with that SHA-256, and 20 bytes for each merge, chained by CRC-32: appended to; a torn tail is ignored
+lock        held by the process that trains, and let go of when it dies, however it does
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ import mmap
 import os
 import secrets
 import struct
+import sys
 import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe import sources
-from bpe._records import Records
 from bpe.formats import write_atomically
+
+if TYPE_CHECKING:
+    from bpe._records import Records
 
 _COUNTS, _MERGES = b"bpe counts 1\n\0\0\0", b"bpe merges 1\n\0\0\0"
 _ORDER = struct.pack("=I", 0x01020304)  # the records are in the machine's own order of bytes
@@ -91,7 +94,9 @@ class Checkpoint:
         if not path.exists():
             strangers = [one.name for one in self._folder.iterdir() if one.name not in ("lock", "counts", "merges")]
             if any(not name.startswith(".") for name in strangers):
-                raise ValueError(f"{self._folder}: no checkpoint, but not empty either; name a folder of its own for it")
+                raise ValueError(
+                    f"{self._folder}: no checkpoint, but not empty either; name a folder of its own for it"
+                )
             (self._folder / "counts").unlink(missing_ok=True)
             write_atomically(path, json.dumps(self._about, indent=1).encode() + b"\n")
             return
@@ -129,7 +134,7 @@ class Checkpoint:
 
     def write_counts(self, records: Records) -> None:
         """Keep the records; they are there whole or not at all."""
-        view = memoryview(records)
+        view = memoryview(records)  # type: ignore[arg-type]
         self._digest = hashlib.sha256(view).digest()
         path = self._folder / "counts"
         temporary = self._folder / f".counts.{secrets.token_hex(4)}"
@@ -161,7 +166,7 @@ class Checkpoint:
                     break
                 self._crc = crc
                 found.append((left, right, count))
-        self._log = open(path, "r+b" if found else "wb")
+        self._log = open(path, "r+b" if found else "wb")  # noqa: SIM115 (closed by __exit__)
         if not found:
             self._log.write(header)
         self._log.truncate(_HEADER + len(found) * _MERGE.size)
@@ -203,9 +208,9 @@ def _first_difference(kept: Any, here: list[list[Any]]) -> str:
 
 def _locked(path: Path, folder: Path) -> BinaryIO:
     """The lock file, open and locked; the system lets go of it when the process ends."""
-    file = open(path, "a+b")
+    file = open(path, "a+b")  # noqa: SIM115 (open for as long as the lock is held)
     try:
-        if os.name == "nt":
+        if sys.platform == "win32":
             import msvcrt
 
             file.seek(0)

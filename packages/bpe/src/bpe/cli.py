@@ -6,31 +6,38 @@ import argparse
 import json
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import BinaryIO
 
-from bpe import page, report
+from bpe import cli_train, page, report
 from bpe.formats import write_atomically
+from bpe.progress import watched
 from bpe.published import SOURCES
 from bpe.tokenizer import Tokenizer, get_encoding
-from bpe.training import train
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit status. A user's mistake is one sentence on standard error and status 2."""
     options = _parser().parse_args(arguments)
     try:
-        options.run(options)
-    except KeyboardInterrupt:
-        print("stopped; nothing was written", file=sys.stderr)
+        with warnings.catch_warnings():
+            warnings.showwarning = _say
+            options.run(options)
+    except KeyboardInterrupt as error:
+        print(f"stopped; {' '.join(getattr(error, '__notes__', [])) or 'nothing was written'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has gone: not an error of ours
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, TypeError, KeyError, OSError, MemoryError) as error:
+    except (ValueError, TypeError, KeyError, OSError, MemoryError, ImportError) as error:
         print(f"bpe {options.command}: {_sentence(error)}", file=sys.stderr)
         return 2
     return 0
+
+
+def _say(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"bpe: {message}", file=sys.stderr)
 
 
 def _sentence(error: BaseException) -> str:
@@ -43,17 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bpe", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
 
-    add = commands.add_parser("train", help="train a tokenizer on text files")
-    add.add_argument("corpus", nargs="+", type=Path)
-    add.add_argument("--vocab-size", type=int, required=True)
-    add.add_argument("--out", type=Path, required=True, help="the file to write the tokenizer to")
-    add.add_argument("--pattern", default="gpt2", help="a split pattern by name, or a regular expression (%(default)s)")
-    add.add_argument("--special", action="append", metavar="TOKEN", help="a special token (default: <|endoftext|>)")
-    add.add_argument("--tie-break", default="bytes", choices=("bytes", "huggingface", "ids"))
-    add.add_argument("--min-count", type=int, default=1)
-    add.add_argument("--max-token-bytes", type=int)
-    add.add_argument("--workers", type=int)
-    add.set_defaults(run=_train)
+    cli_train.add(commands, open_tokenizer)
 
     add = commands.add_parser("encode", help="text to ids: as a filter, or of files into a .npy")
     add.add_argument("tokenizer", help=_TOKENIZER)
@@ -99,38 +96,11 @@ def open_tokenizer(name: str) -> Tokenizer:
     return Tokenizer.load(name) if b"groundup-bpe" in start else Tokenizer.from_huggingface(name)
 
 
-def _bars() -> bool:
-    """Whether progress can be drawn: someone watches, and tqdm is installed."""
-    if not sys.stderr.isatty():
-        return False
-    try:
-        import tqdm  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
-def _train(options: argparse.Namespace) -> None:
-    tokenizer = train(
-        options.corpus,
-        options.vocab_size,
-        pattern=options.pattern,
-        special_tokens=options.special or ("<|endoftext|>",),
-        tie_break=options.tie_break,
-        min_count=options.min_count,
-        max_token_bytes=options.max_token_bytes,
-        workers=options.workers,
-        progress=_bars(),
-    )
-    tokenizer.save(options.out)
-    print(f"{options.out}: {tokenizer.vocab_size:,} tokens")
-
-
 def _encode(options: argparse.Namespace) -> None:
     tokenizer = open_tokenizer(options.tokenizer)
     if options.out is not None:
         source = options.text or [sys.stdin.buffer.read()]
-        count = tokenizer.encode_file(source, options.out, workers=options.workers, progress=_bars())
+        count = tokenizer.encode_file(source, options.out, workers=options.workers, progress=watched())
         print(f"{options.out}: {count:,} ids")
         return
     if not options.text:

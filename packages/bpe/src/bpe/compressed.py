@@ -37,7 +37,7 @@ def blocks(file: BinaryIO, kind: str, path: str) -> Iterator[Block]:
                 decompress, began = make(), False
             began = True
             try:
-                text, given = _feed(decompress, given)
+                text, given = _feed(decompress, given, kind)
             except errors as error:
                 raise ValueError(f"{path}: not whole {kind} data: {error}") from None
             full = len(text) >= BLOCK
@@ -52,9 +52,9 @@ def blocks(file: BinaryIO, kind: str, path: str) -> Iterator[Block]:
         yield b"".join(held), taken
 
 
-def _feed(decompress: Any, given: bytes) -> tuple[bytes, bytes]:
+def _feed(decompress: Any, given: bytes, kind: str) -> tuple[bytes, bytes]:
     """A block of text at most, where the library knows bounds, and the bytes that are still to be given."""
-    if hasattr(decompress, "unconsumed_tail"):  # zlib
+    if kind == "gzip":
         text = decompress.decompress(given, BLOCK)
         return text, decompress.unused_data if decompress.eof else decompress.unconsumed_tail
     if hasattr(decompress, "needs_input"):  # lzma, compression.zstd: they keep what they have not used
@@ -76,7 +76,7 @@ def _decompressor(kind: str) -> tuple[Callable[[], Any], tuple[type[Exception], 
         except ImportError:
             continue
         if name == "zstandard":
-            return (lambda: found.ZstdDecompressor().decompressobj()), (found.ZstdError,)
+            return (lambda library=found: library.ZstdDecompressor().decompressobj()), (found.ZstdError,)
         return found.ZstdDecompressor, (found.ZstdError,)
     raise ImportError(
         "reading .zst needs Python 3.14 or the package zstandard: pip install zstandard (or groundup-bpe[zst])"

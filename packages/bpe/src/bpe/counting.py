@@ -14,14 +14,16 @@ import threading
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe import _records, patterns, sources
 from bpe._intern import PretokenCounts, safe_cut
-from bpe._records import Records
 from bpe._scan import scanner_of
 from bpe._special import SpecialTokens
 from bpe.progress import Progress
+
+if TYPE_CHECKING:
+    from bpe._records import Records
 
 CHUNK = 4 << 20  # bytes: large enough that handing chunks out costs nothing, small enough that Ctrl-C is heard at once
 SMALLEST_CHUNK = 4 << 10
@@ -228,7 +230,7 @@ def _sum(files: list[BinaryIO]) -> BinaryIO:
 
 def _written(blocks: Iterator[Any]) -> BinaryIO:
     """A temporary file of these blocks, open at its begin."""
-    file = tempfile.TemporaryFile()
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (its owner closes it)
     try:
         for block in blocks:
             file.write(block)
@@ -241,4 +243,3 @@ def _written(blocks: Iterator[Any]) -> BinaryIO:
         file.close()
         raise
     return file
-

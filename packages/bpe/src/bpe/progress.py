@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +12,7 @@ Progress = Callable[[str, int, int | None], None]  # phase, done, total (None: n
 
 
 class _Bars:
-    """A tqdm bar for each phase. Phases that say "bytes" are counted in MB."""
+    """A tqdm bar for each phase, with rate and time left. Phases that say "bytes" are counted in MB."""
 
     def __init__(self) -> None:
         from tqdm import tqdm
@@ -25,7 +27,11 @@ class _Bars:
             self._phase = phase
             in_bytes = "bytes" in phase
             self._bar = self._tqdm(
-                total=total, desc=phase.removesuffix(" bytes"), unit="B" if in_bytes else "", unit_scale=in_bytes
+                total=total,
+                desc=phase.removesuffix(" bytes"),
+                unit="B" if in_bytes else " tokens",
+                unit_scale=in_bytes,
+                initial=0 if in_bytes else done,  # merges that a checkpoint had kept say nothing about the rate
             )
         self._bar.update(done - self._bar.n)
         if done == total:
@@ -35,6 +41,11 @@ class _Bars:
         if self._bar is not None:
             self._bar.close()
             self._bar, self._phase = None, ""
+
+
+def watched() -> bool:
+    """Whether bars can be drawn: someone watches standard error, and tqdm is installed."""
+    return sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
 
 
 @contextmanager

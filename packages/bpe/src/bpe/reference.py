@@ -117,29 +117,9 @@ def train(
     words = {pretoken: [ids[spell[bytes([byte])]] for byte in pretoken] for pretoken in counts}
     merges = []
     while len(ids) + len(last) < vocab_size:
-        pair_counts: Counter[tuple[int, int]] = Counter()
-        for pretoken, word in words.items():
-            for pair in pairwise(word):
-                pair_counts[pair] += counts[pretoken]
-
-        candidates = []
-        for (left, right), count in pair_counts.items():
-            size = len(text_of[left]) + len(text_of[right])
-            if max_token_bytes is None:
-                fits = True
-            elif tie_break == "huggingface":
-                fits = size == 2 or size < max_token_bytes
-            else:
-                fits = size <= max_token_bytes
-            if fits and count >= max(min_count, 1):
-                candidates.append((count, (left, right)))
-        if not candidates:
+        best = _best_pair(words, counts, text_of, tie_break, min_count, max_token_bytes)
+        if best is None:
             break
-        if tie_break == "bytes":
-            _, best = max(candidates, key=lambda c: (c[0], (text_of[c[1][0]], text_of[c[1][1]])))
-        else:
-            _, best = max(candidates, key=lambda c: (c[0], (-c[1][0], -c[1][1])))
-
         left, right = best
         merges.append((text_of[left], text_of[right]))
         merged = text_of[left] + text_of[right]
@@ -154,6 +134,67 @@ def train(
             ids[token] = len(ids)
             text_of[ids[token]] = token
     return text_of, merges
+
+
+def extend(
+    counts: Mapping[bytes, int],
+    vocab: Mapping[int, bytes],
+    encode_pretoken: Callable[[bytes], list[int]],
+    vocab_size: int,
+    *,
+    tie_break: str = "bytes",
+    min_count: int = 1,
+    max_token_bytes: int | None = None,
+) -> tuple[dict[int, bytes], list[Pair]]:
+    """(vocab, the new merges): go on merging, as train() does, from what a tokenizer makes of the pretokens.
+
+    encode_pretoken: its ids of a pretoken. New tokens get the ids after the largest.
+    """
+    text_of = dict(vocab)
+    words = {pretoken: encode_pretoken(pretoken) for pretoken in counts}
+    merges = []
+    while len(text_of) < vocab_size:
+        best = _best_pair(words, counts, text_of, tie_break, min_count, max_token_bytes)
+        if best is None:
+            break
+        left, right = best
+        merges.append((text_of[left], text_of[right]))
+        new = max(text_of) + 1
+        text_of[new] = text_of[left] + text_of[right]
+        words = {pretoken: _merge_pair(word, best, new) for pretoken, word in words.items()}
+    return text_of, merges
+
+
+def _best_pair(
+    words: Mapping[bytes, list[int]],
+    counts: Mapping[bytes, int],
+    text_of: Mapping[int, bytes],
+    tie_break: str,
+    min_count: int,
+    max_token_bytes: int | None,
+) -> tuple[int, int] | None:
+    """The pair to merge next, all pairs counted anew; None where none is left."""
+    pair_counts: Counter[tuple[int, int]] = Counter()
+    for pretoken, word in words.items():
+        for pair in pairwise(word):
+            pair_counts[pair] += counts[pretoken]
+
+    candidates = []
+    for (left, right), count in pair_counts.items():
+        size = len(text_of[left]) + len(text_of[right])
+        if max_token_bytes is None:
+            fits = True
+        elif tie_break == "huggingface":
+            fits = size == 2 or size < max_token_bytes
+        else:
+            fits = size <= max_token_bytes
+        if fits and count >= max(min_count, 1):
+            candidates.append((count, (left, right)))
+    if not candidates:
+        return None
+    if tie_break == "bytes":
+        return max(candidates, key=lambda c: (c[0], (text_of[c[1][0]], text_of[c[1][1]])))[1]
+    return max(candidates, key=lambda c: (c[0], (-c[1][0], -c[1][1])))[1]
 
 
 def _merge_pair(word: list[int], pair: tuple[int, int], merged: int) -> list[int]:

@@ -11,7 +11,7 @@ import json
 import mmap
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +50,7 @@ class Parquet:
 
 
 File = PlainText | JsonLines | Parquet
-Source = StrPath | File | BinaryIO | Iterable[str | bytes | os.PathLike[str] | File]
+Source = StrPath | File | BinaryIO | Iterable[str | bytes | os.PathLike[str] | File | BinaryIO]
 
 
 class Text(NamedTuple):
@@ -124,12 +124,14 @@ def texts(source: Source) -> Iterator[Text | Stream]:
         return
     if isinstance(source, (bytes, bytearray, memoryview)):
         raise TypeError("a source is a path, several, or an iterable of texts; put a single text into a list: [text]")
-    if hasattr(source, "read"):
-        yield _stream_of(source)  # type: ignore[arg-type]
-        return
-    for item in source:  # type: ignore[union-attr]
-        data = _bytes_of(item)
-        yield Text(data, len(data))
+    for item in [source] if hasattr(source, "read") else source:  # type: ignore[union-attr]
+        if isinstance(item, (os.PathLike, PlainText, JsonLines, Parquet)):
+            yield from _texts_of(file_of(item) if isinstance(item, os.PathLike) else item)
+        elif hasattr(item, "read"):
+            yield _stream_of(item)
+        else:
+            data = _bytes_of(item)
+            yield Text(data, len(data))
 
 
 def stretches(source: Source, cut: Callable[[Any, int], int], margin: int, size: int) -> Iterator[Stretch]:
@@ -169,7 +171,9 @@ def _cut_stream(stream: Stream, cut: Callable[[Any, int], int], margin: int, siz
             yield Stretch(data, begin, end, read)
             begin, read = end, 0
         parts, held = [data[begin:]], held - begin
-        wanted = size + margin + 4096 if begin else 2 * held  # a text that cannot be cut is looked at when it has doubled
+        wanted = (
+            size + margin + 4096 if begin else 2 * held
+        )  # a text that cannot be cut is looked at when it has doubled
     if held:
         yield Stretch(b"".join(parts), 0, held, read)
 
@@ -204,17 +208,17 @@ def _kind_of(path: StrPath) -> str | None:
 
 def _map(path: StrPath) -> Text | None:
     """The file's bytes, mapped or read; None for a pipe or a device, which has to be read as a stream."""
+    if not os.path.isfile(path) and os.path.exists(path) and not os.path.isdir(path):
+        return None  # looked at before it is opened: a pipe can be opened once
     with open(path, "rb") as file:
         about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode):
-            return None
         if about.st_size <= SMALL:
             data = file.read()
             return Text(data, len(data))
         return Text(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), about.st_size)
 
 
-def _blocks(path: StrPath) -> Iterator[compressed.Block]:
+def _blocks(path: StrPath) -> Generator[compressed.Block, None, None]:
     """The text of a file as a stream, decompressed as its name says."""
     kind = _kind_of(path)
     with open(path, "rb", buffering=0 if kind is None else -1) as file:

@@ -110,9 +110,7 @@ def _jobs(
         yield job
 
 
-def _in_order(
-    pool: ThreadPoolExecutor, workers: int, jobs: Iterator[Callable[[], _Encoded]]
-) -> Iterator[_Encoded]:
+def _in_order(pool: ThreadPoolExecutor, workers: int, jobs: Iterator[Callable[[], _Encoded]]) -> Iterator[_Encoded]:
     """The results of the jobs in their order, with no more under way than keeps the threads busy."""
     waiting: deque[Future[_Encoded]] = deque()
     try:

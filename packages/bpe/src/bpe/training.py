@@ -12,19 +12,21 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bpe import _records, counting, patterns, sources
 from bpe._merge import Merger
-from bpe._records import Records
 from bpe._special import SpecialTokens
 from bpe.checkpoint import Checkpoint, identity
 from bpe.formats import StrPath
 from bpe.formats.gpt2 import PRINTABLE
 from bpe.progress import Progress, reporter
 from bpe.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bpe._records import Records
 
 CONVENTIONS = ("bytes", "huggingface", "ids")
 
@@ -185,7 +187,9 @@ class Start:
         """The state of a tokenizer. ValueError where it is none that merging could have come to."""
         data = tokenizer._data
         split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
-        numbers = {token: i for i, token in sorted(data.vocab.items(), reverse=True) if i not in split_off or len(token) == 1}
+        numbers = {
+            token: i for i, token in sorted(data.vocab.items(), reverse=True) if i not in split_off or len(token) == 1
+        }
         alphabet = bytes(sorted(range(256), key=lambda byte: numbers[bytes([byte])]))
         symbols = {bytes([byte]): i for i, byte in enumerate(alphabet)}
         merges = []
@@ -207,7 +211,9 @@ class Start:
         if tie_break != "bytes":
             order = [numbers[token] for token in symbols]
             if order != sorted(order):
-                raise ValueError(f"the ids do not follow the merges, so ties cannot go by {tie_break}; use tie_break='bytes'")
+                raise ValueError(
+                    f"the ids do not follow the merges, so ties cannot go by {tie_break}; use tie_break='bytes'"
+                )
         return cls(alphabet, merges)
 
 
@@ -241,6 +247,7 @@ def learn(
             "max_token_bytes": rule.max_token_bytes,
             "start": hashlib.sha256(repr((start.alphabet, list(start.merges))).encode()).hexdigest(),
         }
+
     def counted() -> Records:
         records = None if kept is None else kept.counts()
         if records is None:
@@ -252,12 +259,15 @@ def learn(
         _check_memory(records, memory_limit)
         return records
 
-    with reporter(progress) as report, Checkpoint(checkpoint, about) if checkpoint is not None else nullcontext() as kept:
+    with (
+        reporter(progress) as report,
+        Checkpoint(checkpoint, about) if checkpoint is not None else nullcontext() as kept,
+    ):
         try:
             return merge(counted, start, wanted, rule=rule, report=report, kept=kept)
         except KeyboardInterrupt as error:
             if checkpoint is not None:
-                error.add_note(f"The run is kept in {checkpoint}: the same call goes on from there.")
+                error.add_note(f"the run is kept in {checkpoint}: the same command goes on from there")
             raise
 
 
@@ -267,7 +277,9 @@ def _check_memory(records: Records, memory_limit: int | None) -> None:
         return
     words = len(_records.counts_of(records))
     size = len(records) - 12 * words
-    needed = 10 * words + 6 * size  # a word's length and count; a byte's symbol, and its place in the postings of a pair
+    needed = (
+        10 * words + 6 * size
+    )  # a word's length and count; a byte's symbol, and its place in the postings of a pair
     if needed > memory_limit:
         warnings.warn(
             f"merging the {words:,} distinct pretokens takes up to {needed / 1e6:,.0f} MB, more than the memory_limit of "

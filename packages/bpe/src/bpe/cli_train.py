@@ -1,0 +1,115 @@
+"""`bpe train`: files, folders and standard input to a saved tokenizer."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import glob
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bpe import sources
+from bpe.progress import watched
+from bpe.tokenizer import Tokenizer
+from bpe.training import CONVENTIONS, extend, train
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+
+
+def add(commands: Any, open_tokenizer: Callable[[str], Tokenizer]) -> None:
+    """Add the command to a parser's own; open_tokenizer: a tokenizer by what a person would call it."""
+    parser = commands.add_parser(
+        "train",
+        help="train a tokenizer on text",
+        epilog="A file is read as its name says: .gz, .xz and .zst are decompressed; .jsonl, .ndjson and .json have a text a "
+        "line, .parquet one a row. A folder means every file in it, hidden ones aside.",
+    )
+    parser.add_argument("corpus", nargs="+", help="files, folders, patterns of names, or - for standard input")
+    parser.add_argument("--vocab-size", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="the file to write the tokenizer to")
+    parser.add_argument("--pattern", help="a split pattern by name, or a regular expression (default: gpt2)")
+    parser.add_argument("--special", action="append", metavar="TOKEN", help="a special token (default: <|endoftext|>)")
+    parser.add_argument("--tie-break", default="bytes", choices=CONVENTIONS)
+    parser.add_argument("--min-count", type=int, default=1, help="no pair that occurs less often is merged")
+    parser.add_argument("--max-token-bytes", type=int, help="no token is longer")
+    parser.add_argument("--text-key", default="text", help="where JSON lines and Parquet have the text (%(default)s)")
+    parser.add_argument("--workers", type=int, help="threads (default: all processors)")
+    parser.add_argument(
+        "--memory-limit", type=size, metavar="SIZE", help="what counting may hold, as 500MB or 2GiB; more goes to disk"
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="FOLDER",
+        help="keep the run here: the same command goes on after it was stopped",
+    )
+    parser.add_argument(
+        "--extend", metavar="TOKENIZER", help="continue this tokenizer, its ids, pattern and special tokens kept"
+    )
+    parser.set_defaults(run=lambda options: _run(options, open_tokenizer))
+
+
+def _run(options: argparse.Namespace, open_tokenizer: Callable[[str], Tokenizer]) -> None:
+    if not options.out.parent.is_dir():  # better now than after an hour
+        raise FileNotFoundError(
+            errno.ENOENT, "there is no such folder to write the tokenizer to", str(options.out.parent)
+        )
+    source = corpus(options.corpus, options.text_key)
+    settings = {
+        name: getattr(options, name)
+        for name in ("tie_break", "min_count", "max_token_bytes", "workers", "memory_limit", "checkpoint")
+    }
+    if options.extend is None:
+        tokenizer = train(
+            source,
+            options.vocab_size,
+            pattern="gpt2" if options.pattern is None else options.pattern,
+            special_tokens=options.special or ("<|endoftext|>",),
+            progress=watched(),
+            **settings,
+        )
+    elif options.pattern is not None or options.special is not None:
+        raise ValueError("--extend keeps the tokenizer's pattern and special tokens; leave out --pattern and --special")
+    else:
+        tokenizer = extend(open_tokenizer(options.extend), source, options.vocab_size, progress=watched(), **settings)
+    tokenizer.save(options.out)
+    print(f"{options.out}: {tokenizer.vocab_size:,} tokens")
+
+
+def corpus(names: list[str], key: str = "text") -> sources.Source:
+    """The source that a command line names. FileNotFoundError for a name that is nowhere or a folder without files."""
+    found: list[Any] = []
+    for name in names:
+        if name == "-":
+            found.append(sys.stdin.buffer)
+        elif os.path.isdir(name):
+            inside = [path for path in sorted(Path(name).rglob("*")) if path.is_file() and not _hidden(path, name)]
+            if not inside:
+                raise FileNotFoundError(errno.ENOENT, "no file in this folder", name)
+            found += [sources.file_of(path, key) for path in inside]
+        elif os.path.exists(name) or not glob.has_magic(name):
+            found.append(sources.file_of(name, key))
+        else:
+            matching = [path for path in sorted(glob.glob(name, recursive=True)) if os.path.isfile(path)]
+            if not matching:
+                raise FileNotFoundError(errno.ENOENT, "no file has such a name", name)
+            found += [sources.file_of(path, key) for path in matching]
+    return found
+
+
+def _hidden(path: Path, folder: str) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def size(text: str) -> int:
+    """Bytes from "500MB", "2GiB", "1.5G" or "1000000"."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGT]?I?)B?)", text.strip().upper())
+    if match is None or match[2] not in _UNITS:
+        raise argparse.ArgumentTypeError(
+            f"a size is a number of bytes, or one with a unit, as 500MB or 2GiB, not {text!r}"
+        )
+    return int(float(match[1]) * _UNITS[match[2]])

@@ -1,0 +1,203 @@
+"""A run that is stopped at any moment, however it is, goes on to the identical tokenizer."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strategies import corpus
+
+import bpe
+from bpe import checkpoint, counting
+from bpe.checkpoint import Checkpoint, identity
+
+SIZE = 600
+CHILD = """
+import sys, time
+import bpe
+from bpe import checkpoint
+checkpoint.SYNC = 0.0
+print("begun", flush=True)
+bpe.train(sys.argv[1], int(sys.argv[3]), checkpoint=sys.argv[2], progress=lambda *_: time.sleep(0.03))
+print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text(corpus(8) * 2)
+    return path
+
+
+def test_a_finished_run_is_there_at_once_and_goes_further(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    expected = [bpe.train(text, size) for size in (SIZE, SIZE + 50, SIZE - 50)]
+    assert bpe.train(text, SIZE, checkpoint=folder).vocab == expected[0].vocab
+    monkeypatch.setattr(counting, "count", None)  # the counts are not made again
+    for tokenizer in expected:
+        again = bpe.train([text], tokenizer.vocab_size, checkpoint=folder, workers=1)
+        assert (again.vocab, again.merges) == (tokenizer.vocab, tokenizer.merges)
+
+
+@pytest.mark.parametrize("tie_break", ["bytes", "huggingface", "ids"])
+def test_stopped_at_any_call(text: Path, tmp_path: Path, tie_break: str) -> None:
+    folder = tmp_path / "run"
+    expected = bpe.train(text, SIZE, tie_break=tie_break)
+    for stop in (1, 2, 4, 3, 2):
+        calls = 0
+
+        def report(phase: str, done: int, total: int | None, stop: int = stop) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt) as caught:
+            bpe.train(text, SIZE, tie_break=tie_break, checkpoint=folder, progress=report)
+        assert "the same command goes on from there" in caught.value.__notes__[0]
+    found = bpe.train(text, SIZE, tie_break=tie_break, checkpoint=folder)
+    assert (found.vocab, found.merges) == (expected.vocab, expected.merges)
+
+
+def test_extending_is_taken_up_too(text: Path, tmp_path: Path) -> None:
+    start = bpe.train([corpus(9)], 300)
+    expected = bpe.extend(start, text, 500)
+    for size in (400, 500):
+        found = bpe.extend(start, text, size, checkpoint=tmp_path / "run")
+    assert (found.vocab, found.merges) == (expected.vocab, expected.merges)
+    with pytest.raises(ValueError, match="checkpoint of another run: its start is"):
+        bpe.extend(bpe.train([corpus(9)], 301), text, 500, checkpoint=tmp_path / "run")
+
+
+def test_files_torn_or_damaged_at_any_place(text: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    expected = bpe.train(text, SIZE, checkpoint=folder).vocab
+    whole = {name: (folder / name).read_bytes() for name in ("counts", "merges")}
+    rng = random.Random(1)
+    for name, data in whole.items():
+        for _ in range(12):
+            at = rng.randrange(len(data))
+            (folder / name).write_bytes(data[:at])
+            assert bpe.train(text, SIZE, checkpoint=folder).vocab == expected
+            (folder / name).write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
+            assert bpe.train(text, SIZE, checkpoint=folder).vocab == expected
+        assert (folder / name).read_bytes() == data
+    (folder / "about.json").write_text("{")
+    with pytest.raises(ValueError, match=r"about\.json: not readable as JSON"):
+        bpe.train(text, SIZE, checkpoint=folder)
+
+
+def test_a_checkpoint_of_another_run_is_refused_by_name(text: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    bpe.train(text, SIZE, checkpoint=folder)
+    for settings, said in [
+        ({"pattern": "cl100k"}, "its pattern is"),
+        ({"special_tokens": ["<|x|>"]}, r'its special_tokens is \["<|endoftext|>"\], not \["<|x|>"\]'),
+        ({"tie_break": "ids"}, 'its tie_break is "bytes", not "ids"'),
+        ({"min_count": 2}, "its min_count is 1, not 2"),
+        ({"max_token_bytes": 9}, "its max_token_bytes is null, not 9"),
+    ]:
+        arguments: dict[str, Any] = settings
+        with pytest.raises(ValueError, match=f"run is the checkpoint of another run: {said}"):
+            bpe.train(text, SIZE, checkpoint=folder, **arguments)
+    other = tmp_path / "other.txt"
+    other.write_text("other text")
+    with pytest.raises(ValueError, match=r"its corpus is not this one: .*other\.txt was not in it"):
+        bpe.train([text, other], SIZE, checkpoint=folder)
+    os.utime(text, (1, 1))
+    with pytest.raises(ValueError, match=r"corpus\.txt has changed since; name another folder, or delete it"):
+        bpe.train(text, SIZE, checkpoint=folder)
+    with pytest.raises(ValueError, match="needs a corpus of files"):
+        bpe.train(["text"], 300, checkpoint=tmp_path / "new")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    with pytest.raises(ValueError, match="no checkpoint, but not empty either"):
+        bpe.train(text, 300, checkpoint=tmp_path / "full")
+
+
+def test_a_corpus_that_changes_while_it_is_counted_is_refused(text: Path, tmp_path: Path) -> None:
+    def report(phase: str, done: int, total: int | None) -> None:
+        if phase == "counting bytes":
+            os.utime(text, (1, 1))
+
+    with pytest.raises(ValueError, match="changed while it was counted"):
+        bpe.train(text, SIZE, checkpoint=tmp_path / "run", progress=report)
+
+
+def test_two_at_once_are_refused(text: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with Checkpoint(folder, {"corpus": identity(text)}), pytest.raises(ValueError, match="another process is training"):
+        bpe.train(text, SIZE, checkpoint=folder)
+
+
+def test_a_full_disk_names_the_file(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        bpe.train(text, SIZE, checkpoint=tmp_path / "run")
+    assert "run" in str(caught.value.filename)
+    assert not list((tmp_path / "run").glob(".*"))
+
+
+def kill_and_take_up(text: Path, folder: Path, rng: random.Random, kills: int, size: int, longest: float) -> None:
+    """Kill a training process at random moments, then let it finish."""
+    for _ in range(kills):
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(text), str(folder), str(size)], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == "begun\n"
+        time.sleep(rng.random() * longest)
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    expected = bpe.train(text, size)
+    found = bpe.train(text, size, checkpoint=folder)
+    assert (found.vocab, found.merges) == (expected.vocab, expected.merges)
+    json.loads((folder / "about.json").read_text())
+    assert sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) == [
+        "about.json", "counts", "lock", "merges",
+    ]  # fmt: skip
+
+
+def test_killed_at_random_moments(text: Path, tmp_path: Path) -> None:
+    kill_and_take_up(text, tmp_path / "run", random.Random(2), kills=4, size=SIZE, longest=0.4)
+
+
+@pytest.mark.soak
+def test_killed_a_hundred_times(tmp_path: Path) -> None:
+    text = tmp_path / "corpus.txt"
+    text.write_text("".join(corpus(seed) for seed in range(60)))
+    rng = random.Random(3)
+    for run in range(10):
+        kill_and_take_up(text, tmp_path / f"run{run}", rng, kills=10, size=1500, longest=0.8)
+
+
+def test_ctrl_c_while_waiting_for_standard_input(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import sys; from bpe.cli import main; print('begun', flush=True); sys.exit(main())"]
+    out = tmp_path / "tok.json"
+    child = subprocess.Popen(
+        [*command, "train", "-", "--vocab-size", "300", "--out", str(out)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.stdout is not None
+    assert child.stdout.readline() == "begun\n"
+    assert child.stdin is not None
+    child.stdin.write("some text " * 100_000)
+    child.stdin.flush()
+    time.sleep(0.2)
+    child.send_signal(signal.SIGINT)
+    _, error = child.communicate()
+    assert child.returncode == 130
+    assert error.startswith("stopped; ")
+    assert not out.exists()

@@ -1,0 +1,113 @@
+"""Counting within a limit of memory: the same counts through files that are sorted and added up."""
+
+import errno
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import DATA, corpus
+
+import bpe
+from bpe import _records, counting, patterns, reference
+from bpe._intern import PretokenCounts
+from bpe._special import SpecialTokens
+
+SPECIAL = SpecialTokens(["<|endoftext|>"])
+
+
+def count(texts: list[bytes], limit: int | None, workers: int = 2, pattern: str = "gpt2") -> dict[bytes, int]:
+    records = counting.count(texts, patterns.resolve(pattern), SPECIAL, workers, lambda *_: None, limit)
+    found = list(_records.items(records))
+    assert len(dict(found)) == len(found)
+    if limit is not None:
+        assert [word for word, _ in found] == sorted(word for word, _ in found)
+    return dict(found)
+
+
+@given(st.lists(DATA, max_size=8), st.integers(1, 3))
+def test_any_text_within_any_limit(texts: list[bytes], workers: int) -> None:
+    expected = reference.count_pretokens(texts, "gpt2", ["<|endoftext|>"])
+    assert count(texts, None, workers) == expected
+    assert count(texts, 1, workers) == expected
+
+
+def test_files_are_added_up_in_several_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "FAN_IN", 3)
+    monkeypatch.setattr(counting, "SMALLEST_CHUNK", 200)
+    texts = [corpus(seed).encode() for seed in range(4)]
+    expected = reference.count_pretokens(texts, "gpt2", ["<|endoftext|>"])
+    for limit in (1, 10_000, 1_000_000, None):
+        assert count(texts, limit) == expected
+    with pytest.warns(UserWarning, match="no compiled scanner"):
+        slow = count(texts[:1], 1, pattern="[a-z]+|[^a-z]+")
+    assert slow == reference.count_pretokens(texts[:1], "[a-z]+|[^a-z]+", ["<|endoftext|>"])
+
+
+@given(st.lists(st.dictionaries(st.binary(min_size=1, max_size=20), st.integers(1, 2**62), max_size=20), max_size=6))
+def test_sorted_records_add_up(tables: list[dict[bytes, int]]) -> None:
+    files = []
+    expected: Counter[bytes] = Counter()
+    for counts in tables:
+        table = PretokenCounts()
+        for word, number in counts.items():
+            table.add_count(word, number % 2**58)
+            if number % 2**58:
+                expected[word] += number % 2**58
+        files.append(tempfile.TemporaryFile())  # noqa: SIM115
+        files[-1].write(_records.pack(table, in_order=True))
+        files[-1].seek(0)
+    records = b"".join(_records.merged(files))
+    assert list(_records.items(records)) == sorted(expected.items())
+    assert _records.counts_of(records).tolist() == [number for _, number in sorted(expected.items())]
+    for file in files:
+        file.close()
+
+
+def test_long_pretokens_cross_blocks() -> None:
+    words = [bytes([65 + i]) * (700_000 + i) for i in range(4)]
+    table = PretokenCounts()
+    table.count_pieces(words)
+    with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as two:
+        for file in (one, two):
+            file.write(_records.pack(table, in_order=True))
+            file.seek(0)
+        assert list(_records.items(b"".join(_records.merged([one, two])))) == [(word, 2) for word in words]
+
+
+def test_the_result_of_training_is_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text(corpus(1) * 3)
+    expected = bpe.train(path, 400).merges
+    with pytest.warns(UserWarning, match="takes up to 0 MB, more than the memory_limit"):
+        assert bpe.train(path, 400, memory_limit=1000).merges == expected
+    assert bpe.train(path, 400, memory_limit=10_000_000).merges == expected
+
+
+@pytest.mark.parametrize("fails", ["write", "seek"])
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    real: Callable[[], Any] = tempfile.TemporaryFile
+
+    class Full:
+        def __init__(self) -> None:
+            self.file = real()
+
+        def __getattr__(self, name: str) -> Any:
+            if name == fails:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return getattr(self.file, name)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", Full)
+    with pytest.raises(OSError, match="No space left on device: no room for the counts") as caught:
+        bpe.train([corpus(1)], 300, memory_limit=1000)
+    assert caught.value.filename == str(tmp_path)
+    assert list(tmp_path.iterdir()) == []
