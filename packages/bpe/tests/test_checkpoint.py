@@ -184,7 +184,11 @@ def test_killed_a_hundred_times(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_while_waiting_for_standard_input(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "import sys; from bpe.cli import main; print('begun', flush=True); sys.exit(main())"]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from bpe.cli import main; print('begun', flush=True); sys.exit(main())",
+    ]
     out = tmp_path / "tok.json"
     child = subprocess.Popen(
         [*command, "train", "-", "--vocab-size", "300", "--out", str(out)],
