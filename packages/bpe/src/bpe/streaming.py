@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bpe._intern import safe_cut
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from bpe._special import SpecialTokens
 
 
 def encode_chunks(
@@ -44,20 +40,23 @@ def encode_chunks(
     yield encode(b"".join(held))
 
 
-def last_cut(text: bytes, scanner: int, special: SpecialTokens) -> int:
-    """The last place found that is safe to cut at, whatever follows the text; 0 where there is none."""
-    limit = len(text) - special.longest
+def last_cut(size: int, cut: Callable[[int], int], longest: int) -> int:
+    """The last place found at which a text of that size may be cut, whatever follows it; 0 where there is none.
+
+    cut: the first safe place from a place on, or the size. longest: of the special tokens, one of which may have begun.
+    """
+    limit = size - longest
     step = 256
     while limit > 0:
         begin = max(1, limit - step)
-        cut, found = 0, begin - 1
+        last, found = 0, begin - 1
         while True:
-            found = safe_cut(text, found + 1, scanner, special)
-            if found > limit or found == len(text):
+            found = cut(found + 1)
+            if found > limit or found == size:
                 break
-            cut = found
-        if cut or begin == 1:
-            return cut
+            last = found
+        if last or begin == 1:
+            return last
         step *= 4
     return 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -19,6 +18,7 @@ from bpe._scan import scanner_of, split
 from bpe._special import SpecialTokens
 from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
 from bpe.parallel import in_threads
+from bpe.preparing import Preparation
 from bpe.progress import Progress, reporter
 from bpe.streaming import DecodeStream, encode_chunks, last_cut
 from bpe.unstable import completions, unstable_from
@@ -76,13 +76,7 @@ class Tokenizer:
 
     @classmethod
     def from_data(cls, data: TokenizerData, *, cache_bytes: int = CACHE_BYTES) -> Tokenizer:
-        """From plain data, as bpe.formats reads it. ValueError for what this version cannot do."""
-        if data.add_prefix_space:
-            raise ValueError("a tokenizer that puts a space before every text (add_prefix_space) is not supported")
-        if data.late_tokens:
-            raise ValueError(
-                f"tokens that are looked for after normalizing are not supported: {sorted(data.late_tokens)[:3]}"
-            )
+        """From plain data, as bpe.formats reads it."""
         tokenizer = cls.__new__(cls)
         tokenizer._set(data, cache_bytes)
         return tokenizer
@@ -178,6 +172,7 @@ class Tokenizer:
         self._cache_bytes = cache_bytes
         self._special_numbers = set(data.special_tokens.values()) | set(data.added_tokens.values())
         self._scanner = scanner_of(data.pattern)
+        self._preparation = Preparation(data) if Preparation.needed(data) else None
         if not all(type(number) is int and 0 <= number <= formats.MAX_ID for number in data.vocab):
             raise ValueError(f"the ids of a vocabulary are whole numbers from 0 to {formats.MAX_ID}")
         self._specials: dict[frozenset[str], SpecialTokens] = {}  # by which are allowed
@@ -301,8 +296,8 @@ class Tokenizer:
         """
         data = self._to_bytes(text)
         special = self._choose_special(data, allowed_special, disallowed_special)
-        if self._scanner < 0:
-            ids: list[int] = self._encode_split(data, special).tolist()
+        if self._scanner < 0 or self._preparation is not None:
+            ids: list[int] = self._encode_bytes(data, special).tolist()
             return ids
         return self._encoder.encode(data, special)
 
@@ -315,9 +310,7 @@ class Tokenizer:
     ) -> NDArray[np.uint32]:
         """As encode(), to an array of uint32, which is faster. UnicodeEncodeError for a lone surrogate, as in tiktoken."""
         data, special = self._strictly(text, allowed_special, disallowed_special)
-        if self._scanner < 0:
-            return self._encode_split(data, special)
-        return self._encoder.encode_array(data, special)
+        return self._encode_bytes(data, special)
 
     def encode_batch(
         self,
@@ -344,10 +337,11 @@ class Tokenizer:
         """The ids of a text that are certain whatever follows it, and the ways in which the rest could go on.
 
         The second list holds runs of ids: each, after the certain ones, gives bytes that begin with the text. As tiktoken
-        has it, and slow: a short rest has thousands. UnicodeEncodeError for a lone surrogate.
+        has it, and slow: a short rest has thousands. The text is taken as it stands, not normalized. UnicodeEncodeError for
+        a lone surrogate.
         """
         data, special = self._strictly(text, allowed_special, disallowed_special)
-        ids = self._encode_bytes(data, special).tolist()
+        ids = self._encode_whole(data, special).tolist()
         *_, (last, index) = special.split(data) or [(b"", 0)]
         if index >= 0:
             return ids, []
@@ -401,9 +395,17 @@ class Tokenizer:
         return encode_chunks(
             chunks,
             encode=lambda text: self._encode_bytes(text, special),
-            cut=lambda text: last_cut(text, self._scanner, special),
+            cut=lambda text: last_cut(len(text), lambda at: self._safe_cut(text, at, special), special.longest),
             room=room,
         )
+
+    def add_special_tokens(self, ids: Iterable[int]) -> list[int]:
+        """The ids of a text with those around them that the template of its tokenizer.json asks for, such as <s> and </s>.
+
+        As tokenizers' encode(add_special_tokens=True); encode() alone adds none. Without a template the ids as they are.
+        """
+        special = self._data.special_tokens
+        return [*(special[name] for name in self._data.prefix), *ids, *(special[name] for name in self._data.suffix)]
 
     def count(self, text: Text, *, allowed_special: Special = "all") -> int:
         """How many ids a text has."""
@@ -415,7 +417,8 @@ class Tokenizer:
     ) -> tuple[list[int], list[int]]:
         """The ids of a text, and where each begins: in characters for a str, in bytes for bytes.
 
-        A token that begins inside a character has the place of that character.
+        A token that begins inside a character has the place of that character. Where a tokenizer.json changes the text
+        before it is encoded (see bpe.preparing), the places are those in the text that decode() gives back.
         """
         ids = self.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
         return ids, self._decoder.decode_with_offsets(ids, isinstance(text, str))[1]
@@ -443,7 +446,7 @@ class Tokenizer:
                 source,
                 Path(out),
                 encode=lambda data: self._encode_bytes(data, special),
-                cut=lambda text, at: safe_cut(text, at, self._scanner, special),
+                cut=lambda text, at: self._safe_cut(text, at, special),
                 margin=special.longest,
                 dtype=np.dtype(dtype)
                 if dtype is not None
@@ -518,8 +521,6 @@ class Tokenizer:
     def _to_bytes(self, text: Text, repair: bool = True) -> Any:
         """Text as something with a buffer of bytes. repair: lone surrogates in a str become U+FFFD, pairs characters."""
         if isinstance(text, str):
-            if self._data.normalizer == "NFC" and not text.isascii():
-                text = unicodedata.normalize("NFC", text)
             try:
                 return text.encode()
             except UnicodeEncodeError:
@@ -527,9 +528,6 @@ class Tokenizer:
                     raise
                 # as tiktoken: join pairs and replace what is left
                 return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-        if self._data.normalizer == "NFC":
-            decoded = bytes(text).decode("utf-8", "surrogateescape")
-            return unicodedata.normalize("NFC", decoded).encode("utf-8", "surrogateescape")
         return text
 
     def _names(self, special: Special) -> frozenset[str]:
@@ -575,8 +573,30 @@ class Tokenizer:
             found = self._specials[key] = SpecialTokens(sorted(names))
         return found
 
+    def _safe_cut(self, text: Any, at: int, special: SpecialTokens) -> int:
+        """The first place from `at` on where the text may be cut without changing an id; its length if there is none."""
+
+        def cut(at: int) -> int:
+            return safe_cut(text, at, self._scanner, special)
+
+        return cut(at) if self._preparation is None else self._preparation.cut_safely(cut, text, at)
+
     def _encode_bytes(self, data: Any, special: SpecialTokens) -> NDArray[np.uint32]:
-        data = self._to_bytes(data)
+        if self._preparation is None:
+            return self._encode_whole(data, special)
+        text = bytes(data).decode("utf-8", "surrogateescape")
+        if self._preparation.changes_nothing(text):
+            return self._encode_whole(data, special)
+        parts, none = [np.empty(0, dtype=np.uint32)], SpecialTokens()
+        for piece, number in self._preparation.pieces(text, special):
+            if number >= 0:
+                parts.append(np.array([number], dtype=np.uint32))
+            else:
+                parts.append(self._encode_whole(piece.encode("utf-8", "surrogateescape"), none))
+        return np.concatenate(parts)
+
+    def _encode_whole(self, data: Any, special: SpecialTokens) -> NDArray[np.uint32]:
+        """The ids of a text that needs no preparation."""
         return self._encode_split(data, special) if self._scanner < 0 else self._encoder.encode_array(data, special)
 
     def _encode_split(self, data: Any, special: SpecialTokens) -> NDArray[np.uint32]:

@@ -16,6 +16,7 @@ Pair = tuple[bytes, bytes]
 StrPath = str | os.PathLike[str]
 
 MAX_ID = 2**31 - 1
+NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,10 @@ class TokenizerData:
     which is the id (tiktoken). special_tokens, added_tokens: {text: id}, both cut out of the text before anything
     else; the special ones are control tokens, the added ones ordinary text that is always one token. late_tokens:
     those of both that are looked for only in what the others left, after the normalizer. whole_first: a pretoken that
-    is a token is not merged (tiktoken always, tokenizers with ignore_merges). normalizer: "NFC" or None.
-    add_prefix_space: a piece of text that does not begin with a space is given one. prefix, suffix: special tokens
+    is a token is not merged (tiktoken always, tokenizers with ignore_merges). normalizer: "NFC", "NFD", "NFKC",
+    "NFKD" or None. lstrip, rstrip: those of both that take the white space before or after them. single_word: those that
+    are found only where no letter, digit or underscore touches them. add_prefix_space: text between tokens cut out that does
+    not begin with a space is given one. prefix, suffix: special tokens
     put around an encoded text.
     """
 
@@ -38,6 +41,9 @@ class TokenizerData:
     whole_first: bool = False
     added_tokens: dict[str, int] = field(default_factory=dict)
     late_tokens: frozenset[str] = frozenset()
+    lstrip: frozenset[str] = frozenset()
+    rstrip: frozenset[str] = frozenset()
+    single_word: frozenset[str] = frozenset()
     normalizer: str | None = None
     add_prefix_space: bool = False
     prefix: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from typing import Any
 import regex
 
 from bpe.formats import (
+    NORMALIZERS,
     Pair,
     StrPath,
     TokenizerData,
@@ -56,6 +57,10 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
         pattern = resolve(expressions or None)
     except ValueError as error:
         refuse(path, str(error))
+
+    def marked(option: str) -> frozenset[str]:
+        return frozenset(text for text, entry in added.items() if entry[option])
+
     return TokenizerData(
         vocab=dict(sorted(ids.items())),
         merges=merges,
@@ -63,7 +68,10 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
         pattern=pattern,
         whole_first=whole_first,
         added_tokens={text: entry["id"] for text, entry in added.items() if not entry["special"]},
-        late_tokens=frozenset(text for text, entry in added.items() if entry["normalized"]),
+        late_tokens=marked("normalized"),
+        lstrip=marked("lstrip"),
+        rstrip=marked("rstrip"),
+        single_word=marked("single_word"),
         normalizer=_read_normalizer(file.get("normalizer"), path),
         add_prefix_space=add_prefix_space,
         prefix=prefix,
@@ -114,9 +122,9 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
             {
                 "id": number,
                 "content": text,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
+                "single_word": text in tokenizer.single_word,
+                "lstrip": text in tokenizer.lstrip,
+                "rstrip": text in tokenizer.rstrip,
                 "normalized": text in tokenizer.late_tokens,
                 "special": text in tokenizer.special_tokens,
             }
@@ -162,11 +170,9 @@ def _read_added(entries: Any, path: StrPath) -> dict[str, dict[str, Any]]:
             refuse(path, f"the added token {text!r} stands twice")
         if number in text_of:
             refuse(path, f"the id {number} stands twice, for {text_of[number]!r} and {text!r}")
-        for option in ("single_word", "lstrip", "rstrip"):
-            if _flag(entry, option, False, path):
-                refuse(path, f"the added token {text!r} has {option} set, which is not supported")
         special = _flag(entry, "special", False, path)
         added[text] = {"id": number, "special": special, "normalized": _flag(entry, "normalized", not special, path)}
+        added[text] |= {option: _flag(entry, option, False, path) for option in ("lstrip", "rstrip", "single_word")}
         text_of[number] = text
     return added
 
@@ -251,11 +257,13 @@ def _parts(value: Any, kind: str, path: StrPath) -> list[dict[str, Any]]:
 
 
 def _read_normalizer(value: Any, path: StrPath) -> str | None:
-    kinds = [step["type"] for step in _parts(value, "normalizers", path)]
-    for kind in kinds:
-        if kind != "NFC":
-            refuse(path, f"the normalizer {kind!r} is not supported: only NFC is")
-    return "NFC" if kinds else None
+    kinds = {step["type"] for step in _parts(value, "normalizers", path)}
+    for kind in sorted(kinds):
+        if kind not in NORMALIZERS:
+            refuse(path, f"the normalizer {kind!r} is not supported: only {', '.join(NORMALIZERS)} are")
+    if len(kinds) > 1:
+        refuse(path, f"the normalizers {', '.join(sorted(kinds))} together are not supported: only one of them is")
+    return kinds.pop() if kinds else None
 
 
 def _read_pre_tokenizer(value: Any, path: StrPath) -> tuple[tuple[str, ...], bool]:
@@ -306,13 +314,18 @@ def _read_post_processor(value: Any, special: dict[str, int], path: StrPath) -> 
     for step in _parts(value, "processors", path):
         if step["type"] == "ByteLevel":
             continue  # it moves offsets only
-        if step["type"] != "TemplateProcessing":
-            refuse(
-                path, f"the post-processor {step['type']!r} is not supported: only ByteLevel and TemplateProcessing are"
-            )
         if around != ((), ()):
-            refuse(path, "more than one TemplateProcessing is not supported")
-        around = _read_template(step, special, path)
+            refuse(path, "more than one template around a text is not supported")
+        if step["type"] == "TemplateProcessing":
+            around = _read_template(step, special, path)
+        elif step["type"] in ("RobertaProcessing", "BertProcessing"):
+            around = _read_pair_of(step, special, path)
+        else:
+            refuse(
+                path,
+                f"the post-processor {step['type']!r} is not supported: only ByteLevel, TemplateProcessing, "
+                "RobertaProcessing and BertProcessing are",
+            )
     return around
 
 
@@ -335,6 +348,19 @@ def _read_template(
     if texts != 1:
         refuse(path, "a TemplateProcessing whose template for one text does not hold that text once")
     return tuple(before), tuple(after)
+
+
+def _read_pair_of(
+    step: dict[str, Any], special: dict[str, int], path: StrPath
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The token before a text ("cls") and that after it ("sep"), each given as [name, id]."""
+    names = []
+    for key in ("cls", "sep"):
+        token = step.get(key)
+        if not isinstance(token, list) or len(token) != 2 or token[0] not in special or special[token[0]] != token[1]:
+            refuse(path, f"{step['type']} puts {str(token)[:80]} around a text, which is no special token of the file")
+        names.append(token[0])
+    return (names[0],), (names[1],)
 
 
 def _check_decoder(value: Any, path: StrPath) -> None:

@@ -1,0 +1,158 @@
+"""What a tokenizer.json does to a text before it is encoded, beside tokenizers doing it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import PIECES, corpus
+from tokenizers import normalizers
+
+import bpe
+from bpe.formats import NORMALIZERS
+from bpe.preparing import normalize
+from bpe.tokenizer import Tokenizer
+
+CONTENTS = [
+    "<s>",
+    "</s>",
+    "<s",
+    "s>",
+    "tool",
+    " x",
+    "x ",
+    "\u00e9\u00e9",
+    "e\u0301",
+    "\ufb01",
+    "<s></s>",
+    "a b",
+    "_t",
+    "\u4e2d",
+    "11",
+]
+TOKENS = st.dictionaries(
+    st.sampled_from(CONTENTS),
+    st.fixed_dictionaries(
+        {option: st.booleans() for option in ("special", "normalized", "lstrip", "rstrip", "single_word")}
+    ),
+    max_size=5,
+)
+TEXTS = st.lists(
+    st.sampled_from([*CONTENTS, *PIECES, " ", "  ", "\u0301", "x", "\u0316", "\u1e9b", "\u0898"]), max_size=20
+)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("plain") / "tokenizer.json"
+    bpe.train([corpus(3)], 400, special_tokens=[], tie_break="huggingface").to_huggingface(path)
+    file: dict[str, Any] = json.loads(path.read_text())
+    return file
+
+
+def variant(
+    plain: dict[str, Any], normalizer: str | None, prefix_space: bool, tokens: dict[str, dict[str, bool]]
+) -> str:
+    off = {"special": True, "normalized": False, "lstrip": False, "rstrip": False, "single_word": False}
+    added = [{"id": 400 + i, "content": name, **off, **options} for i, (name, options) in enumerate(tokens.items())]
+    return json.dumps(
+        plain
+        | {
+            "added_tokens": added,
+            "normalizer": normalizer and {"type": normalizer},
+            "pre_tokenizer": plain["pre_tokenizer"] | {"add_prefix_space": prefix_space},
+        }
+    )
+
+
+@settings(max_examples=300)
+@given(
+    normalizer=st.sampled_from([None, *NORMALIZERS]),
+    prefix_space=st.booleans(),
+    tokens=TOKENS,
+    pieces=TEXTS,
+    data=st.data(),
+)
+def test_prepares_as_tokenizers_does(
+    plain: dict[str, Any],
+    tmp_path_factory: pytest.TempPathFactory,
+    normalizer: str | None,
+    prefix_space: bool,
+    tokens: dict[str, dict[str, bool]],
+    pieces: list[str],
+    data: st.DataObject,
+) -> None:
+    text = "".join(pieces)
+    file = variant(plain, normalizer, prefix_space, tokens)
+    path = tmp_path_factory.getbasetemp() / "prepared.json"
+    path.write_text(file)
+    theirs, ours = tokenizers.Tokenizer.from_file(str(path)), Tokenizer.from_huggingface(path)
+    expected = theirs.encode(text, add_special_tokens=False).ids
+    assert ours.encode(text, allowed_special="all") == expected
+    assert ours.encode_to_numpy(text.encode(), allowed_special="all").tolist() == expected
+    assert ours.count(text) == len(expected)
+    cut = data.draw(st.integers(0, len(text)))
+    chunks = ours._encode_chunks([text[:cut], text[cut:]], "all", 1)
+    assert [number for chunk in chunks for number in chunk.tolist()] == expected
+    # what is written says the same
+    ours.to_huggingface(path)
+    again = tokenizers.Tokenizer.from_file(str(path))
+    assert again.encode(text, add_special_tokens=False).ids == expected
+    ours.save(path)
+    assert Tokenizer.load(path).encode(text, allowed_special="all") == expected
+
+
+@pytest.mark.parametrize("form", NORMALIZERS)
+def test_normalizes_every_code_point_as_tokenizers_does(form: str) -> None:
+    theirs = getattr(normalizers, form)()
+    every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    for context in ("{}", "a{}\u0316\u0301", "a\u0301{}", "{}\u0338"):
+        # a line each: line ends are starters that nothing composes with
+        text = "\n".join(context.format(character) for character in every)
+        assert normalize(text, form) == theirs.normalize_str(text), context
+
+
+def test_what_needs_no_preparation_has_none(plain: dict[str, Any], tmp_path: Path) -> None:
+    def needed(normalizer: str | None = None, prefix_space: bool = False, **tokens: dict[str, bool]) -> bool:
+        path = tmp_path / "tokenizer.json"
+        path.write_text(variant(plain, normalizer, prefix_space, tokens))
+        return Tokenizer.from_huggingface(path)._preparation is not None
+
+    late = {"special": True, "normalized": True}
+    assert not needed()
+    assert not needed(late=late, soon=late | {"normalized": False})
+    assert needed(late=late, terse=late | {"normalized": False})  # "late" and "terse" may share "te"
+    assert needed("NFC")
+    assert needed(None, True)
+    assert needed(word=late | {"single_word": True})
+
+
+def test_the_template_is_applied_when_asked_for(plain: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    plain = json.loads(variant(plain, None, False, {"<s>": {}, "</s>": {}}))
+    template = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [400], "tokens": ["<s>"]}},
+    }
+    roberta = {"type": "RobertaProcessing", "sep": ["</s>", 401], "cls": ["<s>", 400], "add_prefix_space": False}
+    whole = {"type": "Sequence", "processors": [template]}
+    bert = {"type": "BertProcessing", "sep": ["</s>", 401], "cls": ["<s>", 400]}
+    for processor in (template, roberta | {"trim_offsets": False}, bert, whole, None):
+        path.write_text(json.dumps(plain | {"post_processor": processor}))
+        ours = Tokenizer.from_huggingface(path)
+        for text in ("", "the cat", "<s>"):
+            expected = tokenizers.Tokenizer.from_file(str(path)).encode(text).ids
+            ids = ours.encode(text, allowed_special="all")
+            assert ours.add_special_tokens(ids) == expected
+            ours.to_huggingface(tmp_path / "again.json")
+            assert tokenizers.Tokenizer.from_file(str(tmp_path / "again.json")).encode(text).ids == expected
+    path.write_text(json.dumps(plain | {"post_processor": bert | {"cls": ["<s>", 3]}}))
+    with pytest.raises(ValueError, match=r"BertProcessing puts .* around a text, which is no special token"):
+        Tokenizer.from_huggingface(path)
