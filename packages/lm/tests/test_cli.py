@@ -142,6 +142,48 @@ def test_report_writes_a_page(work, capsys):
     assert "<html" in (work / "run" / "report.html").read_text()
 
 
+@pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
+def test_report_has_what_the_run_writes(work, capsys):
+    import bpe
+
+    tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=["<|endoftext|>"])
+    tokenizer.save(work / "tokenizer.json")
+    assert train(work, "--quiet", "--tokenizer", str(work / "tokenizer.json"), "--model.vocab_size", "257") == 0
+    assert main(["report", str(work / "run"), "--samples", "1", "--prompt", "once upon", "--prompt", "é"]) == 0
+    page = (work / "run" / "report.html").read_text()
+    assert page.count('<pre class="sample"><b>') == 2
+    assert "<b>once upon</b>" in page
+    assert main(["report", str(work / "run"), "--samples", "0"]) == 0
+    assert '<pre class="sample">' not in (work / "run" / "report.html").read_text()
+
+
+def test_report_of_a_run_without_a_tokenizer(work, capsys):
+    assert train(work, "--quiet") == 0
+    assert main(["report", str(work / "run"), "--samples", "2"]) == 2
+    assert "keep no tokenizer" in capsys.readouterr().err
+    assert main(["report", str(work / "run"), "--watch", "0"]) == 2
+    assert "--watch takes seconds" in capsys.readouterr().err
+
+
+def test_report_watches_until_the_run_is_done(work, capsys, monkeypatch):
+    assert train(work, "--quiet") == 0
+    metrics = work / "run" / "metrics.jsonl"
+    whole = metrics.read_text()
+    metrics.write_text("".join(whole.splitlines(keepends=True)[:2]))
+    seen = []
+
+    def sleep(seconds):
+        seen.append((seconds, 'http-equiv="refresh" content="3"' in (work / "run" / "report.html").read_text()))
+        metrics.write_text(whole)
+
+    monkeypatch.setattr("lm.commands.report.time.sleep", sleep)
+    assert main(["report", str(work / "run"), "--watch", "3"]) == 0
+    assert seen == [(3.0, True)]
+    assert 'http-equiv="refresh"' not in (work / "run" / "report.html").read_text()
+    said = (work / "run" / "environment.json").read_text()
+    assert "torch" in said
+
+
 @pytest.mark.skipif(importlib.util.find_spec("accounting") is None, reason="the package accounting is not installed")
 def test_plan_says_what_a_run_costs(work, capsys):
     assert main(["plan", str(work / "small.toml")]) == 0

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib import resources
 
 import pytest
 
@@ -235,3 +236,79 @@ def test_drawing_needs_no_torch():
     code = "import sys, lm.report; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     paths = os.pathsep.join(sys.path)
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": paths}).returncode == 0
+
+
+def test_what_a_run_was_made_with_is_told(run):
+    folder = run(lines=metrics())
+    assert "Of the machine that drew this page" in page(report.write(folder)).words
+    (folder / "environment.json").write_text(json.dumps({"torch": "9.8.7", "processors": 12345}))
+    words = page(report.write(folder, environment={"corpus": "plays"})).words
+    for part in ("9.8.7", "12,345", "plays"):
+        assert part in words
+    assert "that drew this page" not in words
+    other = run("other", metrics())
+    source = report.write([folder, other]).read_text("utf-8")
+    assert "<strong>9.8.7</strong>" in source
+    (folder / "environment.json").write_text("{")
+    with pytest.raises(ValueError, match=r"environment\.json"):
+        report.write(folder)
+
+
+def test_settings_that_differ_between_runs_come_first(run):
+    folders = [run(f"r{i}", metrics(), f"[train]\nsteps = 5\nseed = {i}\n") for i in range(2)]
+    words = page(report.write(folders)).words
+    assert words.index("train.seed") < words.index("train.steps")
+
+
+def test_runs_by_other_names_and_sections_before_the_curves(run):
+    folders = [run(f"folder-{i}", metrics()) for i in range(2)]
+    words = page(report.write(folders, names=["low", "high"], leading=[report.Section("Found", "<p>it</p>")])).words
+    assert words.index("Found") < words.index("Runs")
+    assert "low, train" in page(report.write(folders, names=["low", "high"])).data["script"][0]
+    assert "folder-" not in words
+
+
+def test_a_page_of_a_run_that_goes_on_loads_itself_again(run):
+    folder = run(lines=metrics(), config="[train]\nsteps = 300\n")
+    assert not report.read(folder).finished
+    assert ("content", "7") in page(report.write(folder, refresh=7.2)).attributes
+    assert "refresh" not in report.write(folder).read_text("utf-8").partition("<style>")[0]
+    assert report.read(run("done", metrics(), config="[train]\nsteps = 200\n")).finished
+
+
+def test_the_sets_of_a_mixture_and_the_use_of_the_device_have_charts(run):
+    lines = [
+        {"step": i, "loss": 2.0, "mfu": 0.4, "heldout_loss/web": 3 - i / 9, "heldout_loss/code": 2.0}
+        for i in range(1, 9)
+    ]
+    built = page(report.write(run(lines=lines)))
+    assert "Use of the device" in built.words
+    drawn = next(json.loads(data) for data in built.data["script"] if '"web"' in data)
+    assert [line["name"] for line in drawn["lines"]] == ["web", "code"]
+    assert drawn["lines"][0]["y"][-1] == pytest.approx(3 - 8 / 9, abs=1e-4)
+
+
+def test_a_run_that_goes_through_the_roof_does_not_press_the_others_flat(run):
+    wild = [
+        {**line, "loss": 8 + line["step"], "bits_per_byte": 9 + line["step"]} for line in metrics(heldout_every=999)
+    ]
+    built = page(report.write([run("tame", metrics()), run("wild", wild)]))
+    low, high = json.loads(built.data["script"][0])["y"]
+    assert high < 13
+    assert low < 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_colour_of_letters_can_be_read(scheme):
+    css = (resources.files("lm") / "assets" / "report.css").read_text("utf-8").partition("@media print")[0]
+    blocks = [dict(re.findall(r"--([\w]+): (#[0-9a-f]{6})", block)) for block in re.findall(r":root \{([^}]*)\}", css)]
+    colours = blocks[0] if scheme == "light" else {**blocks[0], **blocks[1]}
+
+    def light(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for name in ("ink", "soft", "own", *(f"c{i}" for i in range(8))):
+        dark, bright = sorted((light(colours["paper"]), light(colours[name])))
+        assert (bright + 0.05) / (dark + 0.05) >= 4.5, name  # as WCAG AA asks of small letters

@@ -58,7 +58,12 @@ def stop_at(step):
 
 def test_a_run_writes_what_it_says(data, whole):
     folder, result = whole
-    assert sorted(p.name for p in folder.iterdir()) == ["checkpoints", "config.toml", "metrics.jsonl"]
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "checkpoints",
+        "config.toml",
+        "environment.json",
+        "metrics.jsonl",
+    ]
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["00000016", "00000020", "latest"]
     assert (folder / "checkpoints" / "latest").read_text() == "00000020\n"
     tables = tomllib.loads((folder / "config.toml").read_text())

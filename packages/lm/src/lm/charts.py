@@ -18,6 +18,7 @@ BOX = 1000  # the view box of every plot is BOX × BOX, whatever its size on the
 COLOURS = 8  # series colours in assets/report.css
 POINTS = 480  # columns that a line is thinned to
 TINY = 1e-30  # what a logarithmic scale takes for zero
+CROWD = 6  # labels at the ends of lines beyond which a small screen does without: a legend stands above
 DOTS = 40  # at most so many marks on a line, its last among them
 LABEL_PIXELS = 19  # height of a label at the end of a line
 
@@ -206,22 +207,32 @@ def chart(
     log: bool = False,
     zero: bool = False,
     enter: float = 0.0,
+    ceiling: float = math.inf,
+    log_x: bool = False,
 ) -> str:
-    """One figure. `references` are horizontal lines by name; `log`, `zero` and `enter` shape the vertical scale."""
+    """One figure. `references` are horizontal lines by name; `log`, `zero`, `enter` and `ceiling` shape the vertical scale:
+    what rises above the ceiling leaves the plot there.
+
+    `log_x` wants every x above 0.
+    """
     references = {name: value for name, value in (references or {}).items() if math.isfinite(value)}
     log = log and all(value > TINY for value in references.values())
     if log:  # what has no logarithm is not drawn
         lines = [replace(line, points=[p if p[1] > TINY else (p[0], math.nan) for p in line.points]) for line in lines]
     drawn = [[thin(run, POINTS if wide else POINTS // 2) for run in finite(line.points)] for line in lines]
-    y = domain([run for runs in drawn for run in runs], references.values(), log, zero and not log, enter)
+    within = [[(a, min(b, ceiling)) for a, b in run] for runs in drawn for run in runs]
+    y = domain(within, references.values(), log, zero and not log, enter)
     xs = [a for runs in drawn for run in runs for a, _ in run]
-    first, last = min(xs, default=0.0), max(xs, default=1.0)
-    x = Scale(0.0 if 0 < first < last / 20 else first, last)
-    x = x if x.high > x.low else Scale(x.low - 0.5, x.high + 0.5)
+    first, last = min(xs, default=1.0 if log_x else 0.0), max(xs, default=1.0)
+    if log_x:
+        x = Scale(first / 1.1, last * 1.1, log=True)
+    else:
+        x = Scale(0.0 if 0 < first < last / 20 else first, last)
+        x = x if x.high > x.low else Scale(x.low - 0.5, x.high + 0.5)
     height = 400 if wide else 190
 
     x_ticks, y_ticks = x.ticks(8 if wide else 4), y.ticks(7 if wide else 4)
-    (x_labels, _), (y_labels, factor) = tick_labels(x_ticks), tick_labels(y_ticks, even=not log)
+    (x_labels, _), (y_labels, factor) = tick_labels(x_ticks, even=not log_x), tick_labels(y_ticks, even=not log)
     svg = [f'<path class="grid" d="{"".join(f"M0 {(1 - y(t)) * BOX:.1f}h{BOX}" for t in y_ticks)}"/>'] if xs else []
     svg += [f'<path class="reference" d="M0 {(1 - y(v)) * BOX:.1f}h{BOX}"/>' for v in references.values()]
     read: list[dict[str, object]] = []
@@ -261,12 +272,14 @@ def chart(
         f'<span class="end {colour}" style="top:{100 * place:.2f}%">{text(name)} <b>{value}</b></span>'
         for (_, colour, name, value), place in zip(ends, places, strict=True)
     ]
-    data = {"x": [x.low, x.high], "y": [y.low, y.high], "log": y.log, "xName": x_name, "lines": read}
+    data = {"x": [x.low, x.high], "y": [y.low, y.high], "log": y.log, "logX": x.log, "xName": x_name, "lines": read}
     aside = " · ".join(part for part in (note, factor) if part)
     summary = "; ".join(f"{line.name} ends at {number(y)}" for line, y in lasts)
+    known = {" wide": wide, " labelled": bool(ends), " crowded": len(ends) > CROWD}
+    kinds = "".join(kind for kind, holds in known.items() if holds)
     body = "".join(labels) if xs else '<p class="empty">nothing logged</p>'
     return (
-        f'<figure class="chart{" wide" if wide else ""}{" labelled" if ends else ""}" style="--height:{height}px">'
+        f'<figure class="chart{kinds}" style="--height:{height}px">'
         f"<figcaption><b>{text(title)}</b> <span>{text(aside)}</span><output></output></figcaption>"
         f'<div class="plot"><svg viewBox="0 0 {BOX} {BOX}" preserveAspectRatio="none" role="img" '
         f'aria-label="{text(f"{title} by {x_name}: {summary}")}">{"".join(svg)}</svg>{body}</div>'

@@ -11,7 +11,7 @@ import platform
 import statistics
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
@@ -41,6 +41,9 @@ __all__ = [
 
 Record = dict[str, float]
 
+FAR_APART = 20  # times the lowest peak of a learning rate from which on runs are drawn on a log scale
+BY_SET = "heldout_loss/"  # and the name of a set of a mixture, in the metrics
+
 
 class Figure(NamedTuple):
     """A number worth reading from across the room: ("1.63", "bits per byte", "held-out text")."""
@@ -68,6 +71,13 @@ class Run:
     config: Mapping[str, Any]
     records: Sequence[Record]
     damaged: int = 0
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has taken all the steps that its configuration asks for."""
+        steps = self.config.get("train", {}).get("steps")
+        return bool(self.records) and isinstance(steps, int) and self.records[-1]["step"] >= steps
 
     def points(self, key: str, x: str = "step") -> list[Point]:
         """(x, value) wherever `key` was logged. x is a step, or what had been counted by that step."""
@@ -88,21 +98,27 @@ def write(
     path: str | os.PathLike[str] | None = None,
     *,
     title: str | None = None,
+    names: Sequence[str] | None = None,
     headline: str | None = None,
     figures: Iterable[tuple[str, str, str]] = (),
+    leading: Iterable[Section] = (),
     sections: Iterable[Section] = (),
     reference_lines: Mapping[str, float] | None = None,
     bits_per_byte: float | None = None,
     environment: Mapping[str, object] | None = None,
+    refresh: float | None = None,
 ) -> Path:
     """Write the page of one run folder, or of several overlaid, to `path` or report.html in the first; say where.
 
     headline         one sentence under the title; made from the numbers where it is not given
     figures          (value, unit, label), after those that the metrics give
+    names            of the runs, in their order; else those of their folders
+    leading          sections before the curves
     sections         after the curves, in their order
     reference_lines  bits per byte of other compressors on the same text, by name
     bits_per_byte    of the finished model on all held-out text; else the last that the metrics hold
-    environment      what the run was made with, after the configuration's own [environment] table
+    environment      what the run was made with, after what its environment.json says
+    refresh          seconds after which a browser that shows the page loads it again
 
     FileNotFoundError for a folder without a config.toml, ValueError for one whose files cannot be read.
     """
@@ -110,8 +126,10 @@ def write(
     if not folders:
         raise ValueError("no run folders given: name at least one")
     runs = [read(folder) for folder in folders]
-    names = [run.name for run in runs]
-    runs = [replace(run, name=str(run.folder)) if names.count(run.name) > 1 else run for run in runs]
+    own = [run.name for run in runs]
+    runs = [replace(run, name=str(run.folder)) if own.count(run.name) > 1 else run for run in runs]
+    if names is not None:
+        runs = [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
     references = dict(reference_lines or {})
     for name, value in references.items():
         if not 0 < value < math.inf:
@@ -121,13 +139,11 @@ def write(
         bits_per_byte = only.last("heldout_bits_per_byte")
 
     parts = [_header(runs, title, headline, references, bits_per_byte, figures)]
+    parts += [_section(section) for section in leading]
     parts.append(_section(Section("Runs" if not only else "Curves", _curves(runs, references), _curves_note(runs))))
     parts += [_section(section) for section in sections]
     parts.append(_section(Section("Configuration", _configuration(runs))))
-    made = {**(only.config.get("environment", {}) if only else {}), **(environment or {})}
-    made = made or {"Python": platform.python_version(), "system": platform.platform(), "processors": os.cpu_count()}
-    note = "" if environment or (only and "environment" in only.config) else "Of the machine that drew this page."
-    parts.append(_section(Section("Environment", _pairs(made), note)))
+    parts.append(_section(_environment(runs, environment or {})))
 
     now = datetime.now().astimezone()
     assets = resources.files("lm") / "assets"
@@ -135,6 +151,7 @@ def write(
         (assets / "report.html")
         .read_text("utf-8")
         .format(
+            refresh=f'<meta http-equiv="refresh" content="{max(1, round(refresh))}">\n' if refresh else "",
             title=text(title or ", ".join(run.name for run in runs)),
             style=(assets / "report.css").read_text("utf-8"),
             script=(assets / "report.js").read_text("utf-8"),
@@ -173,7 +190,13 @@ def read(folder: str | os.PathLike[str]) -> Run:
             damaged += line.endswith(b"\n")  # without it, the line is the last and still being written
     if damaged and not steps:
         raise ValueError(f"{metrics}: not one of its {damaged} lines is a JSON object with a step")
-    return Run(folder.resolve().name, folder, config, [steps[step] for step in sorted(steps)], damaged)
+    try:
+        made = json.loads((folder / "environment.json").read_text("utf-8"))
+    except FileNotFoundError:
+        made = {}
+    except ValueError as error:
+        raise ValueError(f"{folder / 'environment.json'}: {error}") from error
+    return Run(folder.resolve().name, folder, config, [steps[step] for step in sorted(steps)], damaged, made)
 
 
 # The page's own parts
@@ -270,19 +293,53 @@ def _curves(runs: Sequence[Run], references: Mapping[str, float]) -> str:
             lines.append(Line("" if alone else run.name, smooth(points) if noisy else points, i))
         return [line for line in lines if line.points]
 
+    def start(key: str) -> float:
+        """Where the curves begin: one that goes through the roof does not press the others flat."""
+        begun = [y for run in runs for _, y in run.points(key)[:1] if math.isfinite(y)]
+        return math.inf if alone else max(begun, default=math.inf) * 1.05
+
     has_bytes = any(run.points(key) for run in runs for key in ("bits_per_byte", "heldout_bits_per_byte"))
     drawn = [] if alone else [_legend(runs)]
     if has_bytes:
         lines = losses("bits_per_byte", "heldout_bits_per_byte", True)
         drawn.append(
-            chart("Bits per byte", lines, note="less is better", x_name=x, references=references, wide=True, enter=0.05)
+            chart(
+                "Bits per byte",
+                lines,
+                note="less is better",
+                x_name=x,
+                references=references,
+                wide=True,
+                enter=0.05,
+                ceiling=start("bits_per_byte"),
+            )
         )
     lines = losses("loss", "heldout_loss", not has_bytes)
-    drawn.append(chart("Loss", lines, note="nats per token", x_name=x, wide=not has_bytes, enter=0.05))
-    drawn.append(chart("Learning rate", single("learning_rate", noisy=False), x_name=x, zero=True))
+    drawn.append(
+        chart("Loss", lines, note="nats per token", x_name=x, wide=not has_bytes, enter=0.05, ceiling=start("loss"))
+    )
+    rates = single("learning_rate", noisy=False)
+    peaks = [max(y for _, y in line.points) for line in rates]
+    far_apart = max(peaks, default=0.0) > FAR_APART * min(peaks, default=0.0)
+    note = "log scale" if far_apart else ""
+    drawn.append(chart("Learning rate", rates, note=note, x_name=x, zero=not far_apart, log=far_apart))
     drawn.append(chart("Gradient norm", single("gradient_norm"), note="log scale", x_name=x, log=True))
     drawn.append(chart("Speed", single("tokens_per_second"), note="tokens per second", x_name=x, zero=True))
+    if used := single("mfu"):
+        drawn.append(chart("Use of the device", used, note="share of its peak FLOPs", x_name=x, zero=True))
+    if sets := _by_set(runs, x):
+        drawn.append(chart("Held-out loss by set", sets, note="nats per token", x_name=x, wide=True, enter=0.05))
     return f'<div class="charts">{"".join(drawn)}</div>\n'
+
+
+def _by_set(runs: Sequence[Run], x: str) -> list[Line]:
+    """The held-out losses of each set of a mixture."""
+    lines: list[Line] = []
+    for run in runs:
+        for key in dict.fromkeys(key for record in run.records for key in record if key.startswith(BY_SET)):
+            name = key.removeprefix(BY_SET) if len(runs) == 1 else f"{run.name}, {key.removeprefix(BY_SET)}"
+            lines.append(Line(name, run.points(key, x), len(lines), "marks", name))
+    return lines
 
 
 def _curves_note(runs: Sequence[Run]) -> str:
@@ -308,10 +365,21 @@ def _legend(runs: Sequence[Run]) -> str:
             *(run.last(key) for key in ("step", "tokens", "loss")),
             held if held is not None else run.last("heldout_loss"),
             statistics.median(rates) if rates else None,
-            quantity(run.last("seconds"), "s"),
+            quantity(run.last("seconds"), "s").replace(" ", "\u00a0"),
         ])  # fmt: skip
     held_name = "held-out bits/byte" if any(run.last("heldout_bits_per_byte") for run in runs) else "held-out loss"
     return table(["run", "steps", "tokens", "loss", held_name, "tokens/s", "time"], rows)
+
+
+def _environment(runs: Sequence[Run], given: Mapping[str, object]) -> Section:
+    """What the runs were made with; where several differ, a column for each."""
+    if len(runs) > 1 and any(run.environment != runs[0].environment for run in runs):
+        return Section("Environment", _side_by_side(runs, [dict(run.environment) for run in runs]) + _pairs(given))
+    made = {**runs[0].environment, **given}
+    if made:
+        return Section("Environment", _pairs(made))
+    made = {"Python": platform.python_version(), "system": platform.platform(), "processors": os.cpu_count()}
+    return Section("Environment", _pairs(made), "Of the machine that drew this page.")
 
 
 def _configuration(runs: Sequence[Run]) -> str:
@@ -321,16 +389,22 @@ def _configuration(runs: Sequence[Run]) -> str:
             **({"": plain} if plain else {}),
             **{k: v for k, v in runs[0].config.items() if isinstance(v, Mapping)},
         }
-        groups.pop("environment", None)
         return "".join(f"<h3>{text(name)}</h3>{_pairs(_flat(group))}" for name, group in groups.items())
-    flat = [_flat(run.config) for run in runs]
+    return _side_by_side(runs, [_flat(run.config) for run in runs])
+
+
+def _side_by_side(runs: Sequence[Run], flat: Sequence[Mapping[str, Any]]) -> str:
+    """A row for each key and a column for each run; first, and strong, where the runs differ."""
     keys = dict.fromkeys(key for config in flat for key in config)
     rows = []
     for key in keys:
         values = [_toml(config[key]) if key in config else "—" for config in flat]
         mark = "strong" if len(set(values)) > 1 else "span"
-        rows.append([Html(f"<{mark}>{text(key)}</{mark}>"), *(Html(f"<{mark}>{text(v)}</{mark}>") for v in values)])
-    return table(["", *(run.name for run in runs)], rows)
+        rows.append(
+            (mark, [Html(f"<{mark}>{text(key)}</{mark}>"), *(Html(f"<{mark}>{text(v)}</{mark}>") for v in values)])
+        )
+    ordered = [row for kind in ("strong", "span") for mark, row in rows if mark == kind]
+    return table(["", *(run.name for run in runs)], ordered)
 
 
 def _pairs(pairs: Mapping[str, object]) -> str:

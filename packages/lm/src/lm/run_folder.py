@@ -19,7 +19,7 @@ from typing import Any
 import tomli_w
 import torch
 
-from lm import checkpoint
+from lm import checkpoint, environment
 from lm.config import ModelConfig, TrainConfig, from_table, read_toml, to_table
 from lm.data import Mixture
 from lm.machine import threads
@@ -90,6 +90,7 @@ def settle(folder: Path, model_config: ModelConfig, config: TrainConfig, mixture
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
+        environment.record(folder)
     return config
 
 

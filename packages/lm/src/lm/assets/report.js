@@ -41,9 +41,8 @@ function add(parent, tag, className, words) {
   if (words !== undefined) element.textContent = words;
   return parent.appendChild(element);
 }
-function height(data, value) {
-  const [low, high] = data.y;
-  return data.log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
+function share([low, high], log, value) {
+  return log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
 }
 function clear() {
   for (const chart of charts) {
@@ -56,7 +55,8 @@ function show(active, x) {
   clear();
   for (const chart of charts) {
     const { data, plot, output } = chart;
-    const [low, high] = data.x, left = (100 * (x - low)) / (high - low);
+    if (data.xName !== active.data.xName) continue;
+    const [low, high] = data.x, left = 100 * share(data.x, data.logX, x);
     const cross = add(plot, "i", "cross");
     cross.style.left = `${left}%`;
     chart.drawn.push(cross);
@@ -74,10 +74,10 @@ function show(active, x) {
     }
     for (const line of data.lines) {
       if (x > line.x[line.x.length - 1] + (high - low) / 50) continue;
-      const i = nearest(line.x, x), up = height(data, line.y[i]);
+      const i = nearest(line.x, x), up = share(data.y, data.log, line.y[i]);
       if (up >= 0 && up <= 1) {
         const dot = add(plot, "i", `dot ${line.colour}`);
-        dot.style.left = `${(100 * (line.x[i] - low)) / (high - low)}%`;
+        dot.style.left = `${100 * share(data.x, data.logX, line.x[i])}%`;
         dot.style.top = `${100 * (1 - up)}%`;
         chart.drawn.push(dot);
       }
@@ -92,13 +92,14 @@ function show(active, x) {
   }
 }
 for (const chart of charts) {
-  const [low, high] = chart.data.x;
+  const [low, high] = chart.data.x, { logX } = chart.data;
+  const at = (part) => (logX ? low * (high / low) ** part : low + part * (high - low));
   const clamp = (x) => Math.min(Math.max(x, low), high);
   let x = high;
   chart.plot.tabIndex = 0;
   chart.plot.addEventListener("pointermove", (event) => {
     const box = chart.plot.getBoundingClientRect();
-    show(chart, x = clamp(low + ((event.clientX - box.left) / box.width) * (high - low)));
+    show(chart, x = clamp(at((event.clientX - box.left) / box.width)));
   });
   chart.plot.addEventListener("pointerleave", clear);
   chart.plot.addEventListener("blur", clear);
@@ -106,6 +107,6 @@ for (const chart of charts) {
     const turn = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!turn) return;
     event.preventDefault();
-    show(chart, x = clamp(x + (turn * (high - low)) / 100));
+    show(chart, x = clamp(at(share([low, high], logX, x) + turn / 100)));
   });
 }

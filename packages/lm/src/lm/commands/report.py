@@ -3,17 +3,98 @@
 from __future__ import annotations
 
 import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lm.commands import Commands, add
+
+if TYPE_CHECKING:
+    from lm.report import Run, Section
+
+SAMPLE_TOKENS = 160
 
 
 def register(commands: Commands) -> None:
     made = add(commands, "report", report, "draw one run, or several over each other, as a page")
     made.add_argument("runs", metavar="RUN", nargs="+", help="folders of runs")
     made.add_argument("--out", help="the page (default: report.html in the first run)")
+    made.add_argument(
+        "--samples",
+        type=int,
+        metavar="N",
+        help="texts that each run writes (default: 2 for one that keeps its tokenizer)",
+    )
+    made.add_argument("--prompt", action="append", default=[], help="what they begin with; may be given again")
+    made.add_argument(
+        "--watch",
+        type=float,
+        nargs="?",
+        const=10.0,
+        metavar="SECONDS",
+        help="draw again every so often, until all are done",
+    )
 
 
 def report(options: argparse.Namespace) -> None:
-    from lm.report import write
+    from lm.report import read, write
 
-    print(write(options.runs, options.out))
+    if options.samples is not None and options.samples < 0:
+        raise ValueError(f"--samples must be at least 0, and {options.samples} is not")
+    if options.watch is not None and not options.watch > 0:
+        raise ValueError(f"--watch takes seconds, more than 0, and {options.watch} is not")
+    while True:
+        runs = [read(folder) for folder in options.runs]
+        going = options.watch is not None and not all(run.finished for run in runs)
+        # What a run writes takes a while, and changes as it learns: only the last drawing has it.
+        sections = [] if going else samples(runs, options)
+        page = write(options.runs, options.out, sections=sections, refresh=options.watch if going else None)
+        if not going:
+            print(page)
+            return
+        time.sleep(options.watch)
+
+
+def samples(runs: list[Run], options: argparse.Namespace) -> list[Section]:
+    """What each run writes, from its newest checkpoint and with its own tokenizer. MissingExtra: asked for, and no bpe."""
+    from importlib.util import find_spec
+
+    from lm.report import Html, Section, text
+    from lm.report import samples as cards
+    from lm.text import kept_tokenizer
+
+    count = options.samples
+    kept = [
+        (run, kept_tokenizer(run.folder))
+        for run in runs
+        if any((run.folder / "checkpoints").glob("*/model.safetensors"))
+    ]
+    able = [(run, path) for run, path in kept if path is not None]
+    if count == 0 or not able or (count is None and not options.prompt and find_spec("bpe") is None):
+        if count or options.prompt:
+            raise ValueError(
+                f"{' and '.join(map(str, options.runs))} keep no tokenizer, or no checkpoint, to write samples with"
+            )
+        return []
+    drawn = []
+    for run, path in able:
+        written = write_samples(run.folder, path, options.prompt, 2 if count is None else count)
+        drawn.append((f"<h3>{text(run.name)}</h3>" if len(runs) > 1 else "") + cards(written))
+    return [Section("Samples", Html("".join(drawn)), "From the newest checkpoint, at temperature 0.8, seeds 0, 1, …")]
+
+
+def write_samples(folder: Path, tokenizer_path: Path, prompts: list[str], count: int) -> list[tuple[str, str]]:
+    """Prompt and continuation, `count` for each prompt; from the end of a text where there is no prompt."""
+    from lm.generation import stream
+    from lm.run_folder import load
+    from lm.text import load_tokenizer
+
+    model, tokenizer = load(folder), load_tokenizer(tokenizer_path)
+    ends = [i for name, i in tokenizer.special_tokens.items() if name == "<|endoftext|>"]
+    written = []
+    for prompt in prompts or [""]:
+        ids = tokenizer.encode(prompt, allowed_special="all") or ends or [0]
+        for seed in range(count):
+            made = stream(model, ids, max_new_tokens=SAMPLE_TOKENS, temperature=0.8, seed=seed, stop_tokens=ends)
+            written.append((prompt, tokenizer.decode([token for token in made if token not in ends])))
+    return written

@@ -1,0 +1,243 @@
+"""`lm data get`, `prepare`, `verify`: token files from published corpora and from text of one's own, and whether they hold."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lm.commands import Commands, Ended, add
+
+if TYPE_CHECKING:
+    from lm.data.prepare import Reached, Recipe
+
+STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
+DAMAGED = 1
+
+
+def register(commands: Commands) -> None:
+    made = commands.add_parser("data", help="token files: get, prepare, verify", description=__doc__.partition(":")[2])
+    parts = made.add_subparsers(required=True, metavar="get | prepare | verify")
+
+    made = add(
+        parts, "get", get, "download a published corpus and encode it; the same command goes on where it was stopped"
+    )
+    made.add_argument(
+        "corpus", metavar="CORPUS", help="tinystories, openwebtext, fineweb-edu-10bt, slimpajama, shakespeare"
+    )
+    recipe_arguments(made)
+    made.add_argument("--limit-bytes", type=int, metavar="N", help="stop after so many bytes of text to train on")
+
+    made = add(parts, "prepare", prepare, "encode text of your own; the same command goes on where it was stopped")
+    made.add_argument("texts", metavar="TEXT", nargs="+", help="files: text, JSON lines or Parquet, compressed or not")
+    recipe_arguments(made)
+    made.add_argument("--limit-bytes", type=int, metavar="N", help="stop after so many bytes of text to train on")
+    made.add_argument("--key", default="text", help="where JSON lines and Parquet have the text (default: text)")
+
+    made = add(
+        parts, "verify", verify, "read token files through: counts, hashes, ids, tokenizers; every damage is named"
+    )
+    made.add_argument("folder", metavar="FOLDER", help="a folder of token files, or one")
+    made.add_argument("--tokenizer", help="the tokenizer that must have made them")
+    made.add_argument("--vocab-size", type=int, help="what every id must be below (default: the tokenizer's)")
+
+
+def recipe_arguments(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--tokenizer", required=True, help="a tokenizer file, as `bpe train` writes it")
+    made.add_argument("--out", required=True, metavar="FOLDER", help="where the token files go")
+    made.add_argument(
+        "--heldout",
+        type=float,
+        metavar="SHARE",
+        help="of the documents, by hash, 0.005; of a text that is all one, its end, 0.1",
+    )
+    made.add_argument("--end-of-text", metavar="NAME", help="the special token after each document")
+    made.add_argument(
+        "--shard-tokens", type=int, default=100_000_000, metavar="N", help="about so many a file (default: 1e8)"
+    )
+    made.add_argument(
+        "--fim-rate", type=float, default=0.0, help="share of documents cut to fill in the middle (default: 0)"
+    )
+    made.add_argument(
+        "--fim-spm-rate", type=float, default=0.5, help="of those, share in the order SPM, not PSM (default: 0.5)"
+    )
+    made.add_argument("--fim-seed", type=int, default=0)
+    made.add_argument("--fim-tokens", nargs=3, metavar=("PREFIX", "MIDDLE", "SUFFIX"), help="the special tokens for it")
+    made.add_argument("--workers", type=int, help="threads (default: one for each processor)")
+    made.add_argument("--quiet", action="store_true", help="no live line")
+
+
+def get(options: argparse.Namespace) -> None:
+    from lm.data.download import Cancelled
+    from lm.data.get import get as get_corpus
+    from lm.data.published import corpus
+
+    recipe, asked = recipe_of(options, one_text=bool(corpus(options.corpus).url))
+    with stopping(), Live(options) as live:
+        try:
+            reached = get_corpus(
+                options.corpus,
+                recipe,
+                Path(options.out),
+                {"corpus": options.corpus, **asked},
+                arrived=live.arrived,
+                encoded=live.encoded,
+                workers=options.workers,
+            )
+        except Cancelled:
+            raise KeyboardInterrupt from None
+    print(in_words(reached, options.out))
+
+
+def prepare(options: argparse.Namespace) -> None:
+    from lm.data.documents import is_one_text
+    from lm.data.prepare import prepare as prepare_texts
+
+    for text in options.texts:
+        if not Path(text).is_file():
+            raise FileNotFoundError(f"there is no file {text}: name files of text")
+    recipe, asked = recipe_of(options, one_text=False)
+    if (
+        options.heldout is None
+        and len(options.texts) == 1
+        and is_one_text(options.texts[0], recipe.end_of_text.encode())
+    ):
+        recipe, asked = recipe_of(options, one_text=True)
+    with stopping(), Live(options) as live:
+        reached = prepare_texts(
+            options.texts,
+            recipe,
+            Path(options.out),
+            {"key": options.key, **asked},
+            key=options.key,
+            workers=options.workers,
+            report=live.encoded,
+        )
+    print(in_words(reached, options.out))
+
+
+def verify(options: argparse.Namespace) -> None:
+    from lm.data.verify import verify as verify_folder
+    from lm.text import load_tokenizer
+
+    tokenizer = None if options.tokenizer is None else load_tokenizer(options.tokenizer)
+    vocab_size = options.vocab_size or (None if tokenizer is None else tokenizer.n_vocab)
+    verdict = verify_folder(
+        options.folder, vocab_size=vocab_size, tokenizer=None if tokenizer is None else tokenizer.fingerprint
+    )
+    for tokens in verdict.tokens:
+        size = "" if tokens.bytes is None else f"  {tokens.bytes:>15,} bytes"
+        print(
+            f"{tokens.path}  {len(tokens):>15,} tokens{size}  highest id {tokens.highest:>6,}  sha256 {tokens.sha256[:16]}"
+        )
+    if verdict.damage:
+        raise Ended("\nlm: ".join(verdict.damage), DAMAGED)
+    whole = sum(map(len, verdict.tokens))
+    print(f"{len(verdict.tokens)} file{'s' if len(verdict.tokens) > 1 else ''} hold: {whole:,} tokens")
+
+
+def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, dict[str, Any]]:
+    """How the text is to be encoded, and the same as a table of what the result depends on."""
+    from lm.data.infill import NAMES, FillInTheMiddle
+    from lm.data.prepare import Recipe, end_of_text_of
+    from lm.data.published import held_out_limit
+    from lm.text import load_tokenizer
+
+    for name in ("limit_bytes", "shard_tokens", "workers"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, and {value} is not")
+    share = options.heldout if options.heldout is not None else 0.1 if one_text else 0.005
+    if not 0 <= share < 1:
+        raise ValueError(f"--heldout is a share of the text, at least 0 and less than 1, and {share} is not")
+    tokenizer = load_tokenizer(options.tokenizer)
+    end = end_of_text_of(tokenizer, options.end_of_text)
+    infill = None
+    if options.fim_rate:
+        infill = FillInTheMiddle.of(
+            tokenizer.special_tokens,
+            tuple(options.fim_tokens or NAMES),
+            rate=options.fim_rate,
+            spm_rate=options.fim_spm_rate,
+            seed=options.fim_seed,
+        )
+    limit = options.limit_bytes
+    recipe = Recipe(
+        tokenizer, end, share, limit, None if limit is None else held_out_limit(limit), infill, options.shard_tokens
+    )
+    asked = {
+        "tokenizer": tokenizer.fingerprint,
+        "end_of_text": end,
+        "heldout": share,
+        "limit_bytes": limit,
+        "shard_tokens": options.shard_tokens,
+        "fill_in_the_middle": None if infill is None else vars(infill),
+    }
+    return recipe, asked
+
+
+class Live:
+    """A live line for each thing that is under way: what arrives, and what is encoded."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        from tqdm import tqdm
+
+        quiet = options.quiet or not sys.stderr.isatty()
+        self.bars = {
+            what: tqdm(desc=what, unit="B", unit_scale=True, disable=quiet, position=place)
+            for place, what in enumerate(("download", "encode"))
+        }
+        self.lock = threading.Lock()
+        self.file = ""
+
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for bar in self.bars.values():
+            bar.close()
+
+    def arrived(self, name: str, have: int, size: int | None) -> None:
+        bar = self.bars["download"]
+        with self.lock:
+            if name != self.file:
+                bar.reset(total=size)
+                bar.set_description_str(name.rsplit("/", 1)[-1], refresh=False)
+                self.file = name
+            bar.update(have - bar.n)
+
+    def encoded(self, size: int) -> None:
+        self.bars["encode"].update(size)
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[None]:
+    """Says of Ctrl-C and SIGTERM that nothing is lost."""
+    import signal
+
+    def ask(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, ask) if threading.current_thread() is threading.main_thread() else None
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Ended("stopped: the same command goes on from here", STOPPED) from None
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def in_words(reached: Reached, out: str) -> str:
+    parts = []
+    for name, about in (("to train on", reached.train), ("held out", reached.heldout)):
+        if about.tokens:
+            parts.append(
+                f"{about.tokens:,} tokens {name}, of {about.documents:,} document{'s' if about.documents != 1 else ''} and "
+                f"{about.bytes:,} bytes ({about.bytes / about.tokens:.3f} a token)"
+            )
+    return f"{out}: {'; '.join(parts)}"

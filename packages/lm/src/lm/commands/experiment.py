@@ -1,0 +1,134 @@
+"""`lm experiment`: sweeps and ablations from one line, and the exercise on plain SGD."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lm.commands import Commands, Ended, add
+from lm.settings import configuration, data_of, presets
+
+if TYPE_CHECKING:
+    from lm.experiments.trials import Experiment, Outcome
+
+STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
+
+
+def register(commands: Commands) -> None:
+    made = commands.add_parser("experiment", help="sweeps and ablations: many runs, a table, a page, a finding")
+    parts = made.add_subparsers(required=True, metavar="lr-sweep | batch-sweep | ablations | sgd")
+
+    made = add(parts, "lr-sweep", lr_sweep, "learning rates up to the first that diverges", takes_settings=True)
+    run_arguments(made)
+    made.add_argument(
+        "--rates", type=numbers(float), metavar="R,R,…", help="these (default: by factors of 2 around the base's)"
+    )
+
+    made = add(parts, "batch-sweep", batch_sweep, "batch sizes, each over as many tokens", takes_settings=True)
+    run_arguments(made)
+    made.add_argument(
+        "--sizes", type=numbers(int), metavar="B,B,…", help="these (default: an eighth of the base's to 8 times it)"
+    )
+    made.add_argument(
+        "--same-rate", action="store_true", help="one learning rate for all (default: by the square root of the size)"
+    )
+
+    made = add(parts, "ablations", ablations, "the model with each part taken out or replaced", takes_settings=True)
+    run_arguments(made)
+    made.add_argument(
+        "--only", type=numbers(str), metavar="NAME,…", help="these, as no-norm,post-norm,silu (default: all that apply)"
+    )
+
+    made = add(
+        parts, "sgd", sgd, "plain SGD on the mean square of a matrix, by three learning rates: the exercise of CS336"
+    )
+    made.add_argument("--rates", type=numbers(float), metavar="R,R,…", help="default: 10,100,1000")
+    made.add_argument("--steps", type=int, default=10)
+    made.add_argument("--seed", type=int, default=0)
+
+
+def run_arguments(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--preset", required=True, metavar="CONFIG", help=f"a TOML file, or a preset: {', '.join(presets())}"
+    )
+    made.add_argument("--data", action="append", help="as for `lm train`")
+    made.add_argument("--out", required=True, metavar="FOLDER", help="the runs, a folder each, and report.html")
+    made.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="runs at a time, sharing the processors (default: 1)"
+    )
+    made.add_argument("--seeds", type=int, default=3, metavar="N", help="runs that a comparison rests on (default: 3)")
+    made.add_argument("--quiet", action="store_true", help="no live lines")
+
+
+def numbers(kind: type) -> Any:
+    def read(text: str) -> tuple[Any, ...]:
+        return tuple(kind(part) for part in text.split(","))
+
+    read.__name__ = f"list of {kind.__name__}"  # what argparse calls it where it cannot be read
+    return read
+
+
+def lr_sweep(options: argparse.Namespace) -> None:
+    from lm.experiments.trials import LearningRates
+
+    rates = tuple(sorted(set(options.rates or ())))
+    perform(options, lambda model, train, known, seeds: LearningRates(model, train, known, seeds, rates))
+
+
+def batch_sweep(options: argparse.Namespace) -> None:
+    from lm.experiments.trials import BatchSizes
+
+    sizes = tuple(sorted(set(options.sizes or ())))
+    if any(size < 1 for size in sizes):
+        raise ValueError(f"a batch has at least 1 row, and {min(sizes)} is less")
+    perform(
+        options, lambda model, train, known, seeds: BatchSizes(model, train, known, seeds, sizes, not options.same_rate)
+    )
+
+
+def ablations(options: argparse.Namespace) -> None:
+    from lm.experiments.trials import Ablations
+
+    perform(options, lambda model, train, known, seeds: Ablations(model, train, known, seeds, options.only or ()))
+
+
+def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], Experiment]) -> None:
+    from lm.data import open_data
+    from lm.experiments import page
+    from lm.experiments.running import frequencies, run
+    from lm.training import Stopped
+
+    for name in ("jobs", "seeds"):
+        if getattr(options, name) < 1:
+            raise ValueError(f"--{name} must be at least 1, and {getattr(options, name)} is not")
+    model, config = configuration(options.preset, options.settings)
+    data, out = data_of(options.preset, options.data), Path(options.out)
+    mixture = open_data(data)
+    mixture.check(model.vocab_size, model.context_length)
+    experiment = make(model, config, frequencies(mixture), options.seeds)
+
+    def tell(outcomes: dict[str, Outcome]) -> None:
+        if outcomes:
+            page.write(experiment, outcomes, out)
+            if not options.quiet:
+                print(page.in_columns(experiment, outcomes), flush=True)
+                print(flush=True)
+
+    try:
+        outcomes = run(experiment, data, out, jobs=options.jobs, progress=not options.quiet, tell=tell)
+    except (Stopped, KeyboardInterrupt):
+        raise Ended(f"stopped: the same command goes on with the runs in {out}", STOPPED) from None
+    if options.quiet:
+        print(page.in_columns(experiment, outcomes))
+    print(experiment.finding(outcomes))
+    print(out / "report.html")
+
+
+def sgd(options: argparse.Namespace) -> None:
+    from lm.experiments import sgd
+
+    losses = {rate: sgd.exercise(rate, options.steps, seed=options.seed) for rate in options.rates or sgd.RATES}
+    print(sgd.in_columns(losses))
+    print(sgd.finding(losses))

@@ -1,0 +1,81 @@
+"""The documents of text files, one at a time: text between separators, JSON lines, rows of Parquet, compressed or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lm.extras import MissingExtra, need
+
+Document = bytes | memoryview
+
+
+def documents(path: str | Path, *, separator: bytes, key: str = "text", partial: bool = False) -> Iterator[Document]:
+    """The documents of a file, in order, empty ones left out; its name says what it is, as for bpe.train.
+
+    A text is split at the separator, and what is mapped from a file comes as memoryviews of the map. JSON lines and Parquet
+    have a document in each line or row, under `key`. partial: the file is the beginning of a longer one, and so its last
+    document is left out.
+    """
+    sources = need("bpe.sources", "text", "groundup-lm[text]")
+    texts = sources.texts(sources.file_of(path, key))
+    found = separated(texts, separator) if isinstance(sources.file_of(path), sources.PlainText) else whole(texts)
+    try:
+        yield from all_but_last(found, path) if partial else found
+    except ImportError as error:
+        raise MissingExtra(str(error)) from None
+
+
+def whole(texts: Iterator[Any]) -> Iterator[Document]:
+    for text in texts:
+        if len(text.data):
+            yield text.data
+
+
+def separated(texts: Iterator[Any], separator: bytes) -> Iterator[Document]:
+    for text in texts:
+        if hasattr(text, "data"):
+            view, begin = memoryview(text.data), 0
+            while (end := text.data.find(separator, begin)) >= 0:
+                if end > begin:
+                    yield view[begin:end]
+                begin = end + len(separator)
+            if begin < len(view):
+                yield view[begin:]
+            continue
+        held = bytearray()
+        for block, _ in text:
+            begin, searched = 0, max(0, len(held) - len(separator) + 1)
+            held += block
+            while (end := held.find(separator, searched)) >= 0:
+                if end > begin:
+                    yield bytes(held[begin:end])
+                begin = searched = end + len(separator)
+            del held[:begin]
+        if held:
+            yield bytes(held)
+
+
+def all_but_last(found: Iterator[Document], path: str | Path) -> Iterator[Document]:
+    """What of a file's beginning is whole. That it stops in the middle of a line or of compressed data is no error."""
+    before: Document | None = None
+    try:
+        for document in found:
+            if before is not None:
+                yield before
+            before = document
+    except ValueError:
+        if before is None:
+            raise ValueError(
+                f"{path}, the beginning of a longer file, has no whole document: allow more bytes"
+            ) from None
+
+
+def is_one_text(path: str | Path, separator: bytes) -> bool:
+    """Whether a file is plain text, not compressed, without a separator in it."""
+    sources = need("bpe.sources", "text", "groundup-lm[text]")
+    file = sources.file_of(path)
+    if not isinstance(file, sources.PlainText):
+        return False
+    return all(hasattr(text, "data") and text.data.find(separator) < 0 for text in sources.texts(file))

@@ -1,0 +1,119 @@
+"""Fill-in-the-middle: documents rearranged so that a left-to-right model learns to write between two texts.
+
+Bavarian et al., "Efficient Training of Language Models to Fill in the Middle" (2022). A document is cut at two characters into
+prefix, middle and suffix, and becomes
+
+    PSM   <prefix> prefix <suffix> suffix <middle> middle
+    SPM   <prefix> <suffix> suffix <middle> prefix middle        (the paper's second variant, which goes with PSM)
+
+Cuts fall between characters, not tokens, and the three parts are encoded each on its own, as the paper recommends: a model
+asked to go on from the middle of a token has then seen such a thing. That is why it is done where text becomes ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lm.data.batches import mix
+
+PREFIX, MIDDLE, SUFFIX = NAMES = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
+
+
+class Cut(NamedTuple):
+    """A document in three parts; spm: which of the two orders they are to have."""
+
+    prefix: bytes
+    middle: bytes
+    suffix: bytes
+    spm: bool
+
+
+@dataclass(frozen=True)
+class FillInTheMiddle:
+    """Which documents are cut, where, and the ids that mark the parts: a function of the seed and a document's index alone.
+
+    rate: the share of documents that are cut; spm_rate: the share of those in the order SPM.
+    """
+
+    prefix_id: int
+    middle_id: int
+    suffix_id: int
+    rate: float = 0.5
+    spm_rate: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "spm_rate"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is a share of documents, from 0 to 1, and {getattr(self, name)} is not")
+
+    @classmethod
+    def of(
+        cls,
+        special_tokens: Mapping[str, int],
+        names: tuple[str, str, str] = NAMES,
+        *,
+        rate: float = 0.5,
+        spm_rate: float = 0.5,
+        seed: int = 0,
+    ) -> FillInTheMiddle:
+        """With the ids of a tokenizer's special tokens, named in the order prefix, middle, suffix. KeyError: it lacks one."""
+        missing = [name for name in names if name not in special_tokens]
+        if missing:
+            raise KeyError(
+                f"the tokenizer has no special token {' or '.join(map(repr, missing))}, which fill-in-the-middle needs: "
+                f"train it with them, or name those that it has"
+            )
+        prefix, middle, suffix = (special_tokens[name] for name in names)
+        return cls(prefix, middle, suffix, rate, spm_rate, seed)
+
+    def cut(self, document: bytes, index: int) -> Cut | None:
+        """The index-th document in its three parts, any of which may be empty; None where it stays as it is."""
+        state = mix(mix(self.seed) ^ index)
+        draws = []
+        for _ in range(4):
+            state = mix(state)
+            draws.append(state / 2**64)
+        if draws[0] >= self.rate:
+            return None
+        first, second = sorted(at_character(document, int(draw * (len(document) + 1))) for draw in draws[2:])
+        return Cut(document[:first], document[first:second], document[second:], draws[1] < self.spm_rate)
+
+    def encode(self, document: bytes, index: int, encode: Callable[[bytes], NDArray[Any]]) -> NDArray[Any]:
+        """The ids of the index-th document, rearranged or not, by an `encode` that takes no text for a special token."""
+        cut = self.cut(document, index)
+        if cut is None:
+            return encode(document)
+        prefix, middle, suffix = encode(cut.prefix), encode(cut.middle), encode(cut.suffix)
+        if cut.spm:
+            parts = [[self.prefix_id, self.suffix_id], suffix, [self.middle_id], prefix, middle]
+        else:
+            parts = [[self.prefix_id], prefix, [self.suffix_id], suffix, [self.middle_id], middle]
+        return np.concatenate([np.asarray(part, dtype=np.uint32) for part in parts])
+
+    def restore(self, ids: NDArray[Any]) -> NDArray[Any]:
+        """The ids of one document without the marks and in the order of its text; what was not rearranged stays.
+
+        ValueError: marks that stand in neither order.
+        """
+        places = [np.flatnonzero(ids == mark) for mark in (self.prefix_id, self.suffix_id, self.middle_id)]
+        if not any(len(place) for place in places):
+            return ids
+        if [len(place) for place in places] != [1, 1, 1] or not 0 == places[0][0] < places[1][0] < places[2][0]:
+            raise ValueError(
+                "these ids are no document: its marks are not one prefix, one suffix and one middle, in order"
+            )
+        suffix, middle = int(places[1][0]), int(places[2][0])
+        return np.concatenate([ids[1:suffix], ids[middle + 1 :], ids[suffix + 1 : middle]])
+
+
+def at_character(text: bytes, at: int) -> int:
+    """The beginning of the UTF-8 character that the place lies in."""
+    while 0 < at < len(text) and text[at] & 0xC0 == 0x80:
+        at -= 1
+    return at

@@ -1,0 +1,412 @@
+"""Text to a folder of token files: documents, each followed by end-of-text, in shards that appear whole; it can be stopped.
+
+FOLDER/train-00000.npy, heldout-00000.npy, …    the shards, each with its JSON
+FOLDER/prepared.json                            what was asked for, how far it is, and whether it is finished
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import itertools
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lm.data.documents import Document, documents, is_one_text
+from lm.data.folder import PREPARED
+from lm.data.infill import FillInTheMiddle
+from lm.data.token_file import TokenWriter
+
+GROUP = 1 << 20  # bytes of text that a thread encodes at a time
+LARGE = 1 << 24  # bytes of a document beyond which it is encoded as a stream
+IDS = 1 << 20  # ids that are taken from a stream at a time
+SHARD = 100_000_000  # tokens of a training shard, about
+END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>")
+TRAIN, HELDOUT = SPLITS = ("train", "heldout")
+
+
+@dataclass
+class Input:
+    """A file of text to come: split is "train", "heldout", "hash" (each document by its hash) or "tail" (its end is held out).
+
+    partial: it is the beginning of a longer file.
+    """
+
+    name: str
+    split: str
+    key: str = "text"
+    partial: bool = False
+
+
+@dataclass
+class Count:
+    """What a split has so far."""
+
+    tokens: int = 0
+    bytes: int = 0
+    documents: int = 0
+    shards: int = 0
+
+
+@dataclass
+class Reached:
+    """How far it is: so many documents of the file-th input, and what is in the shards that are in their place."""
+
+    file: int = 0
+    document: int = 0
+    train: Count = field(default_factory=Count)
+    heldout: Count = field(default_factory=Count)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What makes ids of documents. limit: bytes of training text, and limit_heldout of the other; share: held out by hash."""
+
+    tokenizer: Any
+    end_of_text: str
+    share: float = 0.005
+    limit: int | None = None
+    limit_heldout: int | None = None
+    infill: FillInTheMiddle | None = None
+    shard_tokens: int = SHARD
+
+
+def prepare(
+    paths: Sequence[str | Path],
+    recipe: Recipe,
+    out: Path,
+    asked: dict[str, Any],
+    *,
+    key: str = "text",
+    workers: int | None = None,
+    report: Callable[[int], None] = lambda size: None,
+) -> Reached:
+    """Makes a folder of token files from files of text, or goes on where an earlier call of the same was stopped.
+
+    Documents are held out by their hash; where there is one text without a separator, its end is. asked: what the result
+    depends on beside the texts, kept in prepared.json and compared. report: told of the bytes of text as they are encoded.
+    FileNotFoundError: a text is missing. ValueError: the folder holds something else, or there is nothing to train on.
+    """
+    files = [Path(path) for path in paths]
+    texts = {str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
+    alone = len(files) == 1 and is_one_text(files[0], recipe.end_of_text.encode())
+    inputs = [Input(str(path), "tail" if alone else "hash", key) for path in files]
+    with locked(out):
+        return carry_out(
+            inputs, recipe, out, {**asked, "texts": texts}, obtain=lambda i: files[i], workers=workers, report=report
+        )
+
+
+def carry_out(
+    inputs: Sequence[Input],
+    recipe: Recipe,
+    out: Path,
+    asked: dict[str, Any],
+    *,
+    obtain: Callable[[int], Path],
+    discard: Callable[[int], None] = lambda index: None,
+    workers: int | None = None,
+    report: Callable[[int], None] = lambda size: None,
+) -> Reached:
+    """What prepare does, in a folder that is locked, with inputs that come one by one.
+
+    obtain(i) gives the i-th input as a file, discard(i) is called when it is not needed again.
+    """
+    reached, finished = read_progress(out, asked)
+    if finished:
+        return reached
+    save_progress(out, asked, reached, finished=False)
+    workers = workers or os.cpu_count() or 1
+    discarded = 0
+    with Preparation(inputs, recipe, out, asked, reached, report) as work, ThreadPoolExecutor(workers) as pool:
+        for index in range(reached.file, len(inputs)):
+            if not work.full(inputs[index].split):
+                work.take(index, obtain(index), pool, ahead=2 * workers)
+            for done in range(discarded, work.safe.file):
+                discard(done)
+            discarded = work.safe.file
+        if work.now.train.tokens == 0:
+            raise ValueError(f"there is no text to train on in {', '.join(one.name for one in inputs[:3])}")
+        work.commit(len(inputs), 0)
+    for done in range(discarded, len(inputs)):
+        discard(done)
+    save_progress(out, asked, work.safe, finished=True)
+    return work.safe
+
+
+class Preparation:
+    """The shards being written, and how far they and the ones in their place are."""
+
+    def __init__(
+        self,
+        inputs: Sequence[Input],
+        recipe: Recipe,
+        out: Path,
+        asked: dict[str, Any],
+        reached: Reached,
+        report: Callable[[int], None],
+    ) -> None:
+        self.inputs, self.recipe, self.out, self.asked, self.report = inputs, recipe, out, asked, report
+        self.safe = reached  # what prepared.json says
+        self.now = copy.deepcopy(reached)
+        self.read = {TRAIN: reached.train.bytes, HELDOUT: reached.heldout.bytes}  # ahead of what is encoded
+        self.seen = reached.train.documents
+        self.writers: dict[str, TokenWriter] = {}
+        self.end = np.array([recipe.tokenizer.special_tokens[recipe.end_of_text]], dtype=np.uint32)
+        self.separator = recipe.end_of_text.encode()
+
+    def __enter__(self) -> Preparation:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for writer in self.writers.values():
+            writer.__exit__(None, None, None)
+
+    def full(self, split: str) -> bool:
+        """Whether as much text of a split was read as there is to be."""
+        limit = self.recipe.limit_heldout if split == HELDOUT else self.recipe.limit
+        return limit is not None and self.read[HELDOUT if split == HELDOUT else TRAIN] >= limit
+
+    def take(self, index: int, path: Path, pool: ThreadPoolExecutor, ahead: int) -> None:
+        """Encodes what is left of the index-th input, and puts shards in their place as they fill."""
+        taken = self.safe.document if index == self.safe.file else 0
+        waiting: deque[Future[Encoded] | Labelled] = deque()
+
+        def settle() -> None:
+            nonlocal taken
+            done = waiting.popleft()
+            for split, ids, size, count in self.stream(done) if isinstance(done, Labelled) else done.result():
+                self.write(split, ids)
+                about: Count = getattr(self.now, split)
+                about.tokens, about.bytes, about.documents = (
+                    about.tokens + len(ids),
+                    about.bytes + size,
+                    about.documents + count,
+                )
+                taken += count
+                self.report(size)
+            if self.now.train.tokens - self.safe.train.tokens >= self.recipe.shard_tokens:
+                self.commit(index, taken)
+
+        try:
+            for group in grouped(self.labelled(self.inputs[index], path, taken)):
+                large = len(group[0].text) > LARGE
+                waiting.append(group[0] if large else pool.submit(self.encode, group))
+                while len(waiting) > ahead:
+                    settle()
+            while waiting:
+                settle()
+        finally:
+            for future in waiting:
+                if isinstance(future, Future):
+                    future.cancel()
+
+    def labelled(self, given: Input, path: Path, skip: int) -> Iterator[Labelled]:
+        """The documents of an input that are wanted, but for the first `skip`, with the split that each belongs to."""
+        if given.split == "tail":
+            texts = self.head_and_tail(path, given)
+        else:
+            found = documents(path, separator=self.separator, key=given.key, partial=given.partial)
+            texts = ((self.split_of(given.split, text), text) for text in found)
+        for split, text in itertools.islice(texts, skip, None):
+            if self.full(split):
+                if split == given.split or split == TRAIN:
+                    return
+                continue
+            yield Labelled(split, text, self.seen)
+            self.read[split] += len(text)
+            self.seen += split == TRAIN
+
+    def split_of(self, split: str, text: Document) -> str:
+        if split in SPLITS:
+            return split
+        number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
+        return HELDOUT if number < self.recipe.share * 2**64 else TRAIN
+
+    def head_and_tail(self, path: Path, given: Input) -> Iterator[tuple[str, Document]]:
+        """A text whose end is held out, from the beginning of a line on."""
+        for text in documents(path, separator=self.separator, key=given.key):
+            end = last_line(text, len(text)) if given.partial else len(text)
+            begin = last_line(text, int(end * (1 - self.recipe.share)))
+            if begin:
+                yield TRAIN, text[:begin]
+            yield HELDOUT if begin else TRAIN, text[begin:end]
+
+    def encode(self, group: list[Labelled]) -> Encoded:
+        """The ids of a group of documents, each followed by end-of-text; its parts of one split in one array."""
+        made = []
+        for split, run in itertools.groupby(group, key=lambda one: one.split):
+            ones = list(run)
+            made.append((split, self.ids_of(split, ones), sum(len(one.text) for one in ones), len(ones)))
+        return made
+
+    def ids_of(self, split: str, ones: list[Labelled]) -> NDArray[Any]:
+        tokenizer, infill = self.recipe.tokenizer, self.recipe.infill if split == TRAIN else None
+        if infill is None:
+            joined = b"".join(part for one in ones for part in (one.text, self.separator))
+            if joined.count(self.separator) == len(
+                ones
+            ):  # none has that text in it: all at once is the same, and faster
+                ids: NDArray[Any] = tokenizer.encode_to_numpy(
+                    joined, allowed_special={self.recipe.end_of_text}, disallowed_special=()
+                )
+                return ids
+
+        def plain(text: bytes) -> NDArray[Any]:
+            ids: NDArray[Any] = tokenizer.encode_to_numpy(text, allowed_special=frozenset(), disallowed_special=())
+            return ids
+
+        parts = []
+        for one in ones:
+            text = bytes(one.text)
+            parts += [plain(text) if infill is None else infill.encode(text, one.number, plain), self.end]
+        return np.concatenate(parts)
+
+    def stream(self, one: Labelled) -> Iterator[tuple[str, NDArray[Any], int, int]]:
+        """The ids of a document too large to be held: it is not rearranged, and counted with its end."""
+        chunks = (bytes(one.text[at : at + GROUP]) for at in range(0, len(one.text), GROUP))
+        ids = self.recipe.tokenizer.encode_iterable(chunks, allowed_special=frozenset())
+        while len(some := np.fromiter(itertools.islice(ids, IDS), dtype=np.uint32)):
+            yield one.split, some, 0, 0
+        yield one.split, self.end, len(one.text), 1
+
+    def write(self, split: str, ids: NDArray[Any]) -> None:
+        if split not in self.writers:
+            about: Count = getattr(self.now, split)
+            dtype = "uint16" if self.recipe.tokenizer.n_vocab <= 1 << 16 else "uint32"
+            self.writers[split] = TokenWriter(self.out / f"{split}-{about.shards:05}.npy", dtype=dtype)
+        self.writers[split].write(ids)
+
+    def commit(self, file: int, document: int) -> None:
+        """Puts the shards in their place, and then says so."""
+        for split, writer in self.writers.items():
+            now, safe = getattr(self.now, split), getattr(self.safe, split)
+            with writer:
+                writer.finish(
+                    tokenizer=self.recipe.tokenizer.fingerprint,
+                    text_bytes=now.bytes - safe.bytes,
+                    end_of_text=int(self.end[0]),
+                )
+            now.shards += 1
+        self.writers = {}
+        self.now.file, self.now.document = file, document
+        self.safe = copy.deepcopy(self.now)
+        save_progress(self.out, self.asked, self.safe, finished=False)
+
+
+class Labelled(NamedTuple):
+    """A document, the split it belongs to, and how many documents for training were before it."""
+
+    split: str
+    text: Document
+    number: int
+
+
+Encoded = list[tuple[str, NDArray[Any], int, int]]  # (split, ids, bytes of text, documents)
+
+
+def grouped(found: Iterable[Labelled]) -> Iterator[list[Labelled]]:
+    """Documents by about GROUP bytes; one larger than LARGE alone."""
+    group: list[Labelled] = []
+    size = 0
+    for one in found:
+        if len(one.text) > LARGE:
+            if group:
+                yield group
+            yield [one]
+            group, size = [], 0
+            continue
+        group.append(one)
+        size += len(one.text)
+        if size >= GROUP:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def last_line(text: Document, end: int) -> int:
+    """The end of the last whole line before a place; the place itself where there is no line's end."""
+    for begin in range(max(0, end - 4096), -4096, -4096):
+        begin = max(begin, 0)
+        found = bytes(text[begin:end]).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        if begin == 0:
+            break
+    return end
+
+
+def end_of_text_of(tokenizer: Any, name: str | None) -> str:
+    """The special token that ends a document: the one named, else the first of the usual names that the tokenizer has."""
+    known = tokenizer.special_tokens
+    if name is not None:
+        if name not in known:
+            raise KeyError(f"the tokenizer has no special token {name!r}: it has {', '.join(known) or 'none'}")
+        return name
+    found = next((usual for usual in END_OF_TEXT if usual in known), None)
+    if found is None:
+        raise ValueError(
+            f"the tokenizer has none of {', '.join(END_OF_TEXT)} to end a document with: name the token with --end-of-text"
+        )
+    return found
+
+
+def read_progress(out: Path, asked: dict[str, Any]) -> tuple[Reached, bool]:
+    """How far a folder is, and whether it is finished. ValueError: it is of something else, or of nothing known."""
+    try:
+        says = json.loads((out / PREPARED).read_text())
+        there, finished = says["asked"], bool(says["finished"])
+        reached = says["reached"]
+        counts = {split: Count(**reached.pop(split)) for split in SPLITS}
+        known = Reached(reached["file"], reached["document"], counts[TRAIN], counts[HELDOUT])
+    except FileNotFoundError:
+        if any(out.glob("*.npy")):
+            raise ValueError(f"{out} holds token files that were not made so: choose another folder") from None
+        return Reached(), False
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"{out / PREPARED} is damaged: remove {out}, and begin again") from None
+    asked = json.loads(json.dumps(asked))
+    for key in sorted(asked.keys() | there.keys()):
+        if asked.get(key) != there.get(key):
+            raise ValueError(
+                f"{out} was begun with {key} = {there.get(key)!r}, and this call asks for {asked.get(key)!r}: "
+                f"ask for the same to go on, or choose another folder"
+            )
+    return known, finished
+
+
+def save_progress(out: Path, asked: dict[str, Any], reached: Reached, *, finished: bool) -> None:
+    temporary = out / f"{PREPARED}.partial"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump({"finished": finished, "asked": asked, "reached": asdict(reached)}, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, out / PREPARED)
+
+
+@contextlib.contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """The folder, for this process alone. ValueError: another is at work in it."""
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / ".lock", "w") as file:
+        with contextlib.suppress(ImportError):  # no such thing on Windows
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ValueError(
+                    f"another process is at work in {out}: wait for it, or choose another folder"
+                ) from None
+        yield

@@ -1,0 +1,57 @@
+"""Whether a folder of token files is what its JSON files say, read through to the last id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lm.data.folder import finished, token_files
+from lm.data.token_file import Tokens, open_tokens
+
+
+@dataclass
+class Verdict:
+    """What was read: the files that hold, in order, and each damage in a sentence that names it."""
+
+    tokens: list[Tokens] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+
+
+def verify(path: str | Path, *, vocab_size: int | None = None, tokenizer: str | None = None) -> Verdict:
+    """Reads every token file of a folder, or one file, through: counts, hashes, highest ids, tokenizers.
+
+    vocab_size: what every id must be below; tokenizer: the fingerprint that every file must have.
+    Everything that is wrong is named, not only the first. FileNotFoundError: there is no such file, or none in the folder.
+    """
+    path = Path(path)
+    verdict = Verdict()
+    if path.is_dir():
+        if not finished(path):
+            verdict.damage.append(f"{path} is not finished: the `lm data` command that began it goes on with it")
+        train, heldout = token_files(path, unfinished=True)
+        files = [*train, *heldout]
+    else:
+        files = [path]
+    for file in files:
+        try:
+            tokens = open_tokens(file, verify=True)
+        except (ValueError, OSError) as error:
+            if not path.is_dir() and isinstance(error, FileNotFoundError):
+                raise
+            verdict.damage.append(str(error))
+            continue
+        verdict.tokens.append(tokens)
+        if not file.with_suffix(".json").exists():
+            verdict.damage.append(
+                f"{file} has no {file.with_suffix('.json').name} beside it, so its ids were compared to nothing"
+            )
+        if vocab_size is not None and tokens.highest is not None and tokens.highest >= vocab_size:
+            verdict.damage.append(
+                f"{file} holds token id {tokens.highest}, and the vocabulary ends at {vocab_size - 1}"
+            )
+        if tokenizer is not None and tokens.tokenizer is not None and tokens.tokenizer != tokenizer:
+            verdict.damage.append(f"{file} was made by another tokenizer: {tokens.tokenizer}, not {tokenizer}")
+    made_by = {tokens.tokenizer for tokens in verdict.tokens}
+    if tokenizer is None and len(made_by) > 1:
+        verdict.damage.append(f"{path} holds files of {len(made_by)} tokenizers: encode all with one")
+    return verdict

@@ -1,0 +1,109 @@
+"""What an experiment found: a table for the terminal, and a page of its curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from lm import report
+from lm.charts import Html, Line, chart, number, table
+from lm.experiments.trials import BASE, Experiment, Mean, Outcome, by_variant, gap
+
+
+def ranked(experiment: Experiment, outcomes: dict[str, Outcome]) -> list[tuple[str, list[Outcome]]]:
+    """The variants and their outcomes: by x where they have one, else by their loss."""
+    return sorted(
+        by_variant(outcomes).items(),
+        key=lambda pair: pair[1][0].x if pair[1][0].x is not None else min(one.loss for one in pair[1]),
+    )
+
+
+def reference(experiment: Experiment, outcomes: dict[str, Outcome]) -> str | None:
+    """The variant that the others are measured against: the base, or the best."""
+    if BASE in by_variant(outcomes):
+        return BASE
+    return next(iter(experiment.best(outcomes)), None)
+
+
+def rows(experiment: Experiment, outcomes: dict[str, Outcome]) -> Iterator[list[str]]:
+    """Variant, loss, difference to the reference, bits per byte, tokens a second, seconds, runs."""
+    against = reference(experiment, outcomes)
+    for variant, ones in ranked(experiment, outcomes):
+        fallen = [one for one in ones if experiment.diverged(one)]
+        speeds = [one.tokens_per_second for one in ones if one.tokens_per_second]
+        bits = [one.bits_per_byte for one in ones if one.bits_per_byte is not None]
+        loss = str(Mean.of([one.loss for one in ones])) if all(math.isfinite(one.loss) for one in ones) else ""
+        if fallen:
+            loss = f"learned nothing ({loss})" if loss else "diverged"
+        difference = "" if fallen or against is None or variant == against else gap(outcomes, variant, against).signed
+        yield [
+            variant,
+            loss,
+            difference,
+            f"{Mean.of(bits).value:.4f}" if bits and not fallen else "",
+            f"{sum(speeds) / len(speeds):,.0f}" if speeds else "",
+            f"{sum(one.seconds for one in ones):,.0f}",
+            str(len(ones)),
+        ]
+
+
+def headers(experiment: Experiment, outcomes: dict[str, Outcome]) -> list[str]:
+    against = reference(experiment, outcomes)
+    return [
+        experiment.x_name or "variant",
+        "loss",
+        f"against {against}" if against else "difference",
+        "bits/byte",
+        "tokens/s",
+        "seconds",
+        "runs",
+    ]
+
+
+def in_columns(experiment: Experiment, outcomes: dict[str, Outcome]) -> str:
+    """The table for a terminal."""
+    lines = [headers(experiment, outcomes), *rows(experiment, outcomes)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def write(experiment: Experiment, outcomes: dict[str, Outcome], out: Path) -> Path:
+    """Draws the page of an experiment: what was found, the table, how the loss depends on what is varied, and the curves."""
+    shown = [one for _, ones in ranked(experiment, outcomes) for one in ones if one.seed == 0]
+    drawn = table(
+        headers(experiment, outcomes), [[Html(report.text(cell)) for cell in row] for row in rows(experiment, outcomes)]
+    )
+    note = "± is half of a 95% interval over seeds: runs of a seed saw the same data in the same order."
+    sections = [report.Section("Results", drawn, note)]
+    swept = [(one.x, one.loss) for one in outcomes.values() if one.x is not None and math.isfinite(one.loss)]
+    if len({x for x, _ in swept}) > 1:
+        means = [
+            (ones[0].x or 0.0, Mean.of([one.loss for one in ones]).value)
+            for _, ones in ranked(experiment, outcomes)
+            if all(math.isfinite(one.loss) for one in ones)
+        ]
+        lost = [one.variant for one in outcomes.values() if not math.isfinite(one.loss)]
+        figure = chart(
+            f"Loss by {experiment.x_name}",
+            [Line("loss", means, 0, "marks")],
+            note="nats per token, at the end" + (f"; not drawn, as they diverge: {', '.join(lost)}" if lost else ""),
+            x_name=experiment.x_name,
+            references={"token frequencies": experiment.frequencies},
+            wide=True,
+            log_x=True,
+            ceiling=experiment.frequencies * 1.05,
+        )
+        sections.insert(0, report.Section(experiment.x_name.capitalize(), f'<div class="charts">{figure}</div>'))
+    figures = [(number(len(outcomes)), "runs", f"of {len(by_variant(outcomes))} variants")]
+    return report.write(
+        [out / f"{one.variant}-seed-0" for one in shown],
+        out / "report.html",
+        title=experiment.title,
+        names=[one.variant for one in shown],
+        headline=experiment.finding(outcomes),
+        figures=figures,
+        leading=sections,
+    )

@@ -1,0 +1,82 @@
+"""The exercise of Stanford's CS336 on learning rates: plain SGD whose rate falls with the square root of the step.
+
+The weights are a matrix W of normal numbers times five, the loss is the mean of its squares, and step t = 0, 1, … takes
+rate / sqrt(t + 1) times the gradient 2 W / (number of weights) away. So each step multiplies W by 1 - 2 rate / (n sqrt(t + 1)).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+RATES = (1e1, 1e2, 1e3)
+
+
+class SGD(torch.optim.Optimizer):
+    """w ← w - rate / sqrt(t + 1) · gradient, t counted for each weight from 0."""
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], rate: float) -> None:
+        if not rate > 0:
+            raise ValueError(f"a learning rate must be more than 0, and {rate} is not")
+        super().__init__(parameters, {"lr": rate})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is None:
+                    continue
+                done = self.state[weight].get("t", 0)
+                weight -= group["lr"] / math.sqrt(done + 1) * weight.grad
+                self.state[weight]["t"] = done + 1
+        return loss
+
+
+def exercise(rate: float, steps: int = 10, *, shape: tuple[int, int] = (10, 10), seed: int = 0) -> list[float]:
+    """The loss before each of the steps."""
+    if steps < 1:
+        raise ValueError(f"the exercise takes at least 1 step, and {steps} is not")
+    weights = torch.nn.Parameter(5 * torch.randn(shape, generator=torch.Generator().manual_seed(seed)))
+    optimizer = SGD([weights], rate)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = (weights**2).mean()
+        losses.append(float(loss.detach()))
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return losses
+
+
+def finding(losses: dict[float, list[float]]) -> str:
+    """What the losses show, one sentence a rate and one that compares them."""
+    said = []
+    for rate, values in losses.items():
+        first, last = values[0], values[-1]
+        if not last <= first:
+            grown = f"by {last / first:.1e} times" if math.isfinite(last) else "beyond every number"
+            said.append(f"rate {rate:g} diverges: the loss grows {grown} in {len(values)} steps")
+        elif last < 1e-9 * first:
+            arrived = next(i for i, value in enumerate(values) if value < 1e-9 * first)
+            said.append(f"rate {rate:g} arrives: the loss is 0, to rounding, after {arrived} steps")
+        else:
+            said.append(f"rate {rate:g} falls slowly: to {last / first:.2f} of the loss in {len(values)} steps")
+    best = min(losses, key=lambda rate: losses[rate][-1] if math.isfinite(losses[rate][-1]) else math.inf)
+    return f"{'; '.join(said)}. Of these, {best:g} is the best."
+
+
+def in_columns(losses: dict[float, list[float]]) -> str:
+    """The losses for a terminal, a column for each rate."""
+    lines = [["step", *(f"rate {rate:g}" for rate in losses)]]
+    lines += [
+        [str(i), *(f"{value:.6g}" for value in step)] for i, step in enumerate(zip(*losses.values(), strict=True))
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)

@@ -1,0 +1,388 @@
+"""Experiments: which runs they ask for, given those that there are, and what they find."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lm.config import ModelConfig, TrainConfig, did_you_mean
+
+# Half the width of a 95% interval of a mean, in standard errors, by how many values it is the mean of (Student's t).
+STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
+MANY = 2.228  # for more values, a little too wide
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of an experiment: what is varied, as words and as a number where it is one, and the seed."""
+
+    variant: str
+    seed: int
+    model: ModelConfig
+    train: TrainConfig
+    x: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The folder of its run."""
+        return f"{self.variant}-seed-{self.seed}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended. loss: nats a token, held out where there is such text, else the mean of the last tenth of training.
+
+    why: what stopped it where it did not come to its end, and then the loss is infinite.
+    """
+
+    variant: str
+    seed: int
+    loss: float
+    steps: int
+    seconds: float
+    tokens_per_second: float
+    x: float | None = None
+    bits_per_byte: float | None = None
+    why: str | None = None
+
+
+Outcomes = Mapping[str, Outcome]  # by the name of their trial
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean with half the width of its 95% interval, which is not known of one value."""
+
+    value: float
+    margin: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Mean:
+        if len(values) < 2 or not all(map(math.isfinite, values)):
+            return cls(statistics.fmean(values), None)
+        error = statistics.stdev(values) / math.sqrt(len(values))
+        return cls(statistics.fmean(values), STUDENT.get(len(values), MANY) * error)
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f}" + ("" if self.margin is None else f" ± {self.margin:.4f}")
+
+    @property
+    def signed(self) -> str:
+        return f"{self.value:+.4f}" + ("" if self.margin is None else f" ± {self.margin:.4f}")
+
+
+@dataclass(frozen=True)
+class Experiment(ABC):
+    """A base configuration, how many seeds a finding rests on, and what every loss must be below to have learned anything.
+
+    frequencies: the nats a token that it takes to know nothing of a text but how often each token occurs.
+    """
+
+    model: ModelConfig
+    train: TrainConfig
+    frequencies: float
+    seeds: int = 3
+
+    title = ""
+    x_name = ""
+
+    @abstractmethod
+    def wanted(self, outcomes: Outcomes) -> list[Trial]:
+        """The trials that are asked for, given these outcomes; when all of them are there, the experiment is over."""
+
+    @abstractmethod
+    def finding(self, outcomes: Outcomes) -> str:
+        """What was found, computed from the outcomes."""
+
+    def trials(self, variant: str, seeds: int, x: float | None = None, model: Any = None, **train: Any) -> list[Trial]:
+        """A variant with so many seeds: settings that differ from the base."""
+        changed = dataclasses.replace(self.train, **train)
+        return [
+            Trial(variant, seed, model or self.model, dataclasses.replace(changed, seed=self.train.seed + seed), x)
+            for seed in range(seeds)
+        ]
+
+    def best(self, outcomes: Outcomes) -> list[str]:
+        """The variants of a sweep that learned, best first: by their first seed, but the two ahead by the mean of theirs."""
+        learned = sorted((one for one in of_first_seed(outcomes) if not self.diverged(one)), key=lambda one: one.loss)
+        means = {one.variant: losses_of(outcomes, one.variant).value for one in learned[:2]}
+        return [*sorted(means, key=lambda variant: means[variant]), *(one.variant for one in learned[2:])]
+
+    def diverged(self, outcome: Outcome) -> bool:
+        """Whether a run stopped by itself, or ended knowing no more than how often each token occurs."""
+        return outcome.why is not None or not outcome.loss < self.frequencies
+
+
+def gap(outcomes: Outcomes, variant: str, base: str) -> Mean:
+    """By how much one variant's loss is above another's, seed by seed: both saw the same data in the same order."""
+    known = {one.seed: one.loss for one in outcomes.values() if one.variant == base}
+    return Mean.of(
+        [one.loss - known[one.seed] for one in outcomes.values() if one.variant == variant and one.seed in known]
+    )
+
+
+def losses_of(outcomes: Outcomes, variant: str) -> Mean:
+    """The loss of a variant over its seeds."""
+    return Mean.of([one.loss for one in outcomes.values() if one.variant == variant])
+
+
+def by_variant(outcomes: Outcomes) -> dict[str, list[Outcome]]:
+    grouped: dict[str, list[Outcome]] = {}
+    for one in outcomes.values():
+        grouped.setdefault(one.variant, []).append(one)
+    return grouped
+
+
+def of_first_seed(outcomes: Outcomes) -> list[Outcome]:
+    """One outcome a variant, in the order of x: what a sweep decides by."""
+    return sorted((one for one in outcomes.values() if one.seed == 0), key=lambda one: one.x or 0.0)
+
+
+def said_of_two(outcomes: Outcomes, best: str, next_best: str) -> str:
+    """That one variant is ahead of the next, and whether that is more than chance."""
+    ahead = gap(outcomes, next_best, best)
+    if ahead.margin is None:
+        return f"{next_best} is {ahead.signed} behind (one seed, so how much of that is chance is not known)"
+    if ahead.value - ahead.margin > 0:
+        return f"{next_best} is {ahead.signed} behind, which is more than the seeds differ by"
+    return f"{next_best} is {ahead.signed} behind, which may be chance"
+
+
+MOST_RATES = 24
+
+
+@dataclass(frozen=True)
+class LearningRates(Experiment):
+    """From an eighth of the base's rate upwards by factors of two, to the first that diverges and half-way back from there.
+
+    Where the lowest is the best, or none learns, lower ones are tried. The best and the runner-up are run with more seeds.
+    """
+
+    rates: tuple[float, ...] = ()
+
+    title = "Learning rates"
+    x_name = "learning rate"
+
+    def grid(self) -> list[float]:
+        return list(self.rates) or [self.train.learning_rate * 2.0**k for k in range(-3, 4)]
+
+    def wanted(self, outcomes: Outcomes) -> list[Trial]:
+        rates = self.grid()
+        asked = [trial for rate in rates for trial in self.at(rate, 1)]
+        done = of_first_seed(outcomes)
+        if any(trial.name not in outcomes for trial in asked):
+            return asked
+        learned = [one for one in done if not self.diverged(one)]
+        if not self.rates and not learned and len(done) < MOST_RATES:
+            return self.at((done[0].x or 0.0) / 2, 1)
+        if not self.rates and learned:
+            best = min(learned, key=lambda one: one.loss)
+            edge = self.edge(done)
+            if edge is None and len(done) < MOST_RATES:
+                return self.at(2 * (done[-1].x or 0.0), 1)
+            if best is done[0] and len(done) < MOST_RATES:
+                return self.at((best.x or 0.0) / 2, 1)
+            if edge is not None:
+                below = max(one.x or 0.0 for one in learned if (one.x or 0.0) < edge)
+                if edge / below > 1.5:
+                    return self.at(math.sqrt(edge * below), 1)
+        two = sorted(learned, key=lambda one: one.loss)[:2]
+        return [trial for one in two for trial in self.at(one.x or 0.0, self.seeds)]
+
+    def at(self, rate: float, seeds: int) -> list[Trial]:
+        lowest = min(self.train.min_learning_rate, rate)
+        return self.trials(f"{rate:.3g}", seeds, rate, learning_rate=rate, min_learning_rate=lowest)
+
+    def edge(self, done: Sequence[Outcome]) -> float | None:
+        """The lowest rate above the best one at which training diverges."""
+        learned = [one for one in done if not self.diverged(one)]
+        best = min(learned, key=lambda one: one.loss, default=None)
+        above = [
+            one.x or 0.0 for one in done if self.diverged(one) and best is not None and (one.x or 0.0) > (best.x or 0.0)
+        ]
+        return min(above, default=None)
+
+    def finding(self, outcomes: Outcomes) -> str:
+        done = of_first_seed(outcomes)
+        variants = self.best(outcomes)
+        if not variants:
+            return "No rate learned more than how often each token occurs: lower them, or train for longer."
+        best, edge = variants[0], self.edge(done)
+        said = f"The best learning rate is {best}, at a loss of {losses_of(outcomes, best)}"
+        if len(variants) > 1:
+            said += f"; {said_of_two(outcomes, best, variants[1])}"
+        if edge is None:
+            return f"{said}. None of the rates up to {done[-1].variant} fails."
+        first = next(one for one in done if one.x == edge)
+        how = "diverge" if first.why is not None else "learn no more than how often each token occurs"
+        times = edge / next(one.x or 1.0 for one in done if one.variant == best)
+        return f"{said}. The lowest rate above it to {how} is {edge:.3g}, {times:.3g} times the best."
+
+
+@dataclass(frozen=True)
+class BatchSizes(Experiment):
+    """Batches from an eighth of the base's to eight times it, over as many tokens; the rate goes with the square root."""
+
+    sizes: tuple[int, ...] = ()
+    scale_rate: bool = True
+
+    title = "Batch sizes"
+    x_name = "batch size"
+
+    def wanted(self, outcomes: Outcomes) -> list[Trial]:
+        base = self.train.batch_size
+        sizes = self.sizes or tuple(sorted({max(1, round(base * 2.0**k)) for k in range(-3, 4)}))
+        asked = [trial for size in sizes for trial in self.at(size, 1)]
+        if any(trial.name not in outcomes for trial in asked):
+            return asked
+        learned = sorted((one for one in of_first_seed(outcomes) if not self.diverged(one)), key=lambda one: one.loss)
+        return [trial for one in learned[:2] for trial in self.at(round(one.x or 1.0), self.seeds)]
+
+    def at(self, size: int, seeds: int) -> list[Trial]:
+        base = self.train
+        share = base.batch_size / size
+        steps = max(1, round(base.steps * share))
+
+        warmup = min(steps - 1, round(base.warmup_steps * share))
+
+        def scaled(every: int) -> int:
+            return max(1, round(every * share)) if every else 0
+
+        rate = base.learning_rate / math.sqrt(share) if self.scale_rate else base.learning_rate
+        micro = base.micro_batch_size or base.batch_size
+        return self.trials(
+            str(size),
+            seeds,
+            float(size),
+            batch_size=size,
+            steps=steps,
+            warmup_steps=warmup,
+            decay_steps=base.decay_steps and min(steps - warmup, scaled(base.decay_steps)),
+            eval_every=scaled(base.eval_every),
+            checkpoint_every=scaled(base.checkpoint_every),
+            micro_batch_size=max(part for part in range(1, min(micro, size) + 1) if size % part == 0),
+            learning_rate=rate,
+            min_learning_rate=min(rate, base.min_learning_rate),
+        )
+
+    def finding(self, outcomes: Outcomes) -> str:
+        done = {one.variant: one for one in of_first_seed(outcomes)}
+        variants = self.best(outcomes)
+        if not variants:
+            return "No batch size learned more than how often each token occurs: lower the rate, or train for longer."
+        best, fastest = done[variants[0]], max(map(done.__getitem__, variants), key=lambda one: one.tokens_per_second)
+        said = f"Over as many tokens, batches of {best.variant} end lowest, at a loss of {losses_of(outcomes, best.variant)}"
+        if len(variants) > 1:
+            said += f"; {said_of_two(outcomes, best.variant, variants[1])}"
+        if fastest is not best and fastest.tokens_per_second > 1.02 * best.tokens_per_second:
+            times = fastest.tokens_per_second / best.tokens_per_second
+            behind = fastest.loss - best.loss
+            said += f". Batches of {fastest.variant} are {times:.2f} times as fast and end {behind:+.4f} above"
+        return f"{said}."
+
+
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "no-norm": {"norm": "none"},
+    "layernorm": {"norm": "layernorm"},
+    "rmsnorm": {"norm": "rmsnorm"},
+    "post-norm": {"norm_placement": "post"},
+    "pre-norm": {"norm_placement": "pre"},
+    "no-positions": {"position": "none"},
+    "learned-positions": {"position": "learned"},
+    "rope": {"position": "rope"},
+    "silu": {"ffn": "silu"},
+    "relu2": {"ffn": "relu2"},
+    "gelu": {"ffn": "gelu"},
+    "swiglu": {"ffn": "swiglu"},
+    "tied": {"tied_embeddings": True},
+    "untied": {"tied_embeddings": False},
+    "qk-norm": {"qk_norm": True},
+    "no-qk-norm": {"qk_norm": False},
+}
+BASE = "base"
+LOWER = 4  # a variant that diverges is tried again at this part of the rate, so many times
+LOWER_TIMES = 3
+
+
+@dataclass(frozen=True)
+class Ablations(Experiment):
+    """The base, and beside it each part of the model taken out or replaced, one at a time, with the same number of parameters.
+
+    A feed-forward of two matrices is half as wide again as SwiGLU's of three. What diverges is tried at a fourth of the rate.
+    """
+
+    only: tuple[str, ...] = ()
+
+    title = "Ablations"
+
+    def __post_init__(self) -> None:
+        for name in self.only:
+            if name not in ABLATIONS:
+                raise ValueError(f"no ablation is named {name!r}{did_you_mean(name, ABLATIONS)}")
+
+    def models(self) -> dict[str, ModelConfig]:
+        """Each variant that differs from the base, and that the base's shape allows."""
+        made = {}
+        for name, change in ABLATIONS.items():
+            if all(getattr(self.model, key) == value for key, value in change.items()):
+                continue
+            if self.only and name not in self.only:
+                continue
+            if "ffn" in change and "swiglu" in (change["ffn"], self.model.ffn):
+                wider = self.model.d_ff * 3 / 2 if self.model.ffn == "swiglu" else self.model.d_ff * 2 / 3
+                change = {**change, "d_ff": max(1, round(wider))}
+            made[name] = dataclasses.replace(self.model, **change)
+        return made
+
+    def wanted(self, outcomes: Outcomes) -> list[Trial]:
+        asked = self.trials(BASE, self.seeds)
+        for name, model in self.models().items():
+            tried = self.trials(name, self.seeds, model=model)
+            asked += tried
+            for times in range(1, LOWER_TIMES + 1):
+                if not any(trial.name in outcomes and self.diverged(outcomes[trial.name]) for trial in tried):
+                    break
+                rate = self.train.learning_rate / LOWER**times
+                tried = self.trials(
+                    lowered(name, times),
+                    self.seeds,
+                    model=model,
+                    learning_rate=rate,
+                    min_learning_rate=min(rate, self.train.min_learning_rate),
+                )
+                asked += tried
+        return asked
+
+    def finding(self, outcomes: Outcomes) -> str:
+        known = by_variant(outcomes)
+        if BASE not in known:
+            return "The base has not been trained yet."
+        base = Mean.of([one.loss for one in known[BASE]])
+        gaps, fallen = [], []
+        for name in known:
+            if name == BASE:
+                continue
+            if any(self.diverged(one) for one in known[name]):
+                fallen.append(name)
+            else:
+                gaps.append((gap(outcomes, name, BASE), name))
+        said = [f"The base ends at a loss of {base}"]
+        said += [f"{name} {difference.signed}" for difference, name in sorted(gaps, key=lambda pair: -pair[0].value)]
+        text = "; ".join(said)
+        if fallen:
+            text += f". {', '.join(fallen)} {'diverge' if len(fallen) > 1 else 'diverges'}"
+        unsure = [
+            name for difference, name in gaps if difference.margin is None or abs(difference.value) <= difference.margin
+        ]
+        if unsure and self.seeds > 1:
+            text += f". Within what the seeds differ by: {', '.join(sorted(unsure))}"
+        return f"{text}."
+
+
+def lowered(name: str, times: int) -> str:
+    return f"{name}-rate-over-{LOWER**times}"

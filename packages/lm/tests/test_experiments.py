@@ -1,0 +1,319 @@
+"""Experiments: what they ask for, what they say of it, and that they go on where they were stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+
+import numpy as np
+import pytest
+
+from lm import training
+from lm.cli import main
+from lm.config import ModelConfig, TrainConfig
+from lm.data import open_data, write_tokens
+from lm.experiments import sgd
+from lm.experiments.running import frequencies, run
+from lm.experiments.trials import BASE, Ablations, BatchSizes, LearningRates, Mean, Outcome, gap
+from lm.model import Transformer
+from lm.settings import configuration, presets
+
+MODEL = ModelConfig(vocab_size=24, context_length=8, num_layers=1, d_model=16, num_heads=2, d_ff=32)
+TRAIN = TrainConfig(
+    steps=30, batch_size=4, learning_rate=1e-2, warmup_steps=2, threads=1, eval_every=0, checkpoint_every=0
+)
+UNIGRAM = 3.0
+
+
+def ended(trial, loss, speed=100.0):
+    why = None if math.isfinite(loss) else "the loss is nan"
+    return Outcome(trial.variant, trial.seed, loss, trial.train.steps, 1.0, speed, trial.x, loss, why)
+
+
+def simulate(experiment, loss):
+    """What an experiment asks for when each trial's loss is that of a function."""
+    outcomes = {}
+    while missing := [trial for trial in experiment.wanted(outcomes) if trial.name not in outcomes]:
+        for trial in missing:
+            outcomes[trial.name] = ended(trial, loss(trial))
+        assert len(outcomes) < 80
+    return outcomes
+
+
+def valley(best, edge):
+    """Losses by rate: lowest at the best, and no number from the edge on. Seeds add a little that is the same for all."""
+
+    def loss(trial):
+        distance = abs(math.log2(trial.train.learning_rate / best))
+        return math.inf if trial.train.learning_rate >= edge else 1 + 0.1 * distance + 0.01 * trial.train.seed
+
+    return loss
+
+
+@pytest.mark.parametrize("best", [1e-2, 1.25e-3, 3e-4, 8e-2, 0.3])
+@pytest.mark.parametrize("times", [1.7, 3.0, 11.0])
+def test_a_sweep_finds_the_best_rate_and_the_edge(best, times):
+    experiment = LearningRates(MODEL, TRAIN, UNIGRAM)
+    outcomes = simulate(experiment, valley(best, best * times))
+    found = experiment.finding(outcomes)
+    rate, edge = (
+        float(re.search(pattern, found)[1])
+        for pattern in (r"best learning rate is ([\de.+-]+),", r"to diverge is ([\de.+-]+),")
+    )
+    assert best / 1.5 < rate < best * 1.5
+    assert best * times <= edge * 1.001
+    assert edge < best * times * 1.5  # known to within half a factor of two
+    seeds = [one.seed for one in outcomes.values()]
+    assert [seeds.count(seed) for seed in (1, 2)] == [2, 2]  # the best and the runner-up again
+    assert "which is more than the seeds differ by" in found
+
+
+def test_a_sweep_over_given_rates_runs_those_and_says_what_they_show():
+    experiment = LearningRates(MODEL, TRAIN, UNIGRAM, seeds=1, rates=(1e-3, 1e-2))
+    outcomes = simulate(experiment, valley(1e-2, 1.0))
+    assert sorted(outcomes) == ["0.001-seed-0", "0.01-seed-0"]
+    found = experiment.finding(outcomes)
+    assert found == (
+        "The best learning rate is 0.01, at a loss of 1.0000; 0.001 is +0.3322 behind (one seed, so how much of that is "
+        "chance is not known). None of the rates up to 0.01 fails."
+    )
+    assert "No rate learned" in experiment.finding(simulate(experiment, lambda trial: UNIGRAM))
+
+
+def test_what_a_rate_too_low_to_learn_is_no_edge():
+    experiment = LearningRates(MODEL, TRAIN, UNIGRAM)
+    outcomes = simulate(experiment, lambda t: 3.5 if t.train.learning_rate < 4e-3 else valley(1e-2, 0.05)(t))
+    assert "The lowest rate above it to diverge is 0.0566" in experiment.finding(outcomes)
+
+
+def test_batch_sizes_see_as_many_tokens():
+    experiment = BatchSizes(MODEL, dataclasses.replace(TRAIN, steps=64, batch_size=8, warmup_steps=6), UNIGRAM)
+    outcomes = simulate(experiment, lambda trial: 1 + abs(math.log2(trial.train.batch_size / 16)) + 0.01 * trial.seed)
+    trials = {trial.variant: trial.train for trial in experiment.wanted({})}
+    assert list(trials) == ["1", "2", "4", "8", "16", "32", "64"]
+    for size, config in trials.items():
+        assert config.steps * config.batch_size == 512
+        assert config.learning_rate == pytest.approx(1e-2 * math.sqrt(int(size) / 8))
+        assert config.micro_batch_size == min(8, int(size))
+    assert trials["16"].warmup_steps == 3
+    found = experiment.finding(outcomes)
+    assert "batches of 16 end lowest, at a loss of 1.0100 ± 0.0248" in found
+    same = BatchSizes(MODEL, TRAIN, UNIGRAM, scale_rate=False, sizes=(3, 100))
+    assert [trial.train.learning_rate for trial in same.wanted({})] == [1e-2, 1e-2]
+
+
+def test_the_fastest_batch_is_said():
+    experiment = BatchSizes(MODEL, TRAIN, UNIGRAM, seeds=1, sizes=(4, 8))
+    outcomes = {trial.name: ended(trial, 1 + trial.x / 100, speed=100 * trial.x) for trial in experiment.wanted({})}
+    assert "Batches of 8 are 2.00 times as fast and end +0.0400 above" in experiment.finding(outcomes)
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_every_preset_can_be_swept_and_ablated(preset):
+    model, train = configuration(preset, [])
+    for experiment in (LearningRates(model, train, 5.0), BatchSizes(model, train, 5.0), Ablations(model, train, 5.0)):
+        assert len({trial.name for trial in experiment.wanted({})}) > 6
+
+
+def test_ablations_change_one_thing_and_keep_the_parameters():
+    small = dataclasses.replace(MODEL, d_model=32, d_ff=96)
+    models = Ablations(small, TRAIN, UNIGRAM).models()
+    assert sorted(models) == sorted(
+        [
+            "no-norm",
+            "layernorm",
+            "post-norm",
+            "no-positions",
+            "learned-positions",
+            "silu",
+            "relu2",
+            "gelu",
+            "tied",
+            "qk-norm",
+        ]
+    )
+    count = {name: sum(p.numel() for p in Transformer(model).parameters()) for name, model in models.items()}
+    whole = sum(p.numel() for p in Transformer(small).parameters())
+    for name in ("silu", "relu2", "gelu", "post-norm", "no-positions"):
+        assert count[name] == whole
+    assert models["silu"].d_ff == 144
+    assert Ablations(models["silu"], TRAIN, UNIGRAM).models()["swiglu"].d_ff == 96
+    assert list(Ablations(small, TRAIN, UNIGRAM, only=("silu",)).models()) == ["silu"]
+    with pytest.raises(ValueError, match="did you mean 'no-norm'"):
+        Ablations(small, TRAIN, UNIGRAM, only=("nonorm",))
+
+
+def test_an_ablation_that_diverges_is_tried_at_lower_rates():
+    experiment = Ablations(MODEL, TRAIN, UNIGRAM, seeds=2, only=("no-norm", "silu"))
+    loss = {"no-norm": math.inf, "no-norm-rate-over-4": 3.1, "no-norm-rate-over-16": 1.5, "silu": 1.0, BASE: 1.0}
+    outcomes = simulate(
+        experiment, lambda trial: loss[trial.variant] + 0.1 * trial.seed + 0.05 * (trial.variant == "silu") * trial.seed
+    )
+    assert len(outcomes) == 10
+    assert outcomes["no-norm-rate-over-16-seed-0"].loss == 1.5
+    assert experiment.wanted({})[0].variant == BASE
+    found = experiment.finding(outcomes)
+    assert "no-norm-rate-over-16 +0.5000 ± 0.0000" in found
+    assert "no-norm, no-norm-rate-over-4 diverge" in found
+    assert "Within what the seeds differ by: silu" in found
+
+
+def test_intervals_are_student_s():
+    assert Mean.of([1.0]) == Mean(1.0, None)
+    values = [1.0, 1.5, 0.5, 1.2]
+    assert Mean.of(values).margin == pytest.approx(3.182 * np.std(values, ddof=1) / 2)
+    outcomes = {
+        f"{v}{s}": Outcome(v, s, loss, 1, 1, 1)
+        for v, s, loss in (("a", 0, 1), ("a", 1, 2), ("b", 0, 2), ("b", 1, 2), ("b", 2, 9))
+    }
+    assert gap(outcomes, "b", "a") == Mean.of([1, 0])  # over the seeds that both have
+
+
+# Real runs
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """Text in which the next token follows from the last but for a seventh of them."""
+    draw = np.random.default_rng(0)
+    ids = [1]
+    for _ in range(4000):
+        ids.append(int(draw.integers(24)) if draw.random() < 0.15 else (5 * ids[-1] + 3) % 24)
+    write_tokens(tmp_path / "train.npy", np.array(ids[:3500]), text_bytes=3500)
+    write_tokens(tmp_path / "heldout.npy", np.array(ids[3500:]), text_bytes=500)
+    model, train = ({k: v for k, v in dataclasses.asdict(c).items() if v is not None} for c in (MODEL, TRAIN))
+    lines = [
+        line
+        for name, table in (("model", model), ("train", train))
+        for line in (f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items()))
+    ]
+    (tmp_path / "tiny.toml").write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def lm(*arguments):
+    return main(["experiment", *arguments])
+
+
+def base(*more):
+    return ["--preset", "tiny.toml", "--data", ".", "--out", "runs", "--quiet", *more]
+
+
+def test_frequencies_are_the_entropy_of_the_tokens(work):
+    assert 2.5 < frequencies(open_data(work)) < math.log(24)
+    write_tokens(work / "even.npy", np.arange(400) % 4)
+    assert frequencies(open_data(work / "even.npy")) == pytest.approx(math.log(4))
+
+
+def test_a_sweep_from_the_command_line_and_again(work, capsys, monkeypatch):
+    arguments = ["lr-sweep", *base("--rates", "1e-3,1e-2,30", "--seeds", "2")]
+    assert lm(*arguments) == 0
+    said = capsys.readouterr().out
+    assert "The best learning rate is 0.01, at a loss of" in said
+    assert (
+        "The lowest rate above it to learn no more than how often each token occurs is 30, 3e+03 times the best" in said
+    )
+    assert said.splitlines()[0].split() == [
+        "learning",
+        "rate",
+        "loss",
+        "against",
+        "0.01",
+        "bits/byte",
+        "tokens/s",
+        "seconds",
+        "runs",
+    ]
+    assert re.search(r"^30 +learned nothing", said, re.MULTILINE)
+    page = (work / "runs" / "report.html").read_text()
+    assert "Loss by learning rate" in page
+    assert "The best learning rate is 0.01" in page
+    monkeypatch.setattr(training.Run, "go", None)  # nothing is run again
+    assert lm(*arguments) == 0
+    assert capsys.readouterr().out == said
+    assert lm(*arguments, "--train.steps", "31") == 2
+    assert "train.steps = 30, and this call asks for 31" in capsys.readouterr().err
+    (work / "runs" / "0.01-seed-0" / "outcome.json").write_text("{")
+    assert lm(*arguments) == 2
+    assert "is damaged: remove" in capsys.readouterr().err
+
+
+def test_an_experiment_that_was_stopped_goes_on(work, capsys, monkeypatch):
+    arguments = ["ablations", *base("--only", "silu,tied", "--seeds", "1", "--train.steps", "8")]
+    real = training.Run.advance
+    steps = 0
+
+    def advance(self, *given):
+        nonlocal steps
+        steps += 1
+        if steps == 11:
+            os.kill(os.getpid(), 2)
+        return real(self, *given)
+
+    monkeypatch.setattr(training.Run, "advance", advance)
+    assert lm(*arguments) == 130
+    assert "the same command goes on with the runs in runs" in capsys.readouterr().err
+    assert lm(*arguments) == 0
+    assert steps == 24  # three runs of eight steps, and none of them twice
+    assert "The base ends at a loss of" in capsys.readouterr().out
+
+
+@pytest.mark.soak  # two processes that import torch
+def test_runs_side_by_side_are_those_in_turn(work, capsys):
+    model, train = configuration("tiny.toml", ["--train.steps", "6"])
+    experiment = BatchSizes(model, train, frequencies(open_data(work)), seeds=1, sizes=(2, 4))
+    alone = run(experiment, str(work), work / "alone", progress=False)
+    told = []
+    beside = run(
+        experiment, str(work), work / "beside", jobs=2, progress=False, tell=lambda outcomes: told.append(len(outcomes))
+    )
+    assert {name: one.loss for name, one in alone.items()} == {name: one.loss for name, one in beside.items()}
+    assert told == [0, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["lr-sweep", *base("--seeds", "0")], "--seeds must be at least 1"),
+        (["lr-sweep", *base("--jobs", "0")], "--jobs must be at least 1"),
+        (["lr-sweep", *base("--model.layers", "2")], "did you mean 'num_layers'"),
+        (["batch-sweep", *base("--sizes", "0")], "at least 1 row"),
+        (["ablations", *base("--only", "rope2")], "did you mean 'rope'"),
+        (["ablations", "--preset", "tiny.toml", "--data", "nowhere", "--out", "runs"], "no folder nowhere"),
+        (["sgd", "--rates", "0"], "more than 0"),
+        (["sgd", "--steps", "0"], "at least 1 step"),
+    ],
+)
+def test_a_mistake_is_one_sentence(work, capsys, arguments, says):
+    assert lm(*arguments) == 2
+    said = capsys.readouterr()
+    assert says in said.err
+    assert said.err.count("\n") == 1
+    assert not (work / "runs").exists()
+
+
+# The exercise
+
+
+@pytest.mark.parametrize("rate", [1.0, 10.0, 100.0, 1000.0])
+def test_the_exercise_is_its_closed_form(rate):
+    losses = sgd.exercise(rate, 8, shape=(4, 5), seed=2)
+    expected = losses[0]
+    for step, loss in enumerate(losses):
+        assert loss == pytest.approx(expected, rel=1e-4, abs=1e-9)
+        expected *= (1 - 2 * rate / (20 * math.sqrt(step + 1))) ** 2
+
+
+def test_the_exercise_from_the_command_line(capsys):
+    assert lm("sgd") == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[0].split() == ["step", "rate", "10", "rate", "100", "rate", "1000"]
+    assert len(said.splitlines()) == 12
+    assert "rate 10 falls slowly: to 0.13 of the loss in 10 steps" in said
+    assert "rate 100 arrives: the loss is 0, to rounding, after 4 steps" in said
+    assert "rate 1000 diverges: the loss grows by" in said
+    assert said.endswith("Of these, 100 is the best.\n")

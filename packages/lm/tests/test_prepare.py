@@ -1,0 +1,281 @@
+"""Text to token files: whole, in order, split the same way every time, and stopped anywhere without a trace."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import json
+import signal
+import sys
+
+import numpy as np
+import pytest
+from corpora import END, as_gzip, as_json_lines, as_text, read_back, stories, tokenizer
+
+from lm.cli import main
+from lm.data import TokenWriter, open_data, open_tokens, token_files, write_tokens
+from lm.data.infill import NAMES, FillInTheMiddle
+from lm.data.prepare import Recipe, prepare
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
+
+needs_parquet = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
+needs_zstandard = pytest.mark.skipif(importlib.util.find_spec("zstandard") is None, reason="zstandard is not installed")
+
+
+@pytest.fixture
+def tok(tmp_path):
+    made = tokenizer()
+    made.save(tmp_path / "tok.json")
+    return made
+
+
+def command(tmp_path, *texts, more=()):
+    out = tmp_path / "out"
+    return [
+        "data",
+        "prepare",
+        *map(str, texts),
+        "--tokenizer",
+        str(tmp_path / "tok.json"),
+        "--out",
+        str(out),
+        "--quiet",
+        *more,
+    ]
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.npy")}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "txt",
+        "jsonl",
+        "txt.gz",
+        "jsonl.gz",
+        pytest.param("jsonl.zst", marks=needs_zstandard),
+        pytest.param("parquet", marks=needs_parquet),
+    ],
+)
+def test_every_form_of_text_gives_the_same_tokens(tmp_path, tok, capsys, kind):
+    documents = stories(400)
+    path = tmp_path / f"text.{kind}"
+    if kind == "parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table({"meta": range(400), "text": documents}), path, row_group_size=64)
+    else:
+        data = as_text(documents) if kind.startswith("txt") else as_json_lines(documents)
+        if kind.endswith("zst"):
+            import zstandard
+
+            data = zstandard.compress(data)
+        path.write_bytes(as_gzip(data) if kind.endswith("gz") else data)
+    assert main(command(tmp_path, path, more=["--heldout", "0.1"])) == 0
+    train, heldout = (open_tokens(paths) for paths in token_files(tmp_path / "out"))
+    learned, kept = read_back(tok, train), read_back(tok, heldout)
+    assert sorted(learned + kept) == sorted(documents)
+    assert learned == [text for text in documents if text in set(learned)]  # in their order
+    assert 20 <= len(kept) <= 65
+    assert train.bytes == sum(len(text.encode()) for text in learned)
+    assert (train.tokenizer, train.end_of_text) == (tok.fingerprint, tok.special_tokens[END])
+    said = capsys.readouterr().out
+    assert f"{len(train):,} tokens to train on, of {len(learned):,} documents and {train.bytes:,} bytes" in said
+    assert main(["data", "verify", str(tmp_path / "out"), "--tokenizer", str(tmp_path / "tok.json")]) == 0
+    assert f"2 files hold: {len(train) + len(heldout):,} tokens" in capsys.readouterr().out
+
+
+def test_a_document_goes_to_the_same_side_wherever_it_stands(tmp_path, tok):
+    documents = stories(300)
+    sides = []
+    for name, texts in (("a", documents), ("b", documents[::-1])):
+        (tmp_path / "t.txt").write_bytes(as_text(texts))
+        recipe = Recipe(tok, END, share=0.2)
+        prepare([tmp_path / "t.txt"], recipe, tmp_path / name, {})
+        sides.append(sorted(read_back(tok, open_data(tmp_path / name).heldout[""])))
+    assert sides[0] == sides[1]
+    assert 30 < len(sides[0]) < 90
+
+
+def test_the_end_of_a_text_that_is_all_one_is_held_out(tmp_path, tok):
+    text = "".join(f"line {i} of the play\n" for i in range(1000))
+    (tmp_path / "play.txt").write_text(text)
+    assert main(command(tmp_path, tmp_path / "play.txt")) == 0
+    train, heldout = (read_back(tok, open_tokens(paths)) for paths in token_files(tmp_path / "out"))
+    assert train[0] + heldout[0] == text
+    assert train[0].endswith("\n")
+    assert abs(len(heldout[0]) / len(text) - 0.1) < 0.01
+
+
+def test_a_document_may_hold_the_name_of_a_special_token(tmp_path, tok):
+    documents = ["plain", f"it writes {END} and <|fim_prefix|> as text", "the end"]
+    (tmp_path / "t.jsonl").write_bytes(as_json_lines(documents))
+    prepare([tmp_path / "t.jsonl"], Recipe(tok, END, share=0.0), tmp_path / "out", {})
+    ids = open_data(tmp_path / "out").parts[0].tokens.ids[:].tolist()
+    ends = [i for i, token in enumerate(ids) if token == tok.special_tokens[END]]
+    assert len(ends) == 3
+    assert tok.decode_bytes(ids[ends[0] + 1 : ends[1]]).decode() == documents[1]
+
+
+def test_a_large_document_is_encoded_as_a_stream(tmp_path, tok, monkeypatch):
+    documents = ["small", "they then the " * 5000, "é" * 4000, "last"]
+    (tmp_path / "t.txt").write_bytes(as_text(documents))
+    prepare([tmp_path / "t.txt"], Recipe(tok, END, share=0.0), tmp_path / "whole", {})
+    for name, value in (("LARGE", 3000), ("GROUP", 1000), ("IDS", 700)):
+        monkeypatch.setattr(f"lm.data.prepare.{name}", value)
+    prepare([tmp_path / "t.txt"], Recipe(tok, END, share=0.0), tmp_path / "streamed", {})
+    assert contents(tmp_path / "whole") == contents(tmp_path / "streamed")
+    tokens = open_data(tmp_path / "streamed").parts[0].tokens
+    assert read_back(tok, tokens) == documents
+    assert tokens.bytes == sum(len(text.encode()) for text in documents)
+
+
+def test_fill_in_the_middle_rearranges_what_is_trained_on_and_nothing_else(tmp_path, tok):
+    documents = stories(200)
+    (tmp_path / "t.jsonl").write_bytes(as_json_lines(documents))
+    fim = ["--fim-rate", "0.5", "--fim-seed", "3"]
+    assert main(command(tmp_path, tmp_path / "t.jsonl", more=["--heldout", "0.2", *fim])) == 0
+    data = open_data(tmp_path / "out").parts[0]
+    kept = read_back(tok, data.heldout)
+    learned = [text for text in documents if text not in kept]
+    infill = FillInTheMiddle.of(tok.special_tokens, seed=3)
+    pieces = np.split(data.tokens.ids[:], np.flatnonzero(data.tokens.ids[:] == tok.special_tokens[END]) + 1)[:-1]
+    marked = 0
+    for index, (text, piece) in enumerate(zip(learned, pieces, strict=True)):
+        assert tok.decode_bytes(infill.restore(piece[:-1]).tolist()).decode() == text
+        marked += tok.special_tokens[NAMES[0]] in piece
+        assert (tok.special_tokens[NAMES[0]] in piece) == (infill.cut(text.encode(), index) is not None)
+    assert 50 < marked < 110
+
+
+@pytest.mark.parametrize("fim", [(), ("--fim-rate", "0.7")])
+def test_stopped_anywhere_the_same_command_goes_on(tmp_path, tok, monkeypatch, capsys, fim):
+    paths = []
+    for part in range(3):
+        paths.append(tmp_path / f"{part}.jsonl")
+        paths[-1].write_bytes(as_json_lines(stories(120, part)))
+    monkeypatch.setattr("lm.data.prepare.GROUP", 1000)
+    more = ["--shard-tokens", "3000", "--heldout", "0.1", *fim, "--workers", "2"]
+    assert main(command(tmp_path, *paths, more=more)) == 0
+    whole = contents(tmp_path / "out")
+    assert len(whole) > 8
+    (tmp_path / "out").rename(tmp_path / "whole")
+    real, calls = TokenWriter.write, 0
+
+    def write(self, ids):
+        nonlocal calls
+        calls += 1
+        if calls in (7, 30, 75):
+            signal.raise_signal((signal.SIGINT, signal.SIGTERM)[calls % 2])
+        real(self, ids)
+
+    monkeypatch.setattr("lm.data.prepare.TokenWriter.write", write)
+    for _ in range(3):
+        assert main(command(tmp_path, *paths, more=more)) == 130
+        assert "the same command goes on" in capsys.readouterr().err
+        assert not list((tmp_path / "out").glob("*.partial"))
+        with pytest.raises(ValueError, match="is not finished"):
+            open_data(tmp_path / "out")
+    assert len(list((tmp_path / "out").glob("*.npy"))) > 4  # it does go on, and not begin again
+    assert main(["data", "verify", str(tmp_path / "out")]) == 1
+    assert "is not finished" in capsys.readouterr().err
+    assert main(command(tmp_path, *paths, more=more)) == 0
+    assert contents(tmp_path / "out") == whole
+    before = calls
+    assert main(command(tmp_path, *paths, more=more)) == 0  # and once finished there is nothing to do
+    assert calls == before
+
+
+def test_a_limit_ends_the_text_to_train_on(tmp_path, tok):
+    (tmp_path / "t.jsonl").write_bytes(as_json_lines(stories(300)))
+    assert main(command(tmp_path, tmp_path / "t.jsonl", more=["--limit-bytes", "5000", "--heldout", "0.1"])) == 0
+    train = open_data(tmp_path / "out").parts[0].tokens
+    last = len(read_back(tok, train)[-1].encode())
+    assert 5000 <= train.bytes < 5000 + last
+
+
+def test_what_is_asked_for_must_be_the_same(tmp_path, tok, capsys):
+    (tmp_path / "t.txt").write_bytes(as_text(stories(50)))
+    assert main(command(tmp_path, tmp_path / "t.txt")) == 0
+    for more, says in (
+        (["--heldout", "0.2"], "heldout = 0.005, and this call asks for 0.2"),
+        (["--fim-rate", "0.5"], "fill_in_the_middle"),
+    ):
+        assert main(command(tmp_path, tmp_path / "t.txt", more=more)) == 2
+        assert says in capsys.readouterr().err
+    (tmp_path / "t.txt").write_bytes(as_text(stories(51)))
+    assert main(command(tmp_path, tmp_path / "t.txt")) == 2
+    assert "was begun with texts" in capsys.readouterr().err
+    (tmp_path / "out" / "prepared.json").write_text("{")
+    assert main(command(tmp_path, tmp_path / "t.txt")) == 2
+    assert "is damaged: remove" in capsys.readouterr().err
+    (tmp_path / "out" / "prepared.json").unlink()
+    assert main(command(tmp_path, tmp_path / "t.txt")) == 2
+    assert "were not made so: choose another folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "says"),
+    [
+        (b"", (), "no text to train on"),
+        (b"{", (), "line 1"),
+        (b'{"text": 3}', (), "not a string"),
+        (b'{"body": "a"}', (), "no key 'text'"),
+        (b'{"text": "a"}', ("--heldout", "1"), "at least 0 and less than 1"),
+        (b'{"text": "a"}', ("--shard-tokens", "0"), "--shard-tokens must be at least 1"),
+        (b'{"text": "a"}', ("--fim-rate", "2"), "rate is a share"),
+        (b'{"text": "a"}', ("--fim-rate", "1", "--fim-tokens", "<a>", "<b>", "<c>"), "no special token '<a>'"),
+        (b'{"text": "a"}', ("--end-of-text", "<end>"), "no special token '<end>'"),
+    ],
+)
+def test_a_mistake_is_one_sentence(tmp_path, tok, capsys, text, more, says):
+    (tmp_path / "t.jsonl").write_bytes(text)
+    assert main(command(tmp_path, tmp_path / "t.jsonl", more=more)) == 2
+    said = capsys.readouterr()
+    assert says in said.err
+    assert said.err.count("\n") == 1
+    assert not list((tmp_path / "out").glob("*.np*"))
+
+
+def test_a_library_that_is_missing_is_one_sentence(tmp_path, tok, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    (tmp_path / "t.jsonl.zst").write_bytes(b"x")
+    assert main(command(tmp_path, tmp_path / "t.jsonl.zst")) == 2
+    said = capsys.readouterr().err
+    assert "pip install zstandard" in said
+    assert said.count("\n") == 1
+
+
+def test_two_at_once_do_not_meet(tmp_path, tok, capsys):
+    (tmp_path / "t.jsonl").write_bytes(as_json_lines(["a"]))
+    (tmp_path / "out").mkdir()
+    with open(tmp_path / "out" / ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert main(command(tmp_path, tmp_path / "t.jsonl")) == 2
+    assert "another process is at work" in capsys.readouterr().err
+    assert main(command(tmp_path, tmp_path / "t.jsonl")) == 0
+
+
+def test_verify_names_every_damage(tmp_path, capsys):
+    for i in range(4):
+        write_tokens(tmp_path / f"train-{i}.npy", np.arange(50) + i, tokenizer="t" if i < 3 else "u")
+    assert main(["data", "verify", str(tmp_path), "--vocab-size", "53"]) == 1
+    assert "files of 2 tokenizers" in capsys.readouterr().err
+    data = bytearray((tmp_path / "train-1.npy").read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "train-1.npy").write_bytes(data)
+    (tmp_path / "train-2.npy").write_bytes(b"gone")
+    says = json.loads((tmp_path / "train-0.json").read_text())
+    (tmp_path / "train-0.json").write_text(json.dumps({**says, "count": 3}))
+    (tmp_path / "train-3.json").unlink()
+    assert main(["data", "verify", str(tmp_path), "--vocab-size", "52"]) == 1
+    said = capsys.readouterr().err
+    for part in ("train-0.json says 3", "train-1.npy is damaged", "train-2.npy is not a .npy", "train-3.json beside it",
+                 "train-3.npy holds token id 52"):  # fmt: skip
+        assert part in said
+    assert main(["data", "verify", str(tmp_path / "nowhere")]) == 2
