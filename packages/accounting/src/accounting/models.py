@@ -62,6 +62,22 @@ SHAPES: dict[str, TransformerShape] = {
         window=4096,
         window_layers=13,
     ),
+    "gemma-3-1b": TransformerShape(
+        262144,
+        32768,
+        26,
+        1152,
+        4,
+        6912,
+        num_kv_heads=1,
+        head_dim=256,
+        ffn="geglu",
+        tied_embeddings=True,
+        post_norm=True,
+        qk_norm=True,
+        window=512,
+        window_layers=22,
+    ),
 }
 
 

@@ -1,0 +1,356 @@
+"""Our figures beside those of the packages that count too, shape by shape, and why they differ: writes AUDIT.md.
+
+nox -s audit, or in an environment with torch, transformers, fvcore, calflops, deepspeed and bitsandbytes:
+    python tools/audit.py [--check]
+
+Models are built by transformers from the shapes' own config.json, on the meta device. Every difference is a formula in our own
+components, and the page says so only where that formula gives the other's figure to the last digit; else this program fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib.metadata
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+warnings.simplefilter("ignore")
+logging.disable(logging.WARNING)
+os.environ.update(DS_BUILD_OPS="0", DS_ACCELERATOR="cpu")
+
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from calflops import calculate_flops  # noqa: E402
+from deepspeed.profiling.flops_profiler import FlopsProfiler  # noqa: E402
+from fvcore.nn import FlopCountAnalysis  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from accounting import SHAPES, TransformerShape, forward_flops, from_huggingface, optimizer_state, parameters  # noqa: E402
+
+PAGE = Path(__file__).parent.parent / "AUDIT.md"
+PACKAGES = ("torch", "transformers", "fvcore", "calflops", "deepspeed", "bitsandbytes")
+LENGTH = 1024
+
+
+def llama(shape: TransformerShape, **more: Any) -> dict[str, Any]:
+    """What configurations of Llama's kind have in common."""
+    return {
+        "vocab_size": shape.vocab_size,
+        "max_position_embeddings": shape.context_length,
+        "num_hidden_layers": shape.num_layers,
+        "hidden_size": shape.d_model,
+        "num_attention_heads": shape.num_heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_width,
+        "intermediate_size": shape.d_ff,
+        "tie_word_embeddings": shape.tied_embeddings,
+        **more,
+    }
+
+
+def configuration(name: str, shape: TransformerShape) -> Any:
+    """The transformers configuration of one of our named shapes."""
+    if shape.position == "learned":
+        sizes = {"n_embd": shape.d_model, "n_layer": shape.num_layers, "n_head": shape.num_heads}
+        return transformers.GPT2Config(vocab_size=shape.vocab_size, n_positions=shape.context_length, **sizes)
+    if name.startswith("mixtral"):
+        chosen = {"num_local_experts": shape.experts, "num_experts_per_tok": shape.experts_per_token}
+        return transformers.MixtralConfig(**llama(shape, sliding_window=None, **chosen))
+    if name.startswith("mistral"):
+        return transformers.MistralConfig(**llama(shape, sliding_window=shape.window))
+    if name.startswith("qwen2"):
+        return transformers.Qwen2Config(**llama(shape))
+    if name.startswith("qwen3"):
+        return transformers.Qwen3Config(**llama(shape))
+    if name.startswith("gemma-2-"):
+        return transformers.Gemma2Config(**llama(shape, sliding_window=shape.window))
+    if name.startswith("gemma-3-"):
+        return transformers.Gemma3TextConfig(**llama(shape, sliding_window=shape.window))
+    if name.startswith("gemma"):
+        return transformers.GemmaConfig(**llama(shape))
+    return transformers.LlamaConfig(**llama(shape))
+
+
+class Logits(torch.nn.Module):
+    """The model with nothing but ids going in and logits coming out."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Any) -> Any:
+        # a mask that is made already: making one looks at values, which the meta device has not
+        mask = torch.zeros(1, 1, ids.shape[1], ids.shape[1], device=ids.device)
+        return self.model(ids, attention_mask=mask, use_cache=False).logits
+
+
+def built(config: Any, attention: str, device: str) -> Logits:
+    config = copy.deepcopy(config)  # which from_config writes to
+    # one after the other, not grouped: a counter that knows no grouped product would miss the experts
+    config._experts_implementation = "eager"
+    with torch.device(device):
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+    return Logits(model.eval())
+
+
+def by_torch(model: Logits, ids: Any) -> int:
+    with FlopCounterMode(display=False) as counter:
+        model(ids)
+    return int(counter.get_total_flops())
+
+
+def by_fvcore(model: Logits, ids: Any) -> int:
+    found = FlopCountAnalysis(model, ids)
+    return int(found.unsupported_ops_warnings(False).uncalled_modules_warnings(False).total())
+
+
+def by_calflops(model: Logits, ids: Any) -> int:
+    words = {"print_results": False, "output_as_string": False, "include_backPropagation": False}
+    return int(calculate_flops(model=model, kwargs={"ids": ids}, forward_mode="forward", **words)[0])
+
+
+def by_deepspeed(model: Logits, ids: Any) -> int:
+    profiler = FlopsProfiler(model)
+    profiler.start_profile()
+    model(ids)
+    found = int(profiler.get_total_flops())
+    profiler.end_profile()
+    return found
+
+
+def without_scores(shape: TransformerShape) -> int:
+    counted = forward_flops(shape, LENGTH)
+    return int(counted.total) - int(counted["scores"])
+
+
+def norm_elements(shape: TransformerShape) -> int:
+    """5 for each number that a LayerNorm reads; RMSNorms are written out in transformers and no module is seen."""
+    return 5 * shape.norms * LENGTH * shape.d_model if shape.norm == "layernorm" else 0
+
+
+def functions(shape: TransformerShape) -> int:
+    """One for each number that torch's softmax or SiLU gives, and for each bias that addmm adds."""
+    T, L = LENGTH, shape.num_layers
+    found = L * shape.num_heads * T * T + norm_elements(shape)
+    if shape.ffn == "swiglu":  # Gemma's GELU is written out too
+        found += L * shape.active_experts * shape.d_ff * T
+    if shape.experts:
+        found += L * T * shape.experts
+    if shape.bias:  # GPT-2's GELU is written out, its projections are addmm, whose bias is counted once, not for each position
+        e = shape.head_width
+        found += L * ((shape.num_heads + 2 * shape.kv_heads) * e + 2 * shape.d_model + shape.d_ff)
+    return found
+
+
+def total(shape: TransformerShape) -> int:
+    return int(forward_flops(shape, LENGTH).total)
+
+
+def six_n(shape: TransformerShape) -> int:
+    """6 × tokens × (all parameters without embedding and positions; a head that is not tied stays)."""
+    count = parameters(shape)
+    return 6 * LENGTH * (int(count.total) - int(count["embedding"]) - int(count["positions"]))
+
+
+def by_trainer(model: Logits, ids: Any) -> int:
+    """transformers.Trainer.floating_point_ops, whose whole formula this is."""
+    return 6 * ids.numel() * int(model.model.num_parameters(exclude_embeddings=True))
+
+
+COUNTERS: dict[str, tuple[str, Callable[[Logits, Any], int], Callable[[TransformerShape], int], str]] = {
+    "torch FlopCounterMode, eager attention": ("eager", by_torch, total, "the same"),
+    "torch FlopCounterMode, fused attention": (
+        "sdpa",
+        by_torch,
+        without_scores,
+        "the fused kernel of a CPU is not in its table: exactly the scores are missing",
+    ),
+    "fvcore": (
+        "eager",
+        by_fvcore,
+        lambda shape: total(shape) // 2 + norm_elements(shape),
+        "a multiplication and its addition are one; LayerNorm is 5 a number",
+    ),
+    "calflops": (
+        "eager",
+        by_calflops,
+        lambda shape: total(shape) + functions(shape),
+        "also one for each number out of softmax and activation, 5 for LayerNorm, one for each bias of an addmm",
+    ),
+    "deepspeed": ("eager", by_deepspeed, lambda shape: total(shape) + functions(shape), "as calflops, which grew out of it"),
+    "transformers Trainer, forward and backward": (
+        "eager",
+        by_trainer,
+        six_n,
+        "6 a parameter and token: no scores, norms and biases as if they were products, a tied head not at all",
+    ),
+}
+
+
+# some counters, and all where experts are chosen, want values: these are computed on the CPU
+SMALL = {
+    "gpt2, 2 × 64": TransformerShape(
+        1000, 1024, 2, 64, 4, 256, ffn="gelu", norm="layernorm", position="learned", tied_embeddings=True, bias=True
+    ),
+    "llama, 2 × 64": TransformerShape(1000, 2048, 2, 64, 4, 172, num_kv_heads=2),
+    "qwen2, 2 × 64": TransformerShape(1000, 2048, 2, 64, 4, 172, num_kv_heads=1, qkv_bias=True),
+    "mixtral, 2 × 64": TransformerShape(1000, 2048, 2, 64, 4, 96, num_kv_heads=2, experts=4, experts_per_token=2),
+}
+WANT_VALUES = ("torch FlopCounterMode, fused attention", "deepspeed")
+
+
+def audited() -> list[str]:
+    return ["gpt2", "gpt2-xl", "gpt2-xl-swiglu", "tinyllama-1.1b", "llama-3-8b", "mistral-7b", "mixtral-8x7b", *SMALL] + [
+        name for name in SHAPES if name.startswith(("qwen", "gemma"))
+    ]
+
+
+def resolved(shape: TransformerShape) -> tuple[Any, ...]:
+    """What two ways of writing a shape have in common."""
+    return parameters(shape).terms, forward_flops(shape, LENGTH, attention="causal").terms, shape.context_length
+
+
+def one_shape(name: str, problems: list[str]) -> tuple[list[str], list[str]]:
+    """Rows for the tables of parameters and of FLOPs."""
+    shape = SMALL[name] if name in SMALL else SHAPES[name]
+    config = configuration(name, shape)
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+        read = from_huggingface(str(Path(folder, "config.json")))
+    if resolved(read) != resolved(shape):
+        problems.append(f"{name}: its config.json reads as {read}")
+    ours = int(parameters(shape).total)
+    device = "cpu" if name in SMALL else "meta"
+    models = {how: built(config, how, device) for how in (("eager", "sdpa") if name in SMALL else ("eager",))}
+    theirs = int(models["eager"].model.num_parameters())
+    without = int(models["eager"].model.num_parameters(exclude_embeddings=True))
+    count = parameters(shape)
+    explained = ours - int(count["embedding"]) - int(count["positions"])
+    if theirs != ours or without != explained:
+        problems.append(f"{name}: parameters {ours} and {theirs}, without embeddings {explained} and {without}")
+    rows = [f"| {name} | {ours:,} | {theirs:,} | {without:,} |"]
+    ids = torch.zeros(1, LENGTH, dtype=torch.int64, device=device)
+    flops: list[str] = []
+    if shape.experts and device == "meta":  # which expert a token goes to is a value
+        return rows, flops
+    for counter, (how, counted, formula, _) in COUNTERS.items():
+        if device == "meta" and counter in WANT_VALUES:
+            continue
+        try:
+            found = counted(models[how], ids)
+        except Exception as error:  # a stranger's program may fail in any way; the page then says how
+            flops.append(f"| {name} | {counter} | does not run: {type(error).__name__} | | |")
+            problems.append(f"{name}: {counter} fails with {error!r:.300}")
+            continue
+        mine = 3 * total(shape) if "backward" in counter else total(shape)
+        if found != formula(shape):
+            problems.append(f"{name}: {counter} gives {found:,}, explained is {formula(shape):,}, off by {found - formula(shape):,}")
+        flops.append(f"| {name} | {counter} | {found:,} | {mine:,} | {mine - found:+,} |")
+    return rows, flops
+
+
+def eight_bits(problems: list[str]) -> list[str]:
+    """Bytes of bitsandbytes' state after a step, beside ours."""
+    import bitsandbytes
+
+    rows = []
+    for name, shape in (
+        ("4 × 64", TransformerShape(1000, 128, 4, 64, 4, 172)),
+        ("2 × 96, biases", TransformerShape(777, 100, 2, 96, 4, 384, ffn="gelu", norm="layernorm", position="learned", bias=True)),
+    ):
+        from accounting.parameters import tensors
+
+        weights = [torch.nn.Parameter(torch.zeros(size)) for count, size in tensors(shape) for _ in range(count)]
+        for weight in weights:
+            weight.grad = torch.zeros_like(weight)
+        optimizer = bitsandbytes.optim.AdamW8bit(weights, lr=1e-3)
+        optimizer.step()
+        states = {
+            value.data_ptr(): value.nbytes
+            for state in optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, torch.Tensor)
+        }
+        ours, theirs = int(optimizer_state(shape, optimizer="adamw8bit").total), sum(states.values())
+        rows.append(f"| {name} | {theirs:,} | {ours:,} |")
+        if ours != theirs:
+            problems.append(f"bitsandbytes, {name}: {theirs:,} bytes, ours {ours:,}")
+    return rows
+
+
+def page(problems: list[str]) -> str:
+    counts: list[str] = []
+    flops: list[str] = []
+    for name in audited():
+        print(name, file=sys.stderr)
+        rows, more = one_shape(name, problems)
+        counts += rows
+        flops += more
+    versions = ", ".join(f"{name} {importlib.metadata.version(name).partition('+')[0]}" for name in PACKAGES)
+    reasons = [f"| {name} | {words} |" for name, (_, _, _, words) in COUNTERS.items()]
+    return "\n".join(
+        [
+            "# Audit",
+            "",
+            "Our figures beside those of the packages that count too. Written by `nox -s audit` (tools/audit.py), which builds every model with",
+            "transformers from its config.json, lets each package count it, and fails unless each difference is, to the last digit, what",
+            f"its reason says. With {versions}.",
+            "",
+            "## Parameters",
+            "",
+            "transformers' `num_parameters()` is ours. Its `exclude_embeddings=True` leaves out the embedding and learned positions, and with a",
+            "tied embedding so the head; a head of its own stays.",
+            "",
+            "| shape | ours | transformers | transformers, without embeddings |",
+            "|---|---:|---:|---:|",
+            *counts,
+            "",
+            f"## FLOPs of a forward pass over one sequence of {LENGTH:,}",
+            "",
+            "Ours are matrix multiplications, a multiplication and an addition being two, scores over all T² pairs (`attention=\"full\"`).",
+            "Trainer's are forward and backward, and stand beside ours of both.",
+            "",
+            "| counter | why it differs |",
+            "|---|---|",
+            *reasons,
+            "",
+            "| shape | counter | theirs | ours | difference |",
+            "|---|---|---:|---:|---:|",
+            *flops,
+            "",
+            "## Bytes of 8-bit AdamW's state",
+            "",
+            "bitsandbytes' `AdamW8bit` after a step: the same.",
+            "",
+            "| shape | bitsandbytes | ours |",
+            "|---|---:|---:|",
+            *eight_bits(problems),
+            "",
+        ]
+    )
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--check", action="store_true", help="write nothing, and fail if AUDIT.md says otherwise")
+    check = options.parse_args().check
+    problems: list[str] = []
+    words = page(problems)
+    if check and PAGE.read_text(encoding="utf-8") != words:
+        problems.append("AUDIT.md says otherwise: run this without --check")
+    elif not check and not problems:
+        PAGE.write_text(words, encoding="utf-8")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
