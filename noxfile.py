@@ -175,6 +175,25 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def gpu(session: nox.Session) -> None:
+    """What needs CUDA: accounting's predicted peaks against max_memory_allocated(), written into its README."""
+    install(session, ACCOUNTING, LM)
+    session.run("python", "tools/gpu_memory.py", "--readme", *session.posargs)
+
+
+@nox.session
+def audit(session: nox.Session) -> None:
+    """Write AUDIT.md anew: accounting's figures beside those of the packages that count too; `-- --check` only compares."""
+    install(session, ACCOUNTING)
+    session.install(
+        *CONSTRAINTS, "setuptools", "wheel", "torch", "numpy", "transformers", "fvcore", "calflops", "bitsandbytes"
+    )
+    # deepspeed asks torch while it is built, and its own kernels are not wanted
+    session.install(*CONSTRAINTS, "--no-build-isolation", "deepspeed", env={"DS_BUILD_OPS": "0"})
+    session.run("python", "tools/audit.py", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Style and likely mistakes: ruff, formatting included."""
     session.install(*CONSTRAINTS, "ruff")

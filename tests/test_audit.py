@@ -15,7 +15,9 @@ PAGE = Path(__file__).parent.parent / "AUDIT.md"
 def rows(title: str) -> list[list[str]]:
     """The cells of the tables below a heading."""
     part = PAGE.read_text(encoding="utf-8").split(f"## {title}")[1].split("\n## ")[0]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line.startswith("| ")]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line.startswith("| ")
+    ]
 
 
 def test_parameters() -> None:

@@ -16,6 +16,7 @@ import logging
 import os
 import sys
 import tempfile
+import textwrap
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,7 @@ from fvcore.nn import FlopCountAnalysis  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from accounting import SHAPES, TransformerShape, forward_flops, from_huggingface, optimizer_state, parameters  # noqa: E402
+from accounting.parameters import tensors  # noqa: E402
 
 PAGE = Path(__file__).parent.parent / "AUDIT.md"
 PACKAGES = ("torch", "transformers", "fvcore", "calflops", "deepspeed", "bitsandbytes")
@@ -143,7 +145,9 @@ def functions(shape: TransformerShape) -> int:
         found += L * shape.active_experts * shape.d_ff * T
     if shape.experts:
         found += L * T * shape.experts
-    if shape.bias:  # GPT-2's GELU is written out, its projections are addmm, whose bias is counted once, not for each position
+    if (
+        shape.bias
+    ):  # GPT-2's GELU is written out, its projections are addmm, whose bias is counted once, not for each position
         e = shape.head_width
         found += L * ((shape.num_heads + 2 * shape.kv_heads) * e + 2 * shape.d_model + shape.d_ff)
     return found
@@ -184,7 +188,12 @@ COUNTERS: dict[str, tuple[str, Callable[[Logits, Any], int], Callable[[Transform
         lambda shape: total(shape) + functions(shape),
         "also one for each number out of softmax and activation, 5 for LayerNorm, one for each bias of an addmm",
     ),
-    "deepspeed": ("eager", by_deepspeed, lambda shape: total(shape) + functions(shape), "as calflops, which grew out of it"),
+    "deepspeed": (
+        "eager",
+        by_deepspeed,
+        lambda shape: total(shape) + functions(shape),
+        "as calflops; on the meta device it counts products with a bias twice, so here only what is computed",
+    ),
     "transformers Trainer, forward and backward": (
         "eager",
         by_trainer,
@@ -207,9 +216,16 @@ WANT_VALUES = ("torch FlopCounterMode, fused attention", "deepspeed")
 
 
 def audited() -> list[str]:
-    return ["gpt2", "gpt2-xl", "gpt2-xl-swiglu", "tinyllama-1.1b", "llama-3-8b", "mistral-7b", "mixtral-8x7b", *SMALL] + [
-        name for name in SHAPES if name.startswith(("qwen", "gemma"))
-    ]
+    return [
+        "gpt2",
+        "gpt2-xl",
+        "gpt2-xl-swiglu",
+        "tinyllama-1.1b",
+        "llama-3-8b",
+        "mistral-7b",
+        "mixtral-8x7b",
+        *SMALL,
+    ] + [name for name in SHAPES if name.startswith(("qwen", "gemma"))]
 
 
 def resolved(shape: TransformerShape) -> tuple[Any, ...]:
@@ -251,7 +267,9 @@ def one_shape(name: str, problems: list[str]) -> tuple[list[str], list[str]]:
             continue
         mine = 3 * total(shape) if "backward" in counter else total(shape)
         if found != formula(shape):
-            problems.append(f"{name}: {counter} gives {found:,}, explained is {formula(shape):,}, off by {found - formula(shape):,}")
+            problems.append(
+                f"{name}: {counter} gives {found:,}, explained is {formula(shape):,}, off by {found - formula(shape):,}"
+            )
         flops.append(f"| {name} | {counter} | {found:,} | {mine:,} | {mine - found:+,} |")
     return rows, flops
 
@@ -263,10 +281,11 @@ def eight_bits(problems: list[str]) -> list[str]:
     rows = []
     for name, shape in (
         ("4 × 64", TransformerShape(1000, 128, 4, 64, 4, 172)),
-        ("2 × 96, biases", TransformerShape(777, 100, 2, 96, 4, 384, ffn="gelu", norm="layernorm", position="learned", bias=True)),
+        (
+            "2 × 96, biases",
+            TransformerShape(777, 100, 2, 96, 4, 384, ffn="gelu", norm="layernorm", position="learned", bias=True),
+        ),
     ):
-        from accounting.parameters import tensors
-
         weights = [torch.nn.Parameter(torch.zeros(size)) for count, size in tensors(shape) for _ in range(count)]
         for weight in weights:
             weight.grad = torch.zeros_like(weight)
@@ -285,6 +304,10 @@ def eight_bits(problems: list[str]) -> list[str]:
     return rows
 
 
+def paragraph(words: str) -> str:
+    return textwrap.fill(words, 120)
+
+
 def page(problems: list[str]) -> str:
     counts: list[str] = []
     flops: list[str] = []
@@ -299,14 +322,18 @@ def page(problems: list[str]) -> str:
         [
             "# Audit",
             "",
-            "Our figures beside those of the packages that count too. Written by `nox -s audit` (tools/audit.py), which builds every model with",
-            "transformers from its config.json, lets each package count it, and fails unless each difference is, to the last digit, what",
-            f"its reason says. With {versions}.",
+            paragraph(
+                "Our figures beside those of the packages that count too. Written by `nox -s audit` (tools/audit.py), which "
+                "builds every model with transformers from its config.json, lets each package count it, and fails unless each "
+                f"difference is, to the last digit, what its reason says. With {versions}."
+            ),
             "",
             "## Parameters",
             "",
-            "transformers' `num_parameters()` is ours. Its `exclude_embeddings=True` leaves out the embedding and learned positions, and with a",
-            "tied embedding so the head; a head of its own stays.",
+            paragraph(
+                "transformers' `num_parameters()` is ours. Its `exclude_embeddings=True` leaves out the embedding and learned "
+                "positions, and with a tied embedding so the head; a head of its own stays."
+            ),
             "",
             "| shape | ours | transformers | transformers, without embeddings |",
             "|---|---:|---:|---:|",
@@ -314,8 +341,10 @@ def page(problems: list[str]) -> str:
             "",
             f"## FLOPs of a forward pass over one sequence of {LENGTH:,}",
             "",
-            "Ours are matrix multiplications, a multiplication and an addition being two, scores over all T² pairs (`attention=\"full\"`).",
-            "Trainer's are forward and backward, and stand beside ours of both.",
+            paragraph(
+                "Ours are matrix multiplications, a multiplication and an addition being two, scores over all T² pairs "
+                '(`attention="full"`). Trainer\'s are forward and backward, and stand beside ours of both.'
+            ),
             "",
             "| counter | why it differs |",
             "|---|---|",

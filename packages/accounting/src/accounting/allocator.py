@@ -1,9 +1,10 @@
 """What an allocator adds to the tensors: PyTorch's caching one for CUDA, by the rules of c10/cuda/CUDACachingAllocator.cpp.
 
 Every tensor takes a block of a multiple of 512 bytes, and max_memory_allocated() counts blocks. Blocks are cut from segments:
-2 MiB ones for tensors up to 1 MiB, 20 MiB ones up to 10 MiB, above that one of a multiple of 2 MiB for each; a block of a large
-segment keeps a remainder of up to 1 MiB, which depends on the order of all that was freed before and is not predicted.
-With PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True there are no such remainders.
+2 MiB ones for tensors up to 1 MiB, 20 MiB ones up to 10 MiB, above that one of a multiple of 2 MiB for each. What is left of
+a large segment stays with its block unless it is more than 1 MiB: for tensors with a segment of their own that is known, for
+those that share one it depends on the order of all that came and went, and is not predicted. With
+PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True nothing stays with any block.
 """
 
 from __future__ import annotations
@@ -12,10 +13,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-BLOCK = 512
 ALLOCATORS = ("exact", "cuda")
+BLOCK = 512
+OWN_SEGMENT = 10 << 20
+SEGMENT_MULTIPLE = 2 << 20
+KEPT_REMAINDER = 1 << 20
+
+
+def block(size: int) -> int:
+    """Bytes of the block that a tensor of so many bytes takes."""
+    rounded = -(-size // BLOCK) * BLOCK
+    if rounded < OWN_SEGMENT:
+        return rounded
+    segment = -(-rounded // SEGMENT_MULTIPLE) * SEGMENT_MULTIPLE
+    return segment if segment - rounded <= KEPT_REMAINDER else rounded
 
 
 def waste(tensors: Iterable[tuple[int, int]]) -> int:
     """Bytes that rounding up to blocks adds to these tensors: (how many, bytes of one)."""
-    return sum(int(count) * (-int(size) % BLOCK) for count, size in tensors)
+    return sum(int(count) * (block(int(size)) - int(size)) for count, size in tensors)

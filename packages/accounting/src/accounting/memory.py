@@ -94,8 +94,8 @@ def training_memory(
     precision: "fp32"; "bf16" for weights, gradients and activations, with fp32 master weights in the optimizer; "autocast"
     for fp32 weights and gradients with products in bf16. attention, norm_kernel, checkpointing and loss as saved_activations
     has them, optimizer and step ("fused", "foreach", "loop") as step_temporaries has them. accumulate: the gradients of
-    earlier micro-batches are there from the start. allocator: "cuda" adds what rounding every tensor to blocks of 512 bytes
-    takes (see allocator), with the step counter that fused AdamW keeps on the device for each parameter.
+    earlier micro-batches are there from the start. allocator: "cuda" adds what rounding every tensor up to a block takes
+    (see allocator), with the step counter that fused AdamW keeps on the device for each parameter.
     """
     choose("allocator", allocator, ALLOCATORS)
     B, T = Symbol("B", positive("batch_size", batch_size)), Symbol("T", shape.sequence(seq_len))
@@ -103,7 +103,7 @@ def training_memory(
     run = Step(shape, B, T, policy, accumulate)
     states = optimizer_state(shape, optimizer=optimizer, master=policy.bytes.master)
     convention = f"{optimizer}, {step} step; {policy.words}; " + (
-        "every tensor in blocks of 512 bytes, remainders of segments not in it; "
+        "every tensor in a block of its own, what remains of shared segments not in it; "
         if allocator == "cuda"
         else "no allocator's rounding, "
     )
