@@ -301,7 +301,8 @@ def main(arguments: list[str] | None = None) -> int:
         lm.attention.MATMUL_KEYS = 0  # the fused kernel, as on a GPU
         lm.attention.causal_bias.cache_clear()
     where = "the CPU, with the CUDA allocator's rules replayed" if chosen.stand_in else torch.cuda.get_device_name()
-    caption = f"Predicted / measured MB (10^6 bytes) on {where}, torch {torch.__version__}: `python tools/gpu_memory.py{' --stand-in' * chosen.stand_in}`."
+    command = f"python tools/gpu_memory.py{' --stand-in' * chosen.stand_in}"
+    caption = f"Predicted / measured MB (10^6 bytes) on {where}, torch {torch.__version__}: `{command}`."
     print(caption)
     lines, wrong = table(rows, meter, lambda line: print(line, flush=True))
     if chosen.readme:
