@@ -1,5 +1,7 @@
 """The command, from the outside."""
 
+import argparse
+import gzip
 import io
 import json
 import sys
@@ -9,7 +11,9 @@ import numpy as np
 import pytest
 from strategies import corpus
 
+from bpe import counting
 from bpe.cli import main
+from bpe.cli_train import size
 
 TEXT = corpus(4)
 
@@ -68,21 +72,105 @@ def test_report_and_view(trained: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["report", tok, "--on", text]) == 0
     printed = capsys.readouterr().out
     assert "bytes/token" in printed
-    assert "the longest" in printed
+    assert "unreachable" in printed
+    assert main(["report", tok, tok, "--on", text, "--html", str(trained / "report.html")]) == 0
+    assert "bytes/token" in (trained / "report.html").read_text()
+    capsys.readouterr()
     assert main(["report", tok, "--on", text, "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)
+    (row,) = found["texts"]
     assert row["bytes"] == len(TEXT.encode())
     assert row["bytes_per_token"] == pytest.approx(len(TEXT.encode()) / row["tokens"])
     assert main(["view", tok, "--text", text, "--out", str(trained / "page.html")]) == 0
     assert "<html" in (trained / "page.html").read_text()
 
 
+def test_training_from_anywhere(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = (trained / "tok.json").read_bytes()
+    out = trained / "new.json"
+    settings = ["--vocab-size", "280", "--out", str(out)]
+    folder = trained / "folder" / "inner"
+    folder.mkdir(parents=True)
+    (folder / "corpus.jsonl.gz").write_bytes(gzip.compress(json.dumps({"content": TEXT}).encode()))
+    (folder / ".hidden").write_text("nothing")
+    for corpus_arguments in (
+        [str(trained / "folder"), "--text-key", "content"],
+        [str(trained / "corp*.txt"), "--memory-limit", "1GiB"],
+        [str(trained / "corpus.txt"), "--checkpoint", str(trained / "run")],
+        [str(trained / "corpus.txt"), "--checkpoint", str(trained / "run")],
+        ["-"],
+    ):
+        pipe(monkeypatch, TEXT.encode())
+        out.unlink(missing_ok=True)
+        assert main(["train", *corpus_arguments, *settings]) == 0
+        assert out.read_bytes() == expected
+    assert main(["train", str(trained / "corpus.txt"), "--extend", str(trained / "tok.json"), *settings]) == 0
+    assert out.read_bytes() == expected
+    assert main(["train", str(trained / "corpus.txt"), "--memory-limit", "1kB", *settings]) == 0
+    assert "more than the memory_limit" in capsys.readouterr().err
+
+
+def test_a_run_that_is_stopped_says_how_to_go_on(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(counting, "count", stop)
+    command = ["train", str(trained / "corpus.txt"), "--vocab-size", "280", "--out", str(trained / "new.json")]
+    assert main(command) == 130
+    assert "nothing was written" in capsys.readouterr().err
+    assert main([*command, "--checkpoint", str(trained / "run")]) == 130
+    assert "the same command goes on from there" in capsys.readouterr().err
+
+
+def test_sizes() -> None:
+    assert [size(text) for text in ("1000", "500MB", "2GiB", "1.5 k", "3g")] == [
+        1000,
+        5 * 10**8,
+        2**31,
+        1500,
+        3 * 10**9,
+    ]
+    for text in ("", "MB", "-1", "5 fathoms"):
+        with pytest.raises(argparse.ArgumentTypeError, match="a size is a number of bytes"):
+            size(text)
+
+
 def test_mistakes_are_one_sentence_and_status_two(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus, out = str(trained / "corpus.txt"), str(trained / "new.json")
+    (trained / "empty").mkdir()
+    (trained / "short.gz").write_bytes(gzip.compress(TEXT.encode())[:-9])
     for arguments, said in [
         (["train", corpus, "--vocab-size", "100", "--out", out], "256 bytes"),
         (["train", corpus, "--vocab-size", "9999", "--out", out], "too small"),
         (["train", "nowhere.txt", "--vocab-size", "300", "--out", out], "nowhere.txt: No such file"),
+        (["train", str(trained / "*.doc"), "--vocab-size", "300", "--out", out], "no file has such a name"),
+        (["train", str(trained / "empty"), "--vocab-size", "300", "--out", out], "no file in this folder"),
+        (
+            ["train", str(trained / "short.gz"), "--vocab-size", "300", "--out", out],
+            "short.gz: the gzip data are cut short",
+        ),
+        (["train", corpus, "--vocab-size", "300", "--out", str(trained / "nowhere" / "tok.json")], "no such folder"),
+        (["train", corpus, "--vocab-size", "300", "--out", out, "--pattern", "[a-z]*"], "can match the empty string"),
+        (["train", corpus, "--vocab-size", "300", "--out", out, "--special", ""], "a special token is empty"),
+        (
+            [
+                "train",
+                corpus,
+                "--vocab-size",
+                "300",
+                "--out",
+                out,
+                "--extend",
+                str(trained / "tok.json"),
+                "--special",
+                "x",
+            ],
+            "leave out --pattern and --special",
+        ),
         (["encode", corpus], "JSON"),
         (["decode", "nowhere.json"], "nowhere.json: No such file"),
         (["report", str(trained / "tok.json"), "--on", "nowhere.txt"], "nowhere.txt: No such file"),

@@ -38,7 +38,7 @@ def merge(
         alphabet = bytes(sorted(alphabet, key=lambda byte: PRINTABLE[byte]))
     merger = Merger(
         table(counts),
-        alphabet=alphabet,
+        tokens=[bytes([byte]) for byte in alphabet],
         by_bytes=tie_break == "bytes",
         most=vocab_size - 256,
         min_count=bounds.get("min_count", 1),
@@ -104,7 +104,7 @@ def test_the_floor_chosen_is_only_a_guess() -> None:
     # A corpus whose words are rare and whose pairs are common, and one the other way round.
     for counts in ({b"a" * n + b"b": 1 for n in range(1, 40)}, {b"ab%d" % n: 50 + n for n in range(40)}):
         tokens, merges = training.merge(
-            lambda counts=counts: table(counts), training.Start(bytes(range(256))), 30,
+            lambda counts=counts: table(counts), training.Start([bytes([i]) for i in range(256)]), 30,
             rule=training.Rule("bytes", 1, None), report=lambda phase, done, total: None,
         )  # fmt: skip
         vocab, expected = reference.train(counts, 286, special_tokens=[])

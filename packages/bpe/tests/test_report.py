@@ -1,6 +1,12 @@
 """The figures of a tokenizer."""
 
+import json
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import TEXTS, corpus
 
 import bpe
 from bpe import report
@@ -11,13 +17,15 @@ BYTES = {i: bytes([i]) for i in range(256)}
 
 def test_compression_counts() -> None:
     tokenizer = Tokenizer(BYTES | {256: b"ab"}, [(b"a", b"b")])
-    found = report.compression(tokenizer, b"ab ab\ncc", name="mine", text_name="text")
+    found, used = report.compression(tokenizer, [b"ab ab\n", b"cc"], name="mine", text_name="text")
     assert (found.bytes, found.tokens) == (8, 6)
     assert found.bytes_per_token == pytest.approx(8 / 6)
     assert found.tokens_per_word == pytest.approx(2)
     assert found.used == pytest.approx(4 / 257)
+    assert used == {256, 32, 10, 99}
+    assert found.pile_hours == pytest.approx(825e9 / (found.megabytes_per_second * 1e6) / 3600)
     with pytest.raises(ValueError, match="empty"):
-        report.compression(tokenizer, b"")
+        report.compression(tokenizer, [b""])
 
 
 def test_longest_and_broken() -> None:
@@ -29,6 +37,25 @@ def test_longest_and_broken() -> None:
     assert report.broken_tokens(tokenizer) == [257]
 
 
+def test_tokens_that_no_text_gives() -> None:
+    vocab = BYTES | {256: b"bc", 257: b"ab", 258: b"abc", 259: b"a b", 260: b"\n\n", 261: b"zz"}
+    merges = [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c"), (b"a", b" b"), (b"\n", b"\n"), (b"z", b"z")]
+    merged = Tokenizer(vocab | {262: b" b"}, [*merges[:3], (b" ", b"b"), *merges[3:]])
+    # "abc" is a, bc: never ab, c. The pattern always cuts "a b".
+    assert report.unreachable_tokens(merged) == [258, 259]
+    whole = Tokenizer.from_ranks({token: number for number, token in vocab.items()}, pattern="gpt2")
+    assert whole.encode("abc") == [258]
+    assert report.unreachable_tokens(whole) == [259]
+    assert report.unreachable_tokens(Tokenizer(vocab | {262: b" b"}, merged.merges, pattern=None)) == [258]
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=5), st.sampled_from(["gpt2", "cl100k", "o200k", "qwen3.5", "deepseek-v3"]))
+def test_what_a_text_gives_is_never_called_unreachable(texts: list[str], pattern: str) -> None:
+    tokenizer = bpe.train([corpus(1), *texts], 400, pattern=pattern, special_tokens=[])
+    given_ids = {number for text in texts for number in tokenizer.encode(text)}
+    assert not given_ids & set(report.unreachable_tokens(tokenizer))
+
+
 def test_merges_in_common() -> None:
     texts = ["abab", "abab cdcd"]
     a, b = (bpe.train([text], 258 + i, special_tokens=[]) for i, text in enumerate(texts))
@@ -36,8 +63,15 @@ def test_merges_in_common() -> None:
     assert 0 < report.common_merges(a, b) < 1
 
 
-def test_the_table_has_a_line_each() -> None:
-    tokenizer = Tokenizer(BYTES, [])
-    lines = report.table({"a": tokenizer, "b": tokenizer}, {"x": b"text", "y": b"more text"}).splitlines()
-    assert len(lines) == 5
-    assert len({len(line) for line in lines}) == 1
+def test_a_report_as_tables_json_and_page() -> None:
+    tokenizers = {"a<b": Tokenizer(BYTES | {256: b"te"}, [(b"t", b"e")]), "c": Tokenizer(BYTES, [])}
+    found = report.measure(tokenizers, {"x": [b"text"], "y": [b"more ", b"text"]})
+    assert found.vocabularies[0].unused == [i for i in range(256) if i not in b"more xt"]
+    assert found.merges_in_common == [("a<b", "c", 0.0)]
+    printed = str(found)
+    assert len(printed.splitlines()) == 5 + 1 + 3 + 1 + 2
+    assert json.loads(json.dumps(found.as_dict()))["texts"][3]["tokens"] == 9
+    page = found.html()
+    assert page.count("<tr>") == 5 + 3 + 2
+    assert "a&lt;b" in page
+    assert not re.search(r"(src|href)=|url\(|@import", page)

@@ -7,7 +7,8 @@ class Merger:
         self,
         records: Records,
         *,
-        alphabet: bytes,
+        tokens: list[bytes],
+        spelled: bool = False,
         by_bytes: bool,
         most: int,
         min_count: int,
@@ -15,5 +16,4 @@ class Merger:
         floor: int,
     ) -> None: ...
     def apply(self, left: int, right: int) -> int: ...
-    def start_over(self, *, min_count: int, max_token_bytes: int, floor: int) -> None: ...
     def merges(self) -> Iterator[tuple[int, int, int]]: ...

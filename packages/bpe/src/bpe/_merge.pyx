@@ -70,7 +70,8 @@ ctypedef struct Side:
 cdef class Merger:
     """Merges over counted pretokens, given as records (see _records).
 
-    alphabet: 256 bytes; symbol i < 256 stands for the byte alphabet[i]. by_bytes: ties go to the greatest (left bytes,
+    tokens: the symbols to start from. They are the 256 bytes, in any order; or, if the records are `spelled`, whatever their
+    symbols stand for: each pretoken is then an array of uint32. by_bytes: ties go to the greatest (left bytes,
     right bytes) rather than the smallest (left symbol, right symbol). most: how many merges there will be at most.
     max_token_bytes: no merge gives a longer token (0: no bound). floor: pairs that count less are left aside as long as
     there are others; it changes time and memory only.
@@ -79,7 +80,8 @@ cdef class Merger:
     cdef void *words            # of uint16_t or uint32_t
     cdef size_t words_size      # in these
     cdef bint wide
-    cdef size_t most
+    cdef bint spelled
+    cdef size_t most            # symbols there will be
     cdef Pair *pairs
     cdef size_t mask, pairs_size
     cdef Entry *heap
@@ -100,20 +102,22 @@ cdef class Merger:
     cdef int64_t keep_from      # pairs of a lower count are left behind when the table is made anew
 
     def __cinit__(
-        self, const uint8_t[::1] records not None, *, bytes alphabet not None, bint by_bytes, size_t most,
+        self, const uint8_t[::1] records not None, *, list tokens not None, bint spelled=False, bint by_bytes, size_t most,
         int64_t min_count, size_t max_token_bytes, int64_t floor,
     ):
         cdef uint8_t of_byte[256]
-        if sorted(alphabet) != list(range(256)):
-            raise ValueError("the alphabet must have each of the 256 bytes once")
+        if not spelled and sorted(tokens) != [bytes([byte]) for byte in range(256)]:
+            raise ValueError("the tokens must be the 256 bytes, each once")
         self.by_bytes = by_bytes
-        self.most = most
+        self.spelled = spelled
+        self.most = len(tokens) + most
         self.max_token_bytes = max_token_bytes or <size_t> -1
         self.min_count = max(<int64_t> 1, min_count)
         self.floor = max(floor, self.min_count)
-        for symbol, byte in enumerate(alphabet):
-            of_byte[byte] = symbol
-            self.new_symbol(bytes([byte]))
+        for symbol, token in enumerate(tokens):
+            if not spelled:
+                of_byte[<uint8_t> token[0]] = symbol
+            self.new_symbol(token)
         self.make_room(records)
         if self.wide:
             load(self, <uint32_t *> self.words, records, of_byte)
@@ -149,11 +153,12 @@ cdef class Merger:
             while at < end:
                 memcpy(&size, &records[at + 8], 4)
                 at += RECORD + size
+                size = size // 4 if self.spelled else size
                 if size > 1:
                     words += 1
                     total += size
                     longest = max(longest, size)
-        self.wide = longest >= <uint16_t> NOWHERE or 256 + self.most > <size_t> 1 << 16
+        self.wide = longest >= <uint16_t> NOWHERE or self.most > <size_t> 1 << 16
         total += words * (WIDE_HEADER if self.wide else NARROW_HEADER)
         if total >= NOWHERE:
             raise MemoryError(
@@ -483,22 +488,15 @@ cdef class Merger:
                 self.merge(pair, <uint32_t> (self.symbols - 1))
         return count
 
-    def start_over(self, *, int64_t min_count, size_t max_token_bytes, int64_t floor):
-        """Count all pairs again, under other bounds."""
-        self.min_count = max(<int64_t> 1, min_count)
-        self.max_token_bytes = max_token_bytes or <size_t> -1
-        self.floor = max(floor, self.min_count)
-        self.count_pairs()
-
     def merges(self):
         """Yield (left, right, count), two symbols and how often the pair occurred, best first, until no pair is left.
 
-        Merge i makes symbol 256 + i; there are `most` at most. Looks for a pending Ctrl-C at every step.
+        Merge i makes symbol len(tokens) + i; there are `most` at most. Looks for a pending Ctrl-C at every step.
         """
         cdef Pair *pair
         cdef uint32_t left, right
         cdef int64_t count
-        while self.symbols < 256 + self.most:
+        while self.symbols < self.most:
             PyErr_CheckSignals()
             with nogil:
                 pair = self.best()
@@ -526,22 +524,27 @@ cdef inline size_t header(Symbol *words) noexcept nogil:
 
 
 cdef int load(Merger self, Symbol *words, const uint8_t[::1] records, const uint8_t *of_byte) except -1:
-    """The words, a symbol for each byte; pretokens of one byte are none."""
+    """The words; pretokens of one symbol are none."""
     cdef size_t at = 0, end = records.shape[0]
     cdef const uint8_t *record
-    cdef uint32_t size, j
+    cdef uint32_t size, j, symbol
     cdef Symbol *word = words
     with nogil:
         while at < end:
             record = &records[at]
             memcpy(&size, record + 8, 4)
             at += RECORD + size
+            size = size // 4 if self.spelled else size
             if size > 1:
                 word[0] = <Symbol> size
                 memcpy(word + 1, record, 8)
                 word += header(words)
                 for j in range(size):
-                    word[j] = of_byte[record[RECORD + j]]
+                    if self.spelled:
+                        memcpy(&symbol, record + RECORD + 4 * j, 4)
+                        word[j] = <Symbol> symbol
+                    else:
+                        word[j] = of_byte[record[RECORD + j]]
                 word += size
     return 0
 

@@ -130,6 +130,16 @@ def counts_of(const uint8_t[::1] records not None):
     return np.asarray(found)
 
 
+def symbols_of(const uint8_t[::1] records not None):
+    """How many bytes the text had that was counted."""
+    cdef size_t at = 0, end = records.shape[0]
+    cdef uint64_t symbols = 0
+    while at < end:
+        symbols += count_of(&records[at]) * size_of(&records[at])
+        at += HEADER + size_of(&records[at])
+    return symbols
+
+
 cdef class Run:
     """Sorted records of an open file, read a block at a time."""
 

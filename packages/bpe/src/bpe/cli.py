@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import warnings
 from pathlib import Path
 from typing import BinaryIO
 
-from bpe import cli_train, page, report
+from bpe import cli_report, cli_train, page
 from bpe.formats import write_atomically
 from bpe.progress import watched
 from bpe.published import SOURCES
@@ -23,6 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _say
+            warnings.simplefilter("default", UserWarning)
             options.run(options)
     except KeyboardInterrupt as error:
         print(f"stopped; {' '.join(getattr(error, '__notes__', [])) or 'nothing was written'}", file=sys.stderr)
@@ -70,11 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("--out", type=Path, required=True, help="a file; a folder for gpt2")
     add.set_defaults(run=_convert)
 
-    add = commands.add_parser("report", help="compression and coverage of tokenizers on texts")
-    add.add_argument("tokenizer", nargs="+", help=_TOKENIZER)
-    add.add_argument("--on", nargs="+", type=Path, required=True, metavar="TEXT")
-    add.add_argument("--json", action="store_true")
-    add.set_defaults(run=_report)
+    cli_report.add(commands, open_tokenizer, _TOKENIZER)
 
     add = commands.add_parser("view", help="a page that draws the tokens of what is typed into it")
     add.add_argument("tokenizer", nargs="+", help=_TOKENIZER + "; two stand side by side")
@@ -143,32 +139,6 @@ def _convert(options: argparse.Namespace) -> None:
         "huggingface": tokenizer.to_huggingface,
     }
     write[options.to](options.out)
-
-
-def _report(options: argparse.Namespace) -> None:
-    tokenizers = {Path(name).name: open_tokenizer(name) for name in options.tokenizer}
-    texts = {path.name: path.read_bytes() for path in options.on}
-    if options.json:
-        rows = [
-            report.compression(tokenizer, text, name=name, text_name=text_name).as_dict()
-            for name, tokenizer in tokenizers.items()
-            for text_name, text in texts.items()
-        ]
-        print(json.dumps(rows, indent=1))
-        return
-    print(report.table(tokenizers, texts))
-    for name, tokenizer in tokenizers.items():
-        longest = ", ".join(repr(token.decode(errors="replace")) for _, token in report.longest_tokens(tokenizer, 5))
-        broken = len(report.broken_tokens(tokenizer))
-        print(
-            f"\n{name}: {tokenizer.vocab_size:,} tokens, {broken:,} of them parts of characters; the longest: {longest}"
-        )
-    names = list(tokenizers)
-    for at, name in enumerate(names):
-        for other in names[at + 1 :]:
-            print(
-                f"merges in common, {name} and {other}: {report.common_merges(tokenizers[name], tokenizers[other]):.1%}"
-            )
 
 
 def _view(options: argparse.Namespace) -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 
 from bpe.formats import gpt2, tiktoken, write_atomically
@@ -208,6 +205,9 @@ def _fetch(url: str, sha256: str) -> bytes:
 
 
 def _download(url: str, sha256: str, kept: Path | None) -> bytes:
+    import urllib.request  # here, for it takes megabytes and milliseconds that only a download needs
+    from http.client import HTTPException
+
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
             data: bytes = response.read()

@@ -6,12 +6,14 @@ a checkpoint, the counts and each merge go through it.
 
 from __future__ import annotations
 
-import hashlib
+import math
 import os
+import struct
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +28,8 @@ from bpe.progress import Progress, reporter
 from bpe.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from bpe._records import Records
 
 CONVENTIONS = ("bytes", "huggingface", "ids")
@@ -82,7 +86,7 @@ def train(
         alphabet = bytes(sorted(alphabet, key=lambda byte: PRINTABLE[byte]))
     tokens, merges = learn(
         source,
-        Start(alphabet),
+        Start([bytes([byte]) for byte in alphabet]),
         vocab_size - smallest,
         pattern=resolved,
         special=special,
@@ -116,8 +120,8 @@ def extend(
     largest. The pattern and the special tokens are the tokenizer's; the other arguments are those of train(). The result
     merges by list or by rank as the tokenizer did.
 
-    Raises ValueError as train() does, and for a tokenizer that cannot be continued: one that normalizes, one whose merges
-    use a token before they make it, or one with a token that merging never makes.
+    Raises ValueError as train() does, and for a tokenizer that cannot be continued: one that normalizes, or one with a token
+    that merging never makes.
     """
     rule = Rule(tie_break, min_count, max_token_bytes)
     data = tokenizer._data
@@ -126,7 +130,7 @@ def extend(
         raise ValueError(f"vocab_size is {vocab_size}, but the tokenizer has {len(data.vocab)} tokens already")
     if data.normalizer is not None:
         raise ValueError(f"a tokenizer that normalizes text ({data.normalizer}) cannot be extended")
-    start = Start.of(tokenizer, tie_break)
+    start = Start.of(tokenizer)
     split_off = {**data.added_tokens, **data.special_tokens}
     tokens, merges = learn(
         source,
@@ -140,10 +144,10 @@ def extend(
         checkpoint=checkpoint,
         progress=progress,
     )
-    made = tokens[256 + len(start.merges) :]
+    made = tokens[len(start.tokens) :]
     _check_reached(vocab_size, wanted - len(made))
     vocab = {**data.vocab, **dict(enumerate(made, max(data.vocab) + 1))}
-    all_merges = None if data.merges is None else [*data.merges, *merges[len(start.merges) :]]
+    all_merges = None if data.merges is None else [*data.merges, *merges]
     return Tokenizer.from_data(replace(data, vocab=vocab, merges=all_merges, name=None))
 
 
@@ -177,44 +181,52 @@ class Rule:
 
 @dataclass(frozen=True)
 class Start:
-    """Where merging starts: symbol i < 256 is the byte alphabet[i], and merge j, of two symbols, made symbol 256 + j."""
+    """Where merging starts: the tokens that the first symbols are, and how a pretoken is spelled in them (None: by bytes)."""
 
-    alphabet: bytes
-    merges: Sequence[tuple[int, int]] = ()
+    tokens: list[bytes]
+    spell: Callable[[Records], Records] | None = None
+    name: str = ""  # tells it from any other
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, tie_break: str) -> Start:
-        """The state of a tokenizer. ValueError where it is none that merging could have come to."""
+    def of(cls, tokenizer: Tokenizer) -> Start:
+        """What a tokenizer makes of text, its symbols in the order of its ids.
+
+        ValueError where a token is none that its bytes alone are merged to. Where all are, what is merged between two borders
+        of tokens depends on the bytes there alone, no merge to come makes a token that there is, and the old merges do to the
+        longer list what they did before.
+        """
         data = tokenizer._data
         split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
-        numbers = {
-            token: i for i, token in sorted(data.vocab.items(), reverse=True) if i not in split_off or len(token) == 1
-        }
-        alphabet = bytes(sorted(range(256), key=lambda byte: numbers[bytes([byte])]))
-        symbols = {bytes([byte]): i for i, byte in enumerate(alphabet)}
-        merges = []
-        for left, right in tokenizer.merges:
-            if left not in symbols or right not in symbols:
-                late = left if left not in symbols else right
-                raise ValueError(f"the tokenizer cannot be extended: it merges {late!r} before it makes it")
-            if left + right in symbols:
-                raise ValueError(f"the tokenizer cannot be extended: it makes {left + right!r} by two merges")
-            merges.append((symbols[left], symbols[right]))
-            symbols[left + right] = len(symbols)
-        never = next((token for token in numbers if token not in symbols), None)
-        if never is None and (data.whole_first or data.merges is None):
-            by_merging = Tokenizer.from_data(replace(data, whole_first=False))._encoder
-            if len(by_merging.encode_pieces(numbers)) > len(numbers):
-                never = next(token for token in numbers if len(by_merging.encode_pieces([token])) > 1)
-        if never is not None:
+        numbers = {token: i for i, token in sorted(data.vocab.items()) if i not in split_off or len(token) == 1}
+        encode = Tokenizer.from_data(replace(data, whole_first=False))._encoder.encode_pieces
+        if encode(numbers).tolist() != list(numbers.values()):
+            never = next(token for token, number in numbers.items() if encode([token]).tolist() != [number])
             raise ValueError(f"the tokenizer cannot be extended: merging never makes its token {never!r}")
-        if tie_break != "bytes":
-            order = [numbers[token] for token in symbols]
-            if order != sorted(order):
-                raise ValueError(
-                    f"the ids do not follow the merges, so ties cannot go by {tie_break}; use tie_break='bytes'"
+        symbol_of = np.zeros(max(numbers.values()) + 1, dtype=np.uint32)
+        symbol_of[list(numbers.values())] = range(len(numbers))
+        sizes = np.array([len(token) for token in numbers])
+
+        def spell(records: Records) -> Records:
+            spelled = bytearray()
+            for batch in batched(_records.items(records), 1 << 14):
+                symbols = symbol_of[encode([pretoken for pretoken, _ in batch])]
+                ends = (
+                    np.searchsorted(np.cumsum(sizes[symbols]), np.cumsum([len(pretoken) for pretoken, _ in batch])) + 1
                 )
-        return cls(alphabet, merges)
+                begin = 0
+                for (_, count), end in zip(batch, ends.tolist(), strict=True):
+                    spelled += struct.pack("=QI", count, 4 * (end - begin)) + symbols[begin:end].tobytes()
+                    begin = end
+            return bytes(spelled)
+
+        return cls(list(numbers), spell, tokenizer.fingerprint)
+
+
+def batched(items: Iterable[tuple[bytes, int]], size: int) -> Iterator[list[tuple[bytes, int]]]:
+    """The items in lists of at most `size` (itertools.batched, of Python 3.12)."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
 
 
 def learn(
@@ -230,7 +242,7 @@ def learn(
     checkpoint: StrPath | None,
     progress: Progress | bool | None,
 ) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
-    """Count a source and merge: (the token of each symbol, all merges), at most `wanted` of them new."""
+    """Count a source and merge, at most `wanted` times: (the token of each symbol, those of `start` first; the merges)."""
     if workers is not None and workers < 1:
         raise ValueError(f"workers is {workers}; it takes at least 1")
     if memory_limit is not None and memory_limit < 1:
@@ -245,7 +257,7 @@ def learn(
             "tie_break": rule.tie_break,
             "min_count": rule.min_count,
             "max_token_bytes": rule.max_token_bytes,
-            "start": hashlib.sha256(repr((start.alphabet, list(start.merges))).encode()).hexdigest(),
+            "start": start.name,
         }
 
     def counted() -> Records:
@@ -297,8 +309,8 @@ def merge(
     report: Progress,
     kept: Checkpoint | None = None,
 ) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
-    """At most `wanted` merges after those of `start`: (the token of each symbol, all merges)."""
-    tokens = [bytes([byte]) for byte in start.alphabet]
+    """At most `wanted` merges: (the token of each symbol, those of `start` first; the merges)."""
+    tokens = list(start.tokens)
     merges: list[tuple[bytes, bytes]] = []
 
     def note(left: int, right: int) -> None:
@@ -306,12 +318,8 @@ def merge(
         tokens.append(tokens[left] + tokens[right])
 
     if wanted == 0:
-        for left, right in start.merges:
-            note(left, right)
         return tokens, merges
     merger, done = _started(counted(), start, wanted, rule, kept)
-    for left, right in start.merges:
-        note(left, right)
     for left, right, _ in done:
         note(left, right)
     made = len(done)
@@ -329,30 +337,35 @@ def merge(
 def _started(
     records: Records, start: Start, wanted: int, rule: Rule, kept: Checkpoint | None
 ) -> tuple[Merger, list[tuple[int, int, int]]]:
-    """A Merger that has made the merges of `start` and those that a checkpoint has kept: (it, the latter)."""
+    """A Merger that has made the merges that a checkpoint has kept: (it, they)."""
     done = [] if kept is None else kept.merges()[:wanted]
-    # The commonest words become tokens: the count of the last word to fit is close to that of the last merge, and below it.
-    counts = _records.counts_of(records)
-    fit = len(start.merges) + wanted
-    floor = int(np.partition(counts, len(counts) - fit)[len(counts) - fit]) if len(counts) > fit else 1
+    floor = _floor(_records.counts_of(records), _records.symbols_of(records), len(start.tokens) - 256 + wanted)
     if done:
         floor = min(floor, done[-1][2])  # counts only fall, so that no merge that was kept is below it
-    bounds = {"min_count": rule.min_count, "max_token_bytes": rule.bound, "floor": floor}
     merger = Merger(
-        records,
-        alphabet=start.alphabet,
+        records if start.spell is None else start.spell(records),
+        tokens=start.tokens,
+        spelled=start.spell is not None,
         by_bytes=rule.tie_break == "bytes",
-        most=fit,
-        **({"min_count": 1, "max_token_bytes": 0, "floor": 1} if start.merges else bounds),
+        most=wanted,
+        min_count=rule.min_count,
+        max_token_bytes=rule.bound,
+        floor=floor,
     )
-    for left, right in start.merges:
-        merger.apply(left, right)
-    if start.merges:
-        merger.start_over(**bounds)
     for left, right, count in done:
         if merger.apply(left, right) != count:
             raise ValueError("the merges of the checkpoint do not fit its counts; delete its folder and train anew")
     return merger, done
+
+
+def _floor(counts: NDArray[np.uint64], symbols: int, fit: int) -> int:
+    """A guess, below rather than above, at the count of the last of `fit` merges; `symbols`: how many the text has.
+
+    The commonest words become tokens: the count of the last word to fit is close, and below. Where words are long and rare,
+    as without spaces, few do; but counts that fall as 1/rank and take away most symbols end at symbols / (fit ln fit).
+    """
+    by_words = int(np.partition(counts, len(counts) - fit)[len(counts) - fit]) if len(counts) > fit else 1
+    return max(by_words, int(symbols / (5 * fit * math.log(fit + 2))))
 
 
 def number(tokens: list[bytes], special: tuple[bytes, ...], tie_break: str) -> tuple[dict[int, bytes], dict[str, int]]:
