@@ -38,9 +38,14 @@ def need_python(session: nox.Session) -> None:
         )
 
 
+def compiler() -> str:
+    """The C compiler that setuptools will call."""
+    return (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+
+
 def need_compiler(session: nox.Session) -> None:
     """Say in one sentence that there is no C compiler, before setuptools says it in a hundred lines."""
-    named = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    named = compiler()
     if os.name == "nt":
         return
     if not shutil.which(named):
@@ -79,8 +84,7 @@ def sanitizers(session: nox.Session, logs: Path, *preloaded: str) -> dict[str, s
     """What a process needs in its environment to load an extension built under the sanitizers; they write into logs."""
 
     def library(name: str) -> str:
-        compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
-        found = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
+        found = subprocess.run([compiler(), f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
         if not Path(found).is_absolute():
             session.error(
                 f"{compiler} has no {name}: this session needs gcc (CC=gcc) and the libasan that comes with it"
@@ -153,6 +157,22 @@ def soak(session: nox.Session) -> None:
     """The tests that take long (a hundred kills, long streams): what follows -- goes to pytest."""
     install(session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text]")
     session.run("python", "-m", "pytest", "-m", "soak", *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """bpe against its reference on inputs guided by coverage, ten minutes: `-- --seconds N`; `-- FILE` runs a finding again."""
+    install_checked(session, BPE, BPE_COVERAGE="1")
+    session.install(*CONSTRAINTS, "hypothesis")
+    work = Path(session.create_tmp())
+    (work / "reports").mkdir(exist_ok=True)
+    library = work / "coverage.so"
+    session.run(compiler(), "-O2", "-shared", "-fPIC", "-o", str(library), f"{BPE}/fuzz/coverage.c", external=True)
+    environment = sanitizers(session, work / "reports", str(library.resolve()))
+    environment["PYTHONPATH"] = f"{BPE}/tests"
+    program = ("python", f"{BPE}/fuzz/fuzz.py", "--work", str(work), "--coverage", str(library.resolve()))
+    session.run(*program, *session.posargs, env=environment)
+    session.run("python", "tools/leaks.py", str(work / "reports"))
 
 
 @nox.session

@@ -1,7 +1,8 @@
 """Compile the extension modules: cythonize, and nothing else.
 
 BPE_CHECKED=1 turns on Cython's own checks (bounds, wraparound, division, initialisation) for a test run;
-BPE_SANITIZE=1 also builds under AddressSanitizer and UndefinedBehaviorSanitizer.
+BPE_SANITIZE=1 also builds under AddressSanitizer and UndefinedBehaviorSanitizer, BPE_COVERAGE=1 so that every block calls
+__sanitizer_cov_trace_pc, which fuzz/coverage.c defines.
 """
 
 import os
@@ -19,6 +20,8 @@ link = []
 if SANITIZE:
     flags += ["-g", "-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
     link += ["-fsanitize=address,undefined"]
+if os.environ.get("BPE_COVERAGE") == "1":
+    flags += ["-fsanitize-coverage=trace-pc"]
 
 setup(
     ext_modules=cythonize(

@@ -225,3 +225,15 @@ def test_a_failing_source_stops_the_threads(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="the disk has gone"):
         bpe.train(texts(), 300, workers=4)
     assert threading.active_count() == before
+
+
+def test_a_special_token_that_is_a_space_is_not_the_byte_that_is_spelled_otherwise() -> None:
+    """tokenizers spells the byte 0x20 "Ġ", so that the special token " " is a token of its own; the fuzzer found this."""
+    special, text = [" ", "\u4e2d"], "aa ab aa"
+    counts = reference.count_pretokens([text.encode()], "gpt2", special)
+    vocab, merges = reference.train(counts, 259, special_tokens=special, tie_break="huggingface")
+    tokenizer = bpe.train([text], 259, special_tokens=special, tie_break="huggingface")
+    assert (tokenizer.vocab, tokenizer.merges) == (vocab, merges)
+    space, byte = (number for number, token in vocab.items() if token == b" ")
+    assert tokenizer.encode(" ", allowed_special="all") == [space]
+    assert tokenizer.encode_ordinary(" ") == [byte], "the id of a special token never stands for ordinary text"

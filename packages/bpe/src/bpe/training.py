@@ -371,12 +371,13 @@ def _floor(counts: NDArray[np.uint64], symbols: int, fit: int) -> int:
 def number(tokens: list[bytes], special: tuple[bytes, ...], tie_break: str) -> tuple[dict[int, bytes], dict[str, int]]:
     """Ids by the convention of the tie-break: (vocab, the special tokens by name).
 
-    A special token of one byte is that byte's token; for "huggingface", one spelled as a byte is spelled there.
+    A special token of one byte is that byte's token; for "huggingface" one spelled as a byte is spelled there, so that
+    " " and the byte spelled "Ġ" are two.
     """
     if tie_break == "huggingface":
         spelled = {PRINTABLE[token[0]].encode(): token for token in tokens[:256]}
         first = [spelled.get(token, token) for token in special]
-        order = first + [token for token in tokens if len(token) > 1 or token not in first]
+        order = first + [token for token in tokens if len(token) > 1 or PRINTABLE[token[0]].encode() not in special]
         return dict(enumerate(order)), {token.decode(): i for i, token in enumerate(special)}
     others = [token for token in special if len(token) > 1]
     order = [*tokens[:256], *others, *tokens[256:]] if tie_break == "bytes" else [*tokens, *others]

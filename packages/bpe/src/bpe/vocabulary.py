@@ -46,8 +46,8 @@ def encoder_tables(
 ) -> tuple[list[bytes], NDArray[Any], NDArray[Any], NDArray[Any]]:
     """The symbols, the id of each, and the merges between them with their ranks, as Encoder wants them.
 
-    Two ids of the same bytes are one symbol, that of the lower. A special token is no symbol unless it is a single byte or
-    the merges make it.
+    Two ids of the same bytes are one symbol, that of the lower, and of one that is not special before one that is. A special
+    token is no symbol unless it is a single byte or the merges make it.
     """
     apart = {data.vocab[number] for number in special if len(data.vocab[number]) > 1}
     if apart and data.merges is not None:
@@ -60,7 +60,7 @@ def encoder_tables(
     else:
         number_of = {
             token: number
-            for number, token in sorted(data.vocab.items(), reverse=True)
+            for number, token in sorted(data.vocab.items(), key=lambda item: (item[0] not in special, -item[0]))
             if number not in special or token not in apart
         }
     symbols = list(number_of)

@@ -1,0 +1,215 @@
+"""What is held against reference.py, one function a part of the package. A target raises where the two differ.
+
+What a user's mistake raises (ValueError with a sentence, KeyError, TypeError) is no finding where the input asks for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from inputs import ONE_BYTE, PATTERNS, SPECIALS, Reader
+
+import bpe
+from bpe import _scan, reference
+from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
+from bpe.formats.gpt2 import PRINTABLE
+from bpe.patterns import resolve
+from bpe.tokenizer import Tokenizer
+
+FOLDER = Path(tempfile.mkdtemp(prefix="bpe-fuzz-"))
+
+
+class Differs(Exception):
+    """The package does not do what the reference does."""
+
+
+def same(what: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise Differs(f"{what}: {found!r} where {expected!r} was expected")
+
+
+def scan(reader: Reader) -> None:
+    pattern, cut = reader.one_of(PATTERNS), reader.number(300)
+    text = reader.text(120)
+    expected = reference.pretokenize(text, pattern)
+    same("the pretokens", _scan.split(text, pattern), expected)
+    same("the pretokens, portable", _scan.split(text, pattern, portable=True), expected)
+    at = _scan.cut(text, min(cut, len(text)), pattern)
+    same(f"the pretokens, cut at {at}", _scan.split(text[:at], pattern) + _scan.split(text[at:], pattern), expected)
+
+
+def expected_ids(tokenizer: Tokenizer, text: bytes, special: dict[str, int]) -> list[int]:
+    data = tokenizer.data
+    made = {left + right for left, right in data.merges or ()}
+    special_ids = set(data.special_tokens.values())
+    ids = {
+        token: number
+        for number, token in sorted(data.vocab.items(), key=lambda item: (item[0] not in special_ids, -item[0]))
+        if number not in special_ids or len(token) == 1 or token in made
+    }
+    if data.merges is None:
+        encode = partial(reference.encode_pretoken_by_ranks, ranks=ids)
+    else:
+        merges = reference.rank_merges(data.merges)
+        encode = partial(reference.encode_pretoken_by_merges, merges=merges, ids=ids, whole_first=data.whole_first)
+    return reference.encode(text, encode, pattern=data.pattern, special_tokens=special)
+
+
+def encode(reader: Reader) -> None:
+    tokenizer = reader.tokenizer()
+    text = reader.text(60)
+    cuts = sorted(reader.number(len(text) + 1) for _ in range(reader.number(6)))
+    special = tokenizer.special_tokens
+    expected = expected_ids(tokenizer, text, special)
+    same("encode", tokenizer.encode(text, allowed_special="all"), expected)
+    same("encode_to_numpy, from the cache", tokenizer.encode_to_numpy(text, allowed_special="all").tolist(), expected)
+    same("decode_bytes", tokenizer.decode_bytes(expected), text)
+    same("encode_ordinary", tokenizer.encode_ordinary(text), expected_ids(tokenizer, text, {}))
+    chunks = [text[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    arrays = tokenizer._encode_chunks(chunks, "all", room=1)
+    same("encode_iterable", [number for array in arrays for number in array.tolist()], expected)
+    ids, begins = tokenizer.encode_with_offsets(text, allowed_special="all")
+    sizes = [len(tokenizer.decode_single_token_bytes(number)) for number in expected]
+    same("encode_with_offsets", (ids, begins), (expected, [sum(sizes[:i]) for i in range(len(sizes))]))
+    try:
+        decoded = text.decode()
+    except UnicodeDecodeError:
+        return
+    same("encode of a str", tokenizer.encode(decoded, allowed_special="all"), expected)
+    present = [name for name in special if name in decoded]
+    try:
+        tokenizer.encode(decoded)
+    except ValueError:
+        same("special tokens that were refused", bool(present), True)
+    else:
+        same("special tokens that were let through", present, [])
+
+
+def decode(reader: Reader) -> None:
+    tokenizer = reader.tokenizer()
+    known = sorted(tokenizer.vocab)
+    numbers = [
+        reader.one_of(known) if reader.byte() < 250 else reader.number(1 << 40) - (1 << 20)
+        for _ in range(reader.number(80))
+    ]
+    kinds = [
+        list,
+        tuple,
+        partial(np.array, dtype=np.int64),
+        lambda ids: np.array([[i, i] for i in ids], np.int64)[:, 0],
+    ]
+    ids = reader.one_of(kinds)(numbers) if numbers else []
+    if any(number not in tokenizer.vocab for number in numbers):
+        for wrong in (tokenizer.decode_bytes, tokenizer.decode, tokenizer.decode_tokens_bytes):
+            try:
+                wrong(ids)
+            except (KeyError, OverflowError):
+                continue
+            raise Differs(f"{wrong.__name__} takes ids that are none: {numbers}")
+        return
+    expected = reference.decode(numbers, tokenizer.vocab)
+    same("decode_bytes", tokenizer.decode_bytes(ids), expected)
+    same("decode_tokens_bytes", tokenizer.decode_tokens_bytes(ids), [tokenizer.vocab[number] for number in numbers])
+    same("decode", tokenizer.decode(ids), expected.decode("utf-8", "replace"))
+    stream = tokenizer.decode_stream()
+    same("decode_stream", "".join(map(stream.feed, numbers)) + stream.finish(), expected.decode("utf-8", "replace"))
+
+
+def train(reader: Reader) -> None:
+    pattern, tie_break = reader.one_of(PATTERNS), reader.one_of(["bytes", "huggingface", "ids"])
+    min_count, longest = 1 + reader.number(3), reader.one_of([None, None, 2, 3, 5, 9])
+    special = sorted({reader.one_of(SPECIALS) for _ in range(reader.number(3))})
+    wanted = 256 + len(special) + reader.number(24)
+    texts = [reader.text(30) for _ in range(1 + reader.number(3))]
+    counts = reference.count_pretokens(texts, pattern, special)
+    settings = {"tie_break": tie_break, "min_count": min_count, "max_token_bytes": longest}
+    vocab, merges = reference.train(counts, wanted, special_tokens=special, **settings)
+    wanted = min(wanted, len(vocab))
+    if tie_break == "huggingface" and any(name in PRINTABLE and not name.isascii() for name in special):
+        return  # a special token spelled as a byte is, which is another: refused
+    made = bpe.train(texts, wanted, pattern=pattern, special_tokens=special, workers=1, **settings)
+    same("the merges", made.merges, merges)
+    same("the vocabulary", made.vocab, vocab)
+
+
+def _read_native(data: bytes) -> TokenizerData:
+    """With the checksum that fits, so that what it guards is reached."""
+    try:
+        file = json.loads(data)
+        body = json.dumps(file["tokenizer"], ensure_ascii=False, separators=(",", ":")).encode()
+        file["sha256"] = hashlib.sha256(body).hexdigest()
+        data = json.dumps(file).encode()
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    (FOLDER / "file").write_bytes(data)
+    return native.read(FOLDER / "file")
+
+
+def _read_huggingface(data: bytes) -> TokenizerData:
+    (FOLDER / "file").write_bytes(data)
+    return huggingface.read(FOLDER / "file")
+
+
+def _read_gpt2(data: bytes) -> TokenizerData:
+    vocab, merges = gpt2.parse(*data.partition(b"\x00\x00")[::2], FOLDER / "file", FOLDER / "file")
+    return TokenizerData(vocab, merges, {}, resolve("gpt2"))
+
+
+def _read_tiktoken(data: bytes) -> TokenizerData:
+    ranks = tiktoken.parse(data, FOLDER / "file")
+    vocab = {number: token for token, number in ranks.items()}
+    return TokenizerData(vocab, None, {}, resolve("cl100k"), whole_first=True)
+
+
+READERS = [_read_native, _read_huggingface, _read_gpt2, _read_tiktoken]
+
+
+def formats(reader: Reader) -> None:
+    """Whatever a file holds, it is refused in a sentence that names it, or read into what can be written again."""
+    read = reader.one_of(READERS)
+    try:
+        data = read(reader.rest())
+    except ValueError as error:
+        if not str(error).startswith(str(FOLDER / "file")):
+            raise Differs(f"a file was refused without its name: {error}") from error
+        return
+    native.write(FOLDER / "again", data)
+    same("written and read again", native.read(FOLDER / "again"), data)
+    try:
+        tokenizer = Tokenizer.from_data(data)
+    except ValueError:
+        return
+    text = b"a b\xff <|endoftext|> 123\n"
+    if set(ONE_BYTE) <= set(data.vocab.values()) and not data.normalizer:
+        same("encoded and decoded", tokenizer.decode_bytes(tokenizer.encode(text, allowed_special="all")), text)
+
+
+def format_seeds() -> list[bytes]:
+    """A file of each format, small."""
+    vocab = dict(enumerate([*ONE_BYTE, b"ab", b"abc", b" a"]))
+    made = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c"), (b" ", b"a")], special_tokens=["<|endoftext|>"])
+    made.save(FOLDER / "native")
+    made.to_huggingface(FOLDER / "huggingface")
+    made.to_gpt2(FOLDER / "gpt2")
+    made.to_tiktoken(FOLDER / "tiktoken")
+    pair = (FOLDER / "gpt2" / "vocab.json").read_bytes() + b"\x00\x00" + (FOLDER / "gpt2" / "merges.txt").read_bytes()
+    files = [
+        (FOLDER / "native").read_bytes(),
+        (FOLDER / "huggingface").read_bytes(),
+        pair,
+        (FOLDER / "tiktoken").read_bytes(),
+    ]
+    return [bytes([kind]) + file for kind, file in enumerate(files)]
+
+
+TARGETS = [scan, encode, decode, train, formats]
+
+
+def run(data: bytes) -> None:
+    """Run the target that the first byte names on the rest."""
+    TARGETS[data[0] % len(TARGETS)](Reader(data[1:]))
