@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-from strategies import DATA, PIECES, TEXTS, corpus
+from strategies import DATA, TEXTS, corpus
 
 import bpe
 from bpe.tokenizer import Tokenizer
@@ -96,41 +95,6 @@ def test_any_bytes_come_back(tokenizer: Tokenizer, data: bytes) -> None:
 def test_lone_surrogates_are_repaired(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(tokenizer.encode("a\ud800b")) == "a\ufffdb"
     assert tokenizer.decode(tokenizer.encode("\ud83d\ude00")) == "😀"
-
-
-@given(data=st.data())
-def test_a_stream_of_chunks_gives_the_ids_of_the_whole(tokenizer: Tokenizer, data: st.DataObject) -> None:
-    text = data.draw(st.lists(st.sampled_from([*PIECES, "<|im start|>", EOT]), max_size=60).map("".join))
-    chunks, at = [], 0
-    while at < len(text):
-        size = data.draw(st.integers(0, 12))
-        chunks.append(text[at : at + size])
-        at += max(1, size) if size == 0 else size
-        if size == 0:
-            chunks.append(text[at - 1 : at])
-    assert "".join(chunks) == text
-    expected = tokenizer.encode(text, allowed_special="all")
-    assert list(tokenizer.encode_iterable(chunks)) == expected
-    special = tokenizer._names("all")
-    for room in (1, 7):  # far smaller than in use, so that the text is cut
-        pieces = tokenizer._encode_chunks(chunks, special, room)
-        assert [number for piece in pieces for number in piece.tolist()] == expected
-    raw = text.encode()
-    pieces = tokenizer._encode_chunks([raw[i : i + 3] for i in range(0, len(raw), 3)], special, 5)
-    assert [number for piece in pieces for number in piece.tolist()] == expected
-
-
-def test_a_stream_holds_little_back(tokenizer: Tokenizer) -> None:
-    given_out = 0
-
-    def chunks():
-        for i in range(200):
-            yield "the cat sat on the mat. " * 200
-            assert (i + 1) * 4800 - given_out < 1 << 18
-
-    for number in tokenizer.encode_iterable(chunks()):
-        given_out += len(tokenizer.decode_single_token_bytes(number))
-    assert given_out == 200 * 4800
 
 
 def test_surrogate_halves_in_two_chunks_meet(tokenizer: Tokenizer) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+SLICE = 1 << 15  # characters or bytes
+
 
 def encode_chunks(
     chunks: Iterable[str] | Iterable[bytes],
@@ -27,7 +29,7 @@ def encode_chunks(
     """
     held: list[bytes] = []
     size, wanted = 0, room
-    for data in map(_joiner(), itertools.chain(chunks, [None])):
+    for data in map(_joiner(), itertools.chain(_slices(chunks), [None])):
         held.append(data)
         size += len(data)
         if size >= wanted:
@@ -61,11 +63,34 @@ def last_cut(size: int, cut: Callable[[int], int], longest: int) -> int:
     return 0
 
 
-def _joiner() -> Callable[[str | bytes | None], bytes]:
+def last_bounded_end(text: bytes, ends: NDArray[np.uint64], limit: int) -> int:
+    """The last pretoken's end up to `limit` that is certain although no word ends there; 0 where there is none.
+
+    ends: those of the pretokens of `text`, which begins where one surely does. Between two digits a pretoken ends only
+    because the pattern takes no more of them, and between a small and a capital letter because it parts these, or after a
+    contraction; the match looked no further, whatever follows.
+    """
+    for place in range(int(np.searchsorted(ends, limit, side="right")) - 1, -1, -1):
+        end = int(ends[place])
+        before, after = text[end - 1 : end], text[end : end + 1]
+        if (before.isdigit() and after.isdigit()) or (before.islower() and after.isupper()):
+            return end
+    return 0
+
+
+def _slices(chunks: Iterable[str] | Iterable[bytes]) -> Iterator[str | bytes | memoryview]:
+    """The chunks, large ones in slices, so that no copy of all of one is made."""
+    for chunk in chunks:
+        data = chunk if isinstance(chunk, str) else memoryview(chunk)
+        for begin in range(0, len(data), SLICE):
+            yield data[begin : begin + SLICE]
+
+
+def _joiner() -> Callable[[str | bytes | memoryview | None], bytes]:
     """A function that makes bytes of each chunk of a text in turn (None: its end), joining a surrogate pair cut in two."""
     halves = codecs.getincrementaldecoder("utf-16-le")("replace")
 
-    def join(chunk: str | bytes | None) -> bytes:
+    def join(chunk: str | bytes | memoryview | None) -> bytes:
         if chunk is None:
             return halves.decode(b"", final=True).encode()
         if isinstance(chunk, str):

@@ -14,13 +14,13 @@ from bpe import formats, patterns, published, token_file
 from bpe._decode import Decoder
 from bpe._encode import Encoder
 from bpe._intern import safe_cut
-from bpe._scan import scanner_of, split
+from bpe._scan import boundaries, scanner_of, split
 from bpe._special import SpecialTokens
 from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
 from bpe.parallel import in_threads
 from bpe.preparing import Preparation
 from bpe.progress import Progress, reporter
-from bpe.streaming import DecodeStream, encode_chunks, last_cut
+from bpe.streaming import DecodeStream, encode_chunks, last_bounded_end, last_cut
 from bpe.unstable import completions, unstable_from
 from bpe.vocabulary import encoder_tables, number_special_tokens
 
@@ -383,21 +383,34 @@ class Tokenizer:
         """The ids of the chunks joined, as they become certain: the same wherever the text is cut.
 
         What a later chunk could still change is held back: the text after the last place that surely ends a pretoken and
-        has no special token across it. Text without such places (no white space at all) is held in memory.
+        has no special token across it. So memory is bounded, but by the longest pretoken: where the pattern sets none a
+        bound, as for letters without end, or is an expression of one's own, it is held whole until it ends.
         """
         for array in self._encode_chunks(chunks, allowed_special):
-            yield from array.tolist()
+            for begin in range(0, len(array), 4096):  # a list takes ten times the array
+                yield from array[begin : begin + 4096].tolist()
 
     def _encode_chunks(
-        self, chunks: Iterable[str] | Iterable[bytes], allowed_special: Special, room: int = 1 << 16
+        self, chunks: Iterable[str] | Iterable[bytes], allowed_special: Special, room: int = 1 << 15
     ) -> Iterator[NDArray[np.uint32]]:
         special = self._special_tokens(self._names(allowed_special))
         return encode_chunks(
             chunks,
             encode=lambda text: self._encode_bytes(text, special),
-            cut=lambda text: last_cut(len(text), lambda at: self._safe_cut(text, at, special), special.longest),
+            cut=lambda text: self._last_cut(text, special),
             room=room,
         )
+
+    def _last_cut(self, text: bytes, special: SpecialTokens) -> int:
+        """The last place at which a text that begins with a pretoken may be cut, whatever follows it; 0 for none."""
+        found = last_cut(len(text), lambda at: self._safe_cut(text, at, special), special.longest)
+        if found or self._scanner < 0 or self._preparation is not None:
+            return found
+        *_, (rest, index) = special.split(text) or [(b"", -1)]
+        if index >= 0 or len(rest) < special.longest:
+            return 0
+        ends = boundaries(rest, self._data.pattern.name)
+        return len(text) - len(rest) + last_bounded_end(rest, ends, len(rest) - special.longest)
 
     def add_special_tokens(self, ids: Iterable[int]) -> list[int]:
         """The ids of a text with those around them that the template of its tokenizer.json asks for, such as <s> and </s>.

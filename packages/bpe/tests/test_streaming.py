@@ -1,0 +1,96 @@
+"""Text in chunks: the ids of the whole wherever it is cut, and little of it held."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import NEARLY_UTF8, PIECES, corpus
+
+import bpe
+from bpe import patterns
+from bpe.tokenizer import Tokenizer
+
+EOT = "<|endoftext|>"
+SPECIAL = [EOT, "<|im start|>", "<|im", "m s", "12", "aA"]
+OWN = r"[a-z]+|\s+|[^a-z\s]"
+PATTERNS = [*patterns.PATTERNS, None, OWN]
+TEXT = st.lists(st.sampled_from([*PIECES, *SPECIAL, "aAbB", "123456789", "\u0663" * 7, "ABCdef"]), max_size=40).map(
+    "".join
+)
+
+
+@functools.cache
+def made(pattern: str | None) -> Tokenizer:
+    trained = bpe.train([corpus(6)], 320, special_tokens=[])
+    return Tokenizer(trained.vocab, trained.merges, pattern=pattern, special_tokens=SPECIAL)
+
+
+def cut_up(data: st.DataObject, size: int) -> list[int]:
+    return sorted(data.draw(st.lists(st.integers(0, size), max_size=12)))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@given(data=st.data(), text=TEXT, raw=NEARLY_UTF8)
+def test_a_stream_of_chunks_gives_the_ids_of_the_whole(
+    pattern: str | None, data: st.DataObject, text: str, raw: bytes
+) -> None:
+    tokenizer = made(pattern)
+    for whole in (text, text.encode(), raw):
+        edges = [0, *cut_up(data, len(whole)), len(whole)]
+        chunks = [whole[begin:end] for begin, end in itertools.pairwise(edges)]
+        expected = tokenizer.encode(whole, allowed_special="all")
+        assert list(tokenizer.encode_iterable(chunks)) == expected
+        for room in (1, 7, 40):  # far smaller than in use, so that the text is cut
+            arrays = tokenizer._encode_chunks(chunks, "all", room)
+            assert [number for array in arrays for number in array.tolist()] == expected
+        ordinary = tokenizer._encode_chunks(chunks, (), 3)
+        assert [number for array in ordinary for number in array.tolist()] == tokenizer.encode_ordinary(whole)
+
+
+BOUNDED = [  # text, most of it without words' ends, and patterns that take no more than a few characters of it at once
+    ("the cat sat on the mat. ", ["gpt2", "o200k"]),
+    ("3", ["cl100k", "o200k", "qwen2", "deepseek-v3"]),
+    ("aBcDe", ["o200k"]),
+    ("a" * 500 + EOT, ["gpt2", None]),
+]
+
+
+@pytest.mark.parametrize(("unit", "pattern"), [(unit, pattern) for unit, names in BOUNDED for pattern in names])
+@pytest.mark.parametrize("chunk", [1 << 12, 3 << 19])
+def test_a_stream_holds_little(unit: str, pattern: str | None, chunk: int) -> None:
+    tokenizer = made(pattern)
+    assert list(tokenizer.encode_iterable([unit])) == tokenizer.encode(
+        unit, allowed_special="all"
+    )  # makes what is made once
+    piece = (unit * (chunk // len(unit) + 1))[:chunk]
+    total = max(1, (1 << 19) // chunk)
+
+    def chunks() -> Iterator[str]:
+        for _ in range(total):
+            yield piece
+
+    tracemalloc.start()
+    count = sum(1 for _ in tokenizer.encode_iterable(chunks()))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count > total * chunk // 800
+    assert peak < 1 << 20, f"{peak:,} bytes"
+
+
+def test_a_pretoken_without_end_is_held() -> None:
+    fed = 0
+
+    def chunks() -> Iterator[str]:
+        nonlocal fed
+        for _ in range(40):
+            fed += 1
+            yield "a" * 10_000
+
+    assert next(made("gpt2").encode_iterable(chunks())) >= 0
+    assert fed == 40  # all of it, and so it must be: the last character decides what the first belongs to
