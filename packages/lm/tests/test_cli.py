@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import signal
 
 import numpy as np
@@ -192,6 +193,13 @@ def test_plan_says_what_a_run_costs(work, capsys):
     count = sum(p.numel() for p in Transformer(config).parameters())
     assert f"{count:,}" in said.splitlines()[0]
     assert "tokens/s" in said
+    assert (
+        main(["plan", str(work / "small.toml"), "--data", f"a={work}@3", "--data", f"b={work / 'heldout.npy'}@1"]) == 0
+    )
+    said = capsys.readouterr().out
+    tokens = 6 * 2 * 16  # steps, rows, context
+    for name, share, size in (("a", 0.75, 2000), ("b", 0.25, 200)):
+        assert re.search(rf"^epochs of {name} +{share * tokens / size:.2f}$", said, re.MULTILINE)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")

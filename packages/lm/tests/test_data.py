@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -152,6 +153,24 @@ def test_a_batch_is_a_pure_function_and_ranks_share_the_rows_of_one_process(coun
     assert torch.equal(torch.cat([r[1] for r in ranks]), y)
     halves = [batch(ids, seed, 2 * step + i, 0, 1, rows, context)[0] for i in range(2)]
     assert torch.equal(torch.cat(halves), batch(ids, seed, step, 0, 1, 2 * rows, context)[0])
+
+
+def test_a_hundred_billion_tokens_need_no_memory():
+    class Counting:
+        """Ids as many as there may be, none of them in memory: the id at a place is the place."""
+
+        def __len__(self):
+            return 10**11
+
+        def __getitem__(self, index):
+            return np.arange(index.start or 0, index.stop)
+
+    tracemalloc.start()
+    x, y = batch(Counting(), 1, 10**6, 3, 8, 4, 1024)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+    assert torch.equal(y, x + 1)
+    assert len(set((x[:, 0] // 10**10).tolist())) > 1  # from far apart
 
 
 def test_seeds_and_epochs_differ():

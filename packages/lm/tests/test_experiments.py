@@ -77,7 +77,7 @@ def test_a_sweep_over_given_rates_runs_those_and_says_what_they_show():
     assert sorted(outcomes) == ["0.001-seed-0", "0.01-seed-0"]
     found = experiment.finding(outcomes)
     assert found == (
-        "The best learning rate is 0.01, at a loss of 1.0000; 0.001 is +0.3322 behind (one seed, so how much of that is "
+        "The best learning rate is 0.01, at a loss of 1.0000; 0.001 is 0.3322 behind (one seed, so how much of that is "
         "chance is not known). None of the rates up to 0.01 fails."
     )
     assert "No rate learned" in experiment.finding(simulate(experiment, lambda trial: UNIGRAM))

@@ -251,6 +251,27 @@ def test_a_library_that_is_missing_is_one_sentence(tmp_path, tok, capsys, monkey
     assert said.count("\n") == 1
 
 
+def test_a_full_disk_is_one_sentence_and_the_same_command_goes_on(tmp_path, tok, capsys, monkeypatch):
+    (tmp_path / "t.txt").write_bytes(as_text(stories(400)))
+    real, calls = TokenWriter.write, 0
+
+    def write(self, ids):
+        nonlocal calls
+        calls += 1
+        if calls == 12:
+            raise OSError(28, "No space left on device")
+        real(self, ids)
+
+    monkeypatch.setattr("lm.data.prepare.TokenWriter.write", write)
+    monkeypatch.setattr("lm.data.prepare.GROUP", 1000)
+    assert main(command(tmp_path, tmp_path / "t.txt", more=["--shard-tokens", "3000"])) == 2
+    said = capsys.readouterr().err
+    assert f"there is no room left for {tmp_path / 'out'}: make some" in said
+    assert said.count("\n") == 1
+    assert main(command(tmp_path, tmp_path / "t.txt", more=["--shard-tokens", "3000"])) == 0
+    assert read_back(tok, open_data(tmp_path / "out").parts[0].tokens)
+
+
 def test_two_at_once_do_not_meet(tmp_path, tok, capsys):
     (tmp_path / "t.jsonl").write_bytes(as_json_lines(["a"]))
     (tmp_path / "out").mkdir()

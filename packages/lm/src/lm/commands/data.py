@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import sys
 import threading
 from collections.abc import Iterator
@@ -77,7 +78,7 @@ def get(options: argparse.Namespace) -> None:
     from lm.data.published import corpus
 
     recipe, asked = recipe_of(options, one_text=bool(corpus(options.corpus).url))
-    with stopping(), Live(options) as live:
+    with stopping(options.out), Live(options) as live:
         try:
             reached = get_corpus(
                 options.corpus,
@@ -107,7 +108,7 @@ def prepare(options: argparse.Namespace) -> None:
         and is_one_text(options.texts[0], recipe.end_of_text.encode())
     ):
         recipe, asked = recipe_of(options, one_text=True)
-    with stopping(), Live(options) as live:
+    with stopping(options.out), Live(options) as live:
         reached = prepare_texts(
             options.texts,
             recipe,
@@ -215,8 +216,8 @@ class Live:
 
 
 @contextlib.contextmanager
-def stopping() -> Iterator[None]:
-    """Says of Ctrl-C and SIGTERM that nothing is lost."""
+def stopping(out: str) -> Iterator[None]:
+    """Says of Ctrl-C, SIGTERM and a full disk that nothing is lost."""
     import signal
 
     def ask(number: int, frame: object) -> None:
@@ -227,6 +228,10 @@ def stopping() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise Ended("stopped: the same command goes on from here", STOPPED) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(f"there is no room left for {out}: make some, and the same command goes on from here") from None
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)

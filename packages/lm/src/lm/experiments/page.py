@@ -74,7 +74,11 @@ def write(experiment: Experiment, outcomes: dict[str, Outcome], out: Path) -> Pa
     """Draws the page of an experiment: what was found, the table, how the loss depends on what is varied, and the curves."""
     shown = [one for _, ones in ranked(experiment, outcomes) for one in ones if one.seed == 0]
     drawn = table(
-        headers(experiment, outcomes), [[Html(report.text(cell)) for cell in row] for row in rows(experiment, outcomes)]
+        headers(experiment, outcomes),
+        [
+            [Html(report.text(cell).replace(" ± ", "\u00a0±\u00a0")) for cell in row]
+            for row in rows(experiment, outcomes)
+        ],
     )
     note = "± is half of a 95% interval over seeds: runs of a seed saw the same data in the same order."
     sections = [report.Section("Results", drawn, note)]
@@ -91,7 +95,7 @@ def write(experiment: Experiment, outcomes: dict[str, Outcome], out: Path) -> Pa
             [Line("loss", means, 0, "marks")],
             note="nats per token, at the end" + (f"; not drawn, as they diverge: {', '.join(lost)}" if lost else ""),
             x_name=experiment.x_name,
-            references={"token frequencies": experiment.frequencies},
+            references={"unigrams": experiment.frequencies},
             wide=True,
             log_x=True,
             ceiling=experiment.frequencies * 1.05,

@@ -147,10 +147,10 @@ def said_of_two(outcomes: Outcomes, best: str, next_best: str) -> str:
     """That one variant is ahead of the next, and whether that is more than chance."""
     ahead = gap(outcomes, next_best, best)
     if ahead.margin is None:
-        return f"{next_best} is {ahead.signed} behind (one seed, so how much of that is chance is not known)"
+        return f"{next_best} is {ahead} behind (one seed, so how much of that is chance is not known)"
     if ahead.value - ahead.margin > 0:
-        return f"{next_best} is {ahead.signed} behind, which is more than the seeds differ by"
-    return f"{next_best} is {ahead.signed} behind, which may be chance"
+        return f"{next_best} is {ahead} behind, which is more than the seeds differ by"
+    return f"{next_best} is {ahead} behind, which may be chance"
 
 
 MOST_RATES = 24
