@@ -160,7 +160,6 @@ def test_attention_of_more_queries_than_keys_gives_zeros_to_those_that_see_none(
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"backend": "flash"}, "CUDA kernel"),
         ({"backend": "fast"}, "'fast' is unknown"),
         ({"k": randn(1, 3, 4, 8), "v": randn(1, 3, 4, 8)}, "3 key heads do not divide 4"),
         ({"k": randn(1, 2, 4, 6), "v": randn(1, 2, 4, 6)}, "do not fit"),

@@ -1,19 +1,38 @@
-"""Attention: softmax(q kᵀ / √head_dim) v over what each query may see, by the implementation that suits the machine."""
+"""Attention: softmax(q kᵀ / √head_dim) v over what each query may see, by the implementation that suits the device."""
 
 from __future__ import annotations
 
 import functools
+import logging
 import math
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-BACKENDS = ("auto", "sdpa", "matmul", "reference")
+from lm import kernels
+
+BACKENDS = ("auto", "flash", "sdpa", "matmul", "reference")
+log = logging.getLogger(__name__)
 
 # Up to this many keys, two batched matrix products are faster on a CPU than torch's tiled kernel, forward and backward
 # together: at 8 × 4 heads of 32 and 128 positions 2.4 ms against 3.1 on two Zen 3 cores.
 MATMUL_KEYS = 256
+
+# Few queries against at least this many keys are decoding, which shares the keys out among programs.
+DECODING_QUERIES, DECODING_KEYS = 16, 256
+
+# torch's own kernels, the fastest first. Of those that a device launches, torch takes the first that suits the inputs.
+SDPA_KERNELS = {
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "math": SDPBackend.MATH,
+}
 
 
 def attention(
@@ -33,11 +52,13 @@ def attention(
 
     The queries are the last of the keys' positions: with `causal`, query i of Q sees the keys up to i + K - Q, and with
     `window` only the last `window` of those. documents (batch, keys), integers: a query sees only keys of its own document.
-    A query that sees nothing gives zeros. ValueError: shapes that do not fit, or an unknown backend.
+    A query that sees nothing gives zeros.
+
+    backend: "flash" is this package's own kernel (CUDA, Triton), "sdpa" torch's, "matmul" holds whole score matrices,
+    "reference" is the definition, one query at a time. "auto" takes what suits the device: see choose(). ValueError: shapes
+    that do not fit, an unknown backend, or "flash" where something it needs is lacking.
     """
     if backend not in BACKENDS:
-        if backend == "flash":
-            raise ValueError("backend 'flash' needs a CUDA kernel that this version does not have: use 'auto'")
         raise ValueError(f"backend {backend!r} is unknown: use one of {', '.join(BACKENDS)}")
     heads, queries, keys = q.shape[1], q.shape[2], k.shape[2]
     if q.ndim != 4 or k.ndim != 4 or k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
@@ -56,8 +77,15 @@ def attention(
             f"documents is {tuple(documents.shape)}, and it names a document for each key: {(q.shape[0], keys)}"
         )
 
-    if backend == "auto":
-        backend = "matmul" if q.device.type == "cpu" and queries > 1 and keys <= MATMUL_KEYS else "sdpa"
+    allowed: tuple[str, ...] = ()
+    if backend == "auto" and q.device.type == "cpu":
+        backend = "matmul" if queries > 1 and keys <= MATMUL_KEYS else "sdpa"
+    elif backend == "auto":
+        # torch's fused kernels know no documents, no windows, and causality only from the top left corner.
+        special = documents is not None or window is not None or queries != keys
+        backend, allowed, _ = choose(str(q.device), q.dtype, q.shape[3], special)
+    if backend == "flash":
+        return _flash(q, k, v, causal, window, documents)
     if backend == "reference":
         return _reference(q, k, v, causal, window, documents)
 
@@ -72,11 +100,11 @@ def attention(
     elif not causal or (queries == 1 and window is None):
         bias = None
     elif backend == "sdpa" and queries == keys and window is None:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=heads != k.shape[1])
+        return _sdpa(q, k, v, None, allowed, is_causal=True)
     else:
         made = causal_bias.__wrapped__ if torch.compiler.is_compiling() else causal_bias  # dynamo sees no caches
         bias = made(queries, keys, window, q.dtype, q.device)
-    out = _matmul(q, k, v, bias) if backend == "matmul" else _sdpa(q, k, v, bias)
+    out = _matmul(q, k, v, bias) if backend == "matmul" else _sdpa(q, k, v, bias, allowed)
     if documents is not None:
         out = out.masked_fill(~seen.any(-1, keepdim=True), 0.0)
     elif causal and queries > keys:  # the first ones stand before every key
@@ -118,13 +146,127 @@ def visible(
             seen = seen & (key > query - window)
     if documents is not None:
         own = documents[:, keys - queries :] if queries <= keys else F.pad(documents, (queries - keys, 0), value=-1)
-        seen = seen & (own[:, :, None] == documents[:, None, :])
+        seen = seen & (own[:, :, None] == documents[:, None, :]) & (query >= 0)
         seen = seen[:, None]
     return seen
 
 
-def _sdpa(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=q.shape[1] != k.shape[1])
+def _sdpa(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: tuple[str, ...] = (), is_causal: bool = False
+) -> Tensor:
+    """torch's attention, by one of the kernels that `allowed` names, or by any."""
+    grouped = q.shape[1] != k.shape[1]
+    if not allowed:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=is_causal, enable_gqa=grouped)
+    with sdpa_kernel([SDPA_KERNELS[name] for name in allowed]):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=is_causal, enable_gqa=grouped)
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None, documents: Tensor | None) -> Tensor:
+    lacking = flash_lacks()
+    if lacking is not None:
+        raise ValueError(f"backend 'flash' is not to be had: {lacking}")
+    from lm.kernels.flash import decode_attention, flash_attention
+
+    queries, keys = q.shape[2], k.shape[2]
+    rows = q.shape[1] // k.shape[1] * queries
+    learning = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    few = queries <= DECODING_QUERIES and keys >= DECODING_KEYS and rows <= 128
+    if few and documents is None and not learning:
+        return decode_attention(q, k, v, causal=causal, window=window)  # type: ignore[return-value]
+    if documents is not None and documents.dtype not in (torch.int32, torch.int64):
+        documents = documents.long()
+    return flash_attention(q, k, v, causal=causal, window=window, documents=documents)  # type: ignore[return-value]
+
+
+class Choice(NamedTuple):
+    """What "auto" takes on a device: a backend, which of torch's kernels that may use, and why not the others."""
+
+    backend: str
+    sdpa_kernels: tuple[str, ...]
+    refused: tuple[str, ...]
+
+    def __str__(self) -> str:
+        taken = f"{self.backend} by {', '.join(self.sdpa_kernels)}" if self.backend == "sdpa" else self.backend
+        return f"attention by {taken}" + "".join(f"; {reason}" for reason in self.refused)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # a compiled caller has it decided once, and not in its graph
+def choose(device: str, dtype: torch.dtype, head_dim: int, special: bool) -> Choice:
+    """What "auto" takes on a CUDA device: the first that launches there and is right, forward and backward. Logged once.
+
+    special: attention that torch's fused kernels do not have (documents, windows, more keys than queries). For it the own
+    kernel goes first, and so it does where deterministic algorithms are asked for, as its bits never change; otherwise
+    torch's go first, until the own one has been measured to be faster. What is tried is tried once in a process.
+    """
+    if torch.device(device).type == "cuda" and torch.cuda.is_current_stream_capturing():
+        return Choice("sdpa", (), ())  # a graph is being recorded, into which a trial would go
+    return _choose(device, dtype, head_dim, special or torch.are_deterministic_algorithms_enabled())
+
+
+@functools.cache
+def _choose(device: str, dtype: torch.dtype, head_dim: int, own_first: bool) -> Choice:
+    refused = []
+    launching = []
+    for name in SDPA_KERNELS:
+        reason = probe(f"sdpa {name}", device, dtype, head_dim)
+        if reason is None:
+            launching.append(name)
+        else:
+            refused.append(reason)
+    reason = probe("flash", device, dtype, head_dim)
+    if reason is not None:
+        refused.append(reason)
+    backend = "sdpa" if launching else "matmul"
+    if reason is None and (own_first or not launching):
+        backend = "flash"
+    choice = Choice(backend, tuple(launching), tuple(refused))
+    log.info("%s, %s, head_dim %d: %s", device, dtype, head_dim, choice)
+    return choice
+
+
+@functools.cache
+def probe(what: str, device: str, dtype: torch.dtype, head_dim: int) -> str | None:
+    """Launches "flash" or "sdpa KERNEL", both ways, on a small problem: None where the result is right, else why not."""
+    heads, length = 2, 48
+    made = torch.Generator().manual_seed(0)
+    exact = [torch.randn(1, heads, length, head_dim, generator=made, dtype=torch.float64) for _ in range(4)]
+
+    def results(run: Callable[..., Tensor], where: str, kind: torch.dtype) -> list[Tensor]:
+        q, k, v, upstream = (x.to(where, kind) for x in exact)
+        leaves = [x.requires_grad_() for x in (q, k, v)]
+        out = run(*leaves)
+        return [x.to("cpu", torch.float64) for x in (out.detach(), *torch.autograd.grad(out, leaves, upstream))]
+
+    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if what == "flash":
+            return _flash(q, k, v, True, None, None)
+        return _sdpa(q, k, v, None, (what.removeprefix("sdpa "),), is_causal=True)
+
+    bias = as_bias(visible(length, length, causal=True), torch.float64)
+    bound = {torch.bfloat16: 0.1, torch.float16: 0.02}.get(dtype, 0.01)  # float32 may be multiplied as TF32
+    try:
+        with (
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            torch.autocast(torch.device(device).type, enabled=False),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")  # torch says by warnings why a kernel does not suit
+            wanted = results(lambda q, k, v: _matmul(q, k, v, bias), "cpu", torch.float64)
+            error = max(float((x - y).abs().max()) for x, y in zip(results(run, device, dtype), wanted, strict=True))
+    except Exception as refusal:  # whatever a driver, a compiler or an absent package may say
+        return f"not {what}: {(str(refusal) or repr(refusal)).splitlines()[0]}"
+    return None if error <= bound else f"not {what}: its results are off by {error:.2g}"
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def flash_lacks() -> str | None:
+    """What the backend "flash" needs and this installation does not have; None where it has all, now imported."""
+    lacking = kernels.lacking()
+    if lacking is None:
+        import lm.kernels.flash  # noqa: F401 (so that a compiled caller finds it imported)
+    return lacking
 
 
 def _matmul(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:

@@ -1,0 +1,535 @@
+"""The fused attention kernel: without a GPU in Triton's interpreter, with one on it (`nox -s gpu`), where bfloat16 is added."""
+
+import functools
+import math
+import sys
+
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+import accounting
+import lm
+from lm import kernels
+from lm.attention import attention, choose, probe, visible
+
+if kernels.lacking() is not None:
+    pytest.skip(kernels.lacking(), allow_module_level=True)
+
+from lm.kernels import decode as decoding
+from lm.kernels import settings as tile_settings
+from lm.kernels.flash import decode_attention, flash_attention, pairs
+from lm.kernels.problem import Problem, Tiles
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+DTYPES = [torch.float32, torch.float16] + ([torch.bfloat16] if CUDA else [])  # bfloat16 is wrong in the interpreter
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # to shrink a failure takes the interpreter minutes
+ROUNDING = {torch.float32: 4e-7, torch.float16: 1e-4, torch.bfloat16: 1e-3}
+
+# Triton's interpreter passes NumPy what NumPy calls deprecated, and overflows where a masked row is thrown away.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:triton"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"),
+]
+
+
+def made(*shape, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed + 1000 * sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
+
+
+def definition(q, k, v, causal=True, window=None, documents=None):
+    """Output and log-sum-exp of softmax(q kᵀ / √head_dim) v, in the dtype of q; zeros and -inf where nothing is seen."""
+    group, queries, keys = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    seen = visible(queries, keys, causal=causal, window=window, documents=documents, device=q.device)
+    scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(~seen, -math.inf)
+    lse = scores.logsumexp(-1)
+    weights = (scores - lse.masked_fill(lse.isinf(), 0.0)[..., None]).exp()
+    return weights @ v, lse
+
+
+@st.composite
+def cases(draw):
+    """q, k, v in float64, rounded to a dtype; the masks; that dtype. Lengths go over the tiles of the interpreter, 16."""
+    dtype = draw(st.sampled_from(DTYPES))
+    batch, kv_heads, group = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    queries, keys = draw(st.integers(1, 40)), draw(st.integers(1, 40))
+    head_dim = draw(st.sampled_from([16, 20, 32, 64]))
+    causal = draw(st.booleans())
+    window = draw(st.none() | st.integers(1, 40)) if causal else None
+    documents = None
+    if draw(st.booleans()):
+        rows = [draw(st.lists(st.integers(-1, 2), min_size=keys, max_size=keys)) for _ in range(batch)]
+        if draw(st.booleans()):
+            rows = [sorted(row) for row in rows]
+        documents = torch.tensor(rows, device=DEVICE)
+    q = made(batch, queries, kv_heads * group, head_dim, dtype=dtype).transpose(1, 2)
+    k, v = (made(batch, kv_heads, keys, head_dim, dtype=dtype, seed=seed) for seed in (1, 2))
+    return q, k, v, {"causal": causal, "window": window, "documents": documents}, dtype
+
+
+def run(function, q, k, v, upstream, dtype):
+    """Output and gradients of q, k, v, computed in dtype."""
+    leaves = [x.to(dtype).detach().requires_grad_() for x in (q, k, v)]
+    out = function(*leaves)
+    return [out.detach(), *torch.autograd.grad(out, leaves, upstream.to(dtype))]
+
+
+@settings(max_examples=16, deadline=None, phases=PHASES)
+@given(case=cases())
+def test_output_and_gradients_are_off_by_at_most_twice_what_sdpa_is(case):
+    q, k, v, masks, dtype = case
+    upstream = made(*q.shape, dtype=dtype, seed=3)
+    exact = run(lambda *x: definition(*x, **masks)[0], q, k, v, upstream, torch.float64)
+    ours = run(lambda *x: flash_attention(*x, **masks), q, k, v, upstream, dtype)
+    sdpa = run(lambda *x: attention(*x, **masks, backend="sdpa"), q, k, v, upstream, dtype)
+    for got, peer, want in zip(ours, sdpa, exact, strict=True):
+        assert got.dtype == dtype
+        error, allowed = ((x.double() - want).abs().max() for x in (got, peer))
+        assert error <= 2 * allowed + ROUNDING[dtype] * want.abs().max().clamp_min(1.0)
+
+
+@settings(max_examples=8, deadline=None, phases=PHASES)
+@given(case=cases())
+def test_log_sum_exp(case):
+    q, k, v, masks, dtype = case
+    _, lse = flash_attention(q, k, v, **masks, return_lse=True)
+    _, want = definition(q.double(), k.double(), v.double(), **masks)
+    assert lse.dtype == torch.float32
+    assert lse.shape == q.shape[:3]
+    torch.testing.assert_close(lse.double(), want, atol=2e-6 if dtype == torch.float32 else 2e-3, rtol=1e-5)
+
+
+@pytest.mark.skipif(CUDA, reason="float64 is for the interpreter")
+@pytest.mark.parametrize("masks", [{}, {"causal": False}, {"window": 2, "documents": torch.tensor([[0, 0, 1, 1, 1]])}])
+def test_gradients_of_output_and_log_sum_exp_are_those_of_finite_differences(masks):
+    q, k, v = (made(1, heads, length, 3, seed=heads).requires_grad_() for heads, length in ((2, 4), (1, 5), (1, 5)))
+    both = functools.partial(flash_attention, **masks, return_lse=True)
+    assert torch.autograd.gradcheck(both, (q, k, v), atol=1e-4, fast_mode=True)
+
+
+def test_rows_with_nothing_to_see_are_zeros_and_have_no_gradient():
+    q, k, v = made(1, 1, 20, 16, dtype=torch.float32), *(made(1, 1, 3, 16, dtype=torch.float32, seed=s) for s in (1, 2))
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    out, lse = flash_attention(*leaves, return_lse=True)
+    assert (out[:, :, :17] == 0).all()
+    assert (lse[:, :, :17] == -math.inf).all()
+    assert lse[:, :, 17:].isfinite().all()
+    out.sum().backward()
+    assert (q.grad[:, :, :17] == 0).all()
+    assert all(x.grad.isfinite().all() for x in leaves)
+
+
+@pytest.mark.parametrize(("batch", "queries", "keys"), [(0, 3, 3), (1, 0, 3), (2, 3, 0)])
+def test_nothing_at_all(batch, queries, keys):
+    q, k = made(batch, 2, queries, 16).float().requires_grad_(), made(batch, 2, keys, 16).float().requires_grad_()
+    out, lse = flash_attention(q, k, k, return_lse=True)
+    assert out.shape == q.shape
+    assert (out == 0).all()
+    assert (lse == -math.inf).all()
+    out.sum().backward()
+    assert (q.grad == 0).all()
+    assert (k.grad == 0).all()
+
+
+def test_any_strides():
+    q = made(2, 2, 20, 16, dtype=torch.float32)
+    views = {
+        "as a projection leaves it": q.permute(0, 2, 1, 3).contiguous().permute(0, 2, 1, 3),
+        "head_dim not contiguous": q.transpose(2, 3).contiguous().transpose(2, 3),
+        "every second number": torch.stack((q, q), -1)[..., 0],
+    }
+    want = run(flash_attention, q, q, q, q, torch.float32)
+    for name, view in views.items():
+        assert view.stride() != q.stride()
+        for got, expected in zip(run(flash_attention, view, view, view, view, torch.float32), want, strict=True):
+            assert torch.equal(got, expected), name
+    assert (
+        flash_attention(views["as a projection leaves it"], q, q).stride()
+        == views["as a projection leaves it"].stride()
+    )
+    one = q[:1].expand(2, 2, 20, 16)  # a batch of one, twice, without a copy
+    assert torch.equal(flash_attention(one, one, one)[1], flash_attention(q[:1], q[:1], q[:1])[0])
+
+
+def test_offsets_past_two_to_the_31(tmp_path):
+    # A file with a hole in it: two rows of keys, 2³¹ numbers and more apart, and nothing on the disk between them.
+    apart = 2**31 + 8
+    store = torch.from_file(str(tmp_path / "hole"), shared=True, size=apart + 16, dtype=torch.float16)
+    far = store.as_strided((1, 1, 2, 16), (0, 0, apart, 1))
+    near = made(1, 1, 2, 16, dtype=torch.float16).cpu()
+    far.copy_(near)
+    q = made(1, 1, 2, 16, dtype=torch.float16, seed=1)
+    if CUDA:
+        store = torch.empty(apart + 16, dtype=torch.float16, device=DEVICE)
+        far, near = store.as_strided(far.shape, far.stride()).copy_(near), near.to(DEVICE)
+    got, want = (run(lambda *x: flash_attention(*x), q, k, k, q, torch.float16) for k in (far, near))
+    assert all(torch.equal(x, y) for x, y in zip(got, want, strict=True))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_same_bits_every_time(dtype):
+    q, k, v = made(1, 4, 40, 32, dtype=dtype), *(made(1, 2, 40, 32, dtype=dtype, seed=s) for s in (1, 2))
+    first, second = (run(flash_attention, q, k, v, q, dtype) for _ in range(2))
+    assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
+
+
+@pytest.mark.skipif(CUDA, reason="on a device the tiles are the table's")
+@pytest.mark.parametrize("head_dim", [16, 24])
+def test_tiles_of_other_shapes_and_tensor_descriptors(monkeypatch, head_dim):
+    q, k, v = made(1, 2, 40, head_dim).float(), *(made(1, 1, 70, head_dim, seed=s).float() for s in (1, 2))
+    documents = torch.tensor([[0] * 37 + [5] * 33])
+    for masks in ({}, {"window": 19, "documents": documents}, {"causal": False}):
+        want = run(lambda *x: definition(*x, **masks)[0], q, k, v, q, torch.float64)  # noqa: B023
+        for described in (False, True):
+            tiles = {"forward": (16, 32), "keys": (32, 16), "queries": (32, 32)}
+            for kind, (rows, columns) in tiles.items():
+                monkeypatch.setitem(tile_settings.INTERPRETED, kind, Tiles(rows, columns, described=described))
+            got = run(lambda *x: flash_attention(*x, **masks), q, k, v, q, torch.float32)  # noqa: B023
+            for x, y in zip(got, want, strict=True):
+                torch.testing.assert_close(x.double(), y, atol=3e-6, rtol=1e-5)
+
+
+def test_scale():
+    q, k, v = (made(1, 1, 18, 16, seed=s).float() for s in range(3))
+    torch.testing.assert_close(flash_attention(q, k, v, scale=0.5), flash_attention(2 * q, k, v), atol=1e-6, rtol=1e-5)
+    for scale in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="must be a positive number"):
+            flash_attention(q, k, v, scale=scale)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"q": made(4, 4, 8)}, ValueError, "q has 3 dimensions"),
+        ({"k": made(1, 3, 4, 8), "v": made(1, 3, 4, 8)}, ValueError, "3 key heads do not divide 4"),
+        ({"v": made(1, 2, 5, 8)}, ValueError, "do not fit"),
+        ({"q": made(1, 4, 4, 8).float()}, TypeError, "give them one dtype"),
+        ({"q": made(1, 4, 4, 300), "k": made(1, 2, 4, 300), "v": made(1, 2, 4, 300)}, ValueError, "head_dim 300"),
+        ({"window": 0}, ValueError, "window 0"),
+        ({"window": 2, "causal": False}, ValueError, "causal=True"),
+        ({"documents": torch.zeros(1, 3)}, ValueError, "a document for each key"),
+        ({"documents": torch.zeros(1, 4, device=DEVICE)}, ValueError, "int32 or int64"),
+    ],
+)
+def test_what_is_refused(change, error, says):
+    arguments = {"q": made(1, 4, 4, 8), "k": made(1, 2, 4, 8), "v": made(1, 2, 4, 8)} | change
+    with pytest.raises(error, match=says):
+        flash_attention(**arguments)
+
+
+def test_other_devices_are_refused():
+    q = torch.empty(1, 1, 2, 16, device="meta")
+    with pytest.raises(ValueError, match="runs on CUDA devices, and q is on meta"):
+        flash_attention(q, q, q)
+
+
+# ---- a citizen of PyTorch
+
+
+def test_the_operator_keeps_pytorchs_rules():
+    q, k, v = (made(1, heads, 3, 16, seed=heads).float().requires_grad_() for heads in (2, 1, 1))
+    torch.library.opcheck(torch.ops.groundup.flash_attention, (q, k, v, None, True, 0.25, None))
+    torch.library.opcheck(
+        torch.ops.groundup.decode_attention, (q.detach(), k.detach(), v.detach(), None, True, 0.25, None)
+    )
+
+
+def test_one_graph_without_a_break():
+    q, k, v = (made(1, heads, 18, 16, seed=heads).float().requires_grad_() for heads in (2, 1, 1))
+    documents = torch.tensor([[0] * 7 + [1] * 11], device=DEVICE)
+
+    def loss(q, k, v):
+        return (attention(2 * q, k, v, window=9, documents=documents, backend="flash") ** 2).sum()
+
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    got, want = (torch.autograd.grad(function(q, k, v), (q, k, v)) for function in (compiled, loss))
+    for x, y in zip(got, want, strict=True):
+        torch.testing.assert_close(x, y)
+
+
+def test_vmap_and_second_gradients_are_refused():
+    q = made(1, 1, 3, 16).float().requires_grad_()
+    with pytest.raises(RuntimeError, match=r"does not go under torch\.vmap"):
+        torch.vmap(lambda x: flash_attention(x, x, x))(q[None])
+    (gradient,) = torch.autograd.grad(flash_attention(q, q, q).square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="has no gradient"):
+        gradient.sum().backward()
+    with pytest.raises(RuntimeError, match="decode_attention has no gradient"):
+        decode_attention(q, q, q).sum().backward()
+
+
+def test_autocast_casts_as_for_torchs_own():
+    q = made(1, 1, 20, 16).float()
+    with torch.autocast(DEVICE, dtype=torch.float16):
+        out = flash_attention(q, q.half(), q)
+        assert out.dtype == torch.nn.functional.scaled_dot_product_attention(q, q.half(), q).dtype == torch.float16
+        assert decode_attention(q[:, :, :1], q, q).dtype == torch.float16
+    assert torch.equal(out, flash_attention(q.half(), q.half(), q.half()))
+
+
+def test_checkpointing_and_twice_under_no_grad():
+    q = made(1, 1, 20, 16).float().requires_grad_()
+
+    def twice(x):
+        return flash_attention(flash_attention(x, x, x), x, x)
+
+    want = torch.autograd.grad(twice(q).sum(), q)[0]
+    assert torch.equal(torch.autograd.grad(checkpoint(twice, q, use_reentrant=False).sum(), q)[0], want)
+    with torch.no_grad():
+        first, second = twice(q), twice(q)
+    assert not first.requires_grad
+    assert torch.equal(first, second)
+    with torch.inference_mode():
+        assert torch.equal(twice(q), first)
+
+
+def test_flops_are_those_of_accounting():
+    for window in (None, 5):
+        shape = accounting.TransformerShape(64, 20, 1, 64, 4, 64, num_kv_heads=2, window=window)
+        q, k = made(3, 4, 20, 16).float().requires_grad_(), made(3, 2, 20, 16).float().requires_grad_()
+        with FlopCounterMode(display=False) as forward:
+            out = flash_attention(q, k, k, window=window)
+        with FlopCounterMode(display=False) as backward:
+            out.sum().backward()
+        counted = accounting.training_flops(shape, 20, 3, attention="causal", recompute="fused")
+        assert forward.get_total_flops() == counted["forward scores"]
+        assert backward.get_total_flops() == counted["backward scores"] + counted["recomputed scores"]
+        with FlopCounterMode(display=False) as full:
+            flash_attention(q, k, k, causal=False)
+        assert full.get_total_flops() == accounting.forward_flops(shape, 20, 3, attention="full")["scores"]
+
+
+@given(queries=st.integers(0, 20), keys=st.integers(0, 20), window=st.none() | st.integers(1, 25), causal=st.booleans())
+def test_pairs_are_those_that_are_visible(queries, keys, window, causal):
+    window = window if causal else None
+    assert pairs(queries, keys, causal, window) == int(visible(queries, keys, causal=causal, window=window).sum())
+
+
+def test_the_model_learns_through_it(monkeypatch):
+    config = lm.ModelConfig(11, 24, 2, 32, 2, 40, num_kv_heads=1, window=7)
+    model = lm.Transformer(config).to(DEVICE)
+    ids = torch.arange(48, device=DEVICE).view(2, 24) % 11
+    documents = torch.arange(48, device=DEVICE).view(2, 24) // 9
+    results = []
+    for backend in ("flash", "sdpa"):
+        monkeypatch.setattr("lm.model.attention", functools.partial(attention, backend=backend))
+        model.zero_grad()
+        logits = model(ids, documents)
+        logits.square().mean().backward()
+        results.append([logits.detach(), *(x.grad.clone() for x in model.parameters())])
+    for x, y in zip(*results, strict=True):
+        torch.testing.assert_close(x, y, atol=1e-5, rtol=1e-4)
+
+
+# ---- decoding
+
+
+@settings(max_examples=12, deadline=None, phases=PHASES)
+@given(
+    heads=st.sampled_from([(1, 1), (2, 1), (6, 2)]),
+    queries=st.integers(1, 4),
+    keys=st.integers(1, 90),
+    window=st.none() | st.integers(1, 50),
+    causal=st.booleans(),
+    lengths=st.booleans(),
+    data=st.data(),
+)
+def test_decoding_is_attention_however_the_keys_are_shared_out(heads, queries, keys, window, causal, lengths, data):
+    (heads, kv_heads), window = heads, window if causal else None
+    q, k = made(2, heads, queries, 20).float(), made(2, kv_heads, keys, 20, seed=1).float()
+    v = made(2, kv_heads, keys, 20, seed=2).float()
+    has = [data.draw(st.integers(0, keys)) if lengths else keys for _ in range(2)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoding, "KEYS_A_SPLIT", 16)
+        patch.setattr(decoding, "processors", lambda _: 6)
+        given_lengths = torch.tensor(has, device=DEVICE) if lengths else None
+        out, lse = decode_attention(q, k, v, causal=causal, window=window, lengths=given_lengths, return_lse=True)
+    for b, length in enumerate(has):
+        rows = (x[b : b + 1, :, :length].double() for x in (k, v))
+        want, want_lse = definition(q[b : b + 1].double(), *rows, causal=causal, window=window)
+        torch.testing.assert_close(out[b : b + 1].double(), want, atol=3e-6, rtol=1e-5)
+        torch.testing.assert_close(lse[b : b + 1].double(), want_lse, atol=3e-6, rtol=1e-5)
+
+
+def test_decoding_is_taken_for_few_queries_that_nothing_is_learned_from(monkeypatch):
+    taken = []
+    for name, function in (("decode_attention", decode_attention), ("flash_attention", flash_attention)):
+
+        def noted(*arguments, _name=name, _function=function, **named):
+            taken.append(_name)
+            return _function(*arguments, **named)
+
+        monkeypatch.setattr(f"lm.kernels.flash.{name}", noted)
+    q, k = made(1, 2, 2, 16).float(), made(1, 1, 300, 16).float()
+    with torch.no_grad():
+        out = attention(q, k, k, backend="flash")
+    attention(q, k.requires_grad_(), k, backend="flash")
+    attention(q, k[:, :, :100].detach(), k[:, :, :100].detach(), backend="flash")
+    assert taken == ["decode_attention", "flash_attention", "flash_attention"]
+    torch.testing.assert_close(out, attention(q, k, k, backend="sdpa").detach(), atol=2e-6, rtol=1e-5)
+
+
+def test_decoding_refuses():
+    q, k = made(1, 2, 2, 16).float(), made(1, 1, 8, 16).float()
+    with pytest.raises(ValueError, match="200 queries for each key head"):
+        decode_attention(made(1, 2, 100, 16).float(), k, k)
+    with pytest.raises(ValueError, match=r"lengths is torch\.int64 \(2,\)"):
+        decode_attention(q, k, k, lengths=torch.ones(2, dtype=torch.int64, device=DEVICE))
+
+
+# ---- choosing
+
+
+def test_auto_takes_what_launches_and_says_why_not_the_others(monkeypatch, caplog):
+    caplog.set_level("INFO", logger="lm.attention")
+    monkeypatch.setattr("lm.attention._choose", lm.attention._choose.__wrapped__)
+    special, plain = (choose(DEVICE, torch.float32, 16, special) for special in (True, False))
+    assert special.backend == "flash"
+    assert plain.backend == "sdpa"
+    assert "math" in plain.sdpa_kernels
+    assert f"{DEVICE}, torch.float32, head_dim 16: attention by flash" in caplog.text
+
+    broken = {"flash": "not flash: it hangs", "sdpa math": "not sdpa math: it is off"}
+    monkeypatch.setattr("lm.attention.probe", lambda what, *rest: broken.get(what))
+    assert choose(DEVICE, torch.float32, 16, True) == (
+        "sdpa",
+        ("cudnn", "flash", "efficient"),
+        tuple(broken.values())[::-1],
+    )
+    monkeypatch.setattr("lm.attention.probe", lambda what, *rest: f"not {what}: no")
+    assert choose(DEVICE, torch.float32, 16, False).backend == "matmul"
+
+
+def test_a_probe_launches_and_compares(monkeypatch):
+    assert probe("flash", DEVICE, torch.float16, 20) is None
+    assert probe("sdpa math", DEVICE, torch.float32, 20) is None
+    assert "head_dim 300" in probe("flash", DEVICE, torch.float32, 300)
+    monkeypatch.setattr("lm.attention._flash", lambda q, k, v, *masks: q + k + v)
+    assert "its results are off by" in probe.__wrapped__("flash", DEVICE, torch.float32, 20)
+
+
+def test_flash_says_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    q = made(1, 1, 2, 16)
+    with pytest.raises(ValueError, match=r"backend 'flash' is not to be had: .* triton is not installed"):
+        attention(q, q, q, backend="flash")
+    assert "triton is not installed" in probe.__wrapped__("flash", DEVICE, torch.float32, 16)
+
+
+# ---- settings
+
+
+def test_every_kernel_has_tiles_for_every_width():
+    for family in [*tile_settings.TABLE.values(), tile_settings.WIDE_TABLE]:
+        assert set(family) == {"forward", "keys", "queries", "decode"}
+        for tiles in family.values():
+            assert list(tiles) == [16, 32, 64, 128, 256]
+    assert set(tile_settings.FAMILIES.values()) == set(tile_settings.TABLE)
+
+
+def test_an_unknown_devices_tiles_are_measured_once_and_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(tile_settings, "CHOSEN", {})
+    monkeypatch.setattr(tile_settings, "interpreted", lambda: False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (17, 3))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    tile_settings.kept_choices.cache_clear()
+    q = made(1, 1, 40, 64, dtype=torch.float16)
+    problem, launched, clock = Problem(q, q, q, None, True, 0.125, None), [], []
+
+    def measure(call):
+        call()
+        clock.append(1.0 if len(clock) == 1 else 2.0)  # the second candidate is the fastest
+        return clock[-1]
+
+    monkeypatch.setattr(tile_settings, "seconds", measure)
+    chosen = tile_settings.tiles_for("forward", problem, launched.append)
+    assert launched == tile_settings.candidates("forward", 64, torch.float16)
+    assert len(launched) > 1
+    assert chosen == launched[1]
+    for memory in (tile_settings.CHOSEN, {}):  # in this process, and in another that finds the file
+        monkeypatch.setattr(tile_settings, "CHOSEN", memory)
+        tile_settings.kept_choices.cache_clear()
+        assert tile_settings.tiles_for("forward", problem, launched.append) == chosen
+    assert len(launched) == len(clock)
+
+    (tmp_path / "cache/groundup/attention.json").write_text('{"torn')
+    tile_settings.kept_choices.cache_clear()
+    assert tile_settings.kept_choices() == {}
+    tile_settings.kept_choices.cache_clear()
+
+
+def test_a_candidate_without_room_is_passed_over(monkeypatch, tmp_path):
+    from triton.runtime.errors import OutOfResources
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a file"))
+    (tmp_path / "a file").write_text("a cache that cannot be written is done without")
+    monkeypatch.setattr(tile_settings, "CHOSEN", {})
+    tile_settings.kept_choices.cache_clear()
+    q = made(1, 1, 40, 64, dtype=torch.float16)
+    problem = Problem(q, q, q, None, True, 0.125, None)
+    *large, last = tile_settings.candidates("keys", 64, torch.float16)
+
+    def launch(tiles):
+        if tiles in large:
+            raise OutOfResources(300, 227, "shared memory")
+
+    def measure(call):
+        call()
+        return 1.0
+
+    assert tile_settings.tune("keys", problem, launch, measure) == last
+    large.append(last)
+    with pytest.raises(RuntimeError, match="no tiles of the keys kernel run on this device"):
+        tile_settings.tune("keys", problem, launch, measure)
+    tile_settings.kept_choices.cache_clear()
+
+
+# ---- with a GPU
+
+
+@pytest.mark.gpu
+def test_cuda_graphs():
+    q, k, v = (made(1, 2, 300, 64, dtype=torch.bfloat16, seed=s) for s in range(3))
+    want = flash_attention(q, k, v)  # compiles
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        flash_attention(q, k, v)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = flash_attention(q, k, v)
+    out.zero_()
+    graph.replay()
+    assert torch.equal(out, want)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_65536_positions(head_dim):
+    q, k, v = (made(1, 2, 65536, head_dim, dtype=torch.bfloat16, seed=s) for s in range(3))
+    upstream = made(*q.shape, dtype=torch.bfloat16, seed=4)
+    ours = run(flash_attention, q, k, v, upstream, torch.bfloat16)
+    sdpa = run(lambda *x: attention(*x, backend="sdpa"), q, k, v, upstream, torch.bfloat16)
+    for x, y in zip(ours, sdpa, strict=True):
+        torch.testing.assert_close(x, y, atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.gpu
+def test_more_than_two_to_the_31_numbers():
+    heads, length, head_dim = 40, 2**20, 64  # 2.7 thousand million numbers in q, 5.4 GB
+    q = torch.randn(1, heads, length, head_dim, dtype=torch.bfloat16, device=DEVICE)
+    k = torch.randn(1, 1, length, head_dim, dtype=torch.bfloat16, device=DEVICE)
+    out = flash_attention(q, k, k, window=100)
+    last = slice(length - 64, length)
+    near = slice(length - 200, length)
+    want = attention(
+        q[:, -1:, last].double(), k[:, :, near].double(), k[:, :, near].double(), window=100, backend="sdpa"
+    )
+    torch.testing.assert_close(out[:, -1:, last].double(), want, atol=2e-2, rtol=2e-2)

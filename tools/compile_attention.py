@@ -1,0 +1,190 @@
+"""Compile lm's attention kernels for CUDA devices that need not be here, and say what each takes of them.
+
+    python tools/compile_attention.py                       every device of the settings' table
+    python tools/compile_attention.py --arch 90 --head-dim 64 --dtype bfloat16 --kernel forward
+    python tools/compile_attention.py --arch 90 --head-dim 128 --kernel keys --tiles 64,128,8,2,tma 64,64,4,3
+
+Nothing is launched: Triton compiles to machine code with the assembler that it carries, and the registers, spills and shared
+memory stand in what comes out. A row is marked where registers spill or shared memory does not fit: the exit status is then 1.
+wgmma, mma, tma and cp.async count instructions of the kernel, not how often they run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import CompiledKernel
+
+from lm.kernels import backward, decode, forward, problem, settings
+
+SHARED = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}  # KiB that one program may have, by compute capability
+TMEM = 512  # columns of Blackwell's tensor memory; what asks for more is compiled to a trap
+KERNELS = {
+    "forward": forward.forward_kernel,
+    "keys": backward.keys_kernel,
+    "queries": backward.queries_kernel,
+    "decode": decode.decode_kernel,
+}
+# Instructions of matrix units and of copies that do not pass through registers, as PTX names them.
+COUNTED = {
+    "wgmma": r"wgmma\.mma_async|tcgen05\.mma",
+    "mma": r"mma\.sync",
+    "tma": r"cp\.async\.bulk\.tensor",
+    "cp.async": r"cp\.async\.c[ag]",
+}
+
+
+class Absent:
+    """A driver for a device that is not here: enough for compiling, and nothing for launching."""
+
+    def __init__(self, arch: int) -> None:
+        self.target = GPUTarget("cuda", arch, 32)
+
+    def get_current_target(self) -> GPUTarget:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return self.target.arch
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def compile_for(
+    arch: int,
+    kind: str,
+    head_dim: int,
+    dtype: torch.dtype,
+    tiles: problem.Tiles | None,
+    *,
+    causal: bool = True,
+    window: bool = False,
+    documents: bool = False,
+    queries: int = 4096,
+) -> tuple[problem.Tiles, CompiledKernel]:
+    """One kernel compiled as a call with such tensors would have it, and the tiles it was compiled with."""
+    triton.runtime.driver.set_active(Absent(arch))
+    kernel, made = KERNELS[kind], []
+    run = type(kernel).run
+
+    def compile_only(*arguments: Any, grid: Any, warmup: bool, **named: Any) -> None:
+        made.append(run(kernel, *arguments, grid=grid, warmup=True, **named))
+
+    keys = 4096
+    # Sixteen heads side by side for each position, as a model's projection leaves them; no memory is touched.
+    q = torch.empty(2, queries, 16, head_dim, dtype=dtype).transpose(1, 2)
+    k, v, grad = (torch.empty(2, keys, 16, head_dim, dtype=dtype).transpose(1, 2) for _ in range(3))
+    lse = torch.empty(q.shape[:3])
+    packs = torch.zeros(2, keys, dtype=torch.int32) if documents else None
+    call = problem.Problem(q, k, v, packs, causal, 0.125, 1024 if window else None)
+    tiles = tiles or settings.table((arch // 10, arch % 10), kind, call.width, dtype)
+    launches = {
+        "forward": lambda: forward.gather_values(call, torch.empty_like(q), lse, tiles),
+        "keys": lambda: backward.key_gradients(call, grad, lse, lse, tiles),
+        "queries": lambda: backward.query_gradients(call, grad, lse, lse, tiles),
+        "decode": lambda: decode.decode_splits(call, None, 8, tiles),
+    }
+    kernel.run = compile_only
+    runs, problem.Problem._document_runs = problem.Problem._document_runs, lambda *_: torch.empty(1, dtype=torch.int32)
+    try:
+        launches[kind]()
+    finally:
+        problem.Problem._document_runs = runs
+        del kernel.run
+    return tiles, made[0]
+
+
+def report(kernel: CompiledKernel) -> dict[str, int]:
+    """Registers and bytes spilled of a thread, KiB of shared memory, columns of tensor memory, and how many of each COUNTED."""
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = Path(folder, "kernel.cubin")
+        cubin.write_bytes(kernel.asm["cubin"])
+        dump = triton.knobs.nvidia.cuobjdump.path
+        usage = subprocess.run([dump, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout
+    registers, local = (int(re.search(rf"{name}:(\d+)", usage).group(1)) for name in ("REG", "LOCAL"))  # type: ignore[union-attr]
+    stack = int(re.search(r"STACK:(\d+)", usage).group(1))  # type: ignore[union-attr]
+    counts = {name: len(re.findall(pattern, kernel.asm["ptx"])) for name, pattern in COUNTED.items()}
+    tensor_memory = getattr(kernel.metadata, "tmem_size", None) or 0
+    return {
+        "registers": registers,
+        "tmem": tensor_memory,
+        "spilled": local + stack,
+        "shared": -(-kernel.metadata.shared // 1024),
+        **counts,
+    }
+
+
+def parse_tiles(text: str) -> problem.Tiles:
+    """ "queries,keys,warps,stages", then perhaps "tma" and "ws"."""
+    parts = text.split(",")
+    return problem.Tiles(*map(int, parts[:4]), described="tma" in parts, specialized="ws" in parts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", type=int, nargs="*", default=[80, 89, 90, 100], choices=list(SHARED))
+    parser.add_argument("--head-dim", type=int, nargs="*", default=[16, 32, 64, 96, 128, 256])
+    parser.add_argument(
+        "--dtype", nargs="*", default=["bfloat16", "float32"], choices=["bfloat16", "float16", "float32"]
+    )
+    parser.add_argument("--kernel", nargs="*", default=list(KERNELS), choices=list(KERNELS))
+    parser.add_argument(
+        "--tiles", nargs="*", type=parse_tiles, default=[None], help="others than the table's: 128,64,8,3,tma,ws"
+    )
+    parser.add_argument("--full", action="store_true", help="without causality")
+    parser.add_argument("--window", action="store_true")
+    parser.add_argument("--documents", action="store_true")
+    parser.add_argument("--dump", help="write the code of each stage into this folder")
+    options = parser.parse_args()
+    bad = 0
+    columns = ["registers", "spilled", "shared", "tmem", *COUNTED]
+    print(f"triton {triton.__version__}")
+    print("| device | kernel | head dim | dtype | tiles | " + " | ".join(columns) + " | |")
+    print("|---|---|---|---|---|" + "---|" * (len(columns) + 1))
+    for arch in options.arch:
+        for name in options.dtype:
+            for head_dim in options.head_dim:
+                for kind in options.kernel:
+                    for wanted in options.tiles:
+                        tiles, kernel = compile_for(
+                            arch, kind, head_dim, getattr(torch, name), wanted, causal=not options.full,
+                            window=options.window, documents=options.documents, queries=1 if kind == "decode" else 4096,
+                        )  # fmt: skip
+                        taken = report(kernel)
+                        wrong = [
+                            *(["spills"] if taken["spilled"] else []),
+                            *(["does not fit"] if taken["shared"] > SHARED[arch] or taken["tmem"] > TMEM else []),
+                        ]
+                        bad += bool(wrong)
+                        shape = f"{tiles.queries} × {tiles.keys}, {tiles.warps} warps, {tiles.stages} stages"
+                        shape += ", TMA" * tiles.described + ", specialised" * tiles.specialized
+                        cells = [
+                            f"sm{arch}",
+                            kind,
+                            str(head_dim),
+                            name,
+                            shape,
+                            *(str(taken[c]) for c in columns),
+                            ", ".join(wrong),
+                        ]
+                        print("| " + " | ".join(cells) + " |", flush=True)
+                        if options.dump:
+                            for stage in ("ttgir", "ptx"):
+                                Path(options.dump).mkdir(parents=True, exist_ok=True)
+                                Path(options.dump, f"sm{arch}-{kind}-{head_dim}-{name}.{stage}").write_text(
+                                    kernel.asm[stage]
+                                )
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
