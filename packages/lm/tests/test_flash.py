@@ -493,8 +493,11 @@ def test_a_candidate_without_room_is_passed_over(monkeypatch, tmp_path):
 
 # ---- with a GPU
 
+needs_cuda = pytest.mark.skipif(not CUDA, reason="needs CUDA: nox -s gpu")
+
 
 @pytest.mark.gpu
+@needs_cuda
 def test_cuda_graphs():
     q, k, v = (made(1, 2, 300, 64, dtype=torch.bfloat16, seed=s) for s in range(3))
     want = flash_attention(q, k, v)  # compiles
@@ -511,6 +514,7 @@ def test_cuda_graphs():
 
 
 @pytest.mark.gpu
+@needs_cuda
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_65536_positions(head_dim):
     q, k, v = (made(1, 2, 65536, head_dim, dtype=torch.bfloat16, seed=s) for s in range(3))
@@ -522,6 +526,7 @@ def test_65536_positions(head_dim):
 
 
 @pytest.mark.gpu
+@needs_cuda
 def test_more_than_two_to_the_31_numbers():
     heads, length, head_dim = 40, 2**20, 64  # 2.7 thousand million numbers in q, 5.4 GB
     q = torch.randn(1, heads, length, head_dim, dtype=torch.bfloat16, device=DEVICE)
