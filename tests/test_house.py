@@ -16,7 +16,7 @@ ORDER = {
     "compressed sources progress token_file reference preparing vocabulary streaming parallel unstable tokenizer counting "
     "checkpoint training report view javascript page __init__ cli_train cli_report cli",
     "accounting": "units formula breakdown shape models parameters flops optimizers activations allocator memory inference "
-    "hardware time scaling planning parallel model_parallel report html reading __init__ cli",
+    "hardware measuring time scaling planning parallel model_parallel report html reading __init__ cli",
     "lm": "extras config settings kernels attention model loss optimizer data checkpoint scoring machine environment step "
     "measure run_folder pieces text training sampling decoding generation charts report experiments interop "
     "__init__ commands cli",

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting import SHAPES, report
+from accounting import SHAPES, report, training_memory
 from accounting.cli import main
 
 XL = ["report", "gpt2-xl-swiglu", "--context", "1024", "--batch", "4"]
@@ -97,6 +97,14 @@ def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:
     assert "tokens" in run(capsys, "time", "gpt2", "--hours", "1", "--measured", "1e11", "--mfu", "1")
     assert "+28,265,472" in run(capsys, "compare", "gpt2", "gpt2-swiglu")
     assert "warning:" in run(capsys, "optimal", "--compute", "5.76e23")
+    stored = run(capsys, "infer", "gpt2", "--device", "rtx-4090", "--batch", "8").splitlines()
+    assert [line.split()[0] for line in stored[:5]] == ["weights", "fp32", "bf16", "int8", "int4"]
+    table = run(capsys, "peak", "gpt2", "gpt2-swiglu", "--precision", "bf16").splitlines()
+    assert [line.split()[0] for line in table[:3]] == ["shape", "gpt2", "gpt2-swiglu"]
+    line, shape = table[1].replace(",", "").split(), SHAPES["gpt2"]
+    for limit, batch in zip((24, 40, 80, 141), map(int, line[4:]), strict=True):
+        assert int(line[1]) * batch + int(line[2]) <= limit * 10**9 < int(line[1]) * (batch + 1) + int(line[2])
+        assert training_memory(shape, batch, precision="bf16").total == int(line[1]) * batch + int(line[2])
     assert "92.6" in run(capsys, "optimal", "--compute", "5.76e23")
 
 
@@ -113,6 +121,8 @@ def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:
         "report gpt2 --tensor 2 --optimizer muon",
         "fit gpt2 --device abacus",
         "fit gpt2 --memory 0",
+        "infer gpt2 --device m4-max",
+        "peak gpt2 gpt5",
         "time gpt2 --tokens 1 --device m1 --mfu 0.5",
         "time gpt2 --tokens 1 --device h100 --mfu 40",
         "time gpt2 --hours 1e-9 --device h100 --mfu 0.4",

@@ -21,7 +21,7 @@ def test_commands_print_what_the_readme_shows(capsys: pytest.CaptureFixture[str]
         return f"```\n$ accounting {found[1]}\n" + "\n".join(lines[: int(head) if head else None]) + "\n```"
 
     words = README.read_text(encoding="utf-8")
-    assert len(BLOCK.findall(words)) == 6
+    assert len(BLOCK.findall(words)) == 8
     fresh = BLOCK.sub(printed, words)
     if os.environ.get("UPDATE_README"):
         README.write_text(fresh, encoding="utf-8")

@@ -1,11 +1,15 @@
 """Time, money, rooflines and scaling laws."""
 
+import importlib.util
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import accounting
 from accounting import DEVICES, LAWS, SHAPES, affordable_tokens, compute_optimal, measured_device, training_time
+from accounting.measuring import this_machine
 from accounting.scaling import loss
 
 
@@ -40,7 +44,9 @@ def test_laws_spend_the_compute_and_invert(law: str, exponent: float) -> None:
     back = compute_optimal(parameters=int(answer.parameters), law=law)
     assert float(back.compute) == pytest.approx(10**exponent, rel=1e-3)
     low, high = LAWS[law].range
-    assert bool(answer.warning) == (not low <= int(answer.parameters) <= high)
+    fewest, most = LAWS[law].tokens
+    inside = low <= int(answer.parameters) <= high and fewest <= int(answer.tokens) <= most
+    assert bool(answer.warning) == (not inside)
 
 
 @pytest.mark.parametrize("law", ["hoffmann-3", "besiroglu"])
@@ -79,6 +85,24 @@ def test_measured_device() -> None:
         accounting.decode_time(SHAPES["gpt2"], machine)
 
 
+def test_this_machine_by_a_measurement() -> None:
+    if not any(importlib.util.find_spec(name) for name in ("torch", "numpy")):
+        with pytest.raises(ValueError, match="measuring takes torch or numpy, and neither is installed"):
+            this_machine()
+        return
+    machine = this_machine(0.0)
+    assert machine.peak("fp32") > 1e8
+    assert machine.bandwidth > 1e7
+    assert training_time(SHAPES["gpt2"], 1, machine, 0.5, dtype="fp32").seconds > 0
+
+
+def test_measuring_needs_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with pytest.raises(ValueError, match="neither is installed: install one, or give --measured a rate"):
+        this_machine()
+
+
 def test_devices_are_complete() -> None:
     for name, one in DEVICES.items():
         assert one.name == name
@@ -96,8 +120,10 @@ def test_refusals() -> None:
     for part in (0, 1.5, -1, float("nan"), True):
         with pytest.raises(ValueError, match="mfu must be above 0 and at most 1"):
             training_time(shape, 1, device, part)
-    with pytest.raises(ValueError, match="rtx-2060 has no published bf16 peak: use one of fp16, fp32"):
+    with pytest.raises(ValueError, match="rtx-2060 has no published bf16 peak, use one of fp16, fp32"):
         training_time(shape, 1, DEVICES["rtx-2060"], 0.4)
+    with pytest.raises(ValueError, match="m4-max has no published fp16 peak, nor any other: measure one"):
+        training_time(shape, 1, DEVICES["m4-max"], 0.4, dtype="fp16")
     with pytest.raises(ValueError, match="price must be"):
         training_time(shape, 1, device, 0.4, price=-1.0)
     with pytest.raises(ValueError, match="hours must be above 0"):

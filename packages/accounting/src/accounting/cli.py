@@ -1,4 +1,4 @@
-"""The `accounting` command: report, fit, time, compare, optimal. A user's mistake is one sentence and exit code 2."""
+"""The `accounting` command: report, compare, fit, peak, time, infer, optimal. A mistake is one sentence and exit code 2."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from accounting.allocator import ALLOCATORS
 from accounting.flops import ATTENTIONS as COUNTINGS
 from accounting.flops import OPTIMIZERS
 from accounting.hardware import DEVICES, Device, device, measured_device
+from accounting.inference import inference_memory, kv_cache
+from accounting.memory import training_memory
 from accounting.model_parallel import Layout
 from accounting.optimizers import STEPS
-from accounting.planning import largest_shape, longest_context, max_batch_size
+from accounting.planning import largest_shape, longest_context, max_batch_size, memory_line
 from accounting.reading import find
 from accounting.scaling import LAWS, compute_optimal
-from accounting.time import affordable_tokens, training_time
+from accounting.time import affordable_tokens, decode_time, prefill_time, training_time
 from accounting.units import Bytes, FLOPs, human
 
 TYPE_CHECKING = False
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 GB = 10**9
+STORED = ("fp32", "bf16", "int8", "int4")  # the weights that `infer` compares
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,6 +95,7 @@ def parser() -> argparse.ArgumentParser:
     much.add_argument("--hours", type=_number, help="wall-clock hours: gives the tokens instead")
     which = time.add_mutually_exclusive_group(required=True)
     which.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
+    which.add_argument("--measure", action="store_true", help="this machine, timed now: takes torch or numpy")
     which.add_argument("--measured", type=_number, metavar="FLOP/S", help="a machine of which you measured this rate")
     time.add_argument("--mfu", type=_number, required=True, help="part of the peak reached, such as 0.4")
     time.add_argument("--devices", type=_whole, default=1)
@@ -100,6 +104,21 @@ def parser() -> argparse.ArgumentParser:
     time.add_argument("--context", type=_whole, help="positions of a sequence")
     time.add_argument("--attention", choices=COUNTINGS, default="full", help="pairs of positions counted")
     time.set_defaults(run=_time)
+
+    line = commands.add_parser(
+        "peak", help="peak = a · batch + b of some shapes, and the largest batch in common cards"
+    )
+    line.add_argument("shapes", nargs="+")
+    line.add_argument("--context", type=_whole, help="positions of a sequence, all that each shape has unless given")
+    _memory(line)
+    line.set_defaults(run=_peak)
+
+    infer = commands.add_parser("infer", help="memory, prefill and decoding of a model that generates, by a roofline")
+    infer.add_argument("shape")
+    infer.add_argument("--device", required=True, help=f"one of {', '.join(DEVICES)}")
+    infer.add_argument("--context", type=_whole, help="positions in the cache, all that the shape has unless given")
+    infer.add_argument("--batch", type=_whole, default=1, help="sequences")
+    infer.set_defaults(run=_infer)
 
     best = commands.add_parser("optimal", help="parameters and tokens that compute is best spent on, by every law")
     best.add_argument("--compute", type=_number, help="training FLOPs, such as 5.76e23")
@@ -233,10 +252,67 @@ def _time(options: argparse.Namespace) -> str:
     return _lines(f"{options.shape}, training", rows) + "\n" + reports.wrapped(run.convention)
 
 
+def _peak(options: argparse.Namespace) -> str:
+    policy = _policy(options)
+    head = ["shape", "a, bytes a sequence", "b, bytes", "from batch"]
+    table = [(*head, *(f"{limit} GB" for limit in reports.LIMITS))]
+    for name in options.shapes:
+        shape = find(name)
+        line = memory_line(shape, options.context, **policy)
+        batches = [max_batch_size(shape, limit * GB, options.context, **policy) for limit in reports.LIMITS]
+        cells = [f"{line.slope:,}", f"{line.intercept:,}", f"{line.first:,}", *(f"{batch:,}" for batch in batches)]
+        table.append((name, *cells))
+    words = training_memory(find(options.shapes[0]), 1, options.context, **policy).convention
+    return _columns(table) + "\n" + reports.wrapped(f"peak = a · batch + b; the largest batch in each; {words}")
+
+
+def _infer(options: argparse.Namespace) -> str:
+    shape, machine = find(options.shape), device(options.device)
+    context = shape.sequence(options.context)
+    table = [("weights", "memory", "fits", "prefill", "bound by", "decoding a step", "bound by", "tokens a second")]
+    for weights in STORED:
+        memory = inference_memory(shape, options.batch, context, weights=weights).total
+        prompt = prefill_time(shape, machine, context, options.batch, weights=weights)
+        step = decode_time(shape, machine, context, options.batch, weights=weights)
+        rate = options.batch / float(step.seconds)
+        fits = "yes" if memory <= machine.memory else "no"
+        table.append(
+            (
+                weights,
+                human(memory),
+                fits,
+                human(prompt.seconds),
+                prompt.bound,
+                human(step.seconds),
+                step.bound,
+                f"{rate:,.0f}",
+            )
+        )
+    note = (
+        f"{options.batch:,} × {context:,} positions on {machine.name} ({machine.source}); bf16 cache of "
+        f"{human(kv_cache(shape, options.batch, context).total)}; a lower bound of time, arithmetic and memory "
+        "traffic overlapping perfectly"
+    )
+    return _columns(table) + "\n" + reports.wrapped(note)
+
+
+def _columns(table: Sequence[tuple[str, ...]]) -> str:
+    """Rows under each other, the first column to the left, the others to the right."""
+    widths = [max(len(row[at]) for row in table) for at in range(len(table[0]))]
+    lines = (
+        f"{row[0]:<{widths[0]}}" + "".join(f"  {row[at]:>{widths[at]}}" for at in range(1, len(row))) for row in table
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
 def _machine(options: argparse.Namespace) -> tuple[Device, str]:
     if options.device:
         return device(options.device), options.dtype or "bf16"
     dtype = options.dtype or "fp32"
+    if options.measure:
+        from accounting.measuring import this_machine
+
+        return this_machine(), dtype
     return measured_device("this machine", options.measured, dtype=dtype), dtype
 
 
@@ -254,9 +330,7 @@ def _optimal(options: argparse.Namespace) -> str:
         )
         for answer in answers
     ]
-    widths = [max(len(row[at]) for row in table) for at in range(6)]
-    lines = [f"{row[0]:<{widths[0]}}" + "".join(f"  {row[at]:>{widths[at]}}" for at in range(1, 6)) for row in table]
-    return "\n".join([line.rstrip() for line in lines] + [f"warning: {one.warning}" for one in answers if one.warning])
+    return "\n".join([_columns(table)] + [f"warning: {one.warning}" for one in answers if one.warning])
 
 
 def _lines(title: str, rows: list[tuple[str, str]]) -> str:

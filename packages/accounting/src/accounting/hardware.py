@@ -25,7 +25,8 @@ class Device:
     def peak(self, dtype: str) -> FLOPRate:
         """Dense FLOP/s in this number format; ValueError if the device has no such unit or nobody published its rate."""
         if dtype not in self.peaks:
-            raise ValueError(f"{self.name} has no published {dtype} peak: use one of {', '.join(self.peaks)}")
+            others = f"use one of {', '.join(self.peaks)}" if self.peaks else "nor any other: measure one"
+            raise ValueError(f"{self.name} has no published {dtype} peak, {others}")
         return self.peaks[dtype]
 
 
@@ -40,7 +41,7 @@ def measured_device(
         lowest = 0 if label != "flops_per_second" else 1
         if isinstance(value, bool) or not lowest <= value < float("inf"):
             raise ValueError(f"{label} must be a number of at least {lowest}, and {value!r} is not: measure it again")
-    return Device(name, {dtype: FLOPRate(flops_per_second)}, Bytes(memory), ByteRate(bandwidth), "measured")
+    return Device(name, {dtype: FLOPRate(flops_per_second)}, Bytes(int(memory)), ByteRate(bandwidth), "measured")
 
 
 def device(name: str) -> Device:
@@ -57,22 +58,26 @@ def _table(name: str, memory: float, bandwidth: float, source: str, **tera: floa
 
 
 _A100 = "NVIDIA A100 Tensor Core GPU datasheet"
-_H100 = "NVIDIA H100 Tensor Core GPU architecture whitepaper and datasheet, sparsity removed"
-_TURING = "NVIDIA Turing GPU architecture whitepaper"
-_AMPERE = "NVIDIA Ampere GA102 GPU architecture whitepaper"
-_ADA = "NVIDIA Ada GPU architecture whitepaper"
-_BLACKWELL = "NVIDIA RTX Blackwell GPU architecture whitepaper"
+_H100 = "NVIDIA H100 Tensor Core GPU datasheet, sparsity removed"
+_TURING = "NVIDIA Turing GPU architecture whitepaper, reference clocks"
+_RULE = "64 multiply-adds a clock of each of its 240 tensor cores at 1.68 GHz, half of that with fp32 accumulation"
+_AMPERE = "NVIDIA Ampere GA102 GPU architecture whitepaper, appendix A"
+_ADA = "NVIDIA Ada GPU architecture whitepaper, appendices"
+_BLACKWELL = "NVIDIA RTX Blackwell GPU architecture whitepaper, appendix B"
 _APPLE = "Apple's announcement (fp32); fp16 runs at the same rate"
+_SILENT = "Apple's technical specifications, which give no rate of arithmetic"
 
 DEVICES: dict[str, Device] = {
     one.name: one
     for one in (
         _table("t4", 16, 320, "NVIDIA T4 datasheet", fp16=65, fp32=8.1, int8=130),
         _table("v100-32gb", 32, 900, "NVIDIA V100 datasheet (SXM2)", fp16=125, fp32=15.7),
-        _table("a100-40gb", 40, 1555, f"{_A100} (SXM4)", bf16=312, fp16=312, tf32=156, fp32=19.5, int8=624),
+        _table("a100-40gb", 40, 1555, f"{_A100} (SXM4, PCIe)", bf16=312, fp16=312, tf32=156, fp32=19.5, int8=624),
         _table("a100-80gb", 80, 2039, f"{_A100} (SXM4)", bf16=312, fp16=312, tf32=156, fp32=19.5, int8=624),
+        _table("a100-80gb-pcie", 80, 1935, f"{_A100} (PCIe)", bf16=312, fp16=312, tf32=156, fp32=19.5, int8=624),
         _table("l40s", 48, 864, "NVIDIA L40S datasheet", bf16=362, fp16=362, tf32=183, fp32=91.6, fp8=733, int8=733),
         _table("h100-pcie", 80, 2000, f"{_H100} (PCIe)", bf16=756, fp16=756, tf32=378, fp32=51, fp8=1513, int8=1513),
+        _table("h100-nvl", 94, 3900, f"{_H100} (NVL)", bf16=835, fp16=835, tf32=417, fp32=60, fp8=1670, int8=1670),
         _table("h100", 80, 3350, f"{_H100} (SXM5)", bf16=989, fp16=989, tf32=494, fp32=67, fp8=1979, int8=1979),
         _table(
             "h200",
@@ -110,17 +115,30 @@ DEVICES: dict[str, Device] = {
             fp8=2614.9,
             int8=2614.9,
         ),
-        _table("rtx-2060", 6, 336, f"{_TURING}; fp16 with fp32 accumulation", fp16=25.8, fp32=6.45),
-        _table("rtx-2080-ti", 11, 616, f"{_TURING}; fp16 with fp32 accumulation", fp16=53.8, fp32=13.4),
+        _table("rtx-2060", 6, 336, f"{_RULE} (in no whitepaper); fp32 NVIDIA's", fp16=25.8, fp32=6.45),
+        _table("rtx-2070", 8, 448, _TURING, fp16=29.9, fp32=7.5),
+        _table("rtx-2080", 8, 448, _TURING, fp16=40.3, fp32=10.1),
+        _table("rtx-2080-ti", 11, 616, _TURING, fp16=53.8, fp32=13.4),
+        _table("rtx-3070", 8, 448, _AMPERE, bf16=40.6, fp16=40.6, tf32=20.3, fp32=20.3),
         _table("rtx-3080", 10, 760, _AMPERE, bf16=59.5, fp16=59.5, tf32=29.8, fp32=29.8),
         _table("rtx-3090", 24, 936, _AMPERE, bf16=71, fp16=71, tf32=35.6, fp32=35.6),
+        _table("rtx-4070-ti", 12, 504, _ADA, bf16=80.2, fp16=80.2, tf32=40.1, fp32=40.1),
         _table("rtx-4080", 16, 716.8, _ADA, bf16=97.5, fp16=97.5, tf32=48.7, fp32=48.7),
         _table("rtx-4090", 24, 1008, _ADA, bf16=165.2, fp16=165.2, tf32=82.6, fp32=82.6, fp8=330.3),
+        _table("rtx-5070", 12, 672, _BLACKWELL, bf16=61.7, fp16=61.7, tf32=30.9, fp32=30.9),
+        _table("rtx-5070-ti", 16, 896, _BLACKWELL, bf16=87.9, fp16=87.9, tf32=43.9, fp32=43.9, fp8=175.8),
         _table("rtx-5080", 16, 960, _BLACKWELL, bf16=112.6, fp16=112.6, tf32=56.3, fp32=56.3),
-        _table("rtx-5090", 32, 1792, _BLACKWELL, bf16=209.5, fp16=209.5, tf32=104.8, fp32=104.8),
+        _table("rtx-5090", 32, 1792, _BLACKWELL, bf16=209.5, fp16=209.5, tf32=104.8, fp32=104.8, fp8=419),
         _table("m1", 16, 68.25, _APPLE, fp32=2.6, fp16=2.6),
+        _table("m1-pro", 32, 200, _APPLE, fp32=5.2, fp16=5.2),
         _table("m1-max", 64, 400, _APPLE, fp32=10.4, fp16=10.4),
         _table("m1-ultra", 128, 800, _APPLE, fp32=21, fp16=21),
         _table("m2", 24, 100, _APPLE, fp32=3.6, fp16=3.6),
+        _table("m2-max", 96, 400, _SILENT),
+        _table("m2-ultra", 192, 800, _SILENT),
+        _table("m3-max", 128, 400, _SILENT),
+        _table("m4", 32, 120, _SILENT),
+        _table("m4-pro", 64, 273, _SILENT),
+        _table("m4-max", 128, 546, _SILENT),
     )
 }

@@ -18,6 +18,7 @@ class Law:
 
     paper: str
     range: tuple[float, float]  # parameters of the smallest and largest run behind the law
+    tokens: tuple[float, float]  # and the fewest and most tokens that one of them read
     compute: float = 1.0
     size: float = 0.0
     exponent: float = 0.0
@@ -29,6 +30,7 @@ LAWS = {
     "kaplan": Law(
         "Kaplan et al. 2020, Scaling Laws for Neural Language Models, appendix A: 1.3e9 · (C in PF-days)^0.73",
         (768, 1.5e9),
+        (22e6, 23e9),
         compute=8.64e19,
         size=1.3e9,
         exponent=0.73,
@@ -36,6 +38,7 @@ LAWS = {
     "hoffmann-1": Law(
         f"{_HOFFMANN}, approach 1: exponent 0.50 through 67e9 at 5.76e23 (table 3)",
         (70e6, 16e9),
+        (5e9, 500e9),
         compute=5.76e23,
         size=67e9,
         exponent=0.50,
@@ -43,6 +46,7 @@ LAWS = {
     "hoffmann-2": Law(
         f"{_HOFFMANN}, approach 2: exponent 0.49 through 67e9 at 6.88e23 (table A3)",
         (70e6, 16e9),
+        (5e9, 500e9),
         compute=6.88e23,
         size=67e9,
         exponent=0.49,
@@ -50,11 +54,13 @@ LAWS = {
     "hoffmann-3": Law(
         f"{_HOFFMANN}, approach 3, coefficients as published",
         (70e6, 16e9),
+        (5e9, 500e9),
         surface=(1.69, 406.4, 410.7, 0.34, 0.28),
     ),
     "besiroglu": Law(
         "Besiroglu et al. 2024, Chinchilla Scaling: A replication attempt",
         (70e6, 16e9),
+        (5e9, 500e9),
         surface=(1.8172, 482.01, 2085.43, 0.3478, 0.3658),
     ),
 }
@@ -97,12 +103,15 @@ def compute_optimal(
     budget = float(given) if parameters is None else at * (float(given) / size) ** (1 / exponent)
     n = size * (budget / at) ** exponent
     d = budget / (6 * n)
-    low, high = fitted.range
-    warning = ""
-    if not low <= n <= high:
-        warning = (
-            f"{n:.3g} parameters lie outside the {low:.3g} to {high:.3g} that {law} was fitted to: an extrapolation"
+    outside = [
+        f"{value:.3g} {name} lie outside the {low:.3g} to {high:.3g}"
+        for name, value, (low, high) in (
+            ("parameters", max(1, round(n)), fitted.range),
+            ("tokens", max(1, round(d)), fitted.tokens),
         )
+        if not low <= value <= high
+    ]
+    warning = f"{' and '.join(outside)} that {law} was fitted to: an extrapolation" if outside else ""
     return ComputeOptimal(
         law,
         FLOPs(round(budget)),
