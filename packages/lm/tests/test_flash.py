@@ -15,6 +15,7 @@ import accounting
 import lm
 from lm import kernels
 from lm.attention import attention, choose, probe, visible
+from lm.decoding import Decoder
 
 if kernels.lacking() is not None:
     pytest.skip(kernels.lacking(), allow_module_level=True)
@@ -373,6 +374,21 @@ def test_decoding_is_taken_for_few_queries_that_nothing_is_learned_from(monkeypa
     attention(q, k[:, :, :100].detach(), k[:, :, :100].detach(), backend="flash")
     assert taken == ["decode_attention", "flash_attention", "flash_attention"]
     torch.testing.assert_close(out, attention(q, k, k, backend="sdpa").detach(), atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("window", [None, 9])
+def test_generation_decodes_through_it(monkeypatch, window):
+    model = lm.Transformer(lm.ModelConfig(11, 40, 2, 32, 4, 40, num_kv_heads=2, window=window)).to(DEVICE).eval()
+    texts = [[1, 2, 3], [4] * 20, [5, 6, 7, 8]]
+    logits = {}
+    for shares_keys in (True, False):
+        monkeypatch.setattr("lm.decoding.decodes", lambda *_: shares_keys)  # noqa: B023
+        decoder = Decoder(model, rows=3)
+        for row, text in enumerate(texts):
+            decoder.read(row, text)
+        steps = [decoder.step(tokens).clone() for tokens in ([9, 8, 7], [6, 5, 4], [3], [2])]
+        logits[shares_keys] = torch.cat(steps)
+    torch.testing.assert_close(logits[True], logits[False], atol=1e-5, rtol=1e-4)
 
 
 def test_decoding_refuses():

@@ -204,6 +204,11 @@ def choose(device: str, dtype: torch.dtype, head_dim: int, special: bool) -> Cho
     return _choose(device, dtype, head_dim, special or torch.are_deterministic_algorithms_enabled())
 
 
+def decodes(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
+    """Whether decode_attention is what one more token for each text is to be computed by, on such a device."""
+    return device.type == "cuda" and choose(str(device), dtype, head_dim, True).backend == "flash"
+
+
 @functools.cache
 def _choose(device: str, dtype: torch.dtype, head_dim: int, own_first: bool) -> Choice:
     refused = []

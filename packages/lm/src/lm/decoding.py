@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm.attention import as_bias
+from lm.attention import as_bias, decodes
 from lm.config import ModelConfig
 from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, turn, turns
 
@@ -72,6 +72,7 @@ class Decoder:
         self.head = multiplier(nn_head(model))
         self.buffers: dict[int, Buffers] = {}
         self.positions = None if model.positions is None else model.positions.weight
+        self.shares_keys = decodes(self.device, self.dtype, self.config.head_width)
         self.turns: Tensor | None = None
         if self.config.position == "rope":
             c = self.config
@@ -99,7 +100,7 @@ class Decoder:
         buffers = self.buffers.get(batch)
         if buffers is None:
             buffers = self.buffers[batch] = Buffers(c, batch, self.dtype, self.device)
-        x, places = buffers.x, Places(self.cache, lengths, c.window)
+        x, places = buffers.x, Places(self.cache, lengths, c.window, self.shares_keys)
         if batch == 1:
             x.copy_(self.model.embedding.weight[tokens[0]])
         else:
@@ -144,12 +145,14 @@ class Buffers:
 class Places:
     """Where a step writes in the cache, and what it reads of it: the same for all layers."""
 
-    def __init__(self, cache: Cache, lengths: list[int], window: int | None) -> None:
+    def __init__(self, cache: Cache, lengths: list[int], window: int | None, shares_keys: bool) -> None:
+        self.window, self.shares_keys = window, shares_keys
         batch, end = len(lengths), max(lengths) + 1
         begin = 0 if window is None or batch > 1 else max(0, end - window)
         seen = cache.store[:, :, :batch, :, begin:end]
         self.keys_values = [layer.unbind(0) for layer in seen.unbind(0)]
         self.bias: Tensor | None = None
+        self.lengths: Tensor | None = None
         if batch == 1:
             self.one = cache.store.select(4, lengths[0])[:, :, :1].unbind(0)  # of each layer (2, 1, kv_heads, head_dim)
             return
@@ -157,7 +160,9 @@ class Places:
         self.stores = cache.store.unbind(0)
         self.at = torch.tensor(lengths, device=device)
         self.row = torch.arange(batch, device=device)
-        if window is not None or min(lengths) + 1 < end:
+        if shares_keys:
+            self.lengths = self.at + 1
+        elif window is not None or min(lengths) + 1 < end:
             key, query = torch.arange(end, device=device), self.at[:, None]
             visible = key <= query if window is None else (key <= query) & (key > query - window)
             self.bias = as_bias(visible, cache.store.dtype)[:, None, None]
@@ -168,6 +173,16 @@ class Places:
             self.one[layer].copy_(buffers.kv_first)
         else:
             self.stores[layer][:, self.row, :, self.at] = buffers.kv
+
+    def attend(self, layer: int, buffers: Buffers) -> Tensor:
+        """What the new tokens gather: (batch, heads, 1, head_dim), or the heads of a group beside each other."""
+        keys, values = self.keys_values[layer]
+        if self.shares_keys:
+            from lm.kernels.flash import decode_attention
+
+            q = buffers.q.unsqueeze(2)
+            return cast(Tensor, decode_attention(q, keys, values, window=self.window, lengths=self.lengths))
+        return F.scaled_dot_product_attention(buffers.grouped, keys, values, attn_mask=self.bias)
 
 
 class Layer:
@@ -198,9 +213,7 @@ class Layer:
             else:
                 b.qk.copy_(turn(b.qk, by))
         places.write(layer, b)
-        keys, values = places.keys_values[layer]
-        y = F.scaled_dot_product_attention(b.grouped, keys, values, attn_mask=places.bias)
-        self.output(x, y.reshape(b.batch, -1))
+        self.output(x, places.attend(layer, b).reshape(b.batch, -1))
         if self.post:
             x.copy_(self.attention_norm(x, b))
         up = self.up(x if self.post else self.ffn_norm(x, b), b.up)
