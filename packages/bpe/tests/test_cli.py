@@ -4,7 +4,10 @@ import argparse
 import gzip
 import io
 import json
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,7 @@ from strategies import corpus
 from bpe import counting
 from bpe.cli import main
 from bpe.cli_train import size
+from bpe.tokenizer import Tokenizer
 
 TEXT = corpus(4)
 
@@ -171,8 +175,8 @@ def test_mistakes_are_one_sentence_and_status_two(trained: Path, capsys: pytest.
             ],
             "leave out --pattern and --special",
         ),
-        (["encode", corpus], "JSON"),
-        (["decode", "nowhere.json"], "nowhere.json: No such file"),
+        (["encode", corpus], "not a tokenizer"),
+        (["decode", "nowhere.json"], "nowhere.json: no such file"),
         (["report", str(trained / "tok.json"), "--on", "nowhere.txt"], "nowhere.txt: No such file"),
     ]:
         assert main(arguments) == 2
@@ -180,3 +184,203 @@ def test_mistakes_are_one_sentence_and_status_two(trained: Path, capsys: pytest.
         assert said in error
         assert len(error.splitlines()) == 1
     assert not Path(out).exists()
+
+
+# encode and decode, as filters and on files
+
+
+def said(capfdbinary: pytest.CaptureFixture[bytes], *arguments: object) -> bytes:
+    assert main([str(argument) for argument in arguments]) == 0
+    return capfdbinary.readouterr().out
+
+
+def refused(capfdbinary: pytest.CaptureFixture[bytes], *arguments: object) -> str:
+    assert main([str(argument) for argument in arguments]) == 2
+    error = capfdbinary.readouterr().err.decode()
+    assert len(error.splitlines()) == 1, error
+    return error
+
+
+def test_documents_in_ids_out_and_back(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    tok = trained / "tok.json"
+    documents = ["the cat\n", {"id": 7, "text": "naïve \u4e2d <|endoftext|>", "n": None}, "", "\x00\u2028"] * 3000
+    (trained / "in.jsonl").write_text("\n".join(map(json.dumps, documents)) + "\n\n")
+    assert main(["encode", str(tok), str(trained / "in.jsonl"), "--jsonl", "--out", str(trained / "ids.jsonl")]) == 0
+    lines = [json.loads(line) for line in (trained / "ids.jsonl").read_text().splitlines()]
+    tokenizer = Tokenizer.load(tok)
+    assert lines[1] == {"id": 7, "ids": tokenizer.encode(documents[1]["text"], allowed_special="all"), "n": None}
+    assert lines[0] == tokenizer.encode("the cat\n")
+    out = said(capfdbinary, "decode", tok, trained / "ids.jsonl", "--jsonl")
+    assert [json.loads(line) for line in out.splitlines()] == documents
+
+
+def test_several_files_and_standard_input_among_them(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    tok, text = trained / "tok.json", trained / "corpus.txt"
+    (trained / "raw").write_bytes(b"\xff\x00 the \x80" * 300_000)  # no UTF-8, and longer than a block
+    pipe(monkeypatch, b"a b")
+    out = said(capfdbinary, "encode", tok, text, "-", trained / "raw")
+    (trained / "ids.txt").write_bytes(out.replace(b" ", b"\n\t ", 100))
+    assert len(out.splitlines()) == 3
+    assert (
+        said(capfdbinary, "decode", tok, trained / "ids.txt")
+        == text.read_bytes() + b"a b" + (trained / "raw").read_bytes()
+    )
+    pipe(monkeypatch, text.read_bytes())
+    said(capfdbinary, "encode", tok, "-", trained / "raw", "--out", trained / "ids.npy", "--workers", 2)
+    assert said(capfdbinary, "decode", tok, trained / "ids.npy", "--out", trained / "back") == b""
+    assert (trained / "back").read_bytes() == text.read_bytes() + (trained / "raw").read_bytes()
+
+
+def test_special_tokens_are_recognised_ignored_or_refused(
+    trained: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    tok, tokenizer = trained / "tok.json", Tokenizer.load(trained / "tok.json")
+    (trained / "t").write_text("a<|endoftext|>")
+    (trained / "t.jsonl").write_text('"a<|endoftext|>"')
+    for special, ids in (
+        ("recognise", tokenizer.encode("a<|endoftext|>", allowed_special="all")),
+        ("ignore", tokenizer.encode_ordinary("a<|endoftext|>")),
+    ):
+        assert said(capfdbinary, "encode", tok, trained / "t", "--special", special).split() == [b"%d" % i for i in ids]
+        assert json.loads(said(capfdbinary, "encode", tok, trained / "t.jsonl", "--jsonl", "--special", special)) == ids
+        said(capfdbinary, "encode", tok, trained / "t", "--special", special, "--out", trained / "t.npy")
+        assert np.load(trained / "t.npy").tolist() == ids
+    assert "holds the special token" in refused(capfdbinary, "encode", tok, trained / "t", "--special", "refuse")
+    assert "special token" in refused(capfdbinary, "encode", tok, trained / "t.jsonl", "--jsonl", "--special", "refuse")
+
+
+def test_what_is_wrong_with_the_input_is_one_sentence(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    tok = trained / "tok.json"
+    np.save(trained / "floats.npy", np.ones(3))
+    np.save(trained / "square.npy", np.ones((2, 2), np.int64))
+    np.save(trained / "far.npy", np.array([1, 99999]))
+    (trained / "cut.npy").write_bytes((trained / "far.npy").read_bytes()[:-3])
+    (trained / "empty.npy").write_bytes(b"\x93NUMPY")
+    for name, content in {
+        "words": "1 2 three",
+        "minus": "1 -2",
+        "half": "1.5",
+        "long": "9" * 30,
+        "bad.jsonl": "[1]\n{",
+        "number.jsonl": "[1]\n3",
+        "key.jsonl": '{"id": 1}',
+        "item.jsonl": '["a"]',
+        "far.jsonl": "[1, 99999]",
+    }.items():
+        (trained / name).write_text(content)
+    for name, expected in {
+        "words": "'three' is no id",
+        "minus": "'-2' is no id",
+        "half": "'1.5' is no id",
+        "long": "is no id",
+        "floats.npy": "array of float64",
+        "square.npy": "2 axes",
+        "far.npy": "99999",
+        "cut.npy": "",
+        "empty.npy": "",
+    }.items():
+        assert expected in refused(capfdbinary, "decode", tok, trained / name, "--out", trained / "nothing")
+    for name, expected in {
+        "bad.jsonl": "line 2: not JSON",
+        "number.jsonl": "line 2: neither ids",
+        "key.jsonl": "line 1: neither ids",
+        "item.jsonl": "",
+        "far.jsonl": "99999",
+    }.items():
+        assert expected in refused(capfdbinary, "decode", tok, trained / name, "--jsonl", "--out", trained / "nothing")
+    assert "line 1: neither a text" in refused(capfdbinary, "encode", tok, trained / "number.jsonl", "--jsonl")
+    assert "at least 1" in refused(capfdbinary, "encode", tok, trained / "words", "--workers", 0)
+    assert not (trained / "nothing").exists()
+    assert not list(trained.glob(".*")), "and nothing half-written is left"
+
+
+def test_nothing_in_nothing_out(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    tok, nothing = trained / "tok.json", trained / "nothing"
+    nothing.touch()
+    assert said(capfdbinary, "encode", tok, nothing) == b"\n"
+    assert said(capfdbinary, "encode", tok, nothing, "--jsonl") == b""
+    assert said(capfdbinary, "decode", tok, nothing) == b""
+    assert said(capfdbinary, "decode", tok, nothing, "--jsonl") == b""
+    said(capfdbinary, "encode", tok, nothing, "--out", trained / "none.npy")
+    assert said(capfdbinary, "decode", tok, trained / "none.npy") == b""
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "bpe.cli", *map(str, arguments)]
+
+
+def test_a_reader_that_leaves_is_no_error(trained: Path) -> None:
+    (trained / "long").write_bytes(b"the cat " * 300_000)
+    running = subprocess.Popen(
+        command("encode", trained / "tok.json", trained / "long"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    running.stdout.read(10)
+    running.stdout.close()
+    error = running.stderr.read()
+    running.stderr.close()
+    assert (running.wait(), error) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this machine has no /dev/full")
+def test_a_full_disk_is_one_sentence(trained: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command("encode", trained / "tok.json", trained / "corpus.txt"),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines() == ["bpe encode: standard output: No space left on device"]
+
+
+def test_ctrl_c_leaves_nothing_half_written(trained: Path) -> None:
+    running = subprocess.Popen(
+        command("encode", trained / "tok.json", "--jsonl", "--out", trained / "ids.jsonl"),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    running.stdin.write(b'"the cat"\n' * 50_000)
+    running.stdin.flush()
+    while not list(trained.glob(".ids.jsonl*")):
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    error = running.stderr.read()
+    running.stdin.close()
+    running.stderr.close()
+    assert running.wait() == 130
+    assert error.decode().splitlines() == ["stopped; nothing was written"]
+    assert sorted(path.name for path in trained.iterdir()) == ["corpus.txt", "tok.json"]
+
+
+# convert, and what a tokenizer may be called
+
+
+def test_any_format_is_read_and_every_one_written(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    text = trained / "corpus.txt"
+    expected = said(capfdbinary, "encode", trained / "tok.json", text)
+    for format, out in (("huggingface", "tokenizer.json"), ("gpt2", "gpt2"), ("native", "copy")):
+        said(capfdbinary, "convert", trained / "tok.json", "--to", format, "--out", trained / out)
+        assert said(capfdbinary, "encode", trained / out, text) == expected
+        said(capfdbinary, "convert", trained / out, "--to", "native", "--out", trained / "again")
+        assert said(capfdbinary, "encode", trained / "again", text) == expected
+    assert said(capfdbinary, "encode", trained / "gpt2" / "merges.txt", text) == expected
+    assert said(capfdbinary, "encode", trained, text) == expected, "a folder that holds a tokenizer.json"
+    said(capfdbinary, "convert", trained / "tok.json", "--to", "tiktoken", "--out", trained / "t.tiktoken")
+    assert "neither split pattern" in refused(capfdbinary, "encode", trained / "t.tiktoken", text)
+    special = f"<|endoftext|>={Tokenizer.load(trained / 'tok.json').eot_token}"
+    arguments = ("--pattern", "gpt2", "--special", special, "--to", "native", "--out", trained / "back")
+    said(capfdbinary, "convert", trained / "t.tiktoken", *arguments)
+    assert said(capfdbinary, "encode", trained / "back", text) == expected
+    assert "its own pattern" in refused(capfdbinary, "convert", trained / "tok.json", *arguments)
+
+
+def test_names_that_are_nearly_right(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    text = trained / "corpus.txt"
+    assert "did you mean o200k_base" in refused(capfdbinary, "encode", "o200k_bas", text)
+    assert "cl100k_base" in refused(capfdbinary, "encode", "nothing-like-it", text)
+    assert "not a tokenizer of any format" in refused(capfdbinary, "encode", text, text)
+    arguments = ("--vocab-size", 300, "--out", trained / "new", "--pattern", "gtp2")
+    assert "did you mean 'gpt2'" in refused(capfdbinary, "train", text, *arguments)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import re
 import sys
 import warnings
 from pathlib import Path
-from typing import BinaryIO
 
-from bpe import cli_report, cli_train, page
+from bpe import cli_encode, cli_report, cli_train, page
 from bpe.formats import write_atomically
-from bpe.progress import watched
-from bpe.published import SOURCES
-from bpe.tokenizer import Tokenizer, get_encoding
+from bpe.opening import NAMED, open_tokenizer
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,16 +23,28 @@ def main(arguments: list[str] | None = None) -> int:
             warnings.showwarning = _say
             warnings.simplefilter("default", UserWarning)
             options.run(options)
+            sys.stdout.flush()  # what is wrong with the output is said here, not when the interpreter ends
     except KeyboardInterrupt as error:
-        print(f"stopped; {' '.join(getattr(error, '__notes__', [])) or 'nothing was written'}", file=sys.stderr)
+        _abandon_output()
+        printed = getattr(options, "out", None) is None
+        left = "what was printed is not all" if printed else "nothing was written"
+        print(f"stopped; {' '.join(getattr(error, '__notes__', [])) or left}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has gone: not an error of ours
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _abandon_output()
         return 0
     except (ValueError, TypeError, KeyError, OSError, MemoryError, ImportError) as error:
+        if isinstance(error, OSError) and error.filename is None:
+            _abandon_output()
         print(f"bpe {options.command}: {_sentence(error)}", file=sys.stderr)
         return 2
     return 0
+
+
+def _abandon_output() -> None:
+    """Let what standard output still holds go nowhere, or the interpreter would try once more to write it when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: Warning | str, *_: object, **__: object) -> None:
@@ -41,8 +52,8 @@ def _say(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def _sentence(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror or error}"
+    if isinstance(error, OSError):
+        return f"{error.filename or 'standard output'}: {error.strerror or error}" if error.errno else str(error)
     return str(error.args[0]) if error.args else type(error).__name__
 
 
@@ -52,86 +63,33 @@ def _parser() -> argparse.ArgumentParser:
 
     cli_train.add(commands, open_tokenizer)
 
-    add = commands.add_parser("encode", help="text to ids: as a filter, or of files into a .npy")
-    add.add_argument("tokenizer", help=_TOKENIZER)
-    add.add_argument("text", nargs="*", type=Path, help="text files (default: standard input)")
-    add.add_argument("--out", type=Path, help="write one .npy of all ids instead of printing them")
-    add.add_argument("--workers", type=int)
-    add.set_defaults(run=_encode)
+    cli_encode.add(commands, open_tokenizer, NAMED)
 
-    add = commands.add_parser("decode", help="ids, separated by white space or in a .npy, to text")
-    add.add_argument("tokenizer", help=_TOKENIZER)
-    add.add_argument("ids", nargs="?", type=Path, help="a .npy (default: numbers on standard input)")
-    add.set_defaults(run=_decode)
-
-    add = commands.add_parser("convert", help="write a tokenizer in another format")
-    add.add_argument("tokenizer", help=_TOKENIZER)
+    add = commands.add_parser("convert", help="write a tokenizer of any format in another")
+    add.add_argument("tokenizer", help=NAMED)
     add.add_argument("--to", required=True, choices=("native", "tiktoken", "gpt2", "huggingface"))
     add.add_argument("--out", type=Path, required=True, help="a file; a folder for gpt2")
+    add.add_argument("--pattern", help="the split pattern of a file that holds none (.tiktoken, GPT-2's two)")
+    add.add_argument(
+        "--special",
+        action="append",
+        metavar="TOKEN[=ID]",
+        help="a special token of such a file; without an id, the next one",
+    )
     add.set_defaults(run=_convert)
 
-    cli_report.add(commands, open_tokenizer, _TOKENIZER)
+    cli_report.add(commands, open_tokenizer, NAMED)
 
     add = commands.add_parser("view", help="a page that draws the tokens of what is typed into it")
-    add.add_argument("tokenizer", nargs="+", help=_TOKENIZER + "; two stand side by side")
+    add.add_argument("tokenizer", nargs="+", help=NAMED + "; two stand side by side")
     add.add_argument("--text", type=Path, help="the text that it opens with (default: a sample)")
     add.add_argument("--out", type=Path, required=True)
     add.set_defaults(run=_view)
     return parser
 
 
-_TOKENIZER = "a saved tokenizer, a tokenizer.json, or the name of a published encoding"
-
-
-def open_tokenizer(name: str) -> Tokenizer:
-    """A tokenizer by what a person would call it: a published name, our own file, or a tokenizer.json."""
-    if name in SOURCES and not os.path.exists(name):
-        return get_encoding(name)
-    with open(name, "rb") as file:
-        start = file.read(64)
-    return Tokenizer.load(name) if b"groundup-bpe" in start else Tokenizer.from_huggingface(name)
-
-
-def _encode(options: argparse.Namespace) -> None:
-    tokenizer = open_tokenizer(options.tokenizer)
-    if options.out is not None:
-        source = options.text or [sys.stdin.buffer.read()]
-        count = tokenizer.encode_file(source, options.out, workers=options.workers, progress=watched())
-        print(f"{options.out}: {count:,} ids")
-        return
-    if not options.text:
-        _print_ids(tokenizer, sys.stdin.buffer)
-    for path in options.text:
-        with open(path, "rb") as file:
-            _print_ids(tokenizer, file)
-
-
-def _print_ids(tokenizer: Tokenizer, file: BinaryIO) -> None:
-    """The ids of a file on one line, printed as they come."""
-    line: list[int] = []
-    for number in tokenizer.encode_iterable(iter(lambda: file.read(1 << 16), b"")):
-        line.append(number)
-        if len(line) == 1024:
-            print(*line, end=" ")
-            line = []
-    print(*line)
-
-
-def _decode(options: argparse.Namespace) -> None:
-    tokenizer = open_tokenizer(options.tokenizer)
-    if options.ids is not None:
-        import numpy as np
-
-        ids = np.load(options.ids, mmap_mode="r", allow_pickle=False)
-        for begin in range(0, len(ids), 1 << 20):
-            sys.stdout.buffer.write(tokenizer.decode_bytes(ids[begin : begin + (1 << 20)]))
-        return
-    for line in sys.stdin:
-        sys.stdout.buffer.write(tokenizer.decode_bytes([int(word) for word in line.split()]))
-
-
 def _convert(options: argparse.Namespace) -> None:
-    tokenizer = open_tokenizer(options.tokenizer)
+    tokenizer = open_tokenizer(options.tokenizer, pattern=options.pattern, special_tokens=_special(options.special))
     write = {
         "native": tokenizer.save,
         "tiktoken": tokenizer.to_tiktoken,
@@ -139,6 +97,19 @@ def _convert(options: argparse.Namespace) -> None:
         "huggingface": tokenizer.to_huggingface,
     }
     write[options.to](options.out)
+    print(f"{options.out}: {tokenizer.vocab_size:,} tokens")
+
+
+def _special(given: list[str] | None) -> dict[str, int] | list[str] | None:
+    """TOKEN or TOKEN=ID, all of them the one or the other."""
+    if given is None:
+        return None
+    named = [re.fullmatch(r"(.+)=(\d+)", text, re.DOTALL) for text in given]
+    if all(named):
+        return {match[1]: int(match[2]) for match in named if match}
+    if any(named):
+        raise ValueError("give every --special an id, as TOKEN=ID, or none")
+    return given
 
 
 def _view(options: argparse.Namespace) -> None:

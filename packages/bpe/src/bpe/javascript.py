@@ -34,6 +34,7 @@ def packed(data: TokenizerData) -> bytes:
     difference to the one before plus one, the bytes of all; then each merge as the symbol it makes and the length of its
     left half.
     """
+    _check(data)
     special = {**data.special_tokens, **data.added_tokens}
     tokens, ids, _, _ = encoder_tables(data, set(special.values()))
     symbols = sorted(zip(tokens, ids.tolist(), strict=True), key=lambda item: item[1])
@@ -62,6 +63,17 @@ def packed(data: TokenizerData) -> bytes:
         _numbers(number for half in halves for number in half),
     ]
     return base64.b64encode(zlib.compress(b"".join(parts), 9))
+
+
+def _check(data: TokenizerData) -> None:
+    """ValueError for what encoder.js does not do."""
+    if data.normalizer not in (None, "NFC"):
+        raise ValueError(f"this page's encoder does not normalize to {data.normalizer}")
+    if data.add_prefix_space:
+        raise ValueError("this page's encoder puts no space before a text (add_prefix_space)")
+    flagged = data.late_tokens | data.lstrip | data.rstrip | data.single_word
+    if flagged:
+        raise ValueError(f"this page's encoder does not look for tokens as {sorted(flagged)[0]!r} is to be looked for")
 
 
 def _differences(numbers: Sequence[int]) -> Iterator[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import itertools
 from dataclasses import dataclass
@@ -113,9 +114,11 @@ def resolve(pattern: str | tuple[str, ...] | Pattern | None) -> Pattern:
         if name in PATTERNS:
             return Pattern(name, PATTERNS[name])
         if regex.fullmatch(r"[A-Za-z][\w.-]*", pattern):
+            near = difflib.get_close_matches(pattern, [*PATTERNS, *_ALIASES], n=1)
             raise ValueError(
-                f"no split pattern is named {pattern!r}: it is one of {', '.join(PATTERNS)}, a regular expression "
-                f"(a plain word would be written '(?:{pattern})'), or None for no split"
+                f"no split pattern is named {pattern!r}{f' (did you mean {near[0]!r}?)' if near else ''}: it is one of "
+                f"{', '.join(PATTERNS)}, a regular expression (a plain word would be written '(?:{pattern})'), or None for "
+                "no split"
             )
         expressions: tuple[str, ...] = (pattern,)
     elif isinstance(pattern, (tuple, list)) and all(isinstance(part, str) for part in pattern):

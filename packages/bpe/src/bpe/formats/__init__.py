@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from bpe.patterns import Pattern
 
@@ -127,7 +128,15 @@ def check_merges(
 
 
 def write_atomically(path: StrPath, data: bytes) -> None:
-    """Write a file whole or not at all: a temporary file beside it, flushed to the disk, then renamed over it.
+    """Write a file whole or not at all; see atomic_file."""
+    with atomic_file(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def atomic_file(path: StrPath) -> Iterator[BinaryIO]:
+    """A file to write, which appears under its path whole or not at all: a temporary one beside it, flushed to the disk and
+    renamed when the block ends without an error.
 
     Raises OSError with the path that was asked for.
     """
@@ -136,7 +145,7 @@ def write_atomically(path: StrPath, data: bytes) -> None:
     try:
         try:
             with open(temporary, "xb") as file:
-                file.write(data)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
@@ -150,4 +159,6 @@ def write_atomically(path: StrPath, data: bytes) -> None:
             finally:
                 os.close(folder)
     except OSError as error:
+        if error.filename not in (None, str(temporary)):
+            raise  # of another file, that was read in the block
         raise OSError(error.errno, error.strerror, os.fspath(path)) from None

@@ -1,0 +1,97 @@
+"""A tokenizer by what a person would call it: a published name, or a file of any format, recognised by what is in it."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from bpe.published import SOURCES
+from bpe.tokenizer import Tokenizer, get_encoding
+
+NAMED = (
+    "a file or folder of any format (saved by this package, tokenizer.json, vocab.json and merges.txt, .tiktoken), or the \
+name of a published encoding"
+)
+
+
+def open_tokenizer(
+    name: str, *, pattern: str | None = None, special_tokens: Mapping[str, int] | list[str] | None = None
+) -> Tokenizer:
+    """The tokenizer of that name or path; a folder is that of a model, or of GPT-2's two files.
+
+    pattern, special_tokens: for files that hold none (.tiktoken; vocab.json with merges.txt), ValueError for others. A
+    .tiktoken file that is a published one is known by its hash. FileNotFoundError where there is no such file or encoding,
+    with the names that are near; ValueError for a file that is none of these.
+    """
+    path = Path(name)
+    if not path.exists():
+        return _published(name, pattern is not None or special_tokens is not None)
+    if path.is_dir():
+        path = _in_folder(path)
+    with open(path, "rb") as file:
+        start = file.read(4096)
+    if path.name in ("vocab.json", "encoder.json", "merges.txt", "vocab.bpe"):
+        vocab, merges = _pair(path)
+        return Tokenizer.from_gpt2(
+            vocab,
+            merges,
+            pattern="gpt2" if pattern is None else pattern,
+            special_tokens=("<|endoftext|>",) if special_tokens is None else special_tokens,
+        )
+    if re.match(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n", start):
+        return _tiktoken(path, pattern, special_tokens)
+    if pattern is not None or special_tokens is not None:
+        raise ValueError(
+            f"{path}: this file holds its own pattern and special tokens; leave --pattern and --special out"
+        )
+    if b'"groundup-bpe"' in start[:64]:
+        return Tokenizer.load(path)
+    if start.lstrip()[:1] == b"{":
+        return Tokenizer.from_huggingface(path)
+    raise ValueError(f"{path}: not a tokenizer of any format that is read here: {NAMED}")
+
+
+def _published(name: str, more: bool) -> Tokenizer:
+    if name in SOURCES:
+        if more:
+            raise ValueError(f"{name} has its own pattern and special tokens; leave --pattern and --special out")
+        return get_encoding(name)
+    near = difflib.get_close_matches(
+        name, [*SOURCES, *sorted(os.listdir(Path(name).parent if name else "."))], cutoff=0.55
+    )
+    said = f"; did you mean {' or '.join(near)}?" if near else f"; those are {', '.join(SOURCES)}"
+    raise FileNotFoundError(errno.ENOENT, f"no such file, and no published encoding of that name{said}", name)
+
+
+def _in_folder(folder: Path) -> Path:
+    for name in ("tokenizer.json", "vocab.json", "encoder.json"):
+        if (folder / name).exists():
+            return folder / name
+    raise ValueError(f"{folder}: a folder with neither a tokenizer.json nor a vocab.json and merges.txt")
+
+
+def _pair(path: Path) -> tuple[Path, Path]:
+    """vocab.json and merges.txt, or encoder.json and vocab.bpe, given either."""
+    names = ("vocab.json", "merges.txt") if path.name in ("vocab.json", "merges.txt") else ("encoder.json", "vocab.bpe")
+    return path.with_name(names[0]), path.with_name(names[1])
+
+
+def _tiktoken(path: Path, pattern: str | None, special_tokens: Mapping[str, int] | list[str] | None) -> Tokenizer:
+    if pattern is None:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        for source in SOURCES.values():
+            if any(known == digest for _, known in source.files):
+                pattern = source.pattern
+                special_tokens = source.special_tokens if special_tokens is None else special_tokens
+                break
+        else:
+            raise ValueError(
+                f"{path}: a .tiktoken file holds neither split pattern nor special tokens, and this is no published one: "
+                "convert it first, `bpe convert` with --pattern and --special"
+            )
+    return Tokenizer.from_tiktoken(path, pattern=pattern, special_tokens=special_tokens or {})
