@@ -177,8 +177,9 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """bpe beside its peers, in turn: `-- training FILE` or `-- encoding FILE --tokenizer tokenizer.json`; lm: `-- step`."""
+    """bpe beside its peers, in turn: `-- train FILE …` or `-- encoding FILE --tokenizer tokenizer.json`; lm: `-- step`."""
     programs = {
+        "train": f"{BPE}/benchmarks/training.py",
         "training": f"{BPE}/benchmarks/training.py",
         "encoding": f"{BPE}/benchmarks/encoding.py",
         "step": f"{LM}/benchmarks/step.py",
@@ -191,6 +192,8 @@ def bench(session: nox.Session) -> None:
     else:
         install(session, BPE)
         session.install(*CONSTRAINTS, "gigabpe", "gigatoken", "fastokens", "tiktoken", "tokenizers", "rustbpe")
+        if which != "encoding":
+            session.install(*CONSTRAINTS, "bpeasy", "sentencepiece")
     session.run("python", programs[which], *arguments)
 
 
