@@ -1,0 +1,110 @@
+"""What the order of merging is taken from, and whether a whole pretoken is looked up first: every way, beside the reference.
+
+Vocabularies are drawn at random, so that they hold tokens that no merge reaches, tokens that can be made in several ways,
+and ranks that stand on their head.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiktoken
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bpe import patterns, reference
+from bpe.formats import TokenizerData
+from bpe.formats.gpt2 import to_printable
+from bpe.tokenizer import Tokenizer
+
+BYTES = [bytes([byte]) for byte in range(256)]
+TOKENS = st.lists(st.text("abc", min_size=2, max_size=7).map(str.encode), unique=True, max_size=24)
+# short, long enough for the heap, and of one letter
+TEXT = st.one_of(st.text("abc ", max_size=30), st.text("abc", min_size=48, max_size=200), st.text("a", max_size=150))
+PATTERN = st.sampled_from(["gpt2", "o200k", None])
+
+
+@st.composite
+def vocabularies(draw: st.DrawFn) -> tuple[dict[bytes, int], list[tuple[bytes, bytes]]]:
+    """({token: id}, merges in any order): some tokens no merge makes, some several make, some halves nothing makes."""
+    tokens = draw(st.permutations(draw(TOKENS)))
+    ids = {token: number for number, token in enumerate([*BYTES, *tokens])}
+    possible = [(token[:cut], token[cut:]) for token in tokens for cut in range(1, len(token))]
+    possible = [(left, right) for left, right in possible if left in ids and right in ids]
+    merges = draw(st.lists(st.sampled_from(possible), unique=True)) if possible else []
+    return ids, merges
+
+
+def made(
+    ids: dict[bytes, int], merges: list[tuple[bytes, bytes]] | None, pattern: str | None, whole: bool
+) -> Tokenizer:
+    vocab = {number: token for token, number in ids.items()}
+    return Tokenizer.from_data(TokenizerData(vocab, merges, {}, patterns.resolve(pattern), whole_first=whole))
+
+
+@settings(max_examples=300)
+@given(vocabulary=vocabularies(), pattern=PATTERN, whole=st.booleans(), text=TEXT)
+def test_a_list_of_merges(vocabulary: Any, pattern: str | None, whole: bool, text: str) -> None:
+    ids, merges = vocabulary
+    encode = functools.partial(
+        reference.encode_pretoken_by_merges, merges=reference.rank_merges(merges), ids=ids, whole_first=whole
+    )
+    expected = reference.encode(text.encode(), encode, pattern=pattern)
+    assert made(ids, merges, pattern, whole).encode(text) == expected
+
+
+@settings(max_examples=300)
+@given(tokens=TOKENS, order=st.randoms(use_true_random=False), pattern=PATTERN, whole=st.booleans(), text=TEXT)
+def test_ranks_of_any_order(tokens: list[bytes], order: Any, pattern: str | None, whole: bool, text: str) -> None:
+    everything = [*BYTES, *tokens]
+    order.shuffle(everything)  # a longer token may come before its parts, and a byte after both
+    ids = {token: number for number, token in enumerate(everything)}
+    encode = functools.partial(reference.encode_pretoken_by_ranks, ranks=ids, whole_first=whole)
+    expected = reference.encode(text.encode(), encode, pattern=pattern)
+    assert made(ids, None, pattern, whole).encode(text) == expected
+
+
+@given(tokens=TOKENS, text=TEXT)
+def test_ranks_as_tiktoken(tokens: list[bytes], text: str) -> None:
+    ids = {token: number for number, token in enumerate([*BYTES, *tokens])}
+    theirs = tiktoken.Encoding("x", pat_str=r"\S+|\s", mergeable_ranks=ids, special_tokens={})
+    ours = Tokenizer.from_ranks(ids, pattern=r"\S+|\s")
+    assert ours.encode(text) == theirs.encode(text)
+
+
+@given(vocabulary=vocabularies(), whole=st.booleans(), text=TEXT)
+def test_merges_as_tokenizers(
+    tmp_path_factory: pytest.TempPathFactory, vocabulary: Any, whole: bool, text: str
+) -> None:
+    ids, merges = vocabulary
+    ours = made(ids, merges, "gpt2", whole)
+    path = Path(tmp_path_factory.getbasetemp(), "semantics.json")
+    ours.to_huggingface(path)
+    assert json.loads(path.read_text())["model"]["merges"] == [[*map(to_printable, merge)] for merge in merges]
+    assert ours.encode(text) == tokenizers.Tokenizer.from_file(str(path)).encode(text).ids
+
+
+def test_where_they_differ() -> None:
+    # "abc" is a token that its merges never reach: b c is merged first.
+    ids = {token: number for number, token in enumerate([*BYTES, b"bc", b"ab", b"abc"])}
+    merges = [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c")]
+    assert made(ids, merges, "gpt2", True).encode("abc") == [258]
+    assert made(ids, merges, "gpt2", False).encode("abc") == [97, 256]
+    assert made(ids, None, "gpt2", False).encode("abc") == [258]  # by rank, a and bc are a token too
+    assert made(ids, None, "gpt2", True).encode("abcabcc") == [258, 258, 99]
+
+
+def test_the_leftmost_of_equals_is_merged_first() -> None:
+    ids = {token: number for number, token in enumerate([*BYTES, b"aa"])}
+    for whole in (True, False):
+        for merges in ([(b"a", b"a")], None):
+            for count in (3, 5, 101):
+                encoded = made(ids, merges, None, whole).encode("a" * count)
+                assert encoded == [256] * (count // 2) + [97]
+                assert all(left >= right for left, right in pairwise(encoded))
