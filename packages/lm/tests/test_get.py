@@ -395,3 +395,36 @@ def test_killed_in_the_middle_of_a_download_the_same_command_goes_on(tmp_path, t
     assert get(tmp_path) == 0
     assert any(asked for _, asked, _ in hub.seen)  # the rest, and not the whole again
     assert read_back(tok, open_data(tmp_path / "out").parts[0].tokens) == documents
+
+
+@needs_bpe
+@pytest.mark.soak  # every attempt is a process that imports torch
+def test_killed_twenty_times_the_tokens_are_those_of_one_that_was_not(tmp_path, tok, serve):
+    documents = [random.Random(i).randbytes(300).hex() for i in range(20_000)]
+    hub = serve(TINY, {TRAIN: as_text(documents), VALID: as_text(stories(50, 1))})
+    more = ["--shard-tokens", "200000", "--fim-rate", "0.3", "--workers", "2"]
+    assert get(tmp_path, more=more) == 0
+    whole = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*-*.*")}
+    (tmp_path / "out").rename(tmp_path / "whole")
+    hub.faults = ["drop", "stall", "drop"]
+    arguments = [
+        "data",
+        "get",
+        "tinystories",
+        "--tokenizer",
+        str(tmp_path / "tok.json"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ready = RUN.replace("; sys.exit", "; import bpe, lm.data.get; print('ready', flush=True); sys.exit")
+    draw = random.Random(0)
+    for _ in range(20):
+        command = [sys.executable, "-c", ready, *arguments, "--quiet", *more]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            time.sleep(draw.random() * 0.4)
+            process.kill()
+    assert get(tmp_path, more=more) == 0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*-*.*")} == whole
+    assert len(whole) > 20  # .npy and .json
