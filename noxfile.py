@@ -177,18 +177,21 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """bpe beside its peers, in turn: `-- train FILE …` or `-- encoding FILE --tokenizer tokenizer.json`; lm: `-- step`."""
+    """bpe beside its peers: `-- train FILE …`, `-- encoding FILE --tokenizer tokenizer.json`; lm: `-- step`, `-- generate`."""
     programs = {
         "train": f"{BPE}/benchmarks/training.py",
         "training": f"{BPE}/benchmarks/training.py",
         "encoding": f"{BPE}/benchmarks/encoding.py",
         "step": f"{LM}/benchmarks/step.py",
+        "generate": f"{LM}/benchmarks/generation.py",
     }
     which, *arguments = session.posargs or [""]
     if which not in programs:
         session.error(f"Say what to measure after --: one of {', '.join(programs)}, and its arguments.")
     if which == "step":
         install(session, ACCOUNTING, LM)
+    elif which == "generate":
+        install(session, ACCOUNTING, LM, "transformers")
     else:
         install(session, BPE)
         session.install(*CONSTRAINTS, "gigabpe", "gigatoken", "fastokens", "tiktoken", "tokenizers", "rustbpe")

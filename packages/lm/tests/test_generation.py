@@ -12,6 +12,7 @@ from test_model import SHAPES, make, some_ids
 
 from lm.decoding import Decoder
 from lm.generation import Batch, Writer, generate, generate_batch, stream
+from lm.quantization import Int8Linear, quantized
 from lm.sampling import Sampling
 
 ALL = {"num_kv_heads": 1, "window": 4, "norm_placement": "post", "bias": True, "qk_norm": True}
@@ -283,3 +284,43 @@ def test_a_stop_string_is_a_string_in_a_list():
     for stop in ("ab", [""]):
         with pytest.raises(ValueError, match="no list of strings"):
             Writer(Letters([]), stop)
+
+
+@pytest.mark.parametrize("shape", ["llama", "gpt2"])
+def test_int8_weights_are_near_and_decode_as_they_read(shape):
+    model, ids = make(dtype=torch.float32, **SHAPES[shape]), some_ids()
+    small = quantized(model)
+    with torch.no_grad():
+        want, got = model(ids), small(ids)
+        assert not torch.equal(got, want)
+        torch.testing.assert_close(got, want, rtol=0, atol=0.02 * float(want.abs().max()))
+    decoder = Decoder(small, rows=2)
+    for place in range(10):
+        logits = decoder.step(ids[:, place].tolist())
+    torch.testing.assert_close(logits, got[:, -1], rtol=0, atol=0.02 * float(want.abs().max()))
+    assert all(
+        torch.equal(p, q)
+        for p, q in zip(model.parameters(), make(dtype=torch.float32, **SHAPES[shape]).parameters(), strict=True)
+    )
+
+
+def test_int8_rounds_each_row_to_the_nearest_of_its_own_255_steps():
+    weight = torch.tensor([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0], [1e-3, 2e-3, -3e-3]])
+    layer = Int8Linear(weight, torch.ones(3))
+    step = layer.scale.float()[:3, None]
+    assert (layer.weight - weight).abs().le(step / 2 + 1e-12).all()
+    x = torch.eye(3)
+    torch.testing.assert_close(layer(x), layer.weight.T + 1, rtol=1e-2, atol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(inputs=st.integers(1, 200), outputs=st.integers(1, 90), rows=st.integers(1, 9), lead=st.booleans())
+def test_int8_layers_of_any_size(inputs, outputs, rows, lead):
+    generator = torch.Generator().manual_seed(inputs * 100 + outputs)
+    layer = Int8Linear(torch.randn(outputs, inputs, generator=generator))
+    x = torch.randn(rows, inputs, generator=generator)
+    want = x.bfloat16().float() @ layer.weight.T
+    got = layer(x[None] if lead else x)
+    assert got.shape == ((1,) if lead else ()) + (rows, outputs)
+    torch.testing.assert_close(got.view(rows, outputs), want, rtol=1e-2, atol=2e-2 * inputs**0.5)
+    torch.testing.assert_close(layer(x[0]), want[0], rtol=1e-2, atol=2e-2 * inputs**0.5)

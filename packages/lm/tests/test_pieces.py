@@ -175,11 +175,16 @@ def test_a_foreign_model_is_imported_trained_scored_continued_and_exported(work,
     ]
     assert main(train) == 0
     capsys.readouterr()
-    assert score() < first - 0.5
+    trained = score()
+    assert trained < first - 0.5
+    assert main(["eval", run, "--data", str(work / "heldout.npy"), "--int8"]) == 0
+    assert abs(float(capsys.readouterr().out.split()[1]) - trained) < 0.1
     assert main(train) == 0, "the same command goes on from there"
     assert main([*train, "--train.seed", "5"]) == 2
     capsys.readouterr()
     arguments = ["--prompt", "the", "--max-new-tokens", "8", "--temperature", "0", "--timing"]
+    assert main(["generate", run, *arguments, "--int8"]) == 0
+    assert capsys.readouterr().out.startswith("the")
     assert main(["generate", run, *arguments]) == 0
     told = capsys.readouterr()
     assert told.out.startswith("the")

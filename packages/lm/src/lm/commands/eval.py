@@ -13,15 +13,19 @@ def register(commands: Commands) -> None:
     made.add_argument("run", metavar="RUN", help="the folder of a run")
     made.add_argument("--data", required=True, help="a token file, .npy")
     made.add_argument("--stride", type=int, help="tokens scored a window; fewer see more (default: the context)")
+    made.add_argument("--int8", action="store_true", help="with its weights as int8, as `lm generate --int8` has them")
     made.add_argument("--max-tokens", type=int, help="score about so many, spread over the text (default: all)")
 
 
 def evaluate(options: argparse.Namespace) -> None:
     from lm import scoring
     from lm.data import check_range, open_tokens
+    from lm.quantization import quantized
     from lm.run_folder import load, read_config
 
     model = load(options.run)
+    if options.int8:
+        model = quantized(model)
     tokens = open_tokens(options.data)
     check_range(tokens, model.config.vocab_size)
     if read_config(options.run)[2].get("tokenizer") != tokens.tokenizer:

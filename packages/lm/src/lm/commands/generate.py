@@ -34,6 +34,7 @@ def register(commands: Commands) -> None:
         default="slide",
         help="past the context: forget the older half and go on, refuse to begin, or end there",
     )
+    made.add_argument("--int8", action="store_true", help="weights as int8: faster on a CPU, and a little less exact")
     made.add_argument("--timing", action="store_true", help="say how fast it was, prompt and continuation apart")
 
 
@@ -41,12 +42,15 @@ def generate(options: argparse.Namespace) -> None:
     from lm.generation import Batch, Writer, check_request
     from lm.interop import load
     from lm.interop.importing import tokenizer_of
+    from lm.quantization import quantized
     from lm.sampling import Sampling
     from lm.text import load_tokenizer, prompt_ids, stop_ids
 
     if options.samples < 1:
         raise ValueError(f"--samples must be at least 1, and {options.samples} is not")
     model = load(options.run)
+    if options.int8:
+        model = quantized(model)
     path = options.tokenizer or tokenizer_of(options.run)
     if path is None:
         raise FileNotFoundError(f"{options.run} keeps no tokenizer: name one with --tokenizer")

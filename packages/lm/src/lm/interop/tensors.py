@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -48,6 +49,12 @@ def shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """The shape of each of our tensors, by name."""
     with torch.device("meta"):
         return {name: tuple(tensor.shape) for name, tensor in Transformer(config).state_dict().items()}
+
+
+def with_biases(config: ModelConfig, state: Mapping[str, Tensor]) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """The same model in a shape that always has biases: those that it has not are 0."""
+    config = dataclasses.replace(config, bias=True)
+    return config, {name: state[name] if name in state else torch.zeros(s) for name, s in shapes(config).items()}
 
 
 def exported(state: Mapping[str, Tensor], table: Table, config: ModelConfig) -> Iterator[tuple[str, Tensor]]:

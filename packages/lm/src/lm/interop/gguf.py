@@ -1,0 +1,270 @@
+"""GGUF, the file of llama.cpp: weights, sizes and tokenizer in one.
+
+Architectures "llama" (whose rotary embedding turns the pairs (2i, 2i + 1), as ours), "qwen3" (the halves) and "gpt2".
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lm.checkpoint import reason, sync
+from lm.config import ModelConfig
+from lm.extras import need
+from lm.interop.importing import load, tokenizer_of
+from lm.interop.tensors import Part, Table, exported, with_biases
+from lm.model import Transformer
+from lm.pieces import SPACE, PieceTokenizer
+from lm.text import BEGINS, ENDS, load_tokenizer
+
+DTYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
+Q8_BLOCK = 32  # a row of a matrix is whole blocks of so many, or stays in fp16
+# What llama.cpp calls the split patterns of bpe. Those that it has none for would give other ids.
+PRE_TOKENIZERS = {
+    "gpt2": "gpt-2",
+    "llama3": "llama-bpe",
+    "qwen2": "qwen2",
+    "o200k": "gpt-4o",
+    "deepseek-v3": "deepseek-v3",
+}
+NORMAL, UNKNOWN, CONTROL, UNUSED, BYTE = 1, 2, 3, 5, 6  # kinds of tokens
+
+
+def to_gguf(
+    model_or_run_dir: Transformer | str | Path,
+    path: str | Path,
+    *,
+    dtype: str = "fp16",
+    tokenizer: str | Path | None = None,
+) -> Path:
+    """Writes a model and its tokenizer as a .gguf file, whole or not at all; gives its path.
+
+    dtype: of the matrices, "fp32", "fp16", "bf16" or "q8_0"; vectors stay in fp32. tokenizer: a tokenizer file, by default the
+    one that the run keeps; without one llama.cpp reads ids only. ValueError: llama.cpp has no such model or tokenizer, by name.
+    MissingExtra: the package gguf is not installed. FileExistsError: there is something else than a .gguf at `path`.
+    """
+    gguf = need("gguf", "GGUF", "groundup-lm[gguf]")
+    path = Path(path)
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
+    if path.suffix != ".gguf":
+        raise ValueError(f"{path} does not end in .gguf: rename it")
+    if path.exists() and (not path.is_file() or path.read_bytes()[:4] != b"GGUF"):
+        raise FileExistsError(f"{path} is there already, and is no GGUF file: choose another name")
+    model = model_or_run_dir if isinstance(model_or_run_dir, Transformer) else load(model_or_run_dir)
+    if tokenizer is None and not isinstance(model_or_run_dir, Transformer):
+        tokenizer = tokenizer_of(model_or_run_dir)
+    architecture = architecture_of(model.config)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writer = gguf.GGUFWriter(temporary, architecture)
+        describe(writer, model.config, architecture)
+        writer.add_name(
+            "groundup" if isinstance(model_or_run_dir, Transformer) else Path(model_or_run_dir).resolve().name
+        )
+        writer.add_file_type(getattr(gguf.LlamaFileType, f"{'ALL' if dtype == 'fp32' else 'MOSTLY'}_{DTYPES[dtype]}"))
+        if tokenizer is None:
+            writer.add_tokenizer_model("none")
+        else:
+            add_tokenizer(writer, load_tokenizer(tokenizer), model.config.vocab_size, tokenizer)
+        add_weights(writer, gguf, model, architecture, dtype)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        sync(temporary)
+        os.replace(temporary, path)
+        sync(path.parent)
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {reason(error, path.parent)}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def architecture_of(config: ModelConfig) -> str:
+    """llama.cpp's name for this kind of model. ValueError: it has none, with what it lacks."""
+    gpt2 = config.position == "learned"
+    wanted: dict[str, tuple[Any, ...]] = {
+        "norm_placement": ("pre",),
+        "window": (None,),
+        "position": ("rope", "learned"),
+        "norm": ("layernorm",) if gpt2 else ("rmsnorm",),
+        "ffn": ("gelu",) if gpt2 else ("swiglu",),
+    }
+    if gpt2:
+        wanted |= {"qk_norm": (False,), "num_kv_heads": (None, config.num_heads)}
+    if config.qk_norm:
+        wanted["bias"] = (False,)
+    for name, known in wanted.items():
+        if getattr(config, name) not in known:
+            raise ValueError(
+                f"llama.cpp has no architecture with position {config.position!r} and {name} {getattr(config, name)!r}: "
+                f"such a model is not exported to GGUF"
+            )
+    if gpt2 and config.head_width * config.num_heads != config.d_model:
+        raise ValueError(
+            f"llama.cpp's gpt2 has no head_dim {config.head_width} of its own: such a model is not exported"
+        )
+    return "gpt2" if gpt2 else "qwen3" if config.qk_norm else "llama"
+
+
+def describe(writer: Any, c: ModelConfig, architecture: str) -> None:
+    """The sizes of the model."""
+    writer.add_context_length(c.context_length)
+    writer.add_embedding_length(c.d_model)
+    writer.add_block_count(c.num_layers)
+    writer.add_feed_forward_length(c.d_ff)
+    writer.add_head_count(c.num_heads)
+    writer.add_head_count_kv(c.kv_heads)
+    writer.add_vocab_size(c.vocab_size)
+    if architecture == "gpt2":
+        writer.add_layer_norm_eps(c.norm_eps)
+        return
+    writer.add_layer_norm_rms_eps(c.norm_eps)
+    writer.add_rope_dimension_count(c.head_width)
+    writer.add_rope_freq_base(c.rope_theta)
+    writer.add_key_length(c.head_width)
+    writer.add_value_length(c.head_width)
+
+
+def add_weights(writer: Any, gguf: Any, model: Transformer, architecture: str, dtype: str) -> None:
+    """The tensors: matrices in the dtype, vectors and positions in fp32."""
+    kinds = gguf.GGMLQuantizationType
+    config, state = model.config, model.state_dict()
+    if architecture == "gpt2":
+        config, state = with_biases(config, state)
+    for name, tensor in exported(state, table(config, architecture), config):
+        array = tensor.detach().cpu().float().numpy()
+        kind = DTYPES[dtype]
+        if array.ndim < 2 or name == "position_embd.weight":
+            kind = "F32"
+        elif kind == "Q8_0" and array.shape[1] % Q8_BLOCK:
+            kind = "F16"
+        if kind == "F32":
+            writer.add_tensor(name, array)
+        elif kind == "F16":
+            writer.add_tensor(name, array.astype(np.float16))
+        else:
+            writer.add_tensor(name, gguf.quants.quantize(array, kinds[kind]), raw_dtype=kinds[kind])
+
+
+def table(config: ModelConfig, architecture: str) -> Table:
+    """Which of llama.cpp's tensors make up each of ours."""
+    width, d, ff = config.head_width, config.d_model, config.d_ff
+    q, kv, half = config.num_heads * width, config.kv_heads * width, architecture == "qwen3"
+    kinds = ("weight", "bias") if config.bias else ("weight",)
+    parts: Table = {"embedding.weight": (Part("token_embd.weight", config.vocab_size),)}
+    if architecture == "gpt2":
+        parts["positions.weight"] = (Part("position_embd.weight", config.context_length),)
+    normed = kinds if architecture == "gpt2" else ("weight",)
+    for i in range(config.num_layers):
+        blk, block = f"blk.{i}.", f"blocks.{i}."
+        for kind in normed:
+            parts[f"{block}attention_norm.{kind}"] = (Part(f"{blk}attn_norm.{kind}", d),)
+            parts[f"{block}ffn_norm.{kind}"] = (Part(f"{blk}ffn_norm.{kind}", d),)
+        for kind in kinds:
+            if architecture == "gpt2":
+                parts[f"{block}attention.qkv.{kind}"] = (Part(f"{blk}attn_qkv.{kind}", q + 2 * kv),)
+                parts[f"{block}ffn.up.{kind}"] = (Part(f"{blk}ffn_up.{kind}", ff),)
+            else:
+                parts[f"{block}attention.qkv.{kind}"] = (
+                    Part(f"{blk}attn_q.{kind}", q, half_split=half),
+                    Part(f"{blk}attn_k.{kind}", kv, half_split=half),
+                    Part(f"{blk}attn_v.{kind}", kv),
+                )
+                parts[f"{block}ffn.gate_up.{kind}"] = (
+                    Part(f"{blk}ffn_gate.{kind}", ff),
+                    Part(f"{blk}ffn_up.{kind}", ff),
+                )
+            parts[f"{block}attention.output.{kind}"] = (Part(f"{blk}attn_output.{kind}", d),)
+            parts[f"{block}ffn.down.{kind}"] = (Part(f"{blk}ffn_down.{kind}", d),)
+        if config.qk_norm:
+            parts[f"{block}attention.q_norm.weight"] = (Part(f"{blk}attn_q_norm.weight", width, half_split=half),)
+            parts[f"{block}attention.k_norm.weight"] = (Part(f"{blk}attn_k_norm.weight", width, half_split=half),)
+    for kind in normed:
+        parts[f"final_norm.{kind}"] = (Part(f"output_norm.{kind}", d),)
+    if not config.tied_embeddings:
+        parts["head.weight"] = (Part("output.weight", config.vocab_size),)
+    return parts
+
+
+def add_tokenizer(writer: Any, tokenizer: Any, vocab_size: int, source: object) -> None:
+    """Tokens, kinds, and merges or scores. ValueError: a tokenizer that llama.cpp would encode otherwise with."""
+    if tokenizer.n_vocab > vocab_size:
+        raise ValueError(f"{source} has {tokenizer.n_vocab} tokens, and the model's vocab_size is {vocab_size}")
+    special = tokenizer.special_tokens
+    pieces = isinstance(tokenizer, PieceTokenizer)
+    texts, kinds = spelled_pieces(tokenizer) if pieces else spelled_bytes(tokenizer)
+    missing = vocab_size - len(texts)
+    texts += [f"[PAD{len(texts) + i}]" for i in range(missing)]
+    kinds += [UNUSED] * missing
+    if pieces:
+        if tokenizer.prefix not in ("always", "never"):
+            raise ValueError(
+                f"{source}: llama.cpp puts a space before every text or none, and this puts it {tokenizer.prefix}"
+            )
+        best: dict[int, int] = {}
+        for rank, number in tokenizer.merges.values():
+            best[number] = min(rank, best.get(number, rank))
+        writer.add_tokenizer_model("llama")
+        writer.add_tokenizer_pre("default")
+        writer.add_token_scores([-float(best.get(number, len(best))) for number in range(len(texts))])
+        writer.add_add_space_prefix(tokenizer.prefix == "always")
+    else:
+        from bpe.formats.gpt2 import to_printable
+
+        pre = PRE_TOKENIZERS.get(tokenizer.pattern) if isinstance(tokenizer.pattern, str) else None
+        if pre is None:
+            raise ValueError(
+                f"{source}: llama.cpp has no split pattern {tokenizer.pattern!r}, and would give other ids"
+            )
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(pre)
+        writer.add_token_merges([f"{to_printable(left)} {to_printable(right)}" for left, right in tokenizer.merges])
+    writer.add_token_list(texts)
+    writer.add_token_types(kinds)
+    begin = next((special[name] for name in BEGINS if name in special), None)
+    end = next((special[name] for name in ("<|endoftext|>", "</s>", *ENDS) if name in special), None)
+    if begin is not None or end is not None:
+        writer.add_bos_token_id(begin if begin is not None else end)
+    if end is not None:
+        writer.add_eos_token_id(end)
+    writer.add_add_bos_token(begin is not None)
+
+
+def spelled_bytes(tokenizer: Any) -> tuple[list[str], list[int]]:
+    """The tokens of byte-level BPE, every byte by its printable stand-in, and their kinds."""
+    from bpe.formats.gpt2 import to_printable
+
+    names = {number: name for name, number in tokenizer.special_tokens.items()}
+    vocab = tokenizer.vocab
+    texts, kinds = [], []
+    for number in range(tokenizer.n_vocab):
+        known = number in vocab
+        texts.append(names.get(number) or (to_printable(vocab[number]) if known else f"[PAD{number}]"))
+        kinds.append(CONTROL if number in names else NORMAL if known else UNUSED)
+    return texts, kinds
+
+
+def spelled_pieces(tokenizer: PieceTokenizer) -> tuple[list[str], list[int]]:
+    """The tokens of SentencePiece's kind, and their kinds."""
+    names = {number: name for name, number in tokenizer.special_tokens.items()}
+    values = {number: value for value, number in enumerate(tokenizer.byte_ids)}
+    texts, kinds = [], []
+    for number, piece in enumerate(tokenizer.pieces):
+        if number in names:
+            texts.append(names[number])
+            kinds.append(UNKNOWN if names[number] == "<unk>" else CONTROL)
+        elif number in values:
+            texts.append(f"<0x{values[number]:02X}>")
+            kinds.append(BYTE)
+        else:
+            texts.append(piece.replace(" ", SPACE))
+            kinds.append(NORMAL)
+    return texts, kinds
