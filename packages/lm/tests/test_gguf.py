@@ -1,0 +1,205 @@
+"""GGUF files: read back number by number, and continued by llama.cpp where its Python bindings are installed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_interop import GPT2
+from test_pieces import tok_bin
+
+from lm.cli import main
+from lm.config import ModelConfig
+from lm.generation import generate
+from lm.interop import from_llama2c, to_gguf
+from lm.model import Transformer
+from lm.pieces import PieceTokenizer
+from lm.text import load_tokenizer, prompt_ids
+
+gguf = pytest.importorskip("gguf")
+SHAPES = {
+    "llama": {},
+    "grouped and tied": {"num_kv_heads": 1, "tied_embeddings": True, "rope_theta": 5e4, "vocab_multiple": 64},
+    "biased": {"bias": True},
+    "normed": {"qk_norm": True, "head_dim": 32},
+    "gpt2": GPT2,
+    "gpt2 without biases": GPT2 | {"bias": False, "tied_embeddings": False},
+}
+DATA = os.environ.get("GROUNDUP_DATA")
+
+
+def make(vocab_size=288, **change):
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(vocab_size, 64, 2, 64, 2, 96, **change)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    bpe = pytest.importorskip("bpe")
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    bpe.train(["the hello and the other one, 12 times over; d\u00e9j\u00e0 vu "] * 3, 288).save(path)
+    return path
+
+
+def llama_cpp_of(path):
+    """The model in llama.cpp, its cache in fp32 as ours is."""
+    llama_cpp = pytest.importorskip("llama_cpp")
+    return llama_cpp.Llama(
+        str(path), n_ctx=256, n_threads=1, verbose=False, logits_all=True, type_k=0, type_v=0, flash_attn=False
+    )
+
+
+def continued(llama, ids, count):
+    made = []
+    for token in llama.generate(ids, temp=0.0, top_k=1, repeat_penalty=1.0):
+        made.append(token)
+        if len(made) == count:
+            return made
+    return made
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_llama_cpp_writes_the_same_tokens(tmp_path, tokenizer, shape):
+    model = make(**SHAPES[shape])
+    llama = llama_cpp_of(to_gguf(model, tmp_path / "model.gguf", dtype="fp32", tokenizer=tokenizer))
+    ours = load_tokenizer(tokenizer)
+    for text in ("the hello d\u00e9j\u00e0 12", "  and\n\nthe"):
+        ids = llama.tokenize(text.encode(), add_bos=False)
+        assert ids == ours.encode(text)
+        llama.reset()
+        llama.eval(ids)
+        with torch.no_grad():
+            want = model(torch.tensor([ids]))[0]
+        got = torch.from_numpy(np.array(llama.scores[: len(ids)]))
+        # llama.cpp's GELU is a table of half-precision numbers.
+        tolerance = 5e-3 if model.config.ffn == "gelu" else 1e-4
+        torch.testing.assert_close(got, want, rtol=0, atol=tolerance)
+        if model.config.ffn == "swiglu":
+            assert continued(llama, ids, 20) == generate(model, ids, max_new_tokens=20, temperature=0)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("fp32", 0), ("fp16", 2**-11), ("bf16", 2**-8), ("q8_0", 1 / 127)])
+@pytest.mark.parametrize("shape", ["llama", "gpt2"])
+def test_what_is_written_reads_back(tmp_path, dtype, bound, shape):
+    model = make(**SHAPES[shape])
+    reader = gguf.GGUFReader(to_gguf(model, tmp_path / "model.gguf", dtype=dtype))
+    there = {tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type) for tensor in reader.tensors}
+    state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    assert sum(array.size for array in there.values()) == sum(array.size for array in state.values())
+    pairs = {"token_embd.weight": state["embedding.weight"], "blk.1.ffn_down.weight": state["blocks.1.ffn.down.weight"]}
+    if shape == "llama":
+        pairs["blk.0.attn_k.weight"] = state["blocks.0.attention.qkv.weight"][64:128]
+        pairs["blk.1.ffn_up.weight"] = state["blocks.1.ffn.gate_up.weight"][96:]
+        pairs["output.weight"] = state["head.weight"]
+    else:
+        pairs["blk.0.attn_qkv.bias"] = state["blocks.0.attention.qkv.bias"]
+        pairs["position_embd.weight"] = state["positions.weight"]
+    for name, want in pairs.items():
+        kept = want.ndim == 1 or name.startswith("position")
+        np.testing.assert_allclose(
+            there[name], want, rtol=0, atol=0 if kept else bound * np.abs(want).max(), err_msg=name
+        )
+    kind = "llama" if shape == "llama" else "gpt2"
+    for key, value in {
+        "block_count": 2,
+        "embedding_length": 64,
+        "context_length": 64,
+        "attention.head_count": 2,
+    }.items():
+        assert reader.fields[f"{kind}.{key}"].contents() == value
+
+
+def test_int8_is_what_llama_cpp_makes_of_the_same_weights(tmp_path):
+    llama_cpp = pytest.importorskip("llama_cpp")
+    import ctypes
+
+    whole, ours, theirs = (str(tmp_path / f"{name}.gguf") for name in ("whole", "ours", "theirs"))
+    model = make()
+    to_gguf(model, whole, dtype="fp32")
+    to_gguf(model, ours, dtype="q8_0")
+    settings = llama_cpp.llama_model_quantize_default_params()
+    settings.ftype = llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0
+    assert llama_cpp.llama_model_quantize(whole.encode(), theirs.encode(), ctypes.byref(settings)) == 0
+    made = [
+        {t.name: (t.tensor_type, t.data.tobytes()) for t in gguf.GGUFReader(path).tensors} for path in (ours, theirs)
+    ]
+    assert made[0] == made[1]
+
+
+def test_a_tokenizer_of_pieces_in_llama_cpp(tmp_path):
+    (tmp_path / "tok.bin").write_bytes(tok_bin())
+    tokenizer = PieceTokenizer.from_llama2c(tmp_path / "tok.bin")
+    model = make(vocab_size=tokenizer.n_vocab)
+    path = to_gguf(model, tmp_path / "model.gguf", dtype="fp32", tokenizer=tmp_path / "tok.bin")
+    kinds = gguf.GGUFReader(path).fields["tokenizer.ggml.token_type"].contents()
+    assert kinds[:4] == [2, 3, 3, 6]
+    llama = llama_cpp_of(path)
+    for text in ("the hello", "  he\n\u6f22 z\u00e9"):
+        ids = llama.tokenize(text.encode(), add_bos=True, special=False)
+        assert ids == prompt_ids(tokenizer, text)
+        assert continued(llama, ids, 10) == generate(model, ids, max_new_tokens=10, temperature=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"window": 4}, "window 4"),
+        ({"norm_placement": "post"}, "norm_placement 'post'"),
+        ({"position": "none"}, "position 'none'"),
+        ({"ffn": "silu"}, "ffn 'silu'"),
+        ({"qk_norm": True, "bias": True}, "bias True"),
+        (GPT2 | {"ffn": "gelu_exact"}, "ffn 'gelu_exact'"),
+        (GPT2 | {"num_kv_heads": 1}, "num_kv_heads 1"),
+        (GPT2 | {"head_dim": 16}, "head_dim 16"),
+    ],
+)
+def test_what_llama_cpp_cannot_be_is_refused_by_name(tmp_path, change, says):
+    with pytest.raises(ValueError, match=says):
+        to_gguf(make(**change), tmp_path / "model.gguf")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_is_in_the_way_or_does_not_fit_is_refused(tmp_path, tokenizer, capsys):
+    model = make()
+    for arguments, says in [
+        ({"path": tmp_path / "model.bin"}, "does not end in .gguf"),
+        ({"dtype": "int4"}, "dtype 'int4'"),
+    ]:
+        with pytest.raises(ValueError, match=says):
+            to_gguf(model, **{"path": tmp_path / "model.gguf", **arguments})
+    (tmp_path / "model.gguf").write_text("mine")
+    with pytest.raises(FileExistsError, match="no GGUF file"):
+        to_gguf(model, tmp_path / "model.gguf")
+    with pytest.raises(ValueError, match="288 tokens, and the model's vocab_size is 19"):
+        to_gguf(make(vocab_size=19), tmp_path / "small.gguf", tokenizer=tokenizer)
+    bpe = pytest.importorskip("bpe")
+    odd = bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], pattern=r"\S+|\s+")
+    odd.save(tmp_path / "odd.json")
+    with pytest.raises(ValueError, match="no split pattern"):
+        to_gguf(model, tmp_path / "odd.gguf", tokenizer=tmp_path / "odd.json")
+    assert sorted(os.listdir(tmp_path)) == ["model.gguf", "odd.json"]
+    assert main(["export", str(tmp_path), "--to", str(tmp_path / "x.gguf"), "--shard-bytes", "5"]) == 2
+    assert "a .gguf is one file" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not DATA, reason="GROUNDUP_DATA names no folder of real weights")
+def test_the_storyteller_tells_the_same_story_in_llama_cpp(tmp_path, capsys):
+    real = Path(DATA)
+    weights, words = real / "weights/stories260K.bin", real / "weights/tok512.bin"
+    path = str(tmp_path / "stories.gguf")
+    assert main(["export", str(weights), "--to", path, "--dtype", "fp32", "--tokenizer", str(words)]) == 0
+    capsys.readouterr()
+    llama, model, tokenizer = llama_cpp_of(path), from_llama2c(weights), load_tokenizer(words)
+    text = (real / "data/tinystories.txt").read_text()[:3000]
+    assert llama.tokenize(text.encode(), add_bos=True, special=False) == prompt_ids(tokenizer, text)
+    ids = prompt_ids(tokenizer, "Lily and Ben")
+    made = continued(llama, ids, 100)
+    assert made == generate(model, ids, max_new_tokens=100, temperature=0)
+    assert llama.detokenize(made).decode() == tokenizer.decode_stream().feed(made)
