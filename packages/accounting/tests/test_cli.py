@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting import SHAPES, report, training_memory
+from accounting import SHAPES, max_batch_size, report, training_memory
 from accounting.cli import main
 
 XL = ["report", "gpt2-xl-swiglu", "--context", "1024", "--batch", "4"]
@@ -82,10 +82,15 @@ def test_html(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
             path = tmp_path / f"{name}.html"
             run(capsys, "report", name, "--html", str(path), "--context", "512")
             page = path.read_text(encoding="utf-8")
-            ElementTree.fromstring(page.replace("<!doctype html>", "").replace('<meta charset="utf-8">', ""))
+            ElementTree.fromstring(re.sub("<meta [^>]*>", "", page.replace("<!doctype html>", "")))
             assert page.count("<svg") == 2
             assert "http" not in page
             assert "<script" not in page
+    run(capsys, "report", "gpt2", "--html", str(path), "--device", "rtx-3090", "--checkpointing", "full")
+    page = path.read_text(encoding="utf-8")
+    assert page.count('class="limit"') == 1
+    most = max_batch_size(SHAPES["gpt2"], 24 * 10**9, checkpointing="full")
+    assert f"The most that fit: {most:,} in rtx-3090." in page
 
 
 def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,6 +125,7 @@ def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:
         "report gpt2 --pipeline 2 --micro-batches 2",
         "report gpt2 --tensor 2 --optimizer muon",
         "fit gpt2 --device abacus",
+        "report gpt2 --html nowhere/none.html",
         "fit gpt2 --memory 0",
         "infer gpt2 --device m4-max",
         "peak gpt2 gpt5",

@@ -69,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     style.add_argument("--json", action="store_true", help="as JSON")
     style.add_argument("--csv", action="store_true", help="as comma-separated values")
     style.add_argument("--html", metavar="FILE", help="as a page of its own, with charts")
+    one.add_argument("--device", help="with --html, whose memory is drawn instead of that of common cards")
     one.set_defaults(run=_report)
 
     two = commands.add_parser("compare", help="two shapes, difference by difference")
@@ -191,7 +192,9 @@ def _report(options: argparse.Namespace) -> str:
         from accounting.html import page
 
         with open(options.html, "w", encoding="utf-8") as file:
-            file.write(page(options.shape, shape, sections, options.context, options.batch, **_policy(options)))
+            limits = ((options.device, int(device(options.device).memory)),) if options.device else ()
+            policy = _policy(options)
+            file.write(page(options.shape, shape, sections, options.context, options.batch, limits=limits, **policy))
         return f"wrote {options.html}"
     return reports.text(sections, binary=options.gib, explain=options.explain)
 

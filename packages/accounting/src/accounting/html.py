@@ -1,30 +1,51 @@
-"""A report as one self-contained page: the tables, and two charts as SVG. No script, nothing fetched."""
+"""A report as one self-contained page: the figures that matter, two charts as SVG, the tables. No script, nothing fetched."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 
+from accounting.breakdown import Breakdown
 from accounting.flops import forward_flops
+from accounting.inference import kv_cache
 from accounting.memory import training_memory
+from accounting.parameters import parameters
 from accounting.planning import max_batch_size
 from accounting.report import LIMITS, Section, percentages
 from accounting.shape import TransformerShape
-from accounting.units import human
+from accounting.units import Count, human
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 CONTEXTS = tuple(1 << power for power in range(10, 21))  # 1k to 1M
-WIDTH, HEIGHT, LEFT, BOTTOM = 640, 280, 70, 40
-COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756")
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 260, 64, 132, 14, 30
+COLOURS = ("#3b6ea8", "#e08a2c", "#4f9a54", "#a06cb0", "#8a8f98")
+SAMPLES = 24  # batches at which the memory is computed
+GROUPS = ("parameters", "optimizer state", "gradients", "activations", "temporary")
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
-table { border-collapse: collapse; } td, th { padding: .1rem .8rem .1rem 0; text-align: right; }
-td:first-child { text-align: left; } tr.total td { border-top: 1px solid #888; font-weight: 600; }
-td.bar { width: 12rem; } td.bar div { background: #4c78a8; height: .7rem; }
-p { color: #666; font-size: .85rem; margin: .2rem 0; } svg text { font: 12px system-ui, sans-serif; fill: #444; }
+:root { color-scheme: light dark; --paper: #fff; --ink: #1d2330; --soft: #667085; --line: #d9dde5; --card: #f6f7f9;
+  --limit: #c8373f; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e7e9ee; --soft: #9aa3b2; --line: #353b47; --card: #1d222b; --limit: #ff7a7f; --paper: #14171d; }
+}
+body { background: var(--paper); font: 15px/1.5 system-ui, sans-serif; color: var(--ink);
+  max-width: 60rem; margin: 2.5rem auto; padding: 0 1.2rem; }
+h1 { font-size: 1.7rem; margin: 0; } h2 { font-size: 1.05rem; margin: 2.4rem 0 .5rem; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(10rem, 1fr)); gap: .8rem; margin: 1.4rem 0; }
+.figures div { background: var(--card); border-radius: .6rem; padding: .7rem .9rem; }
+.figures b { display: block; font-size: 1.15rem; white-space: nowrap; } .figures span { color: var(--soft); font-size: .8rem; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+td { padding: .16rem 0 .16rem 1rem; text-align: right; white-space: nowrap; border-top: 1px solid var(--line); }
+tr:first-child td { border-top: 0; } td:first-child { text-align: left; padding-left: 0; width: 34%; white-space: normal; }
+td:nth-child(2) { width: 20%; } td:nth-child(3) { width: 17%; } td:nth-child(4) { width: 7%; } td.bar { width: 22%; } td.bar div { background: #3b6ea8; height: .6rem; border-radius: .15rem; }
+tr.total td { border-top: 2px solid var(--soft); font-weight: 600; }
+p { color: var(--soft); font-size: .82rem; margin: .5rem 0; max-width: 46rem; }
+svg { display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
+svg .grid { stroke: var(--line); } svg .limit { stroke: var(--limit); stroke-dasharray: 5 4; }
+svg .limit-text { fill: var(--limit); paint-order: stroke; stroke: var(--paper); stroke-width: 3px; }
+svg .edge { stroke: var(--ink); stroke-width: 1.5; fill: none; }
 """
 
 
@@ -34,23 +55,47 @@ def page(
     sections: tuple[Section, ...],
     seq_len: int | None = None,
     batch_size: int = 1,
+    *,
+    limits: tuple[tuple[str, int], ...] = (),
     **options: Any,
 ) -> str:
-    """The page; the options are those of training_memory, for the chart of memory against batch."""
+    """The page; limits are lines across the chart of memory, (name, bytes), and the options are those of training_memory."""
     length = shape.sequence(seq_len)
-    head = f"{escape(name)} at context {length:,}, batch {batch_size:,}"
+    lines = limits or tuple((f"{size} GB", size * 10**9) for size in LIMITS)
+    title = f"{escape(name)} at context {length:,}, batch {batch_size:,}"
     return "\n".join(
         [
             "<!doctype html>",
-            f'<html lang="en"><head><meta charset="utf-8"><title>{head}</title><style>{STYLE}</style></head><body>',
-            f"<h1>{head}</h1>",
-            "<h2>Share of forward FLOPs as the context grows</h2>",
+            '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
+            f"<title>{title}</title><style>{STYLE}</style></head><body>",
+            f"<h1>{title}</h1>",
+            figures(shape, length, batch_size, **options),
+            "<h2>Share of the forward FLOPs as the context grows</h2>",
             shares(shape),
+            "<p>Matrix multiplications, over the pairs of positions that a causal mask shows.</p>",
             "<h2>Peak of a training step against the batch</h2>",
-            memory(shape, length, **options),
+            memory(shape, length, lines, **options),
             *(table(one) for one in sections),
             "</body></html>",
         ]
+    )
+
+
+def figures(shape: TransformerShape, length: int, batch_size: int, **options: Any) -> str:
+    """The few numbers that are asked for first."""
+    step = training_memory(shape, batch_size, length, **options)
+    forward = forward_flops(shape, length, batch_size)
+    cards = (
+        (human(parameters(shape).total).removesuffix(" parameters"), "parameters"),
+        (human(forward.total), "forward, matrix products"),
+        (human(3 * forward.total), "a training step"),
+        (human(step.total), f"at the peak: {step.peak.title}"),
+        (human(kv_cache(shape, 1, 1).total), "of cache a token, bf16"),
+    )
+    return (
+        '<div class="figures">'
+        + "".join(f"<div><b>{escape(value)}</b><span>{escape(words)}</span></div>" for value, words in cards)
+        + "</div>"
     )
 
 
@@ -58,77 +103,133 @@ def table(one: Section) -> str:
     """A section as an HTML table; exact values, shares that add up to 100%, and bars."""
     highest = max((row.value for row in one.rows), default=0) or 1
     parts = percentages([row.value for row in one.rows]) if one.additive else [""] * len(one.rows)
-    lines = [f"<h2>{escape(one.title)} ({escape(one.unit.unit or 'count')})</h2><table>"]
+    unit = one.unit.unit if one.unit.unit not in one.title else ""
+    lines = [f"<h2>{escape(one.title)}{f' ({escape(unit)})' if unit else ''}</h2><table>"]
     for row, share in zip(one.rows, parts, strict=True):
         width = 100 * row.value / highest
+        short = _short(one.unit(row.value))
         lines.append(
-            f"<tr><td>{escape(row.name)}</td><td>{row.value:,}</td><td>{human(one.unit(row.value))}</td><td>{share}</td>"
-            f'<td class="bar"><div style="width:{width:.2f}%" title="{escape(row.formula)}"></div></td></tr>'
+            f'<tr><td title="{escape(row.formula)}">{escape(row.name)}</td><td>{row.value:,}</td><td>{short}</td>'
+            f'<td>{share}</td><td class="bar"><div style="width:{width:.1f}%"></div></td></tr>'
         )
     if one.additive:
-        lines.append(f'<tr class="total"><td>total</td><td>{one.total}</td><td>{human(one.total)}</td></tr>')
+        lines.append(
+            f'<tr class="total"><td>total</td><td>{one.total}</td><td>{_short(one.total)}</td><td></td><td></td></tr>'
+        )
     return "\n".join([*lines, f"</table><p>{escape(one.note)}</p>"])
 
 
+def _short(value: Count) -> str:
+    words = human(value)
+    return "" if words == f"{int(value)}" else words
+
+
 def shares(shape: TransformerShape) -> str:
-    """Stacked shares of the forward FLOPs, causal, from 1k to 1M positions; learned positions end the chart where they end."""
-    lengths = [one for one in CONTEXTS if shape.position != "learned" or one <= shape.context_length]
-    lengths = lengths or [shape.context_length]
-    counts = [forward_flops(shape, one, attention="causal") for one in lengths]
-    lines, bar = [_open()], (WIDTH - LEFT) / len(lengths)
+    """Stacked shares of the forward FLOPs, causal, from 1k to 1M positions; learned positions grow with the context."""
+    lengths = CONTEXTS
+    far = replace(shape, context_length=max(shape.context_length, lengths[-1]))
+    counts = [forward_flops(far, one, attention="causal") for one in lengths]
+    lines, bar = [_open("shares of the forward FLOPs"), *_grid()], (WIDTH - LEFT - RIGHT) / len(lengths)
     for at, (length, count) in enumerate(zip(lengths, counts, strict=True)):
-        x, low = LEFT + at * bar, float(HEIGHT)
+        x, low = LEFT + at * bar, float(TOP + HEIGHT)
         for colour, name in enumerate(count):
             part = count.share(name) * HEIGHT
             low -= part
             lines.append(
-                f'<rect x="{x:.1f}" y="{low:.1f}" width="{bar - 2:.1f}" height="{part:.1f}" fill="{COLOURS[colour]}">'
+                f'<rect x="{x + 1:.1f}" y="{low:.2f}" width="{bar - 2:.1f}" height="{part:.2f}" fill="{COLOURS[colour]}">'
                 f"<title>{escape(name)} at {length:,}: {count.share(name):.1%}</title></rect>"
             )
-        label = f"{length >> 20}M" if length >= 1 << 20 else f"{length >> 10}k" if length >= 1024 else str(length)
-        lines.append(f'<text x="{x + bar / 2:.1f}" y="{HEIGHT + 16}" text-anchor="middle">{label}</text>')
-    for at, name in enumerate(counts[0]):
-        x = LEFT + at * 110
-        lines.append(f'<rect x="{x}" y="{HEIGHT + 24}" width="10" height="10" fill="{COLOURS[at]}"/>')
-        lines.append(f'<text x="{x + 14}" y="{HEIGHT + 33}">{escape(name)}</text>')
-    lines += [
-        f'<text x="{LEFT - 8}" y="{HEIGHT - HEIGHT * part + 4:.0f}" text-anchor="end">{part:.0%}</text>'
-        for part in (0, 0.5, 1)
-    ]
-    return "\n".join([*lines, "</svg>"])
+        lines.append(_text(x + bar / 2, TOP + HEIGHT + 18, _thousands(length), "middle"))
+    return "\n".join([*lines, *_legend(list(counts[0])), "</svg>"])
 
 
-def memory(shape: TransformerShape, length: int, **options: Any) -> str:
-    """The peak as a line over the batch, with the memory of common cards drawn across it."""
-    most = max(1, max_batch_size(shape, LIMITS[-1] * 10**9, length, **options))
-    batches = sorted({max(1, round(most * part / 24)) for part in range(1, 27)})
-    peaks = [int(training_memory(shape, batch, length, **options).total) for batch in batches]
-    top = max(max(peaks), LIMITS[-1] * 10**9) * 1.02
+def memory(shape: TransformerShape, length: int, limits: tuple[tuple[str, int], ...], **options: Any) -> str:
+    """What the peak is made of, stacked, over the batch, with the memory of devices drawn across it."""
+    highest = max(size for _, size in limits)
+    most = max_batch_size(shape, highest, length, **options)
+    last = max(2, most + max(1, most // 12))
+    batches = sorted({max(1, round(1 + (last - 1) * part / SAMPLES)) for part in range(SAMPLES + 1)})
+    peaks = [_grouped(training_memory(shape, batch, length, **options).peak) for batch in batches]
+    top = max(max(sum(parts) for parts in peaks), highest) * 1.04
 
     def y(value: float) -> float:
-        return HEIGHT - HEIGHT * value / top
+        return TOP + HEIGHT - HEIGHT * value / top
 
     def x(batch: float) -> float:
-        return LEFT + (WIDTH - LEFT) * batch / batches[-1]
+        return LEFT + (WIDTH - LEFT - RIGHT) * (batch - 1) / (last - 1)
 
-    lines = [_open()]
-    for limit in LIMITS:
-        at = y(limit * 1e9)
-        lines.append(
-            f'<line x1="{LEFT}" x2="{WIDTH}" y1="{at:.1f}" y2="{at:.1f}" stroke="#e45756" stroke-dasharray="4 3"/>'
-        )
-        lines.append(f'<text x="{LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{limit} GB</text>')
-    points = " ".join(f"{x(batch):.1f},{y(peak):.1f}" for batch, peak in zip(batches, peaks, strict=True))
-    lines.append(f'<polyline points="{points}" fill="none" stroke="#4c78a8" stroke-width="2"/>')
-    lines += [
-        f'<text x="{x(batch):.1f}" y="{HEIGHT + 16}" text-anchor="middle">{batch:,}</text>'
-        for batch in sorted({batches[0], most})
-    ]
-    lines.append(
-        f'<text x="{LEFT}" y="{HEIGHT + 33}">sequences in a batch; {most:,} are the most that 141 GB hold</text>'
+    lines = [_open("peak of a training step")]
+    for size in _ticks(top / 1e9):
+        at = y(size * 1e9)
+        lines.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        lines.append(_text(LEFT - 8, at + 4, f"{size:g} GB", "end"))
+    for group, name in enumerate(GROUPS):
+        upper = [
+            f"{x(batch):.1f},{y(sum(parts[: group + 1])):.1f}" for batch, parts in zip(batches, peaks, strict=True)
+        ]
+        lower = [f"{x(batch):.1f},{y(sum(parts[:group])):.1f}" for batch, parts in zip(batches, peaks, strict=True)]
+        points = " ".join(upper + lower[::-1])
+        lines.append(f'<polygon points="{points}" fill="{COLOURS[group]}"><title>{name}</title></polygon>')
+    edge = " ".join(f"{x(batch):.1f},{y(sum(parts)):.1f}" for batch, parts in zip(batches, peaks, strict=True))
+    lines.append(f'<polyline class="edge" points="{edge}"/>')
+    for words, size in limits:
+        at = y(size)
+        lines.append(f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        lines.append(f'<text class="limit-text" x="{LEFT + 6}" y="{at - 4:.1f}">{escape(words)}</text>')
+    ticks = [1, *(int(one) for one in _ticks(last) if one > last / 20 and one == int(one))]
+    lines += [_text(x(tick), TOP + HEIGHT + 18, f"{tick:,}", "middle") for tick in ticks]
+    fits = ", ".join(f"{max_batch_size(shape, size, length, **options):,} in {escape(words)}" for words, size in limits)
+    return "\n".join(
+        [*lines, *_legend(list(GROUPS)), "</svg>", f"<p>Sequences in a batch. The most that fit: {fits}.</p>"]
     )
-    return "\n".join([*lines, "</svg>"])
 
 
-def _open() -> str:
-    return f'<svg viewBox="0 0 {WIDTH + 20} {HEIGHT + BOTTOM}" width="100%" role="img">'
+def _grouped(peak: Breakdown) -> list[int]:
+    """The components of a peak in GROUPS."""
+    sums = dict.fromkeys(GROUPS, 0)
+    for name, value in peak.items():
+        kept = name.startswith(("kept:", "this block:"))
+        sums[name if name in sums else "activations" if kept else "temporary"] += int(value)
+    return list(sums.values())
+
+
+def _open(label: str) -> str:
+    size = f"0 0 {WIDTH} {TOP + HEIGHT + BOTTOM}"
+    return f'<svg viewBox="{size}" width="100%" role="img" aria-label="{label}">'
+
+
+def _text(x: float, y: float, words: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{words}</text>'
+
+
+def _grid() -> list[str]:
+    lines = []
+    for part in (0, 0.25, 0.5, 0.75, 1):
+        at = TOP + HEIGHT * (1 - part)
+        lines.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        lines.append(_text(LEFT - 8, at + 4, f"{part:.0%}", "end"))
+    return lines
+
+
+def _legend(names: list[str]) -> list[str]:
+    """At the right, the topmost part first."""
+    lines = []
+    for row, (name, colour) in enumerate(reversed(list(zip(names, COLOURS, strict=False)))):
+        at = TOP + 8 + 22 * row
+        lines.append(f'<rect x="{WIDTH - RIGHT + 12}" y="{at}" width="11" height="11" rx="2" fill="{colour}"/>')
+        lines.append(_text(WIDTH - RIGHT + 28, at + 10, escape(name), "start"))
+    return lines
+
+
+def _ticks(top: float) -> list[float]:
+    """About five round numbers up to top."""
+    step = 10.0 ** (len(str(int(top))) - 1) if top >= 1 else top / 4
+    for factor in (0.1, 0.2, 0.25, 0.5, 1, 2, 5):
+        if top / (step * factor) <= 6:
+            step *= factor
+            break
+    return [step * at for at in range(int(top / step) + 1)]
+
+
+def _thousands(length: int) -> str:
+    return f"{length >> 20}M" if length >= 1 << 20 else f"{length >> 10}k"
