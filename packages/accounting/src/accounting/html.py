@@ -39,7 +39,8 @@ h1 { font-size: 1.7rem; margin: 0; } h2 { font-size: 1.05rem; margin: 2.4rem 0 .
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 td { padding: .16rem 0 .16rem 1rem; text-align: right; white-space: nowrap; border-top: 1px solid var(--line); }
 tr:first-child td { border-top: 0; } td:first-child { text-align: left; padding-left: 0; width: 34%; white-space: normal; }
-td:nth-child(2) { width: 20%; } td:nth-child(3) { width: 17%; } td:nth-child(4) { width: 7%; } td.bar { width: 22%; } td.bar div { background: #3b6ea8; height: .6rem; border-radius: .15rem; }
+td:nth-child(2) { width: 20%; } td:nth-child(3) { width: 17%; } td:nth-child(4) { width: 7%; }
+td.bar { width: 22%; } td.bar div { background: #3b6ea8; height: .6rem; border-radius: .15rem; }
 tr.total td { border-top: 2px solid var(--soft); font-weight: 600; }
 p { color: var(--soft); font-size: .82rem; margin: .5rem 0; max-width: 46rem; }
 svg { display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
