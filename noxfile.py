@@ -202,8 +202,35 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """What needs CUDA: accounting's predicted peaks against max_memory_allocated(), written into its README."""
-    install(session, ACCOUNTING, LM)
+    """What needs CUDA: the attention kernel's tests and speed, accounting's predicted peaks; written into the READMEs."""
+    install(session, ACCOUNTING, f"{LM}[test]")
+    tests = f"{LM}/tests/test_flash.py"
+    session.run("python", "-m", "pytest", tests)
+    sanitizer = shutil.which("compute-sanitizer")
+    if sanitizer is None:
+        session.warn(
+            "compute-sanitizer was not found, and the kernels' memory accesses are not checked: install the CUDA toolkit"
+        )
+    else:
+        checked = "not 65536 and not two_to_the_31 and not graphs and not once"
+        # torch's allocator hands out parts of large blocks, beyond whose ends the sanitizer would see nothing wrong
+        settings = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        for tool in ("memcheck", "racecheck"):
+            command = (
+                sanitizer,
+                "--tool",
+                tool,
+                "--error-exitcode",
+                "1",
+                "python",
+                "-m",
+                "pytest",
+                tests,
+                "-k",
+                checked,
+            )
+            session.run(*command, env=settings, external=True)
+    session.run("python", "tools/bench_attention.py", "--readme")
     session.run("python", "tools/gpu_memory.py", "--readme", *session.posargs)
 
 

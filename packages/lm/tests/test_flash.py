@@ -2,7 +2,9 @@
 
 import functools
 import math
+import re
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -505,6 +507,21 @@ def test_a_candidate_without_room_is_passed_over(monkeypatch, tmp_path):
     with pytest.raises(RuntimeError, match="no tiles of the keys kernel run on this device"):
         tile_settings.tune("keys", problem, launch, measure)
     tile_settings.kept_choices.cache_clear()
+
+
+# ---- the page that explains it
+
+
+def test_the_pages_own_attention_is_right():
+    page = (Path(__file__).parent.parent / "docs/attention.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names = {}
+    exec(code, names)
+    q, k, v = (made(1, 1, length, 16, seed=length).cpu() for length in (5, 37, 37))
+    out, lse = names["attend"](q[0, 0].float(), k[0, 0].float(), v[0, 0].float())
+    want, want_lse = definition(q, k, v, causal=False)
+    torch.testing.assert_close(out.double(), want[0, 0], atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(lse[:, 0].double(), want_lse[0, 0], atol=1e-6, rtol=1e-5)
 
 
 # ---- with a GPU
