@@ -59,6 +59,18 @@ def test_train_and_eval(work, capsys):
     assert f"{score.bits_per_byte:.4f} bits per byte, over 200 tokens" in capsys.readouterr().out
 
 
+def test_eval_of_a_folder_is_of_what_is_held_out_in_it(work, capsys):
+    assert train(work, "--quiet") == 0
+    capsys.readouterr()
+    for data in (work / "heldout.npy", work):
+        assert main(["eval", str(work / "run"), "--data", str(data)]) == 0
+    one, other = capsys.readouterr().out.splitlines()
+    assert one == other
+    (work / "heldout.npy").unlink()
+    assert main(["eval", str(work / "run"), "--data", str(work)]) == 2
+    assert "nothing is held out" in capsys.readouterr().err
+
+
 def test_train_on_a_mixture_from_the_command_line_or_the_configuration(work, capsys):
     write_tokens(work / "more.npy", np.arange(200), text_bytes=800)
     sets = ["--data", f"web={work}@0.75", "--data", f"more={work / 'more.npy'}@0.25"]

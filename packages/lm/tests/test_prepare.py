@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import importlib.util
+import itertools
 import json
 import signal
 import sys
@@ -121,6 +123,26 @@ def test_a_document_may_hold_the_name_of_a_special_token(tmp_path, tok):
     assert tok.decode_bytes(ids[ends[0] + 1 : ends[1]]).decode() == documents[1]
 
 
+def test_a_mapped_text_is_given_back_behind_the_documents(tmp_path, tok, monkeypatch):
+    documents = stories(9000)
+    (tmp_path / "t.txt").write_bytes(as_text(documents))  # over a megabyte, so that it is mapped
+    monkeypatch.setattr("lm.data.documents.LAG", 1 << 14)
+    monkeypatch.setattr("lm.data.prepare.GROUP", 1 << 16)
+    given_back = []
+    real = bpe_sources().release
+    monkeypatch.setattr(
+        "bpe.sources.release", lambda text, begin, end: given_back.append((begin, end)) or real(text, begin, end)
+    )
+    prepare([tmp_path / "t.txt"], Recipe(tok, END, share=0.0), tmp_path / "out", {}, workers=2)
+    assert read_back(tok, open_data(tmp_path / "out").parts[0].tokens) == documents
+    assert len(given_back) > 20
+    assert all(one[1] == other[0] for one, other in itertools.pairwise(given_back))
+
+
+def bpe_sources():
+    return importlib.import_module("bpe.sources")
+
+
 def test_a_large_document_is_encoded_as_a_stream(tmp_path, tok, monkeypatch):
     documents = ["small", "they then the " * 5000, "é" * 4000, "last"]
     (tmp_path / "t.txt").write_bytes(as_text(documents))
@@ -188,6 +210,12 @@ def test_stopped_anywhere_the_same_command_goes_on(tmp_path, tok, monkeypatch, c
     before = calls
     assert main(command(tmp_path, *paths, more=more)) == 0  # and once finished there is nothing to do
     assert calls == before
+
+
+def test_that_nothing_is_held_out_is_said(tmp_path, tok, capsys):
+    (tmp_path / "t.jsonl").write_bytes(as_json_lines(["one", "two"]))
+    assert main(command(tmp_path, tmp_path / "t.jsonl")) == 0
+    assert "nothing is held out" in capsys.readouterr().out
 
 
 def test_a_limit_ends_the_text_to_train_on(tmp_path, tok):

@@ -245,4 +245,6 @@ def in_words(reached: Reached, out: str) -> str:
                 f"{about.tokens:,} tokens {name}, of {about.documents:,} document{'s' if about.documents != 1 else ''} and "
                 f"{about.bytes:,} bytes ({about.bytes / about.tokens:.3f} a token)"
             )
+    if not reached.heldout.tokens:
+        parts.append("nothing is held out: for that, ask for a larger --heldout")
     return f"{out}: {'; '.join(parts)}"

@@ -11,7 +11,9 @@ from lm.commands import Commands, add
 def register(commands: Commands) -> None:
     made = add(commands, "eval", evaluate, "score a text with a model: nats a token and bits per byte")
     made.add_argument("run", metavar="RUN", help="the folder of a run")
-    made.add_argument("--data", required=True, help="a token file, .npy")
+    made.add_argument(
+        "--data", required=True, help="a token file, .npy, or a folder of them, of which what is held out"
+    )
     made.add_argument("--stride", type=int, help="tokens scored a window; fewer see more (default: the context)")
     made.add_argument("--int8", action="store_true", help="with its weights as int8, as `lm generate --int8` has them")
     made.add_argument("--max-tokens", type=int, help="score about so many, spread over the text (default: all)")
@@ -19,14 +21,14 @@ def register(commands: Commands) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     from lm import scoring
-    from lm.data import check_range, open_tokens
+    from lm.data import check_range, open_heldout
     from lm.quantization import quantized
     from lm.run_folder import load, read_config
 
     model = load(options.run)
     if options.int8:
         model = quantized(model)
-    tokens = open_tokens(options.data)
+    tokens = open_heldout(options.data)
     check_range(tokens, model.config.vocab_size)
     if read_config(options.run)[2].get("tokenizer") != tokens.tokenizer:
         raise ValueError(f"{options.data} was made by another tokenizer than the run's data: encode it with the run's")

@@ -2,7 +2,7 @@
 
 from lm.data.batches import batch, shuffled, windows_of
 from lm.data.folder import token_files
-from lm.data.mixture import Mixture, Part, open_data
+from lm.data.mixture import Mixture, Part, open_data, open_heldout
 from lm.data.prefetch import prefetched
 from lm.data.shards import Ids, Shards
 from lm.data.token_file import Tokens, TokenWriter, check_range, describe, open_tokens, write_tokens
@@ -18,6 +18,7 @@ __all__ = [
     "check_range",
     "describe",
     "open_data",
+    "open_heldout",
     "open_tokens",
     "prefetched",
     "shuffled",

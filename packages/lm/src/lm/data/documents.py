@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from lm.extras import MissingExtra, need
 
 Document = bytes | memoryview
+
+LAG = 1 << 24  # bytes of a mapped text behind the one being looked for that stay in memory
 
 
 def documents(path: str | Path, *, separator: bytes, key: str = "text", partial: bool = False) -> Iterator[Document]:
@@ -20,7 +22,11 @@ def documents(path: str | Path, *, separator: bytes, key: str = "text", partial:
     """
     sources = need("bpe.sources", "text", "groundup-lm[text]")
     texts = sources.texts(sources.file_of(path, key))
-    found = separated(texts, separator) if isinstance(sources.file_of(path), sources.PlainText) else whole(texts)
+    found = (
+        separated(texts, separator, sources.release)
+        if isinstance(sources.file_of(path), sources.PlainText)
+        else whole(texts)
+    )
     try:
         yield from all_but_last(found, path) if partial else found
     except ImportError as error:
@@ -33,14 +39,17 @@ def whole(texts: Iterator[Any]) -> Iterator[Document]:
             yield text.data
 
 
-def separated(texts: Iterator[Any], separator: bytes) -> Iterator[Document]:
+def separated(texts: Iterator[Any], separator: bytes, release: Callable[[Any, int, int], None]) -> Iterator[Document]:
     for text in texts:
         if hasattr(text, "data"):
-            view, begin = memoryview(text.data), 0
+            view, begin, released = memoryview(text.data), 0, 0
             while (end := text.data.find(separator, begin)) >= 0:
                 if end > begin:
                     yield view[begin:end]
                 begin = end + len(separator)
+                if begin - released > 2 * LAG:  # what may still be at work on pages given back has them read again
+                    release(text.data, released, begin - LAG)
+                    released = begin - LAG
             if begin < len(view):
                 yield view[begin:]
             continue

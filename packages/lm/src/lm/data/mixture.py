@@ -168,6 +168,17 @@ def open_set(path: Path) -> tuple[Tokens, Tokens | None]:
     return open_tokens(train), open_tokens(heldout) if heldout else None
 
 
+def open_heldout(path: str | Path) -> Tokens:
+    """The tokens of a file, or what is held out in a folder. FileNotFoundError: nothing is."""
+    path = Path(path)
+    if not path.is_dir():
+        return open_tokens(path)
+    heldout = token_files(path)[1]
+    if not heldout:
+        raise FileNotFoundError(f"nothing is held out in {path}: name one of its files")
+    return open_tokens(heldout)
+
+
 def weight_of(name: str, weight: object) -> Fraction:
     if isinstance(weight, bool) or not isinstance(weight, (int, float, Fraction)):
         raise TypeError(f"the weight of the set {name!r} must be a number, and {weight!r} is {type(weight).__name__}")

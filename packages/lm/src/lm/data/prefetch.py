@@ -18,7 +18,7 @@ def prefetched(make: Callable[[int], Batch], begin: int, end: int, device: torch
     """make(begin), …, make(end - 1), in order, on the device.
 
     On CUDA a thread makes them ahead of time in pinned memory, and the copy does not keep the host waiting. Elsewhere each is
-    made when it is asked for: on a CPU that takes a thousandth of a step, and a thread would take its time from the same cores.
+    made when it is asked for: that is a few thousandths of a step on a CPU, and a thread would take them from the same cores.
     What comes out is the same to the bit. An error in `make` comes out where its batch would have.
     """
     if device.type != "cuda":
