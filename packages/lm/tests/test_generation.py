@@ -16,7 +16,7 @@ from lm.quantization import Int8Linear, quantized
 from lm.sampling import Sampling
 
 ALL = {"num_kv_heads": 1, "window": 4, "norm_placement": "post", "bias": True, "qk_norm": True}
-MORE_SHAPES = SHAPES | {"all at once": ALL, "exact": {"ffn": "gelu_exact"}}
+MORE_SHAPES = SHAPES | {"all at once": ALL, "exact": {"ffn": "gelu_exact"}, "slowed": {"rope_factor": 3.0}}
 
 
 @pytest.mark.parametrize("shape", MORE_SHAPES)

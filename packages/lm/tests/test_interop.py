@@ -29,6 +29,11 @@ EXPORTED = {
     "normed": ("Qwen3ForCausalLM", {"num_kv_heads": 1, "head_dim": 6, "qk_norm": True}),
     "windowed": ("MistralForCausalLM", {"window": 3}),
     "normed and windowed": ("Qwen3ForCausalLM", {"window": 4, "qk_norm": True}),
+    "slowed": ("LlamaForCausalLM", {"rope_factor": 2.0}),
+    "slowed in part": (
+        "LlamaForCausalLM",
+        {"rope_factor": 8.0, "rope_original_context": 20, "rope_theta": 100.0, "head_dim": 16},
+    ),
     "gpt2": ("GPT2LMHeadModel", GPT2),
     "gpt2 without biases": ("GPT2LMHeadModel", GPT2 | {"bias": False, "tied_embeddings": False, "ffn": "relu2"}),
     "gpt2 with the exact gelu": ("GPT2LMHeadModel", GPT2 | {"ffn": "gelu_exact"}),
@@ -183,6 +188,8 @@ def edited(folder, **change):
         ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_type = 'yarn'"),
         ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "type = 'dynamic'"),
+        ({"rope_scaling": {"type": "linear"}}, "'factor' is missing"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0, "mscale": 3.0}}, "mscale = 3.0"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
         ({"attention_bias": True}, r"q_proj\.bias' is missing"),
         ({"num_local_experts": 8}, "num_local_experts = 8"),
@@ -457,3 +464,4 @@ def test_a_configuration_survives_the_way_there_and_back(tmp_path):
             want = dataclasses.replace(want, bias=True)
         assert back.shape() == want.shape()
         assert (back.norm_eps, back.rope_theta, back.ffn) == (want.norm_eps, want.rope_theta, want.ffn)
+        assert back.rope_scaling == want.rope_scaling

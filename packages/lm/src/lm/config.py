@@ -31,7 +31,10 @@ class ModelConfig:
     ffn: "swiglu" has three matrices of width d_ff, the others two; "gelu" is its tanh form, as in GPT-2, "gelu_exact" the
     one with the error function, as in nanoGPT. norm_placement: "pre" normalises what enters attention
     and feed-forward, "post" what leaves the sum of both with the residual. window: the positions that a query sees, its
-    own included. qk_norm: an RMSNorm over each query and key head. The embedding and the head have vocab_size rows rounded
+    own included. qk_norm: an RMSNorm over each query and key head. rope_factor: turns are that much slower, so that a model
+    reads further than it was trained to; with rope_original_context, as Llama 3.1 has it, only those that turn less than
+    rope_low_frequency times in that context, not at all those that turn more than rope_high_frequency times, and those
+    between in part. The embedding and the head have vocab_size rows rounded
     up to vocab_multiple; the rows beyond vocab_size are never sampled and never counted in a loss.
     """
 
@@ -50,6 +53,10 @@ class ModelConfig:
     norm_eps: float = 1e-5
     position: str = "rope"
     rope_theta: float = 10000.0
+    rope_factor: float = 1.0
+    rope_original_context: int | None = None
+    rope_low_frequency: float = 1.0
+    rope_high_frequency: float = 4.0
     tied_embeddings: bool = False
     bias: bool = False
     window: int | None = None
@@ -60,12 +67,16 @@ class ModelConfig:
         check_types(self)
         for name in ("vocab_size", "context_length", "num_layers", "d_model", "num_heads", "d_ff", "vocab_multiple"):
             at_least(name, getattr(self, name), 1)
-        for name in ("num_kv_heads", "head_dim", "window"):
+        for name in ("num_kv_heads", "head_dim", "window", "rope_original_context"):
             if getattr(self, name) is not None:
                 at_least(name, getattr(self, name), 1)
-        for name in ("norm_eps", "rope_theta"):
+        for name in ("norm_eps", "rope_theta", "rope_factor", "rope_low_frequency"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be more than 0, and {getattr(self, name)} is not")
+        if not self.rope_high_frequency > self.rope_low_frequency:
+            raise ValueError(
+                f"rope_high_frequency {self.rope_high_frequency} must be more than rope_low_frequency {self.rope_low_frequency}"
+            )
         one_of("ffn", self.ffn, FFNS)
         one_of("norm", self.norm, NORMS)
         one_of("norm_placement", self.norm_placement, NORM_PLACEMENTS)
@@ -91,6 +102,13 @@ class ModelConfig:
     def head_width(self) -> int:
         """head_dim, or d_model / num_heads."""
         return self.d_model // self.num_heads if self.head_dim is None else self.head_dim
+
+    @property
+    def rope_scaling(self) -> tuple[float, float, float, int | None] | None:
+        """rope_factor, rope_low_frequency, rope_high_frequency and rope_original_context; None where nothing is slowed."""
+        if self.rope_factor == 1.0:
+            return None
+        return self.rope_factor, self.rope_low_frequency, self.rope_high_frequency, self.rope_original_context
 
     @property
     def vocab_rows(self) -> int:

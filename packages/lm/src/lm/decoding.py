@@ -77,7 +77,7 @@ class Decoder:
         self.turns: Tensor | None = None
         if self.config.position == "rope":
             c = self.config
-            self.turns = turns(c.context_length, c.head_width, c.rope_theta, self.dtype, self.device)
+            self.turns = turns(c.context_length, c.head_width, c.rope_theta, self.dtype, self.device, c.rope_scaling)
 
     @torch.inference_mode()
     def read(self, row: int, ids: Sequence[int]) -> Tensor:

@@ -71,19 +71,40 @@ class _RMSNorm(torch.autograd.Function):
         return torch.addcmul(grad * weight, normal, mean).mul_(inverse), product.flatten(0, -2).sum(0), None
 
 
+Scaling = tuple[float, float, float, int | None]  # ModelConfig.rope_scaling
+
+
 @functools.lru_cache(maxsize=8)
-def turns(length: int, head_dim: int, theta: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """e^(i·position·theta^(-2j/head_dim)) for positions 0 … length - 1: complex (length, head_dim / 2).
+def turns(
+    length: int, head_dim: int, theta: float, dtype: torch.dtype, device: torch.device, scaling: Scaling | None = None
+) -> Tensor:
+    """e^(i·position·frequency_j) for positions 0 … length - 1: complex (length, head_dim / 2). See frequencies().
 
     Angles are taken in float64: at position 100,000 a float32 one is off by 0.004.
     """
     with torch.inference_mode(False):  # the table outlives the call, and a later one may want gradients through it
-        return _turns(torch.arange(length, device=device), head_dim, theta, dtype)
+        return _turns(torch.arange(length, device=device), head_dim, theta, dtype, scaling)
 
 
-def _turns(positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> Tensor:
-    pairs = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float64)
-    angles = positions[..., None] * theta ** (-pairs / head_dim)  # (…, head_dim / 2)
+def frequencies(head_dim: int, theta: float, scaling: Scaling | None = None) -> Tensor:
+    """How far each pair turns from one position to the next: theta^(-2j/head_dim), float64 (head_dim / 2,).
+
+    scaling, see ModelConfig: divided by a factor, all (Chen et al. 2023, arXiv:2306.15595) or the slow ones (Llama 3.1).
+    """
+    plain: Tensor = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    if scaling is None:
+        return plain
+    factor, low, high, original = scaling
+    if original is None:
+        return plain / factor
+    share = ((original * plain / (2 * math.pi) - low) / (high - low)).clamp(0, 1)  # 1 for those that stay as they are
+    return share * plain + (1 - share) * plain / factor
+
+
+def _turns(
+    positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype, scaling: Scaling | None = None
+) -> Tensor:
+    angles = positions[..., None] * frequencies(head_dim, theta, scaling).to(positions.device)  # (…, head_dim / 2)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     return torch.complex(angles.cos().to(wide), angles.sin().to(wide))
 
@@ -269,7 +290,8 @@ class Transformer(nn.Module):
             x = x + self.positions.weight[places]
         by = None
         if config.position == "rope":
-            table = turns(config.context_length, config.head_width, config.rope_theta, x.dtype, x.device)
+            size, theta = (config.context_length, config.head_width), config.rope_theta
+            table = turns(*size, theta, x.dtype, x.device, config.rope_scaling)
             by = table[places].unsqueeze(-2)  # one turn for all heads
         for i, block in enumerate(self.blocks):
             x = block(x, by, documents, None if cache is None else cache[i])

@@ -17,7 +17,7 @@ from lm.config import ModelConfig
 from lm.extras import need
 from lm.interop.importing import load, tokenizer_of
 from lm.interop.tensors import Part, Table, exported, with_biases
-from lm.model import Transformer
+from lm.model import Transformer, frequencies
 from lm.pieces import SPACE, PieceTokenizer
 from lm.text import BEGINS, ENDS, load_tokenizer
 
@@ -100,7 +100,7 @@ def architecture_of(config: ModelConfig) -> str:
     if gpt2:
         wanted |= {"qk_norm": (False,), "num_kv_heads": (None, config.num_heads)}
     if config.qk_norm:
-        wanted["bias"] = (False,)
+        wanted |= {"bias": (False,), "rope_scaling": (None,)}
     for name, known in wanted.items():
         if getattr(config, name) not in known:
             raise ValueError(
@@ -137,6 +137,10 @@ def add_weights(writer: Any, gguf: Any, model: Transformer, architecture: str, d
     """The tensors: matrices in the dtype, vectors and positions in fp32."""
     kinds = gguf.GGMLQuantizationType
     config, state = model.config, model.state_dict()
+    if config.position == "rope" and config.rope_scaling is not None:
+        plain = frequencies(config.head_width, config.rope_theta)
+        slower = plain / frequencies(config.head_width, config.rope_theta, config.rope_scaling)
+        writer.add_tensor("rope_freqs.weight", slower.float().numpy())
     if architecture == "gpt2":
         config, state = with_biases(config, state)
     for name, tensor in exported(state, table(config, architecture), config):

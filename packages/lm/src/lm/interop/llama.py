@@ -42,6 +42,15 @@ def to_config(config: ModelConfig) -> dict[str, Any]:
     """The contents of a config.json."""
     family = family_of(config)
     rope: dict[str, Any] = {"rope_theta": config.rope_theta, "rope_type": "default"}
+    if config.rope_scaling is not None:
+        rope |= {"rope_type": "linear", "factor": config.rope_factor}
+    if config.rope_scaling is not None and config.rope_original_context is not None:
+        rope |= {
+            "rope_type": "llama3",
+            "low_freq_factor": config.rope_low_frequency,
+            "high_freq_factor": config.rope_high_frequency,
+            "original_max_position_embeddings": config.rope_original_context,
+        }
     table: dict[str, Any] = {
         "architectures": [family.capitalize() + "ForCausalLM"],
         "model_type": family,
@@ -112,7 +121,7 @@ def from_config(table: Mapping[str, Any], source: object) -> tuple[ModelConfig, 
         num_kv_heads=settings.take("num_key_value_heads", int, heads),
         head_dim=None if head_dim is None or head_dim * heads == d_model else head_dim,
         norm_eps=settings.take("rms_norm_eps", float, 1e-6),
-        rope_theta=_rope_theta(settings),
+        **_rope(settings),
         tied_embeddings=settings.take("tie_word_embeddings", bool, False),
         bias=any(biases.values()),
         window=_window(settings, family, layers),
@@ -122,19 +131,30 @@ def from_config(table: Mapping[str, Any], source: object) -> tuple[ModelConfig, 
     return config, frozenset(name for name, there in biases.items() if config.bias and not there)
 
 
-def _rope_theta(settings: Settings) -> float:
+def _rope(settings: Settings) -> dict[str, Any]:
+    """Our settings of the rotary embedding: today's rope_parameters hold what rope_theta and rope_scaling held before."""
     theta = settings.take("rope_theta", float, None)
+    ours: dict[str, Any] = {}
     for key in ("rope_parameters", "rope_scaling"):
         given = settings.take(key, dict, None)
         if not given:
             continue
         rope = Settings(given, f"{settings.source}, {key}")
-        rope.only("rope_type", ("default",), "default")
-        rope.only("type", ("default",), "default")
+        known = ("default", "linear", "llama3")
+        older = rope.only("type", known, "default")
+        kind = rope.only("rope_type", known, older)
         rope.only("partial_rotary_factor", (1.0, None), None)
         theta = rope.take("rope_theta", float, theta)
+        if kind != "default":
+            ours = {"rope_factor": rope.take("factor", float)}
+        if kind == "llama3":
+            ours |= {
+                "rope_low_frequency": rope.take("low_freq_factor", float),
+                "rope_high_frequency": rope.take("high_freq_factor", float),
+                "rope_original_context": rope.take("original_max_position_embeddings", int),
+            }
         rope.nothing_left()
-    return 10000.0 if theta is None else theta
+    return {"rope_theta": 10000.0 if theta is None else theta, **ours}
 
 
 def _window(settings: Settings, family: str, layers: int) -> int | None:

@@ -74,7 +74,8 @@ class Settings:
         value = self.table.pop(name, None)
         value = default if value is None else value
         if value not in known:
-            raise ValueError(f"{self.source}: {name} = {value!r} is not supported: only {known[0]!r} is")
+            only = f"only {known[0]!r} is" if len(known) < 3 else f"it is one of {', '.join(map(str, known))}"
+            raise ValueError(f"{self.source}: {name} = {value!r} is not supported: {only}")
         return value
 
     def nothing_left(self) -> None:
