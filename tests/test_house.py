@@ -17,9 +17,9 @@ ORDER = {
     "checkpoint training report view javascript page opening __init__ cli_train cli_report cli_encode cli",
     "accounting": "units formula breakdown shape models parameters flops optimizers activations allocator memory inference "
     "hardware measuring time scaling planning parallel model_parallel report html reading __init__ cli",
-    "lm": "extras config settings kernels attention model loss optimizer data checkpoint scoring machine environment "
-    "step measure run_folder pieces text training quantization sampling decoding generation charts report experiments "
-    "interop __init__ commands cli",
+    "lm": "extras config settings kernels attention model loss machine distributed optimizer data checkpoint environment step "
+    "scoring measure board run_folder pieces text training quantization sampling decoding generation charts report "
+    "experiments interop __init__ commands cli __main__",
 }
 FOREIGN = {"bpe": {"lm", "accounting"}, "accounting": {"bpe", "lm"}, "lm": set()}
 

@@ -19,7 +19,7 @@ from lm.loss import chunked_cross_entropy
 from lm.machine import keep_memory
 from lm.model import Transformer
 from lm.optimizer import adamw, clip_gradients
-from lm.step import compiled
+from lm.step import compile_blocks
 
 CONFIG = ModelConfig(2048, 128, 4, 128, 4, 352)
 BATCH = 8
@@ -82,7 +82,9 @@ def main() -> None:
     def ours(compile: bool) -> Callable[[], None]:
         model = Transformer(CONFIG)
         optimizer = adamw(model, 1e-3)
-        hidden = compiled(model) if compile else model.hidden
+        if compile:
+            compile_blocks(model)
+        hidden = model.hidden
 
         def step() -> None:
             chunked_cross_entropy(hidden(ids), model.head_weight, targets).backward()  # type: ignore[no-untyped-call]

@@ -5,8 +5,30 @@ Where there is no CUDA device, Triton's kernels run in its interpreter, which ha
 
 import os
 
+import pytest
 import torch
+from runs import some_tokens
+
+from lm.data import write_tokens
 
 torch.set_num_threads(1)
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+def written(folder, **more):
+    write_tokens(folder / "train.npy", some_tokens(3000), text_bytes=9000, tokenizer="t", **more)
+    write_tokens(folder / "heldout.npy", some_tokens(500, 1), text_bytes=1500, tokenizer="t", **more)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """A folder of tokens to learn from."""
+    return written(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def with_ends(tmp_path_factory):
+    """The same, where token 3 ends a text."""
+    return written(tmp_path_factory.mktemp("with_ends"), end_of_text=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import numpy as np
 import torch
@@ -21,6 +22,8 @@ CONFIG = TrainConfig(
     eval_tokens=100,
     checkpoint_every=4,
     threads=1,
+    device="cpu",
+    precision="fp32",
 )
 
 
@@ -55,3 +58,13 @@ def assert_same_run(folder, whole):
         for key, value in state.items():
             assert torch.equal(one.optimizer["state"][index][key], value), key
     assert {**one.state, "seconds": 0} == {**other.state, "seconds": 0}
+
+
+def stop_at(step):
+    """Asks for a stop as Ctrl-C does, in the middle of the step before."""
+
+    def on_step(line):
+        if line["step"] == step and "loss" in line:
+            signal.raise_signal(signal.SIGTERM if step % 2 else signal.SIGINT)
+
+    return on_step

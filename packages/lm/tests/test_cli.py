@@ -133,11 +133,11 @@ def test_an_unknown_argument_of_other_commands(capsys):
 def test_ctrl_c_is_told_from_a_mistake_and_the_same_command_continues(work, capsys, monkeypatch):
     real = training.Run.advance
 
-    def advance(self, hidden):
+    def advance(self, batches, stop):
         if self.step == 2:
             monkeypatch.undo()
             signal.raise_signal(signal.SIGINT)
-        return real(self, hidden)
+        return real(self, batches, stop)
 
     monkeypatch.setattr(training.Run, "advance", advance)
     assert train(work, "--quiet") == 130

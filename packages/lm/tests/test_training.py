@@ -19,24 +19,18 @@ import tomllib
 import numpy as np
 import pytest
 import torch
-from runs import CONFIG, MODEL, assert_same_run, metrics, run, some_tokens, timeless
+from runs import CONFIG, MODEL, assert_same_run, metrics, run, some_tokens, stop_at, timeless
 
-from lm import checkpoint, training
+from lm import checkpoint
 from lm.checkpoint import NotSaved
 from lm.data import batch, write_tokens
+from lm.extras import MissingExtra
+from lm.loss import IGNORE
 from lm.measure import measure_speed
 from lm.model import Transformer
-from lm.run_folder import load, read_config
-from lm.step import accumulate, compiled, in_trouble
+from lm.run_folder import Taken, load, lock, read_config
+from lm.step import Stepper, compile_blocks, in_trouble
 from lm.training import Diverged, Stopped
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    write_tokens(folder / "train.npy", some_tokens(3000), text_bytes=9000, tokenizer="t")
-    write_tokens(folder / "heldout.npy", some_tokens(500, 1), text_bytes=1500, tokenizer="t")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -46,19 +40,10 @@ def whole(data, tmp_path_factory):
     return folder, run(data, folder)
 
 
-def stop_at(step):
-    """Asks for a stop as Ctrl-C does, in the middle of the step before."""
-
-    def on_step(line):
-        if line["step"] == step and "loss" in line:
-            signal.raise_signal(signal.SIGTERM if step % 2 else signal.SIGINT)
-
-    return on_step
-
-
 def test_a_run_writes_what_it_says(data, whole):
     folder, result = whole
     assert sorted(p.name for p in folder.iterdir()) == [
+        ".lock",
         "checkpoints",
         "config.toml",
         "environment.json",
@@ -136,47 +121,67 @@ def test_a_run_that_crashed_goes_back_to_its_checkpoint(data, whole, tmp_path):
 
 KILLED = """
 import sys, torch
-sys.path[:0] = sys.argv[3:]
+sys.path[:0] = sys.argv[4:]
 from lm.config import ModelConfig, TrainConfig
 from lm.training import train
 model = ModelConfig(50, 16, 2, 16, 2, 24)
-config = TrainConfig(250, batch_size=2, eval_every=150, eval_tokens=100, checkpoint_every=10, threads=1)
+every = {"eval_every": 150, "eval_tokens": 100, "checkpoint_every": 10}
+config = TrainConfig(int(sys.argv[3]), batch_size=2, threads=1, device="cpu", **every)
 train(model, config, sys.argv[1], sys.argv[2], progress=False, on_step=lambda line: print(line["step"], flush=True))
 """
 
 
-def test_kill_9_at_random_moments_changes_nothing(data, tmp_path):
-    def start(folder):
-        command = [sys.executable, "-c", KILLED, str(data), str(folder), *filter(None, sys.path)]
+def kill_again_and_again(data, tmp_path, *, kills, steps, seed):
+    """Kills a run so often, each time some way on from where it was, anywhere in a step or a save; then lets it end."""
+
+    def start():
+        command = [
+            sys.executable,
+            "-c",
+            KILLED,
+            str(data),
+            str(tmp_path / "killed"),
+            str(steps),
+            *filter(None, sys.path),
+        ]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    dice, killed = random.Random(5), []
-    for _ in range(2):
-        process = start(tmp_path / "killed")
-        enough = dice.randrange(20, 80)
+    dice, killed = random.Random(seed), []
+    for _ in range(kills):
+        process = start()
+        enough = dice.randrange(20, 20 + steps // (2 * kills + 2))
         for i, line in enumerate(process.stdout):
             if i == enough:
-                time.sleep(dice.random() / 50)  # anywhere within a step or a save
+                time.sleep(dice.random() / 50)
                 process.kill()
                 killed.append(int(line))
                 break
         process.communicate()
         assert process.returncode == -signal.SIGKILL
-    assert killed == sorted(killed)
-    _, errors = (process := start(tmp_path / "killed")).communicate(timeout=120)
+    assert len(killed) == kills
+    _, errors = (process := start()).communicate()
     assert process.returncode == 0, errors
     run(data, tmp_path / "whole", read_config(tmp_path / "killed")[1])
     assert_same_run(tmp_path / "killed", tmp_path / "whole")
 
 
-def test_micro_batches_give_the_gradients_of_the_whole_batch():
+def test_kill_9_at_random_moments_changes_nothing(data, tmp_path):
+    kill_again_and_again(data, tmp_path, kills=3, steps=300, seed=5)
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("end_of_text", [None, 3])
+def test_micro_batches_give_the_gradients_of_the_whole_batch(end_of_text, mask):
     torch.manual_seed(0)
     model = Transformer(MODEL).double()
     ids = some_tokens(3000)
     grads = []
+    stepper = Stepper(model, CONFIG, end_of_text=end_of_text)
+    masked = batch(ids, 0, 0, 0, 1, 8, 16)[1] % 7 == 0 if mask else torch.zeros(8, 16, dtype=torch.bool)
     for micro in (8, 4, 1):
-        batches = (batch(ids, 0, i, 0, 1, micro, 16) for i in range(8 // micro))
-        loss = accumulate(model, model.hidden, batches, 8 * 16)
+        batches = [batch(ids, 0, i, 0, 1, micro, 16) for i in range(8 // micro)]
+        batches = [(x, y.masked_fill(m, IGNORE)) for (x, y), m in zip(batches, masked.split(micro), strict=True)]
+        loss = stepper.accumulate(batches, int((~masked).sum()))
         grads.append([loss, *(p.grad.clone() for p in model.parameters())])
         model.zero_grad()
     for other in grads[1:]:
@@ -247,17 +252,17 @@ def test_trouble_is_told_from_usual_steps():
 
 def break_gradients(monkeypatch, steps):
     """The gradients of these steps, counted over the whole run, are NaN."""
-    real = accumulate
+    real = Stepper.accumulate
     count = iter(range(1, 10**6))
 
-    def broken(model, *rest):
-        loss = real(model, *rest)
+    def broken(self, *rest):
+        loss = real(self, *rest)
         if next(count) in steps:
-            model.embedding.weight.grad[0, 0] = math.nan
+            self.model.embedding.weight.grad[0, 0] = math.nan
             return math.nan
         return loss
 
-    monkeypatch.setattr(training, "accumulate", broken)
+    monkeypatch.setattr(Stepper, "accumulate", broken)
 
 
 def test_a_step_in_trouble_is_skipped_and_said(data, tmp_path, monkeypatch, capsys):
@@ -345,5 +350,41 @@ def test_compiled_blocks_give_the_same_hidden_states():
     model = Transformer(MODEL)
     ids = torch.from_numpy(some_tokens(32).reshape(2, 16))
     want = model.hidden(ids)
-    got = compiled(model)(ids)
+    compile_blocks(model)
+    got = model.hidden(ids)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_two_processes_in_one_folder_are_refused(data, tmp_path):
+    with lock(tmp_path), pytest.raises(Taken, match=rf"process {os.getpid()} is training in .*: let it end"):
+        run(data, tmp_path)
+    assert not (tmp_path / "config.toml").exists()
+    run(data, tmp_path, dataclasses.replace(CONFIG, steps=4))
+
+
+def test_metrics_for_tensorboard(data, tmp_path):
+    pytest.importorskip("tensorboard", reason="the package tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with pytest.raises(Stopped):
+        run(data, tmp_path, on_step=stop_at(6), tensorboard=True)
+    run(data, tmp_path, tensorboard=True)
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    lines = metrics(tmp_path)
+    assert [event.step for event in events.Scalars("loss")] == list(range(1, 21))
+    for name in ("loss", "heldout_loss", "learning_rate", "gradient_norm"):
+        wanted = [line[name] for line in lines if name in line]
+        assert [event.value for event in events.Scalars(name)] == pytest.approx(wanted, rel=1e-6)
+
+
+def test_tensorboard_is_missed_in_one_sentence(data, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(
+        MissingExtra, match=r"--tensorboard needs the package 'tensorboard': pip install 'groundup-lm\[tens"
+    ):
+        run(data, tmp_path, tensorboard=True)
+
+
+@pytest.mark.soak
+def test_a_hundred_kills_change_nothing(data, tmp_path):
+    kill_again_and_again(data, tmp_path, kills=100, steps=3000, seed=6)

@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,8 @@ class Checkpoint:
 def save(
     folder: str | Path,
     step: int,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    model: nn.Module | Mapping[str, Tensor],
+    optimizer: torch.optim.Optimizer | Mapping[str, Any],
     state: dict[str, Any],
     *,
     keep: int = 2,
@@ -59,6 +60,7 @@ def save(
 ) -> Path:
     """Saves a step under `folder`, then removes all but the newest `keep` and the one of step `best`; gives its path.
 
+    model, optimizer: themselves, or their state_dicts.
     Written in a temporary folder, flushed to the disk, renamed, and only then named as the latest.
     NotSaved: with what failed in one sentence; nothing half-written stays.
     """
@@ -69,9 +71,11 @@ def save(
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+        tensors = model.state_dict() if isinstance(model, nn.Module) else model
+        weights = {name: tensor.contiguous() for name, tensor in tensors.items()}
         safetensors.torch.save_file(weights, temporary / FILES[0])
-        torch.save(optimizer.state_dict(), temporary / FILES[1])
+        memory = optimizer.state_dict() if isinstance(optimizer, torch.optim.Optimizer) else dict(optimizer)
+        torch.save(memory, temporary / FILES[1])
         hashes = {name: hash_file(temporary / name) for name in FILES}
         (temporary / "state.json").write_text(json.dumps({**state, "step": step, "sha256": hashes}, indent=1) + "\n")
         for name in (*FILES, "state.json"):

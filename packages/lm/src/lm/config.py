@@ -20,6 +20,10 @@ NORM_PLACEMENTS = ("pre", "post")
 POSITIONS = ("rope", "learned", "none")
 SCHEDULES = ("cosine", "linear", "constant")
 COMPILE = ("auto", "on", "off")
+DEVICES = ("auto", "cpu", "cuda", "mps")
+PRECISIONS = ("auto", "fp32", "tf32", "bf16", "fp16")
+CHECKPOINTINGS = ("none", "selective", "full")
+PARALLEL = ("ddp", "fsdp")
 
 Config = TypeVar("Config")
 
@@ -151,6 +155,12 @@ class TrainConfig:
     eval_tokens: how many held-out tokens are scored on the way, always the same ones, 0 for all. keep_checkpoints: the newest
     that stay, beside the best. threads: 0 leaves torch's own choice. compile: "on" runs the blocks through torch.compile,
     "auto" finds out at the start of a long run whether that pays.
+    documents: documents packed in one row do not see each other, and positions restart in each; one begins with each
+    end-of-text token. device: "auto" is CUDA, else MPS, else the CPU. precision: "fp32", "tf32" (CUDA's faster products of
+    fp32 numbers), "bf16" or "fp16" (products in those, weights and their updates in fp32; fp16 with a loss scale); "auto" is
+    bf16 on CUDA, or fp16 where it has none, and fp32 elsewhere. checkpointing: what the forward pass does not keep and the
+    backward computes again: "selective" the inside of attention, "full" the inside of every block. parallel: how several
+    processes under torchrun share a run: "ddp" keeps all of the model on each, "fsdp" a part.
     """
 
     steps: int
@@ -175,6 +185,11 @@ class TrainConfig:
     keep_checkpoints: int = 2
     threads: int = 0
     compile: str = "off"
+    documents: bool = False
+    device: str = "auto"
+    precision: str = "auto"
+    checkpointing: str = "none"
+    parallel: str = "ddp"
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -192,6 +207,10 @@ class TrainConfig:
                 raise ValueError(f"{name} must be at least 0 and less than 1, and {getattr(self, name)} is not")
         one_of("schedule", self.schedule, SCHEDULES)
         one_of("compile", self.compile, COMPILE)
+        one_of("device", self.device, DEVICES)
+        one_of("precision", self.precision, PRECISIONS)
+        one_of("checkpointing", self.checkpointing, CHECKPOINTINGS)
+        one_of("parallel", self.parallel, PARALLEL)
         if self.warmup_steps > self.steps:
             raise ValueError(
                 f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: lower it, or train longer"

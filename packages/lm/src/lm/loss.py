@@ -45,42 +45,60 @@ def chunked_cross_entropy(
     rows = weight.shape[0] if vocab_size is None else vocab_size
     flat = targets.reshape(-1)
     chunk = max(1, chunk_bytes // (weight.shape[0] * 4))
-    total: Tensor = _Chunked.apply(hidden.reshape(-1, hidden.shape[-1]), weight, flat, rows, ignore_index, chunk)  # type: ignore[no-untyped-call]
+    device = hidden.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    total: Tensor = _Chunked.apply(hidden.reshape(-1, hidden.shape[-1]), weight, flat, rows, ignore_index, chunk, dtype)  # type: ignore[no-untyped-call]
     return total / (flat != ignore_index).sum().clamp(min=1) if reduction == "mean" else total
 
 
 class _Chunked(torch.autograd.Function):
-    """The sum over the tokens, and its gradients: (softmax - one-hot) weight, and its transpose times hidden."""
+    """The sum over the tokens, and its gradients: (softmax - one-hot) weight, and its transpose times hidden.
+
+    dtype: that of the products; what they add up to is float32 at least.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, vocab_size: int, ignore_index: int, chunk: int
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        vocab_size: int,
+        ignore_index: int,
+        chunk: int,
+        dtype: torch.dtype,
     ) -> Tensor:
         train = any(ctx.needs_input_grad[:2])
         hidden_grad = torch.empty_like(hidden) if train else None
         weight_grad = torch.zeros_like(weight) if train else None
         total = hidden.new_zeros((), dtype=torch.float64 if hidden.dtype == torch.float64 else torch.float32)
-        for start in range(0, hidden.shape[0], chunk):
-            h = hidden[start : start + chunk]  # (chunk, width)
-            target = targets[start : start + chunk, None]  # (chunk, 1)
-            counts = target != ignore_index
-            target = target.where(counts, 0)
-            logits = h @ weight.T  # (chunk, rows)
-            logits = logits if logits.dtype == torch.float64 else logits.float()
-            if vocab_size < logits.shape[1]:
-                logits[:, vocab_size:] = -torch.inf
-            # log-sum-exp from the softmax, which is wanted anyway: its largest entry is exp(largest - log-sum-exp), never 0.
-            largest, at_target = logits.amax(-1, keepdim=True), logits.gather(1, target)
-            p = logits.softmax(-1)
-            log_sum = largest - p.amax(-1, keepdim=True).log()
-            total += (log_sum - at_target).where(counts, 0.0).sum()
-            if hidden_grad is not None and weight_grad is not None:
-                p.scatter_add_(1, target, torch.full_like(at_target, -1.0))
-                if not counts.all():
-                    p *= counts
-                p = p.to(h.dtype)
-                torch.mm(p, weight, out=hidden_grad[start : start + chunk])
-                weight_grad.addmm_(p.T, h)
+        matrix = weight.to(dtype)
+        with torch.autocast(hidden.device.type, enabled=False):
+            for start in range(0, hidden.shape[0], chunk):
+                h = hidden[start : start + chunk].to(dtype)  # (chunk, width)
+                target = targets[start : start + chunk, None]  # (chunk, 1)
+                counts = target != ignore_index
+                target = target.where(counts, 0)
+                logits = h @ matrix.T  # (chunk, rows)
+                logits = logits if logits.dtype == torch.float64 else logits.float()
+                if vocab_size < logits.shape[1]:
+                    logits[:, vocab_size:] = -torch.inf
+                # log-sum-exp from the softmax, wanted anyway: its largest entry, exp(largest - log-sum-exp), is never 0.
+                largest, at_target = logits.amax(-1, keepdim=True), logits.gather(1, target)
+                p = logits.softmax(-1)
+                log_sum = largest - p.amax(-1, keepdim=True).log()
+                total += (log_sum - at_target).where(counts, 0.0).sum()
+                if hidden_grad is not None and weight_grad is not None:
+                    p.scatter_add_(1, target, torch.full_like(at_target, -1.0))
+                    if not counts.all():
+                        p *= counts
+                    p = p.to(dtype)
+                    if hidden_grad.dtype == weight_grad.dtype == dtype:
+                        torch.mm(p, matrix, out=hidden_grad[start : start + chunk])
+                        weight_grad.addmm_(p.T, h)
+                    else:
+                        hidden_grad[start : start + chunk] = p @ matrix
+                        weight_grad += p.T @ h
         ctx.save_for_backward(hidden_grad, weight_grad)
         return total
 
@@ -88,7 +106,7 @@ class _Chunked(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden_grad, weight_grad = ctx.saved_tensors
-        return hidden_grad * grad, weight_grad * grad, None, None, None, None
+        return hidden_grad * grad, weight_grad * grad, None, None, None, None, None
 
 
 def check_reduction(reduction: str) -> None:

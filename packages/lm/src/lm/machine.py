@@ -1,12 +1,91 @@
-"""The machine under a run: its threads and its memory."""
+"""The machine under a run: its device, its number formats, its threads and its memory."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from accounting.hardware import Device
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+# Words that make another card of a name that is otherwise the same.
+OTHERS = frozenset({"ti", "super", "laptop", "max", "mobile", "d", "nvl", "ultra"})
+
+
+def choose_device(name: str, index: int = 0) -> torch.device:
+    """ "auto": CUDA, else MPS, else the CPU. ValueError: one that is not here. index: of the CUDA devices."""
+    here: dict[str, Callable[[], bool]] = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
+    if name == "auto":
+        name = next((kind for kind, there in here.items() if there()), "cpu")
+    elif name in here and not here[name]():
+        raise ValueError(f"device {name!r} is not on this machine, or this torch is not built for it: use 'auto'")
+    return torch.device(name, index) if name == "cuda" else torch.device(name)
+
+
+def choose_precision(name: str, device: torch.device) -> str:
+    """ "auto": bf16 on CUDA, or fp16 where it has none, and fp32 elsewhere. ValueError: one that the device does not have."""
+    cuda = device.type == "cuda"
+    if name == "auto":
+        if not cuda:
+            return "fp32"
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
+    if name == "tf32" and not cuda:
+        raise ValueError(f"precision 'tf32' is CUDA's, and the device is {device.type}: use 'fp32'")
+    return name
+
+
+@contextlib.contextmanager
+def arithmetic(precision: str) -> Iterator[None]:
+    """What products of fp32 matrices are computed in: TF32 where that is asked for, else fp32; puts back what was."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """Runs products in bf16 or fp16 where that is the precision; else changes nothing."""
+    dtype = AUTOCAST.get(precision)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
+
+
+def in_words(device: torch.device) -> str:
+    """What a device is called."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
+
+
+def memory_of(device: torch.device) -> int:
+    """Bytes of the device, or of the machine where the device has none of its own."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def known_device(name: str) -> Device | None:
+    """The published figures of the card that the driver calls by this name; None: nobody's, or not surely this one's."""
+    from accounting.hardware import DEVICES  # here, because nothing but a rate of arithmetic needs it
+
+    words = set(re.split(r"[^a-z0-9]+", name.lower()))
+    fitting = [known for known in DEVICES if set(known.split("-")) <= words]
+    best = max(fitting, key=len, default=None)
+    if best is None or (words - set(best.split("-"))) & OTHERS:
+        return None
+    return DEVICES[best]
+
+
+def peak_flops(device: torch.device, precision: str) -> float | None:
+    """The published dense FLOP/s of the device in this precision, where they are known."""
+    known = known_device(in_words(device)) if device.type == "cuda" else None
+    return float(known.peaks[precision]) if known is not None and precision in known.peaks else None
 
 
 @contextlib.contextmanager

@@ -5,55 +5,88 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-import warnings
 
 import numpy as np
 import torch
 
 from lm.config import ModelConfig, TrainConfig
 from lm.data import batch
-from lm.machine import keep_memory, threads
+from lm.distributed import World
+from lm.machine import arithmetic, choose_device, choose_precision, keep_memory, threads
 from lm.model import Transformer
-from lm.optimizer import clip_gradients
-from lm.step import accumulate, compiled, make_optimizer
+from lm.step import Stepper
 
 # Seconds: compile = "auto" does not try for shorter runs. Compiling took 17 s on two busy Zen 3 cores and saved 13% of a step.
 WORTH_COMPILING = 300.0
 
 
-def measure_speed(model_config: ModelConfig, train_config: TrainConfig, *, steps: int = 8, warmup: int = 3) -> float:
-    """Seconds that a training step takes here and now: the median of a few real ones, on random tokens, after a warm-up."""
+@dataclasses.dataclass(frozen=True)
+class Speed:
+    """Seconds of a usual step, and of the first, in which what is compiled is compiled; bytes at most on CUDA, else 0."""
+
+    step: float
+    first: float
+    bytes: int = 0
+
+
+def measure(model_config: ModelConfig, train_config: TrainConfig, *, steps: int = 8, warmup: int = 3) -> Speed:
+    """Runs a few real steps on random tokens, on this process's share of the batch where several are to share it."""
     if steps < 1 or warmup < 0:
         raise ValueError(f"steps {steps} must be at least 1 and warmup {warmup} at least 0")
-    rows = train_config.batch_size * (model_config.context_length + 1)
+    device = choose_device(train_config.device)
+    config = dataclasses.replace(
+        train_config, device=device.type, precision=choose_precision(train_config.precision, device)
+    )
+    rows = config.batch_size * (model_config.context_length + 1)
     ids = np.random.default_rng(0).integers(0, model_config.vocab_size, rows, dtype=np.uint32)
-    times = []
+    context, micro = model_config.context_length, config.micro_batch_size or config.batch_size
+    passes, times = config.batch_size // micro, []
     keep_memory()
-    with threads(train_config.threads):
-        with torch.random.fork_rng():
-            model = Transformer(model_config)
-        optimizer = make_optimizer(model, train_config)
-        hidden = compiled(model) if train_config.compile == "on" else model.hidden
-        context = model_config.context_length
-        micro = train_config.micro_batch_size or train_config.batch_size
-        for step in range(warmup + steps):
+    with threads(config.threads), arithmetic(config.precision), torch.random.fork_rng():
+        stepper = Stepper(
+            Transformer(model_config), config, World(device=device), end_of_text=0 if config.documents else None
+        )
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        for step in range(max(1, warmup) + steps):
             began = time.perf_counter()
-            batches = (batch(ids, 0, step + i, 0, 1, micro, context) for i in range(train_config.batch_size // micro))
-            accumulate(model, hidden, batches, train_config.batch_size * context)
-            float(clip_gradients(model.parameters(), train_config.gradient_clip))
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            batches = (batch(ids, 0, step * passes + i, 0, 1, micro, context) for i in range(passes))
+            stepper.accumulate([(x.to(device), y.to(device)) for x, y in batches], config.batch_size * context)
+            stepper.clip()
+            stepper.update(config.learning_rate)
+            stepper.forget()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
             times.append(time.perf_counter() - began)
-    return statistics.median(times[warmup:])
+    most = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+    return Speed(statistics.median(times[max(1, warmup) :]), times[0], most)
 
 
-def compile_pays(model_config: ModelConfig, config: TrainConfig) -> bool:
-    """Whether the steps of this run are faster compiled: measured, where the run is long enough to earn back the measuring."""
-    plain = measure_speed(model_config, dataclasses.replace(config, compile="off"))
-    if plain * config.steps < WORTH_COMPILING:
-        return False
+def measure_speed(model_config: ModelConfig, train_config: TrainConfig, *, steps: int = 8, warmup: int = 3) -> float:
+    """Seconds that a training step takes here and now: the median of a few real ones, after a warm-up."""
+    return measure(model_config, train_config, steps=steps, warmup=warmup).step
+
+
+def compile_pays(model_config: ModelConfig, config: TrainConfig) -> tuple[bool, str]:
+    """Whether this run ends sooner compiled, and in a sentence why: measured, where it is long enough to be worth measuring."""
+    plain = measure(model_config, dataclasses.replace(config, compile="off"))
+    left = plain.step * config.steps
+    if left < WORTH_COMPILING:
+        return (
+            False,
+            f"not compiled: the run takes about {left:.0f} s, and compiling is tried from {WORTH_COMPILING:.0f} s on",
+        )
     try:
-        return measure_speed(model_config, dataclasses.replace(config, compile="on")) < plain
+        fast = measure(model_config, dataclasses.replace(config, compile="on"))
     except Exception as error:  # torch.compile raises many kinds: no C++ compiler, an operator it does not know
-        warnings.warn(f"torch.compile does not work here, and the run does without: {error}", stacklevel=2)
-        return False
+        return False, f"not compiled: torch.compile does not work here ({str(error).strip().splitlines()[0][:200]})"
+    return verdict(plain, fast, config.steps)
+
+
+def verdict(plain: Speed, fast: Speed, steps: int) -> tuple[bool, str]:
+    """Whether so many steps win more than compiling takes."""
+    cost, gain = fast.first - fast.step, (plain.step - fast.step) * steps
+    said = f"a step takes {fast.step * 1e3:.0f} ms compiled and {plain.step * 1e3:.0f} ms not"
+    if gain > cost:
+        return True, f"compiled: {said}, so that {steps} steps gain {gain:.0f} s for {cost:.0f} s of compiling"
+    return False, f"not compiled: {said}, and compiling takes {cost:.0f} s"

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 from lm.attention import attention
-from lm.config import ModelConfig
+from lm.config import CHECKPOINTINGS, ModelConfig, one_of
 
 
 class LayerCache(Protocol):
@@ -145,6 +147,7 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = config.num_heads, config.kv_heads, config.head_width
         self.window = config.window
+        self.recompute = False  # the inside of attention, in the backward pass: see Transformer.checkpointing
         self.qkv = nn.Linear(config.d_model, (self.heads + 2 * self.kv_heads) * self.head_dim, bias=config.bias)
         self.output = nn.Linear(self.heads * self.head_dim, config.d_model, bias=config.bias)
         self.q_norm = RMSNorm(self.head_dim, config.norm_eps) if config.qk_norm else None
@@ -165,7 +168,10 @@ class Attention(nn.Module):
         v = v.transpose(1, 2)
         if cache is not None:
             k, v = cache.extend(k, v)  # (batch, kv_heads, all seq so far, head_dim)
-        y = attention(q, k, v, window=self.window, documents=documents)
+        if self.recompute and torch.is_grad_enabled():
+            y = again(attention, q, k, v, window=self.window, documents=documents)
+        else:
+            y = attention(q, k, v, window=self.window, documents=documents)
         return self.output(y.transpose(1, 2).reshape(batch, seq, self.heads * self.head_dim))  # type: ignore[no-any-return]
 
 
@@ -241,7 +247,19 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
         self.final_norm = norm(config)
         self.head = None if config.tied_embeddings else nn.Linear(config.d_model, config.vocab_rows, bias=False)
+        self.recompute = False
         initialise(self)
+
+    def checkpointing(self, what: str) -> None:
+        """What the forward pass does not keep and the backward computes again, to the same bit.
+
+        "none"; "selective": the inside of attention (Korthikanti et al. 2022, arXiv:2205.05198); "full": all but what
+        enters each block (Chen et al. 2016, arXiv:1604.06174).
+        """
+        one_of("checkpointing", what, CHECKPOINTINGS)
+        self.recompute = what == "full"
+        for block in self.blocks:
+            cast(Block, block).attention.recompute = what == "selective"
 
     def forward(
         self,
@@ -294,8 +312,25 @@ class Transformer(nn.Module):
             table = turns(*size, theta, x.dtype, x.device, config.rope_scaling)
             by = table[places].unsqueeze(-2)  # one turn for all heads
         for i, block in enumerate(self.blocks):
-            x = block(x, by, documents, None if cache is None else cache[i])
+            if self.recompute and torch.is_grad_enabled():
+                x = again(block, x, by, documents)
+            else:
+                x = block(x, by, documents, None if cache is None else cache[i])
         return self.final_norm(x)  # type: ignore[no-any-return]
+
+
+def again(function: Callable[..., Tensor], *arguments: Any, **keywords: Any) -> Tensor:
+    """function(…), of which nothing but the arguments is kept: the backward pass calls it once more. Nothing here is random."""
+    return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False, **keywords)  # type: ignore[no-any-return]
+
+
+def documents_in(ids: Tensor, end_of_text: int) -> Tensor:
+    """The document of each token of ids (batch, seq), int64, counted from the left of its row.
+
+    An end-of-text token begins a document, so that the first of its tokens is predicted from it alone, as generation does,
+    and the last predicts the next one: every target stays one.
+    """
+    return (ids == end_of_text).cumsum(dim=1)
 
 
 def positions_in(documents: Tensor) -> Tensor:

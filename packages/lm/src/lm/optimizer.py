@@ -8,6 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from lm.distributed import gathered
+
 
 def adamw(
     model: nn.Module,
@@ -87,5 +89,5 @@ def gradient_norm(gradients: list[Tensor]) -> Tensor:
     """The L2 norm of all of them together: a scalar tensor."""
     if not gradients:
         return torch.zeros(())
-    total: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    total: Tensor = gathered(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
     return total

@@ -12,7 +12,8 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,23 @@ import torch
 from lm import checkpoint, environment
 from lm.config import ModelConfig, TrainConfig, from_table, read_toml, to_table
 from lm.data import Mixture
-from lm.machine import threads
+from lm.machine import choose_device, choose_precision, threads
 from lm.measure import compile_pays
 from lm.model import Transformer
 
 # What may differ between a run and its continuation, because it changes nothing that is learned.
-FREE = frozenset({"log_every", "eval_every", "eval_tokens", "checkpoint_every", "keep_checkpoints", "micro_batch_size"})
+FREE = frozenset(
+    {
+        "log_every",
+        "eval_every",
+        "eval_tokens",
+        "checkpoint_every",
+        "keep_checkpoints",
+        "micro_batch_size",
+        "checkpointing",
+        "parallel",
+    }
+)
 
 # Stands for the training of a model that was imported and has had none here: its configuration has no [train].
 UNTRAINED = {"steps": 1, "warmup_steps": 0}
@@ -55,10 +67,18 @@ def read_config(run_dir: str | Path) -> tuple[ModelConfig, TrainConfig, dict[str
     return model, from_table(TrainConfig, tables.get("train", UNTRAINED), "train"), dict(tables.get("data", {}))
 
 
-def settle(folder: Path, model_config: ModelConfig, config: TrainConfig, mixture: Mixture) -> TrainConfig:
+def settle(
+    folder: Path,
+    model_config: ModelConfig,
+    config: TrainConfig,
+    mixture: Mixture,
+    *,
+    say: Callable[[str], None] = lambda line: None,
+) -> TrainConfig:
     """What the run in `folder` trains by: written there at its start, later compared: ValueError names what differs.
 
-    Settings that the machine decides (threads 0, compile "auto") are decided once, so that a continuation decides the same.
+    Settings that the machine decides (threads 0, "auto") are decided once, so that a continuation decides the same.
+    say: gets a sentence on each decision that was measured.
     """
     path = folder / "config.toml"
     asked_model, asked_data = to_table(model_config), mixture.fingerprints()
@@ -68,19 +88,27 @@ def settle(folder: Path, model_config: ModelConfig, config: TrainConfig, mixture
         refuse_other(folder, "data", data, {key: asked_data.get(key) for key in data})
     elif path.exists():
         known_model, known, data = read_config(folder)
-        config = dataclasses.replace(
-            config,
-            threads=config.threads or known.threads,
-            compile=known.compile if config.compile == "auto" else config.compile,
+        known = on_this_machine(known)
+        config = on_this_machine(
+            dataclasses.replace(
+                config,
+                threads=config.threads or known.threads,
+                compile=known.compile if config.compile == "auto" else config.compile,
+                device=known.device if config.device == "auto" else config.device,
+                precision=known.precision if config.precision == "auto" else config.precision,
+            )
         )
         refuse_other(folder, "model", to_table(known_model), asked_model)
         refuse_other(folder, "train", to_table(known), to_table(config))
         refuse_other(folder, "data", data, asked_data)
         return config
+    config = on_this_machine(config)
     with threads(config.threads):
         config = dataclasses.replace(config, threads=torch.get_num_threads())
         if config.compile == "auto":
-            config = dataclasses.replace(config, compile="on" if compile_pays(model_config, config) else "off")
+            pays, why = compile_pays(model_config, config)
+            say(why)
+            config = dataclasses.replace(config, compile="on" if pays else "off")
     tables = {"model": asked_model, "train": to_table(config), "data": asked_data}
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -103,6 +131,54 @@ def refuse_other(folder: Path, section: str, there: dict[str, Any], asked: dict[
                 f"the run in {folder} has {section}.{key} = {old!r}, and this call asks for {new!r}: "
                 f"ask for the same to continue it, or choose another folder"
             )
+
+
+def on_this_machine(config: TrainConfig) -> TrainConfig:
+    """The configuration with its device and precision named. ValueError: they are not here."""
+    device = choose_device(config.device)
+    precision = choose_precision(config.precision, device)
+    if precision == "fp16" and config.parallel == "fsdp":
+        raise ValueError("precision 'fp16' goes with parallel 'ddp': its loss scale is not shared between shards")
+    return dataclasses.replace(config, device=device.type, precision=precision)
+
+
+class Taken(ValueError):
+    """Another process is training in this folder."""
+
+
+@contextlib.contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Keeps other processes from training in the folder; it ends with the process, however that ends. Taken: by which one."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        if not take(handle):
+            who = os.read(handle, 32).decode(errors="replace").strip() or "another one"
+            raise Taken(f"process {who} is training in {folder}: let it end, or choose another folder")
+        os.ftruncate(handle, 0)
+        os.write(handle, str(os.getpid()).encode())
+        yield
+    finally:
+        os.close(handle)
+
+
+def take(handle: int) -> bool:
+    """Locks an open file for this process, unless another has."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
 
 
 def truncate_metrics(path: Path, step: int) -> None:

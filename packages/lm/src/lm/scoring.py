@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from tqdm import tqdm
 
 from lm.data import Tokens, windows_of
-from lm.loss import chunked_cross_entropy
 from lm.model import Transformer
+from lm.step import Learner
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ def evaluate(
     stride: int | None = None,
     max_tokens: int | None = None,
     batch_size: int = 16,
+    documents: bool = False,
+    summed: Callable[[Tensor, Tensor], Tensor] | None = None,
     progress: bool = False,
 ) -> Score:
     """Scores every token once, the very first included, so that the nats are what it would take to store the text.
@@ -69,6 +72,7 @@ def evaluate(
     The first token is predicted from end_of_text where tokens.end_of_text names it, as documents were joined by it in training;
     else it costs log(vocab_size), as it would without a model.
     max_tokens: score about that many, in windows spread evenly over the text, instead of all; then `bytes` is in proportion.
+    documents: none sees another, as in training with documents. summed: stands for step.Learner(model), as a run's own does.
     """
     config = model.config
     context = config.context_length if context_length is None else context_length
@@ -87,6 +91,11 @@ def evaluate(
     nats, scored = 0.0, 0
     if before is None and (not windows or windows[0][0] == 0):
         nats, scored = math.log(config.vocab_size), 1
+    if documents and before is None:
+        raise ValueError("documents are told apart by the end-of-text token, and the tokens do not say which that is")
+    if summed is None:
+        summed = Learner(model, before if documents else None)
+    device = model.embedding.weight.device
     was_training = model.training
     model.eval()
     total = sum(end - first for _, first, end in windows)
@@ -101,11 +110,8 @@ def evaluate(
                 else:
                     row[1:] = ids[start:stop]
                     row[0] = ids[start - 1] if start else before
-            both = torch.from_numpy(rows)
-            hidden = model.hidden(both[:, :-1])[:, first - begin :]
-            loss = chunked_cross_entropy(
-                hidden, model.head_weight, both[:, 1 + first - begin :], vocab_size=config.vocab_size, reduction="sum"
-            )
+            both = torch.from_numpy(rows).to(device)
+            loss = summed(both[:, :-1], both[:, 1 + first - begin :])
             nats += float(loss)
             scored += len(group) * (end - first)
             bar.update(len(group) * (end - first))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import math
-import os
 import signal
 import sys
 import threading
@@ -23,13 +23,13 @@ from tqdm import tqdm
 
 from lm import checkpoint
 from lm.config import ModelConfig, TrainConfig
-from lm.data import Mixture, open_data
-from lm.machine import keep_memory, threads
+from lm.data import Mixture, open_data, prefetched
+from lm.distributed import World, joined, launched, local_rank
+from lm.machine import arithmetic, choose_device, in_words, keep_memory, memory_of, peak_flops, threads
 from lm.model import Transformer
-from lm.optimizer import clip_gradients
-from lm.run_folder import finite, settle, truncate_metrics, writing
+from lm.run_folder import finite, lock, settle, truncate_metrics, writing
 from lm.scoring import Score, evaluate, mixed
-from lm.step import HISTORY, accumulate, compiled, in_trouble, learning_rate, make_optimizer
+from lm.step import HISTORY, Stepper, in_trouble, learning_rate
 
 SKIPS_IN_A_ROW = 10
 
@@ -40,6 +40,10 @@ class Stopped(Exception):
 
 class Diverged(RuntimeError):
     """Too many steps in a row were skipped. The state of the last good one is saved."""
+
+
+class OutOfMemory(RuntimeError):
+    """A step does not fit the device: with the setting to lower, and what would fit."""
 
 
 @dataclass(frozen=True)
@@ -62,25 +66,54 @@ def train(
     *,
     progress: bool = True,
     on_step: Callable[[dict[str, Any]], None] | None = None,
+    tensorboard: bool = False,
 ) -> Result:
     """Trains a model in run_dir, or continues the training that stopped there.
 
     data: a folder of token files, {"train": path, "heldout": path}, or a mixture of such sets: see data.open_data.
     progress: a live line on stderr. on_step: called with each line of metrics.jsonl as it is written.
+    tensorboard: writes them under run_dir/tensorboard too.
     A continued run gives the losses and weights of one that never stopped, bit for bit on a CPU with as many threads.
+    Under torchrun all processes call this, and rank 0 alone writes and calls on_step; how many there are may change between
+    a run and its continuation, and not what data a step sees.
 
     Stopped: after Ctrl-C or SIGTERM, once the step is done and saved. Diverged: the loss stayed NaN or the gradient far
-    outside its history. ValueError: the run in run_dir is of another configuration or other data, named.
-    checkpoint.NotSaved: the disk is full or read-only.
+    outside its history. ValueError: the run in run_dir is of another configuration or other data, named, or another process
+    is training in it. checkpoint.NotSaved: the disk is full or read-only. OutOfMemory: with what would fit.
+    distributed.Lost: another process of the run has ended.
     """
     run_dir = Path(run_dir)
     mixture = open_data(data)
     mixture.check(model_config.vocab_size, model_config.context_length)  # here, before anything is written
-    with stop_signals() as stop:
-        run = Run(run_dir, model_config, train_config, mixture, progress=progress, on_step=on_step)
+    if train_config.documents and mixture.end_of_text is None:
+        raise ValueError("documents are told apart by the end-of-text token, and the data does not say which that is")
+    device = choose_device(train_config.device, local_rank())
+    with contextlib.ExitStack() as stack:
+        world = stack.enter_context(joined(device))
+        world.check(train_config.batch_size, train_config.micro_batch_size)
+        if world.first:
+            stack.enter_context(lock(run_dir))
+        stop = stack.enter_context(stop_signals())
+
+        def say(line: str) -> None:
+            if progress and world.first:
+                print(line, file=sys.stderr)
+
+        config = world.once(lambda: settle(run_dir, model_config, train_config, mixture, say=say))
+        shared = f", {world.size} processes ({config.parallel})" if world.size > 1 else ""
+        say(f"training on {in_words(device)} in {config.precision}{shared}")
         keep_memory()
-        with threads(run.config.threads):
+        stack.enter_context(threads(config.threads))
+        stack.enter_context(arithmetic(config.precision))
+        run = Run(
+            run_dir, model_config, config, mixture, world, progress=progress, on_step=on_step, tensorboard=tensorboard
+        )
+        try:
             return run.go(stop)
+        except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
+            if not ran_out(error):
+                raise
+            raise OutOfMemory(what_fits(run.model.config, config, world)) from error
 
 
 class Run:
@@ -92,16 +125,22 @@ class Run:
         model_config: ModelConfig,
         config: TrainConfig,
         data: Mixture,
+        world: World,
         *,
         progress: bool,
         on_step: Callable[[dict[str, Any]], None] | None,
+        tensorboard: bool,
     ) -> None:
-        self.folder, self.data, self.progress, self.on_step = folder, data, progress, on_step
-        self.config = settle(folder, model_config, config, data)
+        self.folder, self.data, self.config, self.world = folder, data, config, world
+        self.progress, self.on_step, self.tensorboard = progress and world.first, on_step, tensorboard
+        saved = checkpoint.load(folder / "checkpoints")
         with torch.random.fork_rng():
-            torch.manual_seed(self.config.seed)
+            torch.manual_seed(config.seed)
             self.model = Transformer(model_config)
-        self.optimizer = make_optimizer(self.model, self.config)
+        if saved is not None:
+            self.model.load_state_dict(saved.model)
+        end_of_text = data.end_of_text if config.documents else None
+        self.stepper = Stepper(self.model, config, world, end_of_text=end_of_text)
         self.step = 0
         self.seconds = 0.0
         self.loss = math.nan
@@ -111,27 +150,32 @@ class Run:
         self.score: Score | None = None
         self.scored_at = -1
         self.pace: float | None = None  # seconds a step, smoothed
-        self.tokens_a_step = self.config.batch_size * model_config.context_length
-        self.restore()
-
-    def restore(self) -> None:
-        """Takes up the newest whole checkpoint, and forgets the metrics of the steps after it."""
-        saved = checkpoint.load(self.folder / "checkpoints")
-        if saved is not None:
-            self.model.load_state_dict(saved.model)
+        self.tokens_a_step = config.batch_size * model_config.context_length
         if saved is not None and saved.step:  # step 0 is that of an imported model, which has weights and no history
-            self.optimizer.load_state_dict(saved.optimizer)
-            self.step, state = saved.step, saved.state
-            self.seconds, self.loss = state["seconds"], state["loss"]
-            self.norms, self.skipped, self.best = state["norms"], state["skipped"], state["best"]
-            self.score = Score(**state["score"]) if state["score"] else None
-        truncate_metrics(self.folder / "metrics.jsonl", self.step)
+            self.restore(saved)
+        if world.first:
+            truncate_metrics(folder / "metrics.jsonl", self.step)
+        self.flops_a_token, self.peak = 0.0, peak_flops(world.device, config.precision)
+        if self.peak is not None:
+            from accounting import training_flops  # here, because nothing but MFU needs it
+
+            flops = training_flops(model_config.shape(), attention="causal")
+            self.flops_a_token = int(flops.total) / model_config.context_length
+
+    def restore(self, saved: checkpoint.Checkpoint) -> None:
+        """Takes up all but the weights of a checkpoint."""
+        self.step, state = saved.step, saved.state
+        self.stepper.restore(saved.optimizer, state.get("scaler", {}))
+        self.seconds, self.loss = state["seconds"], state["loss"]
+        self.norms, self.skipped, self.best = state["norms"], state["skipped"], state["best"]
+        self.score = Score(**state["score"]) if state["score"] else None
 
     def save(self) -> None:
         """Saves the state; it is the best so far if it was just scored and no saved one scored less."""
         just_scored = self.score is not None and self.scored_at == self.step
         if self.score is not None and just_scored and (self.best is None or self.score.loss < self.best[1]):
             self.best = [self.step, self.score.loss]
+        model, optimizer, scaler = self.stepper.state()
         state = {
             "seconds": self.seconds,
             "loss": self.loss,
@@ -139,74 +183,85 @@ class Run:
             "skipped": self.skipped,
             "best": self.best,
             "score": dataclasses.asdict(self.score) if self.score else None,
+            **({"scaler": scaler} if scaler else {}),
         }
-        best = int(self.best[0]) if self.best else None
-        keep = self.config.keep_checkpoints
-        checkpoint.save(self.folder / "checkpoints", self.step, self.model, self.optimizer, state, keep=keep, best=best)
+        best, keep = int(self.best[0]) if self.best else None, self.config.keep_checkpoints
+        folder = self.folder / "checkpoints"
+        self.world.once(lambda: str(checkpoint.save(folder, self.step, model, optimizer, state, keep=keep, best=best)))
 
     def go(self, stop: threading.Event) -> Result:
         """Every step that is left, with what is due after each."""
         config, began, begin = self.config, time.perf_counter(), self.step
-        hidden = compiled(self.model) if config.compile == "on" else self.model.hidden
-        metrics_path = self.folder / "metrics.jsonl"
+        micro = config.micro_batch_size or config.batch_size // self.world.size
+        passes = config.batch_size // self.world.size // micro
+        batches = prefetched(self.make(micro), self.step * passes, config.steps * passes, self.world.device)
         with (
             writing(self.folder),
-            open(metrics_path, "a", encoding="utf-8") as metrics,
+            contextlib.closing(batches),  # type: ignore[type-var]
+            self.logs() as log,
             tqdm(total=config.steps, initial=self.step, desc="train", unit="step", disable=not self.progress) as bar,
         ):
             self.model.train()
             while self.step < config.steps:
-                line = self.advance(hidden)
+                line, asked = self.advance(itertools.islice(batches, passes), stop)
                 trouble = line.get("skipped")
                 if due(self.step, config.log_every, config.steps) or trouble:
-                    self.log(metrics, line)
-                if trouble:
+                    log(line)
+                if trouble and self.world.first:
                     bar.write(f"step {self.step} is skipped: {trouble}", file=sys.stderr)
                 bar.update()
                 bar.set_postfix_str(in_short(line), refresh=False)
                 if due(self.step, config.eval_every, config.steps) and self.data.heldout:
-                    self.log(metrics, self.evaluate())
+                    log(self.evaluate())
+                if self.world.size == 1:
+                    asked = stop.is_set()  # during what came after the step, too
                 diverged = self.skipped >= SKIPS_IN_A_ROW
-                if due(self.step, config.checkpoint_every, config.steps) or stop.is_set() or diverged:
-                    os.fsync(metrics.fileno())
+                if due(self.step, config.checkpoint_every, config.steps) or asked or diverged:
                     self.save()
                 if diverged:
                     raise Diverged(
                         f"{self.skipped} steps in a row were skipped, the last because {trouble}: lower learning_rate "
                         f"{config.learning_rate} or look at the data; the weights from before are kept in {self.folder}"
                     )
-                if stop.is_set() and self.step < config.steps:
+                if asked and self.step < config.steps:
                     raise Stopped(f"stopped after step {self.step} of {config.steps}: the same command continues it")
         self.model.eval()
         elapsed = max(1e-9, time.perf_counter() - began)
         speed = (self.step - begin) * self.tokens_a_step / elapsed
         return Result(self.model, self.step, self.loss, self.score, self.seconds, speed)
 
-    def advance(self, hidden: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-        """One step, and its line of metrics. A step in trouble changes no weight and no state of the optimizer."""
-        config, began = self.config, time.perf_counter()
-        rate = learning_rate(config, self.step)
-        micro = config.micro_batch_size or config.batch_size
-        passes = config.batch_size // micro
-        context = self.model.config.context_length
-        first = self.step * passes
-        batches = (self.data.batch(config.seed, first + i, 0, 1, micro, context) for i in range(passes))
-        loss = accumulate(self.model, hidden, batches, self.tokens_a_step)
-        norm = float(clip_gradients(self.model.parameters(), config.gradient_clip))
+    def make(self, micro: int) -> Callable[[int], tuple[Tensor, Tensor]]:
+        """What gives this process's part of each pass of the run, counted from the first step's first."""
+        seed, world, context = self.config.seed, self.world, self.model.config.context_length
+        return lambda index: self.data.batch(seed, index, world.rank, world.size, micro, context)
+
+    def advance(self, batches: Iterator[tuple[Tensor, Tensor]], stop: threading.Event) -> tuple[dict[str, Any], bool]:
+        """One step: its line of metrics, and whether any process was asked to stop.
+
+        A step in trouble changes no weight and no state of the optimizer.
+        """
+        began, stepper = time.perf_counter(), self.stepper
+        rate = learning_rate(self.config, self.step)
+        here = ((x.to(self.world.device), y.to(self.world.device)) for x, y in batches)
+        loss = stepper.accumulate(here, self.tokens_a_step)
+        norm = stepper.clip()
+        # Processes must agree, and a norm could differ in its last bit: each takes the mean.
+        norm, asked = self.world.sum(norm / self.world.size, stop.is_set())
         trouble = in_trouble(loss, norm, self.norms)
         if trouble is None:
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
-            self.optimizer.step()
+            stepper.update(rate)
             self.norms = [*self.norms[1 - HISTORY :], norm]
             self.loss, self.skipped = loss, 0
+        elif stepper.overflowed(norm):
+            trouble = "the gradients overflow fp16, and the scale of the loss is lowered"
         else:
             self.skipped += 1
-        self.optimizer.zero_grad(set_to_none=True)
+        stepper.forget()
         self.step += 1
         took = time.perf_counter() - began
         self.pace = took if self.pace is None else 0.9 * self.pace + 0.1 * took
         self.seconds += took
+        speed = self.tokens_a_step / self.pace
         line = {
             "step": self.step,
             "tokens": self.step * self.tokens_a_step,
@@ -214,16 +269,23 @@ class Run:
             "bits_per_byte": finite(Score(loss, 1, self.data.bytes_per_token).bits_per_byte),
             "learning_rate": rate,
             "gradient_norm": finite(norm),
-            "tokens_per_second": round(self.tokens_a_step / self.pace, 1),
+            "tokens_per_second": round(speed, 1),
             "seconds": round(self.seconds, 3),
         }
-        return line if trouble is None else {**line, "skipped": trouble}
+        if self.peak is not None:
+            line["mfu"] = round(speed * self.flops_a_token / (self.peak * self.world.size), 4)
+        return (line if trouble is None else {**line, "skipped": trouble}), bool(asked)
 
     def evaluate(self) -> dict[str, Any]:
         """Scores the held-out sample, that of each set where there are several; gives its line of metrics."""
         began, heldout = time.perf_counter(), self.data.heldout
         most = max(1, self.config.eval_tokens // len(heldout)) if self.config.eval_tokens else None
-        scores = {name: evaluate(self.model, tokens, max_tokens=most) for name, tokens in heldout.items()}
+        scores = {
+            name: evaluate(
+                self.model, tokens, max_tokens=most, documents=self.config.documents, summed=self.stepper.score
+            )
+            for name, tokens in heldout.items()
+        }
         self.score = mixed([(self.data.share(name), score) for name, score in scores.items()])
         self.scored_at = self.step
         self.model.train()
@@ -236,11 +298,27 @@ class Run:
             "seconds": round(self.seconds, 3),
         }
 
-    def log(self, metrics: TextIO, line: dict[str, Any]) -> None:
-        metrics.write(json.dumps({key: value for key, value in line.items() if value is not None}) + "\n")
-        metrics.flush()
-        if self.on_step is not None:
-            self.on_step(line)
+    @contextlib.contextmanager
+    def logs(self) -> Iterator[Callable[[dict[str, Any]], None]]:
+        """What takes lines of metrics: on rank 0 to metrics.jsonl and to who listens, on the others to nobody."""
+        if not self.world.first:
+            yield lambda line: None
+            return
+        with contextlib.ExitStack() as stack:
+            metrics: TextIO = stack.enter_context(open(self.folder / "metrics.jsonl", "a", encoding="utf-8"))
+            listeners = [self.on_step] if self.on_step is not None else []
+            if self.tensorboard:
+                from lm.board import board
+
+                listeners.append(stack.enter_context(board(self.folder / "tensorboard", self.step)))
+
+            def log(line: dict[str, Any]) -> None:
+                metrics.write(json.dumps({key: value for key, value in line.items() if value is not None}) + "\n")
+                metrics.flush()
+                for listener in listeners:
+                    listener(line)
+
+            yield log
 
 
 def due(step: int, every: int, last: int) -> bool:
@@ -254,7 +332,43 @@ def in_short(line: dict[str, Any]) -> str:
     if line["bits_per_byte"] is not None:
         parts.append(f"{line['bits_per_byte']:.3f} bits/byte")
     parts.append(f"{line['tokens_per_second']:,.0f} tokens/s")
+    if "mfu" in line:
+        parts.append(f"MFU {line['mfu']:.0%}")
+    if line["gradient_norm"] is not None:
+        parts.append(f"norm {line['gradient_norm']:.2f}")
     return "  ".join(parts)
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether an error says that there is no memory left; of a CPU, torch says it in words alone."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+def what_fits(model_config: ModelConfig, config: TrainConfig, world: World) -> str:
+    """After an out-of-memory error: the setting to lower, and how far, by accounting's count of this device's memory."""
+    from accounting import max_batch_size
+
+    own = config.batch_size // world.size
+    micro = config.micro_batch_size or own
+    memory = memory_of(world.device)
+    policy: dict[str, Any] = {
+        "precision": "autocast" if config.precision in ("bf16", "fp16") else "fp32",
+        "norm_kernel": "normalised" if world.device.type == "cpu" else "fused",
+        "loss": "chunked",
+        "accumulate": True,
+    }
+
+    def most(checkpointing: str) -> int:
+        fits = max_batch_size(model_config.shape(), memory, checkpointing=checkpointing, **policy)
+        return max((n for n in range(1, min(fits, micro - 1) + 1) if own % n == 0), default=0)
+
+    said = f"out of memory on {in_words(world.device)} ({memory / 1e9:.1f} GB) with {micro} sequences at a time: "
+    fitting = most(config.checkpointing)
+    if fitting:
+        return f"{said}by accounting's count {fitting} fit: write --train.micro_batch_size {fitting}"
+    if config.checkpointing != "full" and (fitting := max(1, most("full"))):
+        return f"{said}write --train.checkpointing full --train.micro_batch_size {fitting}"
+    return f"{said}not even one fits: choose a smaller model or a shorter context_length"
 
 
 @contextlib.contextmanager
@@ -268,7 +382,8 @@ def stop_signals() -> Iterator[threading.Event]:
 
     def ask(number: int, frame: FrameType | None) -> None:
         event.set()
-        signal.signal(number, before[signal.Signals(number)] or signal.SIG_DFL)
+        if not launched():  # torchrun passes on what the terminal sent already, and kills after 30 seconds by itself
+            signal.signal(number, before[signal.Signals(number)] or signal.SIG_DFL)
 
     for number in before:
         signal.signal(number, ask)

@@ -9,7 +9,7 @@ from lm.commands import Commands, Ended, add
 from lm.settings import configuration, data_of, presets
 
 STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
-DIVERGED = 1
+FAILED = 1
 
 
 def register(commands: Commands) -> None:
@@ -25,22 +25,26 @@ def register(commands: Commands) -> None:
     made.add_argument("--out", required=True, help="the folder of the run")
     made.add_argument("--tokenizer", help="the tokenizer that made the data, kept in the run for `lm generate`")
     made.add_argument("--quiet", action="store_true", help="no live line")
+    made.add_argument("--tensorboard", action="store_true", help="metrics for TensorBoard too, in OUT/tensorboard")
 
 
 def train(options: argparse.Namespace) -> None:
     from lm import training
+    from lm.distributed import Lost, local_rank
     from lm.text import check_tokenizer, keep_tokenizer
 
     model, config = configuration(options.config, options.settings)
     data, out = data_of(options.config, options.data), Path(options.out)
-    if options.tokenizer is not None:
+    if options.tokenizer is not None and local_rank() == 0:
         check_tokenizer(options.tokenizer, data, model.vocab_size)
         keep_tokenizer(Path(options.tokenizer), out)
     try:
-        result = training.train(model, config, data, out, progress=not options.quiet)
+        result = training.train(model, config, data, out, progress=not options.quiet, tensorboard=options.tensorboard)
     except training.Stopped as stopped:
         raise Ended(str(stopped), STOPPED) from None
-    except training.Diverged as diverged:
-        raise Ended(str(diverged), DIVERGED) from None
+    except (training.Diverged, training.OutOfMemory, Lost) as failed:
+        raise Ended(str(failed), FAILED) from None
+    if local_rank():
+        return
     heldout = "" if result.heldout is None else f", held-out {result.heldout}"
     print(f"trained {result.steps} steps in {result.seconds:.0f} s: loss {result.loss:.4f}{heldout}")

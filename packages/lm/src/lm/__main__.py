@@ -1,0 +1,9 @@
+"""`python -m lm` is the command lm, and so is `torchrun … -m lm`."""
+
+from __future__ import annotations
+
+import sys
+
+from lm.cli import main
+
+sys.exit(main())

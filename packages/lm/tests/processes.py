@@ -1,0 +1,65 @@
+"""Processes of one run, as torchrun starts them, without loading torch for each."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import traceback
+
+import torch
+from runs import run, stop_at
+
+from lm.step import Stepper
+
+
+def free_port():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return held.getsockname()[1]
+
+
+def one_of(rank, size, port, answers, work, arguments):
+    """What torchrun would have set, then the work; its end goes to answers."""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+    torch.set_num_threads(1)
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    try:
+        work(rank, *arguments)
+        answers.put((rank, "done", ""))
+    except BaseException as error:
+        answers.put((rank, type(error).__name__, f"{error}\n{traceback.format_exc()}"))
+
+
+def processes(size, work, *arguments):
+    """Runs work(rank, …) in so many processes of one run; how each ended: its exception's name, and the words."""
+    several = multiprocessing.get_context("forkserver")  # one that has loaded torch, and no more, makes them all
+    several.set_forkserver_preload(["processes"])
+    answers, port = several.Queue(), free_port()
+    started = [
+        several.Process(target=one_of, args=(rank, size, port, answers, work, arguments)) for rank in range(size)
+    ]
+    for process in started:
+        process.start()
+    ended = {rank: (how, words) for rank, how, words in (answers.get(timeout=120) for _ in started)}
+    for process in started:
+        process.join()
+    return [ended[rank] for rank in range(size)]
+
+
+def train(rank, data, folder, config, stop=None):
+    run(data, folder, config, on_step=stop_at(stop) if stop and rank == 0 else None)
+
+
+def lose_one(rank, data, folder, config):
+    """Rank 1 is lost in the middle of the run."""
+    if rank == 1:
+        real, count = Stepper.clip, iter(range(100))
+
+        def clip(self):
+            if next(count) == 5:
+                raise ValueError("the machine was switched off")
+            return real(self)
+
+        Stepper.clip = clip
+    run(data, folder, config)

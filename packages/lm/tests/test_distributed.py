@@ -1,0 +1,135 @@
+"""Several processes: the losses of one, the same data in another number of them, and an end that all of them share."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+import torch.multiprocessing
+from processes import free_port, lose_one, processes, train
+from runs import CONFIG, metrics, run, stop_at
+
+from lm import checkpoint
+from lm.distributed import World
+from lm.training import Stopped
+
+pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
+
+BATCH = dataclasses.replace(CONFIG, batch_size=8, micro_batch_size=2, steps=10, documents=True)
+
+
+def losses(folder):
+    return [line.get("loss", line.get("heldout_loss")) for line in metrics(folder)]
+
+
+@pytest.fixture(scope="module")
+def alone(with_ends, tmp_path_factory):
+    """The run that one process makes of it."""
+    folder = tmp_path_factory.mktemp("alone")
+    run(with_ends, folder, BATCH)
+    return folder
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_processes_have_the_losses_of_one_and_may_change_in_number(with_ends, alone, tmp_path, parallel):
+    config = dataclasses.replace(BATCH, parallel=parallel)
+    assert [how for how, _ in processes(2, train, with_ends, tmp_path, config, 5)] == ["Stopped", "Stopped"]
+    assert checkpoint.steps(tmp_path / "checkpoints") == [4, 6]  # processes agree on it in the step after
+    with pytest.raises(Stopped):  # one process goes on, as it may
+        run(with_ends, tmp_path, dataclasses.replace(BATCH, micro_batch_size=8), on_step=stop_at(7))
+    ends = processes(2, train, with_ends, tmp_path, config)
+    assert [how for how, _ in ends] == ["done", "done"], ends
+    assert losses(tmp_path) == pytest.approx(losses(alone), rel=2e-5)
+    one, other = (checkpoint.load(folder / "checkpoints") for folder in (tmp_path, alone))
+    assert one.model.keys() == other.model.keys()
+    for name, weight in other.model.items():
+        torch.testing.assert_close(one.model[name], weight, rtol=1e-3, atol=1e-4)
+    for index, state in other.optimizer["state"].items():
+        for key, value in state.items():
+            assert one.optimizer["state"][index][key].shape == value.shape
+    assert [line["step"] for line in metrics(tmp_path) if "loss" in line] == list(range(1, 11))
+
+
+def test_a_process_that_ends_stops_the_others_in_one_sentence(with_ends, tmp_path):
+    (first, words), (second, _) = processes(2, lose_one, with_ends, tmp_path, BATCH)
+    assert second == "ValueError"
+    assert first == "Lost", words
+    assert words.startswith("process 0 of 2 stops because another ended: look at what that one said")
+    assert checkpoint.load(tmp_path / "checkpoints").step == 4
+
+
+def test_what_rank_0_refuses_ends_all(with_ends, alone, tmp_path):
+    other = dataclasses.replace(BATCH, learning_rate=0.5)
+    for how, words in processes(2, train, with_ends, alone, other):
+        assert how == "ValueError"
+        assert "train.learning_rate = 0.01" in words
+    for how, words in processes(
+        2, train, with_ends, tmp_path, dataclasses.replace(BATCH, batch_size=9, micro_batch_size=3)
+    ):
+        assert how == "ValueError"
+        assert "make it a multiple of 2" in words
+    assert not (tmp_path / "config.toml").exists()
+
+
+def test_a_batch_that_processes_cannot_share_is_refused():
+    with pytest.raises(ValueError, match="micro_batch_size 4 does not divide the 6 sequences of each of 2 processes"):
+        World(0, 2).check(12, 4)
+    World(0, 2).check(12, 3)
+
+
+COMMAND = """
+[model]
+vocab_size = 50
+context_length = 16
+num_layers = 2
+d_model = 16
+num_heads = 2
+d_ff = 24
+[train]
+steps = 100000
+batch_size = 4
+threads = 1
+eval_every = 0
+"""
+
+
+def test_sigterm_under_torchrun_finishes_the_step_and_saves(with_ends, tmp_path):
+    (tmp_path / "small.toml").write_text(COMMAND)
+    lm = [
+        "-m",
+        "lm",
+        "train",
+        str(tmp_path / "small.toml"),
+        "--data",
+        str(with_ends),
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        str(free_port()),
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    with open(tmp_path / "said", "w") as said:
+        process = subprocess.Popen([*command, *lm, "--quiet"], stdout=said, stderr=said, env=environment)
+        path = tmp_path / "run" / "metrics.jsonl"
+        while process.poll() is None and not (path.exists() and path.read_text().count("\n") > 5):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+    words = (tmp_path / "said").read_text()
+    last = json.loads(path.read_text().splitlines()[-1])["step"]
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [last], words
+    assert f"lm: stopped after step {last} of 100000" in words

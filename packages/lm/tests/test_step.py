@@ -1,0 +1,254 @@
+"""One step: documents apart, what is computed again, number formats, and the device that is chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import pytest
+import torch
+from runs import CONFIG, MODEL, metrics, run, some_tokens, stop_at
+
+from lm import checkpoint, machine
+from lm.data import open_tokens
+from lm.measure import Speed, compile_pays, verdict
+from lm.model import Transformer
+from lm.scoring import evaluate
+from lm.step import Learner, Stepper
+from lm.training import Stopped
+
+END = 3
+VARIANTS = {
+    "llama": {},
+    "grouped": {"num_kv_heads": 1, "qk_norm": True, "window": 5},
+    "gpt2": {"ffn": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "bias": True},
+    "post": {"norm_placement": "post", "position": "none", "ffn": "relu2"},
+}
+
+
+def made(variant, dtype=torch.float64):
+    torch.manual_seed(0)
+    return Transformer(dataclasses.replace(MODEL, **VARIANTS[variant])).to(dtype)
+
+
+def gradients(model):
+    found = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    return found
+
+
+def alone(ids):
+    """The documents of a row, each from its end-of-text token on, as rows of their own."""
+    begins = [0, *(i for i in range(1, len(ids)) if ids[i] == END), len(ids)]
+    return [ids[a:b][None] for a, b in itertools.pairwise(begins)]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_packed_documents_give_the_gradients_of_documents_one_by_one(variant):
+    model = made(variant)
+    both = torch.tensor([[7, 9, END, 4, 5, 6, END, END, 8, 8, 2, 9, 1, 1, END, 30, 2]])
+    inputs, targets = both[:, :-1], both[:, 1:]
+    packed = Learner(model, END)(inputs, targets)
+    packed.backward()
+    want = gradients(model)
+    total, at = 0.0, 0
+    for document in alone(inputs[0]):
+        loss = Learner(model)(document, targets[:, at : at + document.shape[1]])
+        loss.backward()
+        total, at = total + loss.detach(), at + document.shape[1]
+    torch.testing.assert_close(packed.detach(), total, rtol=1e-12, atol=1e-12)
+    for got, expected in zip(gradients(model), want, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
+    assert not torch.isclose(Learner(model)(inputs, targets).detach(), total)
+
+
+def test_a_run_with_documents_apart(with_ends, tmp_path):
+    config = dataclasses.replace(CONFIG, documents=True)
+    whole = run(with_ends, tmp_path / "apart", config)
+    joined = run(with_ends, tmp_path / "joined")
+    assert whole.loss != joined.loss
+    heldout = open_tokens(with_ends / "heldout.npy")
+    again = evaluate(whole.model, heldout, max_tokens=CONFIG.eval_tokens, documents=True)
+    assert again == whole.heldout
+    assert evaluate(whole.model, heldout, max_tokens=CONFIG.eval_tokens) != whole.heldout
+    with pytest.raises(Stopped):
+        run(with_ends, tmp_path / "stopped", config, on_step=stop_at(9))
+    run(with_ends, tmp_path / "stopped", config)
+    one, other = (checkpoint.load(tmp_path / name / "checkpoints") for name in ("apart", "stopped"))
+    assert all(torch.equal(one.model[name], other.model[name]) for name in one.model)
+
+
+def test_documents_need_the_end_of_text(data, tmp_path):
+    with pytest.raises(ValueError, match="does not say which that is"):
+        run(data, tmp_path / "run", dataclasses.replace(CONFIG, documents=True))
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ValueError, match="do not say which that is"):
+        evaluate(made("llama"), some_tokens(50), documents=True)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("end_of_text", [None, END])
+def test_checkpointing_changes_no_bit_of_the_gradients(variant, end_of_text):
+    model, ids = made(variant, torch.float32), torch.from_numpy(some_tokens(34).reshape(2, 17))
+    found = {}
+    for what in ("none", "selective", "full"):
+        model.checkpointing(what)
+        kept = []
+        hooks = torch.autograd.graph.saved_tensors_hooks(lambda t, kept=kept: kept.append(t.nbytes) or t, lambda t: t)
+        with hooks:
+            loss = Learner(model, end_of_text)(ids[:, :-1], ids[:, 1:])
+        loss.backward()
+        found[what] = (sum(kept), loss.detach(), gradients(model))
+    for what in ("selective", "full"):
+        assert torch.equal(found[what][1], found["none"][1])
+        assert all(torch.equal(a, b) for a, b in zip(found[what][2], found["none"][2], strict=True))
+    assert found["full"][0] < found["selective"][0] < found["none"][0]
+
+
+def test_checkpointing_refuses_what_it_does_not_know():
+    with pytest.raises(ValueError, match="'some' is unknown"):
+        made("llama").checkpointing("some")
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_stopped_run_in_a_narrow_format_continues_to_the_bit(with_ends, tmp_path, precision):
+    config = dataclasses.replace(CONFIG, precision=precision)
+    result = run(with_ends, tmp_path / "whole", config)
+    for stop in (5, 12):
+        with pytest.raises(Stopped):
+            run(with_ends, tmp_path / "stopped", config, on_step=stop_at(stop))
+    run(with_ends, tmp_path / "stopped", config)
+    one, other = (checkpoint.load(tmp_path / name / "checkpoints") for name in ("whole", "stopped"))
+    assert ("scaler" in one.state) == (precision == "fp16")
+    for folder in (one, other):
+        folder.state["best"] = None
+        (folder.path / "state.json").write_text("{}")
+    assert all(torch.equal(one.model[name], other.model[name]) for name in one.model)
+    assert {**one.state, "seconds": 0} == {**other.state, "seconds": 0}
+    wide = run(with_ends, tmp_path / "wide")
+    assert result.loss == pytest.approx(wide.loss, rel=0.02)
+    assert result.loss != wide.loss
+
+
+def test_an_overflow_of_fp16_lowers_the_scale_and_is_no_trouble(with_ends, tmp_path, monkeypatch):
+    real = torch.amp.GradScaler
+
+    monkeypatch.setattr(
+        torch.amp, "GradScaler", lambda device, enabled: real(device, init_scale=2.0**40, enabled=enabled)
+    )
+    config = dataclasses.replace(CONFIG, precision="fp16", steps=40, warmup_steps=30)
+    run(with_ends, tmp_path, config)
+    lines = [line for line in metrics(tmp_path) if "learning_rate" in line]
+    skipped = [line for line in lines if "skipped" in line]
+    assert len(skipped) > 10  # more in a row than would end the run if it were the data's fault
+    assert all("scale of the loss is lowered" in line["skipped"] for line in skipped)
+    assert "skipped" not in lines[-1]
+    state = checkpoint.load(tmp_path / "checkpoints").state
+    assert state["scaler"]["scale"] == 2.0 ** (40 - len(skipped))
+
+
+def test_autocast_keeps_the_loss_and_its_gradients_close():
+    model = made("llama", torch.float32)
+    ids = torch.from_numpy(some_tokens(34).reshape(2, 17))
+    found = []
+    for precision in ("fp32", "bf16"):
+        with machine.autocast(torch.device("cpu"), precision):
+            loss = Learner(model)(ids[:, :-1], ids[:, 1:])
+        loss.backward()
+        found.append((float(loss.detach()), gradients(model)))
+    assert found[1][0] == pytest.approx(found[0][0], rel=5e-3)
+    for narrow, wide in zip(found[1][1], found[0][1], strict=True):
+        assert narrow.dtype == torch.float32
+        assert (narrow - wide).norm() < 0.03 * wide.norm() + 1e-6
+
+
+def test_what_is_not_on_this_machine_is_refused():
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="device 'cuda' is not on this machine"):
+            machine.choose_device("cuda")
+    with pytest.raises(ValueError, match=r"precision 'tf32' is CUDA's, and the device is cpu"):
+        machine.choose_precision("tf32", torch.device("cpu"))
+    assert machine.choose_precision("auto", torch.device("cpu")) == "fp32"
+
+
+def test_tf32_is_put_back():
+    before = torch.get_float32_matmul_precision()
+    with machine.arithmetic("tf32"):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA H100 NVL", None),
+        ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3080 Ti", None),
+        ("NVIDIA GeForce RTX 2080 Ti", "rtx-2080-ti"),
+        ("Quadro P2000", None),
+    ],
+)
+def test_cards_are_known_by_the_drivers_name(name, known):
+    pytest.importorskip("accounting", reason="the package accounting is not installed")
+    found = machine.known_device(name)
+    assert (found.name if found else None) == known
+
+
+def test_compiling_is_decided_by_what_it_saves_and_costs():
+    plain, fast = Speed(0.5, 0.6), Speed(0.3, 75.3)
+    assert verdict(plain, fast, 376) == (
+        True,
+        "compiled: a step takes 300 ms compiled and 500 ms not, so that 376 steps gain 75 s for 75 s of compiling",
+    )
+    pays, why = verdict(plain, fast, 374)
+    assert not pays
+    assert why == "not compiled: a step takes 300 ms compiled and 500 ms not, and compiling takes 75 s"
+    assert not verdict(plain, Speed(0.6, 20.0), 10**9)[0]
+    pays, why = compile_pays(MODEL, dataclasses.replace(CONFIG, compile="auto"))
+    assert not pays
+    assert why.startswith("not compiled: the run takes about 0 s")
+
+
+def test_a_model_beyond_memory_is_refused_with_what_fits(data, tmp_path, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    from lm import training
+
+    accounting = pytest.importorskip("accounting", reason="the package accounting is not installed")
+    policy = {"loss": "chunked", "norm_kernel": "normalised", "accumulate": True}
+    config = dataclasses.replace(CONFIG, batch_size=16)
+
+    def needs(micro, **more):
+        return int(accounting.training_memory(MODEL.shape(), micro, **policy, **more).total)
+
+    for room, says in (
+        (needs(4), r"with 16 sequences at a time: by accounting's count 4 fit: write --train\.micro_batch_size 4"),
+        (needs(1) - 1, r"write --train\.checkpointing full --train\.micro_batch_size [1-9]"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(Stepper, "accumulate", full)
+            patch.setattr(training, "memory_of", lambda device, room=room: room)
+            with pytest.raises(training.OutOfMemory, match=says):
+                run(data, tmp_path, config)
+    result = run(data, tmp_path, dataclasses.replace(config, micro_batch_size=4, checkpointing="full"))
+    assert math.isfinite(result.loss)
+    run(data, tmp_path / "whole", config)
+    one, other = (metrics(folder)[-1]["heldout_loss"] for folder in (tmp_path, tmp_path / "whole"))
+    assert one == pytest.approx(other, rel=1e-4)
+
+
+def test_an_error_that_is_not_about_memory_stays_what_it_is(data, tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Stepper, "accumulate", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        run(data, tmp_path)
