@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import queue
+import random
 import socket
 import traceback
 
@@ -14,9 +17,12 @@ from lm.step import Stepper
 
 
 def free_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
+    """A port below those that the system gives to outgoing connections, which would take it in the meantime."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with contextlib.suppress(OSError), socket.socket() as held:
+            held.bind(("127.0.0.1", port))
+            return port
 
 
 def one_of(rank, size, port, answers, work, arguments):
@@ -41,9 +47,14 @@ def processes(size, work, *arguments):
     ]
     for process in started:
         process.start()
-    ended = {rank: (how, words) for rank, how, words in (answers.get(timeout=120) for _ in started)}
+    ended = dict.fromkeys(range(size), ("hung", ""))
+    with contextlib.suppress(queue.Empty):
+        for _ in started:
+            rank, how, words = answers.get(timeout=120)
+            ended[rank] = how, words
     for process in started:
-        process.join()
+        process.join(timeout=20)
+        process.kill()
     return [ended[rank] for rank in range(size)]
 
 

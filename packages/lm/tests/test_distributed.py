@@ -40,7 +40,8 @@ def alone(with_ends, tmp_path_factory):
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_processes_have_the_losses_of_one_and_may_change_in_number(with_ends, alone, tmp_path, parallel):
     config = dataclasses.replace(BATCH, parallel=parallel)
-    assert [how for how, _ in processes(2, train, with_ends, tmp_path, config, 5)] == ["Stopped", "Stopped"]
+    ends = processes(2, train, with_ends, tmp_path, config, 5)
+    assert [how for how, _ in ends] == ["Stopped", "Stopped"], ends
     assert checkpoint.steps(tmp_path / "checkpoints") == [4, 6]  # processes agree on it in the step after
     with pytest.raises(Stopped):  # one process goes on, as it may
         run(with_ends, tmp_path, dataclasses.replace(BATCH, micro_batch_size=8), on_step=stop_at(7))
