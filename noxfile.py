@@ -177,11 +177,12 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """bpe beside its peers: `-- train FILE …`, `-- encoding FILE --tokenizer tokenizer.json`; lm: `-- step`, `-- generate`."""
+    """bpe beside its peers: `-- train FILE …`, `-- encoding|decode FILE --tokenizer X.json`; lm: `-- step`, `-- generate`."""
     programs = {
         "train": f"{BPE}/benchmarks/training.py",
         "training": f"{BPE}/benchmarks/training.py",
         "encoding": f"{BPE}/benchmarks/encoding.py",
+        "decode": f"{BPE}/benchmarks/decoding.py",
         "step": f"{LM}/benchmarks/step.py",
         "generate": f"{LM}/benchmarks/generation.py",
     }
@@ -195,7 +196,7 @@ def bench(session: nox.Session) -> None:
     else:
         install(session, BPE)
         session.install(*CONSTRAINTS, "gigabpe", "gigatoken", "fastokens", "tiktoken", "tokenizers", "rustbpe")
-        if which != "encoding":
+        if which not in ("encoding", "decode"):
             session.install(*CONSTRAINTS, "bpeasy", "sentencepiece")
     session.run("python", programs[which], *arguments)
 

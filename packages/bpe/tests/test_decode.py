@@ -1,5 +1,6 @@
 """The decoder beside the reference, whatever the ids and however they are given."""
 
+import array as arrays_of_python
 import itertools
 
 import numpy as np
@@ -22,6 +23,10 @@ def test_decodes_as_the_reference(vocab: dict[int, bytes], data: st.DataObject) 
     expected = reference.decode(ids, vocab)
     arrays = [np.array(ids, dtype=kind) for kind in KINDS if max(ids, default=0) <= np.iinfo(kind).max]
     strided = [np.repeat(array, 3)[::3] for array in arrays] + [array[::-1].copy()[::-1] for array in arrays]
+    strided += [
+        np.frombuffer(b"x" + array.tobytes(), dtype=np.uint8)[1:].view(array.dtype) for array in arrays
+    ]  # unaligned
+    strided += [memoryview(np.array(ids, dtype=np.uint64)), arrays_of_python.array("Q", ids)]
     frozen = np.array(ids, dtype=np.uint32)
     frozen.flags.writeable = False
     for given_as in (ids, tuple(ids), iter(ids), *arrays, *strided, frozen, np.array(ids, dtype=object)):

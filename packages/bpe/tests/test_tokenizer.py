@@ -76,7 +76,7 @@ def test_wrong_ids_are_named(tokenizer: Tokenizer) -> None:
             call(np.array([97, -1]))
         with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
             call([97.0])
-        with pytest.raises(TypeError, match="ids are integers, not float64"):
+        with pytest.raises(TypeError, match="ids are integers, not items of the format 'd'"):
             call(np.array([97.0]))
         with pytest.raises(TypeError, match="one dimension, not of 2"):
             call(np.array([[97]]))

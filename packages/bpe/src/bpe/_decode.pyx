@@ -5,8 +5,15 @@ table ends before them and they are searched for. Ids are first made uint32, che
 copied into the result, which is allocated once. Arrays of any integer type are read where they lie, strides and all.
 """
 
-import numpy as np
+import sys
 
+from cpython.buffer cimport (
+    PyBUF_FORMAT,
+    PyBUF_STRIDED_RO,
+    PyBuffer_Release,
+    PyObject_CheckBuffer,
+    PyObject_GetBuffer,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_FromSize_t
@@ -27,6 +34,7 @@ cdef enum:
     COPY = 16                   # bytes that are copied without asking how many are wanted
     RELEASE = 2048              # ids from which on the GIL is released: below it the releasing would cost more
 
+cdef bint LITTLE = sys.byteorder == "little"
 cdef uint32_t UNKNOWN = <uint32_t> -1
 
 ctypedef struct Place:
@@ -113,8 +121,8 @@ cdef class Decoder:
 
         TypeError for what is no integer, OverflowError for one below 0 or beyond 32 bits.
         """
-        if isinstance(tokens, np.ndarray):
-            return self.read_array(tokens)
+        if PyObject_CheckBuffer(tokens):
+            return self.read_buffer(tokens)
         if isinstance(tokens, str):
             raise TypeError("ids are integers, not the characters of a str")
         return self.read_list(tokens if type(tokens) is list else list(tokens))
@@ -131,37 +139,59 @@ cdef class Decoder:
             numbers.all[i] = as_id(token)
         return numbers
 
-    cdef Numbers read_array(self, array):
+    cdef Numbers read_buffer(self, tokens):
+        """The ids of an array, or of anything else with a buffer, however its items lie."""
         cdef Numbers numbers = Numbers()
-        if array.ndim != 1:
-            raise TypeError(f"ids are an array of one dimension, not of {array.ndim}")
-        if array.dtype == object:
-            return self.read_list(array.tolist())
-        if array.size and array.dtype.kind not in "iu":
-            raise TypeError(f"ids are integers, not {array.dtype}")
-        numbers.make_room(array.size)
-        if not array.size:
-            return numbers
-        if not array.dtype.isnative or not array.flags.aligned:
-            array = array.astype(array.dtype.newbyteorder("="))
-        kind = array.dtype.kind + str(array.dtype.itemsize)     # the C types of one size are one type here
-        if kind == "u1":
-            narrow[uint8_t](array, numbers.all)
-        elif kind == "u2":
-            narrow[uint16_t](array, numbers.all)
-        elif kind == "u4":
-            narrow[uint32_t](array.view(np.uint32), numbers.all)
-        elif kind == "u8":
-            narrow[uint64_t](array.view(np.uint64), numbers.all)
-        elif kind == "i1":
-            narrow[int8_t](array, numbers.all)
-        elif kind == "i2":
-            narrow[int16_t](array, numbers.all)
-        elif kind == "i4":
-            narrow[int32_t](array.view(np.int32), numbers.all)
-        else:
-            narrow[int64_t](array.view(np.int64), numbers.all)
+        cdef Py_buffer view
+        try:
+            PyObject_GetBuffer(tokens, &view, PyBUF_STRIDED_RO | PyBUF_FORMAT)
+        except (ValueError, BufferError):   # NumPy has types that no buffer can describe
+            return self.read_list(list(tokens))
+        try:
+            if view.ndim != 1:
+                raise TypeError(f"ids are an array of one dimension, not of {view.ndim}")
+            numbers.make_room(view.shape[0])
+            if view.shape[0] and not self.read_items(&view, numbers.all):
+                return self.read_list(list(tokens))
+        finally:
+            PyBuffer_Release(&view)
         return numbers
+
+    cdef bint read_items(self, const Py_buffer *view, uint32_t *out) except -1:
+        """Copy the items of a buffer as uint32; False where they are objects, or not in the order of this machine's bytes.
+
+        TypeError where they are no integers.
+        """
+        cdef const char *code = view.format
+        cdef size_t size = view.shape[0]
+        cdef Py_ssize_t stride = view.strides[0]
+        cdef bint negative = False
+        if code[0] == 64 or code[0] == 61 or code[0] == (60 if LITTLE else 62):     # @, = and, by the machine, < or >
+            code += 1
+        if code[0] == 79 or code[0] == 60 or code[0] == 62:     # O, < or >
+            return False
+        if code[0] in b"bhilq":
+            negative = True
+        if code[0] not in b"bhilqBHILQ" or code[0] == 0 or code[1] != 0:
+            raise TypeError(f"ids are integers, not items of the format {view.format.decode()!r}")
+        if negative:
+            if view.itemsize == 1:
+                narrow(<const int8_t *> view.buf, size, stride, out)
+            elif view.itemsize == 2:
+                narrow(<const int16_t *> view.buf, size, stride, out)
+            elif view.itemsize == 4:
+                narrow(<const int32_t *> view.buf, size, stride, out)
+            else:
+                narrow(<const int64_t *> view.buf, size, stride, out)
+        elif view.itemsize == 1:
+            narrow(<const uint8_t *> view.buf, size, stride, out)
+        elif view.itemsize == 2:
+            narrow(<const uint16_t *> view.buf, size, stride, out)
+        elif view.itemsize == 4:
+            narrow(<const uint32_t *> view.buf, size, stride, out)
+        else:
+            narrow(<const uint64_t *> view.buf, size, stride, out)
+        return True
 
     # Their bytes
 
@@ -295,20 +325,34 @@ cdef inline uint32_t as_id(object token) except? 0xFFFFFFFF:
     return <uint32_t> number
 
 
-cdef int narrow(const Integer[:] array, uint32_t *out) except -1:
-    """Copy an array of any integers as uint32. OverflowError for one that does not fit."""
-    cdef size_t i, size = array.shape[0], wrong = size
-    with nogil:
-        for i in range(size):
-            out[i] = <uint32_t> array[i]
-            if Integer is int64_t or Integer is uint64_t:
-                if <uint64_t> array[i] > <uint64_t> 0xFFFFFFFF:
-                    wrong = i
-                    break
-            elif Integer is int8_t or Integer is int16_t or Integer is int32_t:
-                if array[i] < 0:
-                    wrong = i
-                    break
-    if wrong < size:
-        raise OverflowError(f"an id is a number from 0 to 4294967295, not {array[wrong]}")
+cdef int narrow(const Integer *first, size_t size, Py_ssize_t stride, uint32_t *out) except -1:
+    """Copy `size` items, `stride` bytes apart, as uint32. OverflowError for one that does not fit."""
+    cdef size_t done
+    cdef Integer item
+    if size >= RELEASE:
+        with nogil:
+            done = copy_items(first, size, stride, out)
+    else:
+        done = copy_items(first, size, stride, out)
+    if done < size:
+        memcpy(&item, <const char *> first + <Py_ssize_t> done * stride, sizeof(Integer))
+        raise OverflowError(f"an id is a number from 0 to 4294967295, not {item}")
     return 0
+
+
+cdef size_t copy_items(const Integer *first, size_t size, Py_ssize_t stride, uint32_t *out) noexcept nogil:
+    """As narrow(), up to the first item that does not fit; returns how many were copied."""
+    cdef const char *at = <const char *> first
+    cdef Integer item
+    cdef size_t i
+    for i in range(size):
+        memcpy(&item, at, sizeof(Integer))      # it need not be aligned
+        if Integer is int64_t or Integer is uint64_t:
+            if <uint64_t> item > <uint64_t> 0xFFFFFFFF:
+                return i
+        elif Integer is int8_t or Integer is int16_t or Integer is int32_t:
+            if item < 0:
+                return i
+        out[i] = <uint32_t> item
+        at += stride
+    return size

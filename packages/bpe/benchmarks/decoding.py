@@ -1,0 +1,135 @@
+"""Decode the ids of one text with this package and its peers, taking turns: MB/s of text, at once and in short pieces.
+
+    python packages/bpe/benchmarks/decoding.py FILE --tokenizer tokenizer.json [--rounds 3] [--only NAME …]
+
+The tokenizer is a Hugging Face tokenizer.json, which every candidate reads; tiktoken gets its ranks. Each round gives each
+candidate a process of its own, on one thread. "At once" is the best of five passes over all ids; "in pieces" the same ids
+twenty at a time, as a chat's messages or a model's output are decoded. A peer that is not installed is left out, and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PIECE = 20  # ids
+
+Decode = Callable[[Any], Any]
+
+
+def ours(path: str) -> Any:
+    import bpe
+
+    return bpe.Tokenizer.from_huggingface(path)
+
+
+def tiktokens(path: str) -> Any:
+    import tiktoken
+
+    tokenizer = ours(path)
+    special = tokenizer.special_tokens
+    ranks = {token: number for number, token in tokenizer.vocab.items() if number not in special.values()}
+    return tiktoken.Encoding("benchmark", pat_str=".", mergeable_ranks=ranks, special_tokens=special)
+
+
+def gigatokens(path: str) -> Any:
+    import gigatoken
+
+    return gigatoken.Tokenizer(path)
+
+
+def tokenizerss(path: str) -> Any:
+    from tokenizers import Tokenizer
+
+    loaded = Tokenizer.from_file(path)
+    return lambda ids: loaded.decode(ids, skip_special_tokens=False)
+
+
+# name: (its package, how to make what decodes, whether it is given an array)
+CANDIDATES: dict[str, tuple[str, Callable[[str], Decode], bool]] = {
+    "bpe, array to bytes": ("bpe", lambda path: ours(path).decode_bytes, True),
+    "bpe, list to bytes": ("bpe", lambda path: ours(path).decode_bytes, False),
+    "bpe, list to str": ("bpe", lambda path: ours(path).decode, False),
+    "tiktoken, list to bytes": ("tiktoken", lambda path: tiktokens(path).decode_bytes, False),
+    "tiktoken, list to str": ("tiktoken", lambda path: tiktokens(path).decode, False),
+    "gigatoken, list": ("gigatoken", lambda path: gigatokens(path).decode, False),
+    "gigatoken, array": ("gigatoken", lambda path: gigatokens(path).decode, True),
+    "tokenizers, list to str": ("tokenizers", tokenizerss, False),
+}
+
+
+def work(name: str, path: str, text: str) -> dict[str, Any]:
+    _, make, array = CANDIDATES[name]
+    ids = ours(path).encode_to_numpy(text, disallowed_special=())
+    whole = ids if array else ids.tolist()
+    pieces = [whole[begin : begin + PIECE] for begin in range(0, min(len(whole), 500_000), PIECE)]
+    decode = make(path)
+    found = decode(whole)
+    data = found.encode() if isinstance(found, str) else bytes(found)
+    size = len(text.encode())
+
+    def seconds(job: Callable[[], Any]) -> float:
+        times = []
+        for _ in range(5):
+            begun = time.perf_counter()
+            job()
+            times.append(time.perf_counter() - begun)
+        return min(times)
+
+    at_once = seconds(lambda: decode(whole))
+    in_pieces = seconds(lambda: [decode(piece) for piece in pieces])
+    share = sum(map(len, pieces)) / len(whole)
+    return {
+        "whole": size / 1e6 / at_once,
+        "pieces": size * share / 1e6 / in_pieces,
+        "text": hashlib.sha256(data).hexdigest()[:12],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=CANDIDATES)
+    parser.add_argument("--worker", choices=CANDIDATES, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        text = options.file.read_text(errors="replace")
+        print(json.dumps(work(options.worker, options.tokenizer, text)))
+        return
+    wanted = options.only or list(CANDIDATES)
+    names = [name for name in wanted if importlib.util.find_spec(CANDIDATES[name][0])]
+    missing = [name for name in wanted if name not in names]
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    alone = {**os.environ, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    for _ in range(options.rounds):
+        for name in names:
+            command = [sys.executable, __file__, str(options.file), "--tokenizer", options.tokenizer, "--worker", name]
+            out = subprocess.run(command, env=alone, capture_output=True, text=True, check=True).stdout
+            found[name].append(json.loads(out.splitlines()[-1]))
+    same = {rows[0]["text"]: name for name, rows in reversed(found.items())}
+    megabytes = options.file.stat().st_size / 1e6
+    print(
+        f"{options.file.name}, {megabytes:.1f} MB, one thread, median of {options.rounds} rounds taken in turn", end=""
+    )
+    print((f"; not installed: {', '.join(missing)}" if missing else "") + "\n")
+    print(f"| decoder | at once, MB/s | {PIECE} ids at a time, MB/s | the same text as |")
+    print("|---|---|---|---|")
+    for name, rows in found.items():
+        whole, pieces = (statistics.median(row[key] for row in rows) for key in ("whole", "pieces"))
+        print(f"| {name} | {whole:.0f} | {pieces:.0f} | {same[rows[0]['text']]} |")
+
+
+if __name__ == "__main__":
+    main()
