@@ -25,7 +25,7 @@ def random_config(rng: random.Random) -> ModelConfig:
         rng.randint(1, 50),
         num_kv_heads=kv_heads,
         head_dim=head_dim if given else None,
-        ffn=rng.choice(["swiglu", "gelu", "silu", "relu2"]),
+        ffn=rng.choice(["swiglu", "gelu", "gelu_exact", "silu", "relu2"]),
         norm=rng.choice(["rmsnorm", "layernorm", "none"]),
         norm_placement=rng.choice(["pre", "post"]),
         position=rng.choice(["rope", "learned", "none"]),

@@ -6,6 +6,8 @@ All are equal as integers. The bytes are in test_memory_against_model.py.
 from __future__ import annotations
 
 import collections
+import dataclasses
+import functools
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,6 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 import lm.attention  # noqa: E402
 import lm.model  # noqa: E402
 from accounting.parameters import tensors  # noqa: E402
+from lm.decoding import Cache  # noqa: E402
 from lm.model import Transformer  # noqa: E402
 
 
@@ -139,3 +142,43 @@ def test_flops_of_muon(seed: int) -> None:
         torch.optim.Muon(inside).step()
     found = accounting.optimizer_flops(config.shape(), optimizer="muon")
     assert counter.get_total_flops() == found["newton-schulz products"]
+
+
+class Joined:
+    """A layer's keys and values, each new one put behind those before."""
+
+    def __init__(self) -> None:
+        self.held: tuple[Any, Any] | None = None
+
+    def extend(self, k: Any, v: Any) -> tuple[Any, Any]:
+        if self.held is not None:
+            k, v = torch.cat((self.held[0], k), dim=2), torch.cat((self.held[1], v), dim=2)
+        self.held = k, v
+        return self.held
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_flops_of_decoding(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    config = random_config(rng)
+    shape, batch = config.shape(), rng.randint(1, 3)
+    whole = functools.partial(lm.model.attention, backend="matmul")
+    monkeypatch.setattr(lm.model, "attention", whole)
+    model = Transformer(config)
+    caches = [Joined() for _ in range(config.num_layers)]
+    ids = torch.randint(0, config.vocab_size, (batch, config.context_length))
+    with torch.no_grad():
+        for position in range(config.context_length):
+            with FlopCounterMode(display=False) as counter:
+                model(ids[:, position : position + 1], start=position, cache=caches)
+            assert counter.get_total_flops() == accounting.decode_flops(shape, position + 1, batch).total
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bytes_of_the_cache(seed: int) -> None:
+    rng = random.Random(seed)
+    config = dataclasses.replace(random_config(rng), window=None)
+    rows, capacity = rng.randint(1, 4), rng.randint(1, config.context_length)
+    for dtype, name in ((torch.float32, "fp32"), (torch.bfloat16, "bf16")):
+        held = Cache(Transformer(config).to(dtype), rows, capacity).store
+        assert held.nbytes == accounting.kv_cache(config.shape(), rows, capacity, dtype=name).total

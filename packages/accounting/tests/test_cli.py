@@ -33,9 +33,12 @@ def test_columns_add_up(capsys: pytest.CaptureFixture[str]) -> None:
         ["--world", "7", "--zero", "3"],
         ["--tensor", "5", "--pipeline", "3", "--world", "2", "--micro-batches", "4", "--sequence-parallel"],
         ["--precision", "bf16", "--kernel", "eager", "--loss", "chunked"],
+        ["--precision", "autocast", "--checkpointing", "selective", "--allocator", "cuda"],
     ):
         pages = run(capsys, *XL, *extra).split("\n\n")
-        assert len(pages) == 12 + (4 if "--tensor" in extra else 2 if "--world" in extra else 0)
+        assert len(pages) == 13 + ("--checkpointing" in extra) + (
+            4 if "--tensor" in extra else 2 if "--world" in extra else 0
+        )
         for page in pages:
             rows = [line for line in page.splitlines()[2:] if not line.startswith(("  (", "   "))]
             if not any(line.startswith("  total") for line in rows):
@@ -63,6 +66,13 @@ def test_gb_and_gib_are_never_mixed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     words = run(capsys, *XL, "--explain")
     assert "= 6·B·T·L·d·f = 6·4·1,024·48·1,600·6,400" in words
+    assert "= 6·(N - O)·B·T = 6·(2,127,057,600 - 160,822,400)·4·1,024" in words
+    # of all tables only those of whole numbers found by trying, and their lines, have none
+    told = [page.splitlines()[0] for page in words.split("\n\n") if "\n" in page and "  = " not in page]
+    assert told == ["peak as a line in the batch size", "largest batch that fits", "letters"]
+    assert "= tokens·FLOPs a token/rate" in run(
+        capsys, "time", "gpt2", "--tokens", "1e9", "--device", "h100", "--mfu", "0.4", "--explain"
+    )
     assert "  d   width of the model" in words or "  d  width of the model" in words
 
 
@@ -99,6 +109,11 @@ def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:
     words = run(capsys, "time", "gpt2", "--tokens", "1e9", "--device", "h100", "--mfu", "0.4", "--price", "3")
     assert "tokens         1,000,000,512" in re.sub(r" {2,}(?=\d)", "         ", words)
     assert "cost" in words
+    schedule = run(capsys, "time", "gpt2", "--hours", "8", "--device", "h100", "--mfu", "0.4", "--batch", "480")
+    tokens, steps = (
+        int(re.search(rf"{name} +([0-9,]+)", schedule)[1].replace(",", "")) for name in ("tokens", "steps")
+    )
+    assert steps == tokens // (480 * 1024)
     assert "tokens" in run(capsys, "time", "gpt2", "--hours", "1", "--measured", "1e11", "--mfu", "1")
     assert "+28,265,472" in run(capsys, "compare", "gpt2", "gpt2-swiglu")
     assert "warning:" in run(capsys, "optimal", "--compute", "5.76e23")

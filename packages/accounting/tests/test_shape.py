@@ -178,6 +178,8 @@ def test_runs(tmp_path: Path) -> None:
     sizes = "vocab_size = 100\ncontext_length = 16\nnum_layers = 2\nd_model = 8\nnum_heads = 2\nd_ff = 24\n"
     run.write_text(f'[model]\n{sizes}norm_eps = 1e-5\nffn = "gelu"\n[training]\nsteps = 3\n', encoding="utf-8")
     assert from_run(str(run)) == find(str(tmp_path)) == TransformerShape(100, 16, 2, 8, 2, 24, ffn="gelu")
+    run.write_text(f'[model]\n{sizes}ffn = "gelu_exact"\n', encoding="utf-8")
+    assert find(str(run)).ffn == "gelu"
     for words, message in (
         ("[model", "is not TOML"),
         ("[training]\nsteps = 3\n", r"has no \[model\] table"),

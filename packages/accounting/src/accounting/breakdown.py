@@ -26,6 +26,7 @@ SYMBOLS = {
     "A": "experts a token passes through",
     "W": "positions a window shows, the query's own included",
     "N": "parameters, of Muon's AdamW those that are not M",
+    "O": "parameters of the embedding, the learned positions and the head",
     "P": "parameters of one block, its norms not among them",
     "X": "numbers in the matrices of one block",
     "Y": "tensors that the parameters are",

@@ -19,6 +19,7 @@ from accounting.optimizers import STEPS
 from accounting.planning import largest_shape, longest_context, max_batch_size, memory_line
 from accounting.reading import find
 from accounting.scaling import LAWS, compute_optimal
+from accounting.shape import positive
 from accounting.time import affordable_tokens, decode_time, prefill_time, training_time
 from accounting.units import Bytes, FLOPs, human
 
@@ -101,6 +102,8 @@ def parser() -> argparse.ArgumentParser:
     time.add_argument("--mfu", type=_number, required=True, help="part of the peak reached, such as 0.4")
     time.add_argument("--devices", type=_whole, default=1)
     time.add_argument("--dtype", default=None, help="whose peak: bf16 unless given, fp32 for a measured machine")
+    time.add_argument("--batch", type=_whole, help="sequences of an optimizer step: gives the steps of the schedule")
+    time.add_argument("--explain", action="store_true", help="how each figure follows from the others")
     time.add_argument("--price", type=_number, help="money for one device and hour")
     time.add_argument("--context", type=_whole, help="positions of a sequence")
     time.add_argument("--attention", choices=COUNTINGS, default="full", help="pairs of positions counted")
@@ -242,17 +245,36 @@ def _time(options: argparse.Namespace) -> str:
         if not tokens:
             raise ValueError(f"hours {options.hours:g} are not enough for one sequence: give more, or a smaller shape")
     run = training_time(shape, tokens, machine, options.mfu, price=options.price, **common)
+    length, flops = shape.sequence(options.context), int(run.flops.total)
     rows = [
-        ("tokens", f"{int(run.tokens):,}"),
-        ("model FLOPs", human(FLOPs(int(run.flops.total)))),
-        ("rate", human(run.rate)),
-        ("tokens a second", f"{float(run.tokens_per_second):,.0f}"),
-        ("wall clock", human(run.seconds)),
-        ("device hours", f"{run.device_hours:,.2f}"),
+        ("tokens", f"{int(run.tokens):,}", f"whole sequences of {length:,}"),
+        (
+            "model FLOPs",
+            human(FLOPs(flops)),
+            f"tokens·FLOPs a token = {int(run.tokens):,}·{flops / int(run.tokens):,.0f}",
+        ),
+        (
+            "rate",
+            human(run.rate),
+            f"devices·peak·MFU = {options.devices:,}·{human(machine.peak(dtype))}·{options.mfu:g}",
+        ),
+        ("tokens a second", f"{float(run.tokens_per_second):,.0f}", "tokens/wall clock"),
+        ("wall clock", human(run.seconds), f"tokens·FLOPs a token/rate = {flops:,}/{float(run.rate):,.0f}"),
+        ("device hours", f"{run.device_hours:,.2f}", f"devices·wall clock = {options.devices:,}·{run.hours:,.4f}"),
     ]
+    if options.batch is not None:
+        steps = int(run.tokens) // (positive("batch", options.batch) * length)
+        rows.append(
+            ("steps", f"{steps:,}", f"tokens//(batch·context) = {int(run.tokens):,}//({options.batch:,}·{length:,})")
+        )
     if run.cost is not None:
-        rows.append(("cost", f"{run.cost:,.2f}"))
-    return _lines(f"{options.shape}, training", rows) + "\n" + reports.wrapped(run.convention)
+        rows.append(("cost", f"{run.cost:,.2f}", f"device hours·price = {run.device_hours:,.4f}·{options.price:g}"))
+    page = _lines(f"{options.shape}, training", [(name, value) for name, value, _ in rows]).splitlines()
+    if options.explain:
+        page = page[:2] + [
+            line for row, (_, _, how) in zip(page[2:], rows, strict=True) for line in (row, f"      = {how}")
+        ]
+    return "\n".join(page) + "\n" + reports.wrapped(run.convention)
 
 
 def _peak(options: argparse.Namespace) -> str:

@@ -209,14 +209,19 @@ def training_estimates(
     6N with and without the embeddings (Kaplan et al. 2020), PaLM's 6N + 12LHQT with all parameters (Chowdhery et al.
     2022, appendix B), and the matrix multiplications themselves.
     """
-    tokens = positive("batch_size", batch_size) * shape.sequence(seq_len)
-    N = parameters(shape, active=True)
-    inside = int(N.total) - int(N["embedding"]) - int(N["positions"]) - int(N["head"])
-    palm = 12 * shape.num_layers * shape.num_heads * shape.head_width * shape.sequence(seq_len)
+    terms = estimate_terms(shape, seq_len, batch_size)
     exact = training_flops(shape, seq_len, batch_size, attention=attention)
+    return {**{name: FLOPs(int(term)) for name, term in terms.items()}, "exact": FLOPs(int(exact.total))}
+
+
+def estimate_terms(shape: TransformerShape, seq_len: int | None = None, batch_size: int = 1) -> dict[str, Term]:
+    """The rules of thumb with their formulas; of experts only those count that a token passes."""
+    B, T = Symbol("B", positive("batch_size", batch_size)), Symbol("T", shape.sequence(seq_len))
+    s, found = symbols(shape), parameters(shape, active=True)
+    N = Symbol("N", int(found.total))
+    outside = Symbol("O", int(found["embedding"]) + int(found["positions"]) + int(found["head"]))
     return {
-        "6N, no embeddings": FLOPs(6 * inside * tokens),
-        "6N, all parameters": FLOPs(6 * int(N.total) * tokens),
-        "PaLM 6N + 12LHQT": FLOPs((6 * int(N.total) + palm) * tokens),
-        "exact": FLOPs(int(exact.total)),
+        "6N, no embeddings": 6 * (N - outside) * B * T,
+        "6N, all parameters": 6 * N * B * T,
+        "PaLM 6N + 12LHQT": (6 * N + 12 * s["L"] * s["h"] * s["e"] * T) * B * T,
     }

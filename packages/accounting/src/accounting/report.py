@@ -9,7 +9,14 @@ import textwrap
 from dataclasses import dataclass
 
 from accounting.breakdown import SYMBOLS, Breakdown
-from accounting.flops import elementwise_flops, forward_flops, optimizer_flops, training_estimates, training_flops
+from accounting.flops import (
+    decode_flops,
+    elementwise_flops,
+    estimate_terms,
+    forward_flops,
+    optimizer_flops,
+    training_flops,
+)
 from accounting.inference import inference_memory, kv_cache
 from accounting.memory import training_memory
 from accounting.model_parallel import Layout, device_memory, device_parameters, device_traffic, places
@@ -61,6 +68,18 @@ def section(one: Breakdown, title: str = "") -> Section:
     return Section(title or one.title, one.unit, rows, one.convention)
 
 
+def whole_row(name: str, one: Breakdown) -> Row:
+    """The sum of a breakdown as one figure, with the formulas of its parts added up."""
+    parts = [part for part, value in one.items() if value]
+    formulas, numbers = one.formula, one.explain()
+    return Row(
+        name,
+        int(one.total),
+        " + ".join(formulas[part] for part in parts),
+        " + ".join(numbers[part] for part in parts),
+    )
+
+
 def report(
     shape: TransformerShape,
     seq_len: int | None = None,
@@ -78,18 +97,26 @@ def report(
     step = training_flops(shape, length, batch_size, attention=counted)
     memory = training_memory(shape, batch_size, length, **options)
     line = memory_line(shape, length, **options)
-    estimates = training_estimates(shape, length, batch_size, attention=counted)
+    estimates = estimate_terms(shape, length, batch_size)
     cache = kv_cache(shape, 1, 1)
+    again: tuple[Section, ...] = ()
+    if options.get("checkpointing", "none") != "none":
+        hardware = training_flops(shape, length, batch_size, attention=counted, recompute=options["checkpointing"])
+        again = (section(hardware, "training FLOPs with what is recomputed"),)
     group = () if layout is None or layout.world == 1 else devices(shape, layout, length, batch_size, **options)
     return (
         section(parameters(shape)),
         section(forward_flops(shape, length, batch_size, attention=counted)),
         section(elementwise_flops(shape, length, batch_size), "beside them, elementwise FLOPs"),
         section(step),
+        *again,
         Section(
             "training FLOPs by rules of thumb",
             type(step.total),
-            tuple(Row(name, int(value)) for name, value in estimates.items()),
+            (
+                *(Row(name, int(term), term.text(), term.text(values=True)) for name, term in estimates.items()),
+                whole_row("exact", step),
+            ),
             "the same step, forward and backward, as others count it; not parts of anything",
             additive=False,
         ),
@@ -98,7 +125,7 @@ def report(
         Section(
             "training memory over a step",
             Bytes,
-            tuple(Row(phase.title, int(phase.total)) for phase in memory.phases),
+            tuple(whole_row(phase.title, phase) for phase in memory.phases),
             memory.convention,
             additive=False,
         ),
@@ -116,11 +143,12 @@ def report(
             "sequences; one more does not fit; GB is 10^9 bytes",
             additive=False,
         ),
+        section(decode_flops(shape, length, batch_size), "decoding FLOPs of a step"),
         section(inference_memory(shape, batch_size, length), "inference memory, decoding"),
         Section(
             "KV cache",
             Bytes,
-            (Row("for each token", int(cache.total)), Row("at this context", int(kv_cache(shape, 1, length).total))),
+            (whole_row("for each token", cache), whole_row("at this context", kv_cache(shape, 1, length))),
             f"{cache.convention}, one sequence",
             additive=False,
         ),
