@@ -17,9 +17,9 @@ from test_interop import llama2c_file
 
 from lm.cli import main
 from lm.config import ModelConfig
-from lm.data import write_tokens
+from lm.data import open_tokens, write_tokens
 from lm.generation import generate
-from lm.interop import from_huggingface, from_llama2c, load
+from lm.interop import from_huggingface, from_llama2c, load, to_huggingface
 from lm.model import Transformer
 from lm.pieces import PieceTokenizer
 from lm.run_folder import read_config
@@ -79,6 +79,11 @@ def test_pieces_are_merged_as_by_the_definition_and_as_tokenizers_merges_them(to
     again = load_tokenizer(tok.with_name("tokenizer.json"))
     assert again.encode(text) == ids
     assert again.fingerprint == tokenizer.fingerprint
+    for size in (1, 2, 7):
+        chunks = [text[i : i + size] for i in range(0, len(text), size)]
+        assert list(tokenizer.encode_iterable(chunks)) == ids
+        data = text.encode()
+        assert list(tokenizer.encode_iterable(data[i : i + size] for i in range(0, len(data), size))) == ids
     stream = tokenizer.decode_stream()
     assert "".join(map(stream.feed, ids)) + stream.finish() == (" " + text if text else "")
 
@@ -199,6 +204,39 @@ def test_a_foreign_model_is_imported_trained_scored_continued_and_exported(work,
     assert (work / "hf" / "curves.svg").read_text().startswith("<svg")
 
 
+def test_text_is_prepared_with_the_tokenizer_of_an_import(work, tok, capsys):
+    run = str(work / "run")
+    assert main(["import", str(work / "model.bin"), "--to", run, "--tokenizer", str(tok)]) == 0
+    (work / "text.txt").write_text("the hello and the other <s> " * 400)
+    prepare = [
+        "data",
+        "prepare",
+        str(work / "text.txt"),
+        "--tokenizer",
+        f"{run}/tokenizer.json",
+        "--out",
+        str(work / "data"),
+    ]
+    assert main([*prepare, "--end-of-text", "<s>"]) == 0
+    train = ["train", f"{run}/config.toml", "--out", run, "--data", str(work / "data"), "--quiet"]
+    assert main([*train, "--train.steps", "2", "--train.warmup_steps", "1", "--train.threads", "1"]) == 0
+    assert "trained 2 steps" in capsys.readouterr().out
+    ids = open_tokens(next((work / "data").glob("train*.npy"))).ids.tolist()
+    the = load_tokenizer(tok).encode("the hello and the other ")
+    assert ids[: len(the) + 1] == [*the, 1]
+
+
+def test_an_imported_tokenizer_is_kept_as_one_of_ours(tmp_path, capsys):
+    bpe = pytest.importorskip("bpe")
+    tokenizer = bpe.train(["the hello and the other one, 12 times over"] * 3, 270)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    model = Transformer(ModelConfig(270, 16, 1, 16, 2, 24)).eval()
+    folder = to_huggingface(model, tmp_path / "hf", tokenizer=tmp_path / "tokenizer.json")
+    assert main(["import", str(folder), "--to", str(tmp_path / "run")]) == 0
+    assert bpe.Tokenizer.load(tmp_path / "run" / "tokenizer.json").fingerprint == tokenizer.fingerprint
+    assert read_config(tmp_path / "run")[2] == {"tokenizer": tokenizer.fingerprint}
+
+
 def test_an_import_that_cannot_be_leaves_nothing(work, tok, capsys, tmp_path):
     run = work / "run"
     (work / "small.bin").write_bytes(llama2c_file(Transformer(ModelConfig(8, 16, 1, 16, 2, 24)), 0))
@@ -243,8 +281,6 @@ def test_transformers_gives_the_same_ids_of_an_exported_tokenizer(tmp_path):
     tokenizer.save(tmp_path / "tokenizer.json")
     torch.manual_seed(0)
     model = Transformer(ModelConfig(280, 16, 1, 16, 2, 24)).eval()
-    from lm.interop import to_huggingface
-
     folder = to_huggingface(model, tmp_path / "hf", tokenizer=tmp_path / "tokenizer.json")
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     for text in ("the hello", "  d\u00e9j\u00e0<|endoftext|>\n\n12", ""):
@@ -277,8 +313,6 @@ def test_the_storyteller_of_llama2c_tells_a_story_and_scores_as_it_should(tmp_pa
         nats, count = nats + float(loss), count + ids.shape[1] - 1
     assert 1.2 < nats / count < 1.4  # its author says 1.297 on held-out stories
     transformers = pytest.importorskip("transformers")
-    from lm.interop import to_huggingface
-
     folder = to_huggingface(model, tmp_path / "hf", tokenizer=real / "weights/tok512.bin")
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     assert theirs(text[:900])["input_ids"] == prompt_ids(tokenizer, text[:900])

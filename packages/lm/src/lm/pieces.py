@@ -10,11 +10,12 @@ from __future__ import annotations
 import codecs
 import hashlib
 import heapq
+import itertools
 import json
 import os
 import re
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ class PieceTokenizer:
         for value, number in enumerate(byte_ids):
             self._bytes[number] = bytes([value])
         # Where no piece goes on after a space, words can be encoded one by one, and remembered.
-        self._word = re.compile(r" *[^ ]+| +" if not any(" " in p.lstrip(" ") for p in self._ids) else r"(?s:.+)")
+        self._by_words = not any(" " in piece.lstrip(" ") for piece in self._ids)
+        self._word = re.compile(r" *[^ ]+| +" if self._by_words else r"(?s:.+)")
         self._known: dict[str, list[int]] = {}
 
     @classmethod
@@ -250,6 +252,29 @@ class PieceTokenizer:
     def encode_to_numpy(self, text: str | bytes, **special: Any) -> NDArray[np.uint32]:
         """As encode(), to an array."""
         return np.array(self.encode(text, **special), dtype=np.uint32)
+
+    def encode_iterable(self, chunks: Iterable[str | bytes], *, allowed_special: Collection[str] = ()) -> Iterator[int]:
+        """As encode() of the joined chunks, wherever they are cut, in memory for a word more than a chunk."""
+        if allowed_special:
+            raise ValueError("encode_iterable() recognises no special tokens: encode the text between them")
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        held, begun = "", False
+        for chunk in itertools.chain(chunks, [None]):
+            text = chunk if isinstance(chunk, str) else decoder.decode(chunk or b"", final=chunk is None)
+            if text and not begun:
+                begun = True
+                spaced = self.prefix == "always" or (self.prefix != "never" and text[0] not in (" ", SPACE))
+                text = " " + text if spaced else text
+            held += text.replace(SPACE, " ")
+            cut = len(held) if chunk is None else self._last_cut(held)
+            yield from self._encode(held[:cut])
+            held = held[cut:]
+
+    def _last_cut(self, text: str) -> int:
+        """The last place where one word ends and the next begins; 0 where there is none."""
+        if not self._by_words:
+            return 0
+        return next((i for i in range(len(text) - 1, 0, -1) if text[i] == " " != text[i - 1]), 0)
 
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = []

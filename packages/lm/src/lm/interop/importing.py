@@ -16,7 +16,7 @@ from lm.model import Transformer
 from lm.run_folder import load as load_run
 from lm.run_folder import writing
 from lm.step import make_optimizer
-from lm.text import keep_tokenizer, kept_tokenizer, load_tokenizer
+from lm.text import kept_tokenizer, load_tokenizer
 
 
 def load(path: str | Path, step: int | None = None) -> Transformer:
@@ -65,8 +65,8 @@ def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path
     model = load(source)
     path = tokenizer_of(source) if tokenizer is None else Path(tokenizer)
     tables = {"model": to_table(model.config)}
-    if path is not None:
-        loaded = load_tokenizer(path)
+    loaded = None if path is None else load_tokenizer(path)
+    if loaded is not None:
         if loaded.n_vocab > model.config.vocab_size:
             raise ValueError(
                 f"{path} has {loaded.n_vocab} tokens, and the model's vocab_size is {model.config.vocab_size}: "
@@ -75,8 +75,8 @@ def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path
         tables["data"] = {"tokenizer": loaded.fingerprint}
     with writing(run):
         run.mkdir(parents=True, exist_ok=True)
-        if path is not None:
-            keep_tokenizer(path, run)
+        if loaded is not None:
+            loaded.save(run / "tokenizer.json")
         optimizer = make_optimizer(model, TrainConfig(steps=1, warmup_steps=0))
         checkpoint.save(
             run / "checkpoints", 0, model, optimizer, {"imported": os.path.basename(os.path.abspath(source))}
