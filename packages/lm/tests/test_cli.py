@@ -205,6 +205,8 @@ def test_plan_says_what_a_run_costs(work, capsys):
     count = sum(p.numel() for p in Transformer(config).parameters())
     assert f"{count:,}" in said.splitlines()[0]
     assert "tokens/s" in said
+    for line in ("largest micro-batch", "compute-optimal size", "training memory", "the whole run"):
+        assert line in said
     assert (
         main(["plan", str(work / "small.toml"), "--data", f"a={work}@3", "--data", f"b={work / 'heldout.npy'}@1"]) == 0
     )

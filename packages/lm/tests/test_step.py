@@ -10,13 +10,13 @@ import pytest
 import torch
 from runs import CONFIG, MODEL, metrics, run, some_tokens, stop_at
 
-from lm import checkpoint, machine
+from lm import budget, checkpoint, machine
 from lm.data import open_tokens
 from lm.measure import Speed, compile_pays, verdict
 from lm.model import Transformer
 from lm.scoring import evaluate
 from lm.step import Learner, Stepper
-from lm.training import Stopped
+from lm.training import OutOfMemory, Stopped
 
 END = 3
 VARIANTS = {
@@ -185,7 +185,7 @@ def test_tf32_is_put_back():
         ("NVIDIA H200", "h200"),
         ("NVIDIA H100 80GB HBM3", "h100"),
         ("NVIDIA H100 PCIe", "h100-pcie"),
-        ("NVIDIA H100 NVL", None),
+        ("NVIDIA H100 NVL 2X", "h100-nvl"),
         ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
         ("Tesla T4", "t4"),
         ("NVIDIA GeForce RTX 4090", "rtx-4090"),
@@ -220,10 +220,8 @@ def test_a_model_beyond_memory_is_refused_with_what_fits(data, tmp_path, monkeyp
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    from lm import training
-
     accounting = pytest.importorskip("accounting", reason="the package accounting is not installed")
-    policy = {"loss": "chunked", "norm_kernel": "normalised", "accumulate": True}
+    policy = {"loss": "chunked", "norm_kernel": "normalised", "attention": "eager", "accumulate": True}
     config = dataclasses.replace(CONFIG, batch_size=16)
 
     def needs(micro, **more):
@@ -235,8 +233,8 @@ def test_a_model_beyond_memory_is_refused_with_what_fits(data, tmp_path, monkeyp
     ):
         with monkeypatch.context() as patch:
             patch.setattr(Stepper, "accumulate", full)
-            patch.setattr(training, "memory_of", lambda device, room=room: room)
-            with pytest.raises(training.OutOfMemory, match=says):
+            patch.setattr(budget, "memory_of", lambda device, room=room: room)
+            with pytest.raises(OutOfMemory, match=says):
                 run(data, tmp_path, config)
     result = run(data, tmp_path, dataclasses.replace(config, micro_batch_size=4, checkpointing="full"))
     assert math.isfinite(result.loss)

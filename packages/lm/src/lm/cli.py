@@ -22,6 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if rest and not options.takes_settings:
         parser.error(f"unknown argument {rest[0]!r}")
     options.settings = rest
+    # Torch's threads spin for work before they sleep. When they spin for long, as they do unasked, anything else that runs on
+    # the machine makes a step ten times slower. It is read when torch is loaded, which no command has done yet.
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     try:
         options.command(options)
     except KeyboardInterrupt:

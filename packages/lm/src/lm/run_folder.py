@@ -118,7 +118,7 @@ def settle(
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-        environment.record(folder)
+        environment.record(folder, config.device)
     return config
 
 

@@ -22,10 +22,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 from lm import checkpoint
+from lm.budget import what_fits
 from lm.config import ModelConfig, TrainConfig
 from lm.data import Mixture, open_data, prefetched
 from lm.distributed import World, joined, launched, local_rank
-from lm.machine import arithmetic, choose_device, in_words, keep_memory, memory_of, peak_flops, threads
+from lm.machine import arithmetic, choose_device, in_words, keep_memory, peak_flops, threads
 from lm.model import Transformer
 from lm.run_folder import finite, lock, settle, truncate_metrics, writing
 from lm.scoring import Score, evaluate, mixed
@@ -113,7 +114,8 @@ def train(
         except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
             if not ran_out(error):
                 raise
-            raise OutOfMemory(what_fits(run.model.config, config, world)) from error
+            own = config.batch_size // world.size
+            raise OutOfMemory(what_fits(run.model.config, config, device, own)) from error
 
 
 class Run:
@@ -342,33 +344,6 @@ def in_short(line: dict[str, Any]) -> str:
 def ran_out(error: BaseException) -> bool:
     """Whether an error says that there is no memory left; of a CPU, torch says it in words alone."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
-
-
-def what_fits(model_config: ModelConfig, config: TrainConfig, world: World) -> str:
-    """After an out-of-memory error: the setting to lower, and how far, by accounting's count of this device's memory."""
-    from accounting import max_batch_size
-
-    own = config.batch_size // world.size
-    micro = config.micro_batch_size or own
-    memory = memory_of(world.device)
-    policy: dict[str, Any] = {
-        "precision": "autocast" if config.precision in ("bf16", "fp16") else "fp32",
-        "norm_kernel": "normalised" if world.device.type == "cpu" else "fused",
-        "loss": "chunked",
-        "accumulate": True,
-    }
-
-    def most(checkpointing: str) -> int:
-        fits = max_batch_size(model_config.shape(), memory, checkpointing=checkpointing, **policy)
-        return max((n for n in range(1, min(fits, micro - 1) + 1) if own % n == 0), default=0)
-
-    said = f"out of memory on {in_words(world.device)} ({memory / 1e9:.1f} GB) with {micro} sequences at a time: "
-    fitting = most(config.checkpointing)
-    if fitting:
-        return f"{said}by accounting's count {fitting} fit: write --train.micro_batch_size {fitting}"
-    if config.checkpointing != "full" and (fitting := max(1, most("full"))):
-        return f"{said}write --train.checkpointing full --train.micro_batch_size {fitting}"
-    return f"{said}not even one fits: choose a smaller model or a shorter context_length"
 
 
 @contextlib.contextmanager

@@ -22,18 +22,26 @@ def register(commands: Commands) -> None:
 def evaluate(options: argparse.Namespace) -> None:
     from lm import scoring
     from lm.data import check_range, open_heldout
+    from lm.machine import choose_device
     from lm.quantization import quantized
     from lm.run_folder import load, read_config
 
-    model = load(options.run)
+    model, (_, config, made_by) = load(options.run), read_config(options.run)
     if options.int8:
         model = quantized(model)
+    else:
+        model = model.to(choose_device("auto"))
     tokens = open_heldout(options.data)
     check_range(tokens, model.config.vocab_size)
-    if read_config(options.run)[2].get("tokenizer") != tokens.tokenizer:
+    if made_by.get("tokenizer") != tokens.tokenizer:
         raise ValueError(f"{options.data} was made by another tokenizer than the run's data: encode it with the run's")
     print(
         scoring.evaluate(
-            model, tokens, stride=options.stride, max_tokens=options.max_tokens, progress=sys.stderr.isatty()
+            model,
+            tokens,
+            stride=options.stride,
+            max_tokens=options.max_tokens,
+            documents=config.documents,  # a model that never saw two at once is scored as it was trained
+            progress=sys.stderr.isatty(),
         )
     )

@@ -16,26 +16,52 @@ def register(commands: Commands) -> None:
 
 
 def plan(options: argparse.Namespace) -> None:
-    from accounting import forward_flops, parameters, training_flops, training_memory
+    from accounting import compute_optimal, forward_flops, parameters, training_flops, training_memory
+    from lm.budget import largest_micro_batch, policy
     from lm.data import open_data
-    from lm.measure import measure_speed
+    from lm.machine import choose_device, in_words, memory_of, peak_flops
+    from lm.measure import measure
+    from lm.run_folder import on_this_machine
 
     model, config = configuration(options.config, options.settings)
-    shape = model.shape()
-    tokens = config.batch_size * model.context_length
-    flops = int(training_flops(shape, batch_size=config.batch_size).total)
-    print(f"{'parameters':24}{int(parameters(shape).total):>20,}")
-    for name, value in parameters(shape).items():
-        print(f"  {name:22}{int(value):>20,}")
-    print(f"{'forward FLOPs a token':24}{int(forward_flops(shape).total) // model.context_length:>20,}")
-    print(f"{'training FLOPs a step':24}{flops:>20,}")
-    memory = training_memory(shape, config.micro_batch_size or config.batch_size)
-    print(f"{'training memory':24}{int(memory.total):>20,} bytes at its highest")
-    for name, value in memory.items():
-        print(f"  {name:22}{int(value):>20,}")
+    config = on_this_machine(config)
+    device = choose_device(config.device)
+    shape, context = model.shape(), model.context_length
+    tokens = config.batch_size * context
+    flops = int(training_flops(shape, batch_size=config.batch_size, attention="causal").total)
+    whole = flops * config.steps
+
+    def row(name: str, value: str, note: str = "") -> None:
+        print(f"{name:24}{value:>24}{'  ' if note else ''}{note}".rstrip())
+
+    count = parameters(shape)
+    row("parameters", f"{int(count.total):,}")
+    for name, value in filter(lambda pair: pair[1], count.items()):
+        row(f"  {name}", f"{int(value):,}")
+    row("forward FLOPs a token", f"{int(forward_flops(shape, attention='causal').total) // context:,}", "causal, exact")
+    row("training FLOPs a step", f"{flops:,}", f"{tokens:,} tokens")
+    row("training FLOPs in all", f"{whole:,}", f"{config.steps:,} steps, {config.steps * tokens:,} tokens")
+    micro = config.micro_batch_size or config.batch_size
+    counted = policy(model, config, device)
+    memory = training_memory(shape, micro, accumulate=micro < config.batch_size, **counted)
+    row("training memory", f"{int(memory.total):,}", f"bytes at its highest, {micro} sequences at a time")
+    for name, value in filter(lambda pair: pair[1], memory.items()):
+        row(f"  {name}", f"{int(value):,}")
+    room = f"of {memory_of(device) / 1e9:.1f} GB, {config.precision}, checkpointing {config.checkpointing}"
+    row("largest micro-batch", f"{largest_micro_batch(model, config, device):,}", room)
     if options.data:
         for name, times in open_data(data_of(options.config, options.data)).epochs(config.steps * tokens).items():
-            print(f"{f'epochs of {name}' if name else 'epochs':24}{times:>20,.2f}")
-    seconds = measure_speed(model, config)
-    print(f"{'measured here':24}{tokens / seconds:>20,.0f} tokens/s, {flops / seconds / 1e9:,.0f} GFLOP/s")
-    print(f"{'the whole run':24}{config.steps * seconds / 3600:>20,.2f} hours for {config.steps * tokens:,} tokens")
+            row(f"epochs of {name}" if name else "epochs", f"{times:,.2f}")
+    best = compute_optimal(whole)
+    note = f"and {int(best.tokens):,} tokens, by {best.law}{f'; {best.warning}' if best.warning else ''}"
+    row("compute-optimal size", f"{int(best.parameters):,}", note)
+    seconds = measure(model, config).step
+    row(
+        "measured here",
+        f"{tokens / seconds:,.0f}",
+        f"tokens/s, {flops / seconds / 1e9:,.0f} GFLOP/s, {in_words(device)}",
+    )
+    peak = peak_flops(device, config.precision)
+    if peak is not None:
+        row("MFU", f"{flops / seconds / peak:.1%}", f"of {peak / 1e12:,.0f} TFLOP/s")
+    row("the whole run", f"{config.steps * seconds / 3600:,.2f}", "hours")

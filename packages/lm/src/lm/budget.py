@@ -1,0 +1,48 @@
+"""What accounting says of a run on this machine: which of its counts are this package's, and how many sequences fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lm.attention import MATMUL_KEYS
+from lm.config import ModelConfig, TrainConfig
+from lm.machine import in_words, memory_of
+
+
+def policy(model: ModelConfig, config: TrainConfig, device: torch.device) -> dict[str, Any]:
+    """How a step here is computed, in the words of accounting.training_memory."""
+    cpu = device.type == "cpu"
+    return {
+        "precision": "autocast" if config.precision in ("bf16", "fp16") else "fp32",
+        "attention": "eager" if cpu and model.context_length <= MATMUL_KEYS else "fused",
+        "norm_kernel": "normalised" if cpu else "fused",
+        "checkpointing": config.checkpointing,
+        "loss": "chunked",
+    }
+
+
+def largest_micro_batch(model: ModelConfig, config: TrainConfig, device: torch.device, **change: Any) -> int:
+    """The most sequences that accounting says fit one pass on the device, where a step has more than one; 0: not even one."""
+    from accounting import max_batch_size  # here, because nothing but a budget needs it
+
+    counted = {**policy(model, config, device), "accumulate": True, **change}
+    return int(max_batch_size(model.shape(), memory_of(device), **counted))
+
+
+def what_fits(model: ModelConfig, config: TrainConfig, device: torch.device, own: int) -> str:
+    """After an out-of-memory error with `own` sequences a step in this process: the setting to lower, and how far."""
+    micro = config.micro_batch_size or own
+
+    def most(**change: Any) -> int:
+        fits = min(largest_micro_batch(model, config, device, **change), micro - 1)
+        return max((n for n in range(1, fits + 1) if own % n == 0), default=0)
+
+    room = f"{in_words(device)} ({memory_of(device) / 1e9:.1f} GB)"
+    said = f"out of memory on {room} with {micro} sequences at a time: "
+    if fitting := most():
+        return f"{said}by accounting's count {fitting} fit: write --train.micro_batch_size {fitting}"
+    if config.checkpointing != "full" and (fitting := most(checkpointing="full") or (1 if micro == 1 else 0)):
+        return f"{said}write --train.checkpointing full --train.micro_batch_size {fitting}"
+    return f"{said}not even one fits: choose a smaller model or a shorter context_length"
