@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from bpe.encodings import get_encoding
 from bpe.published import SOURCES
-from bpe.tokenizer import Tokenizer, get_encoding
+from bpe.tokenizer import Tokenizer
 
 NAMED = (
     "a file or folder of any format (saved by this package, tokenizer.json, vocab.json and merges.txt, .tiktoken), or the \

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bpe import formats, patterns, published, token_file
+from bpe import formats, patterns, token_file
 from bpe._decode import Decoder
 from bpe._encode import Encoder
 from bpe._intern import safe_cut
@@ -18,6 +18,7 @@ from bpe._scan import boundaries, scanner_of, split
 from bpe._special import SpecialTokens
 from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
 from bpe.parallel import in_threads
+from bpe.policy import Policy, Special
 from bpe.preparing import Preparation
 from bpe.progress import Progress, reporter
 from bpe.streaming import DecodeStream, encode_chunks, last_bounded_end, last_cut
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 Text = str | bytes | bytearray | memoryview
 Ids = Iterable[int]  # a list or an array of them, mostly
-Special = Literal["all"] | Collection[str]
 
 CACHE_BYTES = 64 << 20
 
@@ -175,7 +175,7 @@ class Tokenizer:
         self._preparation = Preparation(data) if Preparation.needed(data) else None
         if not all(type(number) is int and 0 <= number <= formats.MAX_ID for number in data.vocab):
             raise ValueError(f"the ids of a vocabulary are whole numbers from 0 to {formats.MAX_ID}")
-        self._specials: dict[frozenset[str], SpecialTokens] = {}  # by which are allowed
+        self._policy = Policy(data.special_tokens, data.added_tokens)
 
     @cached_property
     def _encoder(self) -> Encoder:
@@ -295,7 +295,7 @@ class Tokenizer:
         [256, 99]
         """
         data = self._to_bytes(text)
-        special = self._choose_special(data, allowed_special, disallowed_special)
+        special = self._policy.choose(data, allowed_special, disallowed_special)
         if self._scanner < 0 or self._preparation is not None:
             ids: list[int] = self._encode_bytes(data, special).tolist()
             return ids
@@ -393,7 +393,7 @@ class Tokenizer:
     def _encode_chunks(
         self, chunks: Iterable[str] | Iterable[bytes], allowed_special: Special, room: int = 1 << 15
     ) -> Iterator[NDArray[np.uint32]]:
-        special = self._special_tokens(self._names(allowed_special))
+        special = self._policy.recognised(allowed_special)
         return encode_chunks(
             chunks,
             encode=lambda text: self._encode_bytes(text, special),
@@ -422,7 +422,7 @@ class Tokenizer:
 
     def count(self, text: Text, *, allowed_special: Special = "all") -> int:
         """How many ids a text has."""
-        special = self._special_tokens(self._names(allowed_special))
+        special = self._policy.recognised(allowed_special)
         return len(self._encode_bytes(self._to_bytes(text), special))
 
     def encode_with_offsets(
@@ -452,8 +452,7 @@ class Tokenizer:
         tokenizer's fingerprint, the id of <|endoftext|>, SHA-256. Both appear whole or not at all. OSError names the file
         where the disk is full.
         """
-        names = self._names(allowed_special)
-        special = self._special_tokens(names)
+        special = self._policy.recognised(allowed_special)
         with reporter(progress) as report:
             return token_file.write(
                 source,
@@ -527,9 +526,9 @@ class Tokenizer:
         try:
             data = self._to_bytes(text, repair=False)
         except UnicodeEncodeError:
-            self._choose_special(self._to_bytes(text), allowed, disallowed)  # its error comes first, as in tiktoken
+            self._policy.choose(self._to_bytes(text), allowed, disallowed)  # its error comes first, as in tiktoken
             raise
-        return data, self._choose_special(data, allowed, disallowed)
+        return data, self._policy.choose(data, allowed, disallowed)
 
     def _to_bytes(self, text: Text, repair: bool = True) -> Any:
         """Text as something with a buffer of bytes. repair: lone surrogates in a str become U+FFFD, pairs characters."""
@@ -542,49 +541,6 @@ class Tokenizer:
                 # as tiktoken: join pairs and replace what is left
                 return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
         return text
-
-    def _names(self, special: Special) -> frozenset[str]:
-        if special == "all":
-            return frozenset(self._data.special_tokens)
-        if isinstance(special, str):
-            raise TypeError(f"special tokens are 'all' or a set of names, not the str {special!r}")
-        return frozenset(special)
-
-    def _refused_names(self, disallowed: Special, allowed: frozenset[str]) -> frozenset[str]:
-        if disallowed == "all":
-            return frozenset(self._data.special_tokens) - allowed
-        return frozenset(disallowed) if disallowed else frozenset()  # the characters of a str: as tiktoken
-
-    def _special_tokens(self, names: frozenset[str]) -> SpecialTokens:
-        found = self._specials.get(names)
-        if found is None:
-            _check_names(names)
-            ids = {**self._data.added_tokens}
-            ids |= {name: number for name, number in self._data.special_tokens.items() if name in names}
-            found = self._specials[names] = SpecialTokens(list(ids), list(ids.values()))
-        return found
-
-    def _choose_special(self, data: Any, allowed: Special, disallowed: Special) -> SpecialTokens:
-        allowed_names = self._names(allowed)
-        refused = self._refused_names(disallowed, allowed_names)
-        if refused:
-            found = self._refusing(refused).search(data)
-            if found is not None:
-                name = found.decode()
-                raise ValueError(
-                    f"the text holds the special token {name!r}, which is not allowed here; to have it encoded as one "
-                    f"pass allowed_special={{{name!r}}} (or 'all'), to have it encoded as ordinary text "
-                    f"disallowed_special=() (or a set without it)"
-                )
-        return self._special_tokens(allowed_names)
-
-    def _refusing(self, names: frozenset[str]) -> SpecialTokens:
-        key = names | {""}  # no special token is empty, so this is the key of no set of allowed ones
-        found = self._specials.get(key)
-        if found is None:
-            _check_names(names)
-            found = self._specials[key] = SpecialTokens(sorted(names))
-        return found
 
     def _safe_cut(self, text: Any, at: int, special: SpecialTokens) -> int:
         """The first place from `at` on where the text may be cut without changing an id; its length if there is none."""
@@ -621,29 +577,6 @@ class Tokenizer:
             else:
                 parts.append(self._encoder.encode_pieces(patterns.split(piece, self._data.pattern)))
         return np.concatenate(parts)
-
-
-@cache
-def get_encoding(encoding_name: str) -> Tokenizer:
-    """A published encoding: "gpt2", "r50k_base", "p50k_base", "cl100k_base", "o200k_base" …; see list_encoding_names().
-
-    Read from tiktoken's own cache folder, or downloaded into it, checked by hash, and made once. ValueError for another
-    name, ConnectionError where it is not there and cannot be downloaded.
-    """
-    found = published.load(encoding_name)
-    special = found.special_tokens
-    return Tokenizer.from_ranks(found.ranks, pattern=found.pattern, special_tokens=special, name=encoding_name)
-
-
-def encoding_for_model(model_name: str) -> Tokenizer:
-    """The published encoding that a model of OpenAI's takes; KeyError where none is known. As get_encoding()."""
-    return get_encoding(published.encoding_name_for_model(model_name))
-
-
-def _check_names(names: frozenset[str]) -> None:
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a special token is a str, not {name!r}")
 
 
 def _remake(data: TokenizerData, cache_bytes: int) -> Tokenizer:
