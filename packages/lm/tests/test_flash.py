@@ -461,20 +461,23 @@ def test_an_unknown_devices_tiles_are_measured_once_and_kept(monkeypatch, tmp_pa
     q = made(1, 1, 40, 64, dtype=torch.float16)
     problem, launched, clock = Problem(q, q, q, None, True, 0.125, None), [], []
 
+    def launch(tiles):
+        launched.append(tiles)
+        return (q,)
+
     def measure(call):
-        call()
         clock.append(1.0 if len(clock) == 1 else 2.0)  # the second candidate is the fastest
         return clock[-1]
 
     monkeypatch.setattr(tile_settings, "seconds", measure)
-    chosen = tile_settings.tiles_for("forward", problem, launched.append)
-    assert launched == tile_settings.candidates("forward", 64, torch.float16)
+    chosen = tile_settings.tiles_for("forward", problem, launch)
+    assert launched == tile_settings.candidates("forward", 64, torch.float16, (17, 3))
     assert len(launched) > 1
     assert chosen == launched[1]
     for memory in (tile_settings.CHOSEN, {}):  # in this process, and in another that finds the file
         monkeypatch.setattr(tile_settings, "CHOSEN", memory)
         tile_settings.kept_choices.cache_clear()
-        assert tile_settings.tiles_for("forward", problem, launched.append) == chosen
+        assert tile_settings.tiles_for("forward", problem, launch) == chosen
     assert len(launched) == len(clock)
 
     (tmp_path / "cache/groundup/attention.json").write_text('{"torn')
@@ -483,29 +486,31 @@ def test_an_unknown_devices_tiles_are_measured_once_and_kept(monkeypatch, tmp_pa
     tile_settings.kept_choices.cache_clear()
 
 
-def test_a_candidate_without_room_is_passed_over(monkeypatch, tmp_path):
+def test_candidates_without_room_or_with_other_results_are_passed_over(monkeypatch, tmp_path):
     from triton.runtime.errors import OutOfResources
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a file"))
     (tmp_path / "a file").write_text("a cache that cannot be written is done without")
     monkeypatch.setattr(tile_settings, "CHOSEN", {})
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (10, 0))
     tile_settings.kept_choices.cache_clear()
-    q = made(1, 1, 40, 64, dtype=torch.float16)
+    q = made(1, 1, 40, 128, dtype=torch.float16)
     problem = Problem(q, q, q, None, True, 0.125, None)
-    *large, last = tile_settings.candidates("keys", 64, torch.float16)
+    first, second, special = tile_settings.candidates("keys", 128, torch.float16, (10, 0))
+    assert special.specialized
+    large, wrong = {first}, {special}
 
     def launch(tiles):
         if tiles in large:
             raise OutOfResources(300, 227, "shared memory")
+        return (q * 2 if tiles in wrong else q,)
 
-    def measure(call):
-        call()
-        return 1.0
-
-    assert tile_settings.tune("keys", problem, launch, measure) == last
-    large.append(last)
+    assert tile_settings.tune("keys", problem, launch, lambda call: 1.0) == second
+    wrong, large = {second, special}, set()
+    assert tile_settings.tune("keys", problem, launch, lambda call: 2.0) == first
+    large = {first, second, special}
     with pytest.raises(RuntimeError, match="no tiles of the keys kernel run on this device"):
-        tile_settings.tune("keys", problem, launch, measure)
+        tile_settings.tune("keys", problem, launch, lambda call: 1.0)
     tile_settings.kept_choices.cache_clear()
 
 

@@ -178,7 +178,7 @@ def keys_kernel(
             sum_k, sum_v = gather_keys(
                 sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, documents, document_strides,
                 batch, head, heads, first, start, full, queries, keys, window, factor,
-                HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, False, WIDE, MASKED=True,
+                HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
             )  # fmt: skip
         sum_k, sum_v = gather_keys(
             sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, documents, document_strides,
@@ -188,7 +188,7 @@ def keys_kernel(
         sum_k, sum_v = gather_keys(
             sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, documents, document_strides,
             batch, head, heads, first, rest, end, queries, keys, window, factor,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, False, WIDE, MASKED=True,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
         )  # fmt: skip
     store_tile(dk, dk_strides, batch, kv, first, keys, sum_k * scale, HEAD, KEYS, WIDTH)
     store_tile(dv, dv_strides, batch, kv, first, keys, sum_v, HEAD, KEYS, WIDTH)
@@ -304,7 +304,7 @@ def queries_kernel(
         total = gather_queries(
             total, own_q, own_do, level, shift, k, v, k_strides, v_strides, documents, document_strides, batch, kv,
             first, start, full, queries, keys, window, factor,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, False, WIDE, MASKED=True,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
         )  # fmt: skip
     total = gather_queries(
         total, own_q, own_do, level, shift, k, v, k_strides, v_strides, documents, document_strides, batch, kv,
@@ -314,7 +314,7 @@ def queries_kernel(
     total = gather_queries(
         total, own_q, own_do, level, shift, k, v, k_strides, v_strides, documents, document_strides, batch, kv,
         first, rest, end, queries, keys, window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, False, WIDE, MASKED=True,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
     )  # fmt: skip
     store_tile(dq, dq_strides, batch, head, first, queries, total * scale, HEAD, QUERIES, WIDTH)
 
@@ -331,7 +331,7 @@ def backward(
         tiles = tiles_for("keys", problem, lambda tiles: key_gradients(problem, grad, lse, delta, tiles))
         dk, dv = key_gradients(problem, grad, lse, delta, tiles)
         tiles = tiles_for("queries", problem, lambda tiles: query_gradients(problem, grad, lse, delta, tiles))
-        dq = query_gradients(problem, grad, lse, delta, tiles)
+        (dq,) = query_gradients(problem, grad, lse, delta, tiles)
     return dq, dk, dv
 
 
@@ -378,7 +378,7 @@ def key_gradients(problem: Problem, grad: Tensor, lse: Tensor, delta: Tensor, ti
     return dk, dv
 
 
-def query_gradients(problem: Problem, grad: Tensor, lse: Tensor, delta: Tensor, tiles: Tiles) -> Tensor:
+def query_gradients(problem: Problem, grad: Tensor, lse: Tensor, delta: Tensor, tiles: Tiles) -> tuple[Tensor]:
     """dq."""
     q, k, v = problem.q, problem.k, problem.v
     dq = torch.empty_like(q)
@@ -393,4 +393,4 @@ def query_gradients(problem: Problem, grad: Tensor, lse: Tensor, delta: Tensor, 
         dq_strides=dq.stride(),
         scale=problem.scale,
     )
-    return dq
+    return (dq,)

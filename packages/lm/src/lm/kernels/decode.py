@@ -149,7 +149,12 @@ def decode(problem: Problem, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         return out.zero_(), lse.fill_(float("-inf"))
     with problem.device():
         splits = splits_for(problem)
-        tiles = tiles_for("decode", problem, lambda tiles: decode_splits(problem, lengths, splits, tiles))
+
+        def launch(tiles: Tiles) -> tuple[Tensor, ...]:
+            decode_splits(problem, lengths, splits, tiles)
+            return ()  # where the spans end depends on the tiles, and so does what each gives
+
+        tiles = tiles_for("decode", problem, launch)
         partial, partial_lse = decode_splits(problem, lengths, splits, tiles)
         merge_kernel[(problem.batch * problem.heads * problem.queries,)](
             partial=partial,

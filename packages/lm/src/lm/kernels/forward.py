@@ -137,7 +137,7 @@ def forward_kernel(
         gathered, total, peak = gather(
             gathered, total, peak, own_q, k, v, k_strides, v_strides, documents, document_strides, batch, kv, query,
             start, full, queries, keys, window, factor,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, False, WIDE, MASKED=True,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
         )  # fmt: skip
     gathered, total, peak = gather(
         gathered, total, peak, own_q, k, v, k_strides, v_strides, documents, document_strides, batch, kv, query,
@@ -147,7 +147,7 @@ def forward_kernel(
     gathered, total, peak = gather(
         gathered, total, peak, own_q, k, v, k_strides, v_strides, documents, document_strides, batch, kv, query,
         rest, end, queries, keys, window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, False, WIDE, MASKED=True,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
     )  # fmt: skip
 
     gathered, level = finish(gathered, total, peak)
@@ -168,8 +168,8 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     return out, lse
 
 
-def gather_values(problem: Problem, out: Tensor, lse: Tensor, tiles: Tiles) -> None:
-    """Launches forward_kernel."""
+def gather_values(problem: Problem, out: Tensor, lse: Tensor, tiles: Tiles) -> tuple[Tensor]:
+    """Launches forward_kernel, and gives the output that it wrote."""
     rows = {"q": tiles.queries, "k": tiles.keys, "v": tiles.keys}
     forward_kernel[(triton.cdiv(problem.queries, tiles.queries) * problem.heads * problem.batch,)](
         **problem.arguments(tiles, "queries"),
@@ -179,3 +179,4 @@ def gather_values(problem: Problem, out: Tensor, lse: Tensor, tiles: Tiles) -> N
         lse=lse,
         out_strides=out.stride(),
     )
+    return (out,)

@@ -12,11 +12,12 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 import triton
+from torch import Tensor
 
 from lm.kernels.problem import Problem, Tiles, interpreted
 
@@ -141,12 +142,14 @@ INTERPRETED = {"forward": Tiles(16, 16), "keys": Tiles(16, 16), "queries": Tiles
 
 CHOSEN: dict[str, Tiles] = {}
 
+Launch = Callable[[Tiles], tuple[Tensor, ...]]
 
-def tiles_for(kind: str, problem: Problem, launch: Callable[[Tiles], object]) -> Tiles:
+
+def tiles_for(kind: str, problem: Problem, launch: Launch) -> Tiles:
     """The tiles for a kernel, "forward", "keys", "queries" or "decode", on the device of the problem.
 
-    launch runs that kernel on the problem with given tiles, as often as one likes: it is called only where there is something
-    to measure.
+    launch runs that kernel on the problem with given tiles, as often as one likes, and gives what it wrote: it is called only
+    where there is something to measure.
     """
     if interpreted():
         return INTERPRETED[kind]
@@ -172,28 +175,41 @@ def table(capability: tuple[int, int], kind: str, width: int, dtype: torch.dtype
     return TABLE[FAMILIES.get(capability, "sm89")][kind][width]
 
 
-def candidates(kind: str, width: int, dtype: torch.dtype) -> list[Tiles]:
-    """The few tiles that are worth measuring: those of every family, and on Blackwell its own with specialised warps."""
+def candidates(kind: str, width: int, dtype: torch.dtype, capability: tuple[int, int]) -> list[Tiles]:
+    """The few tiles that are worth measuring: those of every family, and on Blackwell its own with specialised warps.
+
+    Triton 3.7 is the first that specialises the warps of these loops; for Hopper it declines.
+    """
     if dtype not in (torch.float16, torch.bfloat16):
         return [WIDE_TABLE[kind][width]]
     found = [family[kind][width] for family in TABLE.values()]
+    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    if capability[0] == 10 and version >= (3, 7) and kind != "decode":
+        found.append(replace(TABLE["sm100"][kind][width], stages=2, specialized=True))
     return list(dict.fromkeys(found))
 
 
 def tune(
     kind: str,
     problem: Problem,
-    launch: Callable[[Tiles], object],
+    launch: Launch,
     measure: Callable[[Callable[[], object]], float] | None = None,
 ) -> Tiles:
     """Measures the candidates, takes the fastest, and keeps the choice for later processes. measure gives seconds of a call.
 
-    A candidate that the device has no room for is passed over; RuntimeError where it has room for none.
+    A candidate is passed over that the device has no room for, or whose results are not those of the first one. RuntimeError
+    where none is left.
     """
     measure = measure or seconds
-    key, times, refusals = key_of(kind, problem), {}, []
-    for tiles in candidates(kind, problem.width, problem.q.dtype):
+    capability = torch.cuda.get_device_capability(problem.q.device)
+    key, times, refusals, first = key_of(kind, problem), {}, [], None
+    for tiles in candidates(kind, problem.width, problem.q.dtype, capability):
         try:
+            results = [x.float() for x in launch(tiles)]
+            first = first or [x.clone() for x in results]
+            if not all((x - y).abs().max() <= 0.02 * y.abs().max() for x, y in zip(results, first, strict=True)):
+                refusals.append(f"{tiles}: other results than the first one's")
+                continue
             times[tiles] = measure(functools.partial(launch, tiles))
         except Exception as refusal:  # no room, or a compiler that gives up: Triton has no one name for these
             refusals.append(f"{tiles}: {refusal}")
