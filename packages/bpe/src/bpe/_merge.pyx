@@ -30,6 +30,12 @@ from libc.string cimport memcmp, memcpy, memset
 from bpe._bytes cimport hash_pair, prefetch
 from bpe._memory cimport checked_block, checked_malloc, checked_realloc, free_block
 
+cdef extern from "_find.h" nogil:
+    enum:
+        FIND_SLACK
+    size_t find_narrow(const uint16_t *symbols, size_t size, uint32_t a, uint32_t b)
+    size_t find_wide(const uint32_t *symbols, size_t size, uint32_t a, uint32_t b)
+
 cdef enum:
     NARROW_HEADER = 5           # numbers before a word's symbols: its length, and its count in eight bytes
     WIDE_HEADER = 3
@@ -133,7 +139,7 @@ cdef class Merger:
         free_side(&self.left)
         free_side(&self.right)
         free(self.blocks)
-        free_block(self.words, self.words_size * self.width())
+        free_block(self.words, (self.words_size + FIND_SLACK) * self.width())
         self.free_pairs()
         free(self.heap)
         free(self.twin_records)
@@ -165,7 +171,7 @@ cdef class Merger:
                 f"the distinct pretokens come to {total:,} symbols, more than the {NOWHERE:,} that can be merged; "
                 "choose a pattern that splits the text into shorter pieces"
             )
-        self.words = checked_block(total * self.width())
+        self.words = checked_block((total + FIND_SLACK) * self.width())
         self.words_size = total
         return 0
 
@@ -613,40 +619,46 @@ cdef int rewrite_all(
     for i in range(size):
         if i + AHEAD < size:
             prefetch(words + postings[i + AHEAD])
+            prefetch(words + postings[i + AHEAD] + header(words) + 8)   # it may lie across two cache lines
         rewrite(self, words, postings[i], a, b, made)
     return 0
 
 
-cdef int rewrite(Merger self, Symbol *words, uint32_t place, uint32_t a, uint32_t b, uint32_t made) except -1 nogil:
+cdef inline size_t find_pair(const Symbol *symbols, size_t size, uint32_t a, uint32_t b) noexcept nogil:
+    """The first place where b follows a; `size` if there is none."""
+    if Symbol is uint16_t:
+        return find_narrow(symbols, size, a, b)
+    else:
+        return find_wide(symbols, size, a, b)
+
+
+cdef inline int rewrite(Merger self, Symbol *words, uint32_t place, uint32_t a, uint32_t b, uint32_t made) except -1 nogil:
     """Replace a, b by `made` in the word at `place`, left to right, and note what stands beside it."""
     cdef Symbol *word = words + place
     cdef Symbol *symbols = word + header(words)
-    cdef size_t size = word[0], i = 0, out
+    cdef size_t size = word[0], i = find_pair(symbols, size, a, b), out = i, next_place
     cdef int64_t count
     cdef bint joined = False    # whether symbols[out - 1] is a `made` just made
-    while i + 1 < size and not (symbols[i] == a and symbols[i + 1] == b):
-        i += 1
-    if i + 1 >= size:
+    if i == size:
         return 0
     memcpy(&count, word + 1, 8)
-    out = i
     while i < size:
-        if i + 1 < size and symbols[i] == a and symbols[i + 1] == b:
-            if joined:
-                self.twins += count
-                self.note_twins(place)
-            elif out:
-                self.note(&self.left, symbols[out - 1], count, place)
-            symbols[out] = <Symbol> made
-            i += 2
-            joined = True
-            if i < size and not (i + 1 < size and symbols[i] == a and symbols[i + 1] == b):
-                self.note(&self.right, symbols[i], count, place)
-        else:
-            symbols[out] = symbols[i]
-            i += 1
-            joined = False
+        if joined:
+            self.twins += count
+            self.note_twins(place)
+        elif out:
+            self.note(&self.left, symbols[out - 1], count, place)
+        symbols[out] = <Symbol> made
         out += 1
+        i += 2
+        next_place = i + find_pair(symbols + i, size - i, a, b)
+        joined = next_place == i
+        if i < next_place:
+            self.note(&self.right, symbols[i], count, place)
+            while i < next_place:
+                symbols[out] = symbols[i]
+                out += 1
+                i += 1
     word[0] = <Symbol> out
     for i in range(out, size):
         symbols[i] = <Symbol> NOWHERE

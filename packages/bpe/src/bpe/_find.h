@@ -1,0 +1,35 @@
+/* Where a pair of symbols stands in a word: eight places at a time where the machine's base instructions can (SSE2). */
+#ifndef BPE_FIND_H
+#define BPE_FIND_H
+#include <stddef.h>
+#include <stdint.h>
+
+#define FIND_SLACK 9 /* symbols beyond the end of a word that find_narrow() may read */
+
+static inline size_t find_wide(const uint32_t *symbols, size_t size, uint32_t a, uint32_t b) {
+    for (size_t i = 0; i + 1 < size; i++)
+        if (symbols[i] == a && symbols[i + 1] == b) return i;
+    return size;
+}
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+static inline size_t find_narrow(const uint16_t *symbols, size_t size, uint32_t a, uint32_t b) {
+    const __m128i left = _mm_set1_epi16((short)a), right = _mm_set1_epi16((short)b);
+    for (size_t i = 0; i + 1 < size; i += 8) {
+        __m128i here = _mm_loadu_si128((const __m128i *)(symbols + i));
+        __m128i next = _mm_loadu_si128((const __m128i *)(symbols + i + 1));
+        unsigned found = _mm_movemask_epi8(_mm_and_si128(_mm_cmpeq_epi16(here, left), _mm_cmpeq_epi16(next, right)));
+        if (size - 1 - i < 8) found &= (1u << (2 * (size - 1 - i))) - 1;
+        if (found) return i + __builtin_ctz(found) / 2;
+    }
+    return size;
+}
+#else
+static inline size_t find_narrow(const uint16_t *symbols, size_t size, uint32_t a, uint32_t b) {
+    for (size_t i = 0; i + 1 < size; i++)
+        if (symbols[i] == a && symbols[i + 1] == b) return i;
+    return size;
+}
+#endif
+#endif
