@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import accounting
 from accounting import SHAPES, max_batch_size, report, training_memory
 from accounting.cli import main
 
@@ -178,6 +179,13 @@ def test_apportion_adds_up(parts: list[int], whole: int) -> None:
     assert all(abs(share - part * whole / total) < 1 + 1e-6 for share, part in zip(shares, parts, strict=True))
 
 
+def test_every_name_of_the_package_is_there() -> None:
+    for name in accounting.__all__:
+        assert getattr(accounting, name) is not None
+    with pytest.raises(AttributeError, match="accounting has no 'guess': it has DEVICES"):
+        accounting.guess  # noqa: B018
+
+
 def test_an_answer_loads_nothing_but_what_it_needs() -> None:
     # What keeps the start quick: benchmarks/start.py says how quick, and no test holds a clock.
     code = (
@@ -187,4 +195,7 @@ def test_an_answer_loads_nothing_but_what_it_needs() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert "accounting.memory" in loaded
     assert {name.partition(".")[0] for name in loaded} <= {"accounting", *sys.stdlib_module_names}
+    assert not {"accounting.scaling", "accounting.model_parallel", "accounting.planning", "accounting.time"} & set(
+        loaded
+    )
     assert not {"accounting.cli", "accounting.report", "accounting.html", "argparse", "csv"} & set(loaded)

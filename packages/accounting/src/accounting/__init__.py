@@ -1,5 +1,7 @@
 """Exact budgets of Transformers: parameters, FLOPs, memory, time and what fits. Pure Python, no dependency."""
 
+from __future__ import annotations
+
 from accounting.activations import saved_activations
 from accounting.breakdown import Breakdown
 from accounting.flops import (
@@ -13,32 +15,33 @@ from accounting.flops import (
 from accounting.hardware import DEVICES, Device, measured_device
 from accounting.inference import inference_memory, kv_cache, weight_bytes
 from accounting.memory import TrainingMemory, training_memory
-from accounting.model_parallel import (
-    Layout,
-    Place,
-    device_flops,
-    device_memory,
-    device_parameters,
-    device_traffic,
-)
 from accounting.models import SHAPES
 from accounting.optimizers import optimizer_state
 from accounting.parallel import sharded_state, step_traffic
 from accounting.parameters import parameters
-from accounting.planning import largest_shape, longest_context, max_batch_size, memory_line
-from accounting.reading import from_config, from_huggingface, from_run
-from accounting.scaling import LAWS, ComputeOptimal, compute_optimal
 from accounting.shape import TransformerShape
-from accounting.time import (
-    Roofline,
-    TrainingTime,
-    affordable_tokens,
-    decode_time,
-    mfu,
-    prefill_time,
-    training_time,
-)
 from accounting.units import ByteRate, Bytes, FLOPRate, FLOPs, Parameters, Seconds, TokenRate, Tokens, human
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from accounting.model_parallel import Layout, Place, device_flops, device_memory, device_parameters, device_traffic
+    from accounting.planning import largest_shape, longest_context, max_batch_size, memory_line
+    from accounting.reading import from_config, from_huggingface, from_run
+    from accounting.scaling import LAWS, ComputeOptimal, compute_optimal
+    from accounting.time import Roofline, TrainingTime, affordable_tokens, decode_time, mfu, prefill_time, training_time
+
+# Loaded when they are first asked for: a question about memory then waits for nothing else.
+_LATER = {
+    name: module
+    for module, names in (
+        ("model_parallel", "Layout Place device_flops device_memory device_parameters device_traffic"),
+        ("planning", "largest_shape longest_context max_batch_size memory_line"),
+        ("reading", "from_config from_huggingface from_run"),
+        ("scaling", "LAWS ComputeOptimal compute_optimal"),
+        ("time", "Roofline TrainingTime affordable_tokens decode_time mfu prefill_time training_time"),
+    )
+    for name in names.split()
+}
 
 __all__ = [
     "DEVICES",
@@ -96,3 +99,11 @@ __all__ = [
     "training_time",
     "weight_bytes",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"accounting has no {name!r}: it has {', '.join(__all__)}")
+    value: object = getattr(__import__(f"accounting.{_LATER[name]}", fromlist=[name]), name)
+    globals()[name] = value
+    return value
