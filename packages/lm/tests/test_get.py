@@ -168,6 +168,12 @@ def test_a_full_disk_is_said_before_it_is_full(tmp_path, serve, monkeypatch):
         fetch(hub, tmp_path / "f")
 
 
+def test_a_mirror_is_mentioned_where_there_may_be_one():
+    again = download.Again("no route", reached=False)
+    assert "HF_ENDPOINT" in download.give_up("https://huggingface.co/x", again)
+    assert "HF_ENDPOINT" not in download.give_up("https://raw.githubusercontent.com/x", again)
+
+
 def test_waits_grow_and_heed_the_server(tmp_path, serve, no_waiting):
     hub = serve("r", {"f": DATA})
     hub.faults = [500, 500, 500]

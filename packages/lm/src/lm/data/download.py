@@ -257,10 +257,8 @@ def retry_after(headers: Any) -> float:
 def give_up(url: str, again: Again) -> str:
     host = urllib.parse.urlsplit(url).hostname
     if not again.reached:
-        return (
-            f"there is no way from here to {host} ({again}): this needs the network; "
-            f"where there is a mirror of huggingface.co, name it in the environment variable HF_ENDPOINT"
-        )
+        mirror = ", or a mirror, named in the environment variable HF_ENDPOINT" if host == "huggingface.co" else ""
+        return f"there is no way from here to {host} ({again}): this needs the network{mirror}"
     return f"{url} fails again and again, at last because {again}: try later, the same command goes on from here"
 
 
