@@ -117,6 +117,17 @@ def test_normalizes_every_code_point_as_tokenizers_does(form: str) -> None:
         assert normalize(text, form) == theirs.normalize_str(text), context
 
 
+def test_a_late_token_across_a_space_is_not_cut(plain: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(variant(plain, "NFC", False, {"c \u00e9": {"normalized": True}}))
+    ours = Tokenizer.from_huggingface(path)
+    text = "ab c e\u0301 d"
+    assert 400 in ours.encode(text, allowed_special="all")
+    for cut in range(len(text)):
+        arrays = ours._encode_chunks([text[:cut], text[cut:]], "all", 1)
+        assert [number for array in arrays for number in array.tolist()] == ours.encode(text, allowed_special="all")
+
+
 def test_what_needs_no_preparation_has_none(plain: dict[str, Any], tmp_path: Path) -> None:
     def needed(normalizer: str | None = None, prefix_space: bool = False, **tokens: dict[str, bool]) -> bool:
         path = tmp_path / "tokenizer.json"

@@ -185,6 +185,9 @@ def test_vocabularies_that_contradict_themselves_are_refused() -> None:
         Tokenizer.from_ranks({b"a": 0, b"b": 0}, pattern=None)
     with pytest.raises(ValueError, match="no split pattern is named"):
         Tokenizer(BYTES, [], pattern="gtp2")
+    for number in (-1, 2**31, 256.0):
+        with pytest.raises(ValueError, match="the ids of a vocabulary are whole numbers from 0 to 2147483647"):
+            Tokenizer(BYTES | {number: b"ab"}, [])  # type: ignore[dict-item]
 
 
 def test_special_tokens_are_appended_where_missing() -> None:

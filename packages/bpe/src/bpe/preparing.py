@@ -60,6 +60,9 @@ class Preparation:
             for names in (data.lstrip, data.rstrip, data.single_word)
         )
         self._flagged = bool(data.lstrip or data.rstrip or data.single_word)
+        # A token with a space in it may be found only once the text is normalized, and no cut could see it before.
+        hidden = data.normalizer is not None and any(" " in name for name in data.late_tokens)
+        self._uncuttable = self._flagged or data.normalizer in ("NFKC", "NFKD") or hidden
         self._made: dict[tuple[bytes, ...], tuple[SpecialTokens, SpecialTokens]] = {}
 
     @staticmethod
@@ -82,7 +85,7 @@ class Preparation:
         Between two ASCII characters, the second a space: no normalizer joins them, none but those of compatibility makes
         another class of character of what stands beside them, and no space is put before a space.
         """
-        if self._flagged or self._normalizer in ("NFKC", "NFKD"):
+        if self._uncuttable:
             return len(text)
         while (at := cut(at)) < len(text) and not (text[at - 1] < 0x80 and text[at] == 0x20):
             at += 1
