@@ -69,6 +69,9 @@ def configuration(name: str, shape: TransformerShape) -> Any:
         return transformers.MistralConfig(**llama(shape, sliding_window=shape.window))
     if name.startswith("qwen2"):
         return transformers.Qwen2Config(**llama(shape))
+    if shape.experts and name.startswith("qwen3"):
+        chosen = {"num_experts": shape.experts, "num_experts_per_tok": shape.experts_per_token}
+        return transformers.Qwen3MoeConfig(**llama(shape, moe_intermediate_size=shape.d_ff, **chosen))
     if name.startswith("qwen3"):
         return transformers.Qwen3Config(**llama(shape))
     if name.startswith("gemma-2-"):

@@ -44,6 +44,19 @@ SHAPES: dict[str, TransformerShape] = {
     "qwen3-0.6b": TransformerShape(
         151936, 40960, 28, 1024, 16, 3072, num_kv_heads=8, head_dim=128, tied_embeddings=True, qk_norm=True
     ),
+    "qwen3-30b-a3b": TransformerShape(
+        151936,
+        40960,
+        48,
+        2048,
+        32,
+        768,
+        num_kv_heads=4,
+        head_dim=128,
+        qk_norm=True,
+        experts=128,
+        experts_per_token=8,
+    ),
     "gemma-2b": TransformerShape(
         256000, 8192, 18, 2048, 8, 16384, num_kv_heads=1, head_dim=256, ffn="geglu", tied_embeddings=True
     ),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-_LLAMA_LIKE = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text")
+_LLAMA_LIKE = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text")
 FAMILIES = ("gpt2", *_LLAMA_LIKE)
 
 
@@ -116,26 +116,39 @@ def _llama_like(family: str, config: Mapping[str, Any]) -> TransformerShape:
     if family in ("llama",) and config.get("attention_bias"):
         raise ValueError("attention_bias is set, and biases on attention alone are not known here")
     window, windowed = _window(family, config, layers)
-    experts = config.get("num_local_experts") if family == "mixtral" else None
+    experts, each = _experts(family, config)
     return TransformerShape(
         _need(config, "vocab_size"),
         _need(config, "max_position_embeddings"),
         layers,
         _need(config, "hidden_size"),
         _need(config, "num_attention_heads"),
-        _need(config, "intermediate_size"),
+        _need(config, each),
         num_kv_heads=config.get("num_key_value_heads"),
         head_dim=config.get("head_dim") or (256 if gemma else None),
         ffn=_activation(activation, gated=True),
         tied_embeddings=config.get("tie_word_embeddings", gemma),
-        qkv_bias=True if family == "qwen2" or (family == "qwen3" and config.get("attention_bias")) else None,
-        qk_norm=family in ("qwen3", "gemma3_text"),
+        qkv_bias=True if family == "qwen2" or (family.startswith("qwen3") and config.get("attention_bias")) else None,
+        qk_norm=family in ("qwen3", "qwen3_moe", "gemma3_text"),
         post_norm=family in ("gemma2", "gemma3_text"),
         window=window,
         window_layers=windowed,
         experts=experts,
         experts_per_token=config.get("num_experts_per_tok", 2) if experts else None,
     )
+
+
+def _experts(family: str, config: Mapping[str, Any]) -> tuple[int | None, str]:
+    """(experts of a layer, the name under which a config.json has the width of one); every layer has them or none."""
+    if family == "mixtral":
+        return config.get("num_local_experts"), "intermediate_size"
+    if family != "qwen3_moe":
+        return None, "intermediate_size"
+    if config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
+        raise ValueError(
+            "mlp_only_layers or decoder_sparse_step is set, and experts in some layers alone are not known here"
+        )
+    return config.get("num_experts") or config.get("num_local_experts"), "moe_intermediate_size"
 
 
 def _window(family: str, config: Mapping[str, Any], layers: int) -> tuple[int | None, int | None]:
