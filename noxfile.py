@@ -80,6 +80,13 @@ def install_checked(session: nox.Session, what: str, **settings: str) -> None:
     session.install(*CONSTRAINTS, what.replace(BPE, str(copy)), env=checks)
 
 
+def coverage(session: nox.Session) -> str:
+    """The library that an extension built to tell its coverage tells it to."""
+    library = Path(session.create_tmp(), "coverage.so").resolve()
+    session.run(compiler(), "-O2", "-shared", "-fPIC", "-o", str(library), f"{BPE}/fuzz/coverage.c", external=True)
+    return str(library)
+
+
 def sanitizers(session: nox.Session, logs: Path, *preloaded: str) -> dict[str, str]:
     """What a process needs in its environment to load an extension built under the sanitizers; they write into logs."""
 
@@ -144,11 +151,12 @@ def tests_lm(session: nox.Session) -> None:
 @nox.session
 def sanitize(session: nox.Session) -> None:
     """bpe's tests with the extension under AddressSanitizer, UBSan, leak and bounds checks; what follows -- goes to pytest."""
-    install_checked(session, f"{BPE}[test]")
+    install_checked(session, f"{BPE}[test]", BPE_COVERAGE="1")
     logs = Path(session.create_tmp(), "sanitizer")
     shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir()
-    session.run("python", "-m", "pytest", f"{BPE}/tests", *session.posargs, env=sanitizers(session, logs))
+    environment = sanitizers(session, logs, coverage(session))
+    session.run("python", "-m", "pytest", f"{BPE}/tests", *session.posargs, env=environment)
     session.run("python", "tools/leaks.py", str(logs))
 
 
@@ -166,11 +174,10 @@ def fuzz(session: nox.Session) -> None:
     session.install(*CONSTRAINTS, "hypothesis")
     work = Path(session.create_tmp())
     (work / "reports").mkdir(exist_ok=True)
-    library = work / "coverage.so"
-    session.run(compiler(), "-O2", "-shared", "-fPIC", "-o", str(library), f"{BPE}/fuzz/coverage.c", external=True)
-    environment = sanitizers(session, work / "reports", str(library.resolve()))
+    library = coverage(session)
+    environment = sanitizers(session, work / "reports", library)
     environment["PYTHONPATH"] = f"{BPE}/tests"
-    program = ("python", f"{BPE}/fuzz/fuzz.py", "--work", str(work), "--coverage", str(library.resolve()))
+    program = ("python", f"{BPE}/fuzz/fuzz.py", "--work", str(work), "--coverage", library)
     session.run(*program, *session.posargs, env=environment)
     session.run("python", "tools/leaks.py", str(work / "reports"))
 
@@ -183,6 +190,7 @@ def bench(session: nox.Session) -> None:
         "training": f"{BPE}/benchmarks/training.py",
         "encoding": f"{BPE}/benchmarks/encoding.py",
         "decode": f"{BPE}/benchmarks/decoding.py",
+        "worst": f"{BPE}/benchmarks/worst_cases.py",
         "step": f"{LM}/benchmarks/step.py",
         "generate": f"{LM}/benchmarks/generation.py",
     }

@@ -8,6 +8,7 @@
 
 static uint8_t counts[EDGES];   /* of the input that is running */
 static uint8_t known[EDGES];    /* for each edge, the bits of the counts seen so far: 1, 2, 3, 4-7, 8-15, 16-31, 32-127, more */
+static uint64_t blocks;         /* executed so far, by one thread: for tests of what work costs */
 static __thread uintptr_t before;
 
 void __sanitizer_cov_trace_pc(void) {
@@ -16,6 +17,7 @@ void __sanitizer_cov_trace_pc(void) {
     uint8_t *count = &counts[(place ^ before) & (EDGES - 1)];
     if (*count != 255) ++*count;
     before = (place & (EDGES - 1)) >> 1;
+    blocks++;
 }
 
 void coverage_begin(void) {
@@ -44,3 +46,5 @@ int coverage_edges(void) {
     for (int i = 0; i < EDGES; i++) edges += known[i] != 0;
     return edges;
 }
+
+uint64_t coverage_blocks(void) { return blocks; }

@@ -1,0 +1,169 @@
+"""A megabyte of one long pretoken, or of what is nearly one, beside prose: time per byte, ours and our peers'.
+
+    python packages/bpe/benchmarks/worst_cases.py TEXT --tokenizer NAME [--seconds 60] [--only NAME …]
+
+TEXT is the prose that everything is measured against, of at least three megabytes; the tokenizer is anything that the
+command `bpe` takes. Each encoder works in a process of its own, on one thread, and has so many seconds for all of one kind of
+text; each figure is the median of three megabytes that are new to it (for prose, others; for the rest, the same again, since no
+cache holds such pretokens). Ours is marked where it takes more than three times what prose takes. Peers that are not
+installed are left out, and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import importlib.util
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bpe.opening import open_tokenizer
+
+SIZE = 1_000_000  # bytes
+BOUND = 3.0
+
+Encode = Callable[[str], Any]
+
+
+def texts(prose: str) -> Iterator[tuple[str, list[str]]]:
+    """Each kind of text with its three megabytes."""
+    at = len(prose) // 3
+    yield "prose", [prose[begin : begin + SIZE] for begin in (0, at, 2 * at)]
+
+    def repeated(unit: str) -> list[str]:
+        return [unit * (SIZE // len(unit.encode()))] * 3
+
+    for unit, name in (("a", "a"), (" ", "spaces"), ("^", "^"), ("中", "one CJK character"), ("\n", "line ends")):
+        yield name, repeated(unit)
+    chance = random.Random(1)
+    yield "base64", [base64.b64encode(chance.randbytes(SIZE * 3 // 4)).decode() for _ in range(3)]
+    yield "any CJK", ["".join(chr(chance.randrange(0x4E00, 0x9F00)) for _ in range(SIZE // 3)) for _ in range(3)]
+    yield "digits", ["".join(chance.choices("0123456789", k=SIZE)) for _ in range(3)]
+    yield "letters", ["".join(chance.choices("etaoinsrhl", k=SIZE)) for _ in range(3)]
+    for unit, name in (
+        (" \n", "spaces and line ends"),
+        ("'", "apostrophes"),
+        ("'s", "contractions"),
+        ("e\u0301", "marks"),
+    ):
+        yield name, repeated(unit)
+
+
+def ours(folder: Path) -> Encode:
+    tokenizer = open_tokenizer(str(folder / "native"))
+    return lambda text: tokenizer.encode_to_numpy(text, disallowed_special=())
+
+
+def gigatoken(folder: Path) -> Encode:
+    import gigatoken as peer
+
+    return peer.Tokenizer(str(folder / "tokenizer.json")).encode
+
+
+def fastokens(folder: Path) -> Encode:
+    import fastokens as peer
+
+    return peer.Tokenizer.from_file(str(folder / "tokenizer.json")).encode_ordinary
+
+
+def tiktoken(folder: Path) -> Encode:
+    import tiktoken as peer
+    from tiktoken_ext import openai_public
+
+    tokenizer = open_tokenizer(str(folder / "native"))
+    (expression,) = tokenizer.data.pattern.expressions
+    if tokenizer.pattern == "gpt2":
+        expression = openai_public.r50k_pat_str  # said in another way, which is faster
+    special = tokenizer.special_tokens
+    ranks = {token: number for number, token in tokenizer.vocab.items() if number not in special.values()}
+    encoding = peer.Encoding("worst", pat_str=expression, mergeable_ranks=ranks, special_tokens=special)
+    return encoding.encode_ordinary
+
+
+ENCODERS: dict[str, Callable[[Path], Encode]] = {
+    "bpe": ours,
+    "gigatoken": gigatoken,
+    "fastokens": fastokens,
+    "tiktoken": tiktoken,
+}
+
+
+def work(name: str, folder: Path, kind: str, path: Path) -> None:
+    """Print the seconds of each pass."""
+    encode = ENCODERS[name](folder)
+    passes = dict(texts(path.read_text("utf-8", errors="replace")))[kind]
+    encode("the first call may set things up")
+    for text in passes:
+        begun = time.perf_counter()
+        encode(text)
+        print(json.dumps((time.perf_counter() - begun) / len(text.encode())), flush=True)
+
+
+def measure(name: str, folder: Path, kind: str, path: Path, seconds: float) -> float | str:
+    """Seconds a byte, or why there are none."""
+    command = [sys.executable, __file__, str(path), "--tokenizer", str(folder), "--worker", name, "--kind", kind]
+    alone = {**os.environ, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    try:
+        done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return f"not in {seconds:g} s"
+    if done.returncode:
+        return "fails"
+    return statistics.median(map(float, done.stdout.split()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--only", nargs="+", choices=ENCODERS)
+    parser.add_argument("--worker", choices=ENCODERS, help=argparse.SUPPRESS)
+    parser.add_argument("--kind", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work(options.worker, Path(options.tokenizer), options.kind, options.text)
+        return
+    wanted = options.only or list(ENCODERS)
+    names = [name for name in wanted if importlib.util.find_spec(name)]
+    missing = [name for name in wanted if name not in names]
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        tokenizer = open_tokenizer(options.tokenizer)
+        tokenizer.save(folder / "native")
+        with contextlib.suppress(ValueError):
+            tokenizer.to_huggingface(folder / "tokenizer.json")
+        if Path(options.tokenizer).name.endswith("tokenizer.json"):
+            shutil.copyfile(options.tokenizer, folder / "tokenizer.json")
+        print(
+            f"{Path(options.tokenizer).name}, prose from {options.text.name}: MB/s, and times the time of prose", end=""
+        )
+        print((f"; not installed: {', '.join(missing)}" if missing else "") + "\n")
+        print(f"| a megabyte of | {' | '.join(names)} |\n|---|{'---|' * len(names)}")
+        prose: dict[str, float | str] = {}
+        for kind, _ in texts(""):
+            cells = []
+            for name in names:
+                cost = measure(name, folder, kind, options.text, options.seconds)
+                base = prose.setdefault(name, cost)
+                if isinstance(cost, str) or isinstance(base, str):
+                    cells.append(str(cost))
+                    continue
+                mark = " **beyond**" if name == "bpe" and cost > BOUND * base else ""
+                cells.append(f"{1e-6 / cost:.1f}" + (f" ({cost / base:.1f}×{mark})" if kind != "prose" else ""))
+            print(f"| {kind} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
