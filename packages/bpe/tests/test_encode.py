@@ -11,7 +11,6 @@ from strategies import DATA, TEXTS
 
 import bpe
 from bpe import _encode, reference
-from bpe._intern import PretokenCounts
 from bpe._merge import Merger
 from bpe.tokenizer import Tokenizer
 
@@ -119,8 +118,8 @@ def test_many_threads_share_one_tokenizer() -> None:
 
 
 def test_arguments_are_checked() -> None:
-    with pytest.raises(ValueError, match="each of the 256 bytes"):
-        Merger(PretokenCounts(), alphabet=b"ab", by_bytes=True, min_count=1, max_token_bytes=0, floor=1)
+    with pytest.raises(ValueError, match="must be the 256 bytes"):
+        Merger(np.empty(0, np.uint8), tokens=[b"a"], by_bytes=True, most=1, min_count=1, max_token_bytes=0, floor=1)
     with pytest.raises(TypeError):
         _encode.Encoder()
     with pytest.raises(TypeError):

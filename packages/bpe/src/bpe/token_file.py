@@ -81,8 +81,8 @@ def write(
             beside.unlink(missing_ok=True)
         os.replace(temporary, out)
     except OSError as error:
-        if error.filename is None:
-            error.filename = os.fspath(out)
+        if error.filename is None or os.path.basename(error.filename).startswith(temporary.name):
+            raise OSError(error.errno, error.strerror, os.fspath(out)) from None
         raise
     finally:
         temporary.unlink(missing_ok=True)

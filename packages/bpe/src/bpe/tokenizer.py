@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +24,7 @@ from bpe.preparing import Preparation
 from bpe.progress import Progress, reporter
 from bpe.streaming import DecodeStream, encode_chunks, last_bounded_end, last_cut
 from bpe.unstable import completions, unstable_from
-from bpe.vocabulary import encoder_tables, number_special_tokens
+from bpe.vocabulary import checked_merge, checked_tokens, encoder_tables, number_special_tokens
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,12 +58,12 @@ class Tokenizer:
         special_tokens: Iterable[str] | Mapping[str, int] = (),
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        tokens = dict(vocab)
+        tokens = checked_tokens(vocab)
         special = number_special_tokens(special_tokens, tokens)
         self._set(
             TokenizerData(
                 vocab=tokens,
-                merges=[(bytes(left), bytes(right)) for left, right in merges],
+                merges=[checked_merge(pair) for pair in merges],
                 special_tokens=special,
                 pattern=patterns.resolve(pattern),
             ),
@@ -169,6 +170,8 @@ class Tokenizer:
 
     def _set(self, data: TokenizerData, cache_bytes: int) -> None:
         self._data = data
+        if not 0 <= cache_bytes <= sys.maxsize:
+            raise ValueError(f"cache_bytes is {cache_bytes}; it takes a number from 0 to {sys.maxsize}")
         self._cache_bytes = cache_bytes
         self._special_numbers = set(data.special_tokens.values()) | set(data.added_tokens.values())
         self._scanner = scanner_of(data.pattern)
@@ -466,7 +469,7 @@ class Tokenizer:
                 largest=self.max_token_value,
                 tokenizer=self.fingerprint,
                 end_of_text=self._data.special_tokens.get("<|endoftext|>"),
-                workers=workers or os.cpu_count() or 1,
+                workers=(os.cpu_count() or 1) if workers is None else workers,
                 report=report,
             )
 
@@ -540,7 +543,7 @@ class Tokenizer:
                     raise
                 # as tiktoken: join pairs and replace what is left
                 return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-        return text
+        return text if type(text) is bytes else _buffer(text)
 
     def _safe_cut(self, text: Any, at: int, special: SpecialTokens) -> int:
         """The first place from `at` on where the text may be cut without changing an id; its length if there is none."""
@@ -577,6 +580,19 @@ class Tokenizer:
             else:
                 parts.append(self._encoder.encode_pieces(patterns.split(piece, self._data.pattern)))
         return np.concatenate(parts)
+
+
+def _buffer(text: object) -> bytes | memoryview:
+    """What has a buffer of bytes along one axis, as one that lies in memory without gaps. TypeError for what has none."""
+    try:
+        view = memoryview(text)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"a text is a str or bytes, not {type(text).__name__}") from None
+    if view.ndim != 1 or view.format not in ("B", "b", "c"):
+        raise TypeError(
+            f"the bytes of a text lie along one axis: this buffer has {view.ndim} of format {view.format!r}"
+        )
+    return view.cast("B") if view.contiguous else bytes(view)
 
 
 def _remake(data: TokenizerData, cache_bytes: int) -> Tokenizer:

@@ -15,11 +15,31 @@ if TYPE_CHECKING:
     from bpe.formats import TokenizerData
 
 
+def checked_tokens(vocab: Mapping[int, bytes]) -> dict[int, bytes]:
+    """A copy of a vocabulary. TypeError for a token that is no bytes, ValueError for an empty one."""
+    for number, token in vocab.items():
+        if type(token) is not bytes or not token:
+            kind = ValueError if token == b"" else TypeError
+            raise kind(f"the token of id {number!r} is {token!r}; a token is bytes, at least one")
+    return dict(vocab)
+
+
+def checked_merge(pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    """The pair itself, where it is two bytes objects. TypeError for anything else."""
+    left, right = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else (None, None)
+    if not isinstance(left, bytes) or not isinstance(right, bytes):
+        raise TypeError(f"a merge is a pair of bytes, not {pair!r}")
+    return left, right
+
+
 def number_special_tokens(special_tokens: Iterable[str] | Mapping[str, int], vocab: dict[int, bytes]) -> dict[str, int]:
     """{name: id} for special tokens; those that the vocabulary lacks are added to it."""
     if isinstance(special_tokens, str):
         raise TypeError(f"special_tokens is a list of names or {{name: id}}, not the str {special_tokens!r}")
     names = list(special_tokens)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a special token is a str, not {name!r}")
     if "" in names:
         raise ValueError("a special token is empty; give it at least one byte or leave it out")
     if len(set(names)) < len(names):

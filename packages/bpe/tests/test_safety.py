@@ -1,0 +1,211 @@
+"""What a caller may get wrong: each with the exception of its kind, in a sentence, and the tokenizer as good as before."""
+
+import array
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import DATA, corpus
+
+import bpe
+from bpe.formats import huggingface, native, tiktoken
+from bpe.patterns import PATTERNS
+from bpe.tokenizer import Tokenizer
+
+BYTES = {i: bytes([i]) for i in range(256)}
+TRAINED = {str(name): bpe.train([corpus(1)], 400, pattern=name) for name in (*PATTERNS, None)}
+BY_RANK = {
+    name: Tokenizer.from_ranks(
+        {token: i for i, token in one.vocab.items() if i != one.eot_token},
+        pattern=one.pattern,
+        special_tokens=one.special_tokens,
+    )
+    for name, one in TRAINED.items()
+}
+TOKENIZERS = [*TRAINED.values(), *BY_RANK.values(), Tokenizer(BYTES, [], pattern=r"\w+|\W")]
+
+
+@given(data=DATA, tokenizer=st.sampled_from(TOKENIZERS))
+def test_any_bytes_come_back(data: bytes, tokenizer: Tokenizer) -> None:
+    for special in ("all", ()):
+        ids = tokenizer.encode(data, allowed_special=special, disallowed_special=())
+        assert tokenizer.decode_bytes(ids) == data
+        assert tokenizer.decode_bytes(np.array(ids, dtype=np.int64)) == data
+        assert tokenizer.encode_to_numpy(data, allowed_special=special, disallowed_special=()).tolist() == ids
+        assert b"".join(tokenizer.decode_tokens_bytes(ids)) == data
+        assert max(ids, default=0) < tokenizer.n_vocab
+
+
+METHODS = ["encode", "encode_ordinary", "encode_to_numpy", "count", "encode_with_offsets"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "not NoneType"),
+        (3, "not int"),
+        (1.5, "not float"),
+        ([97, 98], "not list"),
+        (np.zeros((2, 2), np.uint8), "along one axis"),
+        (np.zeros(2, np.uint16), "along one axis"),
+        (np.zeros(2), "along one axis"),
+        (memoryview(array.array("I", [1, 2])), "along one axis"),
+    ],
+)
+def test_what_is_no_text_is_a_type_error(method: str, text: object, said: str) -> None:
+    tokenizer = TRAINED["gpt2"]
+    with pytest.raises(TypeError, match=said):
+        getattr(tokenizer, method)(text)
+    with pytest.raises(TypeError):
+        tokenizer.encode_batch(["a", text])
+    assert tokenizer.encode("a") == [97]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        bytearray(b"the cat"),
+        memoryview(b"the cat"),
+        memoryview(b"tXhXeX XcXaXtX")[::2],
+        memoryview(b"tac eht")[::-1],
+        np.frombuffer(b"the cat", np.uint8),
+        np.frombuffer(b"the cat", np.int8),
+        np.frombuffer(b"tXhXeX XcXaXtX", np.uint8)[::2],
+        memoryview(b"the cat").cast("c"),
+    ],
+)
+def test_any_buffer_of_bytes_is_a_text(text: object) -> None:
+    for name in METHODS:
+        method = getattr(TRAINED["gpt2"], name)
+        assert np.array_equal(method(text), method(b"the cat"))
+    assert list(TRAINED["gpt2"].encode_iterable([text])) == TRAINED["gpt2"].encode("the cat")
+
+
+def test_nothing_is_nothing(tmp_path: Path) -> None:
+    for tokenizer in TOKENIZERS:
+        for empty in ("", b"", bytearray(), memoryview(b""), np.empty(0, np.uint8)):
+            assert tokenizer.encode(empty) == tokenizer.encode_ordinary(empty) == []
+            assert tokenizer.encode_to_numpy(empty).shape == (0,)
+            assert tokenizer.encode_with_offsets(empty) == ([], [])
+            assert tokenizer.count(empty) == 0
+        assert tokenizer.encode_batch([]) == tokenizer.decode_batch([]) == []
+        assert list(tokenizer.encode_iterable([])) == list(tokenizer.encode_iterable(["", b""])) == []
+        assert tokenizer.decode([]) == ""
+        assert tokenizer.decode_bytes(np.empty(0, np.uint32)) == b""
+        assert tokenizer.encode_file([], tmp_path / "ids.npy") == 0
+    assert Tokenizer({}, []).encode("") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        (({-1: b"a"}, []), ValueError, "from 0 to 2147483647"),
+        (({2**31: b"a"}, []), ValueError, "from 0 to 2147483647"),
+        (({2**70: b"a"}, []), ValueError, "from 0 to 2147483647"),
+        (({1.0: b"a"}, []), ValueError, "whole numbers"),
+        (({1: "a"}, []), TypeError, "id 1 is 'a'"),
+        (({1: bytearray(b"a")}, []), TypeError, "a token is bytes"),
+        (({1: b""}, []), ValueError, "at least one"),
+        ((BYTES, [("a", "b")]), TypeError, "a pair of bytes"),
+        ((BYTES, [(97, 98)]), TypeError, "a pair of bytes"),
+        ((BYTES, [(b"a", b"b", b"c")]), TypeError, "a pair of bytes"),
+        ((BYTES, [b"ab"]), TypeError, "a pair of bytes"),
+        ((BYTES, None), TypeError, "not iterable"),
+    ],
+)
+def test_a_wrong_vocabulary_is_refused(arguments: tuple, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        Tokenizer(*arguments)
+
+
+@pytest.mark.parametrize("merges", [[(b"a", b"b")], [(b"", b"a")], [(b"a", b"b")] * 2])
+def test_wrong_merges_are_refused_at_the_latest_when_they_are_needed(merges: list) -> None:
+    with pytest.raises(ValueError, match="merge"):
+        Tokenizer({**BYTES, **({256: b"ab"} if len(merges) == 2 else {})}, merges).encode("a")
+
+
+@pytest.mark.parametrize(
+    ("special", "error", "said"),
+    [
+        ({"x": -1}, ValueError, "from 0"),
+        ({"x": 2**40}, ValueError, "from 0"),
+        ({"x": 1000.5}, ValueError, "whole numbers"),
+        ({"x": 3}, ValueError, "has the id 3"),
+        ({"x": 900, "y": 900}, ValueError, "has the id 900"),
+        ([""], ValueError, "is empty"),
+        (["x", "x"], ValueError, "twice"),
+        (["\ud800"], ValueError, "surrogates"),
+        ("x", TypeError, "not the str"),
+        ([b"x"], TypeError, "is a str, not b'x'"),
+        ([3], TypeError, "is a str, not 3"),
+    ],
+)
+def test_wrong_special_tokens_are_refused(special: object, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        Tokenizer(BYTES, [], special_tokens=special)
+    with pytest.raises(error):
+        Tokenizer.from_ranks({token: i for i, token in BYTES.items()}, pattern="gpt2", special_tokens=special)
+
+
+@pytest.mark.parametrize("size", [-1, 2**70])
+def test_a_wrong_size_of_the_cache_is_refused(size: int) -> None:
+    with pytest.raises(ValueError, match=f"cache_bytes is {size}"):
+        Tokenizer(BYTES, [], cache_bytes=size)
+
+
+def test_where_ids_cannot_be_written_names_what_was_asked_for(tmp_path: Path) -> None:
+    tokenizer = TRAINED["gpt2"]
+    for out, error in ((tmp_path / "no" / "ids.npy", FileNotFoundError), (tmp_path, IsADirectoryError)):
+        with pytest.raises(error, match=re.escape(f"'{out}'")):
+            tokenizer.encode_file(["a"], out)
+    for workers in (0, -1):
+        with pytest.raises(ValueError, match=f"workers is {workers}"):
+            tokenizer.encode_file(["a"], tmp_path / "ids.npy", workers=workers)
+    with pytest.raises(ValueError, match="uint16 or uint32, not int64"):
+        tokenizer.encode_file(["a"], tmp_path / "ids.npy", np.int64)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Hostile files
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("written")
+    BY_RANK["gpt2"].to_tiktoken(folder / "tiktoken")
+    TRAINED["gpt2"].to_huggingface(folder / "huggingface")
+    TRAINED["gpt2"].save(folder / "native")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["tiktoken", "huggingface", "native"])
+@given(at=st.floats(0, 1), drop=st.integers(0, 40), put=st.binary(max_size=8), cut=st.booleans())
+def test_a_file_that_was_hurt_is_refused_by_name_or_read(
+    written: Path, name: str, at: float, drop: int, put: bytes, cut: bool
+) -> None:
+    data = (written / name).read_bytes()
+    place = int(at * len(data))
+    path = written / f"hurt {name}"
+    path.write_bytes(data[:place] + put + (b"" if cut else data[place + drop :]))
+    read = {"tiktoken": tiktoken.read, "huggingface": huggingface.read, "native": native.read}[name]
+    said = str(path)
+    try:
+        read(path)
+    except ValueError as error:
+        said = str(error)
+    assert said.startswith(str(path))
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x00" * 100, b"[" * 100_000, b"{}", b"null", b"\xff\xfe", b"1e999", b'{"a":' * 5000]
+)
+@pytest.mark.parametrize("read", [tiktoken.read, huggingface.read, native.read])
+def test_files_that_are_something_else_are_refused(tmp_path: Path, read, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ValueError, match="file"):
+        read(tmp_path / "file")
