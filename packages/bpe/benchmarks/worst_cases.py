@@ -4,8 +4,8 @@
 
 TEXT is the prose that everything is measured against, of at least three megabytes; the tokenizer is anything that the
 command `bpe` takes. Each encoder works in a process of its own, on one thread, and has so many seconds for all of one kind of
-text; each figure is the median of three megabytes that are new to it. Ours is marked where it takes more than three times what prose takes. Peers that are not
-installed are left out, and named.
+text; each figure is the median of three megabytes that are new to it. Ours is marked where it takes more than three times
+what prose takes. Peers that are not installed are left out, and named.
 """
 
 from __future__ import annotations
