@@ -1,10 +1,6 @@
-"""One thread: the matrices here are too small for two, and on a busy machine waiting for the second takes milliseconds.
+"""One thread: the matrices here are too small for two, and on a busy machine waiting for the second takes milliseconds."""
 
-Where there is no CUDA device, Triton's kernels run in its interpreter, which has to be said before Triton is imported.
-"""
-
-import os
-
+import interpreter  # noqa: F401 (before whatever imports triton)
 import pytest
 import torch
 from runs import some_tokens
@@ -12,8 +8,6 @@ from runs import some_tokens
 from lm.data import write_tokens
 
 torch.set_num_threads(1)
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
 
 
 def written(folder, **more):

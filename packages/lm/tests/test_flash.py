@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import interpreter
 import pytest
 import torch
 from hypothesis import Phase, given, settings
@@ -21,6 +22,8 @@ from lm.decoding import Decoder
 
 if kernels.lacking() is not None:
     pytest.skip(kernels.lacking(), allow_module_level=True)
+if interpreter.LATE:
+    raise ImportError("triton was imported before its interpreter was asked for: import tests/interpreter.py earlier")
 
 from lm.kernels import decode as decoding
 from lm.kernels import settings as tile_settings
@@ -250,10 +253,22 @@ def test_one_graph_without_a_break():
     def loss(q, k, v):
         return (attention(2 * q, k, v, window=9, documents=documents, backend="flash") ** 2).sum()
 
-    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
-    got, want = (torch.autograd.grad(function(q, k, v), (q, k, v)) for function in (compiled, loss))
-    for x, y in zip(got, want, strict=True):
-        torch.testing.assert_close(x, y)
+    for dynamic in (False, True):
+        compiled = torch.compile(loss, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+        got, want = (torch.autograd.grad(function(q, k, v), (q, k, v)) for function in (compiled, loss))
+        for x, y in zip(got, want, strict=True):
+            torch.testing.assert_close(x, y)
+
+
+def test_a_compiled_caller_has_the_choice_made_once():
+    q = made(1, 2, 20, 16).float().requires_grad_()
+
+    def loss(q):
+        backend, sdpa_kernels, _ = choose(DEVICE, q.dtype, q.shape[3], q.shape[2] != 20)
+        assert backend == "sdpa"
+        return lm.attention._sdpa(q, q, q, None, sdpa_kernels, is_causal=True).sum()
+
+    torch.testing.assert_close(torch.compile(loss, backend="aot_eager", fullgraph=True)(q), loss(q))
 
 
 def test_vmap_and_second_gradients_are_refused():
@@ -496,9 +511,9 @@ def test_candidates_without_room_or_with_other_results_are_passed_over(monkeypat
     tile_settings.kept_choices.cache_clear()
     q = made(1, 1, 40, 128, dtype=torch.float16)
     problem = Problem(q, q, q, None, True, 0.125, None)
-    first, second, special = tile_settings.candidates("keys", 128, torch.float16, (10, 0))
+    first, second, *others, special = tile_settings.candidates("keys", 128, torch.float16, (10, 0))
     assert special.specialized
-    large, wrong = {first}, {special}
+    large, wrong = {first}, {special, *others}
 
     def launch(tiles):
         if tiles in large:
@@ -506,9 +521,9 @@ def test_candidates_without_room_or_with_other_results_are_passed_over(monkeypat
         return (q * 2 if tiles in wrong else q,)
 
     assert tile_settings.tune("keys", problem, launch, lambda call: 1.0) == second
-    wrong, large = {second, special}, set()
+    wrong, large = {second, special, *others}, set()
     assert tile_settings.tune("keys", problem, launch, lambda call: 2.0) == first
-    large = {first, second, special}
+    large = {first, second, special, *others}
     with pytest.raises(RuntimeError, match="no tiles of the keys kernel run on this device"):
         tile_settings.tune("keys", problem, launch, lambda call: 1.0)
     tile_settings.kept_choices.cache_clear()

@@ -83,7 +83,9 @@ def attention(
     elif backend == "auto":
         # torch's fused kernels know no documents, no windows, and causality only from the top left corner.
         special = documents is not None or window is not None or queries != keys
-        backend, allowed, _ = choose(str(q.device), q.dtype, q.shape[3], special)
+        mixed = torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64
+        dtype = torch.get_autocast_dtype(q.device.type) if mixed else q.dtype
+        backend, allowed, _ = choose(str(q.device), dtype, q.shape[3], special)
     if backend == "flash":
         return _flash(q, k, v, causal, window, documents)
     if backend == "reference":

@@ -56,8 +56,9 @@ _HOPPER = {
     "forward": {
         16: Tiles(128, 128, 8, 3, described=True),
         32: Tiles(128, 128, 8, 3, described=True),
-        64: Tiles(128, 128, 8, 3, described=True),
-        128: Tiles(128, 128, 8, 2, described=True),
+        # Two programs a multiprocessor, one's exponentials beside the other's products: these take as long as those.
+        64: Tiles(128, 128, 4, 2, described=True),
+        128: Tiles(128, 64, 8, 3, described=True),
         256: Tiles(128, 64, 8, 2, described=True),
     },
     "keys": {
@@ -91,7 +92,28 @@ TABLE: dict[str, dict[str, dict[int, Tiles]]] = {
     },
     "sm90": _HOPPER,
     # 512 columns of tensor memory do not hold both sums of 256: there the older matrix instructions do.
-    "sm100": _HOPPER | {"keys": _HOPPER["keys"] | {256: Tiles(32, 32, 8, 2)}},
+    "sm100": _HOPPER
+    | {
+        "forward": _HOPPER["forward"]
+        | {64: Tiles(128, 128, 8, 3, described=True), 128: Tiles(128, 128, 8, 2, described=True)},
+        "keys": _HOPPER["keys"] | {256: Tiles(32, 32, 8, 2)},
+    },
+}
+
+# What else is worth measuring where measuring is asked for.
+MORE: dict[str, dict[int, list[Tiles]]] = {
+    "forward": {
+        64: [Tiles(128, 128, 8, 3, described=True), Tiles(128, 64, 4, 3, described=True)],
+        128: [Tiles(128, 128, 8, 2, described=True), Tiles(64, 64, 4, 3, described=True)],
+    },
+    "keys": {
+        64: [Tiles(64, 64, 4, 3, described=True), Tiles(32, 128, 8, 3, described=True)],
+        128: [Tiles(64, 128, 8, 2, described=True), Tiles(32, 64, 4, 3, described=True)],
+    },
+    "queries": {
+        64: [Tiles(128, 128, 8, 2, described=True), Tiles(64, 64, 4, 3, described=True)],
+        128: [Tiles(128, 128, 8, 2, described=True), Tiles(64, 64, 4, 3, described=True)],
+    },
 }
 
 # float32 is multiplied in full precision by ordinary units: what counts is that the tiles fit, and that compiling is not long.
@@ -176,13 +198,13 @@ def table(capability: tuple[int, int], kind: str, width: int, dtype: torch.dtype
 
 
 def candidates(kind: str, width: int, dtype: torch.dtype, capability: tuple[int, int]) -> list[Tiles]:
-    """The few tiles that are worth measuring: those of every family, and on Blackwell its own with specialised warps.
+    """The few tiles that are worth measuring: those of every family and a few more, and on Blackwell specialised warps.
 
     Triton 3.7 is the first that specialises the warps of these loops; for Hopper it declines.
     """
     if dtype not in (torch.float16, torch.bfloat16):
         return [WIDE_TABLE[kind][width]]
-    found = [family[kind][width] for family in TABLE.values()]
+    found = [family[kind][width] for family in TABLE.values()] + MORE.get(kind, {}).get(width, [])
     version = tuple(int(part) for part in triton.__version__.split(".")[:2])
     if capability[0] == 10 and version >= (3, 7) and kind != "decode":
         found.append(replace(TABLE["sm100"][kind][width], stages=2, specialized=True))
