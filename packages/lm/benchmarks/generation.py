@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import platform
 import re
 import statistics
@@ -85,6 +86,7 @@ def main() -> None:
     parser.add_argument("--readme", help="a file to write the table into, between its marks")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    busy = os.getloadavg()[0]
     logging.disable()
     torch.manual_seed(0)
     model = load(options.run) if options.run else Transformer(CONFIG).eval()
@@ -110,7 +112,7 @@ def main() -> None:
     lines = [
         f"{parameters / 1e6:.1f} million parameters, greedy, batch 1, a prompt of {len(prompt)} tokens and {count} after it; "
         f"torch {torch.__version__}, transformers {sys.modules['transformers'].__version__}, {options.threads} threads of "
-        f"{processor()}; medians of {options.rounds} rounds in turn.",
+        f"{processor()}, at a load of {busy:.1f} when it began; medians of {options.rounds} rounds in turn.",
         "",
         "| | prompt and first token, ms | tokens/s after it | times transformers |",
         "|---|---|---|---|",
