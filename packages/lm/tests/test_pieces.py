@@ -226,6 +226,13 @@ def test_text_is_prepared_with_the_tokenizer_of_an_import(work, tok, capsys):
     assert ids[: len(the) + 1] == [*the, 1]
 
 
+def test_an_import_without_a_tokenizer_says_so(work, capsys):
+    assert main(["import", str(work / "model.bin"), "--to", str(work / "run")]) == 0
+    assert "the run has none: name one with --tokenizer" in capsys.readouterr().out
+    assert main(["generate", str(work / "run"), "--prompt", "a"]) == 2
+    assert "keeps no tokenizer" in capsys.readouterr().err
+
+
 def test_an_imported_tokenizer_is_kept_as_one_of_ours(tmp_path, capsys):
     bpe = pytest.importorskip("bpe")
     tokenizer = bpe.train(["the hello and the other one, 12 times over"] * 3, 270)

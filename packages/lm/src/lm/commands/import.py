@@ -20,9 +20,14 @@ def register(commands: Commands) -> None:
 
 def import_(options: argparse.Namespace) -> None:
     from lm.interop import import_run
+    from lm.text import kept_tokenizer
 
     model = import_run(options.source, options.to, tokenizer=options.tokenizer)
     count = sum(parameter.numel() for parameter in model.parameters())
     print(f"{options.to}: {count:,} parameters, imported from {options.source}")
+    if kept_tokenizer(Path(options.to)) is None:
+        print(
+            "there is no tokenizer.json beside it, and the run has none: name one with --tokenizer to have it keep that"
+        )
     config = Path(options.to) / "config.toml"
     print(f"to train it further: lm train {config} --out {options.to} --data FOLDER --train.steps 1000")
