@@ -184,23 +184,23 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """bpe beside its peers: `-- train FILE …`, `-- encoding|decode FILE --tokenizer X.json`; lm: `-- step`, `-- generate`."""
+    """bpe beside its peers: `-- train FILE …`, `-- encoding|decode FILE --tokenizer X.json`; lm: `-- lm`, `-- generate`."""
     programs = {
         "train": f"{BPE}/benchmarks/training.py",
         "training": f"{BPE}/benchmarks/training.py",
         "encoding": f"{BPE}/benchmarks/encoding.py",
         "decode": f"{BPE}/benchmarks/decoding.py",
         "worst": f"{BPE}/benchmarks/worst_cases.py",
-        "step": f"{LM}/benchmarks/step.py",
+        "lm": f"{LM}/benchmarks/step.py",
         "generate": f"{LM}/benchmarks/generation.py",
     }
     which, *arguments = session.posargs or [""]
     if which not in programs:
         session.error(f"Say what to measure after --: one of {', '.join(programs)}, and its arguments.")
-    if which == "step":
-        install(session, ACCOUNTING, LM)
-    elif which == "generate":
+    if which in ("lm", "generate"):
         install(session, ACCOUNTING, LM, "transformers")
+        if which == "lm":
+            arguments = [*(arguments or ["--compile"]), "--write", f"{LM}/README.md"]
     else:
         install(session, BPE)
         session.install(*CONSTRAINTS, "gigabpe", "gigatoken", "fastokens", "tiktoken", "tokenizers", "rustbpe")

@@ -1,138 +1,208 @@
-"""Seconds of a whole training step: this package beside a plain PyTorch model of the same shape, taking turns.
+"""Whole training steps: this package beside transformers' Llama and a plain PyTorch model of the same shape, taking turns.
 
-python benchmarks/step.py [--compile] [--rounds 40] [--threads 2]
+python benchmarks/step.py [--compile] [--rounds 10] [--threads 2] [--write README.md]
+
+Each runs in a process of its own, as its users run it, and takes one step when it is its turn: forward, backward, clipping,
+AdamW, on the same random tokens. Shape: 4 layers of 256, d_ff 704, 4 heads, vocabulary 4,096, context 256, batch 16, fp32.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import resource
 import statistics
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from lm.config import ModelConfig
-from lm.loss import chunked_cross_entropy
-from lm.machine import keep_memory
-from lm.model import Transformer
-from lm.optimizer import adamw, clip_gradients
-from lm.step import compile_blocks
-
-CONFIG = ModelConfig(2048, 128, 4, 128, 4, 352)
-BATCH = 8
+VOCAB, CONTEXT, LAYERS, WIDTH, HEADS, HIDDEN, BATCH = 4096, 256, 4, 256, 4, 704, 16
+TOKENS = BATCH * CONTEXT
+MARKS = ("<!-- bench-step: begin -->", "<!-- bench-step: end -->")
+Step = Callable[[], float]
 
 
-class PlainBlock(nn.Module):
-    def __init__(self, c: ModelConfig) -> None:
-        super().__init__()
-        self.n1, self.n2 = nn.RMSNorm(c.d_model), nn.RMSNorm(c.d_model)
-        self.q, self.k, self.v, self.o = (nn.Linear(c.d_model, c.d_model, bias=False) for _ in range(4))
-        self.w1, self.w3 = (nn.Linear(c.d_model, c.d_ff, bias=False) for _ in range(2))
-        self.w2 = nn.Linear(c.d_ff, c.d_model, bias=False)
-        self.heads = c.num_heads
+def ours(compile: bool) -> Step:
+    import torch
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        def turn(y: Tensor) -> Tensor:
-            a, b = y[..., 0::2], y[..., 1::2]
-            return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+    from lm.config import ModelConfig, TrainConfig
+    from lm.machine import keep_memory
+    from lm.model import Transformer
+    from lm.step import Stepper
 
-        y = self.n1(x)
-        q, k, v = (w(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for w in (self.q, self.k, self.v))
-        y = F.scaled_dot_product_attention(turn(q), turn(k), v, is_causal=True)
-        x = x + self.o(y.transpose(1, 2).flatten(2))
-        y = self.n2(x)
-        out: Tensor = x + self.w2(F.silu(self.w1(y)) * self.w3(y))
-        return out
+    keep_memory()
+    model = Transformer(ModelConfig(VOCAB, CONTEXT, LAYERS, WIDTH, HEADS, HIDDEN))
+    config = TrainConfig(1000, batch_size=BATCH, device="cpu", precision="fp32", compile="on" if compile else "off")
+    stepper, batch = Stepper(model, config), tuple(torch.randint(VOCAB, (2, BATCH, CONTEXT)))
+
+    def step() -> float:
+        loss = stepper.accumulate([batch], TOKENS)  # type: ignore[list-item]
+        stepper.clip()
+        stepper.update(1e-3)
+        stepper.forget()
+        return loss
+
+    return step
 
 
-class Plain(nn.Module):
-    """What one writes first: a module for each matrix, sines for rotation, torch's own attention, norm and loss."""
+def plainly(model: Any, loss_of: Callable[[Any, Any, Any], Any], compile: bool) -> Step:
+    """The step that one writes first: torch's own AdamW and clipping."""
+    import torch
 
-    def __init__(self, c: ModelConfig) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(c.vocab_size, c.d_model)
-        self.blocks = nn.ModuleList(PlainBlock(c) for _ in range(c.num_layers))
-        self.norm, self.head = nn.RMSNorm(c.d_model), nn.Linear(c.d_model, c.vocab_size, bias=False)
-        width = c.head_width
-        angles = torch.outer(torch.arange(c.context_length), 1e4 ** (-torch.arange(0, width, 2) / width))
-        self.register_buffer("cos", angles.cos())
-        self.register_buffer("sin", angles.sin())
+    called = torch.compile(model) if compile else model
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    inputs, targets = torch.randint(VOCAB, (2, BATCH, CONTEXT))
 
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.embedding(ids)
-        for block in self.blocks:
-            x = block(x, self.cos, self.sin)
-        logits: Tensor = self.head(self.norm(x))
-        return logits
+    def step() -> float:
+        loss = loss_of(called, inputs, targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return float(loss.detach())
+
+    return step
+
+
+def transformers_llama(compile: bool) -> Step:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=WIDTH,
+        intermediate_size=HIDDEN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        max_position_embeddings=CONTEXT,
+    )
+    return plainly(LlamaForCausalLM(config), lambda model, x, y: model(input_ids=x, labels=x).loss, compile)
+
+
+def plain(compile: bool) -> Step:
+    """A module for each matrix, sines for rotation, torch's own attention, norm and loss."""
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.n1, self.n2 = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
+            self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+            self.w1, self.w3 = (nn.Linear(WIDTH, HIDDEN, bias=False) for _ in range(2))
+            self.w2 = nn.Linear(HIDDEN, WIDTH, bias=False)
+
+        def forward(self, x: Any, cos: Any, sin: Any) -> Any:
+            def turn(y: Any) -> Any:
+                a, b = y[..., 0::2], y[..., 1::2]
+                return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+
+            y = self.n1(x)
+            q, k, v = (w(y).unflatten(-1, (HEADS, -1)).transpose(1, 2) for w in (self.q, self.k, self.v))
+            y = F.scaled_dot_product_attention(turn(q), turn(k), v, is_causal=True)
+            x = x + self.o(y.transpose(1, 2).flatten(2))
+            y = self.n2(x)
+            return x + self.w2(F.silu(self.w1(y)) * self.w3(y))
+
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.norm = nn.Embedding(VOCAB, WIDTH), nn.RMSNorm(WIDTH)
+            self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+            self.head = nn.Linear(WIDTH, VOCAB, bias=False)
+            head_dim = WIDTH // HEADS
+            angles = torch.outer(torch.arange(CONTEXT), 1e4 ** (-torch.arange(0, head_dim, 2) / head_dim))
+            self.register_buffer("cos", angles.cos())
+            self.register_buffer("sin", angles.sin())
+
+        def forward(self, ids: Any) -> Any:
+            x = self.embedding(ids)
+            for block in self.blocks:
+                x = block(x, self.cos, self.sin)
+            return self.head(self.norm(x))
+
+    return plainly(Plain(), lambda model, x, y: F.cross_entropy(model(x).flatten(0, 1), y.flatten()), compile)
+
+
+MAKERS = {"lm": ours, "transformers' Llama": transformers_llama, "plain PyTorch": plain}
+
+
+def serve(name: str, compile: bool, threads: int, turns: Connection) -> None:
+    """Takes a step for each message; says its seconds, and at the end the most memory that the process had, in bytes."""
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    step = MAKERS[name](compile)
+    while turns.recv():
+        began, worked = time.perf_counter(), time.process_time()
+        step()
+        turns.send((time.perf_counter() - began, time.process_time() - worked))
+    turns.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def flops_a_token() -> float:
+    from accounting import training_flops
+    from lm.config import ModelConfig
+
+    shape = ModelConfig(VOCAB, CONTEXT, LAYERS, WIDTH, HEADS, HIDDEN).shape()
+    return int(training_flops(shape, attention="causal").total) / CONTEXT
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--compile", action="store_true", help="this package's blocks through torch.compile too")
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compile", action="store_true", help="all of them through torch.compile too")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=multiprocessing.cpu_count())
+    parser.add_argument("--write", type=Path, help="a file that has the table between two marks, which is renewed")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    ids = torch.randint(CONFIG.vocab_size, (BATCH, CONFIG.context_length))
-    targets = torch.randint(CONFIG.vocab_size, (BATCH, CONFIG.context_length))
+    several, contenders, cost = multiprocessing.get_context("spawn"), {}, flops_a_token()
+    for compile in (False, True) if options.compile else (False,):
+        for name in MAKERS:
+            here, there = several.Pipe()
+            process = several.Process(target=serve, args=(name, compile, options.threads, there), daemon=True)
+            process.start()
+            contenders[name, compile] = (process, here, [], [])
+    for turn in range(options.rounds + 2):
+        for _, pipe, times, worked in contenders.values():
+            pipe.send(True)
+            seconds, cpu = pipe.recv()
+            if turn > 1:  # the first two steps allocate, and compile
+                times.append(seconds)
+                worked.append(cpu)
+    lines = [
+        "| | ms a step | tokens/s | GFLOP/s | CPU ms a step | peak memory | `lm` is faster by |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (name, compile), (_, pipe, times, worked) in contenders.items():
+        pipe.send(False)
+        peak = pipe.recv()
+        mine = contenders["lm", compile][2]
+        factor = statistics.median(theirs / own for theirs, own in zip(times, mine, strict=True))
+        middle, busy = statistics.median(times), statistics.median(worked)
+        speed = TOKENS / middle
+        lines.append(
+            f"| {name}{', compiled' if compile else ''} | {middle * 1e3:,.0f} | {speed:,.0f} | {speed * cost / 1e9:,.0f} "
+            f"| {busy * 1e3:,.0f} | {peak / 1e6:,.0f} MB | {'' if name == 'lm' else f'{factor:.2f} ×'} |"
+        )
+    import torch
+    import transformers
 
-    def ours(compile: bool) -> Callable[[], None]:
-        model = Transformer(CONFIG)
-        optimizer = adamw(model, 1e-3)
-        if compile:
-            compile_blocks(model)
-        hidden = model.hidden
-
-        def step() -> None:
-            chunked_cross_entropy(hidden(ids), model.head_weight, targets).backward()  # type: ignore[no-untyped-call]
-            float(clip_gradients(model.parameters(), 1.0))
-            optimizer.step()
-            optimizer.zero_grad()
-
-        return step
-
-    def plain() -> Callable[[], None]:
-        model = Plain(CONFIG)
-        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-
-        def step() -> None:
-            F.cross_entropy(model(ids).flatten(0, 1), targets.flatten()).backward()  # type: ignore[no-untyped-call]
-            float(nn.utils.clip_grad_norm_(model.parameters(), 1.0))
-            optimizer.step()
-            optimizer.zero_grad()
-
-        return step
-
-    def measure(step: Callable[[], None], times: list[float], rounds: int = 1) -> None:
-        for _ in range(rounds):
-            began = time.perf_counter()
-            step()
-            times.append(time.perf_counter() - began)
-
-    times: dict[str, list[float]] = {}
-    alone = plain()
-    measure(alone, [], 3)
-    measure(alone, times.setdefault("plain, memory as glibc has it", []), options.rounds)
-    keep_memory()
-    steps = {"plain": plain(), "lm": ours(False)}
-    if options.compile:
-        steps["lm, compiled"] = ours(True)
-    for name, step in steps.items():
-        began = time.perf_counter()
-        measure(step, [], 3)
-        if name == "lm, compiled":
-            print(f"compiled in {time.perf_counter() - began:.1f} s")
-    for _ in range(options.rounds):
-        for name, step in steps.items():
-            measure(step, times.setdefault(name, []))
-    print(f"torch {torch.__version__}, {options.threads} threads, {BATCH * CONFIG.context_length} tokens a step")
-    for name, taken in times.items():
-        middle, least = statistics.median(taken), min(taken)
-        speed = BATCH * CONFIG.context_length / middle
-        print(f"{name:30} {middle * 1e3:8.1f} ms median {least * 1e3:8.1f} ms least {speed:10,.0f} tokens/s")
+    lines.append("")
+    lines.append(
+        f"torch {torch.__version__}, transformers {transformers.__version__}, {options.threads} threads, fp32, "
+        f"{options.rounds} rounds in turns, medians; the factor is the median over the rounds. A CPU has no published peak, so "
+        f"GFLOP/s stand for MFU."
+    )
+    table = "\n".join(lines)
+    print(table)
+    if options.write is not None:
+        text = options.write.read_text()
+        before, rest = text.split(MARKS[0])
+        after = rest.split(MARKS[1])[1]
+        options.write.write_text(f"{before}{MARKS[0]}\n{table}\n{MARKS[1]}{after}")
 
 
 if __name__ == "__main__":
