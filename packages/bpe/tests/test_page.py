@@ -4,6 +4,7 @@ import json
 import os
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import chromium
@@ -353,3 +354,25 @@ def test_a_pattern_beyond_javascript_is_drawn_as_it_stands() -> None:
 def test_what_javascript_cannot_say_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match="which this page's encoder cannot say"):
         javascript.javascript(expression, {})
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"normalizer": "NFKD"}, "does not normalize to NFKD"),
+        ({"add_prefix_space": True}, "puts no space before"),
+        ({"late_tokens": frozenset({"<|endoftext|>"})}, "as &#x27;&lt;|endoftext|&gt;&#x27; is to be looked for"),
+        ({"lstrip": frozenset({"<|endoftext|>"})}, "is to be looked for"),
+        ({"single_word": frozenset({"<|endoftext|>"})}, "is to be looked for"),
+    ],
+)
+def test_what_the_pages_encoder_does_not_do_is_drawn_as_it_stands_and_said(
+    tokenizers: dict[str, Tokenizer], changed: dict[str, object], said: str
+) -> None:
+    source = page(
+        Tokenizer.from_data(replace(tokenizers["gpt2"].data, **changed)), "the \ufb01ne \u00e9<|endoftext|> cat"
+    )
+    columns = source.partition("<main>")[2].partition("</main>")[0]
+    assert said in columns
+    assert "data-vocabulary" not in columns
+    assert columns.count('class="bpe-t ') > 3

@@ -35,13 +35,7 @@ def page(tokenizers: Tokenizer | Mapping[str, Tokenizer], text: str = SAMPLE, *,
         try:
             packed = javascript.packed(tokenizer.data).decode()
         except ValueError as error:
-            columns.append(
-                _column(
-                    name,
-                    f'<p class="trouble">{html.escape(str(error))}; what stands here does not follow '
-                    f"what is typed.</p>{view.tokens_html(tokenizer, text)}",
-                )
-            )
+            columns.append(_column(name, _still(tokenizer, text, str(error))))
             continue
         columns.append(_column(name, _LIVE.format(name=html.escape(name)), f' data-vocabulary="vocabulary-{number}"'))
         vocabularies.append(f'<script type="text/plain" id="vocabulary-{number}">{packed}</script>')
@@ -54,6 +48,13 @@ def page(tokenizers: Tokenizer | Mapping[str, Tokenizer], text: str = SAMPLE, *,
         "script": _asset("encoder.js") + _asset("view.js"),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _asset("view.html"))
+
+
+def _still(tokenizer: Tokenizer, text: str, why: str) -> str:
+    """The tokens of the text as they are when the page is made; they may spell another, as where it is normalized."""
+    ids = tokenizer.encode(text, allowed_special="all")
+    drawn = view.tokens_html(tokenizer, tokenizer.decode_bytes(ids), ids=ids)
+    return f'<p class="trouble">{html.escape(why)}; what stands here does not follow what is typed.</p>{drawn}'
 
 
 _LIVE = """\
