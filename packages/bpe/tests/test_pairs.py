@@ -1,34 +1,21 @@
 """Which symbols merge, beside the obvious way to find out."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpe._pairs import pairs_of_merges, pairs_of_ranks
+from bpe._pairs import pairs_of_merges
 
 TOKENS = st.lists(
     st.one_of(st.binary(min_size=1, max_size=5), st.text("ab", min_size=1, max_size=9).map(str.encode)), unique=True
 )
 
 
-@given(tokens=TOKENS)
-def test_every_cut_of_every_token(tokens: list[bytes]) -> None:
-    ranks = np.arange(len(tokens), dtype=np.uint32)[::-1].copy()
-    expected = [
-        [tokens.index(token[:cut]), tokens.index(token[cut:]), place, ranks[place]]
-        for place, token in enumerate(tokens)
-        for cut in range(1, len(token))
-        if token[:cut] in tokens and token[cut:] in tokens
-    ]
-    assert pairs_of_ranks(tokens, ranks).tolist() == expected
-
-
 @given(tokens=TOKENS, data=st.data())
 def test_merges_are_looked_up(tokens: list[bytes], data: st.DataObject) -> None:
     possible = [(a, b) for a in tokens for b in tokens if a + b in tokens]
     merges = data.draw(st.permutations(possible))
-    expected = [[tokens.index(a), tokens.index(b), tokens.index(a + b), rank] for rank, (a, b) in enumerate(merges)]
+    expected = [[tokens.index(a), tokens.index(b), tokens.index(a + b)] for a, b in merges]
     assert pairs_of_merges(tokens, merges).tolist() == expected
 
 
@@ -42,6 +29,4 @@ def test_wrong_merges_are_named() -> None:
         pairs_of_merges(tokens, [(b"a", b"long")])
     with pytest.raises(ValueError, match="stands twice"):
         pairs_of_merges(tokens, [(b"a", b"b"), (b"a", b"b")])
-    with pytest.raises(ValueError, match="3 symbols with 2 ranks"):
-        pairs_of_ranks(tokens, np.zeros(2, dtype=np.uint32))
-    assert pairs_of_ranks([], np.zeros(0, dtype=np.uint32)).shape == (0, 4)
+    assert pairs_of_merges([], []).shape == (0, 3)

@@ -34,7 +34,8 @@ def test_the_named_patterns_all_have_scanners() -> None:
 def test_a_scanner_splits_as_its_pattern(name: str, data: bytes) -> None:
     expected = reference.pretokenize(data, name)
     assert _scan.split(data, name) == expected
-    assert _scan.split(data, name, portable=True) == expected
+    for twin in _scan.TWINS:
+        assert _scan.split(data, name, twin=twin) == expected, twin
 
 
 @pytest.mark.parametrize("name", SCANNERS)

@@ -44,6 +44,8 @@ static inline uint64_t hash_bytes(const uint8_t *at, size_t size) {
  * may be read from `at`: with 16 or more the load is one instruction and the bytes beyond are masked away. */
 typedef struct { uint64_t low, high; } packed_key;
 
+#define LONG_KEY 0xff00000000000000ULL /* plus its size: the second word of a longer one, which no short one has */
+
 static const uint64_t keep_low[16] = {
     0, 0xff, 0xffff, 0xffffff, 0xffffffff, 0xffffffffffULL, 0xffffffffffffULL, 0xffffffffffffffULL,
     ~0ULL, ~0ULL, ~0ULL, ~0ULL, ~0ULL, ~0ULL, ~0ULL, ~0ULL};

@@ -120,12 +120,58 @@ AVX2 static inline __attribute__((always_inline)) void classify_avx2(const uint8
         SET(continuation, _mm256_cmpgt_epi8(_mm256_set1_epi8((char)0xc0), bytes));
     }
 }
+
+/* The same with AVX-512, where a comparison gives a mask at once. */
+#define AVX512 __attribute__((target("avx512bw,avx512vbmi2,bmi,bmi2")))
+#define BETWEEN(value, first, count) _mm512_cmplt_epu8_mask(_mm512_sub_epi8(value, _mm512_set1_epi8(first)), _mm512_set1_epi8(count))
+#define EQUAL(byte) _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(byte))
+
+AVX512 static inline __attribute__((always_inline)) void classify_avx512(const uint8_t *text, word_masks *found, int wants) {
+    const __m512i bytes = _mm512_loadu_si512(text);
+    const uint64_t letter = BETWEEN(_mm512_or_si512(bytes, _mm512_set1_epi8(0x20)), 'a', 26), upper = BETWEEN(bytes, 'A', 26);
+    const uint64_t digit = BETWEEN(bytes, '0', 10), blank = EQUAL(' '), high = _mm512_movepi8_mask(bytes);
+    memset(found, 0, sizeof *found);
+    if (wants & BIT(LETTER)) found->letter = letter;
+    if (wants & BIT(UPPER)) found->upper = upper;
+    if (wants & BIT(LOWER)) found->lower = letter & ~upper;
+    if (wants & BIT(DIGIT)) found->digit = digit;
+    if (wants & BIT(SPACE)) found->space = BETWEEN(bytes, 9, 5) | blank;
+    if (wants & BIT(PUNCTUATION)) found->punctuation = BETWEEN(bytes, '!', 94) & ~(letter | digit);
+    if (wants & BIT(BLANK)) found->blank = blank;
+    if (wants & BIT(LINE)) found->line = EQUAL('\n') | EQUAL('\r');
+    if (wants & BIT(APOSTROPHE)) found->apostrophe = EQUAL('\'');
+    if (wants & BIT(SLASH)) found->slash = EQUAL('/');
+    found->high = high;
+    if (high) found->continuation = _mm512_cmplt_epi8_mask(bytes, _mm512_set1_epi8((char)0xc0));
+}
+
+/* The places of the ones of a word, ascending, plus `base`; returns how many. Room for 64 of them, whatever the count. */
+AVX512 static size_t places_avx512(uint64_t ones, size_t base, size_t *places) {
+    static const uint8_t iota[64] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+                                     22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
+                                     44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+    const size_t count = (size_t)__builtin_popcountll(ones);
+    const __m512i from = _mm512_set1_epi64((long long)base);
+    uint8_t packed[64];
+    _mm512_storeu_si512(packed, _mm512_maskz_compress_epi8(ones, _mm512_loadu_si512(iota)));
+    for (size_t i = 0; i < count; i += 8)
+        _mm512_storeu_si512(places + i, _mm512_add_epi64(from, _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)(packed + i)))));
+    return count;
+}
+
+static inline int has_avx512(void) {
+    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vbmi2");
+}
 #define VECTOR_TWIN(name, wants) \
-    AVX2 static void classify_avx2_##name(const uint8_t *text, word_masks *found) { classify_avx2(text, found, wants); }
-#define CHOOSE(name) return !portable && has_avx2() ? classify_avx2_##name : classify_portable_##name
+    AVX2 static void classify_avx2_##name(const uint8_t *text, word_masks *found) { classify_avx2(text, found, wants); } \
+    AVX512 static void classify_avx512_##name(const uint8_t *text, word_masks *found) { classify_avx512(text, found, wants); }
+#define CHOOSE(name) \
+    return twin <= AVX512_TWIN && has_avx512() ? classify_avx512_##name \
+         : twin <= AVX2_TWIN && has_avx2() ? classify_avx2_##name : classify_portable_##name
 #else
 #define VECTOR_TWIN(name, wants)
 #define CHOOSE(name) return classify_portable_##name
+static inline int has_avx512(void) { return 0; }
 #endif
 
 static inline int has_avx2(void) {
@@ -146,14 +192,51 @@ TWINS(cl100k, FAMILY_CL100K, WANTS_CL100K)
 TWINS(o200k, FAMILY_O200K, WANTS_O200K)
 TWINS(deepseek, FAMILY_DEEPSEEK, WANTS_DEEPSEEK)
 
-static inline classify_function choose_classify(int family, int portable) {
-    (void)portable;
+/* Which of the twins may serve, at best: this one or one that comes after it. */
+enum { AVX512_TWIN, AVX2_TWIN, PORTABLE_TWIN };
+
+static inline classify_function choose_classify(int family, int twin) {
+    (void)twin;
     switch (family) {
     case FAMILY_GPT2: CHOOSE(gpt2);
     case FAMILY_O200K: CHOOSE(o200k);
     case FAMILY_DEEPSEEK: CHOOSE(deepseek);
     default: CHOOSE(cl100k);
     }
+}
+
+/* The places of the ones of a word, ascending, plus `base`; returns how many. The vector twins write several at a time, so
+ * that the processor has a branch to guess for all of them; there has to be room for 64, whatever the count. */
+typedef size_t (*places_function)(uint64_t ones, size_t base, size_t *places);
+
+static size_t places_portable(uint64_t ones, size_t base, size_t *places) {
+    size_t count = 0;
+    while (ones) {
+        places[count++] = base + count_trailing_zeros(ones);
+        ones &= ones - 1;
+    }
+    return count;
+}
+
+#ifdef BPE_HAS_AVX2
+__attribute__((target("avx2,bmi,popcnt"))) static size_t places_bmi(uint64_t ones, size_t base, size_t *places) {
+    const size_t count = (size_t)__builtin_popcountll(ones);
+    for (size_t i = 0; i < count; i += 4)
+        for (size_t j = 0; j < 4; j++) {
+            places[i + j] = base + _tzcnt_u64(ones); /* 64 of zero */
+            ones &= ones - 1;
+        }
+    return count;
+}
+#endif
+
+static inline places_function choose_places(int twin) {
+    (void)twin;
+#ifdef BPE_HAS_AVX2
+    if (twin <= AVX512_TWIN && has_avx512()) return places_avx512;
+    if (twin <= AVX2_TWIN && has_avx2() && __builtin_cpu_supports("bmi")) return places_bmi;
+#endif
+    return places_portable;
 }
 
 /* The class of a category (of unicode_stage2, WHITE_SPACE included) to a family. */

@@ -9,11 +9,12 @@
 #if defined(__linux__)
 #include <sys/mman.h>
 #define HUGE_PAGE ((size_t)2 << 20)
+#define LARGE (2 * HUGE_PAGE)
 
 static size_t whole_pages(size_t size) { return (size + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1); }
 
 static void *zeroed_block(size_t size) {
-    if (size < 4 * HUGE_PAGE || size > SIZE_MAX - 2 * HUGE_PAGE) return calloc(size ? size : 1, 1);
+    if (size < LARGE || size > SIZE_MAX - 2 * HUGE_PAGE) return calloc(size ? size : 1, 1);
     size_t kept = whole_pages(size);
     uint8_t *found = mmap(NULL, kept + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (found == MAP_FAILED) return NULL;
@@ -26,10 +27,23 @@ static void *zeroed_block(size_t size) {
 
 /* `size` as it was asked for. */
 static void free_block(void *block, size_t size) {
-    if (block == NULL || size < 4 * HUGE_PAGE || size > SIZE_MAX - 2 * HUGE_PAGE) free(block);
+    if (block == NULL || size < LARGE || size > SIZE_MAX - 2 * HUGE_PAGE) free(block);
     else munmap(block, whole_pages(size));
 }
+
+/* Whether a large block takes memory only where it is written, so that asking for more than is needed costs nothing. */
+#define BLOCKS_LAZY 1
+
+/* Give back what lies beyond the first `used` bytes; returns the size that free_block() wants from now on. */
+static size_t trim_block(void *block, size_t size, size_t used) {
+    size_t kept = whole_pages(used < LARGE ? LARGE : used);
+    if (size < LARGE || kept >= whole_pages(size)) return size;
+    munmap((uint8_t *)block + kept, whole_pages(size) - kept);
+    return kept;
+}
 #else
+#define BLOCKS_LAZY 0
+static size_t trim_block(void *block, size_t size, size_t used) { (void)block; (void)used; return size; }
 static void *zeroed_block(size_t size) { return calloc(size ? size : 1, 1); }
 static void free_block(void *block, size_t size) { (void)size; free(block); }
 #endif

@@ -1,7 +1,6 @@
 from libc.stddef cimport size_t
 from libc.stdlib cimport malloc, realloc
 
-
 cdef inline void *checked_malloc(size_t size) except NULL nogil:
     cdef void *block = malloc(size if size else 1)
     if block == NULL:
@@ -22,6 +21,9 @@ cdef inline void *checked_realloc(void *block, size_t size) except NULL nogil:
 cdef extern from "_memory.h" nogil:
     void *zeroed_block(size_t size)
     void free_block(void *block, size_t size)
+    size_t trim_block(void *block, size_t size, size_t used)
+    enum:
+        BLOCKS_LAZY
 
 
 cdef inline void *checked_block(size_t size) except NULL nogil:

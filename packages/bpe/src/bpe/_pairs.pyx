@@ -1,8 +1,7 @@
-"""The pairs of symbols that merge: looked up from a merge list, or found in the tokens where any two that join may.
+"""The pairs of a merge list by number of symbol.
 
-A token of n bytes can be cut in n - 1 places, and both sides of each have to be looked up. Their hashes come from the
-token's own: a polynomial's value on a part follows from its values on what begins and what ends there (Karp and Rabin
-1987), so a place costs two look-ups and no reading of bytes unless something is found.
+Symbols are found by a hash that is a polynomial of their bytes, so that of two joined follows from those of its halves (Karp
+and Rabin 1987) and what a merge makes is looked up without joining it.
 """
 
 import numpy as np
@@ -11,9 +10,9 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memset
 
-from bpe._memory cimport checked_malloc, checked_realloc
+from bpe._memory cimport checked_malloc
 
 cdef extern from *:
     """
@@ -28,10 +27,6 @@ ctypedef struct Symbol:
     const uint8_t *text
     uint64_t hash
     uint32_t size
-
-ctypedef struct Rows:
-    uint32_t *all               # left, right, made, rank; and again
-    size_t size, room           # in rows
 
 
 cdef class Symbols:
@@ -102,72 +97,34 @@ cdef class Symbols:
         return self.find(hash_of(text, len(token)), text, len(token), text, 0)
 
 
-def pairs_of_ranks(list symbols not None, const uint32_t[::1] ranks not None):
-    """Every two symbols that join to a third, as rows (left, right, made, rank of made) of an array of uint32.
-
-    symbols: bytes, each once. ranks: of each symbol.
-    """
-    cdef Symbols table = Symbols(symbols)
-    cdef Rows rows
-    cdef const Symbol *symbol
-    cdef size_t i, cut
-    cdef uint64_t before, after
-    cdef uint32_t left, right
-    if ranks.shape[0] != <Py_ssize_t> table.count:
-        raise ValueError(f"{table.count} symbols with {ranks.shape[0]} ranks")
-    rows.all, rows.size, rows.room = NULL, 0, 0
-    try:
-        with nogil:
-            for i in range(table.count):
-                symbol = &table.symbols[i]
-                before = 0
-                for cut in range(1, symbol.size):
-                    before = before * BASE + symbol.text[cut - 1] + 1
-                    left = table.find(before, symbol.text, cut, symbol.text, 0)
-                    if left == NONE:
-                        continue
-                    after = symbol.hash - before * table.powers[symbol.size - cut]
-                    right = table.find(after, symbol.text + cut, symbol.size - cut, symbol.text, 0)
-                    if right != NONE:
-                        add(&rows, left, right, <uint32_t> i, ranks[i])
-        return to_array(&rows)
-    finally:
-        free(rows.all)
-
-
 def pairs_of_merges(list symbols not None, list merges not None):
-    """The merges [(left bytes, right bytes)] as rows (left, right, made, place in the list) of an array of uint32.
+    """The merges [(left bytes, right bytes)] as rows (left, right, made) of an array of uint32.
 
-    ValueError names a merge whose halves or whole are no symbols, or one that stands twice.
+    ValueError names a merge whose halves or whole are no symbols, or says that one stands twice.
     """
     cdef Symbols table = Symbols(symbols)
-    cdef Rows rows
+    rows = np.empty((len(merges), 3), dtype=np.uint32)
+    cdef uint32_t[:, ::1] out = rows
     cdef const Symbol *a
     cdef const Symbol *b
-    cdef uint32_t left, right, made, rank
+    cdef uint32_t left, right, made
+    cdef size_t rank
     cdef tuple merge
-    rows.all, rows.size, rows.room = NULL, 0, 0
-    try:
-        for rank in range(<uint32_t> len(merges)):
-            merge = merges[rank]
-            left, right, made = table.find_bytes(merge[0]), table.find_bytes(merge[1]), NONE
-            if left != NONE and right != NONE:
-                a, b = &table.symbols[left], &table.symbols[right]
-                if a.size + b.size <= table.longest:
-                    made = table.find(a.hash * table.powers[b.size] + b.hash, a.text, a.size, b.text, b.size)
-            if made == NONE:
-                missing = merge[0] if left == NONE else merge[1] if right == NONE else merge[0] + merge[1]
-                raise ValueError(
-                    f"merge {rank}, {merge[0]!r} + {merge[1]!r}: the vocabulary has no token {missing!r}"
-                )
-            add(&rows, left, right, made, rank)
-        found = to_array(&rows)
-    finally:
-        free(rows.all)
-    pairs = found[:, 0].astype(np.uint64) << np.uint64(32) | found[:, 1]
+    for rank in range(<size_t> len(merges)):
+        merge = merges[rank]
+        left, right, made = table.find_bytes(merge[0]), table.find_bytes(merge[1]), NONE
+        if left != NONE and right != NONE:
+            a, b = &table.symbols[left], &table.symbols[right]
+            if a.size + b.size <= table.longest:
+                made = table.find(a.hash * table.powers[b.size] + b.hash, a.text, a.size, b.text, b.size)
+        if made == NONE:
+            missing = merge[0] if left == NONE else merge[1] if right == NONE else merge[0] + merge[1]
+            raise ValueError(f"merge {rank}, {merge[0]!r} + {merge[1]!r}: the vocabulary has no token {missing!r}")
+        out[rank, 0], out[rank, 1], out[rank, 2] = left, right, made
+    pairs = rows[:, 0].astype(np.uint64) << np.uint64(32) | rows[:, 1]
     if len(np.unique(pairs)) < len(pairs):
         raise ValueError("a merge stands twice in the list; leave the second one out, it can never apply")
-    return found
+    return rows
 
 
 cdef inline uint64_t hash_of(const uint8_t *text, size_t size) noexcept nogil:
@@ -183,23 +140,3 @@ cdef inline size_t slot(uint64_t hash) noexcept nogil:
     hash ^= hash >> 32
     hash *= 0xD6E8FEB86659FD93ULL
     return hash ^ (hash >> 32)
-
-
-cdef inline int add(Rows *rows, uint32_t left, uint32_t right, uint32_t made, uint32_t rank) except -1 nogil:
-    cdef uint32_t *row
-    if rows.size == rows.room:
-        rows.room = rows.room * 2 + 1024
-        rows.all = <uint32_t *> checked_realloc(rows.all, rows.room * 4 * sizeof(uint32_t))
-    row = rows.all + 4 * rows.size
-    row[0], row[1] = left, right
-    row[2], row[3] = made, rank
-    rows.size += 1
-    return 0
-
-
-cdef to_array(const Rows *rows):
-    array = np.empty((rows.size, 4), dtype=np.uint32)
-    cdef uint32_t[:, ::1] out = array
-    if rows.size:
-        memcpy(&out[0, 0], rows.all, rows.size * 4 * sizeof(uint32_t))
-    return array

@@ -8,10 +8,11 @@ cdef extern from "_classify.h" nogil:
         uint64_t high, continuation, inside, han
         uint64_t of[16]
     ctypedef void (*classify_function)(const uint8_t *text, word_masks *found) noexcept nogil
+    ctypedef size_t (*places_function)(uint64_t ones, size_t base, size_t *places) noexcept nogil
 
 cdef enum:
     SCAN_BLOCK = 4096           # bytes scanned by one call of scan_block()
-    SCAN_ENDS = SCAN_BLOCK + 1  # the most ends one call can write
+    SCAN_ENDS = SCAN_BLOCK + 64 # room for the ends one call can write, and for what is written beyond them
 
 cdef enum Pattern:
     PATTERN_WHOLE               # no split: the whole text is one pretoken
@@ -40,6 +41,7 @@ ctypedef struct Scanner:
     Pattern pattern
     int family                  # which classes the pattern knows
     classify_function classify
+    places_function places
     word_masks word, ahead      # the words at and after `at`
     uint64_t spill              # bytes of `ahead` that belong to a character begun in `word`
     uint8_t spill_class

@@ -24,14 +24,18 @@ import numpy as np
 
 cdef extern from "_classify.h" nogil:
     void fill_class_tables()
-    classify_function choose_classify(int family, int portable)
+    classify_function choose_classify(int family, int twin)
+    places_function choose_places(int twin)
     void classify_characters(
         const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill, uint8_t *spill_class
     )
     uint8_t read_class(const uint8_t *text, size_t room, int family, size_t *length)
     size_t decode_character(const uint8_t *text, size_t room, uint32_t *code)
     uint8_t category_of(uint32_t code)
+    int has_avx512()
     int has_avx2()
+    enum:
+        AVX512_TWIN, AVX2_TWIN, PORTABLE_TWIN
     enum:
         CATEGORY_LO     # the last of the five letter categories, which come first,
         CATEGORY_ME     # of the marks, which come next,
@@ -54,11 +58,19 @@ SCANNED = {  # by the pattern's name; None is no split at all
     "qwen3.5": PATTERN_QWEN35,
     "deepseek-v3": PATTERN_DEEPSEEK,
 }
-VECTORS = "avx2" if has_avx2() else "portable"
+# The twins of the vector code that this processor can run, the one that serves first.
+TWINS = {
+    name: number
+    for name, number, here in (
+        ("avx512", AVX512_TWIN, has_avx512()), ("avx2", AVX2_TWIN, has_avx2()), ("portable", PORTABLE_TWIN, True)
+    )
+    if here
+}
 
 cdef classify_function classify_here[FAMILIES]
 for _family in range(FAMILIES):
-    classify_here[<int> _family] = choose_classify(_family, 0)
+    classify_here[<int> _family] = choose_classify(_family, AVX512_TWIN)
+cdef places_function places_here = choose_places(AVX512_TWIN)
 fill_class_tables()
 
 
@@ -90,18 +102,18 @@ cdef inline int family_of(Pattern pattern) noexcept nogil:
 
 
 cdef void scan_start(Scanner *s, Pattern pattern, const uint8_t *text, size_t size) noexcept nogil:
-    scan_start_with(s, pattern, text, size, classify_here[family_of(pattern)])
+    scan_start_with(s, pattern, text, size, classify_here[family_of(pattern)], places_here)
 
 
 cdef void scan_start_with(
-    Scanner *s, Pattern pattern, const uint8_t *text, size_t size, classify_function classify
+    Scanner *s, Pattern pattern, const uint8_t *text, size_t size, classify_function classify, places_function places
 ) noexcept nogil:
     memset(s, 0, sizeof(Scanner))
     s.text = text
     s.size = size
     s.pattern = pattern
     s.family = family_of(pattern)
-    s.classify = classify
+    s.classify, s.places = classify, places
     if pattern != PATTERN_WHOLE:
         read_word(s, 0, &s.ahead)
 
@@ -129,10 +141,7 @@ cdef size_t scan_block(Scanner *s, size_t *ends) noexcept nogil:
             begins &= ~<uint64_t> 1     # it ends nothing
         if s.size - s.at < 64:
             begins &= (<uint64_t> 1 << (s.size - s.at)) - 1
-        while begins:
-            ends[count] = s.at + count_trailing_zeros(begins)
-            count += 1
-            begins &= begins - 1
+        count += s.places(begins, s.at, ends + count)
         s.at += 64
     if s.at >= s.size:
         ends[count] = s.size
@@ -214,10 +223,14 @@ cdef inline uint8_t category_before(const uint8_t *text, size_t at) noexcept nog
     return category_of(code) if decode_character(text + at - back, back, &code) == back else CATEGORY_CS
 
 
-def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, bint portable=False):
+cdef void scan_start_as(Scanner *s, Pattern pattern, const uint8_t *text, size_t size, int twin) noexcept nogil:
+    scan_start_with(s, pattern, text, size, choose_classify(family_of(pattern), twin), choose_places(twin))
+
+
+def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, twin=None):
     """The ends of the pretokens of `text` under the compiled scanner of a named pattern: an array of uint64.
 
-    `portable` uses the twin of the vector code that every processor can run. KeyError where no scanner serves the pattern.
+    twin: which of TWINS is to do it. KeyError where no scanner serves the pattern, or this processor not the twin.
     """
     cdef Scanner scanner
     cdef size_t size = text.shape[0], count
@@ -226,7 +239,7 @@ def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, bint portabl
     blocks = [np.empty(0, dtype=np.uint64)]
     if size == 0:
         return blocks[0]
-    scan_start_with(&scanner, number, &text[0], size, choose_classify(family_of(number), portable))
+    scan_start_as(&scanner, number, &text[0], size, AVX512_TWIN if twin is None else TWINS[twin])
     while True:
         with nogil:
             count = scan_block(&scanner, ends)
@@ -235,12 +248,12 @@ def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, bint portabl
         blocks.append(np.array(<uint64_t[:count]> <uint64_t *> ends))
 
 
-def split(const uint8_t[::1] text not None, pattern="gpt2", *, bint portable=False):
+def split(const uint8_t[::1] text not None, pattern="gpt2", *, twin=None):
     """The pretokens of `text` as a list of bytes; see boundaries()."""
     cdef bytes whole = bytes(text)
     cdef list pieces = []
     begin = 0
-    for end in boundaries(text, pattern, portable=portable).tolist():
+    for end in boundaries(text, pattern, twin=twin).tolist():
         pieces.append(whole[begin:end])
         begin = end
     return pieces
@@ -254,16 +267,17 @@ def cut(const uint8_t[::1] text not None, size_t at, pattern="gpt2"):
     return scan_cut(number, &text[0], text.shape[0], at)
 
 
-def scan_only(const uint8_t[::1] text not None, pattern="gpt2", *, bint portable=False):
+def scan_only(const uint8_t[::1] text not None, pattern="gpt2", *, twin=None):
     """How many pretokens `text` has: the scanner alone, for benchmarks."""
     cdef Scanner scanner
     cdef size_t total = 0, count
     cdef size_t ends[SCAN_ENDS]
     cdef Pattern number = SCANNED[pattern]
+    cdef int which = AVX512_TWIN if twin is None else TWINS[twin]
     if text.shape[0] == 0:
         return 0
     with nogil:
-        scan_start_with(&scanner, number, &text[0], text.shape[0], choose_classify(family_of(number), portable))
+        scan_start_as(&scanner, number, &text[0], text.shape[0], which)
         while True:
             count = scan_block(&scanner, ends)
             if count == 0:

@@ -36,7 +36,7 @@ def packed(data: TokenizerData) -> bytes:
     """
     _check(data)
     special = {**data.special_tokens, **data.added_tokens}
-    tokens, ids, _, _ = encoder_tables(data, set(special.values()))
+    tokens, ids, _ = encoder_tables(data, set(special.values()))
     symbols = sorted(zip(tokens, ids.tolist(), strict=True), key=lambda item: item[1])
     index = {token: i for i, (token, _) in enumerate(symbols)}
     classes: dict[str, int] = {}

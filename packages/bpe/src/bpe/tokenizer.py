@@ -15,6 +15,7 @@ from bpe import formats, patterns, token_file
 from bpe._decode import Decoder
 from bpe._encode import Encoder
 from bpe._intern import safe_cut
+from bpe._rank import Ranks
 from bpe._scan import boundaries, scanner_of, split
 from bpe._special import SpecialTokens
 from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
@@ -185,16 +186,9 @@ class Tokenizer:
         return self._make_encoder(self._data.whole_first, self._cache_bytes)
 
     def _make_encoder(self, whole_first: bool, cache_bytes: int) -> Encoder:
-        symbols, ids, merges, ranks = encoder_tables(self._data, self._special_numbers)
-        return Encoder(
-            symbols=symbols,
-            ids=ids,
-            merges=merges,
-            ranks=ranks,
-            whole_first=whole_first,
-            scanner=self._scanner,
-            cache_bytes=cache_bytes,
-        )
+        symbols, ids, merges = encoder_tables(self._data, self._special_numbers)
+        ranks = Ranks(symbols=symbols, merges=merges, whole_first=whole_first)
+        return Encoder(ranks=ranks, ids=ids, scanner=self._scanner, cache_bytes=cache_bytes)
 
     @cached_property
     def _merging_encoder(self) -> Encoder:

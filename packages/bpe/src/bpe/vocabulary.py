@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bpe._pairs import pairs_of_merges, pairs_of_ranks
+from bpe._pairs import pairs_of_merges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,8 +63,8 @@ def number_special_tokens(special_tokens: Iterable[str] | Mapping[str, int], voc
 
 def encoder_tables(
     data: TokenizerData, special: set[int]
-) -> tuple[list[bytes], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """The symbols, the id of each, and the merges between them with their ranks, as Encoder wants them.
+) -> tuple[list[bytes], NDArray[Any], NDArray[Any] | None]:
+    """The symbols, the id of each, and the merges between them, as bpe._rank.Ranks wants them.
 
     Two ids of the same bytes are one symbol, that of the lower, and of one that is not special before one that is. A special
     token is no symbol unless it is a single byte or the merges make it.
@@ -85,5 +85,7 @@ def encoder_tables(
         }
     symbols = list(number_of)
     ids = np.fromiter(number_of.values(), dtype=np.uint32, count=len(number_of))
-    table = pairs_of_ranks(symbols, ids) if data.merges is None else pairs_of_merges(symbols, data.merges)
-    return symbols, ids, table[:, :3], table[:, 3]
+    if data.merges is not None:
+        return symbols, ids, pairs_of_merges(symbols, data.merges)
+    order = np.argsort(ids)
+    return [symbols[i] for i in order.tolist()], ids[order], None

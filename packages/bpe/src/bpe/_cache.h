@@ -1,0 +1,121 @@
+/* Looking pretokens up in a cache, a batch at a time: the two loops that most of encoding goes through. What a cache is, and all
+ * that changes one, is in _cache.pyx. */
+#ifndef BPE_CACHE_H
+#define BPE_CACHE_H
+#include "_bytes.h"
+
+enum {
+    WAYS = 2,    /* slots of a set: one cache line */
+    INLINE = 3,  /* ids that fit in a slot */
+    MANY = 16,   /* ids that may be read from a place in the ring, however few are there */
+    SHORT = 15,  /* bytes of a pretoken that fit in a slot */
+    BATCH = 64   /* pretokens whose slots are on their way at once */
+};
+#define IN_RING 0x80000000u /* of `count`: the ids are in the ring */
+
+/* What a pretoken encodes to. One of at most SHORT bytes is pack_key()'s two words; of a longer one `low` is the hash, `high` is
+ * LONG_KEY plus its size, and its bytes are in the ring, after its ids. Ids that do not fit are in the ring too, at the place
+ * in `ids`. */
+typedef struct {
+    uint64_t low, high; /* high == 0: free */
+    uint32_t ids[INLINE];
+    uint32_t count;
+} cache_slot;
+
+typedef struct {
+    cache_slot *slots;
+    size_t mask; /* of the first slot of a set */
+    uint8_t *ring;
+    uint64_t ring_size, written;
+} cache_table;
+
+typedef struct {
+    packed_key keys[BATCH];
+    cache_slot *sets[BATCH];
+    size_t begins[BATCH + 1];
+} cache_batch;
+
+static inline uint64_t cache_place(const cache_slot *slot) { return (uint64_t)slot->ids[1] << 32 | slot->ids[0]; }
+
+/* Whether what a slot has in the ring is still there. */
+static inline int cache_alive(const cache_table *table, const cache_slot *slot) {
+    return table->written - cache_place(slot) <= table->ring_size;
+}
+
+static inline uint8_t *cache_entry(const cache_table *table, const cache_slot *slot) {
+    return table->ring + (cache_place(slot) & (table->ring_size - 1));
+}
+
+/* Make the keys of the pretokens that end at ends[0 .. count), the first from `begin` on, and fetch their sets. */
+static void cache_prepare(const cache_table *table, const uint8_t *text, size_t size, size_t begin, const size_t *ends,
+                          size_t count, cache_batch *batch) {
+    cache_slot *slots = table->slots;
+    size_t mask = table->mask, longs = 0;
+    const int plain = ends[count - 1] + 16 <= size; /* sixteen bytes may be read at each of them */
+    for (size_t i = 0; i < count; i++) {
+        const size_t length = ends[i] - begin;
+        packed_key key;
+        uint64_t hash;
+        if (length <= SHORT) {
+            key = pack_key(text + begin, length, plain ? 16 : size - begin);
+            hash = hash_pair(key.low, key.high);
+        } else {
+            key.low = hash = hash_bytes(text + begin, length);
+            key.high = LONG_KEY + length;
+            longs++;
+        }
+        batch->keys[i] = key;
+        batch->begins[i] = begin;
+        batch->sets[i] = &slots[hash & mask];
+        prefetch(batch->sets[i]);
+        begin = ends[i];
+    }
+    batch->begins[count] = begin;
+    for (size_t i = 0; longs; i++)
+        if (batch->keys[i].high >= LONG_KEY) {
+            if (batch->sets[i]->low == batch->keys[i].low) prefetch(cache_entry(table, batch->sets[i]));
+            longs--;
+        }
+}
+
+static inline int cache_matches(const cache_slot *slot, packed_key key) {
+    return ((slot->low ^ key.low) | (slot->high ^ key.high)) == 0;
+}
+
+/* Whether the first set of a pretoken seems to hold it: what a long one has in the ring may be another's, or gone. */
+static inline int cache_first(const cache_batch *batch, size_t i) {
+    return cache_matches(batch->sets[i], batch->keys[i]) || cache_matches(batch->sets[i] + 1, batch->keys[i]);
+}
+
+/* Append the ids of the pretokens from number `i` on at *to, as long as they are in their first sets and `limit` leaves room for
+ * MANY ids and INLINE + 1 for each pretoken left; returns the number of the first that is not. What is found second in its set
+ * changes places with the first: the pretoken used last is looked at first. */
+static size_t cache_take(const cache_table *table, const uint8_t *text, const cache_batch *batch, size_t i, size_t count,
+                         uint32_t **to, const uint32_t *limit) {
+    uint32_t *at = *to;
+    for (; i < count; i++) {
+        cache_slot *slot = batch->sets[i];
+        const packed_key key = batch->keys[i];
+        if (!cache_matches(slot, key)) {
+            if (!cache_matches(slot + 1, key)) break;
+            const cache_slot second = slot[1];
+            slot[1] = slot[0];
+            slot[0] = second;
+        }
+        memcpy(at, slot->ids, sizeof slot->ids + sizeof slot->count); /* one store of 16 bytes, whatever the count */
+        if (slot->count <= INLINE) {
+            at += slot->count;
+            continue;
+        }
+        const size_t found = slot->count & ~IN_RING;
+        const uint8_t *entry = cache_entry(table, slot);
+        if (!cache_alive(table, slot) || (size_t)(limit - at) < found + MANY + (count - i) * (INLINE + 1)) break;
+        if (key.high >= LONG_KEY && memcmp(entry + found * sizeof *at, text + batch->begins[i], key.high - LONG_KEY)) break;
+        if (found <= MANY) memcpy(at, entry, MANY * sizeof *at);
+        else memcpy(at, entry, found * sizeof *at);
+        at += found;
+    }
+    *to = at;
+    return i;
+}
+#endif

@@ -1,0 +1,58 @@
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from bpe._bytes cimport packed_key
+from bpe._rank cimport Work
+
+cdef extern from "_cache.h" nogil:
+    enum:
+        WAYS
+        INLINE
+        MANY
+        BATCH
+    const uint32_t IN_RING
+
+    ctypedef struct cache_slot:
+        uint64_t low, high
+        uint32_t ids[3]
+        uint32_t count
+
+    ctypedef struct cache_table:
+        cache_slot *slots
+        size_t mask
+        uint8_t *ring
+        uint64_t ring_size, written
+
+    ctypedef struct cache_batch:
+        packed_key keys[64]
+        size_t begins[65]
+
+    uint64_t cache_place(const cache_slot *slot)
+    bint cache_alive(const cache_table *table, const cache_slot *slot)
+    uint8_t *cache_entry(const cache_table *table, const cache_slot *slot)
+    void cache_prepare(
+        const cache_table *table, const uint8_t *text, size_t size, size_t begin, const size_t *ends, size_t count,
+        cache_batch *batch
+    )
+    bint cache_matches(const cache_slot *slot, packed_key key)
+    bint cache_first(const cache_batch *batch, size_t i)
+    size_t cache_take(
+        const cache_table *table, const uint8_t *text, const cache_batch *batch, size_t i, size_t count, uint32_t **to,
+        const uint32_t *limit
+    )
+
+cdef enum:
+    SLOT_BYTES = 64             # what a slot and its share of the ring take
+
+cdef class Cache:
+    cdef cache_table table
+    cdef size_t evicted         # since it last grew
+    cdef Work work
+    cdef size_t slots(self) noexcept nogil
+    cdef void keep(
+        self, packed_key key, const uint8_t *text, const uint32_t *ids, size_t count
+    ) noexcept nogil
+    cdef void put(self, const cache_slot *slot) noexcept nogil
+    cdef const cache_slot *look_again(self, packed_key key, const uint8_t *text) noexcept nogil
+    cdef bint grow(self) noexcept nogil
+    cdef uint64_t take_ring(self, size_t size) noexcept nogil

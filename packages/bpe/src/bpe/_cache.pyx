@@ -1,0 +1,146 @@
+"""A bounded cache of pretokens and their ids.
+
+A table of sets of two slots, a cache line each. A pretoken goes into the first set that its hash names, or, where that is full,
+into the second; where that is full too, what was used last in the first set stays and the other is forgotten. Beside the table a
+ring of bytes holds what a slot has no room for: the bytes of long pretokens, and ids beyond three. New entries overwrite
+the oldest; a slot whose entry is gone is a slot that is free. The loops that look things up are in _cache.h.
+
+A cache begins small, and doubles when it has forgotten as much as a thirty-second of it holds, as far as its owner lets it: small texts
+stay in near memory, and large ones get all that was allowed.
+"""
+
+from libc.string cimport memcmp, memcpy
+
+from bpe._bytes cimport LONG_KEY, hash_pair
+from bpe._memory cimport checked_block, free_block, zeroed_block
+from bpe._rank cimport free_work
+
+cdef enum:
+    LONGEST = 4096              # bytes of the longest pretoken worth keeping
+
+
+cdef class Cache:
+    """Made with a number of slots, a power of two; takes SLOT_BYTES for each, the ring included."""
+
+    def __cinit__(self, size_t slots):
+        self.table.mask = slots - WAYS
+        self.table.ring_size = slots * (SLOT_BYTES - sizeof(cache_slot))
+        self.table.slots = <cache_slot *> checked_block(slots * sizeof(cache_slot))
+        self.table.ring = <uint8_t *> checked_block(ring_bytes(self.table.ring_size))
+
+    def __dealloc__(self):
+        free_table(&self.table)
+        free_work(&self.work)
+
+    cdef size_t slots(self) noexcept nogil:
+        return self.table.mask + WAYS
+
+    cdef void keep(self, packed_key key, const uint8_t *text, const uint32_t *ids, size_t count) noexcept nogil:
+        """Remember a pretoken and its ids."""
+        cdef size_t size = key.high - LONG_KEY if key.high >= LONG_KEY else 0
+        cdef uint64_t place
+        cdef uint8_t *entry
+        cdef cache_slot slot
+        if size > LONGEST:
+            return
+        slot.low, slot.high, slot.count = key.low, key.high, <uint32_t> count
+        if size or count > INLINE:
+            place = self.take_ring(count * sizeof(uint32_t) + size)
+            slot.ids[0], slot.ids[1], slot.ids[2] = <uint32_t> place, <uint32_t> (place >> 32), 0
+            slot.count = slot.count | IN_RING
+            entry = cache_entry(&self.table, &slot)
+            memcpy(entry, ids, count * sizeof(uint32_t))
+            memcpy(entry + count * sizeof(uint32_t), text, size)
+        else:
+            memcpy(slot.ids, ids, count * sizeof(uint32_t))
+        self.put(&slot)
+
+    cdef void put(self, const cache_slot *slot) noexcept nogil:
+        cdef uint64_t hash = hash_of(slot.low, slot.high)
+        cdef cache_slot *first = &self.table.slots[hash & self.table.mask]
+        cdef cache_slot *second = &self.table.slots[hash >> 32 & self.table.mask]
+        cdef int i
+        for i in range(WAYS):
+            if not holds(&self.table, &first[i]):
+                first[i] = slot[0]
+                return
+        for i in range(WAYS):
+            if not holds(&self.table, &second[i]):
+                second[i] = slot[0]
+                return
+        first[WAYS - 1] = slot[0]
+        self.evicted += 1
+
+    cdef const cache_slot *look_again(self, packed_key key, const uint8_t *text) noexcept nogil:
+        """The slot of a pretoken wherever it may be, or NULL."""
+        cdef uint64_t hash = hash_of(key.low, key.high)
+        cdef const cache_slot *slot
+        cdef int turn, i
+        for turn in range(2):
+            for i in range(WAYS):
+                slot = &self.table.slots[(hash >> 32 * turn) & self.table.mask] + i
+                if cache_matches(slot, key) and holds(&self.table, slot):
+                    if key.high < LONG_KEY:
+                        return slot
+                    if not memcmp(
+                        cache_entry(&self.table, slot) + (slot.count & ~IN_RING) * sizeof(uint32_t), text, key.high - LONG_KEY
+                    ):
+                        return slot
+        return NULL
+
+    cdef uint64_t take_ring(self, size_t size) noexcept nogil:
+        """A place for so many bytes, in one piece and aligned, over the oldest entries."""
+        cdef uint64_t last = self.table.ring_size - 1
+        cdef uint64_t place = (self.table.written + 7) & ~<uint64_t> 7
+        if (place & last) + size > self.table.ring_size:
+            place = (place | last) + 1
+        self.table.written = place + size
+        return place
+
+    cdef bint grow(self) noexcept nogil:
+        """Twice the slots and twice the ring, if there is memory; returns whether."""
+        cdef cache_table old = self.table, new = self.table
+        cdef size_t slots = self.slots(), i
+        cdef uint64_t begin, end
+        cdef const cache_slot *slot
+        self.evicted = 0
+        new.mask = 2 * slots - WAYS
+        new.ring_size = 2 * old.ring_size
+        new.slots = <cache_slot *> zeroed_block(2 * slots * sizeof(cache_slot))
+        new.ring = <uint8_t *> zeroed_block(ring_bytes(new.ring_size))
+        if new.slots == NULL or new.ring == NULL:
+            free_table(&new)
+            return False
+        self.table = new
+        begin = old.written - old.ring_size if old.written > old.ring_size else 0
+        while begin < old.written:                          # no entry stands across a multiple of the old size
+            end = min(old.written, (begin | (old.ring_size - 1)) + 1)
+            memcpy(new.ring + (begin & (new.ring_size - 1)), old.ring + (begin & (old.ring_size - 1)), end - begin)
+            begin = end
+        for i in range(slots):
+            slot = &old.slots[i]
+            if holds(&old, slot):
+                self.put(slot)
+        self.evicted = 0
+        free_table(&old)
+        return True
+
+
+cdef inline uint64_t hash_of(uint64_t low, uint64_t high) noexcept nogil:
+    return low if high >= LONG_KEY else hash_pair(low, high)
+
+
+cdef inline bint holds(const cache_table *table, const cache_slot *slot) noexcept nogil:
+    """Whether a slot is in use, and what it has in the ring still there."""
+    return slot.high and (not slot.count & IN_RING or cache_alive(table, slot))
+
+
+cdef inline size_t ring_bytes(uint64_t size) noexcept nogil:
+    return size + MANY * sizeof(uint32_t)
+
+
+cdef void free_table(cache_table *table) noexcept nogil:
+    if table.slots != NULL:
+        free_block(table.slots, (table.mask + WAYS) * sizeof(cache_slot))
+    if table.ring != NULL:
+        free_block(table.ring, ring_bytes(table.ring_size))

@@ -1,0 +1,65 @@
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+cdef enum:
+    SEARCHED = 256              # bytes up to which the lowest rank is searched for; beyond, it comes from a heap
+    LANES = 16                  # pretokens that are merged side by side
+
+ctypedef struct Waiting:        # a pair whose merge is on its way
+    uint64_t pair
+    size_t slot                 # of the table of pairs
+    uint32_t at                 # where in the lane; NONE: there is none
+
+ctypedef struct Lane:           # a pretoken of at most SEARCHED bytes while it is merged
+    uint32_t keys[SEARCHED]     # merge << 8 | place, of a symbol and the next one; NONE where they do not merge
+    uint32_t symbols[SEARCHED]  # in the end the first `count` are the result
+    uint64_t here[4]            # a bit for each place where a symbol still begins
+    Waiting left, right
+    size_t searched, count
+
+ctypedef struct Candidate:      # of the heap of a long pretoken
+    uint32_t merge, left, right # the symbols it would join; others there by now: it is void
+    uint32_t at
+
+ctypedef struct Work:           # room for merging, kept from one pretoken to the next; all zeros to begin with
+    Lane *lanes
+    uint32_t *symbols           # of a long pretoken
+    uint32_t *next
+    uint32_t *previous
+    Candidate *heap
+    size_t symbols_room, links_room, heap_room, heap_size
+    const uint32_t *found       # the symbols of the pretoken merged last
+
+cdef void free_work(Work *work) noexcept nogil
+cdef int need_lanes(Work *work) except -1 nogil
+
+cdef class Ranks:
+    cdef tuple kept                     # the symbols; keeps `text` alive
+    cdef readonly size_t symbols
+    cdef const uint8_t **text           # by symbol
+    cdef uint32_t *size
+    cdef uint32_t[256] symbol_of_byte
+    cdef uint64_t *pairs                # of two symbols, above, their merge, below: open addressing
+    cdef size_t mask
+    cdef uint64_t *filter               # a bit for each value of filter_shift's hash that some pair has
+    cdef int shift, filter_shift, symbol_bits, merge_bits
+    cdef uint64_t merge_mask
+    cdef uint32_t *made                 # by merge
+    cdef bint in_order                  # made[i] is made[0] + i
+    cdef uint32_t first_made
+    cdef uint32_t *byte_pairs           # 65,536: the merge of two bytes
+    cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
+    cdef size_t whole_mask
+    cdef size_t longest_whole           # 0: there are none
+    cdef size_t merge(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
+    cdef size_t by_merges(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
+    cdef int merge_together(self, Lane **lanes, size_t count) noexcept nogil
+    cdef bint begin(self, Lane *lane, const uint8_t *text, size_t size) noexcept nogil
+    cdef bint step(self, Lane *lane) noexcept nogil
+    cdef size_t merge_long(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
+    cdef int consider(self, Work *work, uint32_t at) except -1 nogil
+    cdef void add_pair(self, uint64_t left, uint64_t right, uint32_t merge) noexcept nogil
+    cdef int add_canonical(self) except -1
+    cdef bint spelled(self, uint32_t symbol) noexcept nogil
+    cdef int add_whole(self) except -1
+    cdef uint32_t find_whole(self, const uint8_t *text, size_t size) noexcept nogil

@@ -1,0 +1,465 @@
+"""The merges of a vocabulary, and one pretoken merged by them: the pair of the lowest rank first, the leftmost of equals.
+
+A pair of symbols and the merge that joins them are one word of 64 bits, so that the table of all of them stays in a near
+cache; most pairs that are asked for do not merge, which a filter of one bit for each value of a hash says from a nearer one.
+
+A pretoken of at most SEARCHED bytes is merged in a lane: bits say which symbols are still there, and beside each stands the rank of
+joining it to the next, with its place in the low bits, so that the least of them is both. After a merge, its two new neighbours
+are fetched rather than waited for: several lanes take steps in turn, and what one asked for is there when its turn comes again. A
+longer pretoken has a heap of candidates over a linked list, which makes the cost n log n, whatever the text.
+
+Where only ranks are given (tiktoken), any two neighbours that join to a token merge. But while the bytes of a token are
+merged, nothing outside takes part until the token is whole; so they merge as they would alone, and the pair that makes the
+token in the end is always the same. One pair for each token is therefore all that the table needs, and a token that its own bytes
+alone do not lead to is never made.
+"""
+
+import numpy as np
+
+from libc.stdlib cimport free
+from libc.string cimport memcmp, memset
+
+from bpe._bytes cimport count_leading_zeros, count_trailing_zeros, hash_bytes, prefetch
+from bpe._memory cimport checked_block, checked_malloc, checked_realloc, free_block
+
+cdef extern from "_lowest.h" nogil:
+    ctypedef uint32_t (*lowest_function)(const uint32_t *keys, size_t count) noexcept nogil
+    lowest_function choose_lowest()
+
+cdef uint32_t NONE = <uint32_t> -1
+cdef uint64_t FREE = <uint64_t> -1
+cdef lowest_function lowest = choose_lowest()
+
+MOST_SYMBOLS = 1 << 21          # two symbols and a merge fit in 64 bits, a merge and a place in a lane in 32
+MOST_MERGES = (1 << 22) - 2
+MOST_BYTES = 0x7FFFFFFF         # of a pretoken
+
+
+cdef class Ranks:
+    """Symbols and the merges between them.
+
+    symbols: the bytes of each. merges: None where any two neighbours that join to a symbol merge, by the order of the symbols;
+    or (left, right, made) by number of symbol, an array of shape (merges, 3) in order of rank. whole_first: a pretoken that is a
+    symbol is that symbol, whatever the merges say. ValueError for more symbols or merges than fit.
+    """
+
+    def __cinit__(self, *, symbols, merges, bint whole_first):
+        cdef const uint32_t[:, ::1] listed
+        cdef size_t i, slots = 64, count
+        self.kept = tuple(symbols)
+        self.symbols = len(self.kept)
+        if merges is not None:
+            listed = np.ascontiguousarray(merges, dtype=np.uint32).reshape(-1, 3)
+        count = self.symbols if merges is None else listed.shape[0]
+        if self.symbols > <size_t> MOST_SYMBOLS or count > <size_t> MOST_MERGES:
+            raise ValueError(
+                f"a vocabulary of {self.symbols:,} tokens and {count:,} merges; the most are {MOST_SYMBOLS:,} and {MOST_MERGES:,}"
+            )
+        self.text = <const uint8_t **> checked_malloc(self.symbols * sizeof(uint8_t *))
+        self.size = <uint32_t *> checked_malloc(self.symbols * sizeof(uint32_t))
+        memset(self.symbol_of_byte, 0xFF, sizeof(self.symbol_of_byte))
+        for i in range(self.symbols):
+            self.text[i] = <const uint8_t *> <const char *> (<bytes> self.kept[i])
+            self.size[i] = len(<bytes> self.kept[i])
+            if self.size[i] == 1:
+                self.symbol_of_byte[self.text[i][0]] = i
+        self.symbol_bits = max(1, (<size_t> max(<size_t> 2, self.symbols) - 1).bit_length())
+        self.merge_bits = 64 - 2 * self.symbol_bits
+        self.merge_mask = (<uint64_t> 1 << self.merge_bits) - 1
+        while slots < count * 2:
+            slots *= 2
+        self.mask = slots - 1
+        self.shift = 64 - count_trailing_zeros(slots)
+        self.filter_shift = self.shift - 2
+        self.filter = <uint64_t *> checked_block(slots // 2)
+        self.pairs = <uint64_t *> checked_block(slots * sizeof(uint64_t))
+        memset(self.pairs, 0xFF, slots * sizeof(uint64_t))
+        self.made = <uint32_t *> checked_malloc(count * sizeof(uint32_t))
+        self.byte_pairs = <uint32_t *> checked_malloc(65536 * sizeof(uint32_t))
+        memset(self.byte_pairs, 0xFF, 65536 * sizeof(uint32_t))
+        if merges is None:
+            self.add_canonical()
+            self.in_order = True
+        else:
+            self.in_order = True
+            for i in range(count):
+                self.made[i] = listed[i, 2]
+                self.in_order = self.in_order and self.made[i] == self.made[0] + i
+                self.add_pair(listed[i, 0], listed[i, 1], i)
+        self.first_made = self.made[0] if count else 0
+        if whole_first:
+            self.add_whole()
+
+    def __dealloc__(self):
+        free(self.text)
+        free(self.size)
+        free_block(self.pairs, (self.mask + 1) * sizeof(uint64_t))
+        free_block(self.filter, (self.mask + 1) // 2)
+        free(self.made)
+        free(self.byte_pairs)
+        free(self.whole)
+
+    # The table of pairs
+
+    cdef void add_pair(self, uint64_t left, uint64_t right, uint32_t merge) noexcept nogil:
+        cdef uint64_t pair = left << self.symbol_bits | right
+        cdef size_t at = pair * <uint64_t> 0x9E3779B97F4A7C15 >> self.shift
+        while self.pairs[at] != FREE:
+            if self.pairs[at] >> self.merge_bits == pair:
+                return                      # the first mention of a pair is the one that counts
+            at = (at + 1) & self.mask
+        self.pairs[at] = pair << self.merge_bits | merge
+        at = pair * <uint64_t> 0x9E3779B97F4A7C15 >> self.filter_shift
+        self.filter[at >> 6] |= <uint64_t> 1 << (at & 63)
+        if self.size[left] == 1 and self.size[right] == 1:
+            self.byte_pairs[<size_t> self.text[left][0] << 8 | self.text[right][0]] = merge
+
+    cdef int add_canonical(self) except -1:
+        """Find, for each symbol that its own bytes lead to, the pair that makes it: shorter ones first, as they make it."""
+        cdef const uint32_t[::1] order
+        cdef uint32_t symbol
+        cdef size_t i, count
+        cdef Work work
+        memset(&work, 0, sizeof(Work))
+        sizes = np.asarray(<uint32_t[:self.symbols]> self.size) if self.symbols else np.empty(0, dtype=np.uint32)
+        order = np.argsort(sizes, kind="stable").astype(np.uint32)
+        try:
+            with nogil:
+                for i in range(self.symbols):
+                    symbol = order[i]
+                    self.made[symbol] = symbol      # a merge has the number of what it makes
+                    if self.size[symbol] > 1 and self.spelled(symbol):
+                        count = self.by_merges(&work, self.text[symbol], self.size[symbol])
+                        if count == 2:
+                            self.add_pair(work.found[0], work.found[1], symbol)
+        finally:
+            free_work(&work)
+        return 0
+
+    cdef bint spelled(self, uint32_t symbol) noexcept nogil:
+        """Whether each byte of a symbol is a symbol."""
+        cdef size_t i
+        for i in range(self.size[symbol]):
+            if self.symbol_of_byte[self.text[symbol][i]] == NONE:
+                return False
+        return True
+
+    # Symbols that are whole pretokens
+
+    cdef int add_whole(self) except -1:
+        cdef size_t slots = 64, count = 0, i, at
+        cdef uint32_t symbol
+        cdef uint32_t *lost = <uint32_t *> checked_malloc(self.symbols * sizeof(uint32_t))
+        cdef Work work
+        memset(&work, 0, sizeof(Work))
+        try:
+            with nogil:
+                for symbol in range(<uint32_t> self.symbols):
+                    if self.size[symbol] > 1:
+                        if self.spelled(symbol) and self.by_merges(&work, self.text[symbol], self.size[symbol]) == 1:
+                            if work.found[0] == symbol:
+                                continue
+                        lost[count] = symbol
+                        count += 1
+            if count:
+                while slots < count * 2:
+                    slots *= 2
+                self.whole = <uint32_t *> checked_malloc(slots * sizeof(uint32_t))
+                memset(self.whole, 0xFF, slots * sizeof(uint32_t))
+                self.whole_mask = slots - 1
+                for i in range(count):
+                    symbol = lost[i]
+                    at = hash_bytes(self.text[symbol], self.size[symbol]) & self.whole_mask
+                    while self.whole[at] != NONE:
+                        at = (at + 1) & self.whole_mask
+                    self.whole[at] = symbol
+                    self.longest_whole = max(self.longest_whole, <size_t> self.size[symbol])
+        finally:
+            free(lost)
+            free_work(&work)
+        return 0
+
+    cdef uint32_t find_whole(self, const uint8_t *text, size_t size) noexcept nogil:
+        """The symbol that these bytes are as a whole though merges do not reach it, or NONE."""
+        cdef size_t at = hash_bytes(text, size) & self.whole_mask
+        cdef uint32_t symbol
+        while self.whole[at] != NONE:
+            symbol = self.whole[at]
+            if self.size[symbol] == size and memcmp(self.text[symbol], text, size) == 0:
+                return symbol
+            at = (at + 1) & self.whole_mask
+        return NONE
+
+    # Merging one pretoken
+
+    cdef size_t merge(self, Work *work, const uint8_t *text, size_t size) except 0 nogil:
+        """The symbols of a pretoken of at least one byte, in work.found; returns how many."""
+        if size <= self.longest_whole:
+            need_lanes(work)
+            work.lanes.symbols[0] = self.find_whole(text, size)
+            if work.lanes.symbols[0] != NONE:
+                work.found = work.lanes.symbols
+                return 1
+        return self.by_merges(work, text, size)
+
+    cdef size_t by_merges(self, Work *work, const uint8_t *text, size_t size) except 0 nogil:
+        cdef size_t i
+        if size > SEARCHED:
+            return self.merge_long(work, text, size)
+        need_lanes(work)
+        if not self.begin(work.lanes, text, size):
+            for i in range(size):
+                if self.symbol_of_byte[text[i]] == NONE:
+                    with gil:
+                        raise KeyError(f"byte {text[i]:#04x} has no token in this vocabulary")
+        while self.step(work.lanes):
+            pass
+        work.found = work.lanes.symbols
+        return work.lanes.count
+
+    cdef int merge_together(self, Lane **lanes, size_t count) noexcept nogil:
+        """Merge in lanes that have begun, to the end; their order changes."""
+        cdef size_t i
+        while count:
+            i = 0
+            while i < count:
+                if self.step(lanes[i]):
+                    i += 1
+                else:
+                    count -= 1
+                    lanes[i], lanes[count] = lanes[count], lanes[i]
+        return 0
+
+    cdef bint begin(self, Lane *lane, const uint8_t *text, size_t size) noexcept nogil:
+        """Put a pretoken into a lane; returns whether each of its bytes is a symbol."""
+        cdef uint32_t missing = 0, merge
+        cdef size_t at
+        for at in range(size):
+            lane.symbols[at] = self.symbol_of_byte[text[at]]
+            missing |= lane.symbols[at] == NONE
+        for at in range(size - 1):
+            merge = self.byte_pairs[<size_t> text[at] << 8 | text[at + 1]]
+            lane.keys[at] = NONE if merge == NONE else merge << 8 | <uint32_t> at
+        lane.searched = (size + 7) & ~<size_t> 7
+        for at in range(size - 1, lane.searched):
+            lane.keys[at] = NONE
+        for at in range(4):
+            lane.here[at] = 0 if size <= 64 * at else <uint64_t> -1 if size >= 64 * at + 64 else (<uint64_t> 1 << (size - 64 * at)) - 1
+        lane.left.at = lane.right.at = NONE
+        return not missing
+
+    cdef bint step(self, Lane *lane) noexcept nogil:
+        """One merge; returns whether there was one to do. If not, the symbols are moved together and counted."""
+        cdef uint32_t best, symbol, at, other
+        cdef uint64_t bits
+        cdef size_t word
+        arrive(self, lane, &lane.right)
+        arrive(self, lane, &lane.left)
+        best = lowest(lane.keys, lane.searched)
+        if best == NONE:
+            lane.count = 0
+            for word in range((lane.searched + 63) >> 6):
+                bits = lane.here[word]
+                while bits:
+                    lane.symbols[lane.count] = lane.symbols[64 * word + count_trailing_zeros(bits)]
+                    lane.count += 1
+                    bits &= bits - 1
+            return False
+        at = best & 255
+        symbol = lane.symbols[at] = made_by(self, best >> 8)
+        other = place_after(lane, at)
+        lane.here[other >> 6] &= ~(<uint64_t> 1 << (other & 63))
+        lane.keys[at] = lane.keys[other] = NONE
+        other = place_after(lane, at)
+        if other != NONE:
+            ask(self, &lane.right, at, symbol, lane.symbols[other])
+        other = place_before(lane, at)
+        if other != NONE:
+            lane.keys[other] = NONE
+            ask(self, &lane.left, other, lane.symbols[other], symbol)
+        return True
+
+    cdef size_t merge_long(self, Work *work, const uint8_t *text, size_t size) except 0 nogil:
+        """As in a lane, with a heap and a linked list; a symbol that was merged into the one before it becomes NONE."""
+        cdef uint32_t *symbols
+        cdef Candidate best
+        cdef size_t count = 0
+        cdef uint32_t at, after
+        if size > work.symbols_room:
+            if size > <size_t> 0x7FFFFFFF:
+                with gil:
+                    raise ValueError(
+                        f"a pretoken of {size:,} bytes; the most is {MOST_BYTES:,}: choose a pattern that splits this text"
+                    )
+            work.symbols = <uint32_t *> checked_realloc(work.symbols, (size + 256) * sizeof(uint32_t))
+            work.next = <uint32_t *> checked_realloc(work.next, (size + 256) * sizeof(uint32_t))
+            work.previous = <uint32_t *> checked_realloc(work.previous, (size + 256) * sizeof(uint32_t))
+            work.symbols_room = size + 256
+        symbols = work.symbols
+        for at in range(<uint32_t> size):
+            symbols[at] = self.symbol_of_byte[text[at]]
+            if symbols[at] == NONE:
+                with gil:
+                    raise KeyError(f"byte {text[at]:#04x} has no token in this vocabulary")
+            work.next[at] = at + 1 if at + 1 < size else NONE
+            work.previous[at] = at - 1                      # NONE for the first
+        work.heap_size = 0
+        for at in range(<uint32_t> size - 1):
+            self.consider(work, at)
+        while work.heap_size:
+            best = pop(work)
+            at = best.at
+            if symbols[at] != best.left:
+                continue
+            after = work.next[at]
+            if after == NONE or symbols[after] != best.right:
+                continue
+            symbols[at] = made_by(self, best.merge)
+            symbols[after] = NONE
+            work.next[at] = work.next[after]
+            if work.next[at] != NONE:
+                work.previous[work.next[at]] = at
+                self.consider(work, at)
+            if work.previous[at] != NONE:
+                self.consider(work, work.previous[at])
+        at = 0
+        while at != NONE:
+            symbols[count] = symbols[at]
+            count += 1
+            at = work.next[at]
+        work.found = symbols
+        return count
+
+    cdef int consider(self, Work *work, uint32_t at) except -1 nogil:
+        """Put the pair that begins at `at` into the heap, if it can be merged."""
+        cdef Candidate candidate
+        cdef uint64_t pair
+        cdef size_t slot
+        candidate.left, candidate.right, candidate.at = work.symbols[at], work.symbols[work.next[at]], at
+        pair = <uint64_t> candidate.left << self.symbol_bits | candidate.right
+        if not may_merge(self, pair, &slot):
+            return 0
+        candidate.merge = find(self, pair, slot)
+        return 0 if candidate.merge == NONE else push(work, candidate)
+
+
+cdef inline bint may_merge(Ranks ranks, uint64_t pair, size_t *slot) noexcept nogil:
+    """False where two symbols surely do not merge; otherwise *slot is where their merge is looked for first."""
+    cdef uint64_t hash = pair * <uint64_t> 0x9E3779B97F4A7C15       # Knuth's multiplicative one: the high bits are the good ones
+    cdef size_t at = hash >> ranks.filter_shift
+    slot[0] = hash >> ranks.shift
+    return ranks.filter[at >> 6] >> (at & 63) & 1
+
+
+cdef inline uint32_t find(Ranks ranks, uint64_t pair, size_t slot) noexcept nogil:
+    """The merge of two symbols, or NONE."""
+    cdef uint64_t entry
+    while True:
+        entry = ranks.pairs[slot]
+        if entry >> ranks.merge_bits == pair:
+            return <uint32_t> (entry & ranks.merge_mask)
+        if entry == FREE:
+            return NONE
+        slot = (slot + 1) & ranks.mask
+
+
+cdef inline void ask(Ranks ranks, Waiting *waiting, uint32_t at, uint64_t left, uint64_t right) noexcept nogil:
+    """Send for the merge of two symbols, the left one at `at`."""
+    waiting.pair = left << ranks.symbol_bits | right
+    if may_merge(ranks, waiting.pair, &waiting.slot):
+        prefetch(&ranks.pairs[waiting.slot])
+        waiting.at = at
+
+
+cdef inline void arrive(Ranks ranks, Lane *lane, Waiting *waiting) noexcept nogil:
+    """Note the merge that was sent for, if one was."""
+    cdef uint32_t merge
+    if waiting.at != NONE:
+        merge = find(ranks, waiting.pair, waiting.slot)
+        if merge != NONE:
+            lane.keys[waiting.at] = merge << 8 | waiting.at
+        waiting.at = NONE
+
+
+cdef inline uint32_t place_after(const Lane *lane, uint32_t at) noexcept nogil:
+    """Where the next symbol begins, or NONE."""
+    cdef uint32_t word = at >> 6
+    cdef uint64_t bits = lane.here[word] >> (at & 63) >> 1
+    if bits:
+        return at + 1 + count_trailing_zeros(bits)
+    for word in range(word + 1, 4):
+        if lane.here[word]:
+            return 64 * word + count_trailing_zeros(lane.here[word])
+    return NONE
+
+
+cdef inline uint32_t place_before(const Lane *lane, uint32_t at) noexcept nogil:
+    """Where the symbol before begins, or NONE."""
+    cdef uint32_t word = at >> 6
+    cdef uint64_t bits = lane.here[word] & ((<uint64_t> 1 << (at & 63)) - 1)
+    while not bits:
+        if word == 0:
+            return NONE
+        word -= 1
+        bits = lane.here[word]
+    return 64 * word + 63 - count_leading_zeros(bits)
+
+
+cdef inline uint32_t made_by(Ranks ranks, uint32_t merge) noexcept nogil:
+    """The symbol that a merge makes; in most vocabularies they are numbered alike, and no table need be read."""
+    return ranks.first_made + merge if ranks.in_order else ranks.made[merge]
+
+
+cdef inline uint64_t urgency(const Candidate *candidate) noexcept nogil:
+    """The lower the sooner."""
+    return <uint64_t> candidate.merge << 32 | candidate.at
+
+
+cdef int push(Work *work, Candidate candidate) except -1 nogil:
+    cdef size_t at = work.heap_size, parent
+    cdef uint64_t key = urgency(&candidate)
+    if at == work.heap_room:
+        work.heap = <Candidate *> checked_realloc(work.heap, (work.heap_room * 2 + 256) * sizeof(Candidate))
+        work.heap_room = work.heap_room * 2 + 256
+    work.heap_size += 1
+    while at:
+        parent = (at - 1) // 2
+        if urgency(&work.heap[parent]) <= key:
+            break
+        work.heap[at] = work.heap[parent]
+        at = parent
+    work.heap[at] = candidate
+    return 0
+
+
+cdef Candidate pop(Work *work) noexcept nogil:
+    cdef Candidate first = work.heap[0], moved
+    cdef size_t at = 0, child
+    cdef uint64_t key
+    work.heap_size -= 1
+    moved = work.heap[work.heap_size]
+    key = urgency(&moved)
+    while 2 * at + 1 < work.heap_size:
+        child = 2 * at + 1
+        if child + 1 < work.heap_size and urgency(&work.heap[child + 1]) < urgency(&work.heap[child]):
+            child += 1
+        if key <= urgency(&work.heap[child]):
+            break
+        work.heap[at] = work.heap[child]
+        at = child
+    work.heap[at] = moved
+    return first
+
+
+cdef int need_lanes(Work *work) except -1 nogil:
+    if work.lanes == NULL:
+        work.lanes = <Lane *> checked_malloc(LANES * sizeof(Lane))
+    return 0
+
+
+cdef void free_work(Work *work) noexcept nogil:
+    free(work.lanes)
+    free(work.symbols)
+    free(work.next)
+    free(work.previous)
+    free(work.heap)
