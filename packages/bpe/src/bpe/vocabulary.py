@@ -61,9 +61,7 @@ def number_special_tokens(special_tokens: Iterable[str] | Mapping[str, int], voc
     return ids
 
 
-def encoder_tables(
-    data: TokenizerData, special: set[int]
-) -> tuple[list[bytes], NDArray[Any], NDArray[Any] | None]:
+def encoder_tables(data: TokenizerData, special: set[int]) -> tuple[list[bytes], NDArray[Any], NDArray[Any] | None]:
     """The symbols, the id of each, and the merges between them, as bpe._rank.Ranks wants them.
 
     Two ids of the same bytes are one symbol, that of the lower, and of one that is not special before one that is. A special
