@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-COINED = 0.01  # of the words: about what keeps the number of distinct words growing as it does in English
+COINED = 0.001  # of the words: more than simple stories have, about what novels have
 
 
 def grow(path: Path, out: Path, size: int, seed: int = 0) -> None:

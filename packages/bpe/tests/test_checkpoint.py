@@ -83,6 +83,7 @@ def test_files_torn_or_damaged_at_any_place(text: Path, tmp_path: Path) -> None:
     expected = bpe.train(text, SIZE, checkpoint=folder).vocab
     whole = {name: (folder / name).read_bytes() for name in ("counts", "merges")}
     rng = random.Random(1)
+    (folder / ".counts.0000").write_bytes(b"as a process leaves it that is killed while it writes")
     for name, data in whole.items():
         for _ in range(12):
             at = rng.randrange(len(data))
@@ -91,6 +92,7 @@ def test_files_torn_or_damaged_at_any_place(text: Path, tmp_path: Path) -> None:
             (folder / name).write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
             assert bpe.train(text, SIZE, checkpoint=folder).vocab == expected
         assert (folder / name).read_bytes() == data
+    assert not (folder / ".counts.0000").exists()
     (folder / "about.json").write_text("{")
     with pytest.raises(ValueError, match=r"about\.json: not readable as JSON"):
         bpe.train(text, SIZE, checkpoint=folder)

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -60,7 +62,7 @@ def test_sorted_records_add_up(tables: list[dict[bytes, int]]) -> None:
             if number % 2**58:
                 expected[word] += number % 2**58
         files.append(tempfile.TemporaryFile())  # noqa: SIM115
-        files[-1].write(_records.pack(table, in_order=True))
+        files[-1].write(b"".join(_records.in_order(_records.pack(table))))
         files[-1].seek(0)
     records = b"".join(_records.merged(files))
     assert list(_records.items(records)) == sorted(expected.items())
@@ -75,7 +77,7 @@ def test_long_pretokens_cross_blocks() -> None:
     table.count_pieces(words)
     with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as two:
         for file in (one, two):
-            file.write(_records.pack(table, in_order=True))
+            file.write(b"".join(_records.in_order(_records.pack(table))))
             file.seek(0)
         assert list(_records.items(b"".join(_records.merged([one, two])))) == [(word, 2) for word in words]
 
@@ -111,3 +113,38 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
         bpe.train([corpus(1)], 300, memory_limit=1000)
     assert caught.value.filename == str(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+MEMORY = """
+import sys
+from pathlib import Path
+import bpe
+
+class Stream:
+    left = int(sys.argv[1])
+    block = Path(sys.argv[2]).read_bytes()
+
+    def read(self, size):
+        self.left -= 1
+        return self.block if self.left >= 0 else b""
+
+bpe.train(Stream(), 400, workers=2)
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the most memory held is read in /proc")
+def test_memory_follows_the_distinct_pretokens_and_not_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "block.txt"
+    path.write_text(corpus(1, words=200_000))
+    size = path.stat().st_size
+    most = [
+        int(
+            subprocess.run(
+                [sys.executable, "-c", MEMORY, str(times), str(path)], capture_output=True, check=True
+            ).stdout
+        )
+        for times in (-(-16_000_000 // size), -(-80_000_000 // size))
+    ]
+    assert most[1] < most[0] + 10_000  # kB: the longer text is 64 MB longer
+    assert most[1] < 120_000

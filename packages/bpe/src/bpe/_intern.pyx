@@ -239,9 +239,8 @@ cdef class PretokenCounts:
 
     @property
     def memory_to_grow(self):
-        """The bytes that it will take, for a moment, when it grows the next time; `memory` as long as that is far off."""
-        cdef size_t slots = self.mask + 1
-        return (slots * 3 if self.distinct * 2 > slots else slots) * sizeof(Slot) + self.arena_room * 5 // 2
+        """The bytes that it may come to when it has to grow and then, full, is packed and sorted; `memory` if that is far off."""
+        return self.memory * 4 if self.distinct * 2 > self.mask else self.memory
 
 
 def safe_cut(const uint8_t[::1] text not None, size_t at, int scanner, SpecialTokens special not None):

@@ -59,21 +59,19 @@ cdef int compare_records(const void *a, const void *b) noexcept nogil:
     return compare(<const Sorted *> a, <const Sorted *> b)
 
 
-def pack(PretokenCounts counts not None, *, bint in_order=False):
-    """The records of a table, sorted or as they come: an array of uint8. The table stays as it is."""
-    cdef size_t i, size, total = 0, n = 0
+def pack(PretokenCounts counts not None):
+    """The records of a table as they come: an array of uint8. The table stays as it is."""
+    cdef size_t i, size, total = 0
     cdef uint32_t size32
     cdef uint8_t room[SHORT + 1]
     cdef const uint8_t *text
     cdef Slot *slot
-    cdef Sorted *order = NULL
     for i in range(counts.mask + 1):
         slot = &counts.slots[i]
         if slot.high:
             counts.bytes_of(slot, room, &size)
             total += HEADER + size
     cdef uint8_t[::1] packed = np.empty(total, dtype=np.uint8)
-    cdef uint8_t[::1] again
     cdef uint8_t *out = &packed[0] if total else NULL
     with nogil:
         for i in range(counts.mask + 1):
@@ -85,25 +83,29 @@ def pack(PretokenCounts counts not None, *, bint in_order=False):
                 memcpy(out + 8, &size32, 4)
                 memcpy(out + HEADER, text, size)
                 out += HEADER + size
-    if not in_order or total == 0:
-        return np.asarray(packed)
-    order = <Sorted *> checked_malloc(counts.distinct * sizeof(Sorted))
+    return np.asarray(packed)
+
+
+def in_order(const uint8_t[::1] records not None):
+    """Yield the records sorted, in blocks."""
+    cdef size_t at = 0, n = len(counts_of(records)), i
+    cdef Sorted *order = <Sorted *> checked_malloc(n * sizeof(Sorted))
+    cdef bytearray out = bytearray()
     try:
-        again = np.empty(total, dtype=np.uint8)
         with nogil:
-            out = &packed[0]
-            for n in range(counts.distinct):
-                order[n].head, order[n].record = head_of(out), out
-                out += HEADER + size_of(out)
-            qsort(order, counts.distinct, sizeof(Sorted), compare_records)
-            out = &again[0]
-            for n in range(counts.distinct):
-                size = HEADER + size_of(order[n].record)
-                memcpy(out, order[n].record, size)
-                out += size
+            for i in range(n):
+                order[i].head, order[i].record = head_of(&records[at]), &records[at]
+                at += HEADER + size_of(&records[at])
+            qsort(order, n, sizeof(Sorted), compare_records)
+        for i in range(n):
+            out += (<const char *> order[i].record)[: HEADER + size_of(order[i].record)]
+            if len(out) >= BLOCK:
+                yield bytes(out)
+                out.clear()
+        if out:
+            yield bytes(out)
     finally:
         free(order)
-    return np.asarray(again)
 
 
 def items(const uint8_t[::1] records not None):

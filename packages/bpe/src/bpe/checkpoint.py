@@ -74,6 +74,8 @@ class Checkpoint:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self._folder / "lock", self._folder)
         try:
+            for left_over in (*self._folder.glob(".counts.*"), *self._folder.glob(".about.json.*")):
+                left_over.unlink()  # of a process that was killed while it wrote
             self._compare()
         except BaseException:
             self._lock.close()

@@ -194,9 +194,9 @@ class _Spill:
     def add(self, table: PretokenCounts) -> None:
         """Write a table's records, and empty it. May be called by several threads at once."""
         if len(table):
-            records = _records.pack(table, in_order=True)
+            records = _records.pack(table)
             table.clear()
-            file = _written(iter([records]))
+            file = _written(_records.in_order(records))
             with self._turn:
                 self._keep(file, 0)
 
