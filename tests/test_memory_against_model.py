@@ -84,7 +84,7 @@ def step_loss(model: Transformer, ids: Any, targets: Any, loss: str, precision: 
         if loss == "plain":
             return cross_entropy(model(ids), targets, reduction="sum")
         hidden, vocab = model.hidden(ids), model.config.vocab_size
-    return chunked_cross_entropy(hidden, model.head_weight, targets, vocab_size=vocab, reduction="sum")
+        return chunked_cross_entropy(hidden, model.head_weight, targets, vocab_size=vocab, reduction="sum")
 
 
 def saved(model: Transformer, ids: Any, targets: Any, loss: str, precision: str) -> int:
@@ -229,12 +229,15 @@ def test_peak_with_checkpointing(name: str, attention: str, checkpointing: str, 
     assert int(predicted.total) == pytest.approx(measured, rel=0.02), predicted.peak.title
 
 
-@pytest.mark.parametrize("loss", ["plain", "chunked"])
+@pytest.mark.parametrize(
+    ("loss", "checkpointing"),
+    [("plain", "none"), ("plain", "full"), ("chunked", "none"), ("chunked", "selective"), ("chunked", "full")],
+)
 @pytest.mark.parametrize("name", PEAKS)
-def test_peak_under_autocast(name: str, loss: str, run_as: Callable[..., None]) -> None:
-    run_as(attention="fused")
+def test_peak_under_autocast(name: str, loss: str, checkpointing: str, run_as: Callable[..., None]) -> None:
+    run_as(attention="fused", checkpointing=checkpointing)
     config, batch, length = PEAKS[name]
-    policy = {"precision": "autocast", "norm_kernel": "normalised", "loss": loss}
+    policy = {"precision": "autocast", "norm_kernel": "normalised", "loss": loss, "checkpointing": checkpointing}
     predicted = accounting.training_memory(config.shape(), batch, length, **policy)
     measured = peak(config, batch, length, loss, "autocast")
     assert int(predicted.total) == pytest.approx(measured, rel=0.02), predicted.peak.title

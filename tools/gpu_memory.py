@@ -217,9 +217,8 @@ def forward(model: Transformer, ids: Tensor, targets: Tensor, row: Row) -> Tenso
     with numbers:
         if row.loss == "plain":
             return cross_entropy(model(ids), targets, reduction="sum")
-        hidden = model.hidden(ids)
-    vocab = row.config.vocab_size
-    return chunked_cross_entropy(hidden, model.head_weight, targets, vocab_size=vocab, reduction="sum")
+        hidden, vocab = model.hidden(ids), row.config.vocab_size
+        return chunked_cross_entropy(hidden, model.head_weight, targets, vocab_size=vocab, reduction="sum")
 
 
 def predict(row: Row) -> TrainingMemory:

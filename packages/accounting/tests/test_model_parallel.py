@@ -99,7 +99,7 @@ def test_alone_it_is_the_whole(shape: TransformerShape) -> None:
 
 
 @given(laid_out(zero=0), st.integers(1, 3), st.sampled_from(["fused", "eager"]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_memory_of_a_device(drawn: tuple[TransformerShape, Layout], batch: int, attention: str) -> None:
     shape, layout = drawn
     most = fullest(shape, layout, batch, attention=attention).total

@@ -34,7 +34,7 @@ OPTIONS = st.fixed_dictionaries(
 
 
 @given(shapes(), st.integers(1, 1 << 28), OPTIONS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_largest_batch_and_context(shape: TransformerShape, memory: int, options: dict[str, Any]) -> None:
     batch = max_batch_size(shape, memory, **options)
     assert batch == 0 or training_memory(shape, batch, **options).total <= memory

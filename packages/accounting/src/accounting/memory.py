@@ -176,15 +176,25 @@ class Step:
         kept = self.kept(self.L)
         before = {**kept, **{f"kept: {name}": found for name, found in self.head.items() if name != "loss"}}
         after = {**before, "kept: loss": self.head["loss"]}
+        # autocast keeps the copies that it made until the loss is there, whatever is recomputed later
+        copies: dict[str, Pieces] = {}
+        if self.cast and self.policy.checkpointing == "full":
+            copies["weights in bf16"] = [(self.L * count, size) for count, size in self.inside["weights in bf16"]]
+        if self.cast and self.policy.loss == "chunked":
+            copies["head in bf16"] = [(1, 2 * matrix)]
         if self.policy.loss == "chunked":
             chunk = min(int(self.BT), max(1, CHUNK_BYTES // (4 * self.shape.vocab_rows)))
-            # at the start of a chunk the logits and the softmax of the one before are still there
+            # at the start of a chunk the logits and the softmax of the one before are still there; of narrow numbers at its
+            # end logits, softmax and the narrow softmax
             first, last = Symbol("K", 2 * chunk), Symbol("K", min(chunk, int(self.BT) - chunk))
             logits: Pieces = [(1, 4 * (first * self.V)), (1, 4 * (last * self.V))]
+            if int(self.a) != 4:
+                one = Symbol("K", chunk)
+                logits = [(2, 4 * (one * self.V)), (1, one * self.V * self.a)]
             loss: Phase = (
                 "loss",
                 self.gradients(none, none),
-                {**after, "hidden state": [(1, hidden)], "chunks of logits": logits},
+                {**after, **copies, "hidden state": [(1, hidden)], "chunks of logits": logits},
             )
             # the kept gradients times the loss's own are tensors of their own
             value, whole = self.gradients(none, none)
@@ -193,8 +203,8 @@ class Step:
         logit, wide = self.BT * self.V * self.a, 4 * (self.BT * tokens(self.shape))  # the loss is computed in fp32
         copy: Pieces = [(1, wide)] if int(self.a) != 4 else []
         return [
-            ("forward", self.gradients(none, none), {**before, "logits": [(1, logit)]}),
-            ("loss", self.gradients(none, none), {**after, "logits": [(1, logit)], "logits in fp32": copy}),
+            ("forward", self.gradients(none, none), {**before, **copies, "logits": [(1, logit)]}),
+            ("loss", self.gradients(none, none), {**after, **copies, "logits": [(1, logit)], "logits in fp32": copy}),
             # the gradient of the chosen log-probabilities is as large as all of them, and becomes that of the logits
             ("backward of the loss", self.gradients(none, none), {**after, "gradients of logits": [(2, wide)]}),
             (
