@@ -1,8 +1,9 @@
 """Which tiles a kernel takes on which device: those of a table for devices it knows, else the fastest of a few, measured once.
 
 The table was reasoned, not measured: tools/compile_attention.py compiles every row, and those stand here whose registers
-do not spill and whose shared memory fits, the largest that do. What `tune` measures, on a device that the table does not know
-or when it is asked to, is kept in a file and goes before the table: the same tiles, and so the same bits, from then on.
+do not spill (by 32 bytes at most, where there are windows or documents) and whose shared memory fits. What `tune` measures,
+on a device that the table does not know or when it is asked to, is kept in a file and goes before the table: the same
+tiles, and so the same bits, from then on.
 """
 
 from __future__ import annotations
@@ -120,9 +121,9 @@ MORE: dict[str, dict[int, list[Tiles]]] = {
 WIDE_TABLE: dict[str, dict[int, Tiles]] = {
     "forward": {
         16: Tiles(64, 32, 4, 2),
-        32: Tiles(64, 32, 4, 2),
+        32: Tiles(32, 32, 4, 2),
         64: Tiles(64, 32, 8, 2),
-        128: Tiles(32, 32, 8, 2),
+        128: Tiles(32, 16, 8, 2),
         256: Tiles(32, 16, 8, 1),
     },
     "keys": {
