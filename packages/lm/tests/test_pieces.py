@@ -205,6 +205,7 @@ def test_a_foreign_model_is_imported_trained_scored_continued_and_exported(work,
 
 
 def test_text_is_prepared_with_the_tokenizer_of_an_import(work, tok, capsys):
+    pytest.importorskip("bpe", reason="the package bpe is not installed")
     run = str(work / "run")
     assert main(["import", str(work / "model.bin"), "--to", run, "--tokenizer", str(tok)]) == 0
     (work / "text.txt").write_text("the hello and the other <s> " * 400)
