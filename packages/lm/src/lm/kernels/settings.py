@@ -120,7 +120,7 @@ MORE: dict[str, dict[int, list[Tiles]]] = {
 # float32 is multiplied in full precision by ordinary units: what counts is that the tiles fit, and that compiling is not long.
 WIDE_TABLE: dict[str, dict[int, Tiles]] = {
     "forward": {
-        16: Tiles(64, 32, 4, 2),
+        16: Tiles(32, 32, 4, 2),
         32: Tiles(32, 32, 4, 2),
         64: Tiles(64, 32, 8, 2),
         128: Tiles(32, 16, 8, 2),
