@@ -83,7 +83,8 @@ def attention(
     elif backend == "auto":
         # torch's fused kernels know no documents, no windows, and causality only from the top left corner.
         special = documents is not None or window is not None or queries != keys
-        mixed = torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64
+        real = q.device.type != "meta"  # of which autocast does not know
+        mixed = real and torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64
         dtype = torch.get_autocast_dtype(q.device.type) if mixed else q.dtype
         backend, allowed, _ = choose(str(q.device), dtype, q.shape[3], special)
     if backend == "flash":
