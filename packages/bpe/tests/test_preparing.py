@@ -70,7 +70,7 @@ def variant(
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     normalizer=st.sampled_from([None, *NORMALIZERS]),
     prefix_space=st.booleans(),

@@ -48,7 +48,7 @@ def made(
     return Tokenizer.from_data(TokenizerData(vocab, merges, {}, patterns.resolve(pattern), whole_first=whole))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(vocabulary=vocabularies(), pattern=PATTERN, whole=st.booleans(), text=TEXT)
 def test_a_list_of_merges(vocabulary: Any, pattern: str | None, whole: bool, text: str) -> None:
     ids, merges = vocabulary
@@ -59,7 +59,7 @@ def test_a_list_of_merges(vocabulary: Any, pattern: str | None, whole: bool, tex
     assert made(ids, merges, pattern, whole).encode(text) == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(tokens=TOKENS, order=st.randoms(use_true_random=False), pattern=PATTERN, whole=st.booleans(), text=TEXT)
 def test_ranks_of_any_order(tokens: list[bytes], order: Any, pattern: str | None, whole: bool, text: str) -> None:
     everything = [*BYTES, *tokens]
