@@ -12,7 +12,19 @@ from setuptools import Extension, setup
 
 CHECKED = os.environ.get("BPE_CHECKED") == "1"
 SANITIZE = os.environ.get("BPE_SANITIZE") == "1"
-MODULES = ("_scan", "_special", "_intern", "_records", "_merge", "_pairs", "_rank", "_cache", "_encode", "_decode")
+MODULES = (
+    "_text",
+    "_scan",
+    "_special",
+    "_intern",
+    "_records",
+    "_merge",
+    "_pairs",
+    "_rank",
+    "_cache",
+    "_encode",
+    "_decode",
+)
 HEADERS = ["_bytes.h", "_cache.h", "_classify.h", "_find.h", "_lowest.h", "_memory.h", "_unicode.h"]
 
 flags = [] if os.name == "nt" else ["-O3", "-fno-strict-aliasing", "-Wno-unused-function"]

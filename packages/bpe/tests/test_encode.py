@@ -12,6 +12,7 @@ from strategies import DATA, TEXTS
 import bpe
 from bpe import _encode, reference
 from bpe._merge import Merger
+from bpe._text import AsciiText
 from bpe.tokenizer import Tokenizer
 
 BYTES = {i: bytes([i]) for i in range(256)}
@@ -124,3 +125,57 @@ def test_arguments_are_checked() -> None:
         _encode.Encoder()
     with pytest.raises(TypeError):
         bpe.Tokenizer(BYTES, []).encode(3)
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "o200k", None])
+def test_a_batch_of_arrays_is_each_text_encoded_whole(pattern: str | None) -> None:
+    tokenizer = trained(["word", " word", "ab"], 9, pattern=pattern, special_tokens=["<|endoftext|>"])
+    long = (
+        "word ab<|endoftext|>wordé\n" * 30_000
+    )  # long enough to be shared out, in many places where it could go wrong
+    texts = ["", "a", long, long.replace("é", "e"), long.encode()]
+    for threads in (None, 1, 2, 3):
+        found = tokenizer.encode_batch_to_numpy(texts, num_threads=threads, allowed_special="all")
+        for text, ids in zip(texts, found, strict=True):
+            assert np.array_equal(ids, tokenizer.encode_to_numpy(text, allowed_special="all"))
+    assert tokenizer.encode_batch_to_numpy([]) == []
+    with pytest.raises(ValueError, match="num_threads is 0"):
+        tokenizer.encode_batch_to_numpy(["a"], num_threads=0)
+    with pytest.raises(ValueError, match="special token"):
+        tokenizer.encode_batch_to_numpy(["a", "<|endoftext|>"])
+
+
+@pytest.mark.parametrize("unit", ["abab ", "x\0y "])
+def test_a_long_ascii_text_is_read_where_it_lies(unit: str) -> None:
+    tokenizer = trained(["abab", "a b"], 3)
+    text = unit * 20_000
+    assert tokenizer.encode(text) == tokenizer.encode(text.encode()) == tokenizer.encode_to_numpy(text).tolist()
+    with pytest.raises(ValueError, match="not ASCII"):
+        AsciiText("é")
+    with pytest.raises(TypeError):
+        AsciiText(b"a")
+
+
+@given(words=WORDS, extra=st.integers(0, 30), data=st.data())
+def test_pretokens_of_every_length_are_merged_alike(words: list[str], extra: int, data: st.DataObject) -> None:
+    # in lanes, side by side or alone, up to 256 bytes; through the heap from there on
+    tokenizer = trained(words, extra)
+    sizes = data.draw(
+        st.lists(st.sampled_from([1, 2, 7, 8, 9, 15, 16, 63, 64, 65, 128, 255, 256, 257, 300]), max_size=20)
+    )
+    text = " ".join("".join(data.draw(st.randoms(use_true_random=False)).choices("ab", k=size)) for size in sizes)
+    expected = expected_by_merges(tokenizer, text.encode())
+    assert tokenizer.encode(text) == expected
+    assert tokenizer.encode(text) == expected, "and from the cache"
+
+
+def test_a_cache_grows_and_forgets_without_a_trace() -> None:
+    small, large = trained(["abab", "ba"], 3, cache_bytes=1 << 20), trained(["abab", "ba"], 3, cache_bytes=1 << 27)
+    rng = np.random.default_rng(0)
+    for _ in range(3):  # far more distinct pretokens than the small one holds, short and long, with few ids and many
+        words = ["".join(rng.choice(list("abcdef"), size=int(size))) for size in rng.integers(1, 40, 30_000)]
+        text = " ".join(words)
+        once = small.encode_to_numpy(text)
+        assert np.array_equal(once, large.encode_to_numpy(text))
+        assert np.array_equal(once, large.encode_to_numpy(text)), "and from the cache"
+        assert large.decode(once) == text

@@ -6,10 +6,23 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def threads_for(num_threads: int | None) -> int:
+    """How many threads serve a call that allows this many: no more than there are processors. ValueError below 1."""
+    processors = os.cpu_count() or 1
+    if num_threads is not None and num_threads <= 0:
+        raise ValueError(f"num_threads is {num_threads}; it takes at least 1")
+    return processors if num_threads is None else min(num_threads, processors)
 
 
 def in_threads(work: Callable[[Item], Result], batch: Iterable[Item], num_threads: int | None) -> list[Result]:
@@ -18,18 +31,28 @@ def in_threads(work: Callable[[Item], Result], batch: Iterable[Item], num_thread
     None: as many as there are processors. An error ends it, and is raised. ValueError for num_threads below 1.
     """
     items = list(batch)
-    if num_threads is None:
-        num_threads = len(items)
-    elif num_threads <= 0:
-        raise ValueError(f"num_threads is {num_threads}; it takes at least 1")
 
     def work_through(part: Sequence[Item]) -> list[Result]:
         return [work(item) for item in part]
 
-    threads = min(num_threads, os.cpu_count() or 1, len(items))
+    threads = min(threads_for(num_threads), len(items))
     if threads <= 1:
         return work_through(items)
     share = -(-len(items) // (4 * threads))
     with ThreadPoolExecutor(threads) as pool:
         parts = pool.map(work_through, [items[at : at + share] for at in range(0, len(items), share)])
         return list(itertools.chain.from_iterable(parts))
+
+
+def joined(parts: Sequence[NDArray[np.uint32]], threads: int) -> NDArray[np.uint32]:
+    """One array of several, copied in threads: the system hands out the pages of a large one as they are written."""
+    if len(parts) == 1:
+        return parts[0]
+    ends = list(itertools.accumulate(map(len, parts)))
+    whole = np.empty(ends[-1] if ends else 0, dtype=np.uint32)
+
+    def copy(i: int) -> None:
+        whole[ends[i] - len(parts[i]) : ends[i]] = parts[i]
+
+    in_threads(copy, range(len(parts)), threads)
+    return whole

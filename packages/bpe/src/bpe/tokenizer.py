@@ -18,8 +18,9 @@ from bpe._intern import safe_cut
 from bpe._rank import Ranks
 from bpe._scan import boundaries, scanner_of, split
 from bpe._special import SpecialTokens
+from bpe._text import AsciiText
 from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
-from bpe.parallel import in_threads
+from bpe.parallel import in_threads, joined, threads_for
 from bpe.policy import Policy, Special
 from bpe.preparing import Preparation
 from bpe.progress import Progress, reporter
@@ -36,6 +37,7 @@ Text = str | bytes | bytearray | memoryview
 Ids = Iterable[int]  # a list or an array of them, mostly
 
 CACHE_BYTES = 64 << 20
+LONG_TEXT = 1 << 16  # bytes of a text that is not copied, and of a share of one
 
 
 class Tokenizer:
@@ -324,6 +326,41 @@ class Tokenizer:
 
         return in_threads(encode, text, num_threads)
 
+    def encode_batch_to_numpy(
+        self,
+        text: Iterable[Text],
+        *,
+        num_threads: int | None = None,
+        allowed_special: Special = frozenset(),
+        disallowed_special: Special = "all",
+    ) -> list[NDArray[np.uint32]]:
+        """encode_to_numpy() of each text, in parallel; a long one is cut where that changes no id, and shared out too.
+
+        num_threads: as many as there are processors, if None. ValueError for none at all.
+        """
+        threads = threads_for(num_threads)
+        texts = [self._strictly(one, allowed_special, disallowed_special) for one in text]
+        pieces = [
+            (i, memoryview(data)[begin:end], special)
+            for i, (data, special) in enumerate(texts)
+            for begin, end in self._shares(data, special, threads)
+        ]
+        found = in_threads(lambda piece: self._encode_bytes(piece[1], piece[2]), pieces, threads)
+        parts: list[list[NDArray[np.uint32]]] = [[] for _ in texts]
+        for (i, *_), ids in zip(pieces, found, strict=True):
+            parts[i].append(ids)
+        return [joined(each, threads) for each in parts]
+
+    def _shares(self, data: Any, special: SpecialTokens, threads: int) -> Iterator[tuple[int, int]]:
+        """The stretches of a text that are encoded apart: all of a short one."""
+        size, begin = len(data), 0
+        share = max(LONG_TEXT, -(-size // threads))
+        while size - begin > share + LONG_TEXT:
+            end = self._safe_cut(data, begin + share, special)
+            yield begin, end
+            begin = end
+        yield begin, size
+
     def encode_ordinary_batch(self, text: Sequence[Text], *, num_threads: int = 8) -> list[list[int]]:
         """encode_ordinary() of each text, in parallel."""
         return self.encode_batch(text, num_threads=num_threads, disallowed_special=())
@@ -530,6 +567,8 @@ class Tokenizer:
     def _to_bytes(self, text: Text, repair: bool = True) -> Any:
         """Text as something with a buffer of bytes. repair: lone surrogates in a str become U+FFFD, pairs characters."""
         if isinstance(text, str):
+            if len(text) >= LONG_TEXT and text.isascii() and self._preparation is None and self._scanner >= 0:
+                return AsciiText(text)  # its bytes are there already
             try:
                 return text.encode()
             except UnicodeEncodeError:
