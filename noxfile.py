@@ -123,7 +123,7 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Every test: those of each package, and those that cross packages."""
-    install(session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text]")
+    install(session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text,lm_eval]")
     session.run("python", "-m", "pytest", *session.posargs)
 
 

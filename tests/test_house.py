@@ -20,7 +20,7 @@ ORDER = {
     "hardware measuring time scaling planning parallel model_parallel report html reading __init__ cli",
     "lm": "extras config settings kernels attention model loss machine distributed optimizer data checkpoint environment step "
     "scoring measure budget board run_folder pieces text training quantization sampling decoding generation charts report "
-    "experiments interop __init__ commands cli __main__",
+    "experiments interop evaluation __init__ commands cli __main__",
 }
 FOREIGN = {"bpe": {"lm", "accounting"}, "accounting": {"bpe", "lm"}, "lm": set()}
 

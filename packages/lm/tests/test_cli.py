@@ -107,7 +107,7 @@ def test_the_live_line_shows_what_matters(work, capsys):
         (["train", "small.toml", "--data", "a=.", "--data", "a=.", "--out", "run"], "names 'a' twice"),
         (["train", "small.toml", "--data", "a=.@-1", "--data", "b=.", "--out", "run"], "must be more than 0"),
         (["train", "small.toml", "--data", ".", "--out", "small.toml/run", "--quiet"], "cannot be written"),
-        (["eval", "nowhere", "--data", "train.npy"], "holds no run"),
+        (["eval", "nowhere", "--data", "train.npy"], "there is no nowhere"),
         (["generate", "nowhere", "--prompt", "a"], "there is no nowhere"),
         (["report", "nowhere"], "nowhere"),
     ],

@@ -1,47 +1,115 @@
-"""`lm eval`: score a text with a model."""
+"""`lm eval`: score texts, questions and last words with a model."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import sys
+from pathlib import Path
+from typing import Any
 
 from lm.commands import Commands, add
 
 
 def register(commands: Commands) -> None:
-    made = add(commands, "eval", evaluate, "score a text with a model: nats a token and bits per byte")
-    made.add_argument("run", metavar="RUN", help="the folder of a run")
-    made.add_argument(
-        "--data", required=True, help="a token file, .npy, or a folder of them, of which what is held out"
+    text = "score texts with a model, or answer multiple-choice and last-word sets with it"
+    made = add(commands, "eval", evaluate, text)
+    made.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
+    what = made.add_mutually_exclusive_group(required=True)
+    what.add_argument("--data", help="a token file, .npy, or a folder of them, of which what is held out")
+    what.add_argument(
+        "--on",
+        nargs="+",
+        metavar="FILE",
+        help="sets as they are published, JSON lines: HellaSwag, LAMBADA, PIQA, ARC, COPA, OpenBookQA; or any text",
     )
     made.add_argument("--stride", type=int, help="tokens scored a window; fewer see more (default: the context)")
     made.add_argument("--int8", action="store_true", help="with its weights as int8, as `lm generate --int8` has them")
-    made.add_argument("--max-tokens", type=int, help="score about so many, spread over the text (default: all)")
+    made.add_argument("--max-tokens", type=int, help="of --data, score about so many, spread over the text")
+    made.add_argument("--limit", type=int, help="of each of --on, so many items, spread over the set (default: all)")
+    made.add_argument("--tokenizer", help="for --on, a tokenizer file (default: the model's own)")
+    made.add_argument("--uncleaned", action="store_true", help="HellaSwag's text as published, markup and all")
+    made.add_argument(
+        "--out",
+        help="for --on, the folder that keeps each item's result, to go on from (default: evaluation in the run)",
+    )
+    made.add_argument("--json", action="store_true", help="print JSON")
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    from lm import scoring
-    from lm.data import check_range, open_heldout
+    from lm.interop import load
     from lm.machine import choose_device
     from lm.quantization import quantized
-    from lm.run_folder import load, read_config
 
-    model, (_, config, made_by) = load(options.run), read_config(options.run)
-    if options.int8:
-        model = quantized(model)
-    else:
-        model = model.to(choose_device("auto"))
+    for_one, for_other = (("limit", "tokenizer", "uncleaned", "out"), "--on"), (("max_tokens",), "--data")
+    for names, wanted in (for_one, for_other):
+        name = next((name for name in names if getattr(options, name) not in (None, False)), None)
+        if name is not None and getattr(options, wanted.removeprefix("--")) is None:
+            raise ValueError(f"--{name.replace('_', '-')} goes with {wanted}")
+    model = load(options.run)
+    model = quantized(model) if options.int8 else model.to(choose_device("auto"))
+    (on_data if options.data else on_sets)(model, options)
+
+
+def on_data(model: Any, options: argparse.Namespace) -> None:
+    from lm import scoring
+    from lm.data import check_range, open_heldout
+    from lm.interop.importing import tokenizer_of
+    from lm.run_folder import read_config
+    from lm.text import load_tokenizer
+
     tokens = open_heldout(options.data)
     check_range(tokens, model.config.vocab_size)
-    if made_by.get("tokenizer") != tokens.tokenizer:
-        raise ValueError(f"{options.data} was made by another tokenizer than the run's data: encode it with the run's")
-    print(
-        scoring.evaluate(
-            model,
-            tokens,
-            stride=options.stride,
-            max_tokens=options.max_tokens,
-            documents=config.documents,  # a model that never saw two at once is scored as it was trained
-            progress=sys.stderr.isatty(),
+    documents = False  # a model that never saw two at once is scored as it was trained
+    if (Path(options.run) / "config.toml").is_file():
+        _, config, made_by = read_config(options.run)
+        documents, fingerprint = config.documents, made_by.get("tokenizer")
+    else:
+        beside = tokenizer_of(options.run)
+        fingerprint = tokens.tokenizer if beside is None else load_tokenizer(beside).fingerprint
+    if fingerprint != tokens.tokenizer:
+        raise ValueError(
+            f"{options.data} was made by another tokenizer than the model's data: encode it with the model's"
         )
+    score = scoring.evaluate(
+        model,
+        tokens,
+        stride=options.stride,
+        max_tokens=options.max_tokens,
+        documents=documents,
+        progress=sys.stderr.isatty(),
     )
+    said = {**dataclasses.asdict(score), "loss": score.loss, "bits_per_byte": score.bits_per_byte}
+    print(json.dumps(said) if options.json else score)
+
+
+def on_sets(model: Any, options: argparse.Namespace) -> None:
+    from lm.evaluation import as_json, as_table, evaluate_tasks, read_task
+    from lm.evaluation.running import model_fingerprint
+    from lm.interop.importing import tokenizer_of
+    from lm.text import load_tokenizer
+
+    path = options.tokenizer or tokenizer_of(options.run)
+    if path is None:
+        raise FileNotFoundError(f"{options.run} keeps no tokenizer: name one with --tokenizer")
+    tasks = [read_task(file, cleaned=not options.uncleaned) for file in options.on]
+    names = [task.name for task in tasks]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"two of the files are called {twice!r}: rename one, or evaluate on them one after the other")
+    folder = options.out
+    if folder is None and (Path(options.run) / "config.toml").is_file():
+        folder = Path(options.run) / "evaluation"
+    results = evaluate_tasks(
+        model,
+        load_tokenizer(path),
+        tasks,
+        folder=folder,
+        limit=options.limit,
+        stride=options.stride,
+        progress=sys.stderr.isatty(),
+    )
+    if options.json:
+        print(json.dumps(as_json(results, str(options.run), model_fingerprint(model)), indent=1))
+    else:
+        print(as_table(results))

@@ -1,0 +1,22 @@
+"""What a model makes of questions, last words and texts, with standard errors; and tokens that it never learned."""
+
+from lm.evaluation.likelihood import Likelihood, Request, likelihoods
+from lm.evaluation.results import Result, as_json, as_table
+from lm.evaluation.running import evaluate_tasks
+from lm.evaluation.tasks import Item, Task, read_task
+from lm.evaluation.undertrained import Undertrained, undertrained
+
+__all__ = [
+    "Item",
+    "Likelihood",
+    "Request",
+    "Result",
+    "Task",
+    "Undertrained",
+    "as_json",
+    "as_table",
+    "evaluate_tasks",
+    "likelihoods",
+    "read_task",
+    "undertrained",
+]

@@ -1,0 +1,89 @@
+"""EleutherAI's lm_eval harness over any model that lm.load reads: the extra `lm_eval`.
+
+import lm_eval
+from lm.evaluation.harness import Harness
+
+lm_eval.simple_evaluate(model=Harness("runs/first"), tasks=["hellaswag"])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lm.evaluation.likelihood import likelihoods
+from lm.evaluation.running import first_of, pair_request, windows
+from lm.extras import need
+from lm.generation import Batch, Continuation, Writer
+from lm.interop.importing import load, tokenizer_of
+from lm.machine import choose_device
+from lm.sampling import Sampling
+from lm.text import load_tokenizer, prompt_ids, stop_ids
+
+LM: Any = need("lm_eval.api.model", "the evaluation harness", "groundup-lm[lm_eval]").LM
+
+NEW_TOKENS = 256  # of a generation that does not say how many
+
+
+class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need not be installed
+    """A run, or another program's model, as lm_eval asks for one. tokenizer: a file, by default the model's own."""
+
+    def __init__(self, model: str | Path, tokenizer: str | Path | None = None, *, rows: int = 16) -> None:
+        super().__init__()
+        path = tokenizer_of(model) if tokenizer is None else Path(tokenizer)
+        if path is None:
+            raise FileNotFoundError(f"{model} keeps no tokenizer: name one")
+        self.model, self.tokenizer, self.rows = load(model).to(choose_device("auto")), load_tokenizer(path), rows
+
+    def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
+        """log p(continuation | context) of each request, in nats, and whether greedy decoding would write it."""
+        found = likelihoods(self.model, [pair_request(self.tokenizer, *request.args) for request in requests])
+        return [(-each.nats, each.greedy) for each in found]
+
+    def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
+        """log p of each whole text, by windows of the context that do not score a token twice."""
+        context = self.model.config.context_length
+        texts = [windows(self.tokenizer, request.args[0], context, context) for request in requests]
+        found = iter(likelihoods(self.model, [window for text in texts for window in text]))
+        return [-sum(next(found).nats for _ in text) for text in texts]
+
+    def generate_until(self, requests: Sequence[Any]) -> list[str]:
+        """What the model writes after each context until one of `until`, a token that ends a text, or max_gen_toks."""
+        batch, waiting = Batch(self.model, rows=self.rows), list(range(len(requests)))[::-1]
+        writers: dict[Continuation, tuple[int, Writer]] = {}
+        written = [""] * len(requests)
+        while waiting or batch.texts:
+            while waiting and batch.room:
+                number = waiting.pop()
+                context, settings = requests[number].args
+                until = settings.get("until") or []
+                text = batch.add(**self.asked(context, settings))
+                stop = [until] if isinstance(until, str) else [each for each in until if each]
+                writers[text] = number, Writer(self.tokenizer.decode_stream(), stop)
+            for text, token in batch.step():
+                number, writer = writers[text]
+                written[number] += "" if token is None else writer.feed(token)
+                if writer.stopped:
+                    batch.cancel(text)
+                if text.ended is not None:
+                    written[number] += writer.finish()
+        return written
+
+    def asked(self, context: str, settings: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of Batch.add: greedy unless sampling is asked for; a context too long loses its beginning."""
+        new = int(settings.get("max_gen_toks", NEW_TOKENS))
+        length = self.model.config.context_length
+        new = max(1, min(new, length - 1))
+        temperature = float(settings.get("temperature", 0.0) or 0.0)
+        if settings.get("do_sample") and not temperature:
+            temperature = 1.0
+        top_k, top_p = settings.get("top_k") or None, settings.get("top_p")
+        ids = prompt_ids(self.tokenizer, context) or first_of(self.tokenizer)
+        return {
+            "ids": ids[-(length - new) :],
+            "max_new_tokens": new,
+            "sampling": Sampling(temperature, top_k, top_p),
+            "seed": 0,
+            "stop_tokens": stop_ids(self.tokenizer),
+        }

@@ -1,0 +1,184 @@
+"""How likely a model finds what follows: batched by length, and what several continuations follow is computed once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lm.decoding import LayerStore
+from lm.model import Transformer
+
+T = TypeVar("T")
+
+BUDGET = 8192  # tokens of a batch, padding included
+LOGITS = 1 << 24  # logits that are held at once
+
+
+@dataclass(frozen=True)
+class Request:
+    """Ids to be scored, and those before them, of which there is at least one."""
+
+    before: tuple[int, ...]
+    ids: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.before) + len(self.ids)
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """-log p(ids | before) in nats, and whether each of the ids was the likeliest in its place."""
+
+    nats: float
+    greedy: bool
+
+
+@torch.inference_mode()
+def likelihoods(model: Transformer, requests: Sequence[Request], *, budget: int = BUDGET) -> list[Likelihood]:
+    """The likelihood of each request. budget: the most tokens of a batch, padding included (a single request may have more).
+
+    What does not fit the context loses the beginning of what stands before it; ids that alone do not fit are scored in
+    stretches of half a context, each after as much as fits. ValueError: a request without ids, or an id outside the vocabulary.
+    """
+    size = model.config.vocab_size
+    for request in requests:
+        if not request.before or not request.ids:
+            raise ValueError("a request needs at least one id to score and one before it")
+        for number in itertools.chain(request.before, request.ids):
+            if not 0 <= number < size:
+                raise ValueError(
+                    f"id {number} is outside the model's vocabulary of {size}: use the model's own tokenizer"
+                )
+    owners, pieces = list[int](), list[Request]()
+    for owner, request in enumerate(requests):
+        for piece in fitted(request, model.config.context_length):
+            owners.append(owner)
+            pieces.append(piece)
+    was_training = model.training
+    model.eval()
+    nats, greedy = [0.0] * len(requests), [True] * len(requests)
+    try:
+        for index, likelihood in scored(model, pieces, budget):
+            nats[owners[index]] += likelihood.nats
+            greedy[owners[index]] &= likelihood.greedy
+    finally:
+        model.train(was_training)
+    return [Likelihood(n, g) for n, g in zip(nats, greedy, strict=True)]
+
+
+def fitted(request: Request, context: int) -> Iterator[Request]:
+    """Requests that fit the context and come, added up, to the one given."""
+    before, ids = request.before, request.ids
+    stretch = max(1, context // 2)
+    while len(ids) > context:
+        yield Request(before[-(context + 1 - stretch) :], ids[:stretch])
+        before, ids = (before + ids[:stretch])[-context:], ids[stretch:]
+    yield Request(before[-(context + 1 - len(ids)) :], ids)
+
+
+def scored(model: Transformer, requests: Sequence[Request], budget: int) -> Iterator[tuple[int, Likelihood]]:
+    """The place of each request, in an order of our own, and its likelihood; all fit the context."""
+    beginnings: dict[tuple[int, ...], list[int]] = {}
+    for index, request in enumerate(requests):
+        beginnings.setdefault(request.before, []).append(index)
+    alone = [found[0] for found in beginnings.values() if len(found) == 1]
+    alone.sort(key=lambda index: len(requests[index]))
+    for group in batches(alone, [len(requests[index]) for index in alone], budget):
+        yield from zip(group, score_alone(model, [requests[index] for index in group]), strict=True)
+    together = sorted((before for before, found in beginnings.items() if len(found) > 1), key=len)
+    for size, same in itertools.groupby(together, key=len):
+        prefixes = list(same)
+        longest = [max(len(requests[index].ids) for index in beginnings[before]) for before in prefixes]
+        sizes = [(size + longer) * len(beginnings[before]) for before, longer in zip(prefixes, longest, strict=True)]
+        for some in batches(prefixes, sizes, budget, whole=True):
+            indices = [index for before in some for index in beginnings[before]]
+            parents = [place for place, before in enumerate(some) for _ in beginnings[before]]
+            ids = [requests[index].ids for index in indices]
+            yield from zip(indices, score_together(model, some, parents, ids), strict=True)
+
+
+def batches(things: Iterable[T], sizes: Sequence[int], budget: int, *, whole: bool = False) -> Iterator[list[T]]:
+    """Runs of things that fit the budget: rows as long as the longest of them, or, with whole, the sum of their sizes."""
+    batch, used = list[T](), 0
+    for thing, size in zip(things, sizes, strict=True):
+        needed = used + size if whole else max(used, size)
+        if batch and (needed if whole else needed * (len(batch) + 1)) > budget:
+            yield batch
+            batch, needed = [], size
+        batch.append(thing)
+        used = needed
+    if batch:
+        yield batch
+
+
+def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """(rows, longest), each row filled up at its end, which what stands before it does not see."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=device)
+
+
+def score_alone(model: Transformer, requests: Sequence[Request]) -> list[Likelihood]:
+    """Each request as a row of its own."""
+    device = model.embedding.weight.device
+    hidden = model.hidden(padded([(request.before + request.ids)[:-1] for request in requests], device))
+    rows = [row for row, request in enumerate(requests) for _ in request.ids]
+    places = [len(request.before) - 1 + place for request in requests for place in range(len(request.ids))]
+    targets = torch.tensor([number for request in requests for number in request.ids], device=device)
+    return added_up(*judged(model, hidden[rows, places], targets), [len(request.ids) for request in requests])
+
+
+def score_together(
+    model: Transformer, prefixes: Sequence[tuple[int, ...]], parents: Sequence[int], ids: Sequence[tuple[int, ...]]
+) -> list[Likelihood]:
+    """ids[i] after prefixes[parents[i]]; the prefixes are of one length, and each goes through the model once."""
+    config, weight = model.config, model.embedding.weight
+    size, device = len(prefixes[0]), weight.device
+
+    def empty(length: int) -> Tensor:
+        return torch.empty(
+            (len(prefixes), config.kv_heads, length, config.head_width), dtype=weight.dtype, device=device
+        )
+
+    stores = [LayerStore(empty(size), empty(size), 0) for _ in range(config.num_layers)]
+    last = model.hidden(torch.tensor(prefixes, device=device), cache=[*stores])[:, -1]  # (prefixes, d_model)
+    states = [last[list(parents)]]
+    longer = [i for i in range(len(ids)) if len(ids[i]) > 1]
+    if longer:
+        of = torch.tensor([parents[i] for i in longer], device=device)
+        rest = padded([ids[i][:-1] for i in longer], device)
+        room = (0, 0, 0, rest.shape[1])  # after the positions that are filled
+        grown = [LayerStore(F.pad(s.keys[of], room), F.pad(s.values[of], room), size) for s in stores]
+        hidden = model.hidden(rest, start=size, cache=[*grown])
+        rows = [row for row, i in enumerate(longer) for _ in ids[i][1:]]
+        states.append(hidden[rows, [place for i in longer for place in range(len(ids[i]) - 1)]])
+    targets = [row[0] for row in ids] + [number for i in longer for number in ids[i][1:]]
+    nats, hits = judged(model, torch.cat(states), torch.tensor(targets, device=device))
+    firsts = added_up(nats[: len(ids)], hits[: len(ids)], [1] * len(ids))
+    others = added_up(nats[len(ids) :], hits[len(ids) :], [len(ids[i]) - 1 for i in longer])
+    for i, other in zip(longer, others, strict=True):
+        firsts[i] = Likelihood(firsts[i].nats + other.nats, firsts[i].greedy and other.greedy)
+    return firsts
+
+
+def judged(model: Transformer, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Of hidden (n, d_model) and targets (n,): the nats of each, float64, and whether it is the likeliest, both on the CPU."""
+    nats, hits = [], []
+    rows = max(1, LOGITS // model.config.vocab_rows)
+    for some, wanted in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True):
+        logits = model.logits(some)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        nats.append(F.cross_entropy(logits, wanted, reduction="none"))
+        hits.append(logits.argmax(-1) == wanted)
+    return torch.cat(nats).double().cpu(), torch.cat(hits).cpu()
+
+
+def added_up(nats: Tensor, hits: Tensor, counts: Sequence[int]) -> list[Likelihood]:
+    """A likelihood of each run of so many targets."""
+    parts = zip(torch.split(nats, list(counts)), torch.split(hits, list(counts)), strict=True) if counts else ()
+    return [Likelihood(float(some.sum()), bool(all_hit.all())) for some, all_hit in parts]

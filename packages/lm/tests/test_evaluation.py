@@ -1,0 +1,530 @@
+"""Evaluation: likelihoods against a forward pass for each token, sets as their publishers write them, results kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import math
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from runs import CONFIG, MODEL, run
+from test_model import SHAPES, make
+
+from lm import checkpoint
+from lm.cli import main
+from lm.config import ModelConfig
+from lm.data import open_tokens, write_tokens
+from lm.evaluation import Item, Request, Task, evaluate_tasks, likelihoods, read_task, running, undertrained
+from lm.evaluation.kept import keeping
+from lm.evaluation.results import Scored, measures
+from lm.interop import load, to_huggingface
+from lm.model import Transformer
+from lm.scoring import evaluate
+from lm.step import make_optimizer
+from lm.text import keep_tokenizer
+
+needs_bpe = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
+WORDS = ["the cat", "sat", "on a", "mat.", "été", "ran", "then", "水"]
+
+
+def one_by_one(model, before, ids):
+    """-log p and whether each is the likeliest, by a forward pass for each id over what fits the context before it."""
+    nats, greedy, text = 0.0, True, list(before)
+    for number in ids:
+        with torch.no_grad():
+            logits = model(torch.tensor([text[-model.config.context_length :]]))[0, -1].double()
+        nats -= float(logits.log_softmax(-1)[number])
+        greedy &= int(logits.argmax()) == number
+        text.append(number)
+    return nats, greedy
+
+
+@pytest.mark.parametrize("change", [{}, SHAPES["gpt2"], {"num_kv_heads": 1, "window": 3}, {"vocab_multiple": 16}])
+@pytest.mark.parametrize("budget", [1, 40, 8192])
+def test_likelihoods_are_those_of_single_passes(change, budget):
+    model = make(dtype=torch.float64, **change).train()
+    draw, size = torch.Generator().manual_seed(0), model.config.vocab_size
+
+    def ids(count):
+        return tuple(torch.randint(size, (count,), generator=draw).tolist())
+
+    shared = [ids(3), ids(3), ids(5)]
+    requests = [Request(shared[i % 3], ids(1 + i % 4)) for i in range(9)] + [
+        Request(ids(1 + i), ids(1)) for i in range(4)
+    ]
+    for before in shared:  # what greedy decoding writes is told from what it does not
+        with torch.no_grad():
+            best = int(model(torch.tensor([before]))[0, -1].argmax())
+        requests.append(Request(before, (best,)))
+    requests.append(requests[0])
+    found = likelihoods(model, requests, budget=budget)
+    for request, likelihood in zip(requests, found, strict=True):
+        nats, greedy = one_by_one(model, request.before, request.ids)
+        assert likelihood.nats == pytest.approx(nats, rel=1e-9)
+        assert likelihood.greedy == greedy
+    assert {likelihood.greedy for likelihood in found} == {True, False}
+    assert model.training
+
+
+def test_what_does_not_fit_the_context_loses_its_beginning():
+    model = Transformer(MODEL).double()  # a context of 16
+    before, ids = tuple(i % 50 for i in range(40)), tuple(i * 7 % 50 for i in range(6))
+    whole, cut = likelihoods(model, [Request(before, ids), Request(before[-11:], ids)])
+    assert whole == cut
+    (long,) = likelihoods(model, [Request(before, tuple(i * 3 % 50 for i in range(45)))])
+    text, ids, nats = list(before), [i * 3 % 50 for i in range(45)], 0.0
+    for begin, end in ((0, 8), (8, 16), (16, 24), (24, 32), (32, 45)):
+        piece = text[-(17 - (end - begin)) :]
+        with torch.no_grad():
+            logits = model(torch.tensor([(piece + ids[begin:end])[:-1]]))[0, len(piece) - 1 :]
+        nats -= float(logits.double().log_softmax(-1)[range(end - begin), ids[begin:end]].sum())
+        text += ids[begin:end]
+    assert long.nats == pytest.approx(nats, rel=1e-9)
+
+
+def test_requests_that_cannot_be_scored():
+    model = Transformer(MODEL)
+    for request, says in (
+        (Request((), (1,)), "at least one id"),
+        (Request((1,), ()), "at least one id"),
+        (Request((1,), (50,)), "id 50 is outside the model's vocabulary of 50"),
+        (Request((-1,), (1,)), "id -1 is outside"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            likelihoods(model, [request])
+    assert likelihoods(model, []) == []
+
+
+HELLASWAG = {
+    "ind": 4,
+    "activity_label": "Making tea",
+    "ctx_a": "A man boils  water.",
+    "ctx_b": "the man",
+    "ctx": "A man boils  water. the man",
+    "endings": ["pours [substeps] it.", "[header] Sleep [title] Lie down.", "runs.", "sings."],
+    "label": "2",
+}
+
+
+def written(path, *lines):
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    return path
+
+
+def test_sets_are_read_as_they_are_published(tmp_path):
+    task = read_task(written(tmp_path / "hellaswag_val.jsonl", HELLASWAG))
+    assert (task.name, task.kind) == ("hellaswag_val", "choice")
+    endings = (" pours it.", " Sleep. Lie down.", " runs.", " sings.")
+    assert task.items == (Item("Making tea: A man boils water. The man", endings, 2),)
+    raw = read_task(tmp_path / "hellaswag_val.jsonl", cleaned=False)
+    assert raw.items[0].context == HELLASWAG["ctx"]
+    assert raw.items[0].endings[0] == " pours [substeps] it."
+    assert raw.fingerprint != task.fingerprint
+    short = {key: HELLASWAG[key] for key in ("ctx", "endings", "label")} | {"label": 1}
+    assert read_task(written(tmp_path / "b.jsonl", short)).items[0].context == "A man boils water. the man"
+    piqa = {"query": "Question: How to sit?\n", "choices": ["On a chair.", "Under it."], "gold": 0}
+    copa = {"query": "It rained, therefore", "choices": ["we got wet.", "we did not."], "gold": 1}
+    assert read_task(written(tmp_path / "sets.jsonl", piqa, "", copa)).items == (
+        Item("Question: How to sit?\nAnswer:", (" On a chair.", " Under it."), 0),
+        Item("It rained, therefore", (" we got wet.", " we did not."), 1),
+    )
+    word = Task("x", "word", (Item("I see the", (" sea",)),))
+    told = {"context": "I see the ", "continuation": "sea"}
+    assert read_task(written(tmp_path / "w.jsonl", told)).items == word.items
+    assert read_task(written(tmp_path / "lambada_test.jsonl", {"text": "I see the sea"})).items == word.items
+    assert read_task(written(tmp_path / "texts.jsonl", {"text": "I see the sea"})).kind == "text"
+    (tmp_path / "book.txt").write_text("One.<|endoftext|>\n<|endoftext|>Two.")
+    assert [item.endings[0] for item in read_task(tmp_path / "book.txt").items] == ["One.", "Two."]
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ((HELLASWAG, HELLASWAG | {"label": ""}), "line 2: there is no 'label' to say which is right"),
+        ((HELLASWAG | {"label": "4"},), "line 1: 'label' is '4', and should be a number from 0 to 3"),
+        ((HELLASWAG | {"endings": ["one"]},), "a list of two texts or more"),
+        ((HELLASWAG | {"endings": ["one", "[title]"]},), "nothing but markup"),
+        (({"query": "a", "choices": ["a", "b"], "gold": None},), "no 'gold'"),
+        (({"question": "a"},), "the keys question are of no set known here"),
+        ((HELLASWAG, {"text": "a b"}), "line 2: this line is of another kind"),
+        (("{",), "line 1: this is not JSON"),
+        (("[1]",), "line 1: a JSON object was expected, and this is list"),
+        ((), "is empty"),
+    ],
+)
+def test_a_set_that_cannot_be_evaluated_on(tmp_path, lines, says):
+    with pytest.raises(ValueError, match=says) as raised:
+        read_task(written(tmp_path / "a.jsonl", *lines))
+    assert str(tmp_path / "a.jsonl") in str(raised.value)
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        read_task(tmp_path / "b.jsonl")
+
+
+def test_measures_and_their_errors():
+    choices = [
+        Scored(0, 0, (4.0, 5.0), (2, 5), (8, 20), (False, False)),  # the likeliest, but neither a byte nor a token
+        Scored(1, 1, (4.0, 5.0), (2, 2), (4, 20), (False, False)),  # the likeliest a byte only
+        Scored(2, 1, (3.0, 2.0), (1, 1), (1, 1), (False, False)),
+        Scored(3, 1, (1.0, 2.0, 3.0, 4.0), (1, 1, 1, 1), (1, 1, 1, 1), (False,) * 4),
+    ]
+    found = measures("choice", choices)
+    assert {name: measure.value for name, measure in found.items()} == {
+        "acc": 0.5,
+        "acc_norm": 0.5,
+        "acc_norm_token": 0.25,
+        "chance": (0.5 * 3 + 0.25) / 4,
+    }
+    assert found["acc"].error == pytest.approx(math.sqrt(0.5 * 0.5 / 3))
+    assert found["acc_norm_token"].error == pytest.approx(math.sqrt(0.25 * 0.75 / 3))
+    words = [Scored(0, 0, (1.0,), (1,), (4,), (True,)), Scored(1, 0, (3.0,), (2,), (4,), (False,))]
+    found = measures("word", words)
+    assert (found["acc"].value, found["perplexity"].value) == (0.5, pytest.approx(math.exp(2)))
+    assert found["perplexity"].error == pytest.approx(math.exp(2) * math.sqrt(2) / math.sqrt(2))
+    found = measures("text", words)
+    assert found["bits_per_byte"].value == pytest.approx(4 / 8 / math.log(2))
+    assert found["perplexity"].value == pytest.approx(math.exp(4 / 3))
+    assert measures("word", words[:1])["acc"].error is None
+    assert measures("word", [Scored(0, 0, (1e4,), (1,), (4,), (True,))])["perplexity"].value == math.inf
+
+
+def test_results_are_kept_and_what_was_cut_off_is_dropped(tmp_path):
+    item = Scored(3, 1, (0.1, 1 / 3), (1, 2), (3, 4), (True, False))
+    with keeping(tmp_path / "out", "set", {"model": "m"}) as kept:
+        assert kept.known == {}
+        kept.add([item])
+        path = kept.path
+        with (
+            pytest.raises(ValueError, match="another process is evaluating into"),
+            keeping(path.parent, "set", {"model": "m"}),
+        ):
+            pass
+    path.write_bytes(path.read_bytes() + b'{"item":4,"gold"')
+    with keeping(tmp_path / "out", "set", {"model": "m"}) as kept:
+        assert kept.known == {3: item}
+        kept.add([Scored(4, 0, (1.0,), (1,), (1,), (True,))])
+    with keeping(tmp_path / "out", "set", {"model": "m"}) as kept:
+        assert list(kept.known) == [3, 4]
+    with keeping(tmp_path / "out", "set", {"model": "other"}) as kept:
+        assert (kept.known, kept.path != path) == ({}, True)
+    path.write_bytes(b"something else\n")
+    with keeping(tmp_path / "out", "set", {"model": "m"}) as kept:
+        assert kept.known == {}
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="cannot be written"), keeping(tmp_path / "file", "set", {}):
+        pass
+
+
+@pytest.fixture
+def small():
+    from corpora import tokenizer
+
+    torch.manual_seed(3)
+    made = tokenizer()
+    return Transformer(ModelConfig(made.n_vocab, 24, 2, 16, 2, 24)).double().eval(), made
+
+
+def items(count):
+    return tuple(
+        Item(
+            " ".join(WORDS[(i + j) % 8] for j in range(1 + i % 5)),
+            tuple(f" {WORDS[(i * j) % 8]}" for j in (1, 2, 3)),
+            i % 3,
+        )
+        for i in range(count)
+    )
+
+
+@needs_bpe
+def test_tasks_come_to_what_single_passes_do_and_go_on_where_they_stopped(tmp_path, small, monkeypatch):
+    model, tokenizer = small
+    task = Task("some", "choice", items(20))
+    (result,) = evaluate_tasks(model, tokenizer, [task], folder=tmp_path)
+    right = [0, 0, 0]
+    for item in task.items:
+        context = tokenizer.encode(item.context)
+        endings = [tokenizer.encode(item.context + ending)[len(context) :] for ending in item.endings]
+        nats = [one_by_one(model, context, ending)[0] for ending in endings]
+        sizes = [[1, 1, 1], [len(ending.strip().encode()) for ending in item.endings], list(map(len, endings))]
+        for kind, by in enumerate(sizes):
+            costs = [cost / size for cost, size in zip(nats, by, strict=True)]
+            right[kind] += costs.index(min(costs)) == item.gold
+    assert [result.measures[name].value for name in ("acc", "acc_norm", "acc_norm_token")] == [n / 20 for n in right]
+    (file,) = tmp_path.iterdir()
+    lines = file.read_text().splitlines(keepends=True)
+    assert len(lines) == 21
+    file.write_text("".join(lines[:9]) + lines[9][:5])
+    asked = []
+    real = running.likelihoods
+    monkeypatch.setattr(running, "likelihoods", lambda model, requests: asked.extend(requests) or real(model, requests))
+    assert evaluate_tasks(model, tokenizer, [task], folder=tmp_path) == [result]
+    assert len(asked) == 3 * 12
+    asked.clear()
+    (limited,) = evaluate_tasks(model, tokenizer, [task], folder=tmp_path, limit=7)
+    assert (limited.items, limited.total, asked) == (7, 20, [])
+    with torch.no_grad():
+        model.final_norm.weight += 0.1
+    evaluate_tasks(model, tokenizer, [task], folder=tmp_path, limit=7)
+    assert len(asked) == 3 * 7  # another model is not taken for the first
+
+
+@needs_bpe
+def test_texts_are_scored_by_windows_as_token_files_are(tmp_path, small):
+    model, tokenizer = small
+    text = " ".join(WORDS * 9)
+    tokens = write_tokens(
+        tmp_path / "t.npy", tokenizer.encode(text), text_bytes=len(text.encode()), end_of_text=tokenizer.eot_token
+    )
+    for stride in (24, 5):
+        (result,) = evaluate_tasks(model, tokenizer, [Task("t", "text", (Item("", (text,)),))], stride=stride)
+        score = evaluate(model, tokens, stride=stride)
+        assert result.measures["bits_per_byte"].value == pytest.approx(score.bits_per_byte)
+        assert result.measures["perplexity"].value == pytest.approx(math.exp(score.loss))
+    for wrong, says in (({"stride": 25}, "stride 25"), ({"limit": 0}, "limit must be at least 1")):
+        with pytest.raises(ValueError, match=says):
+            evaluate_tasks(model, tokenizer, [], **wrong)
+
+
+@needs_bpe
+def test_the_space_before_an_ending_is_the_endings(small):
+    _, tokenizer = small
+    request = running.pair_request(tokenizer, "the ", "a then")
+    assert request == running.pair_request(tokenizer, "the", " a then")
+    assert tokenizer.decode(request.ids) == " a then"
+    merged = running.pair_request(tokenizer, "t", "he")  # one token: nothing of it stands in the context alone
+    assert (merged.before, merged.ids) == ((tokenizer.eot_token,), tuple(tokenizer.encode("the")))
+    assert running.pair_request(tokenizer, "", "the").before == (tokenizer.eot_token,)
+
+
+SMALL = ModelConfig(vocab_size=1, context_length=16, num_layers=1, d_model=16, num_heads=2, d_ff=24)
+
+
+def trained(folder, data, tokenizer, **change):
+    run(data, folder, CONFIG, dataclasses.replace(SMALL, vocab_size=tokenizer.n_vocab, **change))
+    keep_tokenizer(data / "tokenizer.json", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    from corpora import stories, tokenizer
+
+    folder, made = tmp_path_factory.mktemp("corpus"), tokenizer()
+    made.save(folder / "tokenizer.json")
+    for name, count in (("train", 150), ("heldout", 10)):
+        ids = [number for story in stories(count) for number in [*made.encode(story), made.eot_token]]
+        write_tokens(
+            folder / f"{name}.npy", ids, text_bytes=3 * len(ids), tokenizer=made.fingerprint, end_of_text=made.eot_token
+        )
+    return folder
+
+
+@needs_bpe
+def test_the_command(tmp_path, corpus, capsys):
+    from corpora import tokenizer
+
+    folder = trained(tmp_path / "run", corpus, tokenizer())
+    piqa = {"query": "Question: the?\n", "choices": ["then they ran", "水"], "gold": 0}
+    sets = [
+        str(written(tmp_path / "piqa.jsonl", piqa, piqa | {"gold": 1})),
+        str(written(tmp_path / "lambada.jsonl", {"text": "they ran then"})),
+        str(written(tmp_path / "texts.jsonl", {"text": "they ran then"})),
+    ]
+    assert main(["eval", str(folder), "--on", *sets, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert list(said["sets"]) == ["piqa", "lambada", "texts"]
+    assert said["sets"]["piqa"]["acc"] == 0.5
+    assert said["sets"]["piqa"]["acc_stderr"] == pytest.approx(0.5)
+    assert said["sets"]["lambada"]["perplexity"] > 1
+    assert len(list((folder / "evaluation").iterdir())) == 3
+    assert main(["eval", str(folder), "--on", *sets]) == 0
+    table = capsys.readouterr().out
+    assert table.splitlines()[0].split() == ["set", "items", "measure", "value", "±", "error"]
+    assert f"{said['sets']['texts']['bits_per_byte']:.4f}" in table
+    # the same of an export, which keeps nothing unless it is told where
+    exported = to_huggingface(folder, tmp_path / "exported")
+    before = sorted(os.listdir(exported))
+    assert main(["eval", str(exported), "--on", *sets]) == 0
+    assert capsys.readouterr().out == table
+    assert sorted(os.listdir(exported)) == before
+    assert main(["eval", str(exported), "--data", str(corpus / "heldout.npy"), "--json"]) == 0
+    score = json.loads(capsys.readouterr().out)
+    assert main(["eval", str(folder), "--data", str(corpus / "heldout.npy"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["loss"] == pytest.approx(score["loss"], rel=1e-5)
+    for wrong, says in (
+        (["--on", sets[0], "--max-tokens", "5"], "--max-tokens goes with --data"),
+        (["--data", "x.npy", "--limit", "5"], "--limit goes with --on"),
+        (["--on", sets[0], sets[0]], "two of the files are called 'piqa'"),
+        (["--on", str(tmp_path / "none.jsonl")], "there is no file"),
+    ):
+        assert main(["eval", str(folder), *wrong]) == 2
+        error = capsys.readouterr().err
+        assert says in error
+        assert error.count("\n") == 1
+
+
+@needs_bpe
+def test_tokens_that_never_moved(tmp_path, corpus, capsys):
+    from corpora import tokenizer
+
+    made = tokenizer()
+    seen = set(load_ids(corpus / "train.npy"))
+    folder = trained(tmp_path / "run", corpus, made)
+    found = undertrained(folder, made)
+    assert found.sign == "moved"
+    assert [number for number, _ in found.tokens] == sorted(set(range(made.n_vocab)) - seen)
+    assert main(["tokens", str(folder), "--top", "3"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == f"{len(found.tokens)} tokens whose embeddings never moved"
+    assert out[1:] == [f"{n:>8}  0.000000  {made.vocab[n]!r}".replace("  b", "  ") for n, _ in found.tokens[:3]]
+    # Of an export the beginning is not known.
+    exported = to_huggingface(folder, tmp_path / "exported")
+    with pytest.raises(ValueError, match="--tokenizer, or such ids with --unused"):
+        undertrained(exported)
+    with pytest.raises(ValueError, match="id 999 is outside"):
+        undertrained(exported, unused=[999])
+
+
+@needs_bpe
+@pytest.mark.parametrize("exported", [False, True])
+def test_tokens_that_were_only_pushed_away(tmp_path, corpus, capsys, exported):
+    from corpora import tokenizer
+
+    made = tokenizer()
+    seen = set(load_ids(corpus / "train.npy"))
+    folder = trained(tmp_path / "run", corpus, made, tied_embeddings=True)
+    if exported:
+        folder = to_huggingface(folder, tmp_path / "exported")
+    found = undertrained(folder, made)
+    assert found.sign == "distance"
+    assert set(found.known) == {0xC0, 0xC1, *range(0xF5, 0x100)}
+    assert set(found.known) <= {number for number, _ in found.tokens}
+    if not exported:  # with the beginning taken off, what never occurred is told from what did
+        unseen = set(range(made.n_vocab)) - seen
+        assert len({number for number, _ in found.tokens} & seen) <= 0.05 * len(seen)
+        assert len({number for number, _ in found.tokens} & unseen) >= 0.5 * len(unseen)
+    assert main(["tokens", str(folder), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["sign"], said["count"]) == ("distance", len(found.tokens))
+    assert said["tokens"][0]["bytes"] == made.vocab[found.tokens[0][0]].hex()
+
+
+@needs_bpe
+def test_a_run_that_began_elsewhere_is_not_held_against_its_seed(tmp_path, corpus):
+    from corpora import tokenizer
+
+    folder = trained(tmp_path / "run", corpus, tokenizer())
+    other = dict(load(folder).state_dict())
+    torch.manual_seed(99)
+    other["embedding.weight"] = torch.randn_like(other["embedding.weight"])
+    model = load(folder)
+    model.load_state_dict(other)
+    checkpoint.save(folder / "checkpoints", 21, model, make_optimizer(model, CONFIG), {})
+    assert undertrained(folder, tokenizer()).sign == "distance"
+
+
+def load_ids(path: Path) -> list[int]:
+    return open_tokens(path).ids[:].tolist()
+
+
+def instance(*arguments):
+    return SimpleNamespace(args=arguments)
+
+
+@needs_bpe
+@pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="the package lm_eval is not installed")
+def test_the_harness_asks_and_gets_what_we_score(tmp_path, corpus):
+    from corpora import tokenizer
+
+    from lm import generate
+    from lm.evaluation.harness import Harness
+
+    made, folder = tokenizer(), trained(tmp_path / "run", corpus, tokenizer())
+    model, harness = load(folder), Harness(folder)
+    pairs = [("the ", "a then"), ("", "they"), ("they ran " * 9, "水"), ("the", " then")]
+    for (context, ending), (value, greedy) in zip(
+        pairs, harness.loglikelihood([instance(*p) for p in pairs]), strict=True
+    ):
+        before = made.encode(context.rstrip()) or [made.eot_token]
+        ids = made.encode(context + ending)[len(made.encode(context.rstrip())) :]
+        nats, best = one_by_one(model, before[-(17 - len(ids)) :], ids)
+        assert (value, greedy) == (pytest.approx(-nats, rel=1e-4), best)
+    text = "then they ran été " * 5
+    tokens = write_tokens(tmp_path / "t.npy", made.encode(text), end_of_text=made.eot_token)
+    (rolled,) = harness.loglikelihood_rolling([instance(text)])
+    assert rolled == pytest.approx(-evaluate(model, tokens).nats, rel=1e-4)
+    wanted = generate(model, made.encode("the they"), max_new_tokens=6, temperature=0, stop_tokens=[made.eot_token])
+    written = made.decode(wanted)
+    asked = [
+        instance("the they", {"until": [], "max_gen_toks": 6}),
+        instance("the they", {"until": written[2], "max_gen_toks": 6}),
+        instance("ran " * 40, {"until": ["\n\n"], "max_gen_toks": 3}),
+    ]
+    whole, stopped, other = harness.generate_until(asked)
+    assert whole == written
+    assert stopped == written[: written.index(written[2])]
+    kept = made.encode("ran " * 40)[-13:]
+    assert other == made.decode(generate(model, kept, max_new_tokens=3, temperature=0, stop_tokens=[made.eot_token]))
+
+
+@needs_bpe
+@pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="the package lm_eval is not installed")
+@pytest.mark.filterwarnings("ignore")
+def test_a_local_task_of_the_harness_has_our_accuracy(tmp_path, corpus, monkeypatch):
+    from corpora import tokenizer
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    import lm_eval
+    from lm_eval.tasks import TaskManager
+
+    from lm.evaluation.harness import Harness
+
+    folder = trained(tmp_path / "run", corpus, tokenizer())
+    lines = [
+        {"query": item.context, "choices": [ending.strip() for ending in item.endings], "gold": item.gold}
+        for item in items(24)
+    ]
+    data = written(tmp_path / "own.jsonl", *lines)
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "own.yaml").write_text(
+        "task: own\ndataset_path: json\noutput_type: multiple_choice\ntest_split: test\n"
+        f"dataset_kwargs:\n  data_files:\n    test: {data}\n  cache_dir: {tmp_path / 'cache'}\n"
+        "doc_to_text: '{{query}}'\ndoc_to_choice: '{{choices}}'\ndoc_to_target: '{{gold}}'\n"
+        "metric_list:\n  - metric: acc\n  - metric: acc_norm\n  - metric: acc_bytes\n"
+    )
+    manager = TaskManager(include_path=str(tmp_path / "tasks"), include_defaults=False)
+    theirs = lm_eval.simple_evaluate(model=Harness(folder), tasks=["own"], task_manager=manager)["results"]["own"]
+    (ours,) = evaluate_tasks(load(folder), tokenizer(), [read_task(data)])
+    assert ours.measures["acc"].value == pytest.approx(theirs["acc,none"])
+    assert ours.measures["acc"].error == pytest.approx(theirs["acc_stderr,none"])
+    assert ours.measures["acc_norm"].value == pytest.approx(theirs["acc_bytes,none"])
+
+
+DATA = os.environ.get("GROUNDUP_DATA")
+
+
+@pytest.mark.skipif(not DATA, reason="GROUNDUP_DATA names no folder of published sets")
+def test_the_published_sets_are_read_and_scored():
+    from lm.interop import from_llama2c
+    from lm.text import load_tokenizer
+
+    real = Path(DATA)
+    sets = {path.stem: read_task(path) for path in sorted((real / "data" / "eval").glob("*.jsonl"))}
+    kinds = {
+        "arc_easy": (2376, 4),
+        "copa": (100, 2),
+        "openbook_qa": (500, 4),
+        "piqa": (1838, 2),
+        "lambada_openai": (5153, 1),
+    }
+    assert {name: (len(task.items), len(task.items[0].endings)) for name, task in sets.items()} == kinds
+    model, tokenizer = from_llama2c(real / "weights/stories260K.bin"), load_tokenizer(real / "weights/tok512.bin")
+    tasks = [sets["copa"], sets["lambada_openai"]]
+    copa, lambada = evaluate_tasks(model, tokenizer, tasks, limit=30)
+    assert copa.measures["chance"].value == 0.5
+    assert 1 < lambada.measures["perplexity"].value < 1e9
