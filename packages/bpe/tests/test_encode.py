@@ -12,7 +12,7 @@ from strategies import DATA, TEXTS
 import bpe
 from bpe import _encode, reference
 from bpe._merge import Merger
-from bpe._text import AsciiText
+from bpe._text import Utf8
 from bpe.tokenizer import Tokenizer
 
 BYTES = {i: bytes([i]) for i in range(256)}
@@ -145,15 +145,17 @@ def test_a_batch_of_arrays_is_each_text_encoded_whole(pattern: str | None) -> No
         tokenizer.encode_batch_to_numpy(["a", "<|endoftext|>"])
 
 
-@pytest.mark.parametrize("unit", ["abab ", "x\0y "])
-def test_a_long_ascii_text_is_read_where_it_lies(unit: str) -> None:
+@pytest.mark.parametrize("unit", ["abab ", "x\0y ", "é中😀 "])
+def test_a_long_str_is_read_where_python_keeps_its_bytes(unit: str) -> None:
     tokenizer = trained(["abab", "a b"], 3)
     text = unit * 20_000
     assert tokenizer.encode(text) == tokenizer.encode(text.encode()) == tokenizer.encode_to_numpy(text).tolist()
-    with pytest.raises(ValueError, match="not ASCII"):
-        AsciiText("é")
+    assert tokenizer.encode(text + "\ud800") == tokenizer.encode(text + "\ufffd"), "lone surrogates are replaced"
+    with pytest.raises(UnicodeEncodeError):
+        tokenizer.encode_to_numpy(text + "\ud800")
+    assert bytes(memoryview(Utf8(unit))) == unit.encode()
     with pytest.raises(TypeError):
-        AsciiText(b"a")
+        Utf8(b"a")
 
 
 @given(words=WORDS, extra=st.integers(0, 30), data=st.data())

@@ -46,7 +46,8 @@ cdef enum:
 
 cdef class Cache:
     cdef cache_table table
-    cdef size_t evicted         # since it last grew
+    cdef size_t held, evicted   # slots taken, and pretokens forgotten, since it last grew
+    cdef bint full              # its owner lets it grow no more
     cdef Work work
     cdef size_t slots(self) noexcept nogil
     cdef void keep(
@@ -54,5 +55,6 @@ cdef class Cache:
     ) noexcept nogil
     cdef void put(self, const cache_slot *slot) noexcept nogil
     cdef const cache_slot *look_again(self, packed_key key, const uint8_t *text) noexcept nogil
+    cdef bint wants_more(self) noexcept nogil
     cdef bint grow(self) noexcept nogil
     cdef uint64_t take_ring(self, size_t size) noexcept nogil

@@ -5,8 +5,8 @@ into the second; where that is full too, what was used last in the first set sta
 ring of bytes holds what a slot has no room for: the bytes of long pretokens, and ids beyond three. New entries overwrite
 the oldest; a slot whose entry is gone is a slot that is free. The loops that look things up are in _cache.h.
 
-A cache begins small, and doubles when it has forgotten as much as a thirty-second of it holds, as far as its owner lets it: small texts
-stay in near memory, and large ones get all that was allowed.
+A cache begins small, and doubles when half of it is taken, as far as its owner lets it: small texts stay in near memory, and large
+ones get all that was allowed.
 """
 
 from libc.string cimport memcmp, memcpy
@@ -62,10 +62,12 @@ cdef class Cache:
         cdef int i
         for i in range(WAYS):
             if not holds(&self.table, &first[i]):
+                self.held += first[i].high == 0
                 first[i] = slot[0]
                 return
         for i in range(WAYS):
             if not holds(&self.table, &second[i]):
+                self.held += second[i].high == 0
                 second[i] = slot[0]
                 return
         first[WAYS - 1] = slot[0]
@@ -97,6 +99,9 @@ cdef class Cache:
         self.table.written = place + size
         return place
 
+    cdef bint wants_more(self) noexcept nogil:
+        return not self.full and (self.held * 2 > self.slots() or self.evicted * 32 > self.slots())
+
     cdef bint grow(self) noexcept nogil:
         """Twice the slots and twice the ring, if there is memory; returns whether."""
         cdef cache_table old = self.table, new = self.table
@@ -112,6 +117,7 @@ cdef class Cache:
             free_table(&new)
             return False
         self.table = new
+        self.held = 0
         begin = old.written - old.ring_size if old.written > old.ring_size else 0
         while begin < old.written:                          # no entry stands across a multiple of the old size
             end = min(old.written, (begin | (old.ring_size - 1)) + 1)

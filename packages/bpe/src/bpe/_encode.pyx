@@ -28,6 +28,7 @@ from bpe._special cimport Hit, SpecialTokens
 
 cdef enum:
     FEWEST = 1 << 12            # slots of a new cache
+    TEXT_A_SLOT = 256           # bytes of a text for which a cache has a slot before it begins
     FEWEST_KEPT = 1 << 10       # of one that is thrown away after use, where the bound leaves no more
     LONG_TEXT = 1 << 20         # bytes of a text whose ids get pages of their own
     SHARED = 1 << 20            # ids below this have one Python int each, which all lists share
@@ -107,7 +108,7 @@ cdef class Encoder:
                 else:
                     self.merge(cache, batch.keys[i], text + batch.begins[i], batch.begins[i + 1] - batch.begins[i], out)
                 i += 1
-            if cache.evicted * 32 > cache.slots():
+            if cache.wants_more():
                 self.let_grow(cache)
         return 0
 
@@ -161,12 +162,13 @@ cdef class Encoder:
     cdef int let_grow(self, Cache cache) except -1 nogil:
         """Let a cache double, if what it takes more is left."""
         cdef size_t more = cache.slots() * SLOT_BYTES
-        cache.evicted = 0
         with gil:                           # which is what guards cache_left
             if more > self.cache_left:
+                cache.full = True
                 return 0
             self.cache_left -= more
         if not cache.grow():
+            cache.full = True
             with gil:
                 self.cache_left += more
         return 0
@@ -217,6 +219,8 @@ cdef class Encoder:
             cache = self.take_cache()
             try:
                 with nogil:
+                    while cache.slots() * TEXT_A_SLOT < <size_t> text.shape[0] and not cache.full:
+                        self.let_grow(cache)
                     reserve_for(&out.all, text.shape[0])
                     self.add_text(cache, &text[0], text.shape[0], special, &out.all)
                     trim(&out.all)

@@ -18,7 +18,7 @@ from bpe._intern import safe_cut
 from bpe._rank import Ranks
 from bpe._scan import boundaries, scanner_of, split
 from bpe._special import SpecialTokens
-from bpe._text import AsciiText
+from bpe._text import Utf8
 from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
 from bpe.parallel import in_threads, joined, threads_for
 from bpe.policy import Policy, Special
@@ -567,9 +567,9 @@ class Tokenizer:
     def _to_bytes(self, text: Text, repair: bool = True) -> Any:
         """Text as something with a buffer of bytes. repair: lone surrogates in a str become U+FFFD, pairs characters."""
         if isinstance(text, str):
-            if len(text) >= LONG_TEXT and text.isascii() and self._preparation is None and self._scanner >= 0:
-                return AsciiText(text)  # its bytes are there already
             try:
+                if len(text) >= LONG_TEXT and self._preparation is None and self._scanner >= 0:
+                    return Utf8(text)
                 return text.encode()
             except UnicodeEncodeError:
                 if not repair:

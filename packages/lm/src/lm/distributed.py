@@ -104,6 +104,10 @@ def joined(device: torch.device) -> Iterator[World]:
     world = World(dist.get_rank(), dist.get_world_size(), device)
     try:
         yield world
+        if own:
+            # None leaves while another still talks to it: the one that closes the connection first may leave the other waiting.
+            with contextlib.suppress(RuntimeError):
+                dist.barrier()
     except RuntimeError as error:
         if not broken(error):
             raise
