@@ -184,11 +184,11 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """bpe beside its peers: `-- train FILE …`, `-- encoding|decode FILE --tokenizer X.json`; lm: `-- lm`, `-- generate`."""
+    """Beside peers: `-- train FILE …`, `-- encode FILE … --tokenizers X …`, `-- decode FILE --tokenizer X`, `-- worst …`, `-- lm`."""
     programs = {
         "train": f"{BPE}/benchmarks/training.py",
         "training": f"{BPE}/benchmarks/training.py",
-        "encoding": f"{BPE}/benchmarks/encoding.py",
+        "encode": f"{BPE}/benchmarks/encoding.py",
         "decode": f"{BPE}/benchmarks/decoding.py",
         "worst": f"{BPE}/benchmarks/worst_cases.py",
         "lm": f"{LM}/benchmarks/step.py",
@@ -204,7 +204,9 @@ def bench(session: nox.Session) -> None:
     else:
         install(session, BPE)
         session.install(*CONSTRAINTS, "gigabpe", "gigatoken", "fastokens", "tiktoken", "tokenizers", "rustbpe")
-        if which not in ("encoding", "decode"):
+        if which == "encode":
+            session.install(*CONSTRAINTS, "riptoken", "tokie")
+        elif which != "decode":
             session.install(*CONSTRAINTS, "bpeasy", "sentencepiece")
     session.run("python", programs[which], *arguments)
 

@@ -50,7 +50,9 @@ def ours_to_array(name: str) -> Encode:
 
 def ours_from_bytes(name: str) -> Encode:
     tokenizer = ours(name)
-    return lambda text: tokenizer.encode_to_numpy(text.encode() if isinstance(text, str) else text, disallowed_special=())
+    return lambda text: tokenizer.encode_to_numpy(
+        text.encode() if isinstance(text, str) else text, disallowed_special=()
+    )
 
 
 def ours_to_list(name: str) -> Encode:
@@ -196,7 +198,9 @@ def measure(name: str, tokenizer: str, path: Path) -> dict[str, Any] | None:
         print(f"{name}, {tokenizer}, {path.name}: failed, {' '.join(done.stderr.split())[-200:]}", file=sys.stderr)
         return None
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print(f"  {path.name} {Path(tokenizer).stem} {name}: {found['first']:.0f} / {found['warm']:.0f} MB/s", file=sys.stderr)
+    print(
+        f"  {path.name} {Path(tokenizer).stem} {name}: {found['first']:.0f} / {found['warm']:.0f} MB/s", file=sys.stderr
+    )
     return found
 
 
@@ -226,7 +230,9 @@ def main() -> None:
     def median(name: str, path: Path, tokenizer: str, key: str) -> float:
         return statistics.median(run[key] for run in found[name, path, tokenizer])
 
-    versions = [f"{n} {importlib.metadata.version(n)}" for n in dict.fromkeys(CANDIDATES[x][0] for x in names) if n != "bpe"]
+    versions = [
+        f"{n} {importlib.metadata.version(n)}" for n in dict.fromkeys(CANDIDATES[x][0] for x in names) if n != "bpe"
+    ]
     heads = [f"{path.stem}, {Path(tokenizer).stem}" for path, tokenizer in cells]
     out = [
         f"MB/s on one thread, first pass / warm; median of {options.rounds} rounds taken in turn; Python "
@@ -242,7 +248,10 @@ def main() -> None:
             if (name, path, tokenizer) not in found:
                 row.append("-")
                 continue
-            same = found[name, path, tokenizer][0]["ids"] == found.get((names[0], path, tokenizer), [{"ids": None}])[0]["ids"]
+            same = (
+                found[name, path, tokenizer][0]["ids"]
+                == found.get((names[0], path, tokenizer), [{"ids": None}])[0]["ids"]
+            )
             first, warm = (median(name, path, tokenizer, key) for key in ("first", "warm"))
             row.append(f"{first:.0f} / {warm:.0f}{'' if same else ' *'}")
         out.append(f"| {name} | {' | '.join(row)} |")
@@ -270,7 +279,9 @@ def main() -> None:
         before, _, rest = README.read_text().partition(BEGIN)
         _, _, after = rest.partition(END)
         README.write_text(
-            f"{before}{BEGIN}    nox -s bench -- encode {command} --rounds {options.rounds} --write\n\n" + "\n".join(out) + f"\n{END}{after}"
+            f"{before}{BEGIN}    nox -s bench -- encode {command} --rounds {options.rounds} --write\n\n"
+            + "\n".join(out)
+            + f"\n{END}{after}"
         )
 
 
