@@ -4,9 +4,10 @@
 
 A tokenizer is whatever `bpe encode` takes: a tokenizer.json, a .tiktoken file, a published name. Each round gives each
 candidate a process of its own for every text and tokenizer. On one thread it encodes the text once, new to it ("first"), and
-three times more, of which the best counts ("warm"); then the lines of the text one by one, as chat messages come. --write puts
-the tables into the package's README. Only ratios within one run mean anything; the seconds are of the process's own CPU time, so
-that other work on the machine counts less. A peer that is not installed, or cannot read a tokenizer, is left out, and named.
+three times more, of which the best counts ("warm"); then the lines of the text one by one, as chat messages come. --write
+puts the tables into the package's README. Only ratios within one run mean anything; the seconds are of the process's own CPU
+time, so that other work on the machine counts less. A peer that is not installed, or cannot read a tokenizer, is left out, and
+named.
 """
 
 from __future__ import annotations
@@ -258,8 +259,8 @@ def main() -> None:
     path, tokenizer = cells[0]
     out += [
         "",
-        f"With {Path(tokenizer).stem}: seconds and memory to load it, and microseconds for each of the first {MESSAGES:,} lines of "
-        f"{path.name}, one call a line.",
+        f"With {Path(tokenizer).stem}: seconds and memory to load it, and microseconds for each of the first {MESSAGES:,} "
+        f"lines of {path.name}, one call a line.",
         "",
         "| encoder | load, s | memory, MB | a line, µs |",
         "|---|---|---|---|",
