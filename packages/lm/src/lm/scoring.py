@@ -15,6 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from lm.data import Tokens, windows_of
+from lm.loss import IGNORE
 from lm.model import Transformer
 from lm.step import Learner
 
@@ -72,6 +73,7 @@ def evaluate(
     The first token is predicted from end_of_text where tokens.end_of_text names it, as documents were joined by it in training;
     else it costs log(vocab_size), as it would without a model.
     max_tokens: score about that many, in windows spread evenly over the text, instead of all; then `bytes` is in proportion.
+    Where tokens.mask says that only some are learned, only those are scored, and `bytes` is not known.
     documents: none sees another, as in training with documents. summed: stands for step.Learner(model), as a run's own does.
     """
     config = model.config
@@ -85,11 +87,17 @@ def evaluate(
     before = tokens.end_of_text if isinstance(tokens, Tokens) else None
     targets = len(ids) - (before is None)  # ids[1:], where nothing is known to stand before the first
     windows = list(windows_of(targets, context, stride)) if targets else []
+    mask = None
+    if isinstance(tokens, Tokens) and tokens.mask is not None:
+        mask, shift = tokens.mask, len(ids) - targets  # target i is token i + shift
+        windows = [window for window in windows if mask[window[1] + shift : window[2] + shift].any()]
+        if not windows:
+            raise ValueError(f"none of the tokens in {tokens.path} is to be learned, so there is nothing to score")
     if max_tokens is not None and len(windows) * stride > max_tokens:
         wanted = max(1, max_tokens // stride)
         windows = [windows[i * len(windows) // wanted] for i in range(wanted)]
     nats, scored = 0.0, 0
-    if before is None and (not windows or windows[0][0] == 0):
+    if mask is None and before is None and (not windows or windows[0][0] == 0):
         nats, scored = math.log(config.vocab_size), 1
     if documents and before is None:
         raise ValueError("documents are told apart by the end-of-text token, and the tokens do not say which that is")
@@ -111,12 +119,17 @@ def evaluate(
                     row[1:] = ids[start:stop]
                     row[0] = ids[start - 1] if start else before
             both = torch.from_numpy(rows).to(device)
-            loss = summed(both[:, :-1], both[:, 1 + first - begin :])
+            wanted_targets = both[:, 1 + first - begin :]
+            if mask is not None:
+                marks = np.stack([mask[start + shift : stop + shift] for _, start, stop in group])
+                wanted_targets = wanted_targets.masked_fill(torch.from_numpy(marks == 0).to(device), IGNORE)
+            loss = summed(both[:, :-1], wanted_targets)
             nats += float(loss)
-            scored += len(group) * (end - first)
+            scored += int((wanted_targets != IGNORE).sum())
             bar.update(len(group) * (end - first))
     model.train(was_training)
-    share = tokens.bytes * scored / len(ids) if isinstance(tokens, Tokens) and tokens.bytes else None
+    size = tokens.bytes if isinstance(tokens, Tokens) and mask is None else None
+    share = size * scored / len(ids) if size else None
     return Score(nats, scored, share)
 
 

@@ -26,6 +26,7 @@ from lm.budget import what_fits
 from lm.config import ModelConfig, TrainConfig
 from lm.data import Mixture, open_data, prefetched
 from lm.distributed import World, joined, launched, local_rank
+from lm.loss import IGNORE
 from lm.machine import arithmetic, choose_device, in_words, keep_memory, peak_flops, threads
 from lm.model import Transformer
 from lm.run_folder import finite, lock, settle, truncate_metrics, writing
@@ -244,13 +245,19 @@ class Run:
         """
         began, stepper = time.perf_counter(), self.stepper
         rate = learning_rate(self.config, self.step)
+        learned = self.tokens_a_step
+        if self.data.masked:  # their number must be known before the first gradient
+            batches = iter(held := list(batches))
+            learned = int(self.world.sum(sum(int((y != IGNORE).sum()) for _, y in held))[0])
         here = ((x.to(self.world.device), y.to(self.world.device)) for x, y in batches)
-        loss = stepper.accumulate(here, self.tokens_a_step)
+        loss = stepper.accumulate(here, max(1, learned))
         norm = stepper.clip()
         # Processes must agree, and a norm could differ in its last bit: each takes the mean.
         norm, asked = self.world.sum(norm / self.world.size, stop.is_set())
         trouble = in_trouble(loss, norm, self.norms)
-        if trouble is None:
+        if not learned:
+            trouble, loss = "none of its tokens is to be learned", math.nan
+        elif trouble is None:
             stepper.update(rate)
             self.norms = [*self.norms[1 - HISTORY :], norm]
             self.loss, self.skipped = loss, 0

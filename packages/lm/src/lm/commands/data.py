@@ -1,4 +1,4 @@
-"""`lm data get`, `prepare`, `verify`: token files from published corpora and from text of one's own, and whether they hold."""
+"""`lm data get`, `prepare`, `chat`, `verify`: token files from published corpora, text and conversations; whether they hold."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ DAMAGED = 1
 
 
 def register(commands: Commands) -> None:
-    made = commands.add_parser("data", help="token files: get, prepare, verify", description=__doc__.partition(":")[2])
-    parts = made.add_subparsers(required=True, metavar="get | prepare | verify")
+    made = commands.add_parser(
+        "data", help="token files: get, prepare, chat, verify", description=__doc__.partition(":")[2]
+    )
+    parts = made.add_subparsers(required=True, metavar="get | prepare | chat | verify")
 
     made = add(
         parts, "get", get, "download a published corpus and encode it; the same command goes on where it was stopped"
@@ -38,6 +40,17 @@ def register(commands: Commands) -> None:
     recipe_arguments(made)
     made.add_argument("--limit-bytes", type=int, metavar="N", help="stop after so many bytes of text to train on")
     made.add_argument("--key", default="text", help="where JSON lines and Parquet have the text (default: text)")
+
+    made = add(parts, "chat", chat, "encode conversations, of which a model then learns the assistant's part alone")
+    made.add_argument(
+        "files", metavar="FILE", nargs="+", help='JSON lines of {"messages": [{"role": …, "content": …}]}'
+    )
+    made.add_argument("--tokenizer", required=True, help="that of the model which is to learn them")
+    made.add_argument("--out", required=True, metavar="FOLDER", help="where the token files go")
+    made.add_argument(
+        "--heldout", type=float, default=0.05, metavar="SHARE", help="of the conversations, by hash (default: 0.05)"
+    )
+    made.add_argument("--end-of-text", metavar="NAME", help="the special token before each conversation")
 
     made = add(
         parts, "verify", verify, "read token files through: counts, hashes, ids, tokenizers; every damage is named"
@@ -119,6 +132,27 @@ def prepare(options: argparse.Namespace) -> None:
             report=live.encoded,
         )
     print(in_words(reached, options.out))
+
+
+def chat(options: argparse.Namespace) -> None:
+    from lm.data.conversations import Template, prepare_conversations
+    from lm.text import load_tokenizer
+
+    template = Template(load_tokenizer(options.tokenizer), options.end_of_text)
+    made, empty = prepare_conversations(options.files, template, options.out, heldout=options.heldout)
+    for split, about in made.items():
+        share = f", {about.learned / about.tokens:.0%} of them learned" if about.tokens else ""
+        print(f"{options.out}/{split}: {about.conversations:,} conversations, {about.tokens:,} tokens{share}")
+    if empty:
+        print(f"left out, because the assistant says nothing in them: {empty:,}")
+    if not template.marked:
+        print(
+            "the tokenizer has no <|im_start|> and <|im_end|>, so turns are marked in ordinary text (### user, ### end)"
+        )
+    print(
+        f"to learn them: lm import RUN --to CHAT, then lm train CHAT/config.toml --out CHAT --data {options.out} "
+        f"--train.documents true --train.steps 1000"
+    )
 
 
 def verify(options: argparse.Namespace) -> None:

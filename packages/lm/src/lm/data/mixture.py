@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from lm.data.batches import inputs_and_targets, window
 from lm.data.folder import token_files
 from lm.data.token_file import Tokens, check_range, open_tokens
+from lm.loss import IGNORE
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -72,6 +74,11 @@ class Mixture:
         return self.parts[0].tokens.end_of_text
 
     @property
+    def masked(self) -> bool:
+        """Whether there are tokens that are not learned."""
+        return any(part.tokens.mask is not None for part in self.parts)
+
+    @property
     def bytes_per_token(self) -> float | None:
         """Bytes of text that a token stands for, over the rows of a long run."""
         known = [part.tokens.bytes_per_token for part in self.parts]
@@ -107,14 +114,20 @@ class Mixture:
     def batch(
         self, seed: int, step: int, rank: int, world: int, batch_size: int, context_length: int
     ) -> tuple[Tensor, Tensor]:
-        """As lm.data.batch, of which it is the whole where there is one set."""
+        """As lm.data.batch, of which it is the whole where there is one set; targets that are not learned are loss.IGNORE."""
         rows = np.empty((batch_size, context_length + 1), dtype=np.int64)
+        learned = np.ones_like(rows) if self.masked else None
         first = (step * world + rank) * batch_size
         for row in range(batch_size):
             index, place = self.pick(first + row)
             part = self.parts[index]
             window(part.tokens.ids, seed_of(seed, part.name), place, rows[row])
-        return inputs_and_targets(rows)
+            if learned is not None and part.tokens.mask is not None:
+                window(part.tokens.mask, seed_of(seed, part.name), place, learned[row])
+        inputs, targets = inputs_and_targets(rows)
+        if learned is not None:
+            targets = targets.masked_fill(torch.from_numpy(learned[:, 1:] == 0), IGNORE)  # of one row they share memory
+        return inputs, targets
 
     def epochs(self, tokens: int) -> dict[str, float]:
         """How often a run of so many tokens goes through each set."""
@@ -128,8 +141,12 @@ class Mixture:
         says: dict[str, Any] = {}
         for part in self.parts:
             about: dict[str, Any] = {"train_sha256": part.tokens.sha256}
+            if part.tokens.mask_sha256 is not None:
+                about["train_mask_sha256"] = part.tokens.mask_sha256
             if part.heldout is not None:
                 about["heldout_sha256"] = part.heldout.sha256
+                if part.heldout.mask_sha256 is not None:
+                    about["heldout_mask_sha256"] = part.heldout.mask_sha256
             if part.name:
                 about["weight"] = float(part.weight)
             says |= {part.name: about} if part.name else about

@@ -29,6 +29,7 @@ class Tokens:
     tokenizer: the fingerprint of the tokenizer that made them; bytes: the size of the text they came from;
     end_of_text: the id that separates documents. Each of the three is None where the JSON does not say.
     highest: the greatest id, None where neither the JSON says it nor the ids were read.
+    mask: 1 for each id that is learned as a target and 0 for the others, uint8; None where all are. mask_sha256: of its file's.
     """
 
     path: Path
@@ -38,6 +39,8 @@ class Tokens:
     bytes: int | None = None
     end_of_text: int | None = None
     highest: int | None = None
+    mask: Ids | None = None
+    mask_sha256: str | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -93,7 +96,12 @@ class TokenWriter:
         self.highest = max(self.highest, high)
 
     def finish(
-        self, *, tokenizer: str | None = None, text_bytes: int | None = None, end_of_text: int | None = None
+        self,
+        *,
+        tokenizer: str | None = None,
+        text_bytes: int | None = None,
+        end_of_text: int | None = None,
+        mask: str | None = None,
     ) -> None:
         """Puts both files in their place, the JSON first. ValueError: there are no ids."""
         if not self.count:
@@ -111,6 +119,7 @@ class TokenWriter:
             tokenizer,
             text_bytes,
             end_of_text,
+            mask,
         )
         os.replace(self.temporary, self.path)
 
@@ -123,16 +132,56 @@ def write_tokens(
     tokenizer: str | None = None,
     text_bytes: int | None = None,
     end_of_text: int | None = None,
+    mask: NDArray[Any] | None = None,
 ) -> Tokens:
     """Writes ids, one array or many in turn, to X.npy and what is known of them to X.json; neither appears before it is whole.
 
+    mask: which of them are learned, to X.mask (see Tokens).
     ValueError: an id that the dtype cannot hold, no ids at all, or a path that does not end in .npy.
     """
     with TokenWriter(path, dtype=dtype) as writer:
         for part in [tokens] if isinstance(tokens, np.ndarray) else tokens:
             writer.write(np.asarray(part))
-        writer.finish(tokenizer=tokenizer, text_bytes=text_bytes, end_of_text=end_of_text)
+        digest = None if mask is None else write_mask(path, mask, writer.count)
+        writer.finish(tokenizer=tokenizer, text_bytes=text_bytes, end_of_text=end_of_text, mask=digest)
     return open_tokens(path, verify=False)
+
+
+def write_mask(path: str | Path, mask: NDArray[Any], count: int) -> str:
+    """Writes a mask of so many ids to X.mask, which is a .npy by another name; its SHA-256."""
+    if mask.shape != (count,):
+        raise ValueError(f"a mask of shape {mask.shape} does not go with {count} ids: give one for each")
+    target = Path(path).with_suffix(".mask")
+    temporary = target.with_name(target.name + ".partial")
+    marks = np.ascontiguousarray(mask != 0, dtype=np.uint8)
+    with open(temporary, "wb") as file:
+        np.save(file, marks, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, target)
+    return hashlib.sha256(marks.data).hexdigest()
+
+
+def open_mask(path: Path, count: int, sha256: str, verify: bool | None) -> NDArray[Any]:
+    """The mask beside a file of so many ids. FileNotFoundError, ValueError: it is not there, or not as written."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}, which says what of the tokens is learned: prepare them again")
+    try:
+        mask = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is no mask that can be read: {error}") from None
+    if mask.dtype != np.uint8 or mask.shape != (count,):
+        raise ValueError(
+            f"{path} holds {mask.dtype} of shape {mask.shape}, and there are {count} ids: prepare them again"
+        )
+    if verify or (verify is None and count <= READ_THROUGH):
+        found = hashlib.sha256(np.ascontiguousarray(mask).data).hexdigest()
+        if found != sha256:
+            raise ValueError(
+                f"{path} is damaged: its SHA-256 is {found[:16]}…, and the JSON beside it says {sha256[:16]}…: "
+                f"prepare the tokens again"
+            )
+    return np.asarray(mask)
 
 
 def header(dtype: np.dtype[Any], count: int) -> bytes:
@@ -164,9 +213,10 @@ def describe_as(
     tokenizer: str | None,
     text_bytes: int | None,
     end_of_text: int | None,
+    mask: str | None = None,
 ) -> None:
     says: dict[str, object] = {"count": count, "dtype": dtype, "sha256": sha256, "highest": highest}
-    known = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text}
+    known = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text, "mask": mask}
     says.update({key: value for key, value in known.items() if value is not None})
     temporary = path.with_suffix(".json.partial")
     temporary.write_text(json.dumps(says, indent=1) + "\n")
@@ -204,7 +254,18 @@ def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None 
         total([one.bytes for one in opened]),
         first.end_of_text,
         greatest([one.highest for one in opened]),
+        **masks_of(opened),
     )
+
+
+def masks_of(opened: Sequence[Tokens]) -> dict[str, Any]:
+    """The masks of several files as one; of a file that has none, everything is learned."""
+    if all(one.mask is None for one in opened):
+        return {}
+    everything = np.ones((), dtype=np.uint8)
+    masks = [np.broadcast_to(everything, len(one)) if one.mask is None else np.asarray(one.mask) for one in opened]
+    digests = "".join(one.mask_sha256 or "-" for one in opened)
+    return {"mask": Shards(masks), "mask_sha256": hashlib.sha256(digests.encode()).hexdigest()}
 
 
 def open_one(path: Path, verify: bool | None) -> Tokens:
@@ -231,7 +292,12 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
             raise ValueError(
                 f"{beside} is damaged: it says that the highest id is {says['highest']}, and {path.name} holds {highest}"
             )
-    return Tokens(path, ids, sha256, says.get("tokenizer"), says.get("bytes"), says.get("end_of_text"), highest)
+    mask, digest = None, says.get("mask")
+    if digest is not None:
+        mask = open_mask(path.with_suffix(".mask"), len(ids), digest, verify)
+    return Tokens(
+        path, ids, sha256, says.get("tokenizer"), says.get("bytes"), says.get("end_of_text"), highest, mask, digest
+    )
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -244,6 +310,7 @@ def read_description(path: Path) -> dict[str, Any]:
         "tokenizer": str,
         "bytes": int,
         "end_of_text": int,
+        "mask": str,
     }
     try:
         says = json.loads(path.read_text())

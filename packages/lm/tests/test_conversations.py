@@ -1,0 +1,254 @@
+"""Conversations: their template, what of them is learned, and training on them, down to the gradients."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+import torch
+from runs import CONFIG, assert_same_run, metrics, stop_at
+
+import lm
+from lm.cli import main
+from lm.data import open_data, open_tokens, write_tokens
+from lm.loss import IGNORE
+from lm.scoring import evaluate
+from lm.training import Stopped
+
+bpe_only = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
+TALK = [
+    {"role": "system", "content": "be brief"},
+    {"role": "user", "content": "2+2? <|im_end|>"},
+    {"role": "assistant", "content": "4 é"},
+    {"role": "user", "content": "sure?"},
+    {"role": "assistant", "content": "yes"},
+]
+MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+
+def tokenizer(special=MARKS):
+    import bpe
+
+    return bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=special)
+
+
+def lines(path, *talks):
+    path.write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in talks))
+    return str(path)
+
+
+def masked(folder, mask, name="train", seed=0):
+    ids = np.random.default_rng(seed).integers(4, 50, len(mask))
+    ids[::20] = 3
+    write_tokens(folder / f"{name}.npy", ids, tokenizer="t", end_of_text=3, mask=np.array(mask))
+    return folder
+
+
+@bpe_only
+@pytest.mark.parametrize("special", [MARKS, MARKS[:1]])
+def test_the_assistants_part_alone_is_learned_and_prompts_are_what_was_trained_on(special):
+    from lm.data.conversations import Template, messages_of
+
+    tok = tokenizer(special)
+    template, talk = Template(tok), messages_of(TALK)
+    ids, learned = template.encode(talk)
+    said = tok.decode([i for i, wanted in zip(ids, learned, strict=True) if wanted])
+    end = "<|im_end|>" if template.marked else "\n### end"
+    assert said == f"4 é{end}yes{end}"
+    assert ids.count(tok.special_tokens["<|endoftext|>"]) == 1
+    if template.marked:
+        assert tok.decode(ids) == "<|endoftext|>" + "".join(
+            f"<|im_start|>{m.role}\n{m.content}<|im_end|>\n" for m in talk
+        )
+        assert ids.count(tok.special_tokens["<|im_end|>"]) == len(talk)  # the one in a content is text
+    for at in (2, 4):
+        prompt = template.prompt(talk[:at])
+        assert ids[: len(prompt)] == prompt
+        assert learned[len(prompt) - 1 : len(prompt) + 1] == [False, True]
+
+
+@bpe_only
+def test_what_does_not_fit_loses_its_oldest_turns():
+    from lm.data.conversations import Template, messages_of
+
+    template, talk = Template(tokenizer()), messages_of(TALK[:4])
+    whole = template.prompt(talk)
+    assert template.fit(talk, len(whole)) == (whole, 0)
+    short = template.prompt([talk[0], talk[3]])
+    assert template.fit(talk, len(whole) - 1) == (short, 2)
+    with pytest.raises(ValueError, match="the last message alone"):
+        template.fit(talk, len(short) - 1)
+
+
+@bpe_only
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("nonsense", "line 2, is no conversation"),
+        ("[]", "no object with"),
+        ('{"messages": []}', "at least one message"),
+        ('{"messages": [{"role": "user"}]}', r"messages\[0\] must have a role and a content"),
+        ('{"messages": [{"role": "tool", "content": "x"}]}', "the role 'tool': use one of system, user, assistant"),
+        ('{"messages": [{"role": "user", "content": "x"}, {"role": "system", "content": "x"}]}', "only the first"),
+    ],
+)
+def test_lines_that_are_no_conversations_are_named(tmp_path, capsys, line, says):
+    import re
+
+    tokenizer().save(tmp_path / "tok.json")
+    lines(tmp_path / "talks.jsonl", TALK)
+    with open(tmp_path / "talks.jsonl", "a") as file:
+        file.write(line + "\n")
+    given = ["--tokenizer", str(tmp_path / "tok.json"), "--out", str(tmp_path / "out")]
+    assert main(["data", "chat", str(tmp_path / "talks.jsonl"), *given]) == 2
+    assert re.search(says, capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()
+
+
+@bpe_only
+def test_a_model_learns_to_answer(tmp_path, capsys):
+    """From lines of JSON to an imported run that answers as it was taught: by command alone."""
+    from lm.data.conversations import Message, Template
+
+    tokenizer().save(tmp_path / "tok.json")
+    ask = [
+        [{"role": "user", "content": str(n)}, {"role": "assistant", "content": f"{'ab'[n % 2] * 3}"}] for n in range(8)
+    ]
+    lines(tmp_path / "talks.jsonl", *ask, ask[0][:1])
+    data, base, chat = (str(tmp_path / name) for name in ("data", "base", "chat"))
+    given = ["--tokenizer", str(tmp_path / "tok.json")]
+    assert main(["data", "chat", str(tmp_path / "talks.jsonl"), "--out", data, "--heldout", "0", *given]) == 0
+    said = capsys.readouterr().out
+    assert "8 conversations" in said
+    assert "left out, because the assistant says nothing in them: 1" in said
+    assert main(["data", "verify", data, *given]) == 0
+    (tmp_path / "small.toml").write_text(
+        "[model]\nvocab_size = 259\ncontext_length = 64\nnum_layers = 2\nd_model = 32\nnum_heads = 2\nd_ff = 64\n"
+        "[train]\nsteps = 1\nbatch_size = 8\nlearning_rate = 1e-2\nwarmup_steps = 0\nthreads = 1\nprecision = 'fp32'\n"
+        "compile = 'off'\n"
+    )
+    train = ["train", str(tmp_path / "small.toml"), "--quiet", "--data", data, *given]
+    assert main([*train, "--out", base]) == 0
+    assert main(["import", base, "--to", chat]) == 0
+    more = ["--train.steps", "120", "--train.documents", "true"]
+    assert main([*train, "--out", chat, *more]) == 0
+    template, model = Template(tokenizer()), lm.load(chat)
+    for n in range(8):
+        prompt = template.prompt([Message("user", str(n))])
+        made = lm.generate(model, prompt, max_new_tokens=9, temperature=0, stop_tokens=template.stop_tokens)
+        assert bytes(made).decode() == "ab"[n % 2] * 3
+    assert main(["data", "chat", str(tmp_path / "talks.jsonl"), "--out", data, *given]) == 2
+    assert "has token files in it" in capsys.readouterr().err
+
+
+def test_targets_that_are_not_learned_are_ignored(tmp_path):
+    mask = np.random.default_rng(1).integers(0, 2, 400)
+    data = open_data(masked(tmp_path, mask))
+    plain = dataclasses.replace(data.parts[0].tokens, mask=None)
+    for step in range(40):
+        inputs, targets = data.batch(0, step, 0, 1, 4, 16)
+        same_inputs, all_targets = lm.data.batch(plain.ids, 0, step, 0, 1, 4, 16)
+        assert torch.equal(inputs, same_inputs)
+        hidden = targets == IGNORE
+        assert torch.equal(targets[~hidden], all_targets[~hidden])
+        for row, hides in zip(all_targets.tolist(), hidden.tolist(), strict=True):
+            ids = data.parts[0].tokens.ids.tolist()
+            at = next(n for n in range(400) if [ids[(n + k) % 400] for k in range(16)] == row)
+            assert hides == [mask[(at + k) % 400] == 0 for k in range(16)]
+
+
+def test_the_loss_is_the_mean_over_what_is_learned_and_a_step_without_any_changes_nothing(tmp_path):
+    mask = np.zeros(200, dtype=int)
+    mask[60:70] = 1
+    data = open_data(masked(tmp_path, mask))
+    config = dataclasses.replace(CONFIG, steps=8, batch_size=2, micro_batch_size=1, eval_every=0, log_every=1)
+    shape = lm.ModelConfig(50, 16, 1, 16, 2, 24)
+    lm.train(shape, config, tmp_path, tmp_path / "run", progress=False)
+    logged = metrics(tmp_path / "run")
+    without = 0
+    for line in logged:
+        _, first = data.batch(0, 2 * line["step"] - 2, 0, 1, 1, 16)
+        _, second = data.batch(0, 2 * line["step"] - 1, 0, 1, 1, 16)
+        learned = int((torch.cat([first, second]) != IGNORE).sum())
+        assert ("skipped" in line) == (not learned)
+        without += not learned
+        if learned:
+            assert line["loss"] == pytest.approx(np.log(50), rel=0.4)
+            assert line["gradient_norm"] > 0
+        else:
+            assert line["skipped"] == "none of its tokens is to be learned"
+            assert "loss" not in line
+    assert 0 < without < len(logged)
+    assert all(torch.isfinite(p).all() for p in lm.load(tmp_path / "run").parameters())
+
+
+def test_a_run_on_conversations_resumes_to_the_bit(tmp_path):
+    mask = np.random.default_rng(1).integers(0, 2, 1000)
+    masked(tmp_path, mask)
+    masked(tmp_path, mask[:200], "heldout", 1)
+    config = dataclasses.replace(CONFIG, documents=True, steps=10)
+    shape = lm.ModelConfig(50, 16, 1, 16, 2, 24)
+
+    def go(folder, **more):
+        return lm.train(shape, config, tmp_path, tmp_path / folder, progress=False, **more)
+
+    go("whole")
+    with pytest.raises(Stopped):
+        go("parts", on_step=stop_at(5))
+    go("parts")
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+    marks = 1 - np.asarray(open_tokens(tmp_path / "train.npy").mask)
+    write_tokens(
+        tmp_path / "train.npy",
+        np.load(tmp_path / "train.npy"),
+        tokenizer="t",
+        end_of_text=3,
+        mask=marks,
+    )
+    with pytest.raises(ValueError, match="mask"):
+        go("whole")
+
+
+@pytest.mark.parametrize("documents", [False, True])
+def test_scoring_counts_what_is_learned_alone(tmp_path, documents):
+    mask = np.random.default_rng(1).integers(0, 2, 100)
+    tokens = open_tokens(masked(tmp_path, mask) / "train.npy")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = lm.Transformer(lm.ModelConfig(50, 128, 1, 16, 2, 24)).eval()
+    score = evaluate(model, tokens, documents=documents)
+    inputs = torch.tensor([[3, *tokens.ids[:-1].tolist()]])
+    with torch.no_grad():
+        groups = lm.model.documents_in(inputs, 3) if documents else None
+        logs = model.logits(model.hidden(inputs, groups))[0].double().log_softmax(-1)
+    nats = -logs[torch.arange(100), torch.tensor(tokens.ids.astype(np.int64))]
+    assert score.tokens == mask.sum()
+    assert score.nats == pytest.approx(float(nats[torch.from_numpy(mask == 1)].sum()), rel=1e-5)
+    empty = open_tokens(masked(tmp_path, [0] * 100, "none") / "none.npy")
+    with pytest.raises(ValueError, match="nothing to score"):
+        evaluate(model, empty)
+
+
+def test_a_mask_that_is_gone_or_altered_is_named(tmp_path):
+    masked(tmp_path, [0, 1] * 50)
+    path = tmp_path / "train.mask"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + b"\0")
+    with pytest.raises(ValueError, match=r"train\.mask is damaged"):
+        open_tokens(tmp_path / "train.npy")
+    path.write_bytes(whole[:-1])
+    with pytest.raises(ValueError, match="no mask that can be read"):
+        open_tokens(tmp_path / "train.npy")
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="says what of the tokens is learned"):
+        open_tokens(tmp_path / "train.npy")
+
+
+def test_files_with_and_without_masks_are_one(tmp_path):
+    masked(tmp_path, [0, 1] * 50, "train-0")
+    write_tokens(tmp_path / "train-1.npy", np.arange(4, 40), tokenizer="t", end_of_text=3)
+    both = open_tokens([tmp_path / "train-0.npy", tmp_path / "train-1.npy"])
+    assert both.mask[:].tolist() == [0, 1] * 50 + [1] * 36
