@@ -1,0 +1,125 @@
+"""`lm chat`: a conversation with a model in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from lm.commands import Commands, add
+
+HELP = "/reset begins anew, /help says this, /quit ends; Ctrl-C stops an answer"
+
+
+def register(commands: Commands) -> None:
+    made = add(commands, "chat", chat, "talk to a model in the terminal")
+    made.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
+    made.add_argument("--tokenizer", help="a tokenizer file (default: the run's own)")
+    made.add_argument("--system", help="the system's message, before the conversation")
+    made.add_argument("--max-new-tokens", type=int, default=512, help="of an answer, the most (default: 512)")
+    made.add_argument("--temperature", type=float, default=0.8, help="0 takes the likeliest (default: 0.8)")
+    made.add_argument("--top-k", type=int)
+    made.add_argument("--top-p", type=float)
+    made.add_argument("--min-p", type=float)
+    made.add_argument("--repetition-penalty", type=float, default=1.0)
+    made.add_argument("--seed", type=int)
+    made.add_argument("--int8", action="store_true", help="weights as int8: faster on a CPU, and a little less exact")
+
+
+def chat(options: argparse.Namespace) -> None:
+    from lm.data.conversations import Message, Template
+    from lm.interop import load
+    from lm.interop.importing import tokenizer_of
+    from lm.quantization import quantized
+    from lm.sampling import Sampling
+    from lm.text import load_tokenizer
+
+    if options.max_new_tokens < 1:
+        raise ValueError(f"--max-new-tokens must be at least 1, and {options.max_new_tokens} is not")
+    settings = (options.temperature, options.top_k, options.top_p, options.min_p, options.repetition_penalty)
+    sampling = Sampling(*settings)
+    path = options.tokenizer or tokenizer_of(options.run)
+    if path is None:
+        raise FileNotFoundError(f"{options.run} keeps no tokenizer: name one with --tokenizer")
+    template = Template(load_tokenizer(path))
+    model = load(options.run)
+    if options.int8:
+        model = quantized(model)
+    context = model.config.context_length
+    # An answer may have all of max_new_tokens, but no more than half the context is kept free for it.
+    room = min(options.max_new_tokens, context // 2)
+    system = [Message("system", options.system)] if options.system else []
+    template.fit(system, context - room)  # one that is too long is refused before the first word
+    messages, answers = list(system), 0
+    if sys.stdin.isatty():
+        import readline  # noqa: F401 (input() then edits lines and remembers them)
+
+        print(HELP)
+    while (said := heard()) is not None:
+        if said in ("/quit", "/exit"):
+            return
+        if said == "/reset":
+            messages = list(system)
+            print("(the conversation begins anew)")
+        elif said.startswith("/"):
+            print(HELP)
+        elif said.strip():
+            messages.append(Message("user", said))
+            try:
+                ids, dropped = template.fit(messages, context - room)
+            except ValueError as error:
+                print(f"({error})")
+                messages.pop()
+                continue
+            if dropped:
+                del messages[len(system) : len(system) + dropped]
+                print(f"(the context is full: the {dropped} oldest message{'s' if dropped > 1 else ''} left out)")
+            seed = None if options.seed is None else options.seed + answers
+            answers += 1
+            most = min(options.max_new_tokens, context - len(ids))
+            text = answered(model, template, ids, most, sampling, seed)
+            if text:
+                messages.append(Message("assistant", text))
+            else:
+                messages.pop()
+
+
+def heard() -> str | None:
+    """A line, or None where there is no more."""
+    try:
+        return input("> " if sys.stdin.isatty() else "")
+    except (EOFError, KeyboardInterrupt):
+        if sys.stdin.isatty():
+            print()
+        return None
+
+
+def answered(model: Any, template: Any, ids: list[int], most: int, sampling: Any, seed: int | None) -> str:
+    """An answer, written as it comes, until it ends or Ctrl-C ends it; what was written of it."""
+    from lm.generation import Batch, Writer
+
+    batch, writer = Batch(model, rows=1), Writer(template.tokenizer.decode_stream(), template.stop)
+    text = ""
+
+    def show(piece: str) -> str:
+        print(piece, end="", flush=True)
+        return text + piece
+
+    try:
+        batch.add(
+            ids,
+            max_new_tokens=most,
+            sampling=sampling,
+            seed=seed,
+            stop_tokens=template.stop_tokens,
+            when_full="end",
+        )
+        while batch.texts and not writer.stopped:
+            for _, token in batch.step():
+                if token is not None:
+                    text = show(writer.feed(token))
+        text = show(writer.finish())
+    except KeyboardInterrupt:
+        print(" (stopped)", end="")
+    print()
+    return text

@@ -1,0 +1,68 @@
+"""`lm serve`: a model over HTTP, as OpenAI's clients ask for one, and a page to talk to it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from lm.commands import Commands, add
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def register(commands: Commands) -> None:
+    text = (
+        "answer OpenAI's clients (/v1/completions, /v1/chat/completions, /v1/models), with a page to talk to the model"
+    )
+    made = add(commands, "serve", serve, text)
+    made.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
+    made.add_argument("--tokenizer", help="a tokenizer file (default: the run's own)")
+    made.add_argument("--name", help="what clients call the model (default: the folder's name)")
+    made.add_argument("--host", default="127.0.0.1", help="127.0.0.1, this machine alone, if not given")
+    made.add_argument("--port", type=int, default=8000, help="0 takes one that is free (default: 8000)")
+    made.add_argument("--rows", type=int, default=8, help="texts decoded together (default: 8)")
+    made.add_argument("--waiting", type=int, default=32, help="texts in the queue; beyond it 429 (default: 32)")
+    made.add_argument("--max-tokens", type=int, help="of an answer, the most (default: the context)")
+    made.add_argument("--int8", action="store_true", help="weights as int8: faster on a CPU, and a little less exact")
+
+
+def serve(options: argparse.Namespace) -> None:
+    import os
+
+    from lm.extras import need
+    from lm.interop import load
+    from lm.interop.importing import tokenizer_of
+    from lm.quantization import quantized
+    from lm.text import load_tokenizer
+
+    uvicorn = need("uvicorn", "lm serve", "groundup-lm[serve]")
+    need("starlette", "lm serve", "groundup-lm[serve]")
+    from lm.data.conversations import Template
+    from lm.serving.app import Server
+    from lm.serving.engine import Engine
+    from lm.serving.requests import Limits
+
+    if not 0 <= options.port < 1 << 16:
+        raise ValueError(f"--port must be from 0 to 65535, and {options.port} is not")
+    if options.max_tokens is not None and options.max_tokens < 1:
+        raise ValueError(f"--max-tokens must be at least 1, and {options.max_tokens} is not")
+    path = options.tokenizer or tokenizer_of(options.run)
+    if path is None:
+        raise FileNotFoundError(f"{options.run} keeps no tokenizer: name one with --tokenizer")
+    tokenizer = load_tokenizer(path)
+    template = Template(tokenizer)
+    model = load(options.run)
+    if options.int8:
+        model = quantized(model)
+    name = options.name or os.path.basename(os.path.abspath(Path(options.run)))
+    context = model.config.context_length
+    limits = Limits(name, model.config.vocab_size, context, min(context, options.max_tokens or context))
+    engine = Engine(model, tokenizer, rows=options.rows, waiting=options.waiting)
+    hosts = ["127.0.0.1", "localhost", "[::1]", "::1"] if options.host in LOOPBACK else None
+    app = Server(engine, template, limits).app(hosts)
+    config = uvicorn.Config(app, host=options.host, port=options.port, log_level="warning", timeout_graceful_shutdown=2)
+    server = uvicorn.Server(config)
+    bound = config.bind_socket()
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    print(f"{name} answers at http://{host}:{bound.getsockname()[1]} (the page) and /v1; Ctrl-C ends it", flush=True)
+    server.run(sockets=[bound])

@@ -1,0 +1,116 @@
+"""`lm chat`: what is said in the terminal, with a model that was taught what to answer or not at all."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import sys
+
+import pytest
+import torch
+
+import lm
+from lm import checkpoint
+from lm.cli import main
+from lm.generation import Batch
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
+
+
+@pytest.fixture(scope="module")
+def run_of(tmp_path_factory):
+    """A run with random weights, and its tokenizer: of bytes, with the marks of a conversation."""
+    import tomli_w
+
+    import bpe
+
+    folder = tmp_path_factory.mktemp("chat")
+    marks = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=marks)
+    tokenizer.save(folder / "tokenizer.json")
+    config = lm.ModelConfig(259, 128, 1, 32, 2, 32)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = lm.Transformer(config).eval()
+    from lm.config import TrainConfig, to_table
+    from lm.step import make_optimizer
+
+    optimizer = make_optimizer(model, TrainConfig(steps=1, warmup_steps=0))
+    checkpoint.save(folder / "checkpoints", 0, model, optimizer, {})
+    (folder / "config.toml").write_text(tomli_w.dumps({"model": to_table(config)}))
+    return folder
+
+
+@pytest.fixture
+def talk(run_of, monkeypatch, capsys):
+    """Says lines to a model; what it prints, and the prompts that it read."""
+
+    def go(*lines, arguments=()):
+        prompts, add = [], Batch.add
+
+        def noted(batch, ids, **more):
+            prompts.append(bytes(i if i < 256 else 0 for i in ids).decode())
+            return add(batch, ids, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Batch, "add", noted)
+            patch.setattr(sys, "stdin", io.StringIO("".join(line + "\n" for line in lines)))
+            status = main(["chat", str(run_of), "--seed", "1", "--max-new-tokens", "12", *arguments])
+        assert status == 0
+        return capsys.readouterr().out, prompts
+
+    return go
+
+
+def test_the_conversation_so_far_is_read_until_it_is_reset(talk):
+    out, prompts = talk("hello", "more", "/reset", "anew")
+    assert "(the conversation begins anew)" in out
+    assert prompts[0] == "\0\0user\nhello\0\n\0assistant\n"
+    assert prompts[1].startswith(prompts[0])
+    assert prompts[1].endswith("\0\n\0user\nmore\0\n\0assistant\n")
+    assert prompts[2] == "\0\0user\nanew\0\n\0assistant\n"
+    said = prompts[1][len(prompts[0]) : prompts[1].index("\0\n\0user\nmore")]
+    assert out.startswith(said + "\n")
+    assert talk("hello", "more", "/reset", "anew") == (out, prompts)
+
+
+def test_the_oldest_turns_go_when_the_context_is_full_and_the_system_stays(talk):
+    out, prompts = talk(*(f"line {n} {'x' * 9}" for n in range(4)), arguments=["--system", "brief"])
+    assert "(the context is full: the 2 oldest messages left out)" in out
+    assert all(prompt.startswith("\0\0system\nbrief\0\n\0user\nline") for prompt in prompts)
+    assert "line 0" not in prompts[-1]
+    assert "line 3" in prompts[-1]
+    assert all(len(prompt) <= 128 - 12 for prompt in prompts)
+
+
+def test_a_message_too_long_is_said_and_the_next_is_answered(talk):
+    out, prompts = talk("x" * 200, "hi", "/what")
+    assert "(the last message alone makes a prompt of" in out
+    assert len(prompts) == 1
+    assert "/reset begins anew" in out
+
+
+def test_ctrl_c_stops_an_answer_and_not_the_conversation(talk, monkeypatch):
+    step, count = Batch.step, []
+
+    def interrupted(batch):
+        count.append(1)
+        if len(count) == 4:
+            raise KeyboardInterrupt
+        return step(batch)
+
+    monkeypatch.setattr(Batch, "step", interrupted)
+    out, prompts = talk("hello", "more")
+    assert "(stopped)" in out.splitlines()[0] or " (stopped)" in out
+    assert len(prompts) == 2
+    assert prompts[1].endswith("user\nmore\0\n\0assistant\n")
+
+
+def test_mistakes_are_one_sentence(run_of, tmp_path, capsys):
+    assert main(["chat", str(tmp_path)]) == 2
+    assert main(["chat", str(run_of), "--temperature", "-1"]) == 2
+    assert main(["chat", str(run_of), "--system", "x" * 500]) == 2
+    assert main(["chat", str(run_of), "--max-new-tokens", "0"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 4
+    assert all(line.startswith("lm: ") for line in said)

@@ -1,0 +1,331 @@
+"""The server, asked by OpenAI's own client and by hand, over real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import queue
+import socket
+import threading
+import time
+
+import pytest
+import torch
+
+import lm
+
+pytestmark = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("bpe", "starlette", "uvicorn", "openai", "httpx")),
+    reason="the packages bpe, starlette, uvicorn, openai and httpx are not all installed",
+)
+MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+CONTEXT = 256
+
+
+@pytest.fixture(scope="module")
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return lm.Transformer(lm.ModelConfig(259, CONTEXT, 1, 32, 2, 32)).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    import bpe
+
+    return bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=MARKS)
+
+
+@contextlib.contextmanager
+def served(model, tokenizer, *, rows=4, waiting=8, max_tokens=200, **more):
+    """A server in a thread: its address, and its engine."""
+    import uvicorn
+
+    from lm.data.conversations import Template
+    from lm.serving.app import Server
+    from lm.serving.engine import Engine
+    from lm.serving.requests import Limits
+
+    engine = Engine(model, tokenizer, rows=rows, waiting=waiting)
+    limits = Limits("small", 259, CONTEXT, max_tokens)
+    app = Server(engine, Template(tokenizer), limits, **more).app(["127.0.0.1"])
+    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+        thread.start()
+        try:
+            while not server.started:
+                time.sleep(0.01)
+            yield f"http://127.0.0.1:{bound.getsockname()[1]}", engine
+        finally:
+            server.should_exit = True
+            thread.join()
+    assert not engine.thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def server(model, tokenizer):
+    with served(model, tokenizer) as (address, _):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    import openai
+
+    with openai.OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def alone(model, tokenizer, ids, count, **settings):
+    """What generate() alone writes."""
+    made = lm.generate(model, ids, max_new_tokens=count, **settings)
+    return tokenizer.decode(made)
+
+
+def test_models_are_listed(client):
+    import openai
+
+    assert [one.id for one in client.models.list()] == ["small"]
+    assert client.models.retrieve("small").owned_by == "groundup"
+    with pytest.raises(openai.NotFoundError, match="there is no model 'large'"):
+        client.models.retrieve("large")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_completions_are_what_generate_alone_writes(client, model, tokenizer, stream):
+    given = {"model": "small", "max_tokens": 30, "temperature": 0.9, "top_p": 0.95, "seed": 5, "n": 2}
+    prompts = ["once upon", "é"]
+    if stream:
+        texts = [""] * 4
+        usage = None
+        for part in client.completions.create(
+            prompt=prompts, stream=True, stream_options={"include_usage": True}, **given
+        ):
+            usage = part.usage or usage
+            for choice in part.choices:
+                texts[choice.index] += choice.text
+    else:
+        answer = client.completions.create(prompt=prompts, **given)
+        texts, usage = [choice.text for choice in answer.choices], answer.usage
+        assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    stop = [256, 258]
+    wanted = [
+        alone(model, tokenizer, list(p.encode()), 30, temperature=0.9, top_p=0.95, seed=5 + j, stop_tokens=stop)
+        for p in prompts
+        for j in range(2)
+    ]
+    assert texts == wanted
+    assert usage.prompt_tokens == 9 + 2
+    assert usage.completion_tokens <= 4 * 30
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+
+
+def test_chat_streams_the_same_as_whole(client, model, tokenizer):
+    from lm.data.conversations import Message, Template
+
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
+    given = {"model": "small", "messages": messages, "max_tokens": 40, "temperature": 0.7, "seed": 3}
+    whole = client.chat.completions.create(**given).choices[0]
+    parts = list(client.chat.completions.create(stream=True, **given))
+    assert "".join(part.choices[0].delta.content or "" for part in parts) == whole.message.content
+    assert parts[0].choices[0].delta.role == "assistant"
+    assert parts[-1].choices[0].finish_reason == whole.finish_reason
+    template = Template(tokenizer)
+    prompt = template.prompt([Message(one["role"], one["content"]) for one in messages])
+    settings = {"temperature": 0.7, "seed": 3, "stop_tokens": template.stop_tokens}
+    assert whole.message.content == alone(model, tokenizer, prompt, 40, **settings)
+    in_parts = [{"role": "user", "content": [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]}]
+    joined = client.chat.completions.create(**{**given, "messages": in_parts}).choices[0].message.content
+    assert joined == client.chat.completions.create(**{**given, "messages": messages[1:]}).choices[0].message.content
+
+
+def test_stop_strings_end_and_are_not_shown(client):
+    given = {"model": "small", "prompt": "a", "max_tokens": 60, "seed": 1}
+    whole = client.completions.create(**given).choices[0].text
+    stop = whole[20:22]
+    cut = client.completions.create(stop=stop, **given).choices[0]
+    assert cut.text == whole[: whole.index(stop)]
+    assert cut.finish_reason == "stop"
+    assert client.completions.create(**{**given, "max_tokens": 3}).choices[0].finish_reason == "length"
+
+
+def test_many_at_once_are_each_as_if_alone(client, model, tokenizer):
+    answers = {}
+
+    def ask(number):
+        given = {"model": "small", "prompt": f"text {number}", "max_tokens": 20 + number, "seed": number}
+        answers[number] = client.completions.create(**given).choices[0].text
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, text in answers.items():
+        ids = list(f"text {number}".encode())
+        assert text == alone(model, tokenizer, ids, 20 + number, seed=number, stop_tokens=[256, 258])
+    assert len(answers) == 8
+
+
+WRONG = [
+    ({"prompt": ""}, None, 200),
+    ({"prompt": []}, "prompt", 400),
+    ({"prompt": [1, 999]}, "prompt", 400),
+    ({"prompt": {"a": 1}}, "prompt", 400),
+    ({"prompt": "a", "model": "other"}, "model", 404),
+    ({"prompt": "a", "max_tokens": 0}, "max_tokens", 400),
+    ({"prompt": "a", "max_tokens": "9"}, "max_tokens", 400),
+    ({"prompt": "a", "max_tokens": 201}, "max_tokens", 400),
+    ({"prompt": "a" * 200, "max_tokens": 100}, "prompt", 400),
+    ({"prompt": "a" * 300}, "prompt", 400),
+    ({"prompt": "a", "temperature": 3}, "temperature", 400),
+    ({"prompt": "a", "temperature": True}, "temperature", 400),
+    ({"prompt": "a", "top_p": 0}, "top_p", 400),
+    ({"prompt": "a", "n": 0}, "n", 400),
+    ({"prompt": "a", "n": 1.5}, "n", 400),
+    ({"prompt": "a", "n": 9}, None, 429),
+    ({"prompt": "a", "seed": 2**64}, "seed", 400),
+    ({"prompt": "a", "stop": [""]}, "stop", 400),
+    ({"prompt": "a", "stop": ["a"] * 5}, "stop", 400),
+    ({"prompt": "a", "stream": "yes"}, "stream", 400),
+    ({"prompt": "a", "stream_options": {}}, "stream_options", 400),
+    ({"prompt": "a", "logprobs": 5}, "logprobs", 400),
+    ({"prompt": "a", "logprobs": 0, "frequency_penalty": 0}, None, 200),
+    ({"prompt": "a", "temprature": 1}, "temprature", 400),
+    ({"messages": []}, "messages", 400),
+    ({"messages": [{"role": "user", "content": "a"}], "tools": [{}]}, "tools", 400),
+    ({"messages": [{"role": "tool", "content": "a"}]}, "messages", 400),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages", 400),
+    ({"messages": [{"role": "user", "content": "a" * 300}]}, "messages", 400),
+]
+
+
+@pytest.mark.parametrize(("body", "param", "status"), WRONG)
+def test_what_is_wrong_is_named_in_openais_shape(server, body, param, status):
+    import httpx
+
+    path = "chat/completions" if "messages" in body else "completions"
+    answer = httpx.post(f"{server}/v1/{path}", json=body, timeout=30)
+    assert answer.status_code == status, answer.text
+    if status != 200:
+        error = answer.json()["error"]
+        assert error.keys() == {"message", "type", "param", "code"}
+        assert error["param"] == param
+        assert error["message"]
+
+
+def test_bodies_that_are_none_and_other_paths(server):
+    import httpx
+
+    url, kind = f"{server}/v1/completions", {"Content-Type": "application/json"}
+    for content, headers, status in [
+        (b"{", kind, 400),
+        (b"[]", kind, 400),
+        (b"[" * 100_000, kind, 400),
+        (b"\xff", kind, 400),
+        (b'{"prompt": "a"}', {"Content-Type": "text/plain"}, 415),
+        (b" " * ((1 << 20) + 1), kind, 413),
+    ]:
+        answer = httpx.post(url, content=content, headers=headers)
+        assert answer.status_code == status
+        assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert httpx.get(url).status_code == 405
+    assert httpx.get(f"{server}/v1/nothing").json()["error"]["message"]
+    assert httpx.get(server, headers={"Host": "evil.example"}).status_code == 400
+
+
+def test_the_page_is_one_file(server):
+    import httpx
+
+    page = httpx.get(server)
+    assert page.headers["content-type"].startswith("text/html")
+    assert "connect-src 'self'" in page.headers["content-security-policy"]
+    assert "/v1/chat/completions" in page.text
+    assert "http://" not in page.text
+    assert "https://" not in page.text
+
+
+class Held:
+    """A model's Batch that steps only as often as it is let."""
+
+    def __init__(self, engine):
+        self.engine, self.step, self.let = engine, engine.batch.step, queue.Queue()
+        engine.batch.step = self
+
+    def __call__(self):
+        while not self.engine.closed:
+            with contextlib.suppress(queue.Empty):
+                self.let.get(timeout=0.05)
+                break
+        return self.step()
+
+
+def until(true):
+    while not true():
+        time.sleep(0.005)
+
+
+def test_a_full_queue_answers_429_and_who_leaves_makes_room(model, tokenizer):
+    import httpx
+    import openai
+
+    with served(model, tokenizer, rows=1, waiting=1) as (address, engine):
+        held = Held(engine)
+        body = {"prompt": "a", "max_tokens": 200, "seed": 1}
+        with httpx.Client() as first, contextlib.ExitStack() as stack:
+            streaming = stack.enter_context(
+                first.stream("POST", f"{address}/v1/completions", json={**body, "stream": True})
+            )
+            until(lambda: engine.running)
+            second = socket.create_connection(("127.0.0.1", int(address.rsplit(":", 1)[1])))
+            text = json.dumps(body)
+            second.sendall(
+                f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(text)}\r\n\r\n{text}".encode()
+            )
+            until(lambda: engine.queue)
+            with (
+                openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client,
+                pytest.raises(openai.RateLimitError, match="at most 1 may"),
+            ):
+                client.completions.create(model="small", prompt="a")
+            second.close()  # one that waits leaves
+            until(lambda: not engine.queue)
+            for _ in range(9):  # a token may be part of a character, and then there is nothing to show yet
+                held.let.put(None)
+            lines = streaming.iter_lines()
+            assert next(lines).startswith("data: ")
+            streaming.close()  # one that is decoded leaves
+            (job,) = engine.running.values()
+            until(lambda: job.cancelled or held.let.put(None))
+        until(lambda: not engine.running or held.let.put(None))
+        assert job.text.ended == "cancelled"
+        assert len(job.text.tokens) < 200
+        for _ in range(9):
+            held.let.put(None)
+        answer = httpx.post(f"{address}/v1/completions", json={"prompt": "a", "max_tokens": 3})
+        assert answer.json()["usage"]["completion_tokens"] <= 3
+        for _ in range(9):
+            held.let.put(None)
+
+
+def test_a_failure_in_decoding_is_500_and_the_next_request_is_answered(model, tokenizer, capsys):
+    import httpx
+
+    with served(model, tokenizer) as (address, engine):
+        step = engine.batch.step
+
+        def fail():
+            engine.batch.step = step
+            raise RuntimeError("out of luck")
+
+        engine.batch.step = fail
+        answer = httpx.post(f"{address}/v1/completions", json={"prompt": "a"})
+        assert answer.status_code == 500
+        assert answer.json()["error"]["type"] == "server_error"
+        assert httpx.post(f"{address}/v1/completions", json={"prompt": "a"}).status_code == 200
+    assert "out of luck" in capsys.readouterr().err
