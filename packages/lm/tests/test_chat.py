@@ -114,3 +114,9 @@ def test_mistakes_are_one_sentence(run_of, tmp_path, capsys):
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 4
     assert all(line.startswith("lm: ") for line in said)
+
+
+def test_serve_without_its_extra_says_what_to_install(run_of, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["serve", str(run_of)]) == 2
+    assert "lm serve needs the package 'uvicorn': pip install 'groundup-lm[serve]'" in capsys.readouterr().err

@@ -6,7 +6,10 @@ import contextlib
 import importlib.util
 import json
 import queue
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -247,6 +250,73 @@ def test_the_page_is_one_file(server):
     assert "/v1/chat/completions" in page.text
     assert "http://" not in page.text
     assert "https://" not in page.text
+
+
+def test_one_talks_on_the_page_in_a_browser(server, tmp_path):
+    import httpx
+
+    chromium = pytest.importorskip("chromium")  # of bpe's tests
+    if chromium.PATH is None:
+        pytest.skip(f"no Chromium found (looked for {', '.join(chromium.NAMES)}; CHROMIUM names another)")
+
+    def wait(browser, expression):
+        until(lambda: browser.run(expression))
+
+    with chromium.Chromium(tmp_path / "profile") as browser:
+        browser.call("Page.navigate", url=server)
+        wait(browser, "document.readyState === 'complete' && document.title === 'small'")
+        browser.run("at('temperature').value = '0', at('text').focus(), 0")
+        said = []
+        for words in ("<b>hi</b>", "more"):
+            browser.call("Input.insertText", text=words)
+            browser.run("at('form').requestSubmit()")
+            wait(browser, "asking === null")
+            said.append({"role": "user", "content": words})
+            answer = httpx.post(f"{server}/v1/chat/completions", json={"messages": said, "temperature": 0}, timeout=60)
+            text = answer.json()["choices"][0]["message"]["content"]
+            said.append({"role": "assistant", "content": text})
+            assert browser.run("messages") == said
+            assert browser.run("[...at('log').children].map(line => line.textContent)") == [m["content"] for m in said]
+        browser.call("Input.insertText", text="x" * 400)
+        browser.run("at('form').requestSubmit()")
+        wait(browser, "asking === null")
+        assert "the context is 256 tokens" in browser.run("at('log').lastChild.textContent")
+        browser.run("at('reset').click()")
+        assert browser.run("[messages.length, at('log').children.length]") == [0, 0]
+
+
+def test_the_command_serves_until_ctrl_c_and_says_when_a_port_is_taken(model, tokenizer, tmp_path):
+    import httpx
+    import tomli_w
+
+    from lm import checkpoint
+    from lm.config import TrainConfig, to_table
+    from lm.step import make_optimizer
+
+    checkpoint.save(tmp_path / "checkpoints", 0, model, make_optimizer(model, TrainConfig(steps=1, warmup_steps=0)), {})
+    (tmp_path / "config.toml").write_text(tomli_w.dumps({"model": to_table(model.config)}))
+    tokenizer.save(tmp_path / "tokenizer.json")
+    command = [sys.executable, "-m", "lm", "serve", str(tmp_path), "--name", "mine", "--port"]
+    with subprocess.Popen([*command, "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            said = process.stdout.readline()
+            assert said.startswith("mine answers at http://127.0.0.1:")
+            address = said.split()[3]
+            body = {"model": "mine", "prompt": "a", "max_tokens": 5, "seed": 1}
+            retrying = httpx.HTTPTransport(retries=5)
+            with httpx.Client(transport=retrying, timeout=60) as client:
+                answer = client.post(f"{address}/v1/completions", json=body).json()
+            wanted = alone(model, tokenizer, [97], 5, seed=1, stop_tokens=[256, 258])
+            assert answer["choices"][0]["text"] == wanted
+            second = subprocess.run([*command, address.rsplit(":", 1)[1]], capture_output=True, text=True)
+            assert second.returncode == 1
+            assert "cannot be had: name another with --port" in second.stderr
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate()
+            assert process.returncode == 130
+            assert "Traceback" not in errors
+        finally:
+            process.kill()
 
 
 class Held:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lm.commands import Commands, add
+from lm.commands import Commands, Ended, add
 
+FAILED = 1
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -62,7 +63,10 @@ def serve(options: argparse.Namespace) -> None:
     app = Server(engine, template, limits).app(hosts)
     config = uvicorn.Config(app, host=options.host, port=options.port, log_level="warning", timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)
-    bound = config.bind_socket()
+    try:
+        bound = config.bind_socket()
+    except SystemExit:  # uvicorn has said why
+        raise Ended(f"{options.host} port {options.port} cannot be had: name another with --port", FAILED) from None
     host = f"[{options.host}]" if ":" in options.host else options.host
     print(f"{name} answers at http://{host}:{bound.getsockname()[1]} (the page) and /v1; Ctrl-C ends it", flush=True)
     server.run(sockets=[bound])

@@ -19,6 +19,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from lm.data.conversations import Template
 from lm.serving.engine import Busy, Engine, Job
@@ -148,8 +149,8 @@ class Server:
         prompt_tokens = sum(map(len, asked.prompts))
         about = {"id": f"{kind.prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": self.limits.model}
         if asked.stream:
-            events = self.events(pieces, jobs, asked, kind, {**about, "object": kind.part}, prompt_tokens)
-            return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+            events = self.events(pieces, len(jobs), asked, kind, {**about, "object": kind.part}, prompt_tokens)
+            return Events(events, lambda: self.engine.cancel(jobs))
         gathering = asyncio.ensure_future(gathered(pieces, len(jobs)))
         leaving = asyncio.ensure_future(left(request))
         try:
@@ -170,31 +171,42 @@ class Server:
     async def events(
         self,
         pieces: asyncio.Queue[Piece],
-        jobs: list[Job],
+        count: int,
         asked: Asked,
         kind: Kind,
         about: dict[str, Any],
         prompt: int,
     ) -> AsyncIterator[str]:
-        """Server-sent events, one for each piece. However it is left, the jobs end."""
-        counts, going = [0] * len(jobs), set(range(len(jobs)))
+        """Server-sent events, one for each piece of `count` choices."""
+        counts, going = [0] * count, set(range(count))
         begun = set[int]()
+        while going:
+            index, text, tokens, ended = await pieces.get()
+            if ended == "error":
+                yield event(broken().body())
+                return
+            counts[index] = tokens
+            yield event({**about, "choices": [kind.delta(index, text, ended, first=index not in begun)]})
+            begun.add(index)
+            if ended is not None:
+                going.discard(index)
+        if asked.usage:
+            yield event({**about, "choices": [], "usage": usage(prompt, sum(counts))})
+        yield "data: [DONE]\n\n"
+
+
+class Events(StreamingResponse):
+    """A stream of events. However it is left, before its first or after its last, `ended` is called."""
+
+    def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        self.ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            while going:
-                index, text, tokens, ended = await pieces.get()
-                if ended == "error":
-                    yield event(broken().body())
-                    return
-                counts[index] = tokens
-                yield event({**about, "choices": [kind.delta(index, text, ended, first=index not in begun)]})
-                begun.add(index)
-                if ended is not None:
-                    going.discard(index)
-            if asked.usage:
-                yield event({**about, "choices": [], "usage": usage(prompt, sum(counts))})
-            yield "data: [DONE]\n\n"
+            await super().__call__(scope, receive, send)
         finally:
-            self.engine.cancel(jobs)
+            self.ended()
 
 
 async def gathered(pieces: asyncio.Queue[Piece], count: int) -> tuple[list[str], list[int], list[str]]:
