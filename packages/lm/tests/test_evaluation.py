@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import importlib.util
 import json
 import math
@@ -98,6 +99,10 @@ def test_requests_that_cannot_be_scored():
         with pytest.raises(ValueError, match=says):
             likelihoods(model, [request])
     assert likelihoods(model, []) == []
+    with torch.no_grad():
+        model.final_norm.weight[0] = math.nan
+    with pytest.raises(ValueError, match=r"likelihoods are no numbers \(nan nats\)"):
+        likelihoods(model, [Request((1,), (1,))])
 
 
 HELLASWAG = {
@@ -163,6 +168,9 @@ def test_a_set_that_cannot_be_evaluated_on(tmp_path, lines, says):
     assert str(tmp_path / "a.jsonl") in str(raised.value)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read_task(tmp_path / "b.jsonl")
+    (tmp_path / "a.jsonl.xz").write_bytes(b"\xfd7zXZ")
+    with pytest.raises(ValueError, match="no text in UTF-8"):
+        read_task(tmp_path / "a.jsonl.xz")
 
 
 def test_measures_and_their_errors():
@@ -217,6 +225,25 @@ def test_results_are_kept_and_what_was_cut_off_is_dropped(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="cannot be written"), keeping(tmp_path / "file", "set", {}):
         pass
+
+
+def test_a_full_disk_is_one_sentence_and_what_was_kept_stays(tmp_path, monkeypatch):
+    items, real = [Scored(i, 0, (0.5,), (1,), (1,), (True,)) for i in range(2)], os.write
+
+    def half(handle, data):
+        if bytes(data).startswith(b'{"item":1'):
+            real(handle, data[:9])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(handle, data)
+
+    with keeping(tmp_path, "set", {}) as kept:
+        kept.add(items[:1])
+        monkeypatch.setattr(os, "write", half)
+        with pytest.raises(OSError, match="the disk is full: free some space and run the same command again"):
+            kept.add(items[1:])
+    monkeypatch.undo()
+    with keeping(tmp_path, "set", {}) as kept:
+        assert kept.known == {0: items[0]}
 
 
 @pytest.fixture
@@ -365,6 +392,29 @@ def test_the_command(tmp_path, corpus, capsys):
         error = capsys.readouterr().err
         assert says in error
         assert error.count("\n") == 1
+
+
+@needs_bpe
+def test_ctrl_c_keeps_what_was_done(tmp_path, corpus, capsys, monkeypatch):
+    from corpora import tokenizer
+
+    folder = trained(tmp_path / "run", corpus, tokenizer())
+    words = [{"context": f"they ran {i}", "continuation": "then"} for i in range(6)]
+    command = ["eval", str(folder), "--on", str(written(tmp_path / "w.jsonl", *words))]
+    real, calls = running.likelihoods, []
+
+    def likelihoods(model, requests):
+        calls.append(len(requests))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(model, requests)
+
+    monkeypatch.setattr(running, "AT_ONCE", 1)
+    monkeypatch.setattr(running, "likelihoods", likelihoods)
+    assert main(command) == 130
+    assert f"stopped: what was done is in {folder / 'evaluation'}" in capsys.readouterr().err
+    assert main(command) == 0
+    assert calls == [1] * 7  # two, the one that was stopped, and the four that were left
 
 
 @needs_bpe

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lm.commands import Commands, add
+from lm.commands import Commands, Ended, add
 
 
 def register(commands: Commands) -> None:
@@ -100,15 +100,20 @@ def on_sets(model: Any, options: argparse.Namespace) -> None:
     folder = options.out
     if folder is None and (Path(options.run) / "config.toml").is_file():
         folder = Path(options.run) / "evaluation"
-    results = evaluate_tasks(
-        model,
-        load_tokenizer(path),
-        tasks,
-        folder=folder,
-        limit=options.limit,
-        stride=options.stride,
-        progress=sys.stderr.isatty(),
-    )
+    try:
+        results = evaluate_tasks(
+            model,
+            load_tokenizer(path),
+            tasks,
+            folder=folder,
+            limit=options.limit,
+            stride=options.stride,
+            progress=sys.stderr.isatty(),
+        )
+    except KeyboardInterrupt:
+        if folder is None:
+            raise
+        raise Ended(f"stopped: what was done is in {folder}, and the same command goes on from there", 130) from None
     if options.json:
         print(json.dumps(as_json(results, str(options.run), model_fingerprint(model)), indent=1))
     else:

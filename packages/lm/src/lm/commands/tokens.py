@@ -44,7 +44,7 @@ def tokens(options: argparse.Namespace) -> None:
     else:
         print(
             f"{len(found.tokens):,} tokens no farther from the mean of {len(found.known):,} that no text has than those "
-            f"are themselves (1 - cosine of their rows in the head, at most {found.limit:.4f})"
+            f"are themselves (1 - cosine of their rows in the head, at most {found.limit:.3g})"
         )
     for number, value in listed:
         text = repr(vocab[number])[1:] if number in vocab else "no token"

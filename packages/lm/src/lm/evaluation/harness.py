@@ -76,8 +76,8 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
         length = self.model.config.context_length
         new = max(1, min(new, length - 1))
         temperature = float(settings.get("temperature", 0.0) or 0.0)
-        if settings.get("do_sample") and not temperature:
-            temperature = 1.0
+        if settings.get("do_sample") is not None:
+            temperature = (temperature or 1.0) if settings["do_sample"] else 0.0
         top_k, top_p = settings.get("top_k") or None, settings.get("top_p")
         ids = prompt_ids(self.tokenizer, context) or first_of(self.tokenizer)
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -44,7 +45,8 @@ def likelihoods(model: Transformer, requests: Sequence[Request], *, budget: int 
     """The likelihood of each request. budget: the most tokens of a batch, padding included (a single request may have more).
 
     What does not fit the context loses the beginning of what stands before it; ids that alone do not fit are scored in
-    stretches of half a context, each after as much as fits. ValueError: a request without ids, or an id outside the vocabulary.
+    stretches of half a context, each after as much as fits. ValueError: a request without ids, an id outside the
+    vocabulary, or a model whose likelihoods are no numbers.
     """
     size = model.config.vocab_size
     for request in requests:
@@ -65,6 +67,10 @@ def likelihoods(model: Transformer, requests: Sequence[Request], *, budget: int 
     nats, greedy = [0.0] * len(requests), [True] * len(requests)
     try:
         for index, likelihood in scored(model, pieces, budget):
+            if not math.isfinite(likelihood.nats):
+                raise ValueError(
+                    f"the model's likelihoods are no numbers ({likelihood.nats} nats): its training diverged"
+                )
             nats[owners[index]] += likelihood.nats
             greedy[owners[index]] &= likelihood.greedy
     finally:

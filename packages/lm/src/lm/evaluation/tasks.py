@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 CHOICE, WORD, TEXT = "choice", "word", "text"
-BETWEEN = b"<|endoftext|>"
+BETWEEN = "<|endoftext|>"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,12 @@ def read_task(path: str | Path, *, cleaned: bool = True) -> Task:
         raise FileNotFoundError(f"there is no file {path}: name a set to evaluate on")
     data = path.read_bytes()
     if path.suffix not in (".jsonl", ".json"):
-        texts = [part.decode("utf-8", "replace") for part in data.split(BETWEEN)]
+        try:
+            texts = data.decode().split(BETWEEN)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path} is no text in UTF-8 (byte {error.start:,}): unpack it if it is compressed"
+            ) from None
         items = [Item("", (text,)) for text in texts if text.strip()]
         kinds = {TEXT}
     else:

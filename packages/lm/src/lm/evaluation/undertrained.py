@@ -68,7 +68,8 @@ def undertrained(path: str | Path, tokenizer: Any = None, *, unused: Collection[
     if start is not None:
         rows = rows - rows_of(start.head_weight, size)  # what training did, which is the same for all that are unused
     mean = rows[known].mean(dim=0, keepdim=True)
-    distances = (1 - torch.cosine_similarity(rows, mean, dim=1)).tolist()
+    # Rounded, so that rows that are the same come in the order of their ids.
+    distances = (1 - torch.cosine_similarity(rows, mean, dim=1)).clamp(min=0).round(decimals=7).tolist()
     limit = max(distances[number] for number in known)
     found = sorted((far, number) for number, far in enumerate(distances) if far <= limit)
     return Undertrained("distance", limit, tuple((number, far) for far, number in found), tuple(known))
