@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 import torch.multiprocessing
 from processes import free_port, lose_one, processes, train
-from runs import CONFIG, metrics, run, stop_at
+from runs import CONFIG, metrics, run, some_tokens, stop_at
 
 from lm import checkpoint
+from lm.data import write_tokens
 from lm.distributed import World
 from lm.training import Stopped
 
@@ -56,6 +58,24 @@ def test_processes_have_the_losses_of_one_and_may_change_in_number(with_ends, al
         for key, value in state.items():
             assert one.optimizer["state"][index][key].shape == value.shape
     assert [line["step"] for line in metrics(tmp_path) if "loss" in line] == list(range(1, 11))
+
+
+def test_processes_share_what_is_learned_where_it_is_not_all(tmp_path):
+    """The mean is over all the processes' targets, of which one may have none."""
+    mask = np.zeros(400, dtype=np.uint8)
+    mask[:60] = 1
+    write_tokens(tmp_path / "train.npy", some_tokens(400), tokenizer="t", end_of_text=3, mask=mask)
+    config = dataclasses.replace(BATCH, batch_size=2, micro_batch_size=1, steps=8, eval_every=0)
+    run(tmp_path, tmp_path / "alone", config)
+    ends = processes(2, train, tmp_path, tmp_path / "both", config)
+    assert [how for how, _ in ends] == ["done", "done"], ends
+    one, other = metrics(tmp_path / "alone"), metrics(tmp_path / "both")
+    assert [line.get("skipped") for line in one] == [line.get("skipped") for line in other]
+    learned = [line for line in one if "loss" in line]
+    assert 0 < len(learned) < len(one)
+    for key in ("loss", "gradient_norm"):
+        found = [line[key] for line in other if "loss" in line]
+        assert found == pytest.approx([line[key] for line in learned], rel=1e-4)
 
 
 def test_a_process_that_ends_stops_the_others_in_one_sentence(with_ends, tmp_path):
