@@ -94,7 +94,7 @@ def sanitizers(session: nox.Session, logs: Path, *preloaded: str) -> dict[str, s
         found = subprocess.run([compiler(), f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
         if not Path(found).is_absolute():
             session.error(
-                f"{compiler} has no {name}: this session needs gcc (CC=gcc) and the libasan that comes with it"
+                f"{compiler()} has no {name}: this session needs gcc (CC=gcc) and the libasan that comes with it"
             )
         return found
 
