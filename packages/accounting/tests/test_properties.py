@@ -114,8 +114,10 @@ def test_monotone_in_every_size(shape: TransformerShape, size: str, batch: int) 
     small, large = everything(shape, batch), everything(grown(shape, size), batch)
     more = everything(shape, batch + 1)
     for name in small:
-        # a window that reaches the whole sequence needs no mask any more: its training alone may take less
-        if size != "window" or small[name].title not in [phase.title for phase in training_memory(shape, 1).phases]:
+        # A window that reaches the whole sequence needs no mask any more, and a second key head has whole score matrices copy
+        # what views of larger tensors kept alive: their training alone may take less.
+        trains = small[name].title in [phase.title for phase in training_memory(shape, 1).phases]
+        if not (trains and size in ("window", "num_kv_heads")):
             assert small[name].total <= large[name].total, (name, size)
         assert small[name].total <= more[name].total, name
 
