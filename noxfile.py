@@ -102,7 +102,7 @@ def sanitizers(session: nox.Session, logs: Path, *preloaded: str) -> dict[str, s
         # the C++ library too, or extensions that throw were started before the sanitizer knew what throwing is
         "LD_PRELOAD": " ".join([library("libasan.so"), library("libstdc++.so.6"), *preloaded]),
         "PYTHONMALLOC": "malloc",  # or Python's own pools hide what is read beyond an object's end
-        "ASAN_OPTIONS": f"detect_leaks=1:log_path={logs}/report:allocator_may_return_null=1",
+        "ASAN_OPTIONS": f"detect_leaks=1:log_path={logs}/report:allocator_may_return_null=1:quarantine_size_mb=8",
         "LSAN_OPTIONS": "exitcode=0",  # the interpreter leaks: tools/leaks.py says what of it is ours
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }

@@ -38,7 +38,8 @@ def scan(reader: Reader) -> None:
     text = reader.text(120)
     expected = reference.pretokenize(text, pattern)
     same("the pretokens", _scan.split(text, pattern), expected)
-    same("the pretokens, portable", _scan.split(text, pattern, portable=True), expected)
+    for twin in _scan.TWINS:
+        same(f"the pretokens, {twin}", _scan.split(text, pattern, twin=twin), expected)
     at = _scan.cut(text, min(cut, len(text)), pattern)
     same(f"the pretokens, cut at {at}", _scan.split(text[:at], pattern) + _scan.split(text[at:], pattern), expected)
 
