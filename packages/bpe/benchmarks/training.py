@@ -317,6 +317,8 @@ def main() -> None:
             for flag, used in (("--growth", options.growth), ("--vocab-sizes", options.vocab_sizes))
             if used is not None
         )
+        if options.only:
+            command += " --only " + " ".join(f"'{name}'" if " " in name else name for name in options.only)
         text = README.read_text()
         before, _, rest = text.partition(BEGIN)
         _, _, after = rest.partition(END)
