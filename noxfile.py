@@ -268,7 +268,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def typecheck(session: nox.Session) -> None:
     """mypy, strict, on the three packages."""
-    install(session, "mypy", BPE, ACCOUNTING, f"{LM}[text]")
+    install(session, "mypy", BPE, ACCOUNTING, f"{LM}[text,serve]")
     for package in (BPE, ACCOUNTING, LM):
         session.run("mypy", "--config-file", "setup.cfg", f"{package}/src")
 
