@@ -53,7 +53,7 @@ def test_ranks_merge_as_the_reference_even_inverted_or_unreachable(tokens: set[b
 
 
 @given(words=WORDS, extra=st.integers(0, 30), text=st.text(alphabet="ab", min_size=40, max_size=300))
-def test_long_pretokens_go_through_the_heap(words: list[str], extra: int, text: str) -> None:
+def test_long_pretokens_as_the_reference(words: list[str], extra: int, text: str) -> None:
     tokenizer = trained(words, extra, pattern=None)
     assert tokenizer.encode(text) == expected_by_merges(tokenizer, text.encode())
 
@@ -160,7 +160,7 @@ def test_a_long_str_is_read_where_python_keeps_its_bytes(unit: str) -> None:
 
 @given(words=WORDS, extra=st.integers(0, 30), data=st.data())
 def test_pretokens_of_every_length_are_merged_alike(words: list[str], extra: int, data: st.DataObject) -> None:
-    # in lanes, side by side or alone, up to 256 bytes; through the heap from there on
+    # in lanes, side by side or alone, up to 64 bytes; in windows from there on
     tokenizer = trained(words, extra)
     sizes = data.draw(
         st.lists(st.sampled_from([1, 2, 7, 8, 9, 15, 16, 63, 64, 65, 128, 255, 256, 257, 300]), max_size=20)

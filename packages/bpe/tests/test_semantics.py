@@ -25,7 +25,7 @@ from bpe.tokenizer import Tokenizer
 
 BYTES = [bytes([byte]) for byte in range(256)]
 TOKENS = st.lists(st.text("abc", min_size=2, max_size=7).map(str.encode), unique=True, max_size=24)
-# short, long enough for the heap, and of one letter
+# short, long enough for windows, and of one letter
 TEXT = st.one_of(st.text("abc ", max_size=30), st.text("abc", min_size=48, max_size=200), st.text("a", max_size=150))
 PATTERN = st.sampled_from(["gpt2", "o200k", None])
 

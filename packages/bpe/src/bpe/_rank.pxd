@@ -2,32 +2,36 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
-    SEARCHED = 256              # bytes up to which the lowest rank is searched for; beyond, it comes from a heap
-    LANES = 16                  # pretokens that are merged side by side
+    SEARCHED = 64               # bytes that a lane has room for, a bit each in a word
+    LANES = 16                  # pretokens, or windows of one, that are merged side by side
 
 ctypedef struct Waiting:        # a pair whose merge is on its way
     uint64_t pair
-    size_t slot                 # of the table of pairs
-    uint32_t at                 # where in the lane; NONE: there is none
+    size_t slot                 # of the table of pairs; the one after the last, always free: there is none
+    uint32_t at                 # where in the lane; SEARCHED, where nobody looks: there is none
 
 ctypedef struct Lane:           # a pretoken of at most SEARCHED bytes while it is merged
-    uint32_t keys[SEARCHED]     # merge << 8 | place, of a symbol and the next one; NONE where they do not merge
+    uint32_t keys[SEARCHED + 1] # merge * SEARCHED + place, of a symbol and the next one; NONE where they do not merge
     uint32_t symbols[SEARCHED]  # in the end the first `count` are the result
-    uint64_t here[4]            # a bit for each place where a symbol still begins
+    uint64_t here               # a bit for each place where a symbol still begins
     Waiting left, right
     size_t searched, count
 
-ctypedef struct Candidate:      # of the heap of a long pretoken
+ctypedef struct Linked:         # a symbol of a window that is merged with a heap
+    uint32_t symbol             # NONE once it was merged into the one before it
+    uint32_t next, previous
+
+ctypedef struct Candidate:      # of that heap
     uint32_t merge, left, right # the symbols it would join; others there by now: it is void
     uint32_t at
 
 ctypedef struct Work:           # room for merging, kept from one pretoken to the next; all zeros to begin with
     Lane *lanes
-    uint32_t *symbols           # of a long pretoken
-    uint32_t *next
-    uint32_t *previous
+    uint32_t *symbols           # of a long pretoken, as far as it is merged
+    uint32_t *begins            # of each in the text, and after them where the last one ends
+    Linked *linked
     Candidate *heap
-    size_t symbols_room, links_room, heap_room, heap_size
+    size_t room, count, linked_room, heap_room, heap_size
     const uint32_t *found       # the symbols of the pretoken merged last
 
 cdef void free_work(Work *work) noexcept nogil
@@ -39,7 +43,7 @@ cdef class Ranks:
     cdef const uint8_t **text           # by symbol
     cdef uint32_t *size
     cdef uint32_t[256] symbol_of_byte
-    cdef uint64_t *pairs                # of two symbols, above, their merge, below: open addressing
+    cdef uint64_t *pairs                # of two symbols, above, their merge, below: open addressing, and one slot more that is always free
     cdef size_t mask
     cdef uint64_t *filter               # a bit for each value of filter_shift's hash that some pair has
     cdef int shift, filter_shift, symbol_bits, merge_bits
@@ -56,8 +60,6 @@ cdef class Ranks:
     cdef int merge_together(self, Lane **lanes, size_t count) noexcept nogil
     cdef bint begin(self, Lane *lane, const uint8_t *text, size_t size) noexcept nogil
     cdef bint step(self, Lane *lane) noexcept nogil
-    cdef size_t merge_long(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
-    cdef int consider(self, Work *work, uint32_t at) except -1 nogil
     cdef void add_pair(self, uint64_t left, uint64_t right, uint32_t merge) noexcept nogil
     cdef int add_canonical(self) except -1
     cdef bint spelled(self, uint32_t symbol) noexcept nogil

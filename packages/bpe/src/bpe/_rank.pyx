@@ -6,7 +6,8 @@ cache; most pairs that are asked for do not merge, which a filter of one bit for
 A pretoken of at most SEARCHED bytes is merged in a lane: bits say which symbols are still there, and beside each stands the rank of
 joining it to the next, with its place in the low bits, so that the least of them is both. After a merge, its two new neighbours
 are fetched rather than waited for: several lanes take steps in turn, and what one asked for is there when its turn comes again. A
-longer pretoken has a heap of candidates over a linked list, which makes the cost n log n, whatever the text.
+longer pretoken is merged in windows (_rank_windows.pxi), those of them that are too wide for a lane with a heap (_rank_heap.pxi), which
+makes the cost n log n, whatever the text.
 
 Where only ranks are given (tiktoken), any two neighbours that join to a token merge. But while the bytes of a token are
 merged, nothing outside takes part until the token is whole; so they merge as they would alone, and the pair that makes the
@@ -30,7 +31,7 @@ cdef uint32_t NONE = <uint32_t> -1
 cdef uint64_t FREE = <uint64_t> -1
 cdef lowest_function lowest = choose_lowest()
 
-MOST_SYMBOLS = 1 << 21          # two symbols and a merge fit in 64 bits, a merge and a place in a lane in 32
+MOST_SYMBOLS = (1 << 21) - 1    # two symbols and a merge fit in 64 bits, a merge and a place in a lane in 32
 MOST_MERGES = (1 << 22) - 2
 MOST_BYTES = 0x7FFFFFFF         # of a pretoken
 
@@ -63,7 +64,7 @@ cdef class Ranks:
             self.size[i] = len(<bytes> self.kept[i])
             if self.size[i] == 1:
                 self.symbol_of_byte[self.text[i][0]] = i
-        self.symbol_bits = max(1, (<size_t> max(<size_t> 2, self.symbols) - 1).bit_length())
+        self.symbol_bits = max(1, self.symbols.bit_length())        # so that no pair is all ones, as FREE is
         self.merge_bits = 64 - 2 * self.symbol_bits
         self.merge_mask = (<uint64_t> 1 << self.merge_bits) - 1
         while slots < count * 2:
@@ -72,8 +73,8 @@ cdef class Ranks:
         self.shift = 64 - count_trailing_zeros(slots)
         self.filter_shift = self.shift - 2
         self.filter = <uint64_t *> checked_block(slots // 2)
-        self.pairs = <uint64_t *> checked_block(slots * sizeof(uint64_t))
-        memset(self.pairs, 0xFF, slots * sizeof(uint64_t))
+        self.pairs = <uint64_t *> checked_block((slots + 1) * sizeof(uint64_t))
+        memset(self.pairs, 0xFF, (slots + 1) * sizeof(uint64_t))
         self.made = <uint32_t *> checked_malloc(count * sizeof(uint32_t))
         self.byte_pairs = <uint32_t *> checked_malloc(65536 * sizeof(uint32_t))
         memset(self.byte_pairs, 0xFF, 65536 * sizeof(uint32_t))
@@ -93,7 +94,7 @@ cdef class Ranks:
     def __dealloc__(self):
         free(self.text)
         free(self.size)
-        free_block(self.pairs, (self.mask + 1) * sizeof(uint64_t))
+        free_block(self.pairs, (self.mask + 2) * sizeof(uint64_t))
         free_block(self.filter, (self.mask + 1) // 2)
         free(self.made)
         free(self.byte_pairs)
@@ -204,14 +205,14 @@ cdef class Ranks:
 
     cdef size_t by_merges(self, Work *work, const uint8_t *text, size_t size) except 0 nogil:
         cdef size_t i
-        if size > SEARCHED:
-            return self.merge_long(work, text, size)
+        for i in range(size):
+            if self.symbol_of_byte[text[i]] == NONE:
+                with gil:
+                    raise KeyError(f"byte {text[i]:#04x} has no token in this vocabulary")
         need_lanes(work)
-        if not self.begin(work.lanes, text, size):
-            for i in range(size):
-                if self.symbol_of_byte[text[i]] == NONE:
-                    with gil:
-                        raise KeyError(f"byte {text[i]:#04x} has no token in this vocabulary")
+        if size > SEARCHED:
+            return merge_in_windows(self, work, text, size)
+        self.begin(work.lanes, text, size)
         while self.step(work.lanes):
             pass
         work.found = work.lanes.symbols
@@ -239,108 +240,46 @@ cdef class Ranks:
             missing |= lane.symbols[at] == NONE
         for at in range(size - 1):
             merge = self.byte_pairs[<size_t> text[at] << 8 | text[at + 1]]
-            lane.keys[at] = NONE if merge == NONE else merge << 8 | <uint32_t> at
+            lane.keys[at] = NONE if merge == NONE else merge * SEARCHED | <uint32_t> at
         lane.searched = (size + 7) & ~<size_t> 7
         for at in range(size - 1, lane.searched):
             lane.keys[at] = NONE
-        for at in range(4):
-            lane.here[at] = 0 if size <= 64 * at else <uint64_t> -1 if size >= 64 * at + 64 else (<uint64_t> 1 << (size - 64 * at)) - 1
-        lane.left.at = lane.right.at = NONE
+        lane.here = <uint64_t> -1 >> (64 - size)
+        lane.left.slot = lane.right.slot = self.mask + 1
+        lane.left.at = lane.right.at = SEARCHED
         return not missing
 
     cdef bint step(self, Lane *lane) noexcept nogil:
         """One merge; returns whether there was one to do. If not, the symbols are moved together and counted."""
         cdef uint32_t best, symbol, at, other
-        cdef uint64_t bits
-        cdef size_t word
-        arrive(self, lane, &lane.right)
-        arrive(self, lane, &lane.left)
-        best = lowest(lane.keys, lane.searched)
+        cdef uint64_t bits = lane.here, near
+        cdef uint32_t right = arrived(self, &lane.right), left = arrived(self, &lane.left)
+        best = min(lowest(lane.keys, lane.searched), min(right, left))  # before the two are stored, which loads would wait for
         if best == NONE:
             lane.count = 0
-            for word in range((lane.searched + 63) >> 6):
-                bits = lane.here[word]
-                while bits:
-                    lane.symbols[lane.count] = lane.symbols[64 * word + count_trailing_zeros(bits)]
-                    lane.count += 1
-                    bits &= bits - 1
+            while bits:
+                lane.symbols[lane.count] = lane.symbols[count_trailing_zeros(bits)]
+                lane.count += 1
+                bits &= bits - 1
             return False
-        at = best & 255
-        symbol = lane.symbols[at] = made_by(self, best >> 8)
-        other = place_after(lane, at)
-        lane.here[other >> 6] &= ~(<uint64_t> 1 << (other & 63))
+        lane.keys[lane.right.at], lane.keys[lane.left.at] = right, left
+        at = best & (SEARCHED - 1)
+        symbol = lane.symbols[at] = made_by(self, best // SEARCHED)
+        near = bits & <uint64_t> -2 << at
+        other = count_trailing_zeros(near)
         lane.keys[at] = lane.keys[other] = NONE
-        other = place_after(lane, at)
-        if other != NONE:
-            ask(self, &lane.right, at, symbol, lane.symbols[other])
-        other = place_before(lane, at)
-        if other != NONE:
+        near &= near - 1
+        lane.here = bits & ~(<uint64_t> 1 << other)
+        lane.right.slot = lane.left.slot = self.mask + 1
+        lane.right.at = lane.left.at = SEARCHED
+        if near:
+            ask(self, &lane.right, at, symbol, lane.symbols[count_trailing_zeros(near)])
+        near = bits & ~(<uint64_t> -1 << at)
+        if near:
+            other = 63 - count_leading_zeros(near)
             lane.keys[other] = NONE
             ask(self, &lane.left, other, lane.symbols[other], symbol)
         return True
-
-    cdef size_t merge_long(self, Work *work, const uint8_t *text, size_t size) except 0 nogil:
-        """As in a lane, with a heap and a linked list; a symbol that was merged into the one before it becomes NONE."""
-        cdef uint32_t *symbols
-        cdef Candidate best
-        cdef size_t count = 0
-        cdef uint32_t at, after
-        if size > work.symbols_room:
-            if size > <size_t> 0x7FFFFFFF:
-                with gil:
-                    raise ValueError(
-                        f"a pretoken of {size:,} bytes; the most is {MOST_BYTES:,}: choose a pattern that splits this text"
-                    )
-            work.symbols = <uint32_t *> checked_realloc(work.symbols, (size + 256) * sizeof(uint32_t))
-            work.next = <uint32_t *> checked_realloc(work.next, (size + 256) * sizeof(uint32_t))
-            work.previous = <uint32_t *> checked_realloc(work.previous, (size + 256) * sizeof(uint32_t))
-            work.symbols_room = size + 256
-        symbols = work.symbols
-        for at in range(<uint32_t> size):
-            symbols[at] = self.symbol_of_byte[text[at]]
-            if symbols[at] == NONE:
-                with gil:
-                    raise KeyError(f"byte {text[at]:#04x} has no token in this vocabulary")
-            work.next[at] = at + 1 if at + 1 < size else NONE
-            work.previous[at] = at - 1                      # NONE for the first
-        work.heap_size = 0
-        for at in range(<uint32_t> size - 1):
-            self.consider(work, at)
-        while work.heap_size:
-            best = pop(work)
-            at = best.at
-            if symbols[at] != best.left:
-                continue
-            after = work.next[at]
-            if after == NONE or symbols[after] != best.right:
-                continue
-            symbols[at] = made_by(self, best.merge)
-            symbols[after] = NONE
-            work.next[at] = work.next[after]
-            if work.next[at] != NONE:
-                work.previous[work.next[at]] = at
-                self.consider(work, at)
-            if work.previous[at] != NONE:
-                self.consider(work, work.previous[at])
-        at = 0
-        while at != NONE:
-            symbols[count] = symbols[at]
-            count += 1
-            at = work.next[at]
-        work.found = symbols
-        return count
-
-    cdef int consider(self, Work *work, uint32_t at) except -1 nogil:
-        """Put the pair that begins at `at` into the heap, if it can be merged."""
-        cdef Candidate candidate
-        cdef uint64_t pair
-        cdef size_t slot
-        candidate.left, candidate.right, candidate.at = work.symbols[at], work.symbols[work.next[at]], at
-        pair = <uint64_t> candidate.left << self.symbol_bits | candidate.right
-        if not may_merge(self, pair, &slot):
-            return 0
-        candidate.merge = find(self, pair, slot)
-        return 0 if candidate.merge == NONE else push(work, candidate)
 
 
 cdef inline bint may_merge(Ranks ranks, uint64_t pair, size_t *slot) noexcept nogil:
@@ -364,91 +303,27 @@ cdef inline uint32_t find(Ranks ranks, uint64_t pair, size_t slot) noexcept nogi
 
 
 cdef inline void ask(Ranks ranks, Waiting *waiting, uint32_t at, uint64_t left, uint64_t right) noexcept nogil:
-    """Send for the merge of two symbols, the left one at `at`."""
+    """Send for the merge of two symbols, the left one at `at`. What the filter says is no branch: nobody could foretell it."""
+    cdef size_t slot
     waiting.pair = left << ranks.symbol_bits | right
-    if may_merge(ranks, waiting.pair, &waiting.slot):
-        prefetch(&ranks.pairs[waiting.slot])
-        waiting.at = at
+    waiting.at = at
+    waiting.slot = slot if may_merge(ranks, waiting.pair, &slot) else ranks.mask + 1
+    prefetch(&ranks.pairs[waiting.slot])
 
 
-cdef inline void arrive(Ranks ranks, Lane *lane, Waiting *waiting) noexcept nogil:
-    """Note the merge that was sent for, if one was."""
-    cdef uint32_t merge
-    if waiting.at != NONE:
+cdef inline uint32_t arrived(Ranks ranks, const Waiting *waiting) noexcept nogil:
+    """The key of the pair that was sent for, or NONE where it does not merge."""
+    cdef uint64_t entry = ranks.pairs[waiting.slot]
+    cdef uint32_t merge = <uint32_t> (entry & ranks.merge_mask)
+    if entry >> ranks.merge_bits != waiting.pair and entry != FREE:
         merge = find(ranks, waiting.pair, waiting.slot)
-        if merge != NONE:
-            lane.keys[waiting.at] = merge << 8 | waiting.at
-        waiting.at = NONE
-
-
-cdef inline uint32_t place_after(const Lane *lane, uint32_t at) noexcept nogil:
-    """Where the next symbol begins, or NONE."""
-    cdef uint32_t word = at >> 6
-    cdef uint64_t bits = lane.here[word] >> (at & 63) >> 1
-    if bits:
-        return at + 1 + count_trailing_zeros(bits)
-    for word in range(word + 1, 4):
-        if lane.here[word]:
-            return 64 * word + count_trailing_zeros(lane.here[word])
-    return NONE
-
-
-cdef inline uint32_t place_before(const Lane *lane, uint32_t at) noexcept nogil:
-    """Where the symbol before begins, or NONE."""
-    cdef uint32_t word = at >> 6
-    cdef uint64_t bits = lane.here[word] & ((<uint64_t> 1 << (at & 63)) - 1)
-    while not bits:
-        if word == 0:
-            return NONE
-        word -= 1
-        bits = lane.here[word]
-    return 64 * word + 63 - count_leading_zeros(bits)
+        return NONE if merge == NONE else merge * SEARCHED | waiting.at
+    return merge * SEARCHED | waiting.at | (<uint32_t> 0 - <uint32_t> (entry == FREE))
 
 
 cdef inline uint32_t made_by(Ranks ranks, uint32_t merge) noexcept nogil:
     """The symbol that a merge makes; in most vocabularies they are numbered alike, and no table need be read."""
     return ranks.first_made + merge if ranks.in_order else ranks.made[merge]
-
-
-cdef inline uint64_t urgency(const Candidate *candidate) noexcept nogil:
-    """The lower the sooner."""
-    return <uint64_t> candidate.merge << 32 | candidate.at
-
-
-cdef int push(Work *work, Candidate candidate) except -1 nogil:
-    cdef size_t at = work.heap_size, parent
-    cdef uint64_t key = urgency(&candidate)
-    if at == work.heap_room:
-        work.heap = <Candidate *> checked_realloc(work.heap, (work.heap_room * 2 + 256) * sizeof(Candidate))
-        work.heap_room = work.heap_room * 2 + 256
-    work.heap_size += 1
-    while at:
-        parent = (at - 1) // 2
-        if urgency(&work.heap[parent]) <= key:
-            break
-        work.heap[at] = work.heap[parent]
-        at = parent
-    work.heap[at] = candidate
-    return 0
-
-
-cdef Candidate pop(Work *work) noexcept nogil:
-    cdef Candidate first = work.heap[0], moved
-    cdef size_t at = 0, child
-    cdef uint64_t key
-    work.heap_size -= 1
-    moved = work.heap[work.heap_size]
-    key = urgency(&moved)
-    while 2 * at + 1 < work.heap_size:
-        child = 2 * at + 1
-        if child + 1 < work.heap_size and urgency(&work.heap[child + 1]) < urgency(&work.heap[child]):
-            child += 1
-        if key <= urgency(&work.heap[child]):
-            break
-        work.heap[at] = work.heap[child]
-        at = child
-    work.heap[at] = moved
-    return first
 
 
 cdef int need_lanes(Work *work) except -1 nogil:
@@ -460,6 +335,10 @@ cdef int need_lanes(Work *work) except -1 nogil:
 cdef void free_work(Work *work) noexcept nogil:
     free(work.lanes)
     free(work.symbols)
-    free(work.next)
-    free(work.previous)
+    free(work.begins)
+    free(work.linked)
     free(work.heap)
+
+
+include "_rank_heap.pxi"
+include "_rank_windows.pxi"

@@ -1,0 +1,137 @@
+# A long pretoken, merged in windows that overlap.
+#
+# Two symbols agree if merging their joined bytes gives these two again. Symbols of which each two neighbours agree are what
+# merging all their bytes gives: take the first merge that would join across a border of two of them. No border was crossed
+# before it, so the bytes of the two have been merged just as they are alone: of all pairs the one to merge first was taken, so
+# of the pairs within these two as well. The merge would therefore be made there too, but there the border stays. So no merge
+# crosses any border; and what is between two borders is merged as it is alone. This holds for any merges in any order,
+# since a pair of a lower rank, or of the same and further left, is so wherever else there are pairs.
+#
+# Neighbours in the result for a window therefore agree. Where two windows overlap and hold one symbol in common, in the same
+# place, the symbols of the first as far as that one and then those of the second are the result for both. Where they have none
+# in common, a window of four times the width is merged instead. It overlaps what is done by a quarter and leaves the rest to be
+# gained, so that all widenings together cost no more than a few times what is gained.
+
+cdef enum:
+    NARROWS_AFTER = 16          # windows that joined, one after another
+
+ctypedef struct Window:
+    size_t begin, end           # in the text
+    const uint32_t *symbols     # of its result, and where each begins in it, `pitch` words from one to the next
+    const uint32_t *places
+    size_t pitch, count
+
+
+cdef size_t merge_in_windows(Ranks ranks, Work *work, const uint8_t *text, size_t size) except 0 nogil:
+    """The symbols of `size` bytes, each of which is a symbol, in work.found; returns how many."""
+    cdef size_t covered = 0, width = SEARCHED, begin, end
+    cdef int joined = 0
+    cdef Window window
+    if size > <size_t> 0x7FFFFFFF:
+        with gil:
+            raise ValueError(
+                f"a pretoken of {size:,} bytes; the most is {MOST_BYTES:,}: choose a pattern that splits this text"
+            )
+    window.begin = window.end = work.count = 0
+    while covered < size:
+        if width == SEARCHED:
+            if not join_lanes(ranks, work, text, size, &covered):
+                width, joined = 4 * width, 0
+            continue
+        begin = covered - min(covered, width // 4)
+        end = min(size, begin + width)
+        if end - begin != window.end - window.begin or memcmp(text + begin, text + window.begin, end - begin):
+            window.count = merge_with_heap(ranks, work, text + begin, end - begin)
+            window.symbols, window.places = &work.linked.symbol, &work.linked.previous
+            window.pitch = sizeof(Linked) // sizeof(uint32_t)
+        window.begin, window.end = begin, end
+        if not join(work, &window):
+            width, joined = 4 * width, 0
+            continue
+        covered = end
+        joined += 1
+        if joined == NARROWS_AFTER:
+            width, joined = width // 4, 0
+    work.found = work.symbols
+    return work.count
+
+
+cdef int join_lanes(Ranks ranks, Work *work, const uint8_t *text, size_t size, size_t *covered) except -1 nogil:
+    """Merge the next windows side by side, those that are alike once, and join them; returns whether each could be."""
+    cdef Window windows[LANES]
+    cdef size_t lane_of[LANES]
+    cdef Lane *busy[LANES]
+    cdef Lane *lane
+    cdef size_t begin = covered[0] - min(covered[0], <size_t> SEARCHED // 4), count = 0, found = 0, i
+    cdef uint64_t bits
+    while count < LANES and (count == 0 or windows[count - 1].end < size):
+        windows[count].begin, windows[count].end = begin, min(size, begin + SEARCHED)
+        for i in range(count):
+            if text[windows[i].begin] == text[begin] and begin + SEARCHED <= size:
+                if memcmp(text + windows[i].begin, text + begin, SEARCHED) == 0:
+                    lane_of[count] = lane_of[i]
+                    break
+        else:
+            lane_of[count] = found
+            busy[found] = &work.lanes[found]
+            ranks.begin(busy[found], text + begin, windows[count].end - begin)
+            found += 1
+        begin += SEARCHED - SEARCHED // 4
+        count += 1
+    ranks.merge_together(busy, found)
+    for lane in work.lanes[:found]:
+        bits = lane.here
+        for i in range(lane.count):
+            lane.keys[i] = count_trailing_zeros(bits)       # of which a merged lane has no more need
+            bits &= bits - 1
+    for i in range(count):
+        lane = &work.lanes[lane_of[i]]
+        windows[i].symbols, windows[i].places, windows[i].pitch, windows[i].count = lane.symbols, lane.keys, 1, lane.count
+        if not join(work, &windows[i]):
+            return False
+        covered[0] = windows[i].end
+    return True
+
+
+cdef int join(Work *work, const Window *window) except -1 nogil:
+    """Add the result for a window to that for the text before its end, if they have a symbol in common; returns whether.
+
+    A window that begins with the text needs none.
+    """
+    cdef size_t i = work.count, k = 0, room
+    cdef uint32_t place
+    while i and work.begins[i - 1] >= window.begin:
+        i -= 1
+    if window.begin == 0:
+        work.count = 0
+    else:
+        while True:
+            if i == work.count or k == window.count:
+                return False
+            place = place_in(window, k)
+            if work.begins[i] == place:
+                if work.begins[i + 1] == place_in(window, k + 1):
+                    break
+                i += 1
+                k += 1
+            elif work.begins[i] < place:
+                i += 1
+            else:
+                k += 1
+        work.count = i
+    if work.count + window.count - k + 1 > work.room:
+        room = work.room + work.room // 2 + window.count + 256
+        work.symbols = <uint32_t *> checked_realloc(work.symbols, room * sizeof(uint32_t))
+        work.begins = <uint32_t *> checked_realloc(work.begins, room * sizeof(uint32_t))
+        work.room = room
+    for k in range(k, window.count):
+        work.symbols[work.count] = window.symbols[k * window.pitch]
+        work.begins[work.count] = place_in(window, k)
+        work.count += 1
+    work.begins[work.count] = <uint32_t> window.end
+    return True
+
+
+cdef inline uint32_t place_in(const Window *window, size_t k) noexcept nogil:
+    """Where a symbol of a window begins in the text; after the last one, where the window ends."""
+    return <uint32_t> (window.begin + window.places[k * window.pitch] if k < window.count else window.end)

@@ -1,0 +1,136 @@
+"""Long pretokens, which are merged in windows that overlap, beside the reference, which merges them whole.
+
+Tokens here are as long as windows and longer, so that windows have nothing in common and wider ones have to be merged.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bpe
+from bpe import patterns, reference
+from bpe.formats import TokenizerData
+from bpe.tokenizer import Tokenizer
+
+BYTES = [bytes([byte]) for byte in range(256)]
+
+
+def fibonacci_word(size: int) -> str:
+    """The word in which no part comes back at equal distances."""
+    before, word = "b", "a"
+    while len(word) < size:
+        before, word = word, word + before
+    return word[:size]
+
+
+@st.composite
+def long_texts(draw: st.DrawFn, largest: int = 700) -> str:
+    """Runs, runs of changing lengths, periods, chance, and Fibonacci's word: what windows cut at the worst places."""
+    size = draw(st.integers(60, largest))
+    chance = draw(st.randoms(use_true_random=False))
+    kind = draw(st.sampled_from(["run", "runs", "period", "chance", "fibonacci"]))
+    if kind == "run":
+        text = draw(st.text("ab", max_size=3)) + "a" * size
+    elif kind == "runs":
+        text = "".join(chance.choice("ab") * chance.randrange(1, 90) for _ in range(size // 20))
+    elif kind == "period":
+        text = "".join(chance.choices("ab", k=chance.randrange(2, 80))) * size
+    elif kind == "chance":
+        text = "".join(chance.choices("abc", k=size))
+    else:
+        text = fibonacci_word(size + 50)[chance.randrange(50) :]
+    return text[:size]
+
+
+@st.composite
+def growing_vocabularies(draw: st.DrawFn) -> tuple[dict[bytes, int], list[tuple[bytes, bytes]]]:
+    """({token: id}, merges in any order), tokens joined from tokens, so that they double in length now and then."""
+    tokens = [b"a", b"b", b"c"]
+    merges = []
+    for _ in range(draw(st.integers(1, 14))):
+        left, right = draw(st.sampled_from(tokens[-4:])), draw(st.sampled_from(tokens[-4:]))
+        if len(left + right) <= 300 and (left, right) not in merges:
+            merges.append((left, right))
+            tokens += [left + right] if left + right not in tokens else []
+    everything = [*BYTES, *tokens[3:]]
+    chance = draw(st.randoms(use_true_random=False))
+    chance.shuffle(everything)
+    if draw(st.booleans()):
+        chance.shuffle(merges)  # a token's halves may be made after it
+    return {token: number for number, token in enumerate(everything)}, merges
+
+
+def whole(
+    ids: dict[bytes, int], merges: list[tuple[bytes, bytes]] | None, whole_first: bool
+) -> tuple[Tokenizer, Callable[[str], list[int]]]:
+    """A tokenizer without a pattern, and what it should answer."""
+    vocab = {number: token for token, number in ids.items()}
+    tokenizer = Tokenizer.from_data(
+        TokenizerData(vocab, merges, {}, patterns.resolve(None), whole_first=whole_first), cache_bytes=0
+    )
+    encode: Any = functools.partial(reference.encode_pretoken_by_ranks, ranks=ids, whole_first=whole_first)
+    if merges is not None:
+        ranked = reference.rank_merges(merges)
+        encode = functools.partial(reference.encode_pretoken_by_merges, merges=ranked, ids=ids, whole_first=whole_first)
+    return tokenizer, lambda text: encode(text.encode())
+
+
+@settings(max_examples=300)
+@given(vocabulary=growing_vocabularies(), by_rank=st.booleans(), whole_first=st.booleans(), text=long_texts())
+def test_windows_give_what_merging_all_at_once_gives(
+    vocabulary: Any, by_rank: bool, whole_first: bool, text: str
+) -> None:
+    ids, merges = vocabulary
+    tokenizer, expected = whole(ids, None if by_rank else merges, whole_first)
+    assert tokenizer.encode(text) == expected(text)
+
+
+def test_tokens_of_every_power_of_two() -> None:
+    # no window narrower than the text has a token in common with the one before it, until the longest token is short beside it
+    tokens = [b"a" * 2**power for power in range(1, 12)]
+    ids = {token: number for number, token in enumerate([*BYTES, *tokens])}
+    merges = [(token[: len(token) // 2],) * 2 for token in tokens]
+    for listed in (merges, None):
+        tokenizer, _ = whole(ids, listed, False)
+        for size in (65, 1000, 2048, 4095, 4097, 30_000):
+            expected = [*[ids[tokens[-1]]] * (size // 2048)]
+            expected += [ids[b"a" * 2**power] for power in range(10, -1, -1) if size >> power & 1]
+            assert tokenizer.encode("a" * size) == expected
+            assert tokenizer.encode("b" + "a" * size + "b") == [98, *expected, 98]
+
+
+def test_long_texts_beside_windows_of_other_widths() -> None:
+    # the same text with something before it, which moves every window, encodes alike from where that has no influence
+    chance = np.random.default_rng(3)
+    text = "".join(chance.choice(list("ab"), size=20_000)) + fibonacci_word(20_000) + "ab" * 5_000
+    tokenizer = bpe.train([text[:5_000], text[20_000:30_000]], 330, pattern=None, special_tokens=[])
+    expected = tokenizer.encode(text)
+    assert max(map(len, tokenizer.vocab.values())) > 200
+    assert tokenizer.decode(expected) == text
+    for before in range(1, 130, 9):
+        assert tokenizer.encode("!" * before + text) == tokenizer.encode("!" * before) + expected
+
+
+def test_a_pair_of_the_last_symbol_of_a_power_of_two() -> None:
+    # All bits of such a pair were ones, as in a free slot of the table of pairs: from 2^17 symbols on it was taken for a merge
+    # where the filter did not stop it. The second merge here is one whose bit in the filter is the same.
+    count = 1 << 17
+    last = np.uint64(count - 1)
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    with np.errstate(over="ignore"):
+        wanted = ((last << np.uint64(17) | last) * golden) >> np.uint64(64 - 8)
+        lefts = np.arange(1000, 100_000, dtype=np.uint64)
+        pairs = lefts << np.uint64(17) | np.uint64(999)
+        left = int(lefts[np.flatnonzero((pairs * golden) >> np.uint64(64 - 8) == wanted)[0]])
+    tokens = [*BYTES, *(b"#" + number.to_bytes(3, "big") for number in range(256, count - 2))]
+    tokens += [tokens[left] + tokens[999], b"xy"]
+    tokenizer = Tokenizer(dict(enumerate(tokens)), [(b"x", b"y"), (tokens[left], tokens[999])], pattern=None)
+    assert tokenizer.vocab_size == count
+    assert tokenizer.encode("xyxy") == [count - 1, count - 1]
+    assert tokenizer.encode("xyxy" * 50) == [count - 1] * 100
