@@ -46,6 +46,12 @@ static inline uint8_t *cache_entry(const cache_table *table, const cache_slot *s
     return table->ring + (cache_place(slot) & (table->ring_size - 1));
 }
 
+/* The first slot of the set that a pretoken goes to where its first is full. */
+static inline cache_slot *cache_second(const cache_table *table, packed_key key) {
+    const uint64_t hash = key.high >= LONG_KEY ? key.low : hash_pair(key.low, key.high);
+    return &table->slots[hash >> 32 & table->mask];
+}
+
 /* Make the keys of the pretokens that end at ends[0 .. count), the first from `begin` on, and fetch their sets. */
 static void cache_prepare(const cache_table *table, const uint8_t *text, size_t size, size_t begin, const size_t *ends,
                           size_t count, cache_batch *batch) {
@@ -82,12 +88,12 @@ static inline int cache_matches(const cache_slot *slot, packed_key key) {
     return ((slot->low ^ key.low) | (slot->high ^ key.high)) == 0;
 }
 
-/* Whether the first set of a pretoken seems to hold it: what a long one has in the ring may be another's, or gone. */
+/* Whether the set of a pretoken seems to hold it: what a long one has in the ring may be another's, or gone. */
 static inline int cache_first(const cache_batch *batch, size_t i) {
     return cache_matches(batch->sets[i], batch->keys[i]) || cache_matches(batch->sets[i] + 1, batch->keys[i]);
 }
 
-/* Append the ids of the pretokens from number `i` on at *to, as long as they are in their first sets and `limit` leaves room for
+/* Append the ids of the pretokens from number `i` on at *to, as long as they are in their sets and `limit` leaves room for
  * MANY ids and INLINE + 1 for each pretoken left; returns the number of the first that is not. What is found second in its set
  * changes places with the first: the pretoken used last is looked at first. */
 static size_t cache_take(const cache_table *table, const uint8_t *text, const cache_batch *batch, size_t i, size_t count,

@@ -25,6 +25,7 @@ cdef extern from "_cache.h" nogil:
 
     ctypedef struct cache_batch:
         packed_key keys[64]
+        cache_slot *sets[64]
         size_t begins[65]
 
     uint64_t cache_place(const cache_slot *slot)
@@ -34,6 +35,7 @@ cdef extern from "_cache.h" nogil:
         const cache_table *table, const uint8_t *text, size_t size, size_t begin, const size_t *ends, size_t count,
         cache_batch *batch
     )
+    cache_slot *cache_second(const cache_table *table, packed_key key)
     bint cache_matches(const cache_slot *slot, packed_key key)
     bint cache_first(const cache_batch *batch, size_t i)
     size_t cache_take(
@@ -50,10 +52,10 @@ cdef class Cache:
     cdef bint full              # its owner lets it grow no more
     cdef Work work
     cdef size_t slots(self) noexcept nogil
-    cdef void keep(
+    cdef cache_slot *keep(
         self, packed_key key, const uint8_t *text, const uint32_t *ids, size_t count
     ) noexcept nogil
-    cdef void put(self, const cache_slot *slot) noexcept nogil
+    cdef cache_slot *put(self, const cache_slot *slot) noexcept nogil
     cdef const cache_slot *look_again(self, packed_key key, const uint8_t *text) noexcept nogil
     cdef bint wants_more(self) noexcept nogil
     cdef bint grow(self) noexcept nogil

@@ -35,14 +35,14 @@ cdef class Cache:
     cdef size_t slots(self) noexcept nogil:
         return self.table.mask + WAYS
 
-    cdef void keep(self, packed_key key, const uint8_t *text, const uint32_t *ids, size_t count) noexcept nogil:
-        """Remember a pretoken and its ids."""
+    cdef cache_slot *keep(self, packed_key key, const uint8_t *text, const uint32_t *ids, size_t count) noexcept nogil:
+        """Remember a pretoken and its ids; returns the set in which it is, or would be."""
         cdef size_t size = key.high - LONG_KEY if key.high >= LONG_KEY else 0
         cdef uint64_t place
         cdef uint8_t *entry
         cdef cache_slot slot
         if size > LONGEST:
-            return
+            return &self.table.slots[key.low & self.table.mask]
         slot.low, slot.high, slot.count = key.low, key.high, <uint32_t> count
         if size or count > INLINE:
             place = self.take_ring(count * sizeof(uint32_t) + size)
@@ -53,9 +53,9 @@ cdef class Cache:
             memcpy(entry + count * sizeof(uint32_t), text, size)
         else:
             memcpy(slot.ids, ids, count * sizeof(uint32_t))
-        self.put(&slot)
+        return self.put(&slot)
 
-    cdef void put(self, const cache_slot *slot) noexcept nogil:
+    cdef cache_slot *put(self, const cache_slot *slot) noexcept nogil:
         cdef uint64_t hash = hash_of(slot.low, slot.high)
         cdef cache_slot *first = &self.table.slots[hash & self.table.mask]
         cdef cache_slot *second = &self.table.slots[hash >> 32 & self.table.mask]
@@ -64,14 +64,15 @@ cdef class Cache:
             if not holds(&self.table, &first[i]):
                 self.held += first[i].high == 0
                 first[i] = slot[0]
-                return
+                return first
         for i in range(WAYS):
             if not holds(&self.table, &second[i]):
                 self.held += second[i].high == 0
                 second[i] = slot[0]
-                return
+                return second
         first[WAYS - 1] = slot[0]
         self.evicted += 1
+        return first
 
     cdef const cache_slot *look_again(self, packed_key key, const uint8_t *text) noexcept nogil:
         """The slot of a pretoken wherever it may be, or NULL."""

@@ -17,9 +17,10 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from bpe._bytes cimport packed_key
+from bpe._bytes cimport packed_key, prefetch
 from bpe._cache cimport (
-    BATCH, IN_RING, INLINE, MANY, SLOT_BYTES, Cache, cache_batch, cache_entry, cache_first, cache_prepare, cache_slot, cache_take
+    BATCH, IN_RING, INLINE, MANY, SLOT_BYTES, Cache, cache_batch, cache_entry, cache_first, cache_matches, cache_prepare, cache_second,
+    cache_slot, cache_take
 )
 from bpe._memory cimport BLOCKS_LAZY, checked_malloc, checked_realloc, free_block, trim_block, zeroed_block
 from bpe._rank cimport LANES, SEARCHED, Lane, Ranks, need_lanes
@@ -98,11 +99,11 @@ cdef class Encoder:
                 out.size = to - out.ids
                 if i == wanted:
                     break
-                slot = cache.look_again(batch.keys[i], text + batch.begins[i])
-                if slot == NULL and not merged:
+                if not merged:
                     merged = True
-                    self.merge_batch(cache, text, &batch, i, wanted)
+                    self.settle(cache, text, &batch, i, wanted)
                     continue
+                slot = cache.look_again(batch.keys[i], text + batch.begins[i])
                 if slot != NULL:
                     add_slot(cache, slot, out)
                 else:
@@ -112,23 +113,33 @@ cdef class Encoder:
                 self.let_grow(cache)
         return 0
 
-    cdef int merge_batch(
-        self, Cache cache, const uint8_t *text, const cache_batch *batch, size_t i, size_t count
+    cdef int settle(
+        self, Cache cache, const uint8_t *text, cache_batch *batch, size_t i, size_t count
     ) except -1 nogil:
-        """Merge the pretokens of a batch, from number i on, that are not in the cache, side by side, and put them there."""
+        """Find the pretokens of a batch, from number i on, that are not in their first sets: in the second, or by merging.
+
+        The sets of the batch are then those to look in.
+        """
         cdef Lane *lanes[LANES]
         cdef size_t which[LANES]
-        cdef size_t found = 0, size, k
+        cdef size_t missing[BATCH]
+        cdef size_t found = 0, missed = 0, size, k, n
         cdef uint32_t ids[SEARCHED]
         cdef Lane *lane
+        cdef cache_slot *second
         need_lanes(&cache.work)
-        while i < count:
+        for i in range(i, count):
+            if not cache_first(batch, i):
+                missing[missed] = i
+                missed += 1
+                prefetch(cache_second(&cache.table, batch.keys[i]))
+        for n in range(missed):
+            i = missing[n]
             size = batch.begins[i + 1] - batch.begins[i]
-            if (
-                self.ranks.longest_whole < size <= SEARCHED
-                and not cache_first(batch, i)
-                and cache.look_again(batch.keys[i], text + batch.begins[i]) == NULL
-            ):
+            second = cache_second(&cache.table, batch.keys[i])
+            if cache_matches(second, batch.keys[i]) or cache_matches(second + 1, batch.keys[i]):
+                batch.sets[i] = second
+            elif self.ranks.longest_whole < size <= SEARCHED:
                 for k in range(found):
                     if batch.keys[which[k]].low == batch.keys[i].low and batch.keys[which[k]].high == batch.keys[i].high:
                         break
@@ -136,14 +147,14 @@ cdef class Encoder:
                     lanes[found] = &cache.work.lanes[found]
                     which[found] = i
                     found += self.ranks.begin(lanes[found], text + batch.begins[i], size)
-            i += 1
-            if found == LANES or i == count:
+            if found == LANES or (found and n + 1 == missed):
                 self.ranks.merge_together(lanes, found)
                 for k in range(found):
                     lane = &cache.work.lanes[k]
                     for size in range(lane.count):
                         ids[size] = self.id_of[lane.symbols[size]]
-                    cache.keep(batch.keys[which[k]], text + batch.begins[which[k]], ids, lane.count)
+                    i = which[k]
+                    batch.sets[i] = cache.keep(batch.keys[i], text + batch.begins[i], ids, lane.count)
                 found = 0
         return 0
 

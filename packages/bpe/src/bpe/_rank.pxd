@@ -51,7 +51,7 @@ cdef class Ranks:
     cdef uint32_t *made                 # by merge
     cdef bint in_order                  # made[i] is made[0] + i
     cdef uint32_t first_made
-    cdef uint32_t *byte_pairs           # 65,536: the merge of two bytes
+    cdef uint64_t *starts               # 65,536: of two neighbouring bytes, what begin() wants to know
     cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
     cdef size_t whole_mask
     cdef size_t longest_whole           # 0: there are none
@@ -62,6 +62,8 @@ cdef class Ranks:
     cdef bint step(self, Lane *lane) noexcept nogil
     cdef void add_pair(self, uint64_t left, uint64_t right, uint32_t merge) noexcept nogil
     cdef int add_canonical(self) except -1
+    cdef int add_starts(self) except -1
+    cdef void parts(self, uint64_t entry, uint32_t *left, uint32_t *right, uint32_t *merge) noexcept nogil
     cdef bint spelled(self, uint32_t symbol) noexcept nogil
     cdef int add_whole(self) except -1
     cdef uint32_t find_whole(self, const uint8_t *text, size_t size) noexcept nogil
