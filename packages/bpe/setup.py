@@ -7,6 +7,7 @@ __sanitizer_cov_trace_pc, which fuzz/coverage.c defines.
 
 import os
 
+import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
@@ -17,15 +18,17 @@ MODULES = (
     "_scan",
     "_special",
     "_intern",
+    "_blocks",
     "_records",
     "_merge",
     "_pairs",
     "_rank",
     "_cache",
     "_encode",
+    "_shared",
     "_decode",
 )
-HEADERS = ["_bytes.h", "_cache.h", "_classify.h", "_find.h", "_lowest.h", "_memory.h", "_unicode.h"]
+HEADERS = ["_bytes.h", "_cache.h", "_classify.h", "_find.h", "_lowest.h", "_memory.h", "_unicode.h", "_utf8.h"]
 
 flags = [] if os.name == "nt" else ["-O3", "-fno-strict-aliasing", "-Wno-unused-function"]
 link = []
@@ -41,7 +44,8 @@ setup(
             Extension(
                 f"bpe.{name}",
                 [f"src/bpe/{name}.pyx"],
-                include_dirs=["src/bpe"],
+                include_dirs=["src/bpe", numpy.get_include()],
+                define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
                 depends=[f"src/bpe/{header}" for header in HEADERS],
                 extra_compile_args=flags,
                 extra_link_args=link,

@@ -5,14 +5,15 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import DATA, TEXTS
 
 import bpe
 from bpe import _encode, reference
 from bpe._merge import Merger
-from bpe._text import Utf8
+from bpe._shared import SharedText
+from bpe._text import utf8
 from bpe.tokenizer import Tokenizer
 
 BYTES = {i: bytes([i]) for i in range(256)}
@@ -145,17 +146,64 @@ def test_a_batch_of_arrays_is_each_text_encoded_whole(pattern: str | None) -> No
         tokenizer.encode_batch_to_numpy(["a", "<|endoftext|>"])
 
 
-@pytest.mark.parametrize("unit", ["abab ", "x\0y ", "é中😀 "])
-def test_a_long_str_is_read_where_python_keeps_its_bytes(unit: str) -> None:
+@pytest.mark.parametrize("unit", ["abab ", "x\0y ", "é中😀 ", "é ", "é中 "])
+def test_a_str_of_every_width_and_length_is_encoded_as_its_bytes(unit: str) -> None:
     tokenizer = trained(["abab", "a b"], 3)
-    text = unit * 20_000
-    assert tokenizer.encode(text) == tokenizer.encode(text.encode()) == tokenizer.encode_to_numpy(text).tolist()
-    assert tokenizer.encode(text + "\ud800") == tokenizer.encode(text + "\ufffd"), "lone surrogates are replaced"
-    with pytest.raises(UnicodeEncodeError):
-        tokenizer.encode_to_numpy(text + "\ud800")
-    assert bytes(memoryview(Utf8(unit))) == unit.encode()
-    with pytest.raises(TypeError):
-        Utf8(b"a")
+    for times in (1, 1000, 80_000):  # on the stack, in one block, in several
+        text = unit * times
+        assert tokenizer.encode(text) == tokenizer.encode(text.encode()) == tokenizer.encode_to_numpy(text).tolist()
+        for lone, replaced in ((text + "\ud800", text + "\ufffd"), ("\udc00" + text, "\ufffd" + text)):
+            assert tokenizer.encode(lone) == tokenizer.encode(replaced)
+            with pytest.raises(UnicodeEncodeError):
+                tokenizer.encode_to_numpy(lone)
+            with pytest.raises(UnicodeEncodeError):
+                tokenizer.encode_batch_to_numpy([lone], num_threads=2)
+
+
+@given(st.one_of(TEXTS, st.text(st.characters(max_codepoint=255)), st.text(st.characters(max_codepoint=0xFFFF))))
+@example("".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000, 31)])))
+@example("".join(map(chr, range(256))))
+def test_a_str_becomes_the_utf8_that_python_makes_of_it(text: str) -> None:
+    expected: bytes | None
+    try:
+        expected = text.encode()
+    except UnicodeEncodeError:
+        expected = None
+    assert utf8(text) == utf8(text, portable=True) == expected
+
+
+def shared_ids(tokenizer: Tokenizer, text: str | bytes, block: int, workers: int) -> list[int] | None:
+    shared = SharedText(tokenizer._encoder, text, tokenizer._policy.rules("all", ()), block=block)
+    threads = [threading.Thread(target=shared.work) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = shared.result()
+    return None if found is None else found.tolist()
+
+
+@given(
+    text=TEXTS,
+    block=st.integers(1, 64),
+    workers=st.integers(1, 3),
+    pattern=st.sampled_from(["gpt2", "cl100k", "o200k", "deepseek-v3", None]),
+)
+def test_blocks_give_the_ids_of_the_text(text: str, block: int, workers: int, pattern: str | None) -> None:
+    tokenizer = trained(["ab", "the cat", "é"], 9, pattern=pattern, special_tokens=["<|endoftext|>", "<|", "a<"])
+    data = text.encode("utf-8", "replace")
+    assert shared_ids(tokenizer, data, block, workers) == tokenizer.encode(data, allowed_special="all")
+    found = shared_ids(tokenizer, text, block, workers)
+    lone = any("\ud800" <= character <= "\udfff" for character in text)
+    assert found == (None if lone else tokenizer.encode(text, allowed_special="all"))
+
+
+def test_a_thread_that_fails_stops_the_others() -> None:
+    tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(128)}, [])
+    text = b"ab " * 500_000 + b"\xff" + b"ab " * 500_000
+    with pytest.raises(KeyError, match="byte 0xff has no token"):
+        tokenizer.encode_batch_to_numpy([text], num_threads=2)
+    assert tokenizer.encode_batch_to_numpy([text[:1_200_000]], num_threads=2)[0].size == 1_200_000
 
 
 @given(words=WORDS, extra=st.integers(0, 30), data=st.data())

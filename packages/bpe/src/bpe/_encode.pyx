@@ -3,20 +3,25 @@
 Pretokens are looked up in a cache (_cache.pyx), sixty-four at a time so that the slots of all are on their way before the first is
 looked at; most of any text is there. What is not is merged (_rank.pyx).
 
+Bytes and ASCII are encoded where they lie, any other str in blocks as they are converted (_blocks.pyx).
+
 The cache belongs to one thread at a time. An Encoder keeps those that are not in use, hands one to each call, and lets them grow
 until all together take what it was given.
 """
 
 import numpy as np
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_FromUnsignedLong
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
+from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
+from bpe._blocks cimport Block, Blocks, Room
 from bpe._bytes cimport packed_key, prefetch
 from bpe._cache cimport (
     BATCH, IN_RING, INLINE, MANY, SLOT_BYTES, Cache, cache_batch, cache_entry, cache_first, cache_matches, cache_prepare, cache_second,
@@ -25,19 +30,29 @@ from bpe._cache cimport (
 from bpe._memory cimport BLOCKS_LAZY, checked_malloc, checked_realloc, free_block, trim_block, zeroed_block
 from bpe._rank cimport LANES, SEARCHED, Lane, Ranks, need_lanes
 from bpe._scan cimport SCAN_ENDS, Pattern, Scanner, scan_block, scan_start
-from bpe._special cimport Hit, SpecialTokens
+from bpe._special cimport Hit, Rules, SpecialTokens
+from bpe._text cimport LONE, SLACK, Text
+
+cdef extern from "Python.h":
+    bint PyUnicode_IS_ASCII(object text)
+
+cdef extern from "numpy/arrayobject.h":
+    ctypedef struct PyArrayObject
+    enum:
+        NPY_UINT32
+    int _import_array() except -1
+    object PyArray_SimpleNew(int dimensions, Py_ssize_t *shape, int dtype)
+    void *PyArray_DATA(PyArrayObject *array)
+
+_import_array()
 
 cdef enum:
     FEWEST = 1 << 12            # slots of a new cache
     TEXT_A_SLOT = 256           # bytes of a text for which a cache has a slot before it begins
     FEWEST_KEPT = 1 << 10       # of one that is thrown away after use, where the bound leaves no more
+    SHORT_TEXT = 1 << 12        # bytes of a text that is encoded before another thread could make use of the GIL
     LONG_TEXT = 1 << 20         # bytes of a text whose ids get pages of their own
     SHARED = 1 << 20            # ids below this have one Python int each, which all lists share
-
-ctypedef struct Ids:            # what is encoded so far
-    uint32_t *ids
-    size_t size, room
-    size_t pages                # bytes, where `ids` is of zeroed_block(); 0: of malloc()
 
 
 cdef class Encoder:
@@ -46,14 +61,6 @@ cdef class Encoder:
     ranks: symbols and merges. ids: the id of each symbol. scanner: a bpe._scan.scanner_of(). cache_bytes: the most that all
     caches together may take.
     """
-
-    cdef Ranks ranks
-    cdef uint32_t *id_of        # by symbol
-    cdef int scanner
-    cdef list idle              # caches not in use
-    cdef readonly size_t cache_bytes
-    cdef size_t cache_left      # of these, what no cache has
-    cdef PyObject **numbers     # by id: the int, once a list wanted it
 
     def __cinit__(self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes):
         cdef const uint32_t[::1] id_array = np.ascontiguousarray(ids, dtype=np.uint32)
@@ -223,60 +230,125 @@ cdef class Encoder:
         if cache.slots() >= FEWEST:
             self.idle.append(cache)
 
-    cdef Numbers encode_ids(self, const uint8_t[::1] text, SpecialTokens special):
-        cdef Numbers out = Numbers()
+    cdef bint take(self, text, Rules rules, Ids *out) except -1:
+        """Append the ids of a text; False where it holds a special token that is refused, or a lone surrogate."""
+        cdef const uint8_t *at
+        cdef size_t size
+        cdef uint8_t converted[4 * SHORT_TEXT + SLACK]
+        cdef Text held = None
         cdef Cache cache
-        if text.shape[0]:
-            cache = self.take_cache()
-            try:
+        if type(text) is str and PyUnicode_IS_ASCII(text):
+            at, size = <const uint8_t *> PyUnicode_DATA(text), PyUnicode_GET_LENGTH(text)
+        elif type(text) is bytes:
+            at, size = <const uint8_t *> PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
+        else:
+            held = Text(text)
+            if held.bytes != NULL:
+                at, size = held.bytes, held.size
+            elif held.size > SHORT_TEXT:
+                return self.take_blocks(held, rules, out)
+            else:
+                at, size = converted, held.convert(0, held.size, converted)
+                if size == LONE:
+                    return False
+        if size == 0:
+            return True
+        if rules.refused.longest and rules.refused.find(at, size, 0).index >= 0:
+            return False
+        cache = self.take_cache()
+        try:
+            if size < SHORT_TEXT:
+                reserve(out, size)
+                self.add_text(cache, at, size, rules.recognised, out)
+            else:
                 with nogil:
-                    while cache.slots() * TEXT_A_SLOT < <size_t> text.shape[0] and not cache.full:
-                        self.let_grow(cache)
-                    reserve_for(&out.all, text.shape[0])
-                    self.add_text(cache, &text[0], text.shape[0], special, &out.all)
-                    trim(&out.all)
-            finally:
-                self.give_cache(cache)
-        return out
+                    self.prepare(cache, size)
+                    reserve_for(out, size)
+                    self.add_text(cache, at, size, rules.recognised, out)
+        finally:
+            self.give_cache(cache)
+        return True
 
-    def encode(self, const uint8_t[::1] text not None, SpecialTokens special not None):
+    cdef bint take_blocks(self, Text text, Rules rules, Ids *out) except -1:
+        """take() of a str that is not ASCII."""
+        cdef Blocks blocks = Blocks(text, rules.all, self.scanner, BLOCK)
+        cdef Cache cache = self.take_cache()
+        cdef Room room
+        cdef Block block
+        room.bytes, room.size = NULL, 0
+        try:
+            with nogil:
+                self.prepare(cache, text.size)
+                reserve_for(out, most_bytes(text))
+                while True:
+                    blocks.next(&room, &block)
+                    if block.size == 0:
+                        return True
+                    if rules.refused.longest and rules.refused.find(block.bytes, block.size, 0).index >= 0:
+                        return False
+                    self.add_text(cache, block.bytes, block.size, rules.recognised, out)
+        except UnicodeError:
+            return False
+        finally:
+            free(room.bytes)
+            self.give_cache(cache)
+
+    cdef int prepare(self, Cache cache, size_t size) except -1 nogil:
+        """Let a cache grow to what a text of this size will want at least."""
+        while cache.slots() * TEXT_A_SLOT < size and not cache.full:
+            self.let_grow(cache)
+        return 0
+
+    def encode(self, text, Rules rules not None):
         """The ids of `text` as a list; see encode_array()."""
-        return self.to_list(self.encode_ids(text, special))
+        cdef Ids out
+        memset(&out, 0, sizeof(Ids))
+        try:
+            return self.to_list(&out) if self.take(text, rules, &out) else None
+        finally:
+            free_ids(&out)
 
-    def encode_array(self, const uint8_t[::1] text not None, SpecialTokens special not None):
-        """The ids of `text` as an array of uint32; releases the GIL for the work.
+    def encode_array(self, text, Rules rules not None):
+        """The ids of `text`, str or bytes, as an array of uint32; releases the GIL for the work.
 
-        special: the special tokens to recognise, with their ids. KeyError for a byte that has no token. The pattern must
-        be one with a scanner.
+        None where the text holds a special token that is refused, or a lone surrogate. KeyError for a byte that has no token.
+        The pattern must be one with a scanner.
         """
-        return np.asarray(self.encode_ids(text, special))
+        cdef Ids out
+        memset(&out, 0, sizeof(Ids))
+        try:
+            return array_of(&out) if self.take(text, rules, &out) else None
+        finally:
+            free_ids(&out)
 
     def encode_pieces(self, pieces):
         """The ids of pretokens that were split by the caller (bytes), as an array of uint32."""
-        cdef Numbers out = Numbers()
+        cdef Ids out
         cdef Cache cache = self.take_cache()
         cdef const uint8_t[::1] piece
         cdef size_t end
+        memset(&out, 0, sizeof(Ids))
         try:
             for piece in pieces:
                 end = piece.shape[0]
                 if end:
-                    self.add(cache, &piece[0], &end, 1, 0, end, &out.all)
+                    self.add(cache, &piece[0], &end, 1, 0, end, &out)
+            return array_of(&out)
         finally:
             self.give_cache(cache)
-        return np.asarray(out)
+            free_ids(&out)
 
-    cdef list to_list(self, Numbers found):
-        cdef size_t i, count = found.all.size
-        cdef list numbers = PyList_New(count)
+    cdef list to_list(self, const Ids *found):
+        cdef size_t i
+        cdef list numbers = PyList_New(found.size)
         cdef uint32_t number
         cdef object made
         if self.numbers == NULL:
             self.numbers = <PyObject **> calloc(SHARED, sizeof(PyObject *))
             if self.numbers == NULL:
                 raise MemoryError
-        for i in range(count):
-            number = found.all.ids[i]
+        for i in range(found.size):
+            number = found.ids[i]
             if number < SHARED and self.numbers[number] != NULL:
                 made = <object> self.numbers[number]
             else:
@@ -290,22 +362,19 @@ cdef class Encoder:
 
 
 cdef class Numbers:
-    """A growing array of ids that NumPy can look at without a copy."""
+    """Ids in pages of their own, which NumPy can look at without a copy."""
 
     cdef Ids all
     cdef Py_ssize_t shape[1]
     cdef Py_ssize_t strides[1]
 
     def __dealloc__(self):
-        if self.all.pages:
-            free_block(self.all.ids, self.all.pages)
-        else:
-            free(self.all.ids)
+        free_ids(&self.all)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         self.shape[0] = self.all.size
         self.strides[0] = sizeof(uint32_t)
-        buffer.buf = self.all.ids if self.all.ids != NULL else <uint32_t *> self.shape
+        buffer.buf = self.all.ids
         buffer.obj = self
         buffer.len = self.all.size * sizeof(uint32_t)
         buffer.itemsize = sizeof(uint32_t)
@@ -318,6 +387,34 @@ cdef class Numbers:
         buffer.internal = NULL
 
 
+cdef object array_of(Ids *out):
+    """Ids as an array, which takes the pages of many of them."""
+    cdef Py_ssize_t size = out.size
+    cdef object array
+    cdef Numbers numbers
+    if not out.pages:
+        array = PyArray_SimpleNew(1, &size, NPY_UINT32)
+        memcpy(PyArray_DATA(<PyArrayObject *> array), out.ids, size * sizeof(uint32_t))
+        return array
+    numbers = Numbers()
+    trim(out)
+    numbers.all = out[0]
+    memset(out, 0, sizeof(Ids))
+    return np.asarray(numbers)
+
+
+cdef size_t most_bytes(Text text) noexcept nogil:
+    """The most bytes that the UTF-8 of a text may have."""
+    return text.size * (text.width + (text.width < 4)) if text.bytes == NULL else text.size
+
+
+cdef void free_ids(Ids *out) noexcept nogil:
+    if out.pages:
+        free_block(out.ids, out.pages)
+    else:
+        free(out.ids)
+
+
 cdef int add_slot(Cache cache, const cache_slot *slot, Ids *out) except -1 nogil:
     """Append the ids of a slot, wherever they are."""
     cdef size_t count = slot.count & ~IN_RING
@@ -327,13 +424,6 @@ cdef int add_slot(Cache cache, const cache_slot *slot, Ids *out) except -1 nogil
     else:
         memcpy(out.ids + out.size, slot.ids, count * sizeof(uint32_t))
     out.size += count
-    return 0
-
-
-cdef inline int reserve(Ids *out, size_t more) except -1 nogil:
-    """Room for so many ids more."""
-    if out.size + more > out.room:
-        make_room(out, max(out.size + more, out.room + out.room // 2, <size_t> 256))
     return 0
 
 

@@ -28,3 +28,5 @@ cdef class PretokenCounts:
     cdef Slot *find_long(self, const uint8_t *text, size_t size, uint64_t hash) noexcept nogil
     cdef int take_long(self, Slot *slot, const uint8_t *text, size_t size, uint64_t hash) except -1 nogil
     cdef const uint8_t *bytes_of(self, const Slot *slot, uint8_t *room, size_t *size) noexcept nogil
+
+cdef size_t safe_place(const uint8_t *text, size_t size, size_t at, int scanner, SpecialTokens special) noexcept nogil

@@ -255,12 +255,17 @@ def safe_cut(const uint8_t[::1] text not None, size_t at, int scanner, SpecialTo
     if size == 0:
         return 0
     with nogil:
-        while at < size:
-            if scanner < 0 or scanner == PATTERN_WHOLE:
-                at = special.find(&text[0], size, at if at else 1).begin
-            else:
-                at = scan_cut(<Pattern> scanner, &text[0], size, at)
-            if at >= size or not special.straddles(&text[0], size, at):
-                break
-            at += 1
+        at = safe_place(&text[0], size, at, scanner, special)
     return at
+
+
+cdef size_t safe_place(const uint8_t *text, size_t size, size_t at, int scanner, SpecialTokens special) noexcept nogil:
+    while at < size:
+        if scanner < 0 or scanner == PATTERN_WHOLE:
+            at = special.find(text, size, at if at else 1).begin
+        else:
+            at = scan_cut(<Pattern> scanner, text, size, at)
+        if at >= size or not special.straddles(text, size, at):
+            return at
+        at += 1
+    return size

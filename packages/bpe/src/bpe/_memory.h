@@ -16,7 +16,7 @@ static size_t whole_pages(size_t size) { return (size + HUGE_PAGE - 1) & ~(HUGE_
 static void *zeroed_block(size_t size) {
     if (size < LARGE || size > SIZE_MAX - 2 * HUGE_PAGE) return calloc(size ? size : 1, 1);
     size_t kept = whole_pages(size);
-    uint8_t *found = mmap(NULL, kept + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *found = mmap(NULL, kept + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (found == MAP_FAILED) return NULL;
     size_t before = (HUGE_PAGE - ((uintptr_t)found & (HUGE_PAGE - 1))) & (HUGE_PAGE - 1);
     if (before) munmap(found, before);

@@ -109,3 +109,14 @@ cdef class SpecialTokens:
                 pieces.append((whole[hit.begin : hit.end], hit.index))
             at = hit.end
         return pieces
+
+
+cdef class Rules:
+    """What a call does about special tokens.
+
+    recognised: those that get their ids. refused: those that must not be in the text. all: both.
+    """
+
+    def __cinit__(self, SpecialTokens recognised not None, SpecialTokens refused not None):
+        self.recognised, self.refused = recognised, refused
+        self.all = SpecialTokens(dict.fromkeys(recognised.names + refused.names)) if len(refused) else recognised

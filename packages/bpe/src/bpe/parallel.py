@@ -6,12 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
-
-import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -42,17 +37,3 @@ def in_threads(work: Callable[[Item], Result], batch: Iterable[Item], num_thread
     with ThreadPoolExecutor(threads) as pool:
         parts = pool.map(work_through, [items[at : at + share] for at in range(0, len(items), share)])
         return list(itertools.chain.from_iterable(parts))
-
-
-def joined(parts: Sequence[NDArray[np.uint32]], threads: int) -> NDArray[np.uint32]:
-    """One array of several, copied in threads: the system hands out the pages of a large one as they are written."""
-    if len(parts) == 1:
-        return parts[0]
-    ends = list(itertools.accumulate(map(len, parts)))
-    whole = np.empty(ends[-1] if ends else 0, dtype=np.uint32)
-
-    def copy(i: int) -> None:
-        whole[ends[i] - len(parts[i]) : ends[i]] = parts[i]
-
-    in_threads(copy, range(len(parts)), threads)
-    return whole

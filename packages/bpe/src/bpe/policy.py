@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from bpe._special import SpecialTokens
+from bpe._special import Rules, SpecialTokens
 
 Special = Literal["all"] | Collection[str]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+NONE: frozenset[str] = frozenset()  # the set that calls have by default
 
 KEPT = 256  # sets of special tokens that are kept for the next call
 
@@ -19,7 +23,7 @@ class Policy:
         self._special, self._added = special, added
         self._names = frozenset(special)
         self._recognised: dict[frozenset[str], SpecialTokens] = {}
-        self._refused: dict[frozenset[str], SpecialTokens] = {}
+        self._rules: dict[tuple[SpecialTokens, frozenset[str]], Rules] = {}
 
     def recognised(self, allowed: Special) -> SpecialTokens:
         """The special tokens to recognise: all of them, or those of some names; other names say nothing."""
@@ -34,34 +38,31 @@ class Policy:
             _keep(self._recognised, names, found)
         return found
 
-    def choose(self, data: Any, allowed: Special, disallowed: Special) -> SpecialTokens:
-        """As recognised(), once `data` is seen to hold none that is disallowed; "all" are all that are not allowed.
-
-        ValueError names one that is there.
-        """
-        special = self.recognised(allowed)
+    def rules(self, allowed: Special, disallowed: Special) -> Rules:
+        """What a call with these arguments does; "all" of `disallowed` are all that are not allowed."""
+        recognised = self.recognised(allowed)
         if isinstance(disallowed, str) and disallowed == "all":
             refused = frozenset() if isinstance(allowed, str) else self._names.difference(allowed)
         else:
             refused = frozenset(disallowed or ())  # of a str its characters, as in tiktoken
-        if refused:
-            self._refuse(data, refused)
-        return special
+        made = self._rules.get((recognised, refused))
+        if made is None:
+            _check(refused)
+            made = Rules(recognised, SpecialTokens(sorted(refused)))
+            _keep(self._rules, (recognised, refused), made)
+        return made
 
-    def _refuse(self, data: Any, names: frozenset[str]) -> None:
-        tokens = self._refused.get(names)
-        if tokens is None:
-            _check(names)
-            tokens = SpecialTokens(sorted(names))
-            _keep(self._refused, names, tokens)
-        found = tokens.search(data)
-        if found is not None:
-            name = found.decode()
-            raise ValueError(
-                f"the text holds the special token {name!r}, which is not allowed here; to have it encoded as one "
-                f"pass allowed_special={{{name!r}}} (or 'all'), to have it encoded as ordinary text "
-                f"disallowed_special=() (or a set without it)"
-            )
+
+def check(data: Any, rules: Rules) -> None:
+    """ValueError names a special token that is refused and in `data`, if there is one."""
+    found = rules.refused.search(data)
+    if found is not None:
+        name = found.decode()
+        raise ValueError(
+            f"the text holds the special token {name!r}, which is not allowed here; to have it encoded as one "
+            f"pass allowed_special={{{name!r}}} (or 'all'), to have it encoded as ordinary text "
+            f"disallowed_special=() (or a set without it)"
+        )
 
 
 def _check(names: frozenset[str]) -> None:
@@ -70,7 +71,7 @@ def _check(names: frozenset[str]) -> None:
             raise TypeError(f"the name of a special token is a str, not {name!r}")
 
 
-def _keep(made: dict[frozenset[str], SpecialTokens], names: frozenset[str], tokens: SpecialTokens) -> None:
+def _keep(made: dict[Key, Value], key: Key, value: Value) -> None:
     if len(made) >= KEPT:
         made.clear()  # whoever makes up names for every call
-    made[names] = tokens
+    made[key] = value

@@ -17,11 +17,12 @@ from bpe._encode import Encoder
 from bpe._intern import safe_cut
 from bpe._rank import Ranks
 from bpe._scan import boundaries, scanner_of, split
-from bpe._special import SpecialTokens
-from bpe._text import Utf8
+from bpe._shared import SharedText
+from bpe._special import Rules, SpecialTokens
+from bpe._text import buffer_of
 from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
-from bpe.parallel import in_threads, joined, threads_for
-from bpe.policy import Policy, Special
+from bpe.parallel import in_threads, threads_for
+from bpe.policy import NONE, Policy, Special, check
 from bpe.preparing import Preparation
 from bpe.progress import Progress, reporter
 from bpe.streaming import DecodeStream, encode_chunks, last_bounded_end, last_cut
@@ -37,7 +38,7 @@ Text = str | bytes | bytearray | memoryview
 Ids = Iterable[int]  # a list or an array of them, mostly
 
 CACHE_BYTES = 64 << 20
-LONG_TEXT = 1 << 16  # bytes of a text that is not copied, and of a share of one
+SHARED_TEXT = 1 << 20  # bytes or code points of a text that is worth sharing out among threads
 
 
 class Tokenizer:
@@ -179,9 +180,12 @@ class Tokenizer:
         self._special_numbers = set(data.special_tokens.values()) | set(data.added_tokens.values())
         self._scanner = scanner_of(data.pattern)
         self._preparation = Preparation(data) if Preparation.needed(data) else None
+        self._direct = self._scanner >= 0 and self._preparation is None  # the encoder takes a text as it is
+        self._quick: Encoder | None = None  # the encoder, where it does, once there is one
         if not all(type(number) is int and 0 <= number <= formats.MAX_ID for number in data.vocab):
             raise ValueError(f"the ids of a vocabulary are whole numbers from 0 to {formats.MAX_ID}")
         self._policy = Policy(data.special_tokens, data.added_tokens)
+        self._strict, self._ordinary = self._policy.rules(NONE, "all"), self._policy.rules(NONE, ())
 
     @cached_property
     def _encoder(self) -> Encoder:
@@ -280,9 +284,7 @@ class Tokenizer:
 
     # Text to ids
 
-    def encode(
-        self, text: Text, *, allowed_special: Special = frozenset(), disallowed_special: Special = "all"
-    ) -> list[int]:
+    def encode(self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all") -> list[int]:
         """The ids of a text.
 
         allowed_special: the special tokens to recognise ("all", or a set of names). disallowed_special: those whose
@@ -293,30 +295,31 @@ class Tokenizer:
         >>> tokenizer.encode("abc")
         [256, 99]
         """
-        data = self._to_bytes(text)
-        special = self._policy.choose(data, allowed_special, disallowed_special)
-        if self._scanner < 0 or self._preparation is not None:
-            ids: list[int] = self._encode_bytes(data, special).tolist()
-            return ids
-        return self._encoder.encode(data, special)
+        usual = allowed_special is NONE and disallowed_special == "all"
+        rules = self._strict if usual else self._policy.rules(allowed_special, disallowed_special)
+        ids = self._quick.encode(text, rules) if self._quick is not None else None
+        return self._to_list(text, rules) if ids is None else ids
 
     def encode_ordinary(self, text: Text) -> list[int]:
         """The ids of a text in which no special token is recognised."""
-        return self.encode(text, disallowed_special=())
+        ids = self._quick.encode(text, self._ordinary) if self._quick is not None else None
+        return self._to_list(text, self._ordinary) if ids is None else ids
 
     def encode_to_numpy(
-        self, text: Text, *, allowed_special: Special = frozenset(), disallowed_special: Special = "all"
+        self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
     ) -> NDArray[np.uint32]:
         """As encode(), to an array of uint32, which is faster. UnicodeEncodeError for a lone surrogate, as in tiktoken."""
-        data, special = self._strictly(text, allowed_special, disallowed_special)
-        return self._encode_bytes(data, special)
+        usual = allowed_special is NONE and disallowed_special == "all"
+        rules = self._strict if usual else self._policy.rules(allowed_special, disallowed_special)
+        ids = self._quick.encode_array(text, rules) if self._quick is not None else None
+        return self._to_array(text, rules) if ids is None else ids
 
     def encode_batch(
         self,
         text: Sequence[Text],
         *,
         num_threads: int = 8,
-        allowed_special: Special = frozenset(),
+        allowed_special: Special = NONE,
         disallowed_special: Special = "all",
     ) -> list[list[int]]:
         """encode() of each text, in parallel."""
@@ -331,42 +334,36 @@ class Tokenizer:
         text: Iterable[Text],
         *,
         num_threads: int | None = None,
-        allowed_special: Special = frozenset(),
+        allowed_special: Special = NONE,
         disallowed_special: Special = "all",
     ) -> list[NDArray[np.uint32]]:
         """encode_to_numpy() of each text, in parallel; a long one is cut where that changes no id, and shared out too.
 
         num_threads: as many as there are processors, if None. ValueError for none at all.
         """
-        threads = threads_for(num_threads)
-        texts = [self._strictly(one, allowed_special, disallowed_special) for one in text]
-        pieces = [
-            (i, memoryview(data)[begin:end], special)
-            for i, (data, special) in enumerate(texts)
-            for begin, end in self._shares(data, special, threads)
-        ]
-        found = in_threads(lambda piece: self._encode_bytes(piece[1], piece[2]), pieces, threads)
-        parts: list[list[NDArray[np.uint32]]] = [[] for _ in texts]
-        for (i, *_), ids in zip(pieces, found, strict=True):
-            parts[i].append(ids)
-        return [joined(each, threads) for each in parts]
+        threads, texts = threads_for(num_threads), list(text)
+        rules = self._policy.rules(allowed_special, disallowed_special)
+        shared = {i for i, one in enumerate(texts) if threads > 1 and self._direct and len(one) >= SHARED_TEXT}
+        arrays = iter(
+            in_threads(
+                lambda i: self._to_array(texts[i], rules), (i for i in range(len(texts)) if i not in shared), threads
+            )
+        )
+        return [self._share(texts[i], rules, threads) if i in shared else next(arrays) for i in range(len(texts))]
 
-    def _shares(self, data: Any, special: SpecialTokens, threads: int) -> Iterator[tuple[int, int]]:
-        """The stretches of a text that are encoded apart: all of a short one."""
-        size, begin = len(data), 0
-        share = max(LONG_TEXT, -(-size // threads))
-        while size - begin > share + LONG_TEXT:
-            end = self._safe_cut(data, begin + share, special)
-            yield begin, end
-            begin = end
-        yield begin, size
+    def _share(self, text: Text, rules: Rules, threads: int) -> NDArray[np.uint32]:
+        """The ids of one long text, by several threads."""
+        shared = SharedText(self._encoder, text, rules)
+        in_threads(lambda _: shared.work(), range(threads), threads)
+        found = shared.result()
+        return self._to_array(text, rules) if found is None else found
 
     def encode_ordinary_batch(self, text: Sequence[Text], *, num_threads: int = 8) -> list[list[int]]:
         """encode_ordinary() of each text, in parallel."""
         return self.encode_batch(text, num_threads=num_threads, disallowed_special=())
 
     def encode_with_unstable(
-        self, text: Text, *, allowed_special: Special = frozenset(), disallowed_special: Special = "all"
+        self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
     ) -> tuple[list[int], list[list[int]]]:
         """The ids of a text that are certain whatever follows it, and the ways in which the rest could go on.
 
@@ -374,7 +371,8 @@ class Tokenizer:
         has it, and slow: a short rest has thousands. The text is taken as it stands, not normalized. UnicodeEncodeError for
         a lone surrogate.
         """
-        data, special = self._strictly(text, allowed_special, disallowed_special)
+        rules = self._policy.rules(allowed_special, disallowed_special)
+        data, special = self._checked(text, rules, repair=False), rules.recognised
         ids = self._encode_whole(data, special).tolist()
         *_, (last, index) = special.split(data) or [(b"", 0)]
         if index >= 0:
@@ -389,9 +387,7 @@ class Tokenizer:
             b"".join(pieces[begin:]),
             tokens=self._sorted_tokens,
             number=self._numbers.__getitem__,
-            encode=lambda data: (
-                self._encoder.encode(data, none) if self._scanner >= 0 else self._encode_split(data, none).tolist()
-            ),
+            encode=lambda data: self._encode_whole(data, none).tolist(),
             merge=lambda data: self._merging_encoder.encode_pieces([data]).tolist(),
             size=lambda number: len(self._data.vocab[number]),
         )
@@ -456,11 +452,11 @@ class Tokenizer:
 
     def count(self, text: Text, *, allowed_special: Special = "all") -> int:
         """How many ids a text has."""
-        special = self._policy.recognised(allowed_special)
-        return len(self._encode_bytes(self._to_bytes(text), special))
+        rules = self._policy.rules(allowed_special, ())
+        return len(self._encode_bytes(self._checked(text, rules), rules.recognised))
 
     def encode_with_offsets(
-        self, text: Text, *, allowed_special: Special = frozenset(), disallowed_special: Special = "all"
+        self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
     ) -> tuple[list[int], list[int]]:
         """The ids of a text, and where each begins: in characters for a str, in bytes for bytes.
 
@@ -555,28 +551,42 @@ class Tokenizer:
 
     # Between the two
 
-    def _strictly(self, text: Text, allowed: Special, disallowed: Special) -> tuple[Any, SpecialTokens]:
-        """The bytes of a text that has no lone surrogate, and the special tokens to recognise in it."""
-        try:
-            data = self._to_bytes(text, repair=False)
-        except UnicodeEncodeError:
-            self._policy.choose(self._to_bytes(text), allowed, disallowed)  # its error comes first, as in tiktoken
-            raise
-        return data, self._policy.choose(data, allowed, disallowed)
+    def _to_list(self, text: Text, rules: Rules) -> list[int]:
+        """The ids of a text; see encode()."""
+        if self._direct:
+            self._quick = self._encoder
+            ids = self._quick.encode(text, rules)
+            if ids is not None:
+                return ids
+        found: list[int] = self._encode_bytes(self._checked(text, rules), rules.recognised).tolist()
+        return found
 
-    def _to_bytes(self, text: Text, repair: bool = True) -> Any:
-        """Text as something with a buffer of bytes. repair: lone surrogates in a str become U+FFFD, pairs characters."""
-        if isinstance(text, str):
+    def _to_array(self, text: Text, rules: Rules) -> NDArray[np.uint32]:
+        """The ids of a text. UnicodeEncodeError for a lone surrogate, ValueError for a special token that is refused."""
+        if self._direct:
+            self._quick = self._encoder
+            ids = self._quick.encode_array(text, rules)
+            if ids is not None:
+                return ids
+        return self._encode_bytes(self._checked(text, rules, repair=False), rules.recognised)
+
+    def _checked(self, text: Text, rules: Rules, repair: bool = True) -> bytes | memoryview:
+        """The bytes of a text that holds nothing that is refused.
+
+        repair: lone surrogates in a str become U+FFFD and pairs characters, as in tiktoken; otherwise they are an error.
+        """
+        if not isinstance(text, str):
+            data = buffer_of(text)
+        else:
             try:
-                if len(text) >= LONG_TEXT and self._preparation is None and self._scanner >= 0:
-                    return Utf8(text)
-                return text.encode()
+                data = text.encode()
             except UnicodeEncodeError:
+                data = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
                 if not repair:
+                    check(data, rules)  # its error comes first, as in tiktoken
                     raise
-                # as tiktoken: join pairs and replace what is left
-                return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-        return text if type(text) is bytes else _buffer(text)
+        check(data, rules)
+        return data
 
     def _safe_cut(self, text: Any, at: int, special: SpecialTokens) -> int:
         """The first place from `at` on where the text may be cut without changing an id; its length if there is none."""
@@ -601,8 +611,12 @@ class Tokenizer:
         return np.concatenate(parts)
 
     def _encode_whole(self, data: Any, special: SpecialTokens) -> NDArray[np.uint32]:
-        """The ids of a text that needs no preparation."""
-        return self._encode_split(data, special) if self._scanner < 0 else self._encoder.encode_array(data, special)
+        """The ids of bytes that need no preparation."""
+        if self._scanner < 0:
+            return self._encode_split(data, special)
+        ids = self._encoder.encode_array(data, Rules(special, _NOTHING))
+        assert ids is not None  # it refuses nothing, and bytes have no surrogates
+        return ids
 
     def _encode_split(self, data: Any, special: SpecialTokens) -> NDArray[np.uint32]:
         """Encode under a pattern that only `regex` can split by."""
@@ -615,17 +629,7 @@ class Tokenizer:
         return np.concatenate(parts)
 
 
-def _buffer(text: object) -> bytes | memoryview:
-    """What has a buffer of bytes along one axis, as one that lies in memory without gaps. TypeError for what has none."""
-    try:
-        view = memoryview(text)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"a text is a str or bytes, not {type(text).__name__}") from None
-    if view.ndim != 1 or view.format not in ("B", "b", "c"):
-        raise TypeError(
-            f"the bytes of a text lie along one axis: this buffer has {view.ndim} of format {view.format!r}"
-        )
-    return view.cast("B") if view.contiguous else bytes(view)
+_NOTHING = SpecialTokens()
 
 
 def _remake(data: TokenizerData, cache_bytes: int) -> Tokenizer:

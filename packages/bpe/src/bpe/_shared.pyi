@@ -1,0 +1,14 @@
+from mmap import mmap
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpe._encode import Encoder
+from bpe._special import Rules
+
+_Text = str | bytes | bytearray | memoryview | mmap
+
+class SharedText:
+    def __init__(self, encoder: Encoder, text: _Text, rules: Rules, *, block: int = ...) -> None: ...
+    def work(self) -> None: ...
+    def result(self) -> NDArray[np.uint32] | None: ...
