@@ -15,6 +15,7 @@ CHECKED = os.environ.get("BPE_CHECKED") == "1"
 SANITIZE = os.environ.get("BPE_SANITIZE") == "1"
 MODULES = (
     "_text",
+    "_spelled",
     "_scan",
     "_special",
     "_intern",

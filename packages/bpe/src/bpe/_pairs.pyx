@@ -121,10 +121,32 @@ def pairs_of_merges(list symbols not None, list merges not None):
             missing = merge[0] if left == NONE else merge[1] if right == NONE else merge[0] + merge[1]
             raise ValueError(f"merge {rank}, {merge[0]!r} + {merge[1]!r}: the vocabulary has no token {missing!r}")
         out[rank, 0], out[rank, 1], out[rank, 2] = left, right, made
-    pairs = rows[:, 0].astype(np.uint64) << np.uint64(32) | rows[:, 1]
-    if len(np.unique(pairs)) < len(pairs):
+    if len(merges) and not differ(&out[0, 0], len(merges)):
         raise ValueError("a merge stands twice in the list; leave the second one out, it can never apply")
     return rows
+
+
+cdef bint differ(const uint32_t *rows, size_t count) except -1:
+    """Whether no two rows begin with the same pair."""
+    cdef size_t mask = 63, i, at
+    cdef uint64_t pair
+    cdef uint64_t *seen
+    while mask < count * 2:
+        mask = mask * 2 + 1
+    seen = <uint64_t *> checked_malloc((mask + 1) * sizeof(uint64_t))
+    memset(seen, 0xFF, (mask + 1) * sizeof(uint64_t))
+    try:
+        for i in range(count):
+            pair = <uint64_t> rows[3 * i] << 32 | rows[3 * i + 1]
+            at = slot(pair * BASE) & mask
+            while seen[at] != EMPTY:
+                if seen[at] == pair:
+                    return False
+                at = (at + 1) & mask
+            seen[at] = pair
+    finally:
+        free(seen)
+    return True
 
 
 cdef inline uint64_t hash_of(const uint8_t *text, size_t size) noexcept nogil:

@@ -61,9 +61,10 @@ cdef class Ranks:
     cdef bint begin(self, Lane *lane, const uint8_t *text, size_t size) noexcept nogil
     cdef bint step(self, Lane *lane) noexcept nogil
     cdef void add_pair(self, uint64_t left, uint64_t right, uint32_t merge) noexcept nogil
-    cdef int add_canonical(self) except -1
+    cdef int add_canonical(self, uint32_t *lost, size_t *lost_count) except -1
     cdef int add_starts(self) except -1
     cdef void parts(self, uint64_t entry, uint32_t *left, uint32_t *right, uint32_t *merge) noexcept nogil
     cdef bint spelled(self, uint32_t symbol) noexcept nogil
-    cdef int add_whole(self) except -1
+    cdef int find_lost(self, uint32_t *lost, size_t *lost_count) except -1
+    cdef int add_whole(self, const uint32_t *lost, size_t count) except -1
     cdef uint32_t find_whole(self, const uint8_t *text, size_t size) noexcept nogil

@@ -58,7 +58,8 @@ cdef class Ranks:
 
     def __cinit__(self, *, symbols, merges, bint whole_first):
         cdef const uint32_t[:, ::1] listed
-        cdef size_t i, slots = 64, count
+        cdef size_t i, slots = 64, count, lost_count = 0
+        cdef uint32_t *lost
         self.kept = tuple(symbols)
         self.symbols = len(self.kept)
         if merges is not None:
@@ -89,19 +90,25 @@ cdef class Ranks:
         memset(self.pairs, 0xFF, (slots + 1) * sizeof(uint64_t))
         self.made = <uint32_t *> checked_malloc(count * sizeof(uint32_t))
         self.starts = <uint64_t *> checked_block(65536 * sizeof(uint64_t))
-        if merges is None:
-            self.add_canonical()
-            self.in_order = True
-        else:
-            self.in_order = True
-            for i in range(count):
-                self.made[i] = listed[i, 2]
-                self.in_order = self.in_order and self.made[i] == self.made[0] + i
-                self.add_pair(listed[i, 0], listed[i, 1], i)
-        self.first_made = self.made[0] if count else 0
-        self.add_starts()
-        if whole_first:
-            self.add_whole()
+        lost = <uint32_t *> checked_malloc(self.symbols * sizeof(uint32_t))
+        try:
+            if merges is None:
+                self.add_canonical(lost, &lost_count)
+                self.in_order = True
+            else:
+                self.in_order = True
+                for i in range(count):
+                    self.made[i] = listed[i, 2]
+                    self.in_order = self.in_order and self.made[i] == self.made[0] + i
+                    self.add_pair(listed[i, 0], listed[i, 1], i)
+            self.first_made = self.made[0] if count else 0
+            self.add_starts()
+            if whole_first:
+                if merges is not None:
+                    self.find_lost(lost, &lost_count)
+                self.add_whole(lost, lost_count)
+        finally:
+            free(lost)
 
     def __dealloc__(self):
         free(self.text)
@@ -125,24 +132,53 @@ cdef class Ranks:
         at = pair * <uint64_t> 0x9E3779B97F4A7C15 >> self.filter_shift
         self.filter[at >> 6] |= <uint64_t> 1 << (at & 63)
 
-    cdef int add_canonical(self) except -1:
-        """Find, for each symbol that its own bytes lead to, the pair that makes it: shorter ones first, as they make it."""
+    cdef int add_canonical(self, uint32_t *lost, size_t *lost_count) except -1:
+        """Find, for each symbol that its own bytes lead to, the pair that makes it, and note the others as lost.
+
+        Shorter ones first, as they make it; those of one length have no part in each other, and are merged side by side.
+        """
         cdef const uint32_t[::1] order
         cdef uint32_t symbol
-        cdef size_t i, count
+        cdef uint32_t in_lane[LANES]
+        cdef Lane *busy[LANES]
+        cdef Lane *lane
+        cdef size_t i = 0, k, found, size
         cdef Work work
         memset(&work, 0, sizeof(Work))
         sizes = np.asarray(<uint32_t[:self.symbols]> self.size) if self.symbols else np.empty(0, dtype=np.uint32)
         order = np.argsort(sizes, kind="stable").astype(np.uint32)
         try:
             with nogil:
+                need_lanes(&work)
                 for i in range(self.symbols):
-                    symbol = order[i]
-                    self.made[symbol] = symbol      # a merge has the number of what it makes
-                    if self.size[symbol] > 1 and self.spelled(symbol):
-                        count = self.by_merges(&work, self.text[symbol], self.size[symbol])
-                        if count == 2:
-                            self.add_pair(work.found[0], work.found[1], symbol)
+                    self.made[i] = <uint32_t> i             # a merge has the number of what it makes
+                i = 0
+                while i < self.symbols:
+                    found, size = 0, self.size[order[i]]
+                    while i < self.symbols and found < LANES and self.size[order[i]] == size:
+                        symbol = order[i]
+                        i += 1
+                        if size == 1:
+                            continue
+                        if size > SEARCHED:
+                            if self.spelled(symbol) and self.by_merges(&work, self.text[symbol], size) == 2:
+                                self.add_pair(work.found[0], work.found[1], symbol)
+                                continue
+                        elif self.begin(&work.lanes[found], self.text[symbol], size):
+                            in_lane[found] = symbol
+                            busy[found] = &work.lanes[found]
+                            found += 1
+                            continue
+                        lost[lost_count[0]] = symbol
+                        lost_count[0] += 1
+                    self.merge_together(busy, found)
+                    for k in range(found):
+                        lane = &work.lanes[k]
+                        if lane.count == 2:
+                            self.add_pair(lane.symbols[0], lane.symbols[1], in_lane[k])
+                        else:
+                            lost[lost_count[0]] = in_lane[k]
+                            lost_count[0] += 1
         finally:
             free_work(&work)
         return 0
@@ -196,10 +232,9 @@ cdef class Ranks:
 
     # Symbols that are whole pretokens
 
-    cdef int add_whole(self) except -1:
-        cdef size_t slots = 64, count = 0, i, at
+    cdef int find_lost(self, uint32_t *lost, size_t *lost_count) except -1:
+        """Note the symbols that merges do not lead to."""
         cdef uint32_t symbol
-        cdef uint32_t *lost = <uint32_t *> checked_malloc(self.symbols * sizeof(uint32_t))
         cdef Work work
         memset(&work, 0, sizeof(Work))
         try:
@@ -209,24 +244,25 @@ cdef class Ranks:
                         if self.spelled(symbol) and self.by_merges(&work, self.text[symbol], self.size[symbol]) == 1:
                             if work.found[0] == symbol:
                                 continue
-                        lost[count] = symbol
-                        count += 1
-            if count:
-                while slots < count * 2:
-                    slots *= 2
-                self.whole = <uint32_t *> checked_malloc(slots * sizeof(uint32_t))
-                memset(self.whole, 0xFF, slots * sizeof(uint32_t))
-                self.whole_mask = slots - 1
-                for i in range(count):
-                    symbol = lost[i]
-                    at = hash_bytes(self.text[symbol], self.size[symbol]) & self.whole_mask
-                    while self.whole[at] != NONE:
-                        at = (at + 1) & self.whole_mask
-                    self.whole[at] = symbol
-                    self.longest_whole = max(self.longest_whole, <size_t> self.size[symbol])
+                        lost[lost_count[0]] = symbol
+                        lost_count[0] += 1
         finally:
-            free(lost)
             free_work(&work)
+        return 0
+
+    cdef int add_whole(self, const uint32_t *lost, size_t count) except -1:
+        cdef size_t slots = 64, i, at
+        while slots < count * 2:
+            slots *= 2
+        self.whole = <uint32_t *> checked_malloc(slots * sizeof(uint32_t))
+        memset(self.whole, 0xFF, slots * sizeof(uint32_t))
+        self.whole_mask = slots - 1
+        for i in range(count):
+            at = hash_bytes(self.text[lost[i]], self.size[lost[i]]) & self.whole_mask
+            while self.whole[at] != NONE:
+                at = (at + 1) & self.whole_mask
+            self.whole[at] = lost[i]
+            self.longest_whole = max(self.longest_whole, <size_t> self.size[lost[i]])
         return 0
 
     cdef uint32_t find_whole(self, const uint8_t *text, size_t size) noexcept nogil:

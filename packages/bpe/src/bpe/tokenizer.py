@@ -127,7 +127,8 @@ class Tokenizer:
     ) -> Tokenizer:
         """From GPT-2's pair of files (vocab.json or encoder.json, merges.txt or vocab.bpe)."""
         vocab, merges = gpt2.read(vocab_json, merges_txt)
-        return cls(vocab, merges, pattern=pattern, special_tokens=special_tokens)
+        special = number_special_tokens(special_tokens, vocab)
+        return cls.from_data(TokenizerData(vocab, merges, special, patterns.resolve(pattern)))
 
     @classmethod
     def from_huggingface(cls, tokenizer_json: formats.StrPath) -> Tokenizer:
@@ -182,7 +183,7 @@ class Tokenizer:
         self._preparation = Preparation(data) if Preparation.needed(data) else None
         self._direct = self._scanner >= 0 and self._preparation is None  # the encoder takes a text as it is
         self._quick: Encoder | None = None  # the encoder, where it does, once there is one
-        if not all(type(number) is int and 0 <= number <= formats.MAX_ID for number in data.vocab):
+        if not formats.are_ids(data.vocab):
             raise ValueError(f"the ids of a vocabulary are whole numbers from 0 to {formats.MAX_ID}")
         self._policy = Policy(data.special_tokens, data.added_tokens)
         self._strict, self._ordinary = self._policy.rules(NONE, "all"), self._policy.rules(NONE, ())

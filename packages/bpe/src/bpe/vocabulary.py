@@ -69,8 +69,10 @@ def encoder_tables(data: TokenizerData, special: set[int]) -> tuple[list[bytes],
     """
     apart = {data.vocab[number] for number in special if len(data.vocab[number]) > 1}
     if apart and data.merges is not None:
-        ends = {token[-1] for token in apart}  # so that hardly any two have to be joined to see what they make
-        apart -= {left + right for left, right in data.merges if right[-1:] and right[-1] in ends}
+        ends = {
+            token[cut:] for token in apart for cut in range(1, len(token))
+        }  # so that hardly any two have to be joined
+        apart -= {left + right for left, right in data.merges if right in ends}
     number_of = dict(zip(data.vocab.values(), data.vocab, strict=True))
     if len(number_of) == len(data.vocab):
         for token in apart:
@@ -85,5 +87,7 @@ def encoder_tables(data: TokenizerData, special: set[int]) -> tuple[list[bytes],
     ids = np.fromiter(number_of.values(), dtype=np.uint32, count=len(number_of))
     if data.merges is not None:
         return symbols, ids, pairs_of_merges(symbols, data.merges)
-    order = np.argsort(ids)
-    return [symbols[i] for i in order.tolist()], ids[order], None
+    if np.any(ids[1:] < ids[:-1]):
+        order = np.argsort(ids)
+        symbols, ids = [symbols[i] for i in order.tolist()], ids[order]
+    return symbols, ids, None

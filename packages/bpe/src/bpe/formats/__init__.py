@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import secrets
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+from bpe._pairs import pairs_of_merges
 from bpe.patterns import Pattern
 
 Pair = tuple[bytes, bytes]
@@ -71,6 +73,18 @@ def parse_text(data: bytes, source: StrPath) -> str:
         refuse(source, f"not UTF-8: byte {error.object[error.start]:#04x}", data.count(b"\n", 0, error.start) + 1)
 
 
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """While it lasts, objects that form no cycles are made by the hundred thousand, and Python need not look for cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def parse_json(data: bytes, source: StrPath) -> Any:
     """The value of a JSON file in which no object names a key twice."""
 
@@ -93,6 +107,15 @@ def parse_json(data: bytes, source: StrPath) -> Any:
         refuse(source, "not JSON of ours: nested too deeply")
 
 
+def are_ids(numbers: Collection[Any]) -> bool:
+    """Whether all are ints from 0 to MAX_ID, each once."""
+    if not numbers:
+        return True
+    if {*map(type, numbers)} != {int}:
+        return False
+    return len({*numbers}) == len(numbers) and min(numbers) >= 0 and max(numbers) <= MAX_ID
+
+
 def check_id(number: object, source: StrPath, token: object, line: int | None = None) -> int:
     """number, where it is an int from 0 to MAX_ID."""
     if type(number) is not int or not 0 <= number <= MAX_ID:
@@ -109,12 +132,14 @@ def check_bytes(tokens: Container[bytes], source: StrPath) -> None:
 
 
 def check_merges(
-    merges: Collection[Pair], tokens: Mapping[bytes, int], source: StrPath, first_line: int | None = None
+    merges: list[Pair], tokens: Mapping[bytes, int], source: StrPath, first_line: int | None = None
 ) -> None:
     """Refuse a merge that stands twice, or whose halves or whole are no tokens. One merge a line from first_line on."""
-    halves = {half for pair in merges for half in pair}
-    if len(set(merges)) == len(merges) and halves | {left + right for left, right in merges} <= tokens.keys():
+    try:
+        pairs_of_merges(list(tokens), merges)
         return
+    except ValueError:
+        pass  # to say which line it is
     seen: set[Pair] = set()
     for place, pair in enumerate(merges):
         where = "" if first_line is not None else f"merge {place}: "

@@ -9,12 +9,15 @@ from __future__ import annotations
 import codecs
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from bpe._spelled import StandIns
 from bpe.formats import (
     Pair,
     StrPath,
+    are_ids,
     check_bytes,
     check_id,
     check_merges,
@@ -22,6 +25,7 @@ from bpe.formats import (
     parse_text,
     read_bytes,
     refuse,
+    without_collector,
     write_atomically,
 )
 
@@ -32,6 +36,7 @@ PRINTABLE: list[str] = [chr(byte) if byte in _THEMSELVES else chr(256 + _OTHERS.
 """The stand-in of each byte."""
 
 _TABLE = "".join(PRINTABLE)
+STAND_INS = StandIns(_TABLE)
 _BYTE_OF = codecs.charmap_build(_TABLE)
 
 
@@ -45,6 +50,14 @@ def from_printable(text: str) -> bytes | None:
     try:
         return codecs.charmap_encode(text, "strict", _BYTE_OF)[0]
     except UnicodeEncodeError:
+        return None
+
+
+def paired(merges: Iterable[Sequence[str]], token_of: Mapping[str, bytes]) -> list[Pair] | None:
+    """The merges, of which each is two texts that token_of spells; None where one is not."""
+    try:
+        return [(token_of[left], token_of[right]) for left, right in merges]
+    except (KeyError, TypeError, ValueError):
         return None
 
 
@@ -72,6 +85,7 @@ def write(folder: StrPath, vocab: Mapping[int, bytes], merges: Sequence[Pair]) -
     write_atomically(merges_path, merges_data)
 
 
+@without_collector()
 def parse(
     vocab_data: bytes, merges_data: bytes, vocab_source: StrPath, merges_source: StrPath
 ) -> tuple[dict[int, bytes], list[Pair]]:
@@ -80,7 +94,7 @@ def parse(
     if not isinstance(content, dict):
         refuse(vocab_source, f"a vocabulary is an object of tokens and ids, not {type(content).__name__}")
     ids = parse_vocab(content, vocab_source)
-    vocab = {number: token for token, number in ids.items()}
+    vocab = dict(zip(ids.values(), ids, strict=True))
     check_bytes(ids, vocab_source)
 
     lines = parse_text(merges_data, merges_source).split("\n")
@@ -88,6 +102,15 @@ def parse(
         lines.pop()
     # The first merge joins two single characters, so a first line that begins so is no merge; any later one may be.
     first_line = 2 if lines and lines[0].startswith("#version") else 1
+    merges = paired([line.split(" ") for line in lines[first_line - 1 :]], dict(zip(content, ids, strict=True)))
+    if merges is None:
+        merges = _parse_merges(lines, first_line, merges_source)
+    check_merges(merges, ids, merges_source, first_line)
+    return vocab, merges
+
+
+def _parse_merges(lines: list[str], first_line: int, merges_source: StrPath) -> list[Pair]:
+    """The merges, one after another, refusing the first that is wrong."""
     merges = []
     for number, line in enumerate(lines[first_line - 1 :], start=first_line):
         halves = line.removesuffix("\r").split(" ")
@@ -97,12 +120,15 @@ def parse(
         if left is None or right is None:
             refuse(merges_source, f"a character that stands for no byte in {line[:80]!r}", number)
         merges.append((left, right))
-    check_merges(merges, ids, merges_source, first_line)
-    return vocab, merges
+    return merges
 
 
 def parse_vocab(content: Mapping[str, object], source: StrPath) -> dict[bytes, int]:
-    """{token: id} of {text of stand-ins: id}; a text with any other character is taken as its UTF-8."""
+    """{token: id} of {text of stand-ins: id}, in the same order; a text with any other character is taken as its UTF-8."""
+    numbers: list[Any] = list(content.values())
+    tokens = STAND_INS.tokens(content)
+    if tokens is not None and "" not in content and are_ids(numbers):
+        return dict(zip(tokens, numbers, strict=True))
     ids: dict[bytes, int] = {}
     text_of: dict[int, str] = {}
     for text, value in content.items():

@@ -16,15 +16,17 @@ from bpe.formats import (
     Pair,
     StrPath,
     TokenizerData,
+    are_ids,
     check_bytes,
     check_id,
     check_merges,
     parse_json,
     read_bytes,
     refuse,
+    without_collector,
     write_atomically,
 )
-from bpe.formats.gpt2 import encode_text, from_printable, to_printable
+from bpe.formats.gpt2 import STAND_INS, encode_text, from_printable, paired, to_printable
 from bpe.patterns import PATTERNS, resolve
 
 # These match every character, so nothing lies between their matches.
@@ -38,6 +40,7 @@ def read(path: StrPath) -> TokenizerData:
     return parse(read_bytes(path), path)
 
 
+@without_collector()
 def parse(data: bytes, path: StrPath) -> TokenizerData:
     """The tokenizer of a tokenizer.json's bytes; path is what errors call it."""
     file = parse_json(data, path)
@@ -62,7 +65,7 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
         return frozenset(text for text, entry in added.items() if entry[option])
 
     return TokenizerData(
-        vocab=dict(sorted(ids.items())),
+        vocab={number: ids[number] for number in sorted(ids)},
         merges=merges,
         special_tokens=special,
         pattern=pattern,
@@ -189,10 +192,17 @@ def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[
     if not isinstance(vocab, dict) or not isinstance(merge_list, list):
         refuse(path, 'the model has no "vocab" of tokens and ids or no list of "merges"')
 
-    tokens: dict[bytes, int] = {}  # those that can be merged; added tokens are not among them
-    token_of: dict[str, bytes] = {}  # the same, by the text that spells them
-    by_id: dict[int, bytes] = {}
-    for text, value in vocab.items():
+    plain = dict(vocab)
+    for text in added:
+        plain.pop(text, None)
+    numbers, spelled = list(plain.values()), STAND_INS.tokens(plain)
+    if spelled is None or "" in plain or not are_ids(numbers):
+        plain, numbers, spelled = {}, [], []  # to find what is wrong
+    tokens = dict(zip(spelled, numbers, strict=True))  # those that can be merged; added tokens are not among them
+    token_of = dict(zip(plain, spelled, strict=True))  # the same, by the text that spells them
+    by_id = dict(zip(numbers, spelled, strict=True))
+    for text in filter(vocab.__contains__, added) if plain else vocab:
+        value = vocab[text]
         number = check_id(value, path, text)
         if number in by_id:
             refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and {text!r}")
@@ -219,6 +229,18 @@ def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[
                 refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and the added token {text!r}")
             by_id[number] = text.encode()
 
+    listed = merge_list
+    if {*map(type, merge_list)} == {str}:
+        listed = [merge.split(" ") for merge in merge_list]
+    merges = paired(listed, token_of) if {*map(type, listed)} <= {list} else None
+    if merges is None:
+        merges = _read_merges(merge_list, token_of, path)
+    check_merges(merges, tokens, path)
+    return by_id, merges, _flag(model, "ignore_merges", False, path)
+
+
+def _read_merges(merge_list: list[Any], token_of: dict[str, bytes], path: StrPath) -> list[Pair]:
+    """The merges, one after another, refusing the first that is wrong."""
     merges = []
     for place, merge in enumerate(merge_list):
         halves = merge.split(" ") if isinstance(merge, str) else merge
@@ -231,8 +253,7 @@ def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[
             refuse(path, f"merge {place}: {error.args[0]!r} is not in the vocabulary")
         except TypeError:
             refuse(path, f"merge {place} is no pair of tokens: {str(merge)[:80]!r}")
-    check_merges(merges, tokens, path)
-    return by_id, merges, _flag(model, "ignore_merges", False, path)
+    return merges
 
 
 def _flag(holder: dict[str, Any], key: str, default: bool, path: StrPath) -> bool:

@@ -14,25 +14,27 @@ from collections.abc import Callable
 from typing import Any
 
 from bpe.formats import (
-    MAX_ID,
     NORMALIZERS,
     StrPath,
     TokenizerData,
+    are_ids,
     check_bytes,
     check_id,
     check_merges,
     parse_json,
     read_bytes,
     refuse,
+    without_collector,
     write_atomically,
 )
-from bpe.formats.gpt2 import from_printable, to_printable
+from bpe.formats.gpt2 import STAND_INS, from_printable, paired, to_printable
 from bpe.patterns import resolve
 
 FORMAT = "groundup-bpe"
 VERSION = 1
 
 
+@without_collector()
 def read(path: StrPath) -> TokenizerData:
     """The tokenizer of a file. Raises ValueError with path and reason where it is cut short, altered, newer than this
     version or not such a file at all, FileNotFoundError where there is none.
@@ -103,45 +105,48 @@ def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
         return isinstance(value, str)
 
     def are_texts(value: Any) -> bool:
-        return isinstance(value, list) and all(map(is_text, value))
+        return isinstance(value, list) and {*map(type, value)} <= {str}
 
-    def are_ids(value: Any) -> bool:
-        return (
-            isinstance(value, dict)
-            and all(map(is_text, value))
-            and all(type(number) is int and 0 <= number <= MAX_ID for number in value.values())
-        )
+    def are_named(value: Any) -> bool:  # several names may share an id
+        return isinstance(value, dict) and are_texts([*value]) and all(are_ids([number]) for number in value.values())
 
     def is_bool(value: Any) -> bool:
         return isinstance(value, bool)
 
     spelled = take("vocab", are_texts, "a list of tokens")
-    vocab: dict[int, bytes] = {}
     ids = take("ids", lambda v: v is None or (isinstance(v, list) and len(v) == len(spelled)), "null or an id a token")
-    for text, number in zip(spelled, range(len(spelled)) if ids is None else ids, strict=True):
-        token = from_printable(text)
-        if not token:
-            refuse(source, f"{text!r} spells no token")
-        if check_id(number, source, token) in vocab:
-            refuse(source, f"the id {number} stands twice, for {vocab[number]!r} and {token!r}")
-        vocab[number] = token
+    numbers = list(range(len(spelled))) if ids is None else ids
+    listed = STAND_INS.tokens(spelled)
+    vocab: dict[int, bytes] = {}
+    if listed is not None and "" not in spelled and are_ids(numbers):
+        vocab = dict(zip(numbers, listed, strict=True))
+    else:  # to find what is wrong
+        for text, number in zip(spelled, numbers, strict=True):
+            token = from_printable(text)
+            if not token:
+                refuse(source, f"{text!r} spells no token")
+            if check_id(number, source, token) in vocab:
+                refuse(source, f"the id {number} stands twice, for {vocab[number]!r} and {token!r}")
+            vocab[number] = token
     tokens = {token: number for number, token in vocab.items()}
     check_bytes(tokens, source)
 
     merges = None
     lines = take("merges", lambda v: v is None or are_texts(v), "null or a list of merges")
     if lines is not None:
-        merges = []
-        for line in lines:
-            left, _, right = line.partition(" ")
-            a, b = from_printable(left), from_printable(right)
-            if not a or not b:
-                refuse(source, f"{line!r} is no merge of two tokens")
-            merges.append((a, b))
+        merges = paired([line.split(" ") for line in lines], dict(zip(spelled, vocab.values(), strict=True)))
+        if merges is None:
+            merges = []
+            for line in lines:
+                left, _, right = line.partition(" ")
+                a, b = from_printable(left), from_printable(right)
+                if not a or not b:
+                    refuse(source, f"{line!r} is no merge of two tokens")
+                merges.append((a, b))
         check_merges(merges, tokens, source)
 
-    special = take("special_tokens", are_ids, "an object of tokens and ids")
-    added = take("added_tokens", are_ids, "an object of tokens and ids")
+    special = take("special_tokens", are_named, "an object of tokens and ids")
+    added = take("added_tokens", are_named, "an object of tokens and ids")
     texts_of: dict[int, list[str]] = {}  # several special tokens may share an id, as two of o200k_harmony do
     for text, number in (special | added).items():
         texts_of.setdefault(number, []).append(text)

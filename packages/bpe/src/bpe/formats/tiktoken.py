@@ -9,6 +9,7 @@ import base64
 import binascii
 from collections.abc import Mapping
 
+from bpe._spelled import ranks_of_lines
 from bpe.formats import MAX_ID, Pair, StrPath, check_bytes, read_bytes, refuse, write_atomically
 
 
@@ -28,32 +29,15 @@ def write(path: StrPath, ranks: Mapping[bytes, int]) -> None:
 
 def parse(data: bytes, source: StrPath) -> dict[bytes, int]:
     """{token: rank} from the bytes of a file; source is what errors call it."""
-    ranks = _parse_at_once(data)
+    ranks = ranks_of_lines(data, MAX_ID)
     if ranks is None:
         ranks = _parse_by_line(data, source)
     check_bytes(ranks, source)
     return ranks
 
 
-def _parse_at_once(data: bytes) -> dict[bytes, int] | None:
-    """{token: rank} of a file without a fault or an empty line, or None."""
-    fields = data.split()
-    spelled, written = fields[::2], fields[1::2]
-    if len(spelled) != len(written) or data != b"\n".join(map(b" ".join, zip(spelled, written, strict=True))) + b"\n":
-        return None
-    if not b"".join(written).isdigit() or max(map(len, written)) > 10:
-        return None
-    try:
-        tokens = [binascii.a2b_base64(field, strict_mode=True) for field in spelled]
-    except binascii.Error:
-        return None
-    ranks = dict(zip(tokens, map(int, written), strict=True))
-    sound = len(ranks) == len(tokens) == len(set(ranks.values())) and max(ranks.values()) <= MAX_ID and b"" not in ranks
-    return ranks if sound else None
-
-
 def _parse_by_line(data: bytes, source: StrPath) -> dict[bytes, int]:
-    """The same, one line after another, refusing the first that is wrong."""
+    """The same where lines may be empty, one after another, refusing the first that is wrong."""
     ranks: dict[bytes, int] = {}
     token_of: dict[int, bytes] = {}
     for number, line in enumerate(data.splitlines(), start=1):
