@@ -13,6 +13,7 @@ import logging
 import os
 import platform
 import re
+import shutil
 import statistics
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from lm.data import open_tokens
 from lm.generation import Batch
 from lm.interop import load, to_huggingface
 from lm.model import Transformer
+from lm.native import building
 from lm.quantization import quantized
 from lm.sampling import Sampling
 from lm.scoring import evaluate
@@ -38,9 +40,9 @@ BEGIN, END = "<!-- generation -->", "<!-- end of generation -->"
 Measured = tuple[list[int], float, float]  # tokens, seconds of the prompt and its first token, seconds a token after it
 
 
-def ours(model: Transformer) -> Callable[[list[int], int], Measured]:
+def ours(model: Transformer, *, native: bool | None = None) -> Callable[[list[int], int], Measured]:
     def measure(prompt: list[int], count: int) -> Measured:
-        batch = Batch(model, rows=1)
+        batch = Batch(model, rows=1, native=native)
         text = batch.add(prompt, max_new_tokens=count, sampling=Sampling(temperature=0))
         while batch.texts:
             batch.step()
@@ -97,6 +99,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         programs = {
             "lm": ours(model),
+            "lm, steps in PyTorch": ours(model, native=False),
             "transformers": theirs(to_huggingface(model, Path(folder) / "model")),
             "lm, int8 weights": ours(small),
         }
@@ -120,6 +123,12 @@ def main() -> None:
     for name in programs:
         ratio = statistics.median(t[2] / o[2] for t, o in zip(seen["transformers"], seen[name], strict=True))
         lines.append(f"| {name} | {1e3 * first[name]:.1f} | {1 / pace[name]:,.0f} | {ratio:.1f} |")
+    lines += ["", f"Steps of lm are {Batch(model).decoder.how}."]
+    if compiler := shutil.which(building.compiler()):
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            building.compile_to(Path(folder, "step.so"), compiler, "float", building.source())
+            lines[-1] += f" Compiling them took {time.perf_counter() - began:.1f} s, once on a machine."
     same = seen["lm"][0][0] == seen["transformers"][0][0]
     lines += ["", f"lm and transformers wrote {'the same tokens' if same else 'different tokens'}."]
     if options.data:

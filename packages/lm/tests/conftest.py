@@ -1,5 +1,8 @@
 """One thread: the matrices here are too small for two, and on a busy machine waiting for the second takes milliseconds."""
 
+import os
+import tempfile
+
 import interpreter  # noqa: F401 (before whatever imports triton)
 import pytest
 import torch
@@ -8,6 +11,10 @@ from runs import some_tokens
 from lm.data import write_tokens
 
 torch.set_num_threads(1)
+
+# What is compiled and measured on the way is kept for these tests alone, and for the processes that they start.
+_cache = tempfile.TemporaryDirectory()
+os.environ["XDG_CACHE_HOME"] = _cache.name
 
 
 def written(folder, **more):

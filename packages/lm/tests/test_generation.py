@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_model import SHAPES, make, some_ids
+from test_native import needs_compiler
 
 from lm.decoding import Decoder
 from lm.generation import Batch, Writer, generate, generate_batch, stream
@@ -19,13 +20,14 @@ ALL = {"num_kv_heads": 1, "window": 4, "norm_placement": "post", "bias": True, "
 MORE_SHAPES = SHAPES | {"all at once": ALL, "exact": {"ffn": "gelu_exact"}, "slowed": {"rope_factor": 3.0}}
 
 
+@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_compiler), False])
 @pytest.mark.parametrize("shape", MORE_SHAPES)
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
-def test_every_split_of_texts_of_different_lengths_gives_the_uncached_logits(shape, data):
+def test_every_split_of_texts_of_different_lengths_gives_the_uncached_logits(shape, native, data):
     """Each row is cut into parts of its own; runs of one token go through the decoder's steps, all rows together."""
     model, ids = make(**MORE_SHAPES[shape]), some_ids(3)
-    decoder = Decoder(model, rows=3)
+    decoder = Decoder(model, rows=3, native=native)
     with torch.no_grad():
         whole = model(ids)
     ends = [data.draw(st.integers(1, 6)) for _ in range(3)]
@@ -66,6 +68,8 @@ def test_a_row_without_room_is_refused():
     decoder.read(0, [1, 2])
     with pytest.raises(ValueError, match="no room for another"):
         decoder.step([3])
+    with pytest.raises(ValueError, match="capacity 11 is more than the context of 10"):
+        Decoder(make(), capacity=11)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -26,7 +26,8 @@ SHAPES = {
 
 def make(seed=0, dtype=torch.float64, vocab_size=19, context_length=10, **change):
     torch.manual_seed(seed)
-    model = Transformer(ModelConfig(vocab_size, context_length, 2, 8, 2, 12, **change)).to(dtype).eval()
+    size = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12} | change
+    model = Transformer(ModelConfig(vocab_size, context_length, **size)).to(dtype).eval()
     with torch.no_grad():  # away from zero biases and weights of one, which hide what multiplies or adds them
         for p in model.parameters():
             p.add_(0.2 * torch.randn_like(p))

@@ -1,8 +1,8 @@
 """Decoding: the next token's logits for several texts at once, over a key/value cache that is allocated once.
 
 A prompt goes through the model as it is (`Decoder.read`). One more token for each text (`Decoder.step`) is so little
-arithmetic that what a step costs is reading the weights and calling torch: so it works in buffers made once, on the model's
-own fused weights, with as few operations as there can be, and gives what the model would give.
+arithmetic that what a step costs is reading the weights and calling torch. So on a CPU it is one call of C, where a compiler is
+(lm.native); elsewhere it works in buffers made once, on the model's own fused weights, with as few operations as there can be.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from torch import Tensor, nn
 from lm.attention import as_bias, decodes
 from lm.config import ModelConfig
 from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, turn, turns
+from lm.native.step import NativeStep, native_step
+
+# Rows from which on torch's products of matrices are as fast: measured on two cores with AVX-512 at 64 and 256 wide.
+MOST_NATIVE_ROWS = 32
 
 
 class LayerStore:
@@ -61,13 +65,28 @@ class Cache:
 class Decoder:
     """A model with a cache of `rows` texts; it works on the model's own weights, so train or move the model and make another.
 
-    capacity: the most tokens of a text, at most the model's context_length, which is what it is if not given.
+    capacity: the most tokens of a text, at most the model's context_length, which is what it is if not given. native: False
+    takes PyTorch for the steps, True C or a ValueError, None C where it can be had. how: which of them it was, and why.
     """
 
-    def __init__(self, model: Transformer, rows: int = 1, capacity: int | None = None) -> None:
+    def __init__(
+        self, model: Transformer, rows: int = 1, capacity: int | None = None, *, native: bool | None = None
+    ) -> None:
         self.model, self.config = model, model.config
+        if capacity is not None and capacity > model.config.context_length:
+            raise ValueError(f"capacity {capacity} is more than the context of {model.config.context_length}: lower it")
         self.cache = Cache(model, rows, capacity)
         self.device, self.dtype = model.embedding.weight.device, model.embedding.weight.dtype
+        self.native: NativeStep | None = None
+        self.how = "in PyTorch"
+        if native is not False and self.device.type == "cpu":
+            made = native_step(model, self.cache.store)
+            if isinstance(made, NativeStep):
+                self.native, self.how = made, "in C"
+            elif native:
+                raise ValueError(f"there is no step in C, because {made}: let native be None")
+            else:
+                self.how += f", because {made}"
         self.layers = [Layer(cast(Block, block)) for block in model.blocks]
         self.final_norm = normaliser(model.final_norm)
         self.head = multiplier(nn_head(model))
@@ -89,15 +108,25 @@ class Decoder:
         cache.lengths[row] = start + len(ids)
         return self.model.logits(hidden[0, -1])
 
-    @torch.inference_mode()
     def step(self, tokens: Sequence[int]) -> Tensor:
         """Appends tokens[i] to the text of row i, for the first len(tokens) rows; the logits (len(tokens), vocab_size)
         of what follows each, in a buffer that the next step overwrites.
         """
-        c, batch = self.config, len(tokens)
+        batch = len(tokens)
         lengths = self.cache.lengths[:batch]
         if max(lengths) >= self.cache.capacity:
             raise ValueError(f"a row holds {max(lengths)} tokens, and has no room for another: make a larger Decoder")
+        if self.native is not None and batch <= MOST_NATIVE_ROWS:
+            logits = self.native(list(tokens), lengths)
+        else:
+            logits = self._step_in_torch(tokens, lengths)
+        for row in range(batch):
+            self.cache.lengths[row] += 1
+        return logits
+
+    @torch.inference_mode()
+    def _step_in_torch(self, tokens: Sequence[int], lengths: list[int]) -> Tensor:
+        c, batch = self.config, len(tokens)
         buffers = self.buffers.get(batch)
         if buffers is None:
             buffers = self.buffers[batch] = Buffers(c, batch, self.dtype, self.device)
@@ -112,8 +141,6 @@ class Decoder:
         by = None if self.turns is None else self.turns[at].unsqueeze(-2)  # (1, pairs) or (batch, 1, pairs)
         for i, layer in enumerate(self.layers):
             layer.step(x, buffers, places, i, by)
-        for row in range(batch):
-            self.cache.lengths[row] += 1
         logits = self.head(self.final_norm(x, buffers), buffers.logits)
         return logits.view(batch, -1)[:, : c.vocab_size]
 

@@ -140,13 +140,16 @@ class Continuation:
 class Batch:
     """Texts that are continued together, a token each at every step; they may come and go between steps.
 
-    rows: how many at most. capacity: how many tokens of a text the cache holds (the model's context, if not given).
+    rows: how many at most. capacity: how many tokens of a text the cache holds (the model's context, if not given). native: as
+    for Decoder.
     Each text has its own settings and its own random numbers, and gets the tokens it would get alone. Not for two threads
     at once. prefill, decode: tokens and seconds so far, of reading what was given, and of one token after another.
     """
 
-    def __init__(self, model: Transformer, rows: int = 8, capacity: int | None = None) -> None:
-        self.decoder = Decoder(model, rows, capacity)
+    def __init__(
+        self, model: Transformer, rows: int = 8, capacity: int | None = None, *, native: bool | None = None
+    ) -> None:
+        self.decoder = Decoder(model, rows, capacity, native=native)
         self.model, self.rows = model, rows
         self.texts: list[Continuation] = []
         self.prefill, self.decode = Pace(), Pace()
@@ -189,7 +192,7 @@ class Batch:
         began = time.perf_counter()
         if going:
             logits = self.decoder.step([text.unread[0] for text in going])
-            made += [(text, self._choose(text, row)) for text, row in zip(going, logits.unbind(0), strict=True)]
+            made += [(text, self._choose(text, logits[row])) for row, text in enumerate(going)]
             self.decode.add(len(going), time.perf_counter() - began)
         read: dict[tuple[int, ...], tuple[int, Tensor]] = {}
         for text in fresh:

@@ -50,10 +50,7 @@ class Sampling:
             now = torch.where(was > 0, was / self.repetition_penalty, was * self.repetition_penalty)
             logits = logits.index_put((index,), now)
         if self.temperature == 0 or self.top_k == 1:
-            best, token = logits.max(0)  # faster than argmax, and it says whether there is a best
-            if not float(best) > -torch.inf:
-                raise ValueError("no token can be chosen: the model's logits are not numbers")
-            return int(token)
+            return likeliest(logits)
         logits = logits.float() / self.temperature
         candidates = None
         if self.top_k is not None and self.top_k < len(logits):
@@ -77,3 +74,17 @@ class Sampling:
         part = whole * float(torch.rand((), dtype=torch.float64, generator=generator))
         drawn = int(torch.searchsorted(sums, min(part, whole * (1 - 2**-52)), right=True))
         return drawn if candidates is None else int(candidates[drawn])
+
+
+def likeliest(logits: Tensor) -> int:
+    """The first of the largest of logits (vocab,). ValueError: there is none, as where one is NaN."""
+    if logits.device.type == "cpu" and logits.dtype == torch.float32:
+        numbers = logits.detach().numpy()  # whose argmax takes a tenth of the time of torch's
+        token = int(numbers.argmax())  # of a NaN, where there is one
+        best = float(numbers[token])
+    else:
+        highest, place = logits.max(0)  # faster than argmax, and it says whether there is a best
+        token, best = int(place), float(highest)
+    if not best > -torch.inf:
+        raise ValueError("no token can be chosen: the model's logits are not numbers")
+    return token

@@ -90,4 +90,4 @@ def generate(options: argparse.Namespace) -> None:
             rest if streaming else written[text] + rest, end="\n" if streaming or text is list(writers)[-1] else BETWEEN
         )
     if options.timing or sys.stderr.isatty():
-        print(f"prompt: {batch.prefill}; after it: {batch.decode}", file=sys.stderr)
+        print(f"prompt: {batch.prefill}; after it: {batch.decode}, {batch.decoder.how}", file=sys.stderr)

@@ -1,0 +1,383 @@
+/* One more token for each of several texts: lm.decoding's step, all of a Transformer in one call.
+
+   REAL is float or double, and the weights of matrices are of that type or int8 with a scale for each row. All threads go
+   through the layers together and wait for each other where one needs what another made. A number is computed by the same
+   operations in the same order whatever the batch and however many threads there are. */
+
+#include <omp.h>
+#include <stdint.h>
+#include <string.h>
+#include <tgmath.h>
+
+enum { SWIGLU, GELU, GELU_EXACT, SILU, RELU2 };   /* config.FFNS */
+enum { RMSNORM, LAYERNORM, NO_NORM };             /* config.NORMS */
+
+typedef struct {
+    const void *weight;   /* (rows, columns), a row every `stride` */
+    const REAL *scale;    /* (rows,) if the weight is int8 */
+    const REAL *bias;     /* (rows,) or none */
+    int64_t rows, columns, stride;
+} Matrix;
+
+typedef struct {
+    const REAL *weight, *bias;   /* (width,), or none */
+} Norm;
+
+typedef struct {
+    Norm attention_norm, ffn_norm, q_norm, k_norm;
+    Matrix qkv, output, up, down;   /* up: of SwiGLU the gate's rows, then those of up */
+} Layer;
+
+typedef struct {
+    int64_t layers, d_model, heads, kv_heads, head_dim, d_ff, window;   /* window 0: none */
+    int64_t norm, ffn, post, qk_norm;
+    double eps;
+    const REAL *embedding, *positions, *turns;   /* (vocab, d_model), (context, d_model), (context, head_dim / 2) complex */
+    Norm final_norm;
+    Matrix head;
+    const Layer *layer;
+} Model;
+
+#define BYTES 64
+#define LANES ((int64_t)(BYTES / sizeof(REAL)))
+#define ROWS 4    /* of a matrix at once, */
+#define TEXTS 4   /* for as many texts */
+
+typedef REAL Lanes __attribute__((vector_size(BYTES)));
+typedef REAL Half __attribute__((vector_size(BYTES / 2)));
+typedef REAL Quarter __attribute__((vector_size(BYTES / 4)));
+typedef int32_t Words __attribute__((vector_size(4 * BYTES / sizeof(REAL))));
+
+static inline Lanes load(const REAL *from)
+{
+    Lanes v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+static inline void store(REAL *to, Lanes v) { memcpy(to, &v, sizeof v); }
+
+typedef __typeof__((Lanes){0} > (Lanes){0}) Mask;   /* integers as wide as REAL */
+
+static inline Lanes select(Mask where, Lanes yes, Lanes no) { return (Lanes)((where & (Mask)yes) | (~where & (Mask)no)); }
+
+/* e^x to the last bit or two: e^x = 2^n e^r with |r| at most ln 2 / 2, and e^r by its series. */
+static inline Lanes exponential(Lanes x)
+{
+    const int single = sizeof(REAL) == 4, bits = single ? 23 : 52, terms = single ? 7 : 13;
+    const REAL least = single ? -87 : -708, most = single ? 88 : 709, to_whole = single ? 0x1.8p23 : 0x1.8p52;
+    const REAL ln2 = single ? 0x1.62e4p-1 : 0x1.62e42fefa38p-1, rest = single ? 0x1.7f7d1cp-20 : 0x1.ef35793c7673p-45;
+    Lanes at = select(x < least, least - (Lanes){0}, select(x > most, most - (Lanes){0}, x));
+    Lanes shifted = at * (REAL)1.4426950408889634 + to_whole, n = shifted - to_whole;
+    Lanes r = at - n * ln2 - n * rest, series = 1 - (Lanes){0};
+    for (int i = terms; i > 0; i--) series = 1 + series * r * ((REAL)1 / i);
+    return select(x == x, (Lanes)((Mask)series + ((Mask)shifted << bits)), x);
+}
+
+static inline REAL sum(Lanes v)
+{
+    Half a, b;
+    Quarter c, d;
+    memcpy(&a, &v, sizeof a);
+    memcpy(&b, (const char *)&v + sizeof a, sizeof b);
+    a += b;
+    memcpy(&c, &a, sizeof c);
+    memcpy(&d, (const char *)&a + sizeof c, sizeof d);
+    c += d;
+    REAL total = 0;
+    for (int64_t i = 0; i < LANES / 4; i++) total += c[i];
+    return total;
+}
+
+/* y[n][i] = row (row + i) of m times x[n], and its bias, for ROWS rows; beyond the last row it is that one again. */
+static inline __attribute__((always_inline)) void
+products(const Matrix *m, const int is_int8, const int texts, int64_t row, const REAL *restrict x, int64_t x_stride,
+         REAL (*restrict y)[ROWS])
+{
+    const int64_t columns = m->columns, block = is_int8 ? 4 * LANES : LANES;
+    int64_t which[ROWS], at = 0;
+    Lanes sums[ROWS][TEXTS] = {{{0}}};
+    for (int i = 0; i < ROWS; i++) which[i] = (row + i < m->rows ? row + i : m->rows - 1) * m->stride;
+    for (; at + block <= columns; at += block)
+        for (int i = 0; i < ROWS; i++) {
+            if (is_int8) {   /* four numbers a word: one of each fourth of the block */
+                Words words;
+                memcpy(&words, (const int8_t *)m->weight + which[i] + at, sizeof words);
+                for (int part = 0; part < 4; part++) {
+                    Lanes w = __builtin_convertvector(words << (24 - 8 * part) >> 24, Lanes);
+                    for (int n = 0; n < texts; n++) sums[i][n] += w * load(x + n * x_stride + at + part * LANES);
+                }
+            } else {
+                Lanes w = load((const REAL *)m->weight + which[i] + at);
+                for (int n = 0; n < texts; n++) sums[i][n] += w * load(x + n * x_stride + at);
+            }
+        }
+    for (int i = 0; i < ROWS; i++)
+        for (int n = 0; n < texts; n++) {
+            const int8_t *bytes = (const int8_t *)m->weight + which[i] + at;
+            const REAL *numbers = (const REAL *)m->weight + which[i] + at, *rest = x + n * x_stride + at;
+            REAL total = sum(sums[i][n]);
+            for (int64_t j = 0; j < columns - at; j++)
+                total += rest[j] * (is_int8 ? (REAL)bytes[j % LANES * 4 + j / LANES] : numbers[j]);
+            if (is_int8) total *= m->scale[which[i] / m->stride];
+            y[n][i] = m->bias ? total + m->bias[which[i] / m->stride] : total;
+        }
+}
+
+static void dots(const Matrix *m, int64_t row, const REAL *restrict x, int64_t x_stride, int64_t texts, REAL (*restrict y)[ROWS])
+{
+    if (m->scale && texts == TEXTS)
+        products(m, 1, TEXTS, row, x, x_stride, y);
+    else if (texts == TEXTS)
+        products(m, 0, TEXTS, row, x, x_stride, y);
+    else
+        for (int64_t n = 0; n < texts; n++) {
+            if (m->scale)
+                products(m, 1, 1, row, x + n * x_stride, 0, y + n);
+            else
+                products(m, 0, 1, row, x + n * x_stride, 0, y + n);
+        }
+}
+
+/* y = norm(x), which may be x itself. */
+static void normalise(int64_t kind, Norm norm, double eps, int64_t width, const REAL *x, REAL *y)
+{
+    REAL mean = 0, squares = 0;
+    Lanes sums = {0};
+    int64_t i = 0;
+    if (kind == NO_NORM) {
+        memmove(y, x, (size_t)width * sizeof *y);
+        return;
+    }
+    if (kind == LAYERNORM) {
+        for (; i + LANES <= width; i += LANES) sums += load(x + i);
+        for (mean = sum(sums); i < width; i++) mean += x[i];
+        mean /= width;
+        sums = (Lanes){0};
+        i = 0;
+    }
+    for (; i + LANES <= width; i += LANES) {
+        Lanes v = load(x + i) - mean;
+        sums += v * v;
+    }
+    for (squares = sum(sums); i < width; i++) squares += (x[i] - mean) * (x[i] - mean);
+    REAL by = 1 / sqrt(squares / width + (REAL)eps);
+    for (i = 0; i < width; i++) {
+        REAL v = (x[i] - mean) * by * norm.weight[i];
+        y[i] = norm.bias ? v + norm.bias[i] : v;
+    }
+}
+
+static void turn(REAL *x, const REAL *by, int64_t width)
+{
+    for (int64_t i = 0; i < width; i += 2) {
+        REAL a = x[i], b = x[i + 1];
+        x[i] = a * by[i] - b * by[i + 1];
+        x[i + 1] = a * by[i + 1] + b * by[i];
+    }
+}
+
+/* out = Σ weights[j] values[j] / total, for `vectors` of LANES numbers. */
+static inline __attribute__((always_inline)) void
+gather(const REAL *weights, int64_t count, const REAL *values, int64_t stride, const int vectors, REAL total, REAL *out)
+{
+    Lanes sums[4] = {{0}};
+    for (int64_t j = 0; j < count; j++)
+        for (int i = 0; i < vectors; i++) sums[i] += weights[j] * load(values + j * stride + i * LANES);
+    for (int i = 0; i < vectors; i++) store(out + i * LANES, sums[i] / total);
+}
+
+/* out = softmax(q · keys / √width) · values, over the positions from begin to end; weights: room for LANES more. */
+static void attend(const REAL *q, const REAL *keys, const REAL *values, int64_t begin, int64_t end, int64_t width,
+                   REAL *restrict weights, REAL *restrict out)
+{
+    Matrix seen = {keys + begin * width, 0, 0, end - begin, width, width};
+    REAL largest = -INFINITY, total, scale = 1 / sqrt((REAL)width), y[ROWS];
+    Lanes totals = {0};
+    for (int64_t j = 0; j < seen.rows; j += ROWS) {
+        dots(&seen, j, q, 0, 1, &y);
+        for (int64_t i = 0; i < ROWS && j + i < seen.rows; i++) {
+            weights[j + i] = y[i] * scale;
+            largest = y[i] * scale > largest ? y[i] * scale : largest;
+        }
+    }
+    for (int64_t j = 0; j < LANES; j++) weights[seen.rows + j] = -INFINITY;
+    for (int64_t j = 0; j < seen.rows; j += LANES) {
+        Lanes e = exponential(load(weights + j) - largest);
+        store(weights + j, e);
+        totals += e;
+    }
+    total = sum(totals);
+    values += begin * width;
+    int64_t at = 0;
+    for (; at + 4 * LANES <= width; at += 4 * LANES) gather(weights, seen.rows, values + at, width, 4, total, out + at);
+    for (; at + LANES <= width; at += LANES) gather(weights, seen.rows, values + at, width, 1, total, out + at);
+    for (; at < width; at++) {
+        REAL one = 0;
+        for (int64_t j = 0; j < seen.rows; j++) one += weights[j] * values[j * width + at];
+        out[at] = one / total;
+    }
+}
+
+static inline Lanes active(int64_t kind, Lanes x)
+{
+    if (kind == GELU_EXACT) {
+        for (int64_t i = 0; i < LANES; i++) x[i] *= (REAL)0.5 * (1 + erf(x[i] * (REAL)0.7071067811865476));
+        return x;
+    }
+    if (kind == RELU2) return select(x < 0, (Lanes){0}, x * x);
+    /* GELU's (1 + tanh u) / 2 is 1 / (1 + e^-2u), as SiLU's is 1 / (1 + e^-x). */
+    Lanes by = kind == GELU ? (REAL)-1.5957691216057308 * (x + (REAL)0.044715 * x * x * x) : -x;
+    return x / (1 + exponential(by));
+}
+
+/* x = f(x), or f(x) · gated where there is that, for `count` numbers. */
+static void activate(int64_t kind, REAL *x, const REAL *gated, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += LANES) {
+        size_t size = (size_t)(count - i < LANES ? count - i : LANES) * sizeof *x;
+        Lanes v = {0}, by = {0};
+        memcpy(&v, x + i, size);
+        v = active(kind, v);
+        if (gated) {
+            memcpy(&by, gated + i, size);
+            v *= by;
+        }
+        memcpy(x + i, &v, size);
+    }
+}
+
+typedef struct {
+    int64_t begin, end;
+} Span;
+
+/* The part of `count` that thread `me` of `threads` has, in multiples of a cache line's numbers. */
+static Span part(int64_t count, int64_t me, int64_t threads)
+{
+    int64_t lines = (count + LANES - 1) / LANES, begin = lines * me / threads * LANES, end = lines * (me + 1) / threads * LANES;
+    return (Span){begin < count ? begin : count, end < count ? end : count};
+}
+
+static int64_t several(int64_t texts) { return texts < TEXTS ? 1 : TEXTS; }
+
+#define EACH(i, span) \
+    for (int64_t t = 0; t < n; t++) \
+        for (int64_t i = 0; i < ROWS && r + i < (span).end; i++)
+
+/* Numbers of scratch memory that a step needs. */
+int64_t scratch(const Model *m, int64_t batch, int64_t capacity, int64_t threads)
+{
+    int64_t shared = batch * (m->d_model + (2 * m->heads + 2 * m->kv_heads) * m->head_dim + 2 * m->d_ff);
+    return shared + threads * (batch * m->d_model + m->head_dim + capacity + 4 * LANES);
+}
+
+/* tokens, lengths (batch,): the new token of each text and how many came before it. cache (layers, 2, rows, kv_heads,
+   capacity, head_dim). logits (batch, head.rows). room: scratch() numbers. */
+void step(const Model *m, REAL *cache, int64_t rows, int64_t capacity, int64_t batch, const int64_t *tokens,
+          const int64_t *lengths, REAL *room, REAL *logits, int64_t most_threads)
+{
+    const int64_t d = m->d_model, width = m->head_dim, heads = m->heads, kv = m->kv_heads, d_ff = m->d_ff;
+    const int64_t all = (heads + 2 * kv) * width, row_size = kv * capacity * width;
+    REAL *const x = room, *const flat = x + batch * d, *const attended = flat + batch * all;
+    REAL *const inner = attended + batch * heads * width, *const gated = m->ffn == SWIGLU ? inner + batch * d_ff : 0;
+    REAL *const own = inner + 2 * batch * d_ff;
+
+#pragma omp parallel num_threads((int)most_threads)
+    {
+        const int64_t me = omp_get_thread_num(), threads = omp_get_num_threads();
+        /* What the next matrix reads, (batch, d): each thread makes it whole for itself, which is less than waiting. */
+        REAL *const inside = own + me * (batch * d + width + capacity + 4 * LANES);
+        REAL *const query = inside + batch * d, *const weights = query + width;
+        const Span of_d = part(d, me, threads), of_all = part(all, me, threads), of_ff = part(d_ff, me, threads);
+        REAL y[TEXTS][ROWS], z[TEXTS][ROWS];
+
+        for (int64_t b = 0; b < batch; b++)
+            for (int64_t i = of_d.begin; i < of_d.end; i++) {
+                REAL v = m->embedding[tokens[b] * d + i];
+                x[b * d + i] = m->positions ? v + m->positions[lengths[b] * d + i] : v;
+            }
+#pragma omp barrier
+        if (m->post) memcpy(inside, x, (size_t)(batch * d) * sizeof *x);
+
+        for (int64_t l = 0; l < m->layers; l++) {
+            const Layer *layer = m->layer + l;
+            REAL *const keys = cache + 2 * l * rows * row_size, *const values = keys + rows * row_size;
+
+            for (int64_t b = 0; b < batch && !m->post; b++)
+                normalise(m->norm, layer->attention_norm, m->eps, d, x + b * d, inside + b * d);
+            for (int64_t r = of_all.begin; r < of_all.end; r += ROWS)
+                for (int64_t b = 0, n; b < batch; b += n) {
+                    n = several(batch - b);
+                    dots(&layer->qkv, r, inside + b * d, d, n, y);
+                    EACH(i, of_all) flat[(b + t) * all + r + i] = y[t][i];
+                }
+#pragma omp barrier
+            for (int64_t item = me; item < batch * kv; item += threads) {
+                int64_t b = item / kv, h = item % kv, at = b * row_size + (h * capacity + lengths[b]) * width;
+                REAL *k = flat + b * all + (heads + h) * width;
+                if (m->qk_norm) normalise(RMSNORM, layer->k_norm, m->eps, width, k, k);
+                if (m->turns) turn(k, m->turns + lengths[b] * width, width);
+                memcpy(keys + at, k, (size_t)width * sizeof *k);
+                memcpy(values + at, k + kv * width, (size_t)width * sizeof *k);
+            }
+#pragma omp barrier
+            for (int64_t item = me; item < batch * heads; item += threads) {
+                int64_t b = item / heads, h = item % heads, end = lengths[b] + 1;
+                int64_t begin = m->window && end > m->window ? end - m->window : 0;
+                int64_t at = b * row_size + h / (heads / kv) * capacity * width;
+                memcpy(query, flat + b * all + h * width, (size_t)width * sizeof *query);
+                if (m->qk_norm) normalise(RMSNORM, layer->q_norm, m->eps, width, query, query);
+                if (m->turns) turn(query, m->turns + lengths[b] * width, width);
+                attend(query, keys + at, values + at, begin, end, width, weights, attended + item * width);
+            }
+#pragma omp barrier
+            for (int64_t r = of_d.begin; r < of_d.end; r += ROWS)
+                for (int64_t b = 0, n; b < batch; b += n) {
+                    n = several(batch - b);
+                    dots(&layer->output, r, attended + b * heads * width, heads * width, n, y);
+                    EACH(i, of_d) x[(b + t) * d + r + i] += y[t][i];
+                }
+#pragma omp barrier
+            for (int64_t b = 0; b < batch; b++) {
+                Norm norm = m->post ? layer->attention_norm : layer->ffn_norm;
+                normalise(m->norm, norm, m->eps, d, x + b * d, inside + b * d);
+            }
+            for (int64_t r = of_ff.begin; r < of_ff.end; r += ROWS)
+                for (int64_t b = 0, n; b < batch; b += n) {
+                    n = several(batch - b);
+                    dots(&layer->up, r, inside + b * d, d, n, y);
+                    if (gated) dots(&layer->up, r + d_ff, inside + b * d, d, n, z);
+                    EACH(i, of_ff) inner[(b + t) * d_ff + r + i] = y[t][i];
+                    if (gated) EACH(i, of_ff) gated[(b + t) * d_ff + r + i] = z[t][i];
+                }
+            for (int64_t b = 0; b < batch; b++) {
+                int64_t at = b * d_ff + of_ff.begin;
+                activate(m->ffn, inner + at, gated ? gated + at : 0, of_ff.end - of_ff.begin);
+            }
+#pragma omp barrier
+            for (int64_t r = of_d.begin; r < of_d.end; r += ROWS)
+                for (int64_t b = 0, n; b < batch; b += n) {
+                    n = several(batch - b);
+                    dots(&layer->down, r, inner + b * d_ff, d_ff, n, y);
+                    EACH(i, of_d) x[(b + t) * d + r + i] = (m->post ? inside : x)[(b + t) * d + r + i] + y[t][i];
+                }
+#pragma omp barrier
+            if (m->post) {
+                for (int64_t b = 0; b < batch; b++)
+                    normalise(m->norm, layer->ffn_norm, m->eps, d, x + b * d, inside + b * d);
+#pragma omp barrier
+                for (int64_t b = 0; b < batch; b++)
+                    memcpy(x + b * d + of_d.begin, inside + b * d + of_d.begin, (size_t)(of_d.end - of_d.begin) * sizeof *x);
+            }
+        }
+        for (int64_t b = 0; b < batch; b++)
+            normalise(m->norm, m->final_norm, m->eps, d, (m->post ? inside : x) + b * d, inside + b * d);
+        const Span of_head = part(m->head.rows, me, threads);
+        for (int64_t r = of_head.begin; r < of_head.end; r += ROWS)
+            for (int64_t b = 0, n; b < batch; b += n) {
+                n = several(batch - b);
+                dots(&m->head, r, inside + b * d, d, n, y);
+                EACH(i, of_head) logits[(b + t) * m->head.rows + r + i] = y[t][i];
+            }
+    }
+}

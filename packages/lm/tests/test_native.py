@@ -1,0 +1,180 @@
+"""The step in C: against the uncached model, against itself in other company, and what happens where it cannot be had."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_model import make, some_ids
+from torch import nn
+
+from lm.decoding import Decoder
+from lm.machine import threads
+from lm.model import Transformer
+from lm.native import building, step
+from lm.quantization import Int8Linear, quantized
+
+COMPILER = shutil.which(building.compiler())
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler on this machine")
+
+
+def steps(model: Transformer, ids: torch.Tensor, **how) -> torch.Tensor:
+    """The logits of each place of ids (rows, seq), a token at a time, all rows together."""
+    decoder = Decoder(model, rows=len(ids), **how)
+    return torch.stack([decoder.step(column.tolist()).clone() for column in ids.T], 1)
+
+
+@needs_compiler
+@settings(max_examples=60, deadline=None)
+@given(
+    heads=st.sampled_from([(1, 1), (2, 1), (3, 3), (4, 2), (5, 1)]),
+    head_dim=st.integers(1, 41).map(lambda half: 2 * half),
+    d_model=st.integers(1, 70),
+    d_ff=st.integers(1, 70),
+    rows=st.integers(1, 6),
+    count=st.integers(1, 3),
+    ffn=st.sampled_from(["swiglu", "gelu", "gelu_exact", "silu", "relu2"]),
+    norm=st.sampled_from(["rmsnorm", "layernorm", "none"]),
+    more=st.booleans(),
+)
+def test_any_sizes_and_any_number_of_threads(heads, head_dim, d_model, d_ff, rows, count, ffn, norm, more):
+    size = {"num_heads": heads[0], "num_kv_heads": heads[1], "head_dim": head_dim, "d_model": d_model, "d_ff": d_ff}
+    how = {
+        "bias": more,
+        "qk_norm": more,
+        "norm_placement": "post" if more and norm != "none" else "pre",
+        "vocab_multiple": 8,
+    }
+    model, ids = make(**size, ffn=ffn, norm=norm, **how), some_ids(rows, 5)
+    with threads(count), torch.no_grad():
+        torch.testing.assert_close(steps(model, ids, native=True), model(ids), rtol=1e-9, atol=1e-9)
+
+
+@needs_compiler
+def test_a_row_has_the_same_bits_alone_and_beside_others_and_on_any_number_of_threads():
+    whole, ids = make(dtype=torch.float32, num_kv_heads=1), some_ids(6)
+    for model in (whole, quantized(whole)):
+        alone = torch.cat([steps(model, row[None], native=True) for row in ids])
+        for count in (1, 2, 3):
+            with threads(count):
+                assert torch.equal(steps(model, ids, native=True), alone)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_int8_weights_are_those_numbers_exactly(dtype):
+    model = make(dtype=torch.float32, d_model=152, d_ff=131, tied_embeddings=True)
+    small, ids = quantized(model), some_ids(2)
+    whole = quantized(model)
+    for module in list(whole.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, Int8Linear):
+                linear = nn.Linear(child.inputs, child.outputs, bias=child.bias is not None)
+                linear.weight.data, linear.bias = child.weight, child.bias
+                setattr(module, name, linear)
+    with torch.no_grad():
+        want = whole.to(dtype)(ids)
+    small.embedding.to(dtype)
+    small.final_norm.to(dtype)
+    for block in small.blocks:
+        block.attention_norm.to(dtype)
+        block.ffn_norm.to(dtype)
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-11
+    torch.testing.assert_close(steps(small, ids, native=True), want, rtol=tolerance, atol=tolerance)
+
+
+@needs_compiler
+def test_what_is_no_number_stays_none():
+    model = make(dtype=torch.float32)
+    with torch.no_grad():
+        model.blocks[0].ffn.gate_up.weight[3, 3] = torch.nan
+    assert steps(model, some_ids(1), native=True).isnan().all()
+
+
+@needs_compiler
+def test_tokens_out_of_the_vocabulary_are_refused():
+    decoder = Decoder(make(vocab_multiple=8), native=True)
+    for token in (-1, 19):
+        with pytest.raises(IndexError, match=rf"token ids \[{token}\] are not all in the vocabulary of 19"):
+            decoder.step([token])
+
+
+class Other(nn.Linear):
+    pass
+
+
+def test_what_it_is_not_written_for_is_decoded_in_torch():
+    ids = some_ids(2)
+    narrow, other, mixed = make(dtype=torch.bfloat16), make(dtype=torch.float32), make(dtype=torch.float32)
+    other.blocks[1].ffn.down.__class__ = Other
+    mixed.final_norm.double()
+    for model, reason in [(narrow, "bfloat16"), (other, "there is a Other"), (mixed, "several types")]:
+        decoder = Decoder(model)
+        assert decoder.native is None
+        if reason == "bfloat16" or COMPILER:
+            assert reason in decoder.how
+            with pytest.raises(ValueError, match=f"there is no step in C, because .*{reason}"):
+                Decoder(model, native=True)
+    with torch.no_grad():
+        torch.testing.assert_close(steps(other, ids), other(ids))
+
+
+@pytest.fixture
+def afresh(monkeypatch, tmp_path):
+    """A cache folder of its own, and nothing known yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for known in (building.built, step.checked):
+        known.cache_clear()
+    yield tmp_path / "groundup"
+    for known in (building.built, step.checked):
+        known.cache_clear()
+
+
+def test_without_a_compiler_it_says_so_and_torch_decodes(afresh, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    decoder = Decoder(make())
+    assert (decoder.native, decoder.how) == (None, "in PyTorch, because there is no C compiler 'no-such-compiler'")
+    assert not afresh.exists()
+
+
+@needs_compiler
+def test_a_compiler_that_fails_and_a_folder_that_cannot_be_are_said(afresh, monkeypatch, tmp_path):
+    broken = tmp_path / "cc"
+    broken.write_text("#!/bin/sh\necho 'cc: fatal error: no space' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CC", str(broken))
+    assert Decoder(make()).how == "in PyTorch, because compiling failed (cc: fatal error: no space)"
+    assert list(afresh.iterdir()) == []
+    afresh.rmdir()
+    afresh.write_text("in the way")
+    building.built.cache_clear()
+    step.checked.cache_clear()
+    assert "File exists" in Decoder(make()).how
+
+
+@needs_compiler
+def test_it_is_compiled_once_and_only_what_this_user_wrote_is_run(afresh):
+    path = building.kept("double")
+    made = path.stat()
+    assert path.parent == afresh
+    assert not made.st_mode & 0o022
+    assert building.kept("double").stat().st_ino == made.st_ino
+    path.chmod(0o722)
+    assert building.kept("double").stat().st_ino != made.st_ino
+    path.unlink()
+    path.symlink_to(Path("/bin/sh"))
+    assert not building.kept("double").is_symlink()
+    assert sorted(afresh.iterdir()) == [path]
+
+
+@needs_compiler
+def test_a_library_that_computes_something_else_is_not_used(afresh):
+    path = building.kept("double")
+    path.unlink()
+    building.compile_to(path, COMPILER, "double", building.source().replace(b"sums[i] / total", b"sums[i]"))
+    path.chmod(0o500)
+    assert Decoder(make()).how == "in PyTorch, because what was compiled does not compute what it should"
