@@ -12,10 +12,10 @@ ROOT = Path(__file__).parent.parent
 
 # Each package's files from the ground up: a file imports only those before it. Files of a folder count under its name.
 ORDER = {
-    "bpe": "_bytes _memory _text _spelled _scan _special _intern _blocks _records _merge _pairs _rank _cache _encode _shared "
-    "_decode patterns formats published compressed sources progress token_file reference preparing vocabulary streaming "
-    "parallel policy unstable tokenizer encodings counting checkpoint training report view javascript page "
-    "opening __init__ cli_train cli_report cli_encode cli",
+    "bpe": "later _bytes _memory _text _spelled _scan _special _intern _blocks _records _merge _pairs _rank _cache "
+    "_encode _shared _decode patterns formats published compressed sources progress token_file reference "
+    "preparing vocabulary streaming parallel policy unstable tokenizer encodings counting checkpoint training "
+    "report view javascript page opening __init__ cli_train cli_report cli_encode cli",
     "accounting": "units formula breakdown shape models parameters flops optimizers activations allocator memory inference "
     "hardware measuring time scaling planning parallel model_parallel report html reading __init__ cli",
     "lm": "extras config settings kernels attention model loss machine distributed optimizer data checkpoint environment step "

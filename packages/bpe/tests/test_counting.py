@@ -66,7 +66,11 @@ def test_sorted_records_add_up(tables: list[dict[bytes, int]]) -> None:
         files[-1].seek(0)
     records = b"".join(_records.merged(files))
     assert list(_records.items(records)) == sorted(expected.items())
-    assert _records.counts_of(records).tolist() == [number for _, number in sorted(expected.items())]
+    assert _records.number_of(records) == len(expected)
+    assert _records.symbols_of(records) == sum(number * len(word) for word, number in expected.items())
+    for rank, number in enumerate(sorted(expected.values(), reverse=True)):
+        assert number * 16 // 17 <= _records.count_of_rank(records, rank) <= number
+    assert _records.count_of_rank(records, len(expected)) == 1
     for file in files:
         file.close()
 

@@ -1,9 +1,7 @@
 """The merges of counted pretokens against the reference, which counts everything again at every step."""
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from bpe import _records, reference, training
 from bpe._intern import PretokenCounts
@@ -22,7 +20,7 @@ WORDS_WITH_RUNS = st.dictionaries(
 )
 
 
-def table(counts: dict[bytes, int]) -> NDArray[np.uint8]:
+def table(counts: dict[bytes, int]) -> bytearray:
     made = PretokenCounts()
     for word, count in counts.items():
         made.add_count(word, count)
@@ -45,11 +43,12 @@ def merge(
         max_token_bytes=bounds.get("max_token_bytes", 0),
         floor=floor,
     )
-    tokens = [bytes([byte]) for byte in alphabet]
-    merges = []
-    for left, right, _ in merger.merges():
-        merges.append((tokens[left], tokens[right]))
-        tokens.append(tokens[left] + tokens[right])
+    made = 0
+    while (now := merger.advance(3)) > made:
+        made = now
+    tokens, merges = merger.result()
+    assert merges == [(tokens[left], tokens[right]) for left, right, _ in merger.made_from(0)]
+    assert tokens[256:] == [left + right for left, right in merges]
     return merges
 
 

@@ -9,7 +9,7 @@ The cache belongs to one thread at a time. An Encoder keeps those that are not i
 until all together take what it was given.
 """
 
-import numpy as np
+from bpe.later import numpy as np
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_New, PyList_SET_ITEM

@@ -1,18 +1,19 @@
 """Merging: counted pretokens to the list of merges, by pair counts and a lazily versioned heap.
 
 The words (distinct pretokens) lie in one array of numbers: length, count, symbols. The numbers have 16 bits where that will do
-for all symbols there will be, or 32: what is in fewer cache lines is merged faster. A table holds, for each pair of
-adjacent symbols worth knowing, its count and its postings, the words it occurs in. Each step takes the best pair from the
-heap, rewrites the words in its postings, and brings the counts of the neighbouring pairs up to date.
+for all symbols there will be, or 32: what is in fewer cache lines is merged faster. For each pair of adjacent symbols worth
+knowing there is its count and its postings, the words it occurs in; a table of numbers finds it. Each step takes the best
+pair, rewrites the words in its postings, drops these, and brings the counts of the neighbouring pairs up to date.
 
 What keeps this fast is what it does not touch:
 
-* A pair's count only falls after the step that made it, so a pair enters the heap once, is compared with the table when it
-  comes to the top (that is the version check), and goes back with its true count if it has fallen since.
-* A pair whose count is below the `floor` can be left out of the table and the heap altogether, postings and all, as long as
-  better pairs are left. The floor starts near the count that the last merge will probably have; when the heap runs dry
-  before enough merges are made, it is lowered and everything is counted again from the words as they are now. That is
-  exact for any floor, and keeps the table small enough to stay in the cache.
+* A pair's count only falls after the step that made it, so a pair waits where its count put it, in a bucket of pairs that count
+  about as much, and nothing is done about it until that bucket's turn comes. Then it goes into a heap or, if it has fallen
+  since (that is the version check), into a lower bucket.
+* A pair whose count is below the `floor` can be left out altogether, postings and all, as long as better pairs are left. The
+  floor starts near the count that the last merge will probably have; when pairs run out before enough merges are made, it is
+  lowered and everything is counted again from the words as they are now. That is exact for any floor, and keeps what is looked
+  at small enough to stay in the cache.
 * The changes that one merge makes are summed by neighbouring symbol first, and reach the table once for each neighbour.
 * Postings are visited in order, so the words to come are known and prefetched.
 
@@ -27,7 +28,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
-from bpe._bytes cimport hash_pair, prefetch
+from bpe._bytes cimport count_leading_zeros, hash_pair, prefetch
 from bpe._memory cimport checked_block, checked_malloc, checked_realloc, free_block
 
 cdef extern from "_find.h" nogil:
@@ -42,8 +43,13 @@ cdef enum:
     AHEAD = 16                  # postings prefetched before they are visited
     RECORD = 12                 # bytes before a pretoken in its record (see _records)
     HEED = 1 << 16              # words between two looks for a pending Ctrl-C
+    WORK = 1 << 20              # words and neighbours visited by advance() in one go, about
+    BYTE_PAIRS = 1 << 16
+    ALONE = 1 << 10             # postings from which on they are freed as soon as they are used
+    STEPS = 32                  # buckets to a doubling of the count
+    BUCKETS = 60 * STEPS
 
-cdef uint64_t FREE = <uint64_t> -1
+cdef uint32_t NO_PAIR = <uint32_t> -1
 cdef uint32_t NOWHERE = <uint32_t> -1   # marks a number that belongs to no word; cut to 16 bits where they have 16
 
 ctypedef fused Symbol:
@@ -51,14 +57,25 @@ ctypedef fused Symbol:
     uint32_t
 
 ctypedef struct Pair:
-    uint64_t key                # left << 32 | right, or FREE
-    int64_t count
+    uint64_t key                # left << 32 | right
+    int64_t count               # 0 when it is merged or left behind
     uint32_t *postings          # places of words in Merger.words; may name a word twice, or one that no longer has the pair
-    uint64_t postings_size
+    uint32_t postings_size      # from ALONE on they are a block of their own
+    uint32_t next               # the number of another pair in the same bucket, or NO_PAIR
 
 ctypedef struct Entry:          # of the heap
     int64_t count
     uint64_t key
+    uint32_t pair
+
+ctypedef struct BytePair:       # of the first symbols, while they are all there is
+    int64_t count
+    size_t places               # in which it occurs
+    uint32_t *postings          # where its next posting goes; NULL: it is left aside
+
+ctypedef struct Made:           # a merge: it made symbol `first` + its place in the list
+    uint32_t left, right
+    int64_t count
 
 ctypedef struct Record:         # a word that has the new symbol beside symbol `neighbour`
     uint32_t neighbour, word
@@ -89,23 +106,31 @@ cdef class Merger:
     cdef bint spelled
     cdef size_t most            # symbols there will be
     cdef Pair *pairs
-    cdef size_t mask, pairs_size
+    cdef size_t pairs_size, pairs_room
+    cdef uint32_t *slots        # numbers of pairs, by hash; NO_PAIR where there is none
+    cdef size_t mask
+    cdef uint32_t bucket[BUCKETS]   # the first pair of each, or NO_PAIR
+    cdef size_t level           # the bucket whose pairs are in the heap
     cdef Entry *heap
     cdef size_t heap_size, heap_room
-    cdef void **blocks          # postings, to be freed when all are counted again
+    cdef void **blocks          # shorter postings, to be freed when all are counted again
     cdef size_t blocks_size, blocks_room
     cdef Side left, right
     cdef int64_t twins          # change of (new, new)
     cdef Record *twin_records
     cdef size_t twin_size, twin_room
-    cdef uint8_t **token        # bytes of each symbol
+    cdef uint8_t *text          # the bytes of all symbols, one after another
+    cdef size_t text_size, text_room
+    cdef size_t *token          # where in it those of each symbol begin
     cdef uint32_t *token_size
     cdef uint64_t *token_head   # its first eight bytes as a big-endian number
     cdef size_t symbols, symbols_room
+    cdef size_t first           # symbols there were to start from
+    cdef Made *made
+    cdef size_t work            # done by advance() so far
     cdef size_t max_token_bytes
     cdef bint by_bytes
     cdef int64_t min_count, floor
-    cdef int64_t keep_from      # pairs of a lower count are left behind when the table is made anew
 
     def __cinit__(
         self, const uint8_t[::1] records not None, *, list tokens not None, bint spelled=False, bint by_bytes, size_t most,
@@ -116,14 +141,17 @@ cdef class Merger:
             raise ValueError("the tokens must be the 256 bytes, each once")
         self.by_bytes = by_bytes
         self.spelled = spelled
-        self.most = len(tokens) + most
+        self.first = len(tokens)
+        self.most = self.first + most
+        self.made = <Made *> checked_malloc(most * sizeof(Made))
         self.max_token_bytes = max_token_bytes or <size_t> -1
         self.min_count = max(<int64_t> 1, min_count)
         self.floor = max(floor, self.min_count)
         for symbol, token in enumerate(tokens):
             if not spelled:
                 of_byte[<uint8_t> token[0]] = symbol
-            self.new_symbol(token)
+            memcpy(self.next_symbol(len(token)), <const char *> token, len(token))
+            self.add_symbol(len(token))
         self.make_room(records)
         if self.wide:
             load(self, <uint32_t *> self.words, records, of_byte)
@@ -132,17 +160,15 @@ cdef class Merger:
         self.count_pairs()
 
     def __dealloc__(self):
-        cdef size_t i
-        self.forget_postings()
-        for i in range(self.symbols):
-            free(self.token[i])
+        self.forget_pairs()
         free_side(&self.left)
         free_side(&self.right)
         free(self.blocks)
         free_block(self.words, (self.words_size + FIND_SLACK) * self.width())
-        self.free_pairs()
         free(self.heap)
         free(self.twin_records)
+        free(self.made)
+        free(self.text)
         free(self.token)
         free(self.token_size)
         free(self.token_head)
@@ -178,82 +204,165 @@ cdef class Merger:
     # The table of pairs
 
     cdef Pair *find(self, uint64_t key) noexcept nogil:
+        """The pair, or NULL."""
         cdef size_t at = hash_pair(key, 0) & self.mask
-        while self.pairs[at].key != key and self.pairs[at].key != FREE:
+        while self.slots[at] != NO_PAIR:
+            if self.pairs[self.slots[at]].key == key:
+                return &self.pairs[self.slots[at]]
             at = (at + 1) & self.mask
-        return &self.pairs[at]
+        return NULL
 
-    cdef Pair *find_or_add(self, uint64_t key) except NULL nogil:
+    cdef Pair *add(self, uint64_t key) except NULL nogil:
+        """A pair that is not there yet; moves the others."""
         cdef Pair *pair
-        if self.pairs_size * 2 > self.mask:
-            self.resize_pairs(self.pairs_size * 2)
-        pair = self.find(key)
-        if pair.key == FREE:
-            pair.key = key
-            pair.count = 0
-            pair.postings = NULL
-            pair.postings_size = 0
-            self.pairs_size += 1
+        cdef size_t room
+        if self.pairs_size == self.pairs_room:
+            room = self.pairs_room + self.pairs_room // 2 + 1024
+            self.pairs = <Pair *> checked_realloc(self.pairs, room * sizeof(Pair))
+            self.pairs_room = room
+        if (self.pairs_size + 1) * 8 > (self.mask + 1) * 5:
+            self.make_slots(self.pairs_size * 2)
+        pair = &self.pairs[self.pairs_size]
+        memset(pair, 0, sizeof(Pair))
+        pair.key = key
+        self.link(<uint32_t> self.pairs_size)
+        self.pairs_size += 1
         return pair
 
-    cdef int resize_pairs(self, size_t wanted) except -1 nogil:
-        """Room for `wanted` pairs; those that count less than keep_from stay behind."""
-        cdef size_t slots = 1024, old_slots = self.mask + 1 if self.pairs != NULL else 0, i
-        cdef Pair *old = self.pairs
-        while slots < wanted * 2 + 2:
+    cdef inline void link(self, uint32_t number) noexcept nogil:
+        cdef size_t at = hash_pair(self.pairs[number].key, 0) & self.mask
+        while self.slots[at] != NO_PAIR:
+            at = (at + 1) & self.mask
+        self.slots[at] = number
+
+    cdef int make_slots(self, size_t wanted) except -1 nogil:
+        """Slots for `wanted` pairs, and those that there are in them."""
+        cdef size_t slots = 1024, i
+        while slots * 5 < wanted * 8 + 8:
             slots *= 2
-        self.pairs = <Pair *> checked_block(slots * sizeof(Pair))
-        self.mask, self.pairs_size = slots - 1, 0
-        for i in range(slots):
-            self.pairs[i].key = FREE
-        for i in range(old_slots):
-            if old[i].key != FREE and old[i].count >= self.keep_from:
-                self.find(old[i].key)[0] = old[i]
-                self.pairs_size += 1
-        free_block(old, old_slots * sizeof(Pair))
+        free(self.slots)
+        self.slots = NULL
+        self.slots = <uint32_t *> checked_malloc(slots * sizeof(uint32_t))
+        self.mask = slots - 1
+        memset(self.slots, 0xFF, slots * sizeof(uint32_t))
+        for i in range(self.pairs_size):
+            self.link(<uint32_t> i)
         return 0
 
-    cdef void free_pairs(self) noexcept nogil:
-        if self.pairs != NULL:
-            free_block(self.pairs, (self.mask + 1) * sizeof(Pair))
+    cdef void drop_postings(self, Pair *pair) noexcept nogil:
+        if pair.postings_size >= ALONE:
+            free(pair.postings)
+        pair.postings, pair.postings_size = NULL, 0
+
+    cdef void forget_pairs(self) noexcept nogil:
+        cdef size_t i
+        for i in range(self.pairs_size):
+            self.drop_postings(&self.pairs[i])
+        for i in range(self.blocks_size):
+            free(self.blocks[i])
+        free(self.pairs)
+        free(self.slots)
+        self.pairs, self.slots = NULL, NULL
+        self.pairs_size = self.pairs_room = self.blocks_size = self.heap_size = 0
 
     cdef int count_pairs(self) except -1:
-        """Count every pair in the words as they are; keep those that reach the floor, with postings and in the heap."""
+        """Count every pair in the words as they are; keep those that reach the floor, with postings and in the buckets."""
+        cdef size_t i
+        self.forget_pairs()
+        for i in range(BUCKETS):
+            self.bucket[i] = NO_PAIR
+        self.level = BUCKETS
+        self.make_slots(0)
+        if self.symbols == 256 and not self.spelled:
+            self.count_byte_pairs()
+        else:
+            self.count_all_pairs()
+        return 0
+
+    cdef int count_byte_pairs(self) except -1:
+        """The same while the symbols are the 256 bytes: counted without a search."""
+        cdef BytePair *found = <BytePair *> checked_block(BYTE_PAIRS * sizeof(BytePair))
+        cdef BytePair *here
+        cdef Pair *pair
+        cdef uint64_t key
+        cdef size_t i
+        try:
+            if self.wide:
+                tally_bytes(self, <uint32_t *> self.words, found)
+            else:
+                tally_bytes(self, <uint16_t *> self.words, found)
+            with nogil:
+                for i in range(BYTE_PAIRS):
+                    here = &found[i]
+                    key = <uint64_t> i >> 8 << 32 | i & 255
+                    if here.count >= self.floor and self.allowed(key):
+                        pair = self.add(key)
+                        pair.count, pair.postings_size = here.count, here.places
+                self.place_postings()
+                for i in range(self.pairs_size):
+                    pair = &self.pairs[i]
+                    found[(pair.key >> 32) << 8 | <uint32_t> pair.key].postings = pair.postings
+            if self.wide:
+                post_bytes(self, <uint32_t *> self.words, found)
+            else:
+                post_bytes(self, <uint16_t *> self.words, found)
+        finally:
+            free_block(found, BYTE_PAIRS * sizeof(BytePair))
+        return 0
+
+    cdef int count_all_pairs(self) except -1:
+        cdef size_t slots = 1 << 12, kept = 0, i
+        cdef int64_t *sieve = NULL      # by hash: the sum of the counts of the pairs that have it
+        cdef uint32_t *filled           # by pair: how many postings it has so far
+        cdef Pair *pair
+        while slots < self.words_size // 8 and slots < 1 << 22:
+            slots *= 2
+        if self.floor > 1:
+            sieve = <int64_t *> checked_block(slots * sizeof(int64_t))
+        try:
+            if self.wide:
+                tally(self, <uint32_t *> self.words, sieve, slots - 1)
+            else:
+                tally(self, <uint16_t *> self.words, sieve, slots - 1)
+        finally:
+            free_block(sieve, slots * sizeof(int64_t))
+        with nogil:
+            for i in range(self.pairs_size):
+                pair = &self.pairs[i]
+                if pair.count >= self.floor and self.allowed(pair.key):
+                    self.pairs[kept] = pair[0]
+                    kept += 1
+            self.pairs_size = kept
+            self.make_slots(kept)
+            self.place_postings()
+        filled = <uint32_t *> checked_block(kept * sizeof(uint32_t))
+        try:
+            if self.wide:
+                post(self, <uint32_t *> self.words, filled)
+            else:
+                post(self, <uint16_t *> self.words, filled)
+        finally:
+            free_block(filled, kept * sizeof(uint32_t))
+        return 0
+
+    cdef int place_postings(self) except -1 nogil:
+        """Room for the postings of all pairs, which say how many they have, and the pairs into the buckets."""
+        cdef size_t total = 0, i
         cdef uint32_t *block
         cdef Pair *pair
-        cdef size_t slot, kept = 0, used = 0, total = 0
-        self.forget_postings()
-        self.free_pairs()
-        self.pairs, self.mask, self.pairs_size, self.heap_size = NULL, 0, 0, 0
-        self.keep_from = 1
-        self.resize_pairs(1 << 12)
-        if self.wide:
-            tally(self, <uint32_t *> self.words)
-        else:
-            tally(self, <uint16_t *> self.words)
-        self.keep_from = self.floor
-        with nogil:
-            for slot in range(self.mask + 1):
-                pair = &self.pairs[slot]
-                if pair.key != FREE:
-                    if pair.count >= self.floor and self.allowed(pair.key):
-                        kept += 1
-                        total += pair.postings_size
-                    else:
-                        pair.count = 0
-            self.resize_pairs(kept)
-            block = self.new_block(total)
-            for slot in range(self.mask + 1):
-                pair = &self.pairs[slot]
-                if pair.key != FREE:
-                    pair.postings = block + used
-                    used += pair.postings_size
-                    pair.postings_size = 0
-                    self.push(pair.count, pair.key)
-        if self.wide:
-            post(self, <uint32_t *> self.words)
-        else:
-            post(self, <uint16_t *> self.words)
+        for i in range(self.pairs_size):
+            self.pairs[i].postings = NULL
+            if self.pairs[i].postings_size < ALONE:
+                total += self.pairs[i].postings_size
+        block = self.new_block(total)
+        for i in range(self.pairs_size):
+            pair = &self.pairs[i]
+            if pair.postings_size < ALONE:
+                pair.postings = block
+                block += pair.postings_size
+            else:
+                pair.postings = <uint32_t *> checked_malloc(pair.postings_size * sizeof(uint32_t))
+            self.offer(<uint32_t> i)
         return 0
 
     cdef inline bint allowed(self, uint64_t key) noexcept nogil:
@@ -267,13 +376,7 @@ cdef class Merger:
         self.blocks_size += 1
         return <uint32_t *> self.blocks[self.blocks_size - 1]
 
-    cdef void forget_postings(self) noexcept nogil:
-        cdef size_t i
-        for i in range(self.blocks_size):
-            free(self.blocks[i])
-        self.blocks_size = 0
-
-    # The heap
+    # The best pair
 
     cdef inline bint before(self, Entry a, Entry b) noexcept nogil:
         """Whether a is merged before b."""
@@ -293,19 +396,34 @@ cdef class Merger:
             return 0
         if self.token_head[a] != self.token_head[b]:
             return 1 if self.token_head[a] > self.token_head[b] else -1
-        order = memcmp(self.token[a], self.token[b], min(self.token_size[a], self.token_size[b]))
+        order = memcmp(self.text + self.token[a], self.text + self.token[b], min(self.token_size[a], self.token_size[b]))
         if order:
             return order
         return 1 if self.token_size[a] > self.token_size[b] else -1
 
-    cdef int push(self, int64_t count, uint64_t key) except -1 nogil:
-        cdef size_t at = self.heap_size, parent
-        cdef Entry entry
-        if at == self.heap_room:
-            self.heap = <Entry *> checked_realloc(self.heap, (self.heap_room * 2 + 1024) * sizeof(Entry))
-            self.heap_room = self.heap_room * 2 + 1024
-        entry.count, entry.key = count, key
-        self.heap_size += 1
+    cdef int offer(self, uint32_t number) except -1 nogil:
+        """Let a pair wait for its turn."""
+        cdef Pair *pair = &self.pairs[number]
+        cdef size_t bucket = bucket_of(pair.count)
+        if bucket < self.level:
+            pair.next = self.bucket[bucket]
+            self.bucket[bucket] = number
+        else:
+            self.make_heap_room(self.heap_size + 1)
+            self.heap_size += 1
+            self.sift_up(entry_of(pair, number))
+        return 0
+
+    cdef int make_heap_room(self, size_t wanted) except -1 nogil:
+        cdef size_t room = wanted + wanted // 2 + 64
+        if wanted > self.heap_room:
+            self.heap = <Entry *> checked_realloc(self.heap, room * sizeof(Entry))
+            self.heap_room = room
+        return 0
+
+    cdef void sift_up(self, Entry entry) noexcept nogil:
+        """Put `entry` in the place of the heap's last."""
+        cdef size_t at = self.heap_size - 1, parent
         while at:
             parent = (at - 1) // 2
             if not self.before(entry, self.heap[parent]):
@@ -313,11 +431,10 @@ cdef class Merger:
             self.heap[at] = self.heap[parent]
             at = parent
         self.heap[at] = entry
-        return 0
 
-    cdef void sift_down(self, Entry entry) noexcept nogil:
-        """Put `entry` in the place of the heap's first."""
-        cdef size_t at = 0, child
+    cdef void sift_down(self, size_t at, Entry entry) noexcept nogil:
+        """Put `entry` in the place of the one at `at`."""
+        cdef size_t child
         while 2 * at + 1 < self.heap_size:
             child = 2 * at + 1
             if child + 1 < self.heap_size and self.before(self.heap[child + 1], self.heap[child]):
@@ -328,62 +445,116 @@ cdef class Merger:
             at = child
         self.heap[at] = entry
 
-    cdef Pair *best(self) noexcept nogil:
-        """The pair to merge next, or NULL where none reaches the floor."""
+    cdef int64_t best(self) except -2 nogil:
+        """The number of the pair to merge next, or -1 where none reaches the floor."""
         cdef Pair *pair
         cdef Entry entry
-        while self.heap_size:
-            entry = self.heap[0]
-            pair = self.find(entry.key)
-            if pair.key != FREE and pair.count == entry.count:
-                return pair
-            if pair.key != FREE and pair.count >= self.floor:
-                entry.count = pair.count
-                self.sift_down(entry)
-            else:  # fallen below the floor
+        while True:
+            while self.heap_size:
+                entry = self.heap[0]
+                pair = &self.pairs[entry.pair]
+                if pair.count == entry.count:
+                    return entry.pair
+                if pair.count >= self.floor and bucket_of(pair.count) == self.level:
+                    entry.count = pair.count
+                    self.sift_down(0, entry)
+                    continue
                 self.heap_size -= 1
                 if self.heap_size:
-                    self.sift_down(self.heap[self.heap_size])
-        return NULL
+                    self.sift_down(0, self.heap[self.heap_size])
+                self.settle(entry.pair)
+            while self.level and (self.level == BUCKETS or self.bucket[self.level] == NO_PAIR):
+                self.level -= 1
+            if self.level == 0:
+                return -1
+            self.fill_heap()
+
+    cdef int settle(self, uint32_t number) except -1 nogil:
+        """Put a pair that has fallen where its count belongs, or leave it behind."""
+        cdef Pair *pair = &self.pairs[number]
+        if pair.count >= self.floor:
+            self.offer(number)
+        else:
+            pair.count = 0
+            self.drop_postings(pair)
+        return 0
+
+    cdef int fill_heap(self) except -1 nogil:
+        """The pairs of this level, as far as they still belong there."""
+        cdef uint32_t number = self.bucket[self.level], next_number
+        cdef Pair *pair
+        cdef size_t i
+        self.bucket[self.level] = NO_PAIR
+        while number != NO_PAIR:
+            pair = &self.pairs[number]
+            next_number = pair.next
+            if pair.count >= self.floor and bucket_of(pair.count) == self.level:
+                self.make_heap_room(self.heap_size + 1)
+                self.heap[self.heap_size] = entry_of(pair, number)
+                self.heap_size += 1
+            else:
+                self.settle(number)
+            number = next_number
+        for i in range(self.heap_size // 2, 0, -1):
+            self.sift_down(i - 1, self.heap[i - 1])
+        return 0
 
     # One step
 
-    cdef int new_symbol(self, bytes token) except -1:
-        cdef uint8_t *copy = <uint8_t *> checked_malloc(len(token))
-        cdef uint64_t head = 0
-        cdef size_t i, room
-        memcpy(copy, <const char *> token, len(token))
+    cdef uint8_t *next_symbol(self, size_t size) except NULL nogil:
+        """Where the bytes of the next symbol go."""
+        cdef size_t room
+        if self.text_size + size > self.text_room:
+            room = (self.text_size + size) * 2
+            self.text = <uint8_t *> checked_realloc(self.text, room)
+            self.text_room = room
         if self.symbols == self.symbols_room:
-            room = self.symbols_room * 2 + 512
-            self.token = <uint8_t **> checked_realloc(self.token, room * sizeof(uint8_t *))
+            room = min(self.most, self.symbols * 2 + 512)
+            self.token = <size_t *> checked_realloc(self.token, room * sizeof(size_t))
             self.token_size = <uint32_t *> checked_realloc(self.token_size, room * sizeof(uint32_t))
             self.token_head = <uint64_t *> checked_realloc(self.token_head, room * sizeof(uint64_t))
             grow_side(&self.left, self.symbols_room, room)
             grow_side(&self.right, self.symbols_room, room)
             self.symbols_room = room
+        return self.text + self.text_size
+
+    cdef void add_symbol(self, size_t size) noexcept nogil:
+        """The next symbol, whose bytes have been put where next_symbol() says."""
+        cdef const uint8_t *token = self.text + self.text_size
+        cdef uint64_t head = 0
+        cdef size_t i
         for i in range(8):
-            head = head << 8 | (token[i] if i < len(token) else 0)
-        self.token[self.symbols] = copy
-        self.token_size[self.symbols] = len(token)
+            head = head << 8 | (token[i] if i < size else 0)
+        self.token[self.symbols] = self.text_size
+        self.token_size[self.symbols] = <uint32_t> size
         self.token_head[self.symbols] = head
+        self.text_size += size
         self.symbols += 1
+
+    cdef int join(self, uint32_t left, uint32_t right, int64_t count) except -1 nogil:
+        """A new symbol of two."""
+        cdef size_t size = self.token_size[left], both = size + self.token_size[right]
+        cdef uint8_t *token = self.next_symbol(both)
+        cdef Made *made = &self.made[self.symbols - self.first]
+        memcpy(token, self.text + self.token[left], size)
+        memcpy(token + size, self.text + self.token[right], both - size)
+        made.left, made.right, made.count = left, right, count
+        self.add_symbol(both)
         return 0
 
-    cdef bytes bytes_of(self, uint32_t symbol):
-        return (<const char *> self.token[symbol])[: self.token_size[symbol]]
-
-    cdef int merge(self, Pair *pair, uint32_t made) except -1 nogil:
-        """Merge a pair in all words into the new symbol `made`."""
-        cdef uint64_t key = pair.key
-        cdef uint32_t a = <uint32_t> (key >> 32), b = <uint32_t> key, x
-        cdef uint32_t *postings = pair.postings
+    cdef int merge(self, uint32_t number) except -1 nogil:
+        """Merge a pair in all words into the last symbol."""
+        cdef uint32_t made = <uint32_t> (self.symbols - 1), x
+        cdef Pair *pair = &self.pairs[number]
+        cdef uint32_t a = <uint32_t> (pair.key >> 32), b = <uint32_t> pair.key
         cdef size_t size = pair.postings_size, i
+        self.work += size + 1
         if self.wide:
-            rewrite_all(self, <uint32_t *> self.words, postings, size, a, b, made)
+            rewrite_all(self, <uint32_t *> self.words, pair.postings, size, a, b, made)
         else:
-            rewrite_all(self, <uint16_t *> self.words, postings, size, a, b, made)
+            rewrite_all(self, <uint16_t *> self.words, pair.postings, size, a, b, made)
         pair.count = 0
-        pair.postings_size = 0
+        self.drop_postings(pair)
         for i in range(self.left.touched_size):
             x = self.left.touched[i]
             self.lower(<uint64_t> x << 32 | a, self.left.change[x])
@@ -392,6 +563,7 @@ cdef class Merger:
             self.lower(<uint64_t> b << 32 | x, self.right.change[x])
         self.lower(<uint64_t> b << 32 | a, self.twins)
         self.add_new(made)
+        self.work += self.left.touched_size + self.right.touched_size
         self.forget_changes()
         return 0
 
@@ -399,7 +571,7 @@ cdef class Merger:
         cdef Pair *pair
         if by:
             pair = self.find(key)
-            if pair.key == key and pair.count:
+            if pair != NULL and pair.count:
                 pair.count -= by
 
     cdef inline int note(self, Side *side, uint32_t symbol, int64_t count, uint32_t place) except -1 nogil:
@@ -425,54 +597,60 @@ cdef class Merger:
         return 0
 
     cdef int add_new(self, uint32_t made) except -1 nogil:
-        """Enter the pairs of symbol `made` that reach the floor into the table and the heap, with their postings."""
+        """The pairs of symbol `made` that reach the floor, with their postings."""
         cdef uint64_t twin = <uint64_t> made << 32 | made
-        cdef uint32_t *block
-        cdef uint32_t *place
+        cdef uint32_t *postings
+        cdef Pair *pair
         cdef size_t i
         self.add_side(&self.left, made, True)
         self.add_side(&self.right, made, False)
         if self.twins >= self.floor and self.allowed(twin):
-            block = self.new_block(self.twin_size)
+            postings = NULL if self.twin_size >= ALONE else self.new_block(self.twin_size)
+            pair = &self.pairs[self.enter(twin, self.twins, postings, self.twin_size)]
             for i in range(self.twin_size):
-                block[i] = self.twin_records[i].word
-            self.enter(twin, self.twins, block, self.twin_size)
+                pair.postings[i] = self.twin_records[i].word
+            pair.postings_size = <uint32_t> self.twin_size
         return 0
 
     cdef int add_side(self, Side *side, uint32_t made, bint neighbour_is_left) except -1 nogil:
-        cdef size_t i, total = 0, used = 0
-        cdef uint32_t symbol, words
+        cdef size_t i, total = 0, size
+        cdef uint32_t symbol
         cdef uint64_t key
-        cdef uint32_t *block
+        cdef uint32_t *block = NULL
+        cdef Pair *pair
         for i in range(side.touched_size):
             symbol = side.touched[i]
             key = <uint64_t> symbol << 32 | made if neighbour_is_left else <uint64_t> made << 32 | symbol
-            if side.change[symbol] >= self.floor and self.allowed(key):
-                total += side.words[symbol]
-            else:
+            if side.change[symbol] < self.floor or not self.allowed(key):
                 side.change[symbol] = 0
-        if total == 0:
-            return 0
-        block = self.new_block(total)
+            elif side.words[symbol] < ALONE:
+                total += side.words[symbol]
+        if total:
+            block = self.new_block(total)
         for i in range(side.touched_size):
             symbol = side.touched[i]
             if side.change[symbol]:
                 key = <uint64_t> symbol << 32 | made if neighbour_is_left else <uint64_t> made << 32 | symbol
-                self.enter(key, side.change[symbol], block + used, side.words[symbol])
-                words = side.words[symbol]
-                side.words[symbol] = <uint32_t> used    # from here on: where its next posting goes
-                used += words
+                size = side.words[symbol]
+                side.words[symbol] = <uint32_t> self.enter(key, side.change[symbol], block, size)   # from here on: the number of its pair
+                if size < ALONE:
+                    block += size
         for i in range(side.records_size):
             symbol = side.records[i].neighbour
             if side.change[symbol]:
-                block[side.words[symbol]] = side.records[i].word
-                side.words[symbol] += 1
+                pair = &self.pairs[side.words[symbol]]
+                pair.postings[pair.postings_size] = side.records[i].word
+                pair.postings_size += 1
         return 0
 
-    cdef int enter(self, uint64_t key, int64_t count, uint32_t *postings, size_t size) except -1 nogil:
-        cdef Pair *pair = self.find_or_add(key)
-        pair.count, pair.postings, pair.postings_size = count, postings, size
-        return self.push(count, key)
+    cdef int64_t enter(self, uint64_t key, int64_t count, uint32_t *postings, size_t size) except -1 nogil:
+        """A new pair, with room for its postings where `postings` says or, from ALONE on, of its own; its number."""
+        cdef Pair *pair = self.add(key)
+        cdef uint32_t number = <uint32_t> (self.pairs_size - 1)
+        pair.count = count
+        pair.postings = <uint32_t *> checked_malloc(size * sizeof(uint32_t)) if size >= ALONE else postings
+        self.offer(number)
+        return number
 
     cdef void forget_changes(self) noexcept nogil:
         self.twins = 0
@@ -481,42 +659,73 @@ cdef class Merger:
         forget_side(&self.right)
 
     def apply(self, uint32_t left, uint32_t right):
-        """Merge a pair whatever it counts, as the next of merges() would; how often it occurred.
+        """Merge a pair whatever it counts, as the next that advance() would; how often it occurred.
 
         Pairs below the floor are not known, and pass for pairs that do not occur: make the floor as low as it takes.
         """
         cdef Pair *pair = self.find(<uint64_t> left << 32 | right)
-        cdef int64_t count = pair.count if pair.key != FREE else 0
+        cdef int64_t count = 0 if pair == NULL else pair.count
         PyErr_CheckSignals()
-        self.new_symbol(self.bytes_of(left) + self.bytes_of(right))
-        if count:
-            with nogil:
-                self.merge(pair, <uint32_t> (self.symbols - 1))
+        if self.symbols == self.most or left >= self.symbols or right >= self.symbols:
+            raise ValueError(f"{left} and {right} cannot be merged: there are {self.symbols} symbols of at most {self.most}")
+        with nogil:
+            self.join(left, right, count)
+            if count:
+                self.merge(<uint32_t> (pair - self.pairs))
         return count
 
-    def merges(self):
-        """Yield (left, right, count), two symbols and how often the pair occurred, best first, until no pair is left.
+    def advance(self, size_t merges):
+        """Merge the best pairs, so many or, where that takes long, fewer; how many there are now. No more than before: no pair is left.
 
-        Merge i makes symbol len(tokens) + i; there are `most` at most. Looks for a pending Ctrl-C at every step.
+        Looks for a pending Ctrl-C.
         """
-        cdef Pair *pair
-        cdef uint32_t left, right
-        cdef int64_t count
-        while self.symbols < self.most:
+        cdef size_t stop = min(self.most, self.symbols + merges), begin = self.symbols
+        cdef int64_t number = -1
+        self.work = 0
+        while self.symbols < stop and (self.work < WORK or self.symbols == begin):
             PyErr_CheckSignals()
             with nogil:
-                pair = self.best()
-            if pair == NULL:
+                while self.symbols < stop and self.work < WORK:
+                    number = self.best()
+                    if number < 0:
+                        break
+                    self.join(<uint32_t> (self.pairs[number].key >> 32), <uint32_t> self.pairs[number].key, self.pairs[number].count)
+                    self.merge(<uint32_t> number)
+            if number < 0:
                 if self.floor == self.min_count:
-                    return
+                    break
                 self.floor = max(self.min_count, self.floor // 4)
                 self.count_pairs()
-                continue
-            left, right, count = <uint32_t> (pair.key >> 32), <uint32_t> pair.key, pair.count
-            self.new_symbol(self.bytes_of(left) + self.bytes_of(right))
-            with nogil:
-                self.merge(pair, <uint32_t> (self.symbols - 1))
-            yield left, right, count
+        return self.symbols - self.first
+
+    def made_from(self, size_t begin):
+        """The merges from number `begin` on: a list of (left, right, count), two symbols and how often the pair occurred.
+
+        Merge i made symbol len(tokens) + i.
+        """
+        cdef size_t i
+        return [(self.made[i].left, self.made[i].right, self.made[i].count) for i in range(begin, self.symbols - self.first)]
+
+    def result(self):
+        """(the bytes of each symbol, those of the start first; the merges, as pairs of bytes): two lists."""
+        cdef size_t i
+        cdef list tokens = [
+            (<const char *> self.text + self.token[i])[: self.token_size[i]] for i in range(self.symbols)
+        ]
+        return tokens, [(tokens[self.made[i].left], tokens[self.made[i].right]) for i in range(self.symbols - self.first)]
+
+
+cdef inline size_t bucket_of(int64_t count) noexcept nogil:
+    """STEPS buckets to a doubling; one a count as far as there are so few."""
+    cdef int power = 63 - count_leading_zeros(<uint64_t> count) if count > 0 else 0
+    cdef int shift = power - 5 if power > 5 else 0
+    return <size_t> shift * STEPS + <size_t> (count >> shift)
+
+
+cdef inline Entry entry_of(const Pair *pair, uint32_t number) noexcept nogil:
+    cdef Entry entry
+    entry.count, entry.key, entry.pair = pair.count, pair.key, number
+    return entry
 
 
 # What looks into the words, for both widths of their numbers
@@ -563,11 +772,11 @@ cdef inline Symbol *next_word(Merger self, Symbol *words, Symbol *word) noexcept
     return word
 
 
-cdef int tally(Merger self, Symbol *words) except -1:
-    """Into the table: how often each pair occurs, and in how many places."""
+cdef int tally_bytes(Merger self, Symbol *words, BytePair *found) except -1:
+    """How often each pair of bytes occurs, and in how many places."""
     cdef Symbol *word = words
     cdef Symbol *symbols
-    cdef Pair *pair
+    cdef BytePair *pair
     cdef int64_t count
     cdef size_t i, heed = HEED
     with nogil:
@@ -575,10 +784,10 @@ cdef int tally(Merger self, Symbol *words) except -1:
             memcpy(&count, word + 1, 8)
             symbols = word + header(words)
             for i in range(<size_t> word[0] - 1):
-                pair = self.find_or_add(<uint64_t> symbols[i] << 32 | symbols[i + 1])
+                pair = &found[<size_t> symbols[i] << 8 | symbols[i + 1]]
                 pair.count += count
-                pair.postings_size += 1
-            word = next_word(self, words, word)
+                pair.places += 1
+            word = symbols + word[0]    # none has shrunk yet
             heed -= 1
             if heed == 0:
                 heed = HEED
@@ -587,22 +796,77 @@ cdef int tally(Merger self, Symbol *words) except -1:
     return 0
 
 
-cdef int post(Merger self, Symbol *words) except -1:
-    """Into the postings of each pair that the table has: the words it occurs in, once for each place."""
+cdef int post_bytes(Merger self, Symbol *words, BytePair *found) except -1:
+    """Into the postings of each pair of bytes that is not left aside: the words it occurs in, once for each place."""
     cdef Symbol *word = words
     cdef Symbol *symbols
-    cdef Pair *pair
-    cdef uint64_t key
+    cdef BytePair *pair
     cdef size_t i, heed = HEED
     with nogil:
         while word < words + self.words_size:
             symbols = word + header(words)
             for i in range(<size_t> word[0] - 1):
-                key = <uint64_t> symbols[i] << 32 | symbols[i + 1]
-                pair = self.find(key)
-                if pair.key == key:
-                    pair.postings[pair.postings_size] = <uint32_t> (word - words)
-                    pair.postings_size += 1
+                pair = &found[<size_t> symbols[i] << 8 | symbols[i + 1]]
+                if pair.postings != NULL:
+                    pair.postings[0] = <uint32_t> (word - words)
+                    pair.postings += 1
+            word = symbols + word[0]
+            heed -= 1
+            if heed == 0:
+                heed = HEED
+                with gil:
+                    PyErr_CheckSignals()
+    return 0
+
+
+cdef int tally(Merger self, Symbol *words, int64_t *sieve, size_t sieve_mask) except -1:
+    """How often each pair occurs, and in how many places; not of those that a sieve shows to be below the floor."""
+    cdef Symbol *word
+    cdef Symbol *symbols
+    cdef Pair *pair
+    cdef uint64_t key
+    cdef int64_t count
+    cdef size_t i, heed = HEED, sift
+    for sift in reversed(range(2 if sieve else 1)):
+        word = words
+        with nogil:
+            while word < words + self.words_size:
+                memcpy(&count, word + 1, 8)
+                symbols = word + header(words)
+                for i in range(<size_t> word[0] - 1):
+                    key = <uint64_t> symbols[i] << 32 | symbols[i + 1]
+                    if sift:
+                        sieve[hash_pair(key, 0) & sieve_mask] += count
+                    elif sieve == NULL or sieve[hash_pair(key, 0) & sieve_mask] >= self.floor:
+                        pair = self.find(key)
+                        if pair == NULL:
+                            pair = self.add(key)
+                        pair.count += count
+                        pair.postings_size += 1
+                word = next_word(self, words, word)
+                heed -= 1
+                if heed == 0:
+                    heed = HEED
+                    with gil:
+                        PyErr_CheckSignals()
+    return 0
+
+
+cdef int post(Merger self, Symbol *words, uint32_t *filled) except -1:
+    """Into the postings of each pair that the table has: the words it occurs in, once for each place."""
+    cdef Symbol *word = words
+    cdef Symbol *symbols
+    cdef Pair *pair
+    cdef size_t i, number, heed = HEED
+    with nogil:
+        while word < words + self.words_size:
+            symbols = word + header(words)
+            for i in range(<size_t> word[0] - 1):
+                pair = self.find(<uint64_t> symbols[i] << 32 | symbols[i + 1])
+                if pair != NULL:
+                    number = pair - self.pairs
+                    pair.postings[filled[number]] = <uint32_t> (word - words)
+                    filled[number] += 1
             word = next_word(self, words, word)
             heed -= 1
             if heed == 0:
@@ -673,7 +937,7 @@ cdef void forget_side(Side *side) noexcept nogil:
     side.touched_size = side.records_size = 0
 
 
-cdef int grow_side(Side *side, size_t old, size_t room) except -1:
+cdef int grow_side(Side *side, size_t old, size_t room) except -1 nogil:
     side.change = <int64_t *> checked_realloc(side.change, room * sizeof(int64_t))
     side.words = <uint32_t *> checked_realloc(side.words, room * sizeof(uint32_t))
     side.touched = <uint32_t *> checked_realloc(side.touched, room * sizeof(uint32_t))

@@ -4,7 +4,7 @@ Symbols are found by a hash that is a polynomial of their bytes, so that of two 
 and Rabin 1987) and what a merge makes is looked up without joining it.
 """
 
-import numpy as np
+from bpe.later import numpy as np
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stddef cimport size_t

@@ -21,7 +21,7 @@ token in the end is always the same. One pair for each token is therefore all th
 alone do not lead to is never made.
 """
 
-import numpy as np
+from bpe.later import numpy as np
 
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memset

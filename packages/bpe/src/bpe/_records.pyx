@@ -4,19 +4,20 @@ A record is the count (8 bytes), the size of the pretoken (4) and its bytes, in 
 by the bytes of the pretokens, so that runs which did not fit in memory together can be added up in one pass.
 """
 
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
+from bpe._bytes cimport count_leading_zeros
 from bpe._intern cimport SHORT, PretokenCounts, Slot
 from bpe._memory cimport checked_malloc
-
-import numpy as np
 
 cdef enum:
     HEADER = 12
     BLOCK = 1 << 20             # bytes read or written at a time
+    STEPS = 16
 
 ctypedef struct Sorted:         # a record, and its first eight bytes as a big-endian number
     uint64_t head
@@ -60,7 +61,7 @@ cdef int compare_records(const void *a, const void *b) noexcept nogil:
 
 
 def pack(PretokenCounts counts not None):
-    """The records of a table as they come: an array of uint8. The table stays as it is."""
+    """The records of a table as they come. The table stays as it is."""
     cdef size_t i, size, total = 0
     cdef uint32_t size32
     cdef uint8_t room[SHORT + 1]
@@ -71,8 +72,8 @@ def pack(PretokenCounts counts not None):
         if slot.high:
             counts.bytes_of(slot, room, &size)
             total += HEADER + size
-    cdef uint8_t[::1] packed = np.empty(total, dtype=np.uint8)
-    cdef uint8_t *out = &packed[0] if total else NULL
+    cdef bytearray packed = PyByteArray_FromStringAndSize(NULL, total)
+    cdef uint8_t *out = <uint8_t *> PyByteArray_AS_STRING(packed)
     with nogil:
         for i in range(counts.mask + 1):
             slot = &counts.slots[i]
@@ -83,12 +84,12 @@ def pack(PretokenCounts counts not None):
                 memcpy(out + 8, &size32, 4)
                 memcpy(out + HEADER, text, size)
                 out += HEADER + size
-    return np.asarray(packed)
+    return packed
 
 
 def in_order(const uint8_t[::1] records not None):
     """Yield the records sorted, in blocks."""
-    cdef size_t at = 0, n = len(counts_of(records)), i
+    cdef size_t at = 0, n = number_of(records), i
     cdef Sorted *order = <Sorted *> checked_malloc(n * sizeof(Sorted))
     cdef bytearray out = bytearray()
     try:
@@ -117,19 +118,33 @@ def items(const uint8_t[::1] records not None):
         at += HEADER + size
 
 
-def counts_of(const uint8_t[::1] records not None):
-    """The count of each record, in their order: an array of uint64."""
+def number_of(const uint8_t[::1] records not None):
+    """How many records there are."""
     cdef size_t at = 0, n = 0, size = records.shape[0]
     while at < size:
         at += HEADER + size_of(&records[at])
         n += 1
-    cdef uint64_t[::1] found = np.empty(n, dtype=np.uint64)
-    at = n = 0
+    return n
+
+
+def count_of_rank(const uint8_t[::1] records not None, size_t rank):
+    """About the count of the record that this many others do not fall short of, a sixteenth too low at most; 1 if there are no more."""
+    cdef size_t buckets[64 * STEPS]     # by the power of two in a count, and by what comes after its first bit
+    cdef size_t at = 0, size = records.shape[0], more = 0, bucket
+    cdef uint64_t count
+    cdef int power
+    memset(buckets, 0, sizeof(buckets))
     while at < size:
-        found[n] = count_of(&records[at])
+        count = count_of(&records[at]) or 1
+        power = 63 - count_leading_zeros(count)
+        buckets[power * STEPS + (count << (63 - power) >> 59) % STEPS] += 1
         at += HEADER + size_of(&records[at])
-        n += 1
-    return np.asarray(found)
+    for bucket in reversed(range(64 * STEPS)):
+        more += buckets[bucket]
+        if more > rank:
+            power = bucket // STEPS
+            return max(1, ((STEPS + bucket % STEPS) << power) // STEPS)
+    return 1
 
 
 def symbols_of(const uint8_t[::1] records not None):

@@ -20,7 +20,7 @@ from libc.string cimport memcpy, memset
 
 from bpe._bytes cimport count_leading_zeros, count_trailing_zeros
 
-import numpy as np
+from bpe.later import numpy as np
 
 cdef extern from "_classify.h" nogil:
     void fill_class_tables()

@@ -8,11 +8,9 @@ lock        held by the process that trains, and let go of when it dies, however
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mmap
 import os
-import secrets
 import struct
 import sys
 import time
@@ -129,7 +127,7 @@ class Checkpoint:
             return None
         magic, order, digest = mapped[:16], mapped[16:20], mapped[_HEADER - 32 : _HEADER]
         with memoryview(mapped) as whole, whole[_HEADER:] as records:
-            if magic != _COUNTS or order != _ORDER or hashlib.sha256(records).digest() != digest:
+            if magic != _COUNTS or order != _ORDER or _digest(records) != digest:
                 return None
         self._digest = digest
         return memoryview(mapped)[_HEADER:]
@@ -137,9 +135,9 @@ class Checkpoint:
     def write_counts(self, records: Records) -> None:
         """Keep the records; they are there whole or not at all."""
         view = memoryview(records)  # type: ignore[arg-type]
-        self._digest = hashlib.sha256(view).digest()
+        self._digest = _digest(view)
         path = self._folder / "counts"
-        temporary = self._folder / f".counts.{secrets.token_hex(4)}"
+        temporary = self._folder / f".counts.{os.urandom(4).hex()}"
         try:
             with open(temporary, "wb") as file:
                 file.write(_COUNTS + _ORDER + bytes(4) + self._digest)
@@ -194,6 +192,12 @@ class Checkpoint:
             except OSError as error:
                 raise OSError(error.errno, error.strerror, os.fspath(self._folder / "merges")) from None
             self._synced = time.monotonic()
+
+
+def _digest(records: Any) -> bytes:
+    import hashlib  # with OpenSSL, which would be a good part of the memory that training takes
+
+    return hashlib.sha256(records).digest()
 
 
 def _first_difference(kept: Any, here: list[list[Any]]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mmap
 import queue
-import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
@@ -230,6 +229,8 @@ def _sum(files: list[BinaryIO]) -> BinaryIO:
 
 def _written(blocks: Iterator[Any]) -> BinaryIO:
     """A temporary file of these blocks, open at its begin."""
+    import tempfile  # with shutil, bz2, random…: only a memory_limit needs it
+
     file = tempfile.TemporaryFile()  # noqa: SIM115 (its owner closes it)
     try:
         for block in blocks:

@@ -7,9 +7,8 @@ import functools
 import itertools
 from dataclasses import dataclass
 
-import regex
-
 from bpe import _scan
+from bpe.later import regex
 
 # Spelled so that `regex`, fancy-regex (tiktoken) and Oniguruma (tokenizers) read them alike. `$` and `{1,3}+` mean
 # other things in Oniguruma, so cl100k says "to the end of the text" as (?!\s|\S) and does without possessive

@@ -7,20 +7,20 @@ Preparation, and is spared the cost.
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import regex
-
 from bpe._special import SpecialTokens
+from bpe.later import regex
 
 if TYPE_CHECKING:
     from bpe.formats import TokenizerData
 
 # The normalizers of tokenizers 0.23 follow Unicode 9: what has come since neither composes, nor decomposes, nor is put in
 # order with other marks. Found by asking them; Python's follow the Unicode of each Python.
-_SINCE_UNICODE_9 = regex.compile(
+_SINCE_UNICODE_9 = (
     r"([\u05c8\u05c9\u07fd\u0897-\u089f\u08ca-\u08d3\u09fe\u0c3c\u0d3b\u0d3c\u0eba\u1715\u1abf-\u1af0\u1df6-\u1dfa\u32ff"
     r"\ua7f1-\ua7f4\ua82c\uab69\U000105c0-\U000105ff\U00010781-\U000107bf\U00010d24-\U00010d27\U00010d69-\U00010d6d"
     r"\U00010eab-\U00010eac\U00010ecb-\U00010ecf\U00010ef0-\U00010eff\U00010f46-\U00010f50\U00010f82-\U00010f85\U00011070"
@@ -30,20 +30,23 @@ _SINCE_UNICODE_9 = regex.compile(
     r"\U0001e2ae\U0001e2ec-\U0001e2ef\U0001e4ec-\U0001e4ef\U0001e5ee\U0001e5ef\U0001e6e3-\U0001e6f5\U0001f16c"
     r"\U0001fbf0-\U0001fbf9]+)"
 )
-_SPACES = regex.compile(r"\s*")
-_SPACE = regex.compile(r"\s")
-_WORD = regex.compile(
-    r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]"
-)  # \w of the engine that tokenizers asks here
+_SPACES = r"\s*"
+_SPACE = r"\s"
+_WORD = r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]"  # \w of the engine that tokenizers asks here
 
 Cut = tuple[str, int]  # a piece of text, and the id of the token that it is, or -1
+
+
+@functools.cache
+def _compiled(expression: str) -> regex.Pattern[str]:
+    return regex.compile(expression)
 
 
 def normalize(text: str, form: str | None) -> str:
     """The text in one of bpe.formats.NORMALIZERS, as tokenizers has it."""
     if form is None or text.isascii():
         return text
-    parts = _SINCE_UNICODE_9.split(text)
+    parts = _compiled(_SINCE_UNICODE_9).split(text)
     parts[::2] = [unicodedata.normalize(form, part) for part in parts[::2]]  # type: ignore[arg-type]
     return "".join(parts)
 
@@ -133,14 +136,15 @@ class Preparation:
             if number < 0:
                 continue
             if name in self._single_word and (
-                (begin and _WORD.match(text, begin - 1)) or (end < len(text) and _WORD.match(text, end))
+                (begin and _compiled(_WORD).match(text, begin - 1))
+                or (end < len(text) and _compiled(_WORD).match(text, end))
             ):
                 continue
             if name in self._lstrip:
-                while begin > taken and _SPACE.match(text, begin - 1):
+                while begin > taken and _compiled(_SPACE).match(text, begin - 1):
                     begin -= 1
             if name in self._rstrip:
-                stop = _SPACES.match(text, end).end()
+                stop = _compiled(_SPACES).match(text, end).end()
             if taken < begin:
                 pieces.append((text[taken:begin], -1))
             pieces.append((name, number))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -182,6 +180,9 @@ def load(name: str) -> Published:
 
 
 def _fetch(url: str, sha256: str) -> bytes:
+    import hashlib
+    import tempfile
+
     named = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     if named == "":
         return _download(url, sha256, None)
@@ -205,6 +206,7 @@ def _fetch(url: str, sha256: str) -> bytes:
 
 
 def _download(url: str, sha256: str, kept: Path | None) -> bytes:
+    import hashlib
     import urllib.request  # here, for it takes megabytes and milliseconds that only a download needs
     from http.client import HTTPException
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
+from bpe.later import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe import sources
+from bpe.later import numpy as np
 from bpe.progress import Progress
 
 CHUNK = 4 << 20  # bytes of text that a thread encodes at a time
 HEADER = 128  # bytes of the .npy before its data: room for any count
 
-_Encoded = tuple[NDArray[np.uint32], sources.Stretch]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Encoded = tuple[NDArray[np.uint32], sources.Stretch]
 
 
 def write(
@@ -39,6 +38,8 @@ def write(
     report: Progress,
 ) -> int:
     """Encode the texts of a source in threads and write their ids in order; see Tokenizer.encode_file."""
+    import hashlib
+
     if dtype not in (np.dtype(np.uint16), np.dtype(np.uint32)):
         raise ValueError(f"ids are written as uint16 or uint32, not {dtype}")
     if largest > np.iinfo(dtype).max:
@@ -46,7 +47,7 @@ def write(
     if workers < 1:
         raise ValueError(f"workers is {workers}; it takes at least 1")
     total = sources.size_of(source)
-    temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
+    temporary = out.with_name(f".{out.name}.{os.urandom(4).hex()}")
     count = size = read = 0
     digest = hashlib.sha256()
     try:
@@ -98,10 +99,10 @@ def _write_header(file: BinaryIO, dtype: np.dtype[Any], count: int) -> None:
 
 def _jobs(
     source: sources.Source, encode: Callable[[Any], NDArray[np.uint32]], cut: Callable[[Any, int], int], margin: int
-) -> Iterator[Callable[[], _Encoded]]:
+) -> Iterator[Callable[[], Encoded]]:
     for stretch in sources.stretches(source, cut, margin, CHUNK):
 
-        def job(stretch: sources.Stretch = stretch) -> _Encoded:
+        def job(stretch: sources.Stretch = stretch) -> Encoded:
             with memoryview(stretch.text)[stretch.begin : stretch.end] as piece:
                 ids = encode(piece)
             sources.release(stretch.text, stretch.begin, stretch.end)
@@ -110,9 +111,9 @@ def _jobs(
         yield job
 
 
-def _in_order(pool: ThreadPoolExecutor, workers: int, jobs: Iterator[Callable[[], _Encoded]]) -> Iterator[_Encoded]:
+def _in_order(pool: ThreadPoolExecutor, workers: int, jobs: Iterator[Callable[[], Encoded]]) -> Iterator[Encoded]:
     """The results of the jobs in their order, with no more under way than keeps the threads busy."""
-    waiting: deque[Future[_Encoded]] = deque()
+    waiting: deque[Future[Encoded]] = deque()
     try:
         for job in jobs:
             waiting.append(pool.submit(job))

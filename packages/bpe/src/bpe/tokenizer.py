@@ -9,8 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bpe import formats, patterns, token_file
 from bpe._decode import Decoder
 from bpe._encode import Encoder
@@ -21,6 +19,7 @@ from bpe._shared import SharedText
 from bpe._special import Rules, SpecialTokens
 from bpe._text import buffer_of
 from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
+from bpe.later import numpy as np
 from bpe.parallel import in_threads, threads_for
 from bpe.policy import NONE, Policy, Special, check
 from bpe.preparing import Preparation

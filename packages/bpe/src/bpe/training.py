@@ -16,20 +16,17 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bpe import _records, counting, patterns, sources
 from bpe._merge import Merger
 from bpe._special import SpecialTokens
 from bpe.checkpoint import Checkpoint, identity
-from bpe.formats import StrPath
+from bpe.formats import StrPath, TokenizerData
 from bpe.formats.gpt2 import PRINTABLE
+from bpe.later import numpy as np
 from bpe.progress import Progress, reporter
 from bpe.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from bpe._records import Records
 
 CONVENTIONS = ("bytes", "huggingface", "ids")
@@ -98,7 +95,7 @@ def train(
     )
     _check_reached(vocab_size, vocab_size - smallest + 256 - len(tokens))
     vocab, special_ids = number(tokens, special.names, tie_break)
-    return Tokenizer(vocab, merges, pattern=pattern, special_tokens=special_ids)
+    return Tokenizer.from_data(TokenizerData(vocab, merges, special_ids, resolved))
 
 
 def extend(
@@ -287,7 +284,7 @@ def _check_memory(records: Records, memory_limit: int | None) -> None:
     """Say so where merging, which has every distinct pretoken in memory, takes more than counting was allowed."""
     if memory_limit is None:
         return
-    words = len(_records.counts_of(records))
+    words = _records.number_of(records)
     size = len(records) - 12 * words
     needed = (
         10 * words + 6 * size
@@ -310,36 +307,24 @@ def merge(
     kept: Checkpoint | None = None,
 ) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
     """At most `wanted` merges: (the token of each symbol, those of `start` first; the merges)."""
-    tokens = list(start.tokens)
-    merges: list[tuple[bytes, bytes]] = []
-
-    def note(left: int, right: int) -> None:
-        merges.append((tokens[left], tokens[right]))
-        tokens.append(tokens[left] + tokens[right])
-
     if wanted == 0:
-        return tokens, merges
-    merger, done = _started(counted(), start, wanted, rule, kept)
-    for left, right, _ in done:
-        note(left, right)
-    made = len(done)
+        return list(start.tokens), []
+    merger = _started(counted(), start, wanted, rule, kept)
+    made = merger.advance(0)
     report("merging", made, wanted)
-    for left, right, count in merger.merges():
-        note(left, right)
-        made += 1
+    while (now := merger.advance(64)) > made:
         if kept is not None:
-            kept.append(left, right, count)
-        if made % 64 == 0 or made == wanted:
-            report("merging", made, wanted)
-    return tokens, merges
+            for merge in merger.made_from(made):
+                kept.append(*merge)
+        made = now
+        report("merging", made, wanted)
+    return merger.result()
 
 
-def _started(
-    records: Records, start: Start, wanted: int, rule: Rule, kept: Checkpoint | None
-) -> tuple[Merger, list[tuple[int, int, int]]]:
-    """A Merger that has made the merges that a checkpoint has kept: (it, they)."""
+def _started(records: Records, start: Start, wanted: int, rule: Rule, kept: Checkpoint | None) -> Merger:
+    """A Merger that has made the merges that a checkpoint has kept."""
     done = [] if kept is None else kept.merges()[:wanted]
-    floor = _floor(_records.counts_of(records), _records.symbols_of(records), len(start.tokens) - 256 + wanted)
+    floor = _floor(records, len(start.tokens) - 256 + wanted)
     if done:
         floor = min(floor, done[-1][2])  # counts only fall, so that no merge that was kept is below it
     merger = Merger(
@@ -355,17 +340,17 @@ def _started(
     for left, right, count in done:
         if merger.apply(left, right) != count:
             raise ValueError("the merges of the checkpoint do not fit its counts; delete its folder and train anew")
-    return merger, done
+    return merger
 
 
-def _floor(counts: NDArray[np.uint64], symbols: int, fit: int) -> int:
-    """A guess, below rather than above, at the count of the last of `fit` merges; `symbols`: how many the text has.
+def _floor(records: Records, fit: int) -> int:
+    """A guess, below rather than above, at the count of the last of `fit` merges.
 
     The commonest words become tokens: the count of the last word to fit is close, and below. Where words are long and rare,
     as without spaces, few do; but counts that fall as 1/rank and take away most symbols end at symbols / (fit ln fit).
     """
-    by_words = int(np.partition(counts, len(counts) - fit)[len(counts) - fit]) if len(counts) > fit else 1
-    return max(by_words, int(symbols / (5 * fit * math.log(fit + 2))))
+    symbols = _records.symbols_of(records)
+    return max(_records.count_of_rank(records, fit), int(symbols / (5 * fit * math.log(fit + 2))))
 
 
 def number(tokens: list[bytes], special: tuple[bytes, ...], tie_break: str) -> tuple[dict[int, bytes], dict[str, int]]:
@@ -377,9 +362,12 @@ def number(tokens: list[bytes], special: tuple[bytes, ...], tie_break: str) -> t
     if tie_break == "huggingface":
         spelled = {PRINTABLE[token[0]].encode(): token for token in tokens[:256]}
         first = [spelled.get(token, token) for token in special]
-        order = first + [token for token in tokens if len(token) > 1 or PRINTABLE[token[0]].encode() not in special]
-        return dict(enumerate(order)), {token.decode(): i for i, token in enumerate(special)}
+        alphabet = [token for token in tokens[:256] if PRINTABLE[token[0]].encode() not in special]
+        return dict(enumerate([*first, *alphabet, *tokens[256:]])), {
+            token.decode(): i for i, token in enumerate(special)
+        }
     others = [token for token in special if len(token) > 1]
+    ids = {token: i for i, token in enumerate(tokens[:256])}
+    ids |= {token: i for i, token in enumerate(others, 256 if tie_break == "bytes" else len(tokens))}
     order = [*tokens[:256], *others, *tokens[256:]] if tie_break == "bytes" else [*tokens, *others]
-    ids = {token: i for i, token in reversed(list(enumerate(order)))}
     return dict(enumerate(order)), {token.decode(): ids[token] for token in special}

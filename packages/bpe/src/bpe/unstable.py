@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
-import regex
+from bpe.later import regex
 
 SPACES = b" \n\t"
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bpe._pairs import pairs_of_merges
+from bpe.later import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import secrets
 from collections.abc import Collection, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -166,7 +165,7 @@ def atomic_file(path: StrPath) -> Iterator[BinaryIO]:
     Raises OSError with the path that was asked for.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     try:
         try:
             with open(temporary, "xb") as file:

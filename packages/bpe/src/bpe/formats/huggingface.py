@@ -9,8 +9,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import regex
-
 from bpe.formats import (
     NORMALIZERS,
     Pair,
@@ -27,6 +25,7 @@ from bpe.formats import (
     write_atomically,
 )
 from bpe.formats.gpt2 import STAND_INS, encode_text, from_printable, paired, to_printable
+from bpe.later import regex
 from bpe.patterns import PATTERNS, resolve
 
 # These match every character, so nothing lies between their matches.

@@ -8,7 +8,6 @@ there only where these are not 0, 1, 2, …. The same tokenizer always gives the
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -198,6 +197,8 @@ def _is_intact(body: dict[str, Any], checksum: object) -> bool:
 
 
 def _checksum(body: dict[str, Any]) -> str:
+    import hashlib  # with OpenSSL, which would be a good part of the memory that training takes
+
     return hashlib.sha256(_dump(body)).hexdigest()
 
 
