@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import DATA
@@ -26,17 +27,48 @@ def test_counts_as_the_reference(texts: list[bytes]) -> None:
 @given(
     st.lists(st.binary(min_size=1, max_size=40), max_size=50),
     st.lists(st.tuples(st.binary(min_size=1, max_size=40), st.integers(1, 2**60)), max_size=20),
+    st.integers(1, 100),
 )
-def test_tables_add_up(ours: list[bytes], theirs: list[tuple[bytes, int]]) -> None:
+def test_tables_add_up_by_shares_of_the_hashes(ours: list[bytes], theirs: list[tuple[bytes, int]], shares: int) -> None:
     a, b, expected = PretokenCounts(), PretokenCounts(), Counter(ours)
     a.count_pieces(ours)
     for piece, count in theirs:
         b.add_count(piece, count)
         expected[piece] += count
-    a.merge(b)
-    assert dict(a.items()) == expected
-    assert len(b) == 0
-    assert dict(b.items()) == {}
+    found: list[tuple[bytes, int]] = []
+    for share in range(shares):
+        table = PretokenCounts(1)
+        table.add_share([a, b], share, shares)
+        found += table.items()
+    assert sorted(found) == sorted(expected.items())
+
+
+def test_shares_of_large_tables_and_of_full_ones() -> None:
+    words = [str(i).encode() * (1 + i % 5) for i in range(30_000)]
+    for count in (38, 39, 40, 81, 30_000):  # about as many as the tables that grow from 64 slots hold
+        whole, part = PretokenCounts(1), PretokenCounts(1)
+        whole.count_pieces(words[:count])
+        part.count_pieces(words[: count // 2])
+        for shares in (1, 2, 3, 7, 64, 1000):
+            found: list[tuple[bytes, int]] = []
+            for share in range(shares):
+                table = PretokenCounts(1)
+                table.add_share([whole, part], share, shares)
+                assert sorted(table.items()) == sorted(dict(table.items()).items())
+                found += table.items()
+            assert sorted(found) == sorted((word, 1 + (i < count // 2)) for i, word in enumerate(words[:count]))
+
+
+def test_shares_are_not_mixed() -> None:
+    words, table = PretokenCounts(), PretokenCounts()
+    words.count_pieces([str(i).encode() for i in range(99)])
+    with pytest.raises(ValueError, match="share 2 of 2 cannot be added"):
+        table.add_share([words], 2, 2)
+    table.add_share([words], 0, 2)
+    with pytest.raises(ValueError, match="share 0 of 3 cannot be added"):
+        table.add_share([words], 0, 3)
+    with pytest.raises(ValueError, match="cannot be shared out again"):
+        PretokenCounts().add_share([table], 0, 2)
 
 
 def test_the_table_grows() -> None:

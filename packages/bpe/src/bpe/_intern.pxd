@@ -16,6 +16,8 @@ ctypedef struct Slot:
 cdef class PretokenCounts:
     cdef Slot *slots
     cdef size_t mask            # the number of slots, a power of two, less one
+    cdef int shift              # from a hash to its slot
+    cdef uint64_t spread        # one of how many shares of all hashes this table is for
     cdef readonly size_t distinct
     cdef uint8_t *arena
     cdef size_t arena_size, arena_room
@@ -23,6 +25,8 @@ cdef class PretokenCounts:
     cdef int add_text(
         self, const uint8_t *text, size_t size, Pattern pattern, SpecialTokens special
     ) except -1 nogil
+    cdef void set_slots(self, size_t count) noexcept nogil
+    cdef int add_range(self, PretokenCounts other, size_t share, size_t shares) except -1 nogil
     cdef int grow(self) except -1 nogil
     cdef Slot *find_short(self, uint64_t low, uint64_t high) noexcept nogil
     cdef Slot *find_long(self, const uint8_t *text, size_t size, uint64_t hash) noexcept nogil

@@ -1,6 +1,7 @@
 """Interned pretokens and how often each occurs: text to counts, in memory that follows the distinct pretokens only.
 
-One open-addressing table a thread, and no lock: threads count apart and merge() adds their tables up. A pretoken of at most
+One open-addressing table a thread, and no lock: threads count apart, and then each adds up all tables for some of the hashes.
+A slot's place follows the top of the hash, so that these lie side by side in every table. A pretoken of at most
 15 bytes lives in its slot as two machine words, so that finding it is one cache line and two comparisons; a longer one is
 in an arena and is found by its hash. The pretokens of a stretch of text are hashed 64 ahead of being looked up, with a
 prefetch in between: on a table larger than the cache the waits for memory then overlap.
@@ -9,7 +10,7 @@ prefetch in between: on a table larger than the cache the waits for memory then 
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
-from bpe._bytes cimport hash_bytes, hash_pair, pack_key, packed_key, prefetch
+from bpe._bytes cimport count_leading_zeros, hash_bytes, hash_pair, pack_key, packed_key, prefetch
 from bpe._memory cimport checked_block, checked_realloc, free_block
 from bpe._scan cimport PATTERN_WHOLE, SCAN_ENDS, Scanner, scan_block, scan_cut, scan_start
 from bpe._special cimport Hit
@@ -25,11 +26,15 @@ cdef class PretokenCounts:
     """A multiset of pretokens. add_* count text; items() gives what was counted, in no particular order."""
 
     def __cinit__(self, size_t room=1 << 12):
-        cdef size_t slots = 64
-        while slots < room * 2:
-            slots *= 2
-        self.slots = <Slot *> checked_block(slots * sizeof(Slot))
-        self.mask = slots - 1
+        self.spread = 1
+        self.set_slots(64)
+        while self.mask < room * 2:
+            self.set_slots(self.mask * 2 + 2)
+        self.slots = <Slot *> checked_block((self.mask + 1) * sizeof(Slot))
+
+    cdef void set_slots(self, size_t count) noexcept nogil:
+        self.mask = count - 1
+        self.shift = count_leading_zeros(self.mask)
 
     def __dealloc__(self):
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
@@ -58,11 +63,11 @@ cdef class PretokenCounts:
                 else:
                     hashes[i] = hash_bytes(text + begin, length)
                     keys[i].high = 0
-                prefetch(&self.slots[hashes[i] & self.mask])
+                prefetch(&self.slots[home(self, hashes[i])])
                 begin = ends[done + i]
             for i in range(batch):
                 if keys[i].high:
-                    slot = &self.slots[hashes[i] & self.mask]
+                    slot = &self.slots[home(self, hashes[i])]
                     while slot.high and (slot.low != keys[i].low or slot.high != keys[i].high):
                         slot = slot + 1 if slot != &self.slots[self.mask] else self.slots
                     if slot.high == 0:
@@ -78,13 +83,13 @@ cdef class PretokenCounts:
         return 0
 
     cdef Slot *find_short(self, uint64_t low, uint64_t high) noexcept nogil:
-        cdef size_t at = hash_pair(low, high) & self.mask
+        cdef size_t at = home(self, hash_pair(low, high))
         while self.slots[at].high and (self.slots[at].low != low or self.slots[at].high != high):
             at = (at + 1) & self.mask
         return &self.slots[at]
 
     cdef Slot *find_long(self, const uint8_t *text, size_t size, uint64_t hash) noexcept nogil:
-        cdef size_t at = hash & self.mask
+        cdef size_t at = home(self, hash)
         cdef const uint8_t *kept
         cdef uint32_t kept_size
         while self.slots[at].high:
@@ -117,10 +122,11 @@ cdef class PretokenCounts:
         cdef size_t old_size = self.mask + 1, i, at
         cdef Slot *old = self.slots
         cdef Slot *slots = <Slot *> checked_block(old_size * 2 * sizeof(Slot))
-        self.slots, self.mask = slots, old_size * 2 - 1
+        self.slots = slots
+        self.set_slots(old_size * 2)
         for i in range(old_size):
             if old[i].high:
-                at = (old[i].low if old[i].high >= LONG else hash_pair(old[i].low, old[i].high)) & self.mask
+                at = home(self, hash_of(&old[i]))
                 while slots[at].high:
                     at = (at + 1) & self.mask
                 slots[at] = old[i]
@@ -175,38 +181,56 @@ cdef class PretokenCounts:
             if end:
                 self.add(&piece[0], &end, 1, 0, end)
 
-    def merge(self, PretokenCounts other not None):
-        """Add another table's counts to these; the other is left empty."""
-        cdef size_t i, size
+    def add_share(self, list tables not None, size_t share, size_t shares):
+        """Add the counts that several tables have of one share, of so many, of all hashes; to a table that is empty, or of it."""
+        cdef PretokenCounts table
+        if share >= shares or (self.distinct and self.spread != shares):
+            raise ValueError(f"share {share} of {shares} cannot be added to a table of other hashes")
+        self.spread = shares
+        for table in tables:
+            if table.spread != 1:
+                raise ValueError("a table of a share cannot be shared out again")
+            with nogil:
+                self.add_range(table, share, shares)
+
+    cdef int add_range(self, PretokenCounts other, size_t share, size_t shares) except -1 nogil:
+        cdef uint64_t low = first_of_share(share, shares), high = first_of_share(share + 1, shares) - 1, hash
+        cdef size_t begin = home(other, low), last = home(other, high), at = begin, size
+        cdef bint beyond = False    # the slots that these hashes have when they come first: what follows may have been pushed there
         cdef Slot *theirs
         cdef Slot *ours
         cdef const uint8_t *text
-        with nogil:
-            for i in range(other.mask + 1):
-                theirs = &other.slots[i]
-                if theirs.high == 0:
-                    continue
-                if self.distinct + 1 > (self.mask + 1) // 8 * 5:
-                    self.grow()
-                if theirs.high >= LONG:
-                    text = other.bytes_of(theirs, NULL, &size)
-                    ours = self.find_long(text, size, theirs.low)
-                    if ours.high == 0:
-                        self.take_long(ours, text, size, theirs.low)
-                else:
-                    ours = self.find_short(theirs.low, theirs.high)
-                    if ours.high == 0:
-                        ours.low, ours.high = theirs.low, theirs.high
-                        self.distinct += 1
-                ours.count += theirs.count
-        other.clear()
+        while not beyond or (at != begin and other.slots[at].high):
+            theirs = &other.slots[at]
+            beyond = beyond or at == last
+            at = (at + 1) & other.mask
+            if theirs.high == 0:
+                continue
+            hash = hash_of(theirs)
+            if hash < low or hash > high:
+                continue
+            if self.distinct + 1 > (self.mask + 1) // 8 * 5:
+                self.grow()
+            if theirs.high >= LONG:
+                text = other.bytes_of(theirs, NULL, &size)
+                ours = self.find_long(text, size, hash)
+                if ours.high == 0:
+                    self.take_long(ours, text, size, hash)
+            else:
+                ours = self.find_short(theirs.low, theirs.high)
+                if ours.high == 0:
+                    ours.low, ours.high = theirs.low, theirs.high
+                    self.distinct += 1
+            ours.count += theirs.count
+        return 0
 
     def clear(self):
         """Forget everything, and give the memory back."""
         cdef Slot *slots = <Slot *> checked_block(64 * sizeof(Slot))
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
         free(self.arena)
-        self.slots, self.mask, self.distinct = slots, 63, 0
+        self.slots, self.distinct, self.spread = slots, 0, 1
+        self.set_slots(64)
         self.arena, self.arena_size, self.arena_room = NULL, 0, 0
 
     def add_count(self, const uint8_t[::1] pretoken not None, uint64_t count):
@@ -241,6 +265,21 @@ cdef class PretokenCounts:
     def memory_to_grow(self):
         """The bytes that it may come to when it has to grow and then, full, is packed and sorted; `memory` if that is far off."""
         return self.memory * 4 if self.distinct * 2 > self.mask else self.memory
+
+
+cdef inline size_t home(PretokenCounts table, uint64_t hash) noexcept nogil:
+    """The slot where a hash is looked for first."""
+    return hash * table.spread >> table.shift
+
+
+cdef inline uint64_t hash_of(const Slot *slot) noexcept nogil:
+    return slot.low if slot.high >= LONG else hash_pair(slot.low, slot.high)
+
+
+cdef inline uint64_t first_of_share(size_t share, size_t shares) noexcept nogil:
+    """The least of the hashes that times `shares`, beyond 64 bits, come to `share`; 0, which comes after all of them, for the last."""
+    cdef uint64_t whole = <uint64_t> -1 // shares, rest = <uint64_t> -1 % shares + 1    # 2**64 = shares * whole + rest
+    return share * whole + (share * rest + shares - 1) // shares
 
 
 def safe_cut(const uint8_t[::1] text not None, size_t at, int scanner, SpecialTokens special not None):

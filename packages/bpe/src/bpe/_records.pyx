@@ -67,11 +67,12 @@ def pack(PretokenCounts counts not None):
     cdef uint8_t room[SHORT + 1]
     cdef const uint8_t *text
     cdef Slot *slot
-    for i in range(counts.mask + 1):
-        slot = &counts.slots[i]
-        if slot.high:
-            counts.bytes_of(slot, room, &size)
-            total += HEADER + size
+    with nogil:
+        for i in range(counts.mask + 1):
+            slot = &counts.slots[i]
+            if slot.high:
+                counts.bytes_of(slot, room, &size)
+                total += HEADER + size
     cdef bytearray packed = PyByteArray_FromStringAndSize(NULL, total)
     cdef uint8_t *out = <uint8_t *> PyByteArray_AS_STRING(packed)
     with nogil:

@@ -24,8 +24,10 @@ from bpe.progress import Progress
 if TYPE_CHECKING:
     from bpe._records import Records
 
-CHUNK = 4 << 20  # bytes: large enough that handing chunks out costs nothing, small enough that Ctrl-C is heard at once
-SMALLEST_CHUNK = 4 << 10
+CHUNK = 1 << 20  # bytes: large enough that handing chunks out costs nothing, small enough that Ctrl-C is heard at once
+SMALL_CHUNK = 1 << 16  # of a text that is short for its threads
+SMALLEST_CHUNK = 4 << 10  # within a memory_limit
+SHARES = 4  # of the hashes that each thread adds up
 FAN_IN = 16  # temporary files that are added up at a time
 
 Chunk = list[sources.Stretch]
@@ -55,9 +57,11 @@ def count(
     share = None if memory_limit is None else memory_limit // workers
     # Between two looks at a table it grows by no more than a small part of its share.
     size = CHUNK if share is None else min(CHUNK, max(SMALLEST_CHUNK, share // 144))
+    total = sources.size_of(source)
+    if total is not None:
+        size = min(size, max(SMALL_CHUNK, total // (8 * workers)))
     tables = [PretokenCounts() for _ in range(workers)]
     chunks = _chunks(source, scanner, special, size)
-    total = sources.size_of(source)
     with _Spill() as spill:
         if scanner < 0:
             _count_slowly(chunks, pattern, special, tables[0], share, spill, report, total)
@@ -67,10 +71,7 @@ def count(
             for table in tables:
                 spill.add(table)
             return spill.sum()
-    counts = _added_up(tables)
-    records = _records.pack(counts)
-    counts.clear()
-    return records
+    return _added_up(tables)
 
 
 def _chunks(source: sources.Source, scanner: int, special: SpecialTokens, size: int) -> Iterator[Chunk]:
@@ -101,35 +102,49 @@ def _count_in_threads(
     report: Progress,
     total: int | None,
 ) -> None:
-    free: queue.SimpleQueue[PretokenCounts] = queue.SimpleQueue()
-    for table in tables:
-        free.put(table)
-    failed: list[BaseException] = []
+    jobs: queue.SimpleQueue[Chunk | None] = queue.SimpleQueue()
+    done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
-    def work(table: PretokenCounts, chunk: Chunk) -> None:
-        try:
-            for text, begin, end, _ in chunk:
-                with memoryview(text)[begin:end] as stretch:
-                    table.count(stretch, scanner, special)
-                sources.release(text, begin, end)
-            if share is not None and table.memory_to_grow > share:
-                spill.add(table)
-        except BaseException as error:
-            failed.append(error)
-        finally:
-            free.put(table)
+    def work(table: PretokenCounts) -> None:
+        while (chunk := jobs.get()) is not None:
+            failure = None
+            try:
+                for text, begin, end, _ in chunk:
+                    with memoryview(text)[begin:end] as stretch:
+                        table.count(stretch, scanner, special)
+                    sources.release(text, begin, end)
+                if share is not None and table.memory_to_grow > share:
+                    spill.add(table)
+            except BaseException as error:
+                failure = error
+            done.put(failure)
 
-    done = 0
-    with ThreadPoolExecutor(len(tables)) as pool:
+    def wait() -> None:
+        failure = done.get()
+        if failure is not None:
+            raise failure
+
+    threads = [threading.Thread(target=work, args=(table,)) for table in tables]
+    read = under_way = 0
+    try:
+        for thread in threads:
+            thread.start()
         for chunk in chunks:
-            table = free.get()
-            if failed:
-                raise failed[0]
-            pool.submit(work, table, chunk)
-            done += sum(stretch.read for stretch in chunk)
-            report("counting bytes", done, total)
-    if failed:
-        raise failed[0]
+            if under_way == 2 * len(threads):
+                wait()
+                under_way -= 1
+            jobs.put(chunk)
+            under_way += 1
+            read += sum(stretch.read for stretch in chunk)
+            report("counting bytes", read, total)
+        for _ in range(under_way):
+            wait()
+    finally:
+        for _ in threads:
+            jobs.put(None)
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
 
 
 def _count_slowly(
@@ -156,19 +171,23 @@ def _count_slowly(
         report("counting bytes", done, total)
 
 
-def _added_up(tables: list[PretokenCounts]) -> PretokenCounts:
-    """All tables in one: two and two in parallel, the smaller into the larger, until one is left."""
+def _added_up(tables: list[PretokenCounts]) -> Records:
+    """The records of all tables, which are left empty: in threads, each of which adds up some of the hashes at a time."""
+    tables = [table for table in tables if len(table)]
+    if len(tables) <= 1:
+        return _records.pack(tables[0]) if tables else b""
+    shares = SHARES * len(tables)
 
-    def add(a: PretokenCounts, b: PretokenCounts) -> PretokenCounts:
-        large, small = (a, b) if len(a) >= len(b) else (b, a)
-        large.merge(small)
-        return large
+    def pack(share: int) -> Records:
+        table = PretokenCounts(max(map(len, tables)) // shares)
+        table.add_share(tables, share, shares)
+        return _records.pack(table)
 
     with ThreadPoolExecutor(len(tables)) as pool:
-        while len(tables) > 1:
-            odd = tables[len(tables) // 2 * 2 :]
-            tables = list(pool.map(add, tables[0::2], tables[1::2])) + odd
-    return tables[0]
+        parts = list(pool.map(pack, range(shares)))
+    for table in tables:
+        table.clear()
+    return b"".join(parts)  # type: ignore[arg-type]
 
 
 class _Spill:
