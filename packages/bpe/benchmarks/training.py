@@ -1,13 +1,16 @@
 """Train beside peers, taking turns: seconds, MB/s, peak memory, and whether results agree.
 
-    python packages/bpe/benchmarks/training.py FILE … [--vocab-size 32000] [--rounds 3] [--only NAME …]
+    python packages/bpe/benchmarks/training.py FILE … [--vocab-size 32000 10000] [--rounds 3] [--only NAME …]
+        [--counting]               MB/s of each FILE: scanned, and counted by 1, 2, … threads
+        [--words [6000000]]        so many distinct words, of the lengths and the counts that words have
         [--growth [1 2 4 …]]       the first FILE's sentences in new orders and with new words, as many times its size
         [--vocab-sizes [1000 …]]   vocabularies of these sizes, on the first FILE
+        [--patience 120]           seconds that one training may take; a peer that takes longer is not asked for more
         [--write]                  put tables and plot into the package's README and docs/training.svg
 
-Each training is a process of its own, timed from the call to its result, without the time to import; memory is the most
-that the process ever held. A peer that is not installed is left out, and named. Only ratios within one run mean anything:
-machines differ, and so do minutes.
+Of several vocabulary sizes a FILE gets the first that ours reaches on it. Each training is a process of its own, timed from
+the call to its result, without the time to import; memory is the most that the process ever held. A peer that is not
+installed is left out, and named. Only ratios within one run mean anything: machines differ, and so do minutes.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,7 +133,7 @@ CANDIDATES: dict[str, tuple[str, Callable[[str, int], Callable[[], Later]]]] = {
     "bpeasy": ("bpeasy", train_bpeasy),
     "sentencepiece": ("sentencepiece", train_sentencepiece),
 }
-QUICK = ("bpe", "gigabpe", "gigatoken")  # what is followed as corpus and vocabulary grow
+FOLLOWED = tuple(name for name in CANDIDATES if "tie_break" not in name)  # as corpus and vocabulary grow
 README = Path(__file__).parent.parent / "README.md"
 PLOT = Path(__file__).parent.parent / "docs" / "training.svg"
 BEGIN, END = "<!-- written by nox -s bench -- train: begin -->\n", "<!-- end -->\n"
@@ -150,70 +153,105 @@ def printable_to_bytes(vocab: Iterable[str]) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Run:
-    """One training: seconds, the most bytes of memory, and a digest of the tokens. None where it failed."""
+    """One training: seconds, the most bytes of memory, and a digest of the tokens; or the reason why there was none."""
 
-    seconds: float
-    memory: int
-    tokens: str
+    seconds: float = 0.0
+    memory: int = 0
+    tokens: str = ""
+    failure: str = ""
 
 
-def measure(name: str, path: Path, size: int) -> Run | None:
+def measure(name: str, path: Path, size: int, patience: float) -> Run:
     """One training in a process of its own."""
     command = [sys.executable, __file__, str(path), "--vocab-size", str(size), "--worker", name]
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        assert process.stdout is not None
-        out = process.stdout.read()
-        if process.wait():
-            errors.seek(0)
-            print(f"{name} on {path.name}: failed, {' '.join(errors.read().split())[-200:]}", file=sys.stderr)
-            return None
-    found = json.loads(out.splitlines()[-1])
-    return Run(**found)
+    try:
+        process = subprocess.run(command, capture_output=True, text=True, timeout=patience)
+    except subprocess.TimeoutExpired:
+        return Run(failure=f"more than {patience:.0f} s")
+    if process.returncode:
+        reason = (process.stderr.strip().splitlines() or ["no reason given"])[-1]
+        print(f"{name} on {path.name}, {size:,} tokens: {reason[-300:]}", file=sys.stderr)
+        killed = process.returncode < 0
+        return Run(failure="killed" if killed else "cannot" if "too small" in reason else "failed")
+    return Run(**json.loads(process.stdout.splitlines()[-1]))
 
 
-def rounds(names: Sequence[str], path: Path, size: int, count: int) -> dict[str, Run]:
-    """Each trainer `count` times, taking turns: median seconds, most memory."""
-    found: dict[str, list[Run]] = {}
-    for _ in range(count):
-        for name in names:
-            run = measure(name, path, size)
-            if run is not None:
-                found.setdefault(name, []).append(run)
-                print(f"  {path.name} {size:,} {name}: {run.seconds:.2f} s", file=sys.stderr)
-    return {
-        name: Run(statistics.median(run.seconds for run in runs), max(run.memory for run in runs), runs[0].tokens)
-        for name, runs in found.items()
-    }
+class Turns:
+    """Trainers taking turns, each given up after its first failure by time or memory."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+
+    def rounds(self, names: Sequence[str], path: Path, size: int, count: int) -> dict[str, Run]:
+        """Each trainer `count` times: median seconds, most memory; or why it made no tokenizer."""
+        found: dict[str, list[Run]] = {name: [] for name in names}
+        for _ in range(count):
+            for name, runs in found.items():
+                if runs and runs[-1].failure:
+                    continue
+                runs.append(measure(name, path, size, self._patience))
+                told = runs[-1].failure or f"{runs[-1].seconds:.2f} s"
+                print(f"  {path.name} {size:,} {name}: {told}", file=sys.stderr)
+        return {name: runs[-1] if runs[-1].failure else middle(runs) for name, runs in found.items()}
+
+    def curve(self, names: Sequence[str], points: Iterable[tuple[float, Path, int]]) -> dict[float, dict[str, Run]]:
+        """Each trainer once at each point, (where it is on the axis, text, vocabulary size), until it takes too long."""
+        found: dict[float, dict[str, Run]] = {}
+        going = list(names)
+        for place, path, size in points:
+            found[place] = self.rounds(going, path, size, 1)
+            going = [name for name in going if found[place][name].failure in ("", "cannot")]
+        return found
 
 
-def table(found: dict[Path, dict[str, Run]]) -> list[str]:
+def middle(runs: Sequence[Run]) -> Run:
+    """The median seconds and the most memory of several."""
+    return Run(statistics.median(run.seconds for run in runs), max(run.memory for run in runs), runs[0].tokens)
+
+
+def reached(path: Path, sizes: Sequence[int]) -> int:
+    """The first of several vocabulary sizes that the text reaches; the last where it reaches none."""
+    import bpe
+
+    for size in sizes[:-1]:
+        try:
+            bpe.train(path, size)
+        except ValueError:
+            continue
+        return size
+    return sizes[-1]
+
+
+def table(found: dict[tuple[Path, int], dict[str, Run]]) -> list[str]:
     """Every trainer on every text."""
     lines = [
-        "| text | trainer | seconds | MB/s | times ours | peak memory | the same tokens as |",
-        "|---|---|---|---|---|---|---|",
+        "| text | tokens | trainer | seconds | MB/s | times ours | peak memory | the same tokens as |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for path, runs in found.items():
+    for (path, size), runs in found.items():
         megabytes = path.stat().st_size / 1e6
         same = {run.tokens: name for name, run in reversed(runs.items())}
         for name, run in runs.items():
-            ratio = f"{run.seconds / runs['bpe'].seconds:.1f}" if "bpe" in runs else "-"
+            start = f"| {path.name}, {megabytes:.1f} MB | {size:,} | {name} "
+            if run.failure:
+                lines.append(f"{start}| {run.failure} | - | - | - | - |")
+                continue
+            ours = runs.get("bpe", Run(failure="not asked"))
+            ratio = "-" if ours.failure else f"{run.seconds / ours.seconds:.1f}"
             twin = same[run.tokens] if same[run.tokens] != name else "-"
             lines.append(
-                f"| {path.name}, {megabytes:.1f} MB | {name} | {run.seconds:.2f} | {megabytes / run.seconds:.0f} | {ratio} "
-                f"| {run.memory / 1e6:.0f} MB | {twin} |"
+                f"{start}| {run.seconds:.3f} | {megabytes / run.seconds:.0f} | {ratio} | {run.memory / 1e6:.0f} MB | {twin} |"
             )
     return lines
 
 
-def curve(head: str, found: dict[float, dict[str, Run]]) -> list[str]:
+def curve_table(head: str, found: dict[float, dict[str, Run]]) -> list[str]:
     """Seconds and memory of each trainer at each of several sizes."""
     names = list(dict.fromkeys(name for runs in found.values() for name in runs))
     lines = [f"| {head} | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for size, runs in found.items():
-        cells = [
-            f"{runs[name].seconds:.2f} s, {runs[name].memory / 1e6:.0f} MB" if name in runs else "-" for name in names
-        ]
+        asked = [runs.get(name, Run(failure="-")) for name in names]
+        cells = [run.failure or f"{run.seconds:.2f} s, {run.memory / 1e6:.0f} MB" for run in asked]
         lines.append(f"| {size:,.0f} | {' | '.join(cells)} |")
     return lines
 
@@ -221,7 +259,47 @@ def curve(head: str, found: dict[float, dict[str, Run]]) -> list[str]:
 def series(found: dict[float, dict[str, Run]]) -> dict[str, list[tuple[float, float]]]:
     """The same as lines of points for a plot."""
     names = dict.fromkeys(name for runs in found.values() for name in runs)
-    return {name: [(size, runs[name].seconds) for size, runs in found.items() if name in runs] for name in names}
+    points = {
+        name: [(size, runs[name].seconds) for size, runs in found.items() if name in runs and not runs[name].failure]
+        for name in names
+    }
+    return {name: line for name, line in points.items() if line}
+
+
+def counting_table(paths: Sequence[Path]) -> list[str]:
+    """MB/s of the pattern gpt2 on each text, the best of five: scanned by one thread, and counted by several."""
+    from bpe import _scan, counting, patterns
+    from bpe._special import SpecialTokens
+
+    pattern, special = patterns.resolve("gpt2"), SpecialTokens([SPECIAL])
+    threads = sorted({1, 2, os.cpu_count() or 1, *(1 << i for i in range(2, (os.cpu_count() or 1).bit_length()))})
+    lines = [
+        f"| text | scanning | {' | '.join(f'and counting, {n} thread' + 's' * (n > 1) for n in threads)} | distinct |",
+        "|---" * (len(threads) + 3) + "|",
+    ]
+    for path in paths:
+        text = path.read_bytes()
+        rate = {0: len(text) / 1e6 / fastest(lambda text=text: _scan.scan_only(text))}
+        for workers in threads:
+            seconds = fastest(
+                lambda path=path, workers=workers: counting.count(path, pattern, special, workers, lambda *_: None)
+            )
+            rate[workers] = len(text) / 1e6 / seconds
+        from bpe import _records
+
+        distinct = _records.number_of(counting.count(path, pattern, special, 1, lambda *_: None))
+        lines.append(f"| {path.name} | {' | '.join(f'{one:,.0f}' for one in rate.values())} | {distinct:,} |")
+    return lines
+
+
+def fastest(work: Callable[[], object], times: int = 5) -> float:
+    """The least seconds that some work takes, by the clock."""
+    least = float("inf")
+    for _ in range(times):
+        begun = time.perf_counter()
+        work()
+        least = min(least, time.perf_counter() - begun)
+    return least
 
 
 def processor() -> str:
@@ -245,7 +323,7 @@ def most_memory() -> int:
 
 def work(options: argparse.Namespace) -> None:
     """What the process of one training does."""
-    run = CANDIDATES[options.worker][1](str(options.texts[0]), options.vocab_size)
+    run = CANDIDATES[options.worker][1](str(options.texts[0]), options.vocab_size[0])
     begun = time.perf_counter()
     tokens = run()
     seconds, memory = time.perf_counter() - begun, most_memory()
@@ -256,9 +334,12 @@ def work(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("texts", nargs="+", type=Path, metavar="FILE")
-    parser.add_argument("--vocab-size", type=int, default=32_000)
+    parser.add_argument("--vocab-size", nargs="+", type=int, default=[32_000, 10_000])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=CANDIDATES)
+    parser.add_argument("--counting", action="store_true")
+    parser.add_argument("--words", nargs="?", type=int, const=6_000_000, metavar="NUMBER")
+    parser.add_argument("--patience", type=float, default=120.0, metavar="SECONDS")
     parser.add_argument("--growth", nargs="*", type=int, metavar="TIMES")
     parser.add_argument("--vocab-sizes", nargs="*", type=int, metavar="SIZE")
     parser.add_argument("--write", action="store_true")
@@ -269,38 +350,59 @@ def main() -> None:
         return
     names = [name for name in options.only or CANDIDATES if importlib.util.find_spec(CANDIDATES[name][0])]
     missing = [name for name in options.only or CANDIDATES if name not in names]
-    quick = [name for name in names if name in QUICK]
+    followed = [name for name in names if name in FOLLOWED]
     first = options.texts[0]
+    turns = Turns(options.patience)
 
     versions = [
         f"{name} {importlib.metadata.version(name)}"
         for name in dict.fromkeys(CANDIDATES[n][0] for n in names)
         if name != "bpe"
     ]
+    found = {}
+    for path in options.texts:
+        size = reached(path, options.vocab_size)
+        found[path, size] = turns.rounds(names, path, size, options.rounds)
     out = [
-        f"{options.vocab_size:,} tokens, {os.cpu_count()} processors ({processor()}), Python {platform.python_version()}, "
-        f"{', '.join(versions)}; {time.strftime('%d %B %Y').lstrip('0')}; median of {options.rounds} rounds taken in turn"
+        f"{os.cpu_count()} processors ({processor()}), Python {platform.python_version()}, {', '.join(versions)}; "
+        f"{time.strftime('%d %B %Y').lstrip('0')}; median of {options.rounds} rounds taken in turn"
         + (f"; not installed: {', '.join(missing)}" if missing else "") + ".",
         "",
-        *table({path: rounds(names, path, options.vocab_size, options.rounds) for path in options.texts}),
+        *table(found),
     ]  # fmt: skip
+    if options.counting:
+        out += ["", "MB/s of scanning (one thread) and of the whole of counting, by the clock, pattern gpt2:", ""]
+        out += counting_table(options.texts)
     panels: list[tuple[str, str, str, charts.Series]] = []
-    if options.growth is not None:
-        grown: dict[float, dict[str, Run]] = {}
-        for times in options.growth or (1, 2, 4, 8, 16, 32, 64):
-            with tempfile.TemporaryDirectory() as folder:
-                text = Path(folder, f"{first.stem} times {times}.txt")
-                corpora.grow(first, text, times * first.stat().st_size)
-                grown[text.stat().st_size / 1e6] = rounds(quick, text, options.vocab_size, 1)
-        out += ["", f"As the corpus grows (the sentences of {first.name} in new orders, with new words):", ""]
-        out += curve("MB", grown)
-        panels.append(("As the corpus grows", "MB of text", "seconds", series(grown)))
+    with tempfile.TemporaryDirectory() as folder:
+        if options.words is not None:
+            text = Path(folder, "words.txt")
+            corpora.coin(text, options.words)
+            size = options.vocab_size[0]
+            out += [
+                "",
+                f"{options.words:,} distinct words:",
+                "",
+                *table({(text, size): turns.rounds(names, text, size, 1)}),
+            ]
+        if options.growth is not None:
+
+            def grown() -> Iterator[tuple[float, Path, int]]:
+                size = reached(first, options.vocab_size)
+                for times in options.growth or (1, 2, 4, 8, 16, 32, 64):
+                    text = Path(folder, f"{first.stem} times {times}.txt")
+                    corpora.grow(first, text, times * first.stat().st_size)
+                    yield text.stat().st_size / 1e6, text, size
+                    text.unlink()
+
+            growth = turns.curve(followed, grown())
+            out += ["", f"As the corpus grows (the sentences of {first.name} in new orders, with new words):", ""]
+            out += curve_table("MB", growth)
+            panels.append(("As the corpus grows", "MB of text", "seconds", series(growth)))
     if options.vocab_sizes is not None:
-        sized: dict[float, dict[str, Run]] = {
-            size: rounds(quick, first, size, 1)
-            for size in options.vocab_sizes or (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000, 256_000)
-        }
-        out += ["", f"As the vocabulary grows, on {first.name}:", "", *curve("tokens", sized)]
+        sizes = options.vocab_sizes or (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000, 256_000)
+        sized = turns.curve(followed, ((size, first, size) for size in sizes))
+        out += ["", f"As the vocabulary grows, on {first.name}:", "", *curve_table("tokens", sized)]
         panels.append((f"As the vocabulary grows, {first.name}", "tokens", "seconds", series(sized)))
     panels = [panel for panel in panels if any(panel[3].values())]
     print("\n".join(out))
@@ -314,8 +416,13 @@ def main() -> None:
         )
         command += "".join(
             f" {flag}"
-            for flag, used in (("--growth", options.growth), ("--vocab-sizes", options.vocab_sizes))
-            if used is not None
+            for flag, used in (
+                ("--counting", options.counting),
+                ("--words", options.words is not None),
+                ("--growth", options.growth is not None),
+                ("--vocab-sizes", options.vocab_sizes is not None),
+            )
+            if used
         )
         if options.only:
             command += " --only " + " ".join(f"'{name}'" if " " in name else name for name in options.only)

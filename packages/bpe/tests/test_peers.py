@@ -9,6 +9,7 @@ import pytest
 from strategies import corpus
 
 import bpe
+from bpe._special import SpecialTokens
 from bpe.formats.gpt2 import from_printable
 
 DATA = os.environ.get("GROUNDUP_DATA")
@@ -78,3 +79,30 @@ def test_ids_is_rustbpe(text: str, size: int) -> None:
     peer.train_from_iterator(iter(documents), size, pattern=GPT2)
     theirs = {number: bytes(token) for token, number in peer.get_mergeable_ranks()}
     assert bpe.train(documents, len(theirs), special_tokens=[], tie_break="ids").vocab == theirs
+
+
+@pytest.mark.parametrize("special", [["\u0120"], ["<pad>", "\u0120", "a", " "], ["\u010a", "\u00c3"]], ids=ascii)
+def test_a_special_token_spelled_as_a_byte_is_that_byte_too_as_in_tokenizers(
+    special: list[str], tmp_path: Path
+) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="the rule 'huggingface' is that of tokenizers")
+    text = "a b a b a bcd bcd \u00e9 \u0120 bcd\n\nb \u00e9\n" * 3
+    documents = [piece.decode() for piece, index in SpecialTokens(special).split(text.encode()) if index < 0]
+    peer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    peer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    peer.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=262, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    peer.train_from_iterator(documents, trainer)
+    found = bpe.train([text], peer.get_vocab_size(), special_tokens=special, tie_break="huggingface")
+    found.to_huggingface(tmp_path / "tokenizer.json")
+    found.save(tmp_path / "own.json")
+    assert tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")).get_vocab() == peer.get_vocab()
+    again = bpe.Tokenizer.from_huggingface(tmp_path / "tokenizer.json"), bpe.Tokenizer.load(tmp_path / "own.json")
+    for sample in (text, "a b", "\u0120", "a\u0120b \u0120", "\u00e9 \u00c3  \n \u010a", " "):
+        ids = peer.encode(sample).ids
+        for one in (found, *again):
+            assert one.encode(sample, allowed_special="all") == ids
+            assert one.decode(ids) == peer.decode(ids, skip_special_tokens=False)

@@ -134,7 +134,7 @@ class Checkpoint:
 
     def write_counts(self, records: Records) -> None:
         """Keep the records; they are there whole or not at all."""
-        view = memoryview(records)  # type: ignore[arg-type]
+        view = memoryview(records)
         self._digest = _digest(view)
         path = self._folder / "counts"
         temporary = self._folder / f".counts.{os.urandom(4).hex()}"

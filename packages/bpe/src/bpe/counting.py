@@ -187,7 +187,7 @@ def _added_up(tables: list[PretokenCounts]) -> Records:
         parts = list(pool.map(pack, range(shares)))
     for table in tables:
         table.clear()
-    return b"".join(parts)  # type: ignore[arg-type]
+    return b"".join(parts)
 
 
 class _Spill:

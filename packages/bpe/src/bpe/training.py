@@ -80,7 +80,10 @@ def train(
         )
     alphabet = bytes(range(256))
     if tie_break == "huggingface":
-        alphabet = bytes(sorted(alphabet, key=lambda byte: PRINTABLE[byte]))
+        names = [name.decode() for name in special.names]  # a byte that is spelled as one of them has its id
+        alphabet = bytes(
+            sorted(alphabet, key=lambda byte: ([*names, PRINTABLE[byte]].index(PRINTABLE[byte]), PRINTABLE[byte]))
+        )
     tokens, merges = learn(
         source,
         Start([bytes([byte]) for byte in alphabet]),

@@ -210,8 +210,8 @@ def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[
             if added[text] != number:
                 refuse(path, f"{text!r} has the id {number} in the vocabulary and {added[text]} as an added token")
             by_id[number] = encode_text(text, path)
-            if token is None or token != by_id[number]:
-                continue
+            if token is None or (token != by_id[number] and len(token) > 1):
+                continue  # but what is spelled as a byte is both that byte and the added token
         elif token is None:
             refuse(
                 path, f"the token {text!r} has a character that stands for no byte: the vocabulary is not byte-level"

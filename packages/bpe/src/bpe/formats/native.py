@@ -150,7 +150,11 @@ def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
     for text, number in (special | added).items():
         texts_of.setdefault(number, []).append(text)
     for number, texts in texts_of.items():
-        if vocab.get(number) not in [text.encode() for text in texts]:
+        spelled = [token for text in texts if (token := from_printable(text)) is not None and len(token) == 1]
+        if vocab.get(number) not in [
+            *(text.encode() for text in texts),
+            *spelled,
+        ]:  # as "Ġ", which is the byte 0x20 too
             refuse(
                 source,
                 f"the token {texts[0]!r} has the id {number}, which the vocabulary gives to {vocab.get(number)!r}",
