@@ -39,7 +39,7 @@ class Budget:
         self.step = training_flops(shape, batch_size=batch_size)
         self.optimizer = optimizer_flops(shape)
         self.memory = training_memory(
-            shape, batch_size, attention="eager", norm_kernel="normalised", loss="chunked"
+            shape, batch_size, attention="blocks", norm_kernel="folded", loss="chunked"
         )  # as lm does it on a CPU
         self.context = config.context_length
 

@@ -9,10 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lm.attention import attention
+import lm.model
+from lm import score_blocks
+from lm.attention import attention, hidden_keys
 from lm.config import ModelConfig
 from lm.loss import chunked_cross_entropy, cross_entropy
-from lm.model import MLP, Attention, RMSNorm, SwiGLU, Transformer, norm, positions_in, rotary
+from lm.model import MLP, Attention, RMSNorm, SwiGLU, Transformer, norm, positions_in, rotary, turn
 from lm.optimizer import adamw, clip_gradients, constant, cosine, linear
 
 DTYPES = {torch.float32: 2e-5, torch.float64: 1e-12}
@@ -417,3 +419,41 @@ def test_clip_gradients(sizes, limit):
 def test_positions_restart_with_each_document():
     documents = torch.tensor([[5, 5, 5, 2, 2, 7], [1, 1, 1, 1, 1, 1]])
     assert positions_in(documents).tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5]]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("window", [None, 5, 90])
+@pytest.mark.parametrize(("heads", "kv_heads", "length"), [(4, 4, 150), (6, 2, 129), (3, 1, 64), (2, 2, 1)])
+def test_scores_in_blocks_are_attention(heads, kv_heads, length, window, packed):
+    torch.manual_seed(0)
+    qkv = torch.randn(2, length, heads + 2 * kv_heads, 8, dtype=torch.float64, requires_grad=True)
+    by = torch.polar(torch.ones(length, 1, 4, dtype=torch.float64), torch.randn(length, 1, 4, dtype=torch.float64))
+    documents = torch.randint(0, 4, (2, length)).sort(dim=1).values if packed else None
+    for turns in (by, None):
+        turned = qkv[:, :, : heads + kv_heads] if turns is None else turn(qkv[:, :, : heads + kv_heads], turns)
+        q, k = turned.transpose(1, 2).split((heads, kv_heads), dim=1)
+        v = qkv[:, :, heads + kv_heads :].transpose(1, 2)
+        want = attention(q, k, v, window=window, documents=documents, backend="matmul").transpose(1, 2)
+        found = score_blocks.attend(qkv, heads, turns, hidden_keys(qkv, window, documents), window)
+        torch.testing.assert_close(found, want, rtol=1e-12, atol=1e-12)
+        upstream = torch.randn_like(want)
+        gradients = (torch.autograd.grad(y, qkv, upstream)[0] for y in (found, want))
+        torch.testing.assert_close(*gradients, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("shape", [{}, {"ffn": "gelu", "bias": True}, {"qk_norm": True, "num_kv_heads": 2}])
+def test_a_norm_that_leaves_its_weight_to_the_product_is_a_norm(shape, monkeypatch):
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(30, 20, 2, 24, 4, 10, **shape)).double()
+    with torch.no_grad():
+        for p in model.parameters():
+            p += 0.1 * torch.randn_like(p)
+    ids, found = torch.randint(30, (2, 20)), []
+    for _ in range(2):
+        logits = model(ids)
+        logits.sin().sum().backward()
+        found.append([logits.detach(), *(p.grad.clone() for p in model.parameters())])
+        model.zero_grad()
+        monkeypatch.setattr(lm.model, "unweighed", lambda norm, x, reader: (norm(x), None))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)

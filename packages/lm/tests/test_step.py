@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import resource
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -221,7 +225,7 @@ def test_a_model_beyond_memory_is_refused_with_what_fits(data, tmp_path, monkeyp
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     accounting = pytest.importorskip("accounting", reason="the package accounting is not installed")
-    policy = {"loss": "chunked", "norm_kernel": "normalised", "attention": "eager", "accumulate": True}
+    policy = {"loss": "chunked", "norm_kernel": "folded", "attention": "blocks", "accumulate": True}
     config = dataclasses.replace(CONFIG, batch_size=16)
 
     def needs(micro, **more):
@@ -250,3 +254,29 @@ def test_an_error_that_is_not_about_memory_stays_what_it_is(data, tmp_path, monk
     monkeypatch.setattr(Stepper, "accumulate", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         run(data, tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="huge pages are asked for on Linux")
+def test_freed_memory_is_kept_and_huge():
+    program = """
+import resource, torch
+from pathlib import Path
+from lm.machine import keep_memory
+keep_memory()
+def step():
+    return torch.ones(64 << 20).sum()
+for _ in range(5):
+    step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(Path("/proc/self/smaps").read_text().partition("[heap]")[2].partition("VmFlags:")[2].splitlines()[0])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    faults, flags = done.stdout.splitlines()
+    assert int(faults) < 100  # of 65,536 pages
+    reserved = Path("/proc/sys/vm/overcommit_memory").read_text().strip() != "2"
+    limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if reserved and not limited and huge.exists():
+        assert "hg" in flags.split()

@@ -19,8 +19,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     Pieces = list[tuple[int, Term]]  # tensors: how many, and the bytes of one
 
-ATTENTIONS = ("fused", "eager")
-NORM_KERNELS = ("fused", "normalised", "composite")
+ATTENTIONS = ("fused", "eager", "blocks")
+QUERY_BLOCK = 64  # queries that "blocks" takes at a time, lm.score_blocks.BLOCK
+NORM_KERNELS = ("fused", "normalised", "folded", "composite")
 CHECKPOINTINGS = ("none", "selective", "full")
 LOSSES = ("plain", "chunked")
 
@@ -91,8 +92,10 @@ def saved_activations(
 
     precision: "fp32"; "bf16" for everything; "autocast" keeps the residual stream and its norms in fp32, the rest in bf16,
     and beside the fp32 weights the bf16 copies that the products read. attention: "fused" keeps queries, keys, values,
-    output and a log-sum-exp for each row (FlashAttention), "eager" keeps the T² weights. norm_kernel: of an RMSNorm "fused"
-    keeps its input, "normalised" its input divided by its size (lm in fp32), "composite" both (torch's own on a CPU).
+    output and a log-sum-exp for each row (FlashAttention), "eager" keeps the T² weights, "blocks" those that a
+    block of 64 queries may see (lm on a CPU in fp32). norm_kernel: of an RMSNorm "fused" keeps its input, "normalised" its
+    input divided by its size, "folded" that too, of which the product that follows reads the same copy, and its matrix times
+    the norm's weight (lm in fp32), "composite" both (torch's own on a CPU).
     checkpointing: "selective" keeps what enters attention's inside but nothing of it (Korthikanti et al. 2022), "full" only
     what enters each block (Chen et al. 2016). loss: "plain" keeps log-probabilities, "chunked" the gradients of hidden
     state and head.
@@ -137,8 +140,8 @@ def kept_of_block(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> 
     block = block_tensors(shape, B, T, policy)
     if policy.checkpointing == "selective":
         del block["attention weights"]
-        # the copies that whole score matrices want are made inside, from views that are kept
-        block["queries, keys, values"] = _qkv(shape, B, T, Policy(policy.precision, "fused", policy.norm_kernel))
+        # the copies that score matrices want are made inside, from what is kept
+        block["queries, keys, values"] = entering(shape, B, T, policy)
     return block
 
 
@@ -148,21 +151,30 @@ def block_tensors(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> 
     d, h, k, e, f = s["d"], s["h"], s["k"], s["e"], s["f"]
     a, active = Symbol("a", policy.bytes.activations), shape.active_experts
     between = rows(B, T, policy)
+    folded = policy.norm_kernel == "folded" and shape.norm == "rmsnorm" and not shape.post_norm
     terms: dict[str, Pieces] = {
         "norms": [
             ((4 if shape.post_norm else 2) * count, size) for count, size in norm_tensors(shape, between, d, policy)
         ],
-        "attention input": [(1, between * d * a)],
+        "attention input": [(1, (h + 2 * k) * e * d * a if folded else between * d * a)],
     }
     if shape.qk_norm:
         # the heads before they are weighed; what came in is kept with queries, keys and values, or as a copy in fp32
-        copies = {"fused": 0, "normalised": 1, "composite": 1 if int(a) == 4 else 2}[head_norm_kernel(policy)]
+        copies = {"fused": 0, "normalised": 1, "folded": 1, "composite": 1 if int(a) == 4 else 2}[
+            head_norm_kernel(policy)
+        ]
         heads: Pieces = [(copies, 4 * (BT * h * e)), (copies, 4 * (BT * k * e))]
         terms["query and key norms"] = [(1, 4 * (BT * h)), (1, 4 * (BT * k)), *(heads if copies else [])]
     terms["queries, keys, values"] = _qkv(shape, B, T, policy)
-    terms["attention weights"] = [(1, B * h * T * T * a if policy.attention == "eager" else 4 * (BT * h))]
+    terms["attention weights"] = {
+        "eager": [(1, B * h * T * T * a)],
+        "blocks": [(1, B * h * Symbol("J", seen) * a) for seen in scores_in_blocks(int(T), shape.window)],
+        "fused": [(1, 4 * (BT * h))],
+    }[policy.attention]
     terms["attention output"] = [(1, BT * h * e * a)]
-    terms["ffn input"] = [(1, between * d * a)]
+    terms["ffn input"] = [
+        (1, (2 if shape.gated else 1) * f * d * a if folded and shape.experts is None else between * d * a)
+    ]
     # gated: gate and up, which are one storage of 2f, the activated gate, and the product; else before and after
     inside: Pieces = [(1, 2 * (BT * f * a)), (2, BT * f * a)] if shape.gated else [(2, BT * f * a)]
     terms["ffn hidden"] = inside if shape.experts is None else [(active * count, size) for count, size in inside]
@@ -182,6 +194,15 @@ def block_tensors(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> 
     return terms
 
 
+def entering(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> Pieces:
+    """What attention's inside is computed from: views of the projection, or with norms of queries and keys one copy more."""
+    if policy.attention != "blocks":
+        return _qkv(shape, B, T, Policy(policy.precision, "fused", policy.norm_kernel))
+    s, a = symbols(shape), Symbol("a", policy.bytes.activations)
+    copies = 2 if shape.qk_norm and policy.norm_kernel in ("fused", "composite") else 1
+    return [(copies, B * T * ((s["h"] + 2 * s["k"]) * s["e"]) * a)]
+
+
 def _qkv(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> Pieces:
     """Queries, keys and values as attention keeps them: views keep the whole of the storage they look into."""
     s, BT, a = symbols(shape), B * T, Symbol("a", policy.bytes.activations)
@@ -189,20 +210,39 @@ def _qkv(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> Pieces:
     projected = (1, BT * ((h + 2 * k) * e) * a)  # the output of the projection, into which the values are a view
     turned = (1, BT * ((h + k) * e) * a)  # queries and keys, if something was done to them since
     changed = shape.position == "rope" or shape.qk_norm
+    raw = shape.qk_norm and policy.norm_kernel in (
+        "fused",
+        "composite",
+    )  # as the input of the norm, unless that made a copy
+    if policy.attention == "blocks":
+        return [(1, BT * h * e * a), (2, BT * k * e * a), *([projected] if raw else [])]
     if policy.attention == "fused":
         return [projected, turned] if changed else [projected]
     source, kept = turned if changed else projected, copies_of_heads(shape, B, T, policy)
     if int(B) == 1 or shape.kv_heads == 1:
         return [*kept, source, projected] if changed else [*kept, projected]
-    if shape.qk_norm and (head_norm_kernel(policy) == "fused" or (int(a) == 4 and policy.norm_kernel != "normalised")):
+    if shape.qk_norm and (
+        head_norm_kernel(policy) == "fused" or (int(a) == 4 and policy.norm_kernel not in ("normalised", "folded"))
+    ):
         kept.append(projected)  # as the input of the norm, unless that made a copy
     return kept
+
+
+def scores_in_blocks(length: int, window: int | None) -> list[int]:
+    """Scores of each block of queries of one head: each query's row is as long as what the block sees of the keys."""
+    return [
+        (last - first) * (last - (0 if window is None else max(0, first + 1 - window)))
+        for first in range(0, length, QUERY_BLOCK)
+        for last in (min(first + QUERY_BLOCK, length),)
+    ]
 
 
 def copies_of_heads(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> Pieces:
     """Whole score matrices want batch and key heads as one dimension, which copies unless one of the two is 1."""
     s, a = symbols(shape), Symbol("a", policy.bytes.activations)
-    if policy.attention == "fused":
+    if policy.attention == "blocks":
+        return [(1, B * T * (s["h"] * s["e"]) * a), (2, B * T * (s["k"] * s["e"]) * a)]
+    if policy.attention != "eager":
         return []
     views = int(B) == 1 or shape.kv_heads == 1
     queries: Pieces = [(1, B * T * (s["h"] * s["e"]) * a)]
@@ -214,7 +254,7 @@ def copies_of_heads(shape: TransformerShape, B: Term, T: Term, policy: Policy) -
 def head_norm_kernel(policy: Policy) -> str:
     """The kernel that norms queries and keys: of narrow numbers torch's own, where the residual's is lm's."""
     narrow = policy.bytes.activations < 4
-    return "composite" if policy.norm_kernel == "normalised" and narrow else policy.norm_kernel
+    return "composite" if policy.norm_kernel in ("normalised", "folded") and narrow else policy.norm_kernel
 
 
 def norm_tensors(shape: TransformerShape, BT: Term, width: Term, policy: Policy) -> Pieces:

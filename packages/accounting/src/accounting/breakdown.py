@@ -32,6 +32,7 @@ SYMBOLS = {
     "Y": "tensors that the parameters are",
     "F": "parameters of one block's feed-forward layer",
     "Q": "parameters of one block's attention",
+    "J": "scores that one head keeps of a block of queries",
     "K": "rows of logits alive at once in the chunked loss",
     "a": "bytes of a number that the products read and give",
     "r": "bytes of a number in the residual stream",

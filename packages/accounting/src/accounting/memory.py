@@ -15,6 +15,7 @@ from accounting.activations import (
     copies_of_heads,
     head_tensors,
     kept_of_block,
+    scores_in_blocks,
     shared_tensors,
     tokens,
     total,
@@ -149,14 +150,20 @@ class Step:
         self.between = kept_of_block(shape, B, T, policy)
         self.head = head_tensors(shape, B, T, policy)
         self.shared = shared_tensors(shape, B, T, policy)
-        self.eager, self.cast = policy.attention == "eager", policy.precision == "autocast"
-        # what attention's backward holds at once: the gradients of weights and scores, or of queries, keys, values and output
-        self.scores: Pieces = (
-            [(2, B * s["h"] * T * T * self.a)]
-            if self.eager
-            else [(3, self.BT * self.he * self.a), (1, self.BT * self.d * self.a)]
-        )
-        if self.eager:
+        self.explicit, self.cast = policy.attention != "fused", policy.precision == "autocast"
+        # what attention's backward holds at once: the gradients of weights and scores, or of queries, keys, values and output;
+        # in blocks the scores' gradient of the one that sees the most, and twice the gradients of keys and values
+        kv = self.BT * s["k"] * s["e"] * self.a
+        self.scores: Pieces = {
+            "eager": [(2, B * s["h"] * T * T * self.a)],
+            "blocks": [
+                (1, B * s["h"] * Symbol("J", max(scores_in_blocks(int(T), shape.window))) * self.a),
+                (1, self.BT * self.he * self.a),
+                (4, kv),
+            ],
+            "fused": [(3, self.BT * self.he * self.a), (1, self.BT * self.d * self.a)],
+        }[policy.attention]
+        if self.explicit:
             self.shared["mask"] = [(1, T * T * self.a)]
 
     def gradients(self, finished: Term, newest: Term, blocks: int = 0) -> Gradients:
@@ -184,13 +191,11 @@ class Step:
             copies["head in bf16"] = [(1, 2 * matrix)]
         if self.policy.loss == "chunked":
             chunk = min(int(self.BT), max(1, CHUNK_BYTES // (4 * self.shape.vocab_rows)))
-            # at the start of a chunk the logits and the softmax of the one before are still there; of narrow numbers at its
-            # end logits, softmax and the narrow softmax
-            first, last = Symbol("K", 2 * chunk), Symbol("K", min(chunk, int(self.BT) - chunk))
-            logits: Pieces = [(1, 4 * (first * self.V)), (1, 4 * (last * self.V))]
+            # a chunk's softmax stands where its logits stood; of narrow numbers the products go in and out beside it
+            rows = Symbol("K", chunk)
+            logits: Pieces = [(1, 4 * (rows * self.V))]
             if int(self.a) != 4:
-                one = Symbol("K", chunk)
-                logits = [(2, 4 * (one * self.V)), (1, one * self.V * self.a)]
+                logits += [(1, rows * self.V * self.a), (1, self.V * self.d * self.a), (1, rows * self.d * self.a)]
             loss: Phase = (
                 "loss",
                 self.gradients(none, none),
@@ -274,7 +279,7 @@ class Step:
         if not ffn:
             parts = {name: found for name, found in parts.items() if "ffn" not in name and "router" not in name}
             parts["this block: norms"] = [(count // 2, size) for count, size in parts["this block: norms"]]
-            if self.eager:  # the output's own backward is over when the weights' begins
+            if self.explicit:  # the output's own backward is over when the weights' begins
                 del parts["this block: attention output"]
         return parts
 

@@ -115,6 +115,14 @@ def attention(
     return out
 
 
+def hidden_keys(q: Tensor, window: int | None, documents: Tensor | None) -> Tensor:
+    """as_bias of causal self-attention for q (batch, seq, …): (seq, seq), or (batch, 1, seq, seq) with documents."""
+    seq = q.shape[1]
+    if documents is None:
+        return causal_bias(seq, seq, window, q.dtype, q.device)
+    return as_bias(visible(seq, seq, causal=True, window=window, documents=documents, device=q.device), q.dtype)
+
+
 def as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
     """What to add to the scores so that softmax leaves only what is seen: 0, or the least finite number.
 

@@ -13,11 +13,12 @@ from lm.machine import in_words, memory_of
 
 def policy(model: ModelConfig, config: TrainConfig, device: torch.device) -> dict[str, Any]:
     """How a step here is computed, in the words of accounting.training_memory."""
-    cpu = device.type == "cpu"
+    cpu, wide = device.type == "cpu", config.precision not in ("bf16", "fp16")
+    whole = "blocks" if wide else "eager"
     return {
-        "precision": "autocast" if config.precision in ("bf16", "fp16") else "fp32",
-        "attention": "eager" if cpu and model.context_length <= MATMUL_KEYS else "fused",
-        "norm_kernel": "normalised" if cpu else "fused",
+        "precision": "fp32" if wide else "autocast",
+        "attention": whole if cpu and model.context_length <= MATMUL_KEYS else "fused",
+        "norm_kernel": ("folded" if wide and model.norm_placement == "pre" else "normalised") if cpu else "fused",
         "checkpointing": config.checkpointing,
         "loss": "chunked",
     }

@@ -73,19 +73,24 @@ class _Chunked(torch.autograd.Function):
         weight_grad = torch.zeros_like(weight) if train else None
         total = hidden.new_zeros((), dtype=torch.float64 if hidden.dtype == torch.float64 else torch.float32)
         matrix = weight.to(dtype)
+        # Each chunk's logits, and then their softmax, stand where those of the one before stood: on a CPU fresh memory is cold.
+        held = hidden.new_empty(min(chunk, hidden.shape[0]), weight.shape[0], dtype=total.dtype)
         with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, hidden.shape[0], chunk):
                 h = hidden[start : start + chunk].to(dtype)  # (chunk, width)
                 target = targets[start : start + chunk, None]  # (chunk, 1)
                 counts = target != ignore_index
                 target = target.where(counts, 0)
-                logits = h @ matrix.T  # (chunk, rows)
-                logits = logits if logits.dtype == torch.float64 else logits.float()
+                logits = held[: h.shape[0]]  # (chunk, rows)
+                if dtype == total.dtype:
+                    torch.mm(h, matrix.T, out=logits)
+                else:
+                    logits.copy_(h @ matrix.T)
                 if vocab_size < logits.shape[1]:
                     logits[:, vocab_size:] = -torch.inf
                 # log-sum-exp from the softmax, wanted anyway: its largest entry, exp(largest - log-sum-exp), is never 0.
                 largest, at_target = logits.amax(-1, keepdim=True), logits.gather(1, target)
-                p = logits.softmax(-1)
+                p = torch.softmax(logits, -1, out=logits)
                 log_sum = largest - p.amax(-1, keepdim=True).log()
                 total += (log_sum - at_target).where(counts, 0.0).sum()
                 if hidden_grad is not None and weight_grad is not None:

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from lm.attention import attention
+from lm.attention import MATMUL_KEYS, attention, hidden_keys
 from lm.config import CHECKPOINTINGS, ModelConfig, one_of
+from lm.score_blocks import attend
 
 
 class LayerCache(Protocol):
@@ -71,6 +72,67 @@ class _RMSNorm(torch.autograd.Function):
         product = grad * normal
         mean = (product @ weight).unsqueeze(-1).div_(-normal.shape[-1])
         return torch.addcmul(grad * weight, normal, mean).mul_(inverse), product.flatten(0, -2).sum(0), None
+
+
+def in_full_precision(x: Tensor) -> bool:
+    """Whether x is computed with as it is, by torch's CPU kernels one by one: what the Functions of this package are for."""
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or torch.compiler.is_compiling():
+        return False
+    return not torch.is_autocast_enabled("cpu")
+
+
+def unweighed(norm: nn.Module, x: Tensor, reader: nn.Module | None) -> tuple[Tensor, Tensor | None]:
+    """A norm's result, and None; or without its weight, and that, which the product that reads it then takes: see `weighed`."""
+    if isinstance(norm, RMSNorm) and type(reader) is nn.Linear and torch.is_grad_enabled() and in_full_precision(x):
+        return _Normalise.apply(x, norm.eps), norm.weight  # type: ignore[no-untyped-call]
+    return norm(x), None
+
+
+def weighed(layer: nn.Module, x: Tensor, weight: Tensor | None) -> Tensor:
+    """layer(x · weight), the weight (in,) multiplied into the layer's matrix rather than into every position."""
+    if weight is None:
+        return layer(x)  # type: ignore[no-any-return]
+    y = _Weighed.apply(x, layer.weight, weight)  # type: ignore[no-untyped-call]
+    return y if layer.bias is None else y + layer.bias  # type: ignore[no-any-return]
+
+
+class _Normalise(torch.autograd.Function):
+    """n = x / rms(x), whose gradient is (g - n mean(g n)) / rms(x)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
+        inverse = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+        normal: Tensor = x * inverse
+        ctx.save_for_backward(normal, inverse)
+        return normal
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        normal, inverse = ctx.saved_tensors
+        mean = (grad * normal).sum(-1, keepdim=True).div_(-normal.shape[-1])
+        return torch.addcmul(grad, normal, mean).mul_(inverse), None
+
+
+class _Weighed(torch.autograd.Function):
+    """y = x (matrix · weight)ᵀ: with G = gᵀ x, dmatrix = G · weight and dweight = Σ G · matrix over the rows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrix: Tensor, weight: Tensor) -> Tensor:
+        both = matrix * weight
+        ctx.save_for_backward(x, matrix, weight, both)
+        return F.linear(x, both)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, matrix, weight, both = ctx.saved_tensors
+        rows = grad.flatten(0, -2)
+        if matrix.shape[0] > matrix.shape[1]:  # the library is faster at tall times wide
+            product = (x.flatten(0, -2).T @ rows).T.contiguous()
+        else:
+            product = rows.T @ x.flatten(0, -2)
+        return grad @ both, product * weight, (product * matrix).sum(0)
 
 
 Scaling = tuple[float, float, float, int | None]  # ModelConfig.rope_scaling
@@ -154,17 +216,33 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(self.head_dim, config.norm_eps) if config.qk_norm else None
 
     def forward(
-        self, x: Tensor, by: Tensor | None = None, documents: Tensor | None = None, cache: LayerCache | None = None
+        self,
+        x: Tensor,
+        by: Tensor | None = None,
+        documents: Tensor | None = None,
+        cache: LayerCache | None = None,
+        weight: Tensor | None = None,
     ) -> Tensor:
-        """by: each position's turns, complex (seq, 1, head_dim / 2) or (batch, seq, 1, head_dim / 2); None turns nothing."""
+        """by: each position's turns, complex (seq, 1, head_dim / 2) or (batch, seq, 1, head_dim / 2); None turns nothing.
+
+        weight: see `weighed`.
+        """
         batch, seq, _ = x.shape
-        qkv = self.qkv(x).view(batch, seq, self.heads + 2 * self.kv_heads, self.head_dim)
-        qk, v = qkv.split((self.heads + self.kv_heads, self.kv_heads), dim=2)
+        qkv = weighed(self.qkv, x, weight).view(batch, seq, self.heads + 2 * self.kv_heads, self.head_dim)
+        if in_full_precision(x) and cache is None and seq <= MATMUL_KEYS:
+            if self.q_norm is not None and self.k_norm is not None:
+                q, k, v = qkv.split_with_sizes((self.heads, self.kv_heads, self.kv_heads), dim=2)
+                qkv = torch.cat((self.q_norm(q), self.k_norm(k), v), dim=2)
+            arguments = (qkv, self.heads, by, hidden_keys(qkv, self.window, documents), self.window)
+            y = again(attend, *arguments) if self.recompute and torch.is_grad_enabled() else attend(*arguments)
+            return self.output(y.flatten(2))  # type: ignore[no-any-return]
+        qk, v = qkv.split_with_sizes((self.heads + self.kv_heads, self.kv_heads), dim=2)
         if self.q_norm is not None and self.k_norm is not None:
             qk = torch.cat((self.q_norm(qk[:, :, : self.heads]), self.k_norm(qk[:, :, self.heads :])), dim=2)
         if by is not None:
             qk = turn(qk, by)
-        q, k = qk.transpose(1, 2).split((self.heads, self.kv_heads), dim=1)  # (batch, heads or kv_heads, seq, head_dim)
+        qk = qk.transpose(1, 2)  # (batch, heads + kv_heads, seq, head_dim)
+        q, k = qk.split_with_sizes((self.heads, self.kv_heads), dim=1)
         v = v.transpose(1, 2)
         if cache is not None:
             k, v = cache.extend(k, v)  # (batch, kv_heads, all seq so far, head_dim)
@@ -186,8 +264,14 @@ class SwiGLU(nn.Module):
         self.gate_up = nn.Linear(d_model, 2 * d_ff, bias=bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(gated(self.gate_up(x)))  # type: ignore[no-any-return]
+    @property
+    def reader(self) -> nn.Module:
+        """The first product."""
+        return self.gate_up
+
+    def forward(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
+        """weight: see `weighed`."""
+        return self.down(gated(weighed(self.gate_up, x, weight)))  # type: ignore[no-any-return]
 
 
 def gated(both: Tensor) -> Tensor:
@@ -233,8 +317,14 @@ class MLP(nn.Module):
         self.up = nn.Linear(d_model, d_ff, bias=bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(self.activate(self.up(x)))  # type: ignore[no-any-return]
+    @property
+    def reader(self) -> nn.Module:
+        """The first product."""
+        return self.up
+
+    def forward(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
+        """weight: see `weighed`."""
+        return self.down(self.activate(weighed(self.up, x, weight)))  # type: ignore[no-any-return]
 
     def activate(self, x: Tensor) -> Tensor:
         """f(x)."""
@@ -265,8 +355,10 @@ class Block(nn.Module):
         if self.post:
             x = self.attention_norm(x + self.attention(x, by, documents, cache))
             return self.ffn_norm(x + self.ffn(x))  # type: ignore[no-any-return]
-        x = x + self.attention(self.attention_norm(x), by, documents, cache)
-        return x + self.ffn(self.ffn_norm(x))  # type: ignore[no-any-return]
+        y, weight = unweighed(self.attention_norm, x, self.attention.qkv)
+        x = x + self.attention(y, by, documents, cache, weight)
+        y, weight = unweighed(self.ffn_norm, x, getattr(self.ffn, "reader", None))
+        return x + (self.ffn(y) if weight is None else self.ffn(y, weight))  # type: ignore[no-any-return]
 
 
 class Transformer(nn.Module):

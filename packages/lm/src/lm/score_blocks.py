@@ -1,0 +1,135 @@
+"""Causal self-attention on a CPU by score matrices, a block of queries at a time: keys that no query of it sees are left out.
+
+For a few hundred positions a batched product is faster than a tiled kernel, and half of what it would compute is masked. In
+blocks of 64 of 256 positions five eighths of the scores are left, to compute, to take the softmax of and to keep. Queries and
+keys are turned (rotary positions) on their way into the order in which the products read them, and their gradients on the
+way back, so that neither takes a pass over memory of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+BLOCK = 64
+
+
+class Part(NamedTuple):
+    """Queries first … last - 1, which see no keys but start … last - 1."""
+
+    first: int
+    last: int
+    start: int
+
+
+def parts(length: int, window: int | None = None) -> list[Part]:
+    """The blocks of so many queries, each of which sees the keys up to its own, the last `window` of them."""
+    return [
+        Part(first, min(first + BLOCK, length), 0 if window is None else max(0, first + 1 - window))
+        for first in range(0, length, BLOCK)
+    ]
+
+
+def attend(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, window: int | None = None) -> Tensor:
+    """softmax(q kᵀ / √head_dim + bias) v of turned q and k, where query i sees keys i - window + 1 … i at most, and its own.
+
+    qkv (batch, length, heads + 2 · kv_heads, head_dim): the heads of queries, of keys, of values; float32 or float64. by:
+    complex (length, 1, head_dim / 2), or with the batch before it: see model.turn. bias (length, length), or (batch, 1, length,
+    length): the least finite number where a query does not see a key, else 0. Gives (batch, length, heads, head_dim).
+    """
+    return _Attend.apply(qkv, heads, by, bias, window)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _Attend(torch.autograd.Function):
+    """With s = q kᵀ / √d, p = softmax s and o = p v: dv = pᵀ do, ds = p (do vᵀ - rowsum), dq = ds k / √d, dk = dsᵀ q / √d.
+
+    Queries are kept divided by √d, so that of these divisions only one is left to do, in the turn of dq.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, window: int | None) -> Tensor:
+        batch, length, all_heads, width = qkv.shape
+        kv_heads = (all_heads - heads) // 2
+        group, both = heads // kv_heads, batch * kv_heads
+        ctx.sizes, ctx.window = (batch, length, heads, kv_heads, width), window
+        q, k, v = (qkv.new_empty(batch, count, length, width) for count in (heads, kv_heads, kv_heads))
+        sources = qkv.transpose(1, 2).split_with_sizes((heads, kv_heads, kv_heads), dim=1)
+        by = None if by is None else by.transpose(-3, -2)  # (…, 1, length, head_dim / 2)
+        turn_into(q, sources[0], by, 1 / math.sqrt(width))
+        turn_into(k, sources[1], by)
+        v.copy_(sources[2])
+        rows, k, v = q.view(both, group, length, width), k.view(both, length, width), v.view(both, length, width)
+        out, kept = qkv.new_empty(batch, length, heads, width), []
+        by_head = out.view(batch, length, kv_heads, group, width).permute(0, 2, 3, 1, 4)
+        for first, last, start in parts(length, window):
+            p = torch.bmm(rows[:, :, first:last].reshape(both, -1, width), k[:, start:last].transpose(1, 2))
+            hide(p.view(batch, kv_heads, group, last - first, last - start), bias, first, last, start, window)
+            torch.softmax(p, -1, out=p)
+            by_head[:, :, :, first:last] = torch.bmm(p, v[:, start:last]).view(batch, kv_heads, group, -1, width)
+            kept.append(p)
+        ctx.save_for_backward(rows, k, v, by, *kept)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        rows, k, v, by, *kept = ctx.saved_tensors
+        batch, length, heads, kv_heads, width = ctx.sizes
+        group, both = heads // kv_heads, batch * kv_heads
+        upstream = grad.view(batch, length, kv_heads, group, width).permute(0, 2, 3, 1, 4)
+        back = None if by is None else by.conj().resolve_conj()
+        for_qkv = grad.new_empty(batch, length, heads + 2 * kv_heads, width)
+        to_q, to_k, to_v = for_qkv.transpose(1, 2).split_with_sizes((heads, kv_heads, kv_heads), dim=1)
+        for_k, for_v = torch.empty_like(k), torch.empty_like(v)
+        blocks = list(zip(parts(length, ctx.window), kept, strict=True))
+        for (first, last, start), p in reversed(blocks):  # the last sees the most keys
+            block = rows[:, :, first:last].reshape(both, -1, width)
+            above = upstream[:, :, :, first:last].reshape(both, -1, width)
+            add_product(for_v, p, above, start, last)
+            s = torch.bmm(above, v[:, start:last].transpose(1, 2))
+            torch.ops.aten._softmax_backward_data.out(s, p, -1, p.dtype, grad_input=s)
+            add_product(for_k, s, block, start, last)
+            turned = torch.bmm(s, k[:, start:last]).view(batch, heads, -1, width)
+            to = to_q[:, :, first:last]
+            turn_into(to, turned, None if back is None else back[..., first:last, :], 1 / math.sqrt(width))
+        turn_into(to_k, for_k.view(batch, kv_heads, length, width), back)
+        to_v.copy_(for_v.view(batch, kv_heads, length, width))
+        return for_qkv, None, None, None, None
+
+
+def turn_into(out: Tensor, x: Tensor, by: Tensor | None, scale: float = 1.0) -> None:
+    """Writes x (batch, heads, length, head_dim), scaled, its pairs turned by complex (…, 1, length, head_dim / 2), into out."""
+    if by is None:
+        torch.mul(x, scale, out=out)
+    else:
+        torch.mul(in_pairs(x), by if scale == 1.0 else by * scale, out=in_pairs(out))
+
+
+def in_pairs(x: Tensor) -> Tensor:
+    """The numbers (2i, 2i + 1) of the last dimension as one complex number, in the same storage."""
+    return torch.view_as_complex(x.view(*x.shape[:-1], -1, 2))
+
+
+def add_product(total: Tensor, left: Tensor, right: Tensor, start: int, last: int) -> None:
+    """Adds leftᵀ right to total[:, start:last]. The keys' last block comes first, and finds nothing there to add to."""
+    if last < total.shape[1]:
+        total[:, start:last] += torch.bmm(left.transpose(1, 2), right)
+    elif start == 0:
+        torch.bmm(left.transpose(1, 2), right, out=total)
+    else:
+        total[:, :start] = 0.0
+        total[:, start:] = torch.bmm(left.transpose(1, 2), right)
+
+
+def hide(scores: Tensor, bias: Tensor, first: int, last: int, start: int, window: int | None) -> None:
+    """Adds the bias to the scores of a block, (batch, kv_heads, group, queries, keys), as far as it may not be 0."""
+    if bias.ndim == 4:
+        scores += bias[:, :, None, first:last, start:last]
+    elif window is None:  # all that stands before the block is seen
+        scores[..., first:] += bias[first:last, first:last]
+    else:
+        scores += bias[first:last, start:last]
