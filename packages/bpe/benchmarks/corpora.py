@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import numpy as np
-
 COINED = 0.001  # of the words: more than simple stories have, about what novels have
 
 
@@ -31,6 +29,8 @@ def grow(path: Path, out: Path, size: int, seed: int = 0) -> None:
 
 def coin(path: Path, distinct: int, seed: int = 0) -> None:
     """Write so many distinct words of two to four syllables, the nth commonest distinct / 8n times (Zipf), or once."""
+    import numpy as np  # here, because what measures memory imports this file
+
     rng = np.random.default_rng(seed)
     syllables = [a + b + c for a in "bdfghklmnprstvz" for b in "aeiou" for c in ("", "", "n", "r", "s")]
     words: dict[str, None] = {}  # in the order in which they were coined, so that a seed is a text

@@ -411,9 +411,12 @@ def main() -> None:
             PLOT.parent.mkdir(exist_ok=True)
             PLOT.write_text(charts.svg(panels))
             out += ["", f"![Seconds of training]({PLOT.relative_to(README.parent)})"]
-        command = " ".join(path.name for path in options.texts) + (
-            f" --rounds {options.rounds}" if options.rounds != 3 else ""
-        )
+        command = " ".join(path.name for path in options.texts)
+        for flag in ("rounds", "patience", "vocab_size"):
+            value = getattr(options, flag)
+            if value != parser.get_default(flag):
+                told = " ".join(map(str, value)) if isinstance(value, list) else f"{value:g}"
+                command += f" --{flag.replace('_', '-')} {told}"
         command += "".join(
             f" {flag}"
             for flag, used in (

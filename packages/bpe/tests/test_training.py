@@ -1,6 +1,8 @@
 """train(): from any source, the same tokenizer, as the reference makes it."""
 
 import os
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +78,19 @@ def test_a_regular_expression_is_slower_and_says_so() -> None:
         tokenizer = bpe.train(["aa1bb1aa1"], 258, pattern=r"[a-z]+|[^a-z]+", special_tokens=[])
     assert tokenizer.merges == [(b"a", b"a"), (b"b", b"b")]
     assert tokenizer.encode("aa1") == [256, ord("1")]
+
+
+def test_training_imports_neither_numpy_nor_regex(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text(corpus(4))
+    program = f"""if True:
+        import bpe, sys
+        tokenizer = bpe.train({str(path)!r}, 300)
+        print(*{{"numpy", "regex"}} & set(sys.modules))
+        print(len(tokenizer.encode("a text")) > 0, *sorted({{"numpy", "regex"}} & set(sys.modules)))
+    """
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert found.splitlines() == ["", "True numpy"], "they would be most of the memory that training takes"
 
 
 def test_progress_tells_both_phases(tmp_path: Path) -> None:

@@ -44,8 +44,6 @@ cdef extern from "numpy/arrayobject.h":
     object PyArray_SimpleNew(int dimensions, Py_ssize_t *shape, int dtype)
     void *PyArray_DATA(PyArrayObject *array)
 
-_import_array()
-
 cdef enum:
     FEWEST = 1 << 12            # slots of a new cache
     TEXT_A_SLOT = 256           # bytes of a text for which a cache has a slot before it begins
@@ -64,6 +62,7 @@ cdef class Encoder:
 
     def __cinit__(self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes):
         cdef const uint32_t[::1] id_array = np.ascontiguousarray(ids, dtype=np.uint32)
+        _import_array()     # not before an encoder is wanted: see bpe.later
         if <size_t> id_array.shape[0] != ranks.symbols:
             raise ValueError(f"{ranks.symbols} symbols with {id_array.shape[0]} ids; give each its own")
         self.ranks, self.scanner = ranks, scanner
