@@ -184,13 +184,14 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Beside peers: `-- train FILE …`, `-- encode FILE … --tokenizers X …`, `-- decode FILE --tokenizer X`, `worst`, `lm`."""
+    """Measure: `-- train FILE …`, `-- encode FILE … --tokenizers X …`, `-- decode FILE --tokenizer X`, `worst`, `memory`, `lm` …"""
     programs = {
         "train": f"{BPE}/benchmarks/training.py",
         "training": f"{BPE}/benchmarks/training.py",
         "encode": f"{BPE}/benchmarks/encoding.py",
         "decode": f"{BPE}/benchmarks/decoding.py",
         "worst": f"{BPE}/benchmarks/worst_cases.py",
+        "memory": f"{BPE}/benchmarks/memory.py",
         "lm": f"{LM}/benchmarks/step.py",
         "generate": f"{LM}/benchmarks/generation.py",
     }
@@ -203,6 +204,7 @@ def bench(session: nox.Session) -> None:
             arguments = [*(arguments or ["--compile"]), "--write", f"{LM}/README.md"]
     else:
         install(session, BPE)
+    if which in ("train", "training", "encode", "decode", "worst"):
         session.install(*CONSTRAINTS, "gigabpe", "gigatoken", "fastokens", "tiktoken", "tokenizers", "rustbpe")
         if which == "encode":
             session.install(*CONSTRAINTS, "riptoken", "tokie")

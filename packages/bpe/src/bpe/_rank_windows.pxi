@@ -12,9 +12,6 @@
 # in common, a window of four times the width is merged instead. It overlaps what is done by a quarter and leaves the rest to be
 # gained, so that all widenings together cost no more than a few times what is gained.
 
-cdef enum:
-    NARROWS_AFTER = 16          # windows that joined, one after another
-
 ctypedef struct Window:
     size_t begin, end           # in the text
     const uint32_t *symbols     # of its result, and where each begins in it, `pitch` words from one to the next
@@ -25,7 +22,7 @@ ctypedef struct Window:
 cdef size_t merge_in_windows(Ranks ranks, Work *work, const uint8_t *text, size_t size) except 0 nogil:
     """The symbols of `size` bytes, each of which is a symbol, in work.found; returns how many."""
     cdef size_t covered = 0, width = SEARCHED, begin, end
-    cdef int joined = 0
+    cdef int joined = 0, patience = 4       # windows that join until narrower ones are tried; twice as many each time in vain
     cdef Window window
     if size > <size_t> 0x7FFFFFFF:
         with gil:
@@ -37,6 +34,7 @@ cdef size_t merge_in_windows(Ranks ranks, Work *work, const uint8_t *text, size_
         if width == SEARCHED:
             if not join_lanes(ranks, work, text, size, &covered):
                 width, joined = 4 * width, 0
+                patience = min(2 * patience, 1 << 20)
             continue
         begin = covered - min(covered, width // 4)
         end = min(size, begin + width)
@@ -47,10 +45,11 @@ cdef size_t merge_in_windows(Ranks ranks, Work *work, const uint8_t *text, size_
         window.begin, window.end = begin, end
         if not join(work, &window):
             width, joined = 4 * width, 0
+            patience = min(2 * patience, 1 << 20)
             continue
         covered = end
         joined += 1
-        if joined == NARROWS_AFTER:
+        if joined == patience:
             width, joined = width // 4, 0
     work.found = work.symbols
     return work.count
