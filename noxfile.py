@@ -184,7 +184,7 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure: `-- train FILE …`, `-- encode FILE … --tokenizers X …`, `-- decode FILE --tokenizer X`, `worst`, `memory`, `lm` …"""
+    """Measure: `-- train FILE …`, `-- encode FILE … --tokenizers X …`, `-- decode FILE …`, `worst`, `memory`, `lm` …"""
     programs = {
         "train": f"{BPE}/benchmarks/training.py",
         "training": f"{BPE}/benchmarks/training.py",

@@ -42,7 +42,8 @@ cdef class Blocks:
     cdef int convert(self, Room *room, Block *block) except -1 nogil:
         cdef size_t size = self.rest_size, more = self.block, found, end, back
         need_room(room, room_for(more) + size)
-        memcpy(room.bytes, self.rest, size)
+        if size:                            # or there may be no rest to copy from
+            memcpy(room.bytes, self.rest, size)
         while True:
             more = min(more, self.text.size - self.at)
             need_room(room, room_for(more) + size)
@@ -73,7 +74,8 @@ cdef class Blocks:
         if self.rest_size > self.rest_room:
             self.rest = <uint8_t *> checked_realloc(self.rest, self.rest_size)
             self.rest_room = self.rest_size
-        memcpy(self.rest, room.bytes + end, self.rest_size)
+        if self.rest_size:
+            memcpy(self.rest, room.bytes + end, self.rest_size)
         return 0
 
 
