@@ -9,6 +9,7 @@ enum {
     INLINE = 3,  /* ids that fit in a slot */
     MANY = 16,   /* ids that may be read from a place in the ring, however few are there */
     SHORT = 15,  /* bytes of a pretoken that fit in a slot */
+    SELDOM = 16, /* of the pretokens found second in their set one is moved to the front */
     BATCH = 64   /* pretokens whose slots are on their way at once */
 };
 #define IN_RING 0x80000000u /* of `count`: the ids are in the ring */
@@ -94,8 +95,8 @@ static inline int cache_first(const cache_batch *batch, size_t i) {
 }
 
 /* Append the ids of the pretokens from number `i` on at *to, as long as they are in their sets and `limit` leaves room for
- * MANY ids and INLINE + 1 for each pretoken left; returns the number of the first that is not. What is found second in its set
- * changes places with the first: the pretoken used last is looked at first. */
+ * MANY ids and INLINE + 1 for each pretoken left; returns the number of the first that is not. Of what is found second in its set,
+ * one in SELDOM changes places with the first: so what is used most comes to be looked at first, and little is written. */
 static size_t cache_take(const cache_table *table, const uint8_t *text, const cache_batch *batch, size_t i, size_t count,
                          uint32_t **to, const uint32_t *limit) {
     uint32_t *at = *to;
@@ -104,9 +105,13 @@ static size_t cache_take(const cache_table *table, const uint8_t *text, const ca
         const packed_key key = batch->keys[i];
         if (!cache_matches(slot, key)) {
             if (!cache_matches(slot + 1, key)) break;
-            const cache_slot second = slot[1];
-            slot[1] = slot[0];
-            slot[0] = second;
+            if (i % SELDOM) {
+                slot++;
+            } else {
+                const cache_slot second = slot[1];
+                slot[1] = slot[0];
+                slot[0] = second;
+            }
         }
         memcpy(at, slot->ids, sizeof slot->ids + sizeof slot->count); /* one store of 16 bytes, whatever the count */
         if (slot->count <= INLINE) {

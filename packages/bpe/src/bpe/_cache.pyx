@@ -1,9 +1,9 @@
 """A bounded cache of pretokens and their ids.
 
 A table of sets of two slots, a cache line each. A pretoken goes into the first set that its hash names, or, where that is full,
-into the second; where that is full too, what was used last in the first set stays and the other is forgotten. Beside the table a
-ring of bytes holds what a slot has no room for: the bytes of long pretokens, and ids beyond three. New entries overwrite
-the oldest; a slot whose entry is gone is a slot that is free. The loops that look things up are in _cache.h.
+into the second; where that is full too, the second of the first set is forgotten, which is mostly the one that is used less.
+Beside the table a ring of bytes holds what a slot has no room for: the bytes of long pretokens, and ids beyond three. New entries
+overwrite the oldest; a slot whose entry is gone is a slot that is free. The loops that look things up are in _cache.h.
 
 A cache begins small, and doubles when half of it is taken, as far as its owner lets it: small texts stay in near memory, and large
 ones get all that was allowed.

@@ -2,7 +2,7 @@
  *
  * This is the only part of scanning that looks at bytes one by one, so it is the part with vector code: AVX2 where the
  * processor has it, asked once at run time, and a portable twin that answers the same for everyone else (and for the tests,
- * which hold the two equal). Both only mark bytes of 0x80 and above as `high`; classify_characters() does the rest. */
+ * which hold the two equal). Both only mark bytes of 0x80 and above as `high`; _characters.h does the rest. */
 #ifndef BPE_CLASSIFY_H
 #define BPE_CLASSIFY_H
 #include "_bytes.h"
@@ -268,7 +268,7 @@ static inline uint8_t class_of(int family, uint32_t code) {
 }
 
 /* class_of() for every code point below 0x10000. */
-static uint8_t class_table[FAMILIES][0x10000];
+static uint8_t class_table[FAMILIES][0x10000 + 4]; /* a gather reads four bytes at each place */
 
 static inline void fill_class_tables(void) {
     for (int family = 0; family < FAMILIES; family++) {
@@ -277,70 +277,5 @@ static inline void fill_class_tables(void) {
             for (int mask = 0, place = 0; mask < MASKS; mask++)
                 if (family_wants[family] >> mask & 1) portable_masks[family][byte] |= in_mask(mask, byte) << place++;
     }
-}
-
-/* The character at text[0]: its length in bytes, and its code point in *code. A byte that begins no well-formed UTF-8
- * sequence (Unicode 17, table 3-7) is a character of its own, one byte long, and has the code point of a lone surrogate,
- * of category Cs: what `bytes.decode("utf-8", "surrogateescape")` makes of it. */
-static inline size_t decode_character(const uint8_t *text, size_t room, uint32_t *code) {
-    uint32_t lead = text[0];
-    if (lead < 0x80) {
-        *code = lead;
-        return 1;
-    }
-    if (lead >= 0xc2 && lead <= 0xdf && room >= 2 && (text[1] & 0xc0) == 0x80) {
-        *code = (lead & 0x1f) << 6 | (text[1] & 0x3f);
-        return 2;
-    }
-    if (lead >= 0xe0 && lead <= 0xef && room >= 3 && (text[1] & 0xc0) == 0x80 && (text[2] & 0xc0) == 0x80) {
-        *code = (lead & 0x0f) << 12 | (uint32_t)(text[1] & 0x3f) << 6 | (text[2] & 0x3f);
-        if (*code >= 0x800 && (*code < 0xd800 || *code > 0xdfff)) return 3;
-    }
-    if (lead >= 0xf0 && lead <= 0xf4 && room >= 4 && (text[1] & 0xc0) == 0x80 && (text[2] & 0xc0) == 0x80 &&
-        (text[3] & 0xc0) == 0x80) {
-        *code = (lead & 0x07) << 18 | (uint32_t)(text[1] & 0x3f) << 12 | (uint32_t)(text[2] & 0x3f) << 6 | (text[3] & 0x3f);
-        if (*code >= 0x10000 && *code <= 0x10ffff) return 4;
-    }
-    *code = 0xdc00 | lead;
-    return 1;
-}
-
-static inline uint8_t read_class(const uint8_t *text, size_t room, int family, size_t *length) {
-    uint32_t code;
-    *length = decode_character(text, room, &code);
-    return code < 0x10000 ? class_table[family][code] : class_of(family, code);
-}
-
-/* Mark the characters beyond ASCII in the word of the 64 bytes at `text`, of which `room` are left. *spill: the bytes of the
- * word that belong to a character begun before it, and *spill_class its class; left as the next word needs them.
- *
- * A character is found by its first byte, whatever comes before, so that the processor can work on several at once. For
- * the same reason neighbours are marked in two places by turns. Bytes that are no part of a character stay unmarked. */
-static inline void classify_characters(const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill,
-                                       uint8_t *spill_class) {
-    const uint8_t *classes = class_table[family];
-    uint64_t marks[2][CLASS + 1] = {{0}}, inside = *spill, han = *spill_class & IS_HAN ? *spill : 0;
-    size_t i = 0, length = 0, side = 0;
-    uint8_t found = 0;
-    marks[0][*spill_class & CLASS] = *spill;
-    for (uint64_t leads = word->high & ~word->continuation; leads; leads &= leads - 1) {
-        const uint8_t *at = text + (i = count_trailing_zeros(leads));
-        if (at[0] >= 0xc2 && at[0] <= 0xdf && room > 64 && (at[1] & 0xc0) == 0x80) {
-            length = 2;
-            found = classes[(at[0] & 0x1f) << 6 | (at[1] & 0x3f)];
-        } else {
-            found = read_class(at, room - i, family, &length);
-        }
-        uint64_t rest = (1ULL << length) - 2;
-        marks[side ^= 1][found & CLASS] |= (rest | 1) << i;
-        inside |= rest << i;
-        han |= found & IS_HAN ? (rest | 1) << i : 0;
-    }
-    *spill = i + length > 64 ? (1ULL << (i + length - 64)) - 1 : 0;
-    *spill_class = found;
-    for (int class_found = 0; class_found <= CLASS; class_found++)
-        word->of[class_found] |= marks[0][class_found] | marks[1][class_found];
-    word->inside = inside;
-    word->han = han;
 }
 #endif

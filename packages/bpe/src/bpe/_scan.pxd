@@ -1,13 +1,16 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-cdef extern from "_classify.h" nogil:
+cdef extern from "_characters.h" nogil:
     ctypedef union word_masks:  # 64 bytes of text: a bit each, in a mask for each class
         uint64_t letter, upper, lower, mark, digit, space, punctuation, other
         uint64_t blank, line, apostrophe, slash
         uint64_t high, continuation, inside, han
         uint64_t of[16]
     ctypedef void (*classify_function)(const uint8_t *text, word_masks *found) noexcept nogil
+    ctypedef void (*characters_function)(
+        const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill, uint8_t *spill_class
+    ) noexcept nogil
     ctypedef size_t (*places_function)(uint64_t ones, size_t base, size_t *places) noexcept nogil
 
 cdef enum:
@@ -41,6 +44,7 @@ ctypedef struct Scanner:
     Pattern pattern
     int family                  # which classes the pattern knows
     classify_function classify
+    characters_function characters
     places_function places
     word_masks word, ahead      # the words at and after `at`
     uint64_t spill              # bytes of `ahead` that belong to a character begun in `word`

@@ -22,13 +22,11 @@ from bpe._bytes cimport count_leading_zeros, count_trailing_zeros
 
 from bpe.later import numpy as np
 
-cdef extern from "_classify.h" nogil:
+cdef extern from "_characters.h" nogil:
     void fill_class_tables()
     classify_function choose_classify(int family, int twin)
     places_function choose_places(int twin)
-    void classify_characters(
-        const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill, uint8_t *spill_class
-    )
+    characters_function choose_characters(int twin)
     uint8_t read_class(const uint8_t *text, size_t room, int family, size_t *length)
     size_t decode_character(const uint8_t *text, size_t room, uint32_t *code)
     uint8_t category_of(uint32_t code)
@@ -70,6 +68,7 @@ TWINS = {
 cdef classify_function classify_here[FAMILIES]
 for _family in range(FAMILIES):
     classify_here[<int> _family] = choose_classify(_family, AVX512_TWIN)
+cdef characters_function characters_here = choose_characters(AVX512_TWIN)
 cdef places_function places_here = choose_places(AVX512_TWIN)
 fill_class_tables()
 
@@ -102,18 +101,19 @@ cdef inline int family_of(Pattern pattern) noexcept nogil:
 
 
 cdef void scan_start(Scanner *s, Pattern pattern, const uint8_t *text, size_t size) noexcept nogil:
-    scan_start_with(s, pattern, text, size, classify_here[family_of(pattern)], places_here)
+    scan_start_with(s, pattern, text, size, classify_here[family_of(pattern)], characters_here, places_here)
 
 
 cdef void scan_start_with(
-    Scanner *s, Pattern pattern, const uint8_t *text, size_t size, classify_function classify, places_function places
+    Scanner *s, Pattern pattern, const uint8_t *text, size_t size, classify_function classify, characters_function characters,
+    places_function places
 ) noexcept nogil:
     memset(s, 0, sizeof(Scanner))
     s.text = text
     s.size = size
     s.pattern = pattern
     s.family = family_of(pattern)
-    s.classify, s.places = classify, places
+    s.classify, s.characters, s.places = classify, characters, places
     if pattern != PATTERN_WHOLE:
         read_word(s, 0, &s.ahead)
 
@@ -160,7 +160,7 @@ cdef void read_word(Scanner *s, size_t at, word_masks *word) noexcept nogil:
             memcpy(padded, s.text + at, s.size - at)
         s.classify(padded, word)
     if word.high:
-        classify_characters(s.text + at, s.size - at, s.family, word, &s.spill, &s.spill_class)
+        s.characters(s.text + at, s.size - at, s.family, word, &s.spill, &s.spill_class)
 
 
 cdef inline uint8_t class_at(const Scanner *s, size_t at, size_t *length) noexcept nogil:
@@ -224,7 +224,9 @@ cdef inline uint8_t category_before(const uint8_t *text, size_t at) noexcept nog
 
 
 cdef void scan_start_as(Scanner *s, Pattern pattern, const uint8_t *text, size_t size, int twin) noexcept nogil:
-    scan_start_with(s, pattern, text, size, choose_classify(family_of(pattern), twin), choose_places(twin))
+    scan_start_with(
+        s, pattern, text, size, choose_classify(family_of(pattern), twin), choose_characters(twin), choose_places(twin)
+    )
 
 
 def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, twin=None):
