@@ -29,7 +29,17 @@ MODULES = (
     "_shared",
     "_decode",
 )
-HEADERS = ["_bytes.h", "_cache.h", "_characters.h", "_classify.h", "_find.h", "_lowest.h", "_memory.h", "_unicode.h", "_utf8.h"]
+HEADERS = [
+    "_bytes.h",
+    "_cache.h",
+    "_characters.h",
+    "_classify.h",
+    "_find.h",
+    "_lowest.h",
+    "_memory.h",
+    "_unicode.h",
+    "_utf8.h",
+]
 
 flags = [] if os.name == "nt" else ["-O3", "-fno-strict-aliasing", "-Wno-unused-function"]
 link = []
