@@ -8,6 +8,7 @@ import importlib.util
 import json
 import math
 import os
+import random
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -124,7 +125,7 @@ def written(path, *lines):
 def test_sets_are_read_as_they_are_published(tmp_path):
     task = read_task(written(tmp_path / "hellaswag_val.jsonl", HELLASWAG))
     assert (task.name, task.kind) == ("hellaswag_val", "choice")
-    endings = (" pours it.", " Sleep. Lie down.", " runs.", " sings.")
+    endings = (" pours it.", "  Sleep. Lie down.", " runs.", " sings.")
     assert task.items == (Item("Making tea: A man boils water. The man", endings, 2),)
     raw = read_task(tmp_path / "hellaswag_val.jsonl", cleaned=False)
     assert raw.items[0].context == HELLASWAG["ctx"]
@@ -578,3 +579,67 @@ def test_the_published_sets_are_read_and_scored():
     copa, lambada = evaluate_tasks(model, tokenizer, tasks, limit=30)
     assert copa.measures["chance"].value == 0.5
     assert 1 < lambada.measures["perplexity"].value < 1e9
+
+
+@needs_bpe
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("lm_eval", "accelerate", "transformers")),
+    reason="lm_eval with its transformers models (lm_eval[hf]) is not installed",
+)
+@pytest.mark.filterwarnings("ignore")
+def test_hellaswag_is_the_published_procedure_item_by_item(tmp_path, corpus, monkeypatch):
+    """lm_eval's own HellaSwag over transformers, with no code of ours, and ours over the same lines and weights."""
+    from corpora import tokenizer
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    import lm_eval
+    from lm_eval.models.huggingface import HFLM
+    from lm_eval.tasks import TaskManager
+
+    from lm.evaluation.running import scored
+    from lm.interop import to_huggingface
+
+    folder = trained(tmp_path / "run", corpus, tokenizer())
+    draw = random.Random(5)
+    words = ["the", "then", "a", "they", "[header] ran", "[substeps] up", "1  2", "[title] it", "ran."]
+    lines = [
+        {
+            **HELLASWAG,
+            "ctx_a": " ".join(draw.choices(words, k=draw.randrange(1, 9))),
+            "ctx_b": " ".join(draw.choices(words, k=draw.randrange(3))),
+            "endings": [" ".join(draw.choices(words, k=draw.randrange(1, 4))) for _ in range(4)],
+            "label": str(draw.randrange(4)),
+        }
+        for _ in range(24)
+    ]
+    for line in lines:
+        line["ctx"] = f"{line['ctx_a']} {line['ctx_b']}".strip()
+    data = written(tmp_path / "hellaswag_val.jsonl", *lines)
+    tasks = tmp_path / "tasks"
+    tasks.mkdir()
+    (tasks / "published.py").write_text("from lm_eval.tasks.hellaswag.utils import process_docs\n")
+    (tasks / "published.yaml").write_text(
+        "task: published\ndataset_path: json\noutput_type: multiple_choice\nvalidation_split: validation\n"
+        f"dataset_kwargs:\n  data_files:\n    validation: {data}\n  cache_dir: {tmp_path / 'cache'}\n"
+        "process_docs: !function published.process_docs\n"
+        "doc_to_text: '{{query}}'\ndoc_to_target: '{{label}}'\ndoc_to_choice: choices\n"
+        "metric_list:\n  - metric: acc\n  - metric: acc_norm\n"
+    )
+    made = HFLM(pretrained=str(to_huggingface(folder, tmp_path / "hf")), device="cpu", dtype="float32", batch_size=4)
+    manager = TaskManager(include_path=str(tasks), include_defaults=False)
+    theirs = lm_eval.simple_evaluate(model=made, tasks=["published"], task_manager=manager, log_samples=True)
+    samples = {sample["doc_id"]: sample for sample in theirs["samples"]["published"]}
+    task, model = read_task(data), load(folder)
+    ours = [item for items in scored(model, tokenizer(), task, range(len(lines)), 8) for item in items]
+    assert len(ours) == len(samples) == 24
+    for item in ours:
+        found = [resp for (resp,) in samples[item.item]["resps"]]
+        assert [-nats for nats in item.nats] == pytest.approx([value for value, _ in found], rel=1e-4)
+        assert list(item.greedy) == [greedy for _, greedy in found]
+        assert item.gold == int(samples[item.item]["target"])
+        assert list(item.bytes) == [len(choice) for choice in samples[item.item]["doc"]["choices"]]
+    (result,) = evaluate_tasks(model, tokenizer(), [task])
+    for name in ("acc", "acc_norm"):
+        assert result.measures[name].value == theirs["results"]["published"][f"{name},none"]
+        assert result.measures[name].error == pytest.approx(theirs["results"]["published"][f"{name}_stderr,none"])

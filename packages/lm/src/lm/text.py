@@ -15,7 +15,7 @@ from lm.pieces import PieceTokenizer
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """The tokenizer in a file: one of ours, a tokenizer.json, or a tok.bin of llama2.c.
+    """The tokenizer in a file: one of ours, a tokenizer.json, a tok.bin of llama2.c, or GPT-2's vocab.json beside merges.txt.
 
     A bpe.Tokenizer, or a PieceTokenizer where it is of SentencePiece's kind. MissingExtra: the package bpe is not installed.
     """
@@ -24,6 +24,8 @@ def load_tokenizer(path: str | Path) -> Any:
         head = file.read(64)
     if path.suffix == ".bin":
         return PieceTokenizer.from_llama2c(path)
+    if path.name == PAIR[0] and path.with_name(PAIR[1]).is_file():
+        return gpt2_pair(path.parent)
     if head.lstrip().startswith(b"{") and b'"groundup-bpe"' not in head:
         try:
             model = json.loads(path.read_text(encoding="utf-8"))["model"]
@@ -34,6 +36,38 @@ def load_tokenizer(path: str | Path) -> Any:
             return PieceTokenizer.load(path)
         return need("bpe", "text", "groundup-lm[text]").Tokenizer.from_huggingface(path)
     return need("bpe", "text", "groundup-lm[text]").Tokenizer.load(path)
+
+
+PAIR = ("vocab.json", "merges.txt")  # GPT-2's own layout
+
+
+def gpt2_pair(folder: Path) -> Any:
+    """The tokenizer of GPT-2's kind in a folder with PAIR, and added_tokens.json where there is one.
+
+    ValueError: the folder says that it is of another kind, which would part texts elsewhere.
+    """
+    bpe = need("bpe", "text", "groundup-lm[text]")
+
+    def read(name: str) -> dict[str, Any]:
+        if not (folder / name).is_file():
+            return {}
+        try:
+            found = json.loads((folder / name).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{folder / name} is no JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise ValueError(f"{folder / name} is no JSON object")
+        return found
+
+    about, vocab, added = read("tokenizer_config.json"), read(PAIR[0]), read("added_tokens.json")
+    for name, known in (("tokenizer_class", "GPT2Tokenizer"), ("add_prefix_space", False), ("add_bos_token", False)):
+        if about.get(name, known) not in (known, f"{known}Fast"):
+            raise ValueError(
+                f"{folder}: {name} is {about[name]!r}, and of vocab.json with merges.txt only GPT-2's kind is read: "
+                f"save its tokenizer as a tokenizer.json"
+            )
+    special = {name: vocab[name] for name in ("<|endoftext|>",) if name in vocab} | added
+    return bpe.Tokenizer.from_gpt2(folder / PAIR[0], folder / PAIR[1], special_tokens=special)
 
 
 # Tokens that are put before a text, and that end one, by the names they have.

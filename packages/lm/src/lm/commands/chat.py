@@ -29,19 +29,15 @@ def register(commands: Commands) -> None:
 def chat(options: argparse.Namespace) -> None:
     from lm.data.conversations import Message, Template
     from lm.interop import load
-    from lm.interop.importing import tokenizer_of
+    from lm.interop.importing import own_tokenizer
     from lm.quantization import quantized
     from lm.sampling import Sampling
-    from lm.text import load_tokenizer
 
     if options.max_new_tokens < 1:
         raise ValueError(f"--max-new-tokens must be at least 1, and {options.max_new_tokens} is not")
     settings = (options.temperature, options.top_k, options.top_p, options.min_p, options.repetition_penalty)
     sampling = Sampling(*settings)
-    path = options.tokenizer or tokenizer_of(options.run)
-    if path is None:
-        raise FileNotFoundError(f"{options.run} keeps no tokenizer: name one with --tokenizer")
-    template = Template(load_tokenizer(path))
+    template = Template(own_tokenizer(options.run, options.tokenizer))
     model = load(options.run)
     if options.int8:
         model = quantized(model)

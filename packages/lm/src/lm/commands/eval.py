@@ -87,12 +87,9 @@ def on_data(model: Any, options: argparse.Namespace) -> None:
 def on_sets(model: Any, options: argparse.Namespace) -> None:
     from lm.evaluation import as_json, as_table, evaluate_tasks, read_task
     from lm.evaluation.running import model_fingerprint
-    from lm.interop.importing import tokenizer_of
-    from lm.text import load_tokenizer
+    from lm.interop.importing import own_tokenizer
 
-    path = options.tokenizer or tokenizer_of(options.run)
-    if path is None:
-        raise FileNotFoundError(f"{options.run} keeps no tokenizer: name one with --tokenizer")
+    tokenizer = own_tokenizer(options.run, options.tokenizer)
     tasks = [read_task(file, cleaned=not options.uncleaned) for file in options.on]
     names = [task.name for task in tasks]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -103,7 +100,7 @@ def on_sets(model: Any, options: argparse.Namespace) -> None:
     try:
         results = evaluate_tasks(
             model,
-            load_tokenizer(path),
+            tokenizer,
             tasks,
             folder=folder,
             limit=options.limit,

@@ -41,20 +41,17 @@ def register(commands: Commands) -> None:
 def generate(options: argparse.Namespace) -> None:
     from lm.generation import Batch, Writer, check_request
     from lm.interop import load
-    from lm.interop.importing import tokenizer_of
+    from lm.interop.importing import own_tokenizer
     from lm.quantization import quantized
     from lm.sampling import Sampling
-    from lm.text import load_tokenizer, prompt_ids, stop_ids
+    from lm.text import prompt_ids, stop_ids
 
     if options.samples < 1:
         raise ValueError(f"--samples must be at least 1, and {options.samples} is not")
     model = load(options.run)
     if options.int8:
         model = quantized(model)
-    path = options.tokenizer or tokenizer_of(options.run)
-    if path is None:
-        raise FileNotFoundError(f"{options.run} keeps no tokenizer: name one with --tokenizer")
-    tokenizer = load_tokenizer(path)
+    tokenizer = own_tokenizer(options.run, options.tokenizer)
     settings: dict[str, Any] = {
         "max_new_tokens": options.max_new_tokens,
         "sampling": Sampling(

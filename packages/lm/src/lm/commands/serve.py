@@ -32,9 +32,8 @@ def serve(options: argparse.Namespace) -> None:
 
     from lm.extras import need
     from lm.interop import load
-    from lm.interop.importing import tokenizer_of
+    from lm.interop.importing import own_tokenizer
     from lm.quantization import quantized
-    from lm.text import load_tokenizer
 
     uvicorn = need("uvicorn", "lm serve", "groundup-lm[serve]")
     need("starlette", "lm serve", "groundup-lm[serve]")
@@ -47,10 +46,7 @@ def serve(options: argparse.Namespace) -> None:
         raise ValueError(f"--port must be from 0 to 65535, and {options.port} is not")
     if options.max_tokens is not None and options.max_tokens < 1:
         raise ValueError(f"--max-tokens must be at least 1, and {options.max_tokens} is not")
-    path = options.tokenizer or tokenizer_of(options.run)
-    if path is None:
-        raise FileNotFoundError(f"{options.run} keeps no tokenizer: name one with --tokenizer")
-    tokenizer = load_tokenizer(path)
+    tokenizer = own_tokenizer(options.run, options.tokenizer)
     template = Template(tokenizer)
     model = load(options.run)
     if options.int8:

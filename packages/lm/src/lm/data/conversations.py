@@ -65,7 +65,8 @@ class Template:
 
     def __init__(self, tokenizer: Any, end_of_text: str | None = None) -> None:
         self.tokenizer, known = tokenizer, tokenizer.special_tokens
-        self.end_of_text = int(known[end_of_text_of(tokenizer, end_of_text)])
+        self.begins_with = end_of_text_of(tokenizer, end_of_text)
+        self.end_of_text = int(known[self.begins_with])
         self.marked = BEGIN in known and END in known
         self.stop_tokens = [self.end_of_text]
         self.stop: list[str] = []
@@ -92,6 +93,29 @@ class Template:
             ids += head + said + self.gap
             learned += [False] * len(head) + [message.role == LEARNED] * len(said) + [False] * len(self.gap)
         return ids, learned
+
+    def jinja(self) -> str | None:
+        """The same as the Jinja template of transformers and llama.cpp, which write a conversation as one text and encode that.
+
+        The ids are the same where no content begins with white space (or, where no special tokens mark turns, ends so) or
+        spells a special token. None: this tokenizer may join marks and contents, so that other ids came of the whole.
+        """
+        turn = (BEGIN, END + "\n") if self.marked else ("### ", "\n### end\n")
+        marks = {self.begins_with, BEGIN, END} & set(self.tokenizer.special_tokens)
+        for said in ("Hello", "yes!", "\u00e9"):
+            text = f"{turn[0]}user\n{said}{turn[1]}{turn[0]}{LEARNED}\n"
+            whole = self.tokenizer.encode(self.begins_with + text, allowed_special=marks, disallowed_special=())
+            if list(whole) != self.prompt([Message("user", said)]):
+                return None
+        for token in self.tokenizer.vocab.values():  # a line's end in one token with what is beside it
+            if token.strip() and (token.startswith(b"\n") or (token.endswith(b"\n") and not self.marked)):
+                return None
+        begin, end, head = (json.dumps(part) for part in (*turn, f"{turn[0]}{LEARNED}\n"))
+        return (
+            f"{{{{ {json.dumps(self.begins_with)} }}}}{{% for message in messages %}}"
+            f'{{{{ {begin} + message["role"] + "\\n" + message["content"] + {end} }}}}{{% endfor %}}'
+            f"{{% if add_generation_prompt %}}{{{{ {head} }}}}{{% endif %}}"
+        )
 
     def prompt(self, messages: Iterable[Message]) -> list[int]:
         """The ids after which the assistant's next answer comes."""

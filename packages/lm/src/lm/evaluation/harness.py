@@ -16,10 +16,10 @@ from lm.evaluation.likelihood import likelihoods
 from lm.evaluation.running import first_of, pair_request, windows
 from lm.extras import need
 from lm.generation import Batch, Continuation, Writer
-from lm.interop.importing import load, tokenizer_of
+from lm.interop.importing import load, own_tokenizer
 from lm.machine import choose_device
 from lm.sampling import Sampling
-from lm.text import load_tokenizer, prompt_ids, stop_ids
+from lm.text import prompt_ids, stop_ids
 
 LM: Any = need("lm_eval.api.model", "the evaluation harness", "groundup-lm[lm_eval]").LM
 
@@ -31,10 +31,8 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
 
     def __init__(self, model: str | Path, tokenizer: str | Path | None = None, *, rows: int = 16) -> None:
         super().__init__()
-        path = tokenizer_of(model) if tokenizer is None else Path(tokenizer)
-        if path is None:
-            raise FileNotFoundError(f"{model} keeps no tokenizer: name one")
-        self.model, self.tokenizer, self.rows = load(model).to(choose_device("auto")), load_tokenizer(path), rows
+        self.tokenizer, self.rows = own_tokenizer(model, tokenizer), rows
+        self.model = load(model).to(choose_device("auto"))
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """log p(continuation | context) of each request, in nats, and whether greedy decoding would write it."""

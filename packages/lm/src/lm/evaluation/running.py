@@ -127,7 +127,7 @@ def scored(
 def sizes(kind: str, item: Item) -> Iterator[int]:
     """The bytes of each ending, without the space that joins it to the context."""
     for ending in item.endings:
-        yield len((ending if kind == TEXT else ending.strip()).encode("utf-8", "replace"))
+        yield len((ending if kind == TEXT else ending.removeprefix(" ")).encode("utf-8", "replace"))
 
 
 def pair_request(tokenizer: Any, context: str, ending: str) -> Request:

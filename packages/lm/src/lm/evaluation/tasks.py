@@ -159,11 +159,12 @@ def hellaswag(line: Mapping[str, Any]) -> tuple[str, list[str]]:
     if line.get("activity_label"):
         context = f"{line['activity_label']}: {context}"
     endings = [clean(ending) for ending in texts_of(line, "endings")]
-    if not all(endings):
+    if not all(ending.strip() for ending in endings):
         raise ValueError("an ending is nothing but markup: evaluate on the text as published")
     return clean(context), endings
 
 
 def clean(text: str) -> str:
+    """As lm_eval does it, which leaves the space that stood behind markup at the beginning."""
     text = text.strip().replace(" [title]", ". ")
-    return re.sub(r"\[.*?\]", "", text).replace("  ", " ").strip()
+    return re.sub(r"\[.*?\]", "", text).replace("  ", " ")

@@ -14,7 +14,7 @@ from lm.config import ModelConfig
 from lm.interop import gpt2, llama
 from lm.interop.card import card
 from lm.interop.folder import replacing, write_weights
-from lm.interop.importing import load, tokenizer_of
+from lm.interop.importing import load, talks_by, tokenizer_of
 from lm.interop.tensors import Table, exported, with_biases
 from lm.model import Transformer
 from lm.text import load_tokenizer
@@ -53,13 +53,15 @@ def to_huggingface(
             f"{tokenizer} has {loaded.n_vocab} tokens, and the model's vocab_size is {config.vocab_size}: "
             f"it is another model's tokenizer"
         )
-    special = special_ids(loaded)
+    special: dict[str, Any] = special_ids(loaded)
+    talk = None if run is None or loaded is None else talks_by(run, loaded)
+    ends = {} if talk is None else {"eos_token_id": talk.stop_tokens}
     described |= {"dtype": str(DTYPES[dtype]).removeprefix("torch."), "use_cache": True, **special}
     with replacing(folder) as made:
         state = model.state_dict()
         write_weights(made, weights(state, config, DTYPES[dtype]), shard_bytes)
         write_json(made / "config.json", described)
-        write_json(made / "generation_config.json", {"_from_model_config": True, **special})
+        write_json(made / "generation_config.json", {"_from_model_config": not ends, **special, **ends})
         if loaded is not None:
             loaded.to_huggingface(made / "tokenizer.json")
             names = special_names(loaded)
@@ -71,6 +73,7 @@ def to_huggingface(
                     "model_max_length": config.context_length,
                     "clean_up_tokenization_spaces": False,
                     **names,
+                    **({} if talk is None or (jinja := talk.jinja()) is None else {"chat_template": jinja}),
                 },
             )
         for name, text in card(config, run, described["architectures"][0], has_tokenizer=loaded is not None).items():

@@ -15,7 +15,7 @@ import numpy as np
 from lm.checkpoint import reason, sync
 from lm.config import ModelConfig
 from lm.extras import need
-from lm.interop.importing import load, tokenizer_of
+from lm.interop.importing import load, talks_by, tokenizer_of
 from lm.interop.tensors import Part, Table, exported, with_biases
 from lm.model import Transformer, frequencies
 from lm.pieces import SPACE, PieceTokenizer
@@ -71,7 +71,11 @@ def to_gguf(
         if tokenizer is None:
             writer.add_tokenizer_model("none")
         else:
-            add_tokenizer(writer, load_tokenizer(tokenizer), model.config.vocab_size, tokenizer)
+            loaded = load_tokenizer(tokenizer)
+            add_tokenizer(writer, loaded, model.config.vocab_size, tokenizer)
+            talk = None if isinstance(model_or_run_dir, Transformer) else talks_by(model_or_run_dir, loaded)
+            if talk is not None and (jinja := talk.jinja()) is not None:
+                writer.add_chat_template(jinja)
         add_weights(writer, gguf, model, architecture, dtype)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()

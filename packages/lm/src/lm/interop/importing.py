@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 
 from lm import checkpoint
 from lm.config import TrainConfig, to_table
+from lm.data.conversations import Template
 from lm.interop.huggingface import from_huggingface
 from lm.interop.llama2c import from_llama2c
 from lm.interop.nanogpt import from_nanogpt
 from lm.model import Transformer
 from lm.run_folder import load as load_run
-from lm.run_folder import writing
+from lm.run_folder import read_config, writing
 from lm.step import make_optimizer
-from lm.text import kept_tokenizer, load_tokenizer
+from lm.text import PAIR, kept_tokenizer, load_tokenizer
 
 
 def load(path: str | Path, step: int | None = None) -> Transformer:
@@ -48,7 +50,27 @@ def tokenizer_of(path: str | Path) -> Path | None:
     if (path / "config.toml").is_file():
         return kept_tokenizer(path)
     beside = path / "tokenizer.json"
+    if not beside.is_file() and all((path / name).is_file() for name in PAIR):
+        beside = path / PAIR[0]
     return beside if beside.is_file() else None
+
+
+def own_tokenizer(path: str | Path, named: str | Path | None = None) -> Any:
+    """The tokenizer named, or else the one of a run or a model, loaded. FileNotFoundError: it keeps none."""
+    found = tokenizer_of(path) if named is None else Path(named)
+    if found is None:
+        raise FileNotFoundError(f"{path} keeps no tokenizer: name one with --tokenizer")
+    return load_tokenizer(found)
+
+
+def talks_by(path: str | Path, tokenizer: Any) -> Template | None:
+    """How a run that learned from conversations writes them; None for all others."""
+    if not (Path(path) / "config.toml").is_file():
+        return None
+    data = read_config(path)[2]
+    if any("train_mask_sha256" in about for about in (data, *data.values()) if isinstance(about, dict)):
+        return Template(tokenizer)
+    return None
 
 
 def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path | None = None) -> Transformer:
