@@ -4,6 +4,7 @@ python benchmarks/step.py [--compile] [--rounds 10] [--threads 2] [--write READM
 
 Each runs in a process of its own, as its users run it, and takes one step when it is its turn: forward, backward, clipping,
 AdamW, on the same random tokens. Shape: 4 layers of 256, d_ff 704, 4 heads, vocabulary 4,096, context 256, batch 16, fp32.
+Then how long `lm train` takes to its first step.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import argparse
 import multiprocessing
 import resource
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -143,6 +147,38 @@ def serve(name: str, compile: bool, threads: int, turns: Connection) -> None:
     turns.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
+def start(runs: int = 3) -> float:
+    """Seconds from `lm train cpu-demo` to its first line of metrics, that of its first step: the median of a few starts."""
+    import numpy as np
+
+    from lm.data import write_tokens
+
+    taken = []
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder, "data")
+        data.mkdir()
+        for name, count in (("train", 200_000), ("heldout", 20_000)):
+            ids = np.random.default_rng(0).integers(0, 4096, count)
+            write_tokens(data / f"{name}.npy", ids, text_bytes=4 * count, tokenizer="random")
+        for run in range(runs):
+            out, began = Path(folder, str(run)), time.perf_counter()
+            given = ["--data", str(data), "--out", str(out), "--train.log_every", "1"]
+            training = subprocess.Popen(
+                [sys.executable, "-m", "lm", "train", "cpu-demo", *given],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            metrics = out / "metrics.jsonl"
+            while training.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+                time.sleep(0.005)
+            taken.append(time.perf_counter() - began)
+            if training.poll() is not None:
+                raise SystemExit(f"lm train cpu-demo ended with status {training.returncode} before its first step")
+            training.kill()
+            training.wait()
+    return statistics.median(taken)
+
+
 def flops_a_token() -> float:
     from accounting import training_flops
     from lm.config import ModelConfig
@@ -196,6 +232,8 @@ def main() -> None:
         f"{options.rounds} rounds in turns, medians; the factor is the median over the rounds. A CPU has no published peak, so "
         f"GFLOP/s stand for MFU."
     )
+    lines.append("")
+    lines.append(f"`lm train cpu-demo` writes the line of its first step {start():.1f} s after it is called.")
     table = "\n".join(lines)
     print(table)
     if options.write is not None:
