@@ -393,7 +393,8 @@ cdef object array_of(Ids *out):
     cdef Numbers numbers
     if not out.pages:
         array = PyArray_SimpleNew(1, &size, NPY_UINT32)
-        memcpy(PyArray_DATA(<PyArrayObject *> array), out.ids, size * sizeof(uint32_t))
+        if size:
+            memcpy(PyArray_DATA(<PyArrayObject *> array), out.ids, size * sizeof(uint32_t))
         return array
     numbers = Numbers()
     trim(out)

@@ -131,7 +131,8 @@ cdef class SharedText:
             return
         done = ready
         while True:
-            memcpy(self.out.ids + done.place, done.all.ids, done.all.size * sizeof(uint32_t))
+            if done.all.size:
+                memcpy(self.out.ids + done.place, done.all.ids, done.all.size * sizeof(uint32_t))
             if done.next == NULL:
                 break
             done = done.next
