@@ -76,9 +76,13 @@ typedef void (*characters_function)(const uint8_t *text, size_t room, int family
  * depositing the bits of a mask where the first bytes are. Characters of four bytes, and the end of the text, go the other way. */
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi2,bmi,bmi2,popcnt"))) static void characters_avx512(
     const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill, uint8_t *spill_class) {
+    if (room < 66) { /* before anything is read: beyond the text may be nothing */
+        characters_portable(text, room, family, word, spill, spill_class);
+        return;
+    }
     const uint64_t all = word->high & ~word->continuation;
     const __m512i first = _mm512_loadu_si512(text);
-    if (room < 66 || (_mm512_cmpge_epu8_mask(first, _mm512_set1_epi8((char)0xf0)) & all)) {
+    if (_mm512_cmpge_epu8_mask(first, _mm512_set1_epi8((char)0xf0)) & all) {
         characters_portable(text, room, family, word, spill, spill_class);
         return;
     }
