@@ -4,10 +4,12 @@
 
 A tokenizer is whatever `bpe encode` takes: a tokenizer.json, a .tiktoken file, a published name. Each round gives each
 candidate a process of its own for every text and tokenizer. On one thread it encodes the text once, new to it ("first"), and
-three times more, of which the best counts ("warm"); then the lines of the text one by one, as chat messages come. --write
-puts the tables into the package's README. Only ratios within one run mean anything; the seconds are of the process's own CPU
-time, so that other work on the machine counts less. A peer that is not installed, or cannot read a tokenizer, is left out, and
-named.
+three times more, of which the best counts ("warm"); then the lines of the text one by one, as chat messages come. For the
+first text and tokenizer also a batch of documents, on one thread and on all, and pieces of every size. --write puts the tables
+into the package's README, and a plot beside it.
+
+Only ratios within one run mean anything; the seconds are of the process's own CPU time, so that other work on the machine counts
+less, but where it says by the clock. A peer that is not installed, or cannot read a tokenizer, is left out, and named.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
 import platform
 import statistics
@@ -26,8 +29,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import charts
 import numpy as np
 
 import bpe
@@ -35,56 +39,67 @@ from bpe.opening import open_tokenizer
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- written by nox -s bench -- encode: begin -->\n", "<!-- end of encode -->\n"
+PLOT = Path(__file__).parent.parent / "docs" / "encoding.svg"
 MESSAGES = 20_000  # lines, at most, that are encoded one by one
+DOCUMENT = 5_000  # characters of a document of a batch
+SIZES = [4**i for i in range(2, 12)]  # characters given at once
 
 Encode = Callable[[Any], Any]
+
+
+class Encoder(NamedTuple):
+    """A tokenizer, loaded: what encodes one text, and what encodes a list of them on some threads."""
+
+    one: Encode
+    many: Callable[[list[Any], int], Any]
 
 
 def ours(name: str) -> bpe.Tokenizer:
     return open_tokenizer(name)
 
 
-def ours_to_array(name: str) -> Encode:
-    tokenizer = ours(name)
-    return lambda text: tokenizer.encode_to_numpy(text, disallowed_special=())
-
-
-def ours_from_bytes(name: str) -> Encode:
-    tokenizer = ours(name)
-    return lambda text: tokenizer.encode_to_numpy(
-        text.encode() if isinstance(text, str) else text, disallowed_special=()
+def ours_to_array(name: str) -> Encoder:
+    made = ours(name)
+    return Encoder(
+        lambda text: made.encode_to_numpy(text, disallowed_special=()),
+        lambda texts, threads: made.encode_batch_to_numpy(texts, num_threads=threads, disallowed_special=()),
     )
 
 
-def ours_to_list(name: str) -> Encode:
-    return ours(name).encode_ordinary
+def ours_to_list(name: str) -> Encoder:
+    made = ours(name)
+    return Encoder(made.encode_ordinary, lambda texts, threads: made.encode_ordinary_batch(texts, num_threads=threads))
 
 
-def gigatoken_to_array(name: str) -> Encode:
+def gigatoken_to_array(name: str) -> Encoder:
     import gigatoken
 
     made = gigatoken.Tokenizer.from_tiktoken(name) if name.endswith(".tiktoken") else gigatoken.Tokenizer(as_json(name))
-    return lambda text: made.encode(text)
+    return Encoder(made.encode, lambda texts, threads: made.encode_batch(texts, parallel=threads > 1))
 
 
-def fastokens_to_array(name: str) -> Encode:
+def fastokens_to_array(name: str) -> Encoder:
     import fastokens
 
-    return fastokens.Tokenizer.from_file(as_json(name)).encode_ordinary
+    made = fastokens.Tokenizer.from_file(as_json(name))
+    return Encoder(made.encode_ordinary, lambda texts, _: made.encode_batch(texts))
 
 
-def tokie_to_array(name: str) -> Encode:
+def tokie_to_array(name: str) -> Encoder:
     import tokie
 
     made = tokie.Tokenizer.from_json(as_json(name))
-    return lambda text: made.encode(text).ids
+    return Encoder(lambda text: made.encode(text).ids, lambda texts, _: made.encode_batch(texts))
 
 
-def tokenizers_to_list(name: str) -> Encode:
+def tokenizers_to_list(name: str) -> Encoder:
     from tokenizers import Tokenizer
 
     made = Tokenizer.from_file(as_json(name))
-    return lambda text: made.encode(text, add_special_tokens=False).ids
+    return Encoder(
+        lambda text: made.encode(text, add_special_tokens=False).ids,
+        lambda texts, _: made.encode_batch(texts, add_special_tokens=False),
+    )
 
 
 def ranks_of(name: str) -> tuple[dict[bytes, int], str]:
@@ -95,23 +110,25 @@ def ranks_of(name: str) -> tuple[dict[bytes, int], str]:
     return {token: number for number, token in tokenizer.vocab.items() if number not in special}, expression
 
 
-def tiktoken_to_list(name: str) -> Encode:
+def tiktoken_to_list(name: str) -> Encoder:
     import tiktoken
 
     ranks, expression = ranks_of(name)
-    return tiktoken.Encoding("benchmark", pat_str=expression, mergeable_ranks=ranks, special_tokens={}).encode_ordinary
+    made = tiktoken.Encoding("benchmark", pat_str=expression, mergeable_ranks=ranks, special_tokens={})
+    return Encoder(made.encode_ordinary, lambda texts, threads: made.encode_ordinary_batch(texts, num_threads=threads))
 
 
-def riptoken_to_list(name: str) -> Encode:
+def riptoken_to_list(name: str) -> Encoder:
     import riptoken
 
     ranks, expression = ranks_of(name)
-    return riptoken.CoreBPE(ranks, {}, expression).encode_ordinary
+    made = riptoken.CoreBPE(ranks, {}, expression)
+    return Encoder(made.encode_ordinary, lambda texts, _: made.encode_ordinary_batch(texts))
 
 
-CANDIDATES: dict[str, tuple[str, Callable[[str], Encode]]] = {
+CANDIDATES: dict[str, tuple[str, Callable[[str], Encoder]]] = {
     "bpe, str to array": ("bpe", ours_to_array),
-    "bpe, bytes to array": ("bpe", ours_from_bytes),
+    "bpe, bytes to array": ("bpe", ours_to_array),
     "bpe, str to list": ("bpe", ours_to_list),
     "gigatoken": ("gigatoken", gigatoken_to_array),
     "fastokens": ("fastokens", fastokens_to_array),
@@ -138,35 +155,51 @@ def as_json(name: str) -> str:
     return str(path)
 
 
-def most_memory() -> int:
+def memory_held() -> int:
     status = Path("/proc/self/status")
     if not status.exists():
         return 0
     return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmRSS"))
 
 
-def work(name: str, tokenizer: str, path: Path) -> dict[str, Any]:
-    """What the process of one candidate does."""
-    text = path.read_text(encoding="utf-8", errors="replace").replace("<|endoftext|>", "")  # peers differ in that
-    size = len(text.encode())
-    messages = text.splitlines()[:MESSAGES]
-    given: Any = text.encode() if "bytes" in name else text
-    if "bytes" in name:
-        messages = [message.encode() for message in messages]  # type: ignore[misc]
-    before, begun = most_memory(), time.process_time()
-    encode = CANDIDATES[name][1](tokenizer)
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace").replace("<|endoftext|>", "")  # peers differ in that
+
+
+def cut(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def work(name: str, tokenizer: str, path: Path, by_size: bool) -> dict[str, Any]:
+    """What the process of one candidate does, on one thread."""
+    text = read(path)
+    given = (lambda text: text.encode()) if "bytes" in name else (lambda text: text)
+    size, whole = len(text.encode()), given(text)
+    messages = [given(line) for line in text.splitlines()[:MESSAGES]]
+    before, begun = memory_held(), time.process_time()
+    encode = CANDIDATES[name][1](tokenizer).one
     encode("a")
-    load, held = time.process_time() - begun, most_memory() - before
+    load, held = time.process_time() - begun, memory_held() - before
     seconds = []
     for _ in range(4):
         begun = time.process_time()
-        ids = encode(given)
+        ids = encode(whole)
         seconds.append(time.process_time() - begun)
     digest = hashlib.sha256(np.asarray(getattr(ids, "ids", ids), dtype=np.uint32).tobytes()).hexdigest()[:12]
     begun = time.process_time()
     for message in messages:
         encode(message)
     each = (time.process_time() - begun) / max(1, len(messages))
+    sizes = {}
+    for at_once in SIZES if by_size else ():
+        pieces = [given(piece) for piece in cut(text[: max(at_once, 1 << 20)], at_once)]
+        best = math.inf
+        for _ in range(3):
+            begun = time.process_time()
+            for piece in pieces:
+                encode(piece)
+            best = min(best, time.process_time() - begun)
+        sizes[at_once] = sum(len(piece.encode() if isinstance(piece, str) else piece) for piece in pieces) / 1e6 / best
     return {
         "load": load,
         "memory": held / 1e6,
@@ -174,34 +207,50 @@ def work(name: str, tokenizer: str, path: Path) -> dict[str, Any]:
         "warm": size / 1e6 / min(seconds[1:]),
         "message": each * 1e6,
         "ids": digest,
+        "sizes": sizes,
     }
 
 
-def two_threads(tokenizer: str, path: Path, rounds: int) -> tuple[float, float]:
-    """MB/s of wall time, warm, of one long text on one thread and on all, in turn: the best of the rounds."""
-    made = ours(tokenizer)
-    text = path.read_text(encoding="utf-8", errors="replace")
+def work_on_batch(name: str, tokenizer: str, path: Path, threads: int) -> dict[str, Any]:
+    """MB/s by the clock, warm, of a batch: the text in documents."""
+    text = read(path)
+    documents: list[Any] = cut(text, DOCUMENT)
+    if "bytes" in name:
+        documents = [document.encode() for document in documents]
+    many = CANDIDATES[name][1](tokenizer).many
+    best = math.inf
+    for _ in range(4):
+        begun = time.perf_counter()
+        many(documents, threads)
+        best = min(best, time.perf_counter() - begun)
+    return {"batch": len(text.encode()) / 1e6 / best}
+
+
+def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> tuple[float, float]:
+    """MB/s by the clock, warm, of one long text on one thread and on all, in turn: the best of the rounds."""
+    made, text = ours(tokenizer), read(path)
+    size = len(text.encode())
     best = [0.0, 0.0]
     for _ in range(1 + 3 * rounds):
         for i, threads in enumerate((1, None)):
             begun = time.perf_counter()
             made.encode_batch_to_numpy([text], num_threads=threads, disallowed_special=())
-            best[i] = max(best[i], path.stat().st_size / 1e6 / (time.perf_counter() - begun))
+            best[i] = max(best[i], size / 1e6 / (time.perf_counter() - begun))
     return best[0], best[1]
 
 
-def measure(name: str, tokenizer: str, path: Path) -> dict[str, Any] | None:
-    command = [sys.executable, __file__, str(path), "--tokenizers", tokenizer, "--worker", name]
-    # One thread each: what a peer does with more is another question.
-    alone = {**os.environ, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(command, env=alone, capture_output=True, text=True, check=False)
+def measure(name: str, tokenizer: str, path: Path, *arguments: str, threads: int = 1) -> dict[str, Any]:
+    """What a process of its own finds; nothing, where it fails."""
+    command = [sys.executable, __file__, str(path), "--tokenizers", tokenizer, "--worker", name, *arguments]
+    count = str(threads)
+    limits = {"RAYON_NUM_THREADS": count, "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false"}
+    done = subprocess.run(command, env={**os.environ, **limits}, capture_output=True, text=True, check=False)
     if done.returncode:
         print(f"{name}, {tokenizer}, {path.name}: failed, {' '.join(done.stderr.split())[-200:]}", file=sys.stderr)
-        return None
+        return {}
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print(
-        f"  {path.name} {Path(tokenizer).stem} {name}: {found['first']:.0f} / {found['warm']:.0f} MB/s", file=sys.stderr
-    )
+    shown = ", ".join(f"{key} {found[key]:.0f}" for key in ("first", "warm", "batch") if key in found)
+    print(f"  {path.name} {Path(tokenizer).stem} {name}: {shown} MB/s", file=sys.stderr)
     return found
 
 
@@ -213,19 +262,27 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CANDIDATES)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--worker", choices=CANDIDATES, help=argparse.SUPPRESS)
+    parser.add_argument("--by-size", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        print(json.dumps(work(options.worker, options.tokenizers[0], options.texts[0])))
+        cell = options.worker, options.tokenizers[0], options.texts[0]
+        print(json.dumps(work_on_batch(*cell, options.batch) if options.batch else work(*cell, options.by_size)))
         return
     names = [name for name in options.only or CANDIDATES if importlib.util.find_spec(CANDIDATES[name][0])]
     missing = [name for name in options.only or CANDIDATES if name not in names]
     cells = [(path, tokenizer) for path in options.texts for tokenizer in options.tokenizers]
+    processors = os.cpu_count() or 1
     found: dict[tuple[str, Path, str], list[dict[str, Any]]] = {}
     for _ in range(options.rounds):
         for path, tokenizer in cells:
             for name in names:
-                run = measure(name, tokenizer, path)
-                if run is not None:
+                first_cell = (path, tokenizer) == cells[0]
+                run = measure(name, tokenizer, path, *(["--by-size"] if first_cell else []))
+                for threads in (1, processors) if first_cell and run else ():
+                    more = measure(name, tokenizer, path, "--batch", str(threads), threads=threads)
+                    run[f"batch {threads}"] = more.get("batch", math.nan)
+                if run:
                     found.setdefault((name, path, tokenizer), []).append(run)
 
     def median(name: str, path: Path, tokenizer: str, key: str) -> float:
@@ -259,21 +316,34 @@ def main() -> None:
     path, tokenizer = cells[0]
     out += [
         "",
-        f"With {Path(tokenizer).stem}: seconds and memory to load it, and microseconds for each of the first {MESSAGES:,} "
-        f"lines of {path.name}, one call a line.",
+        f"With {Path(tokenizer).stem}: seconds and memory to load it and encode a first letter; microseconds for each of the "
+        f"first {MESSAGES:,} lines of {path.name}, one call a line; MB/s by the clock, warm, of that text in documents of "
+        f"{DOCUMENT:,} characters, given all at once.",
         "",
-        "| encoder | load, s | memory, MB | a line, µs |",
-        "|---|---|---|---|",
+        f"| encoder | load, s | memory, MB | a line, µs | documents, 1 thread | documents, {processors} threads |",
+        "|---|---|---|---|---|---|",
     ]
+    keys = ("load", "memory", "message", "batch 1", f"batch {processors}")
     for name in names:
         if (name, path, tokenizer) in found:
-            load, memory, message = (median(name, path, tokenizer, key) for key in ("load", "memory", "message"))
-            out.append(f"| {name} | {load:.2f} | {memory:.0f} | {message:.1f} |")
-    one, all_of_them = two_threads(tokenizer, path, options.rounds)
-    out += ["", f"{path.name} as one text, warm, by the clock: {one:.0f} MB/s on one thread, {all_of_them:.0f} on "
-            f"{os.cpu_count()}: {all_of_them / one:.2f} times."]  # fmt: skip
+            load, memory, message, one, every = (median(name, path, tokenizer, key) for key in keys)
+            out.append(f"| {name} | {load:.2f} | {memory:.0f} | {message:.2f} | {one:.0f} | {every:.0f} |")
+    one, every = threads_beside_one(tokenizer, path, options.rounds)
+    out += ["", f"{path.name} as one text, warm, by the clock: {one:.0f} MB/s on one thread, {every:.0f} on "
+            f"{processors}: {every / one:.2f} times."]  # fmt: skip
     print("\n".join(out))
     if options.write:
+        lines = {
+            name: [
+                (int(size), statistics.median(run["sizes"][size] for run in found[name, path, tokenizer]))
+                for size in found[name, path, tokenizer][0]["sizes"]
+            ]
+            for name in names
+            if (name, path, tokenizer) in found
+        }
+        title = f"{path.name}, {Path(tokenizer).stem}: one thread, warm"
+        PLOT.parent.mkdir(exist_ok=True)
+        PLOT.write_text(charts.svg([(title, "characters given at once", "MB/s", lines)]))
         command = f"{' '.join(path.name for path in options.texts)} --tokenizers " + " ".join(
             Path(tokenizer).name for tokenizer in options.tokenizers
         )
@@ -282,7 +352,7 @@ def main() -> None:
         README.write_text(
             f"{before}{BEGIN}    nox -s bench -- encode {command} --rounds {options.rounds} --write\n\n"
             + "\n".join(out)
-            + f"\n{END}{after}"
+            + f"\n\n![MB/s against the size of what is given at once]({PLOT.relative_to(README.parent)})\n{END}{after}"
         )
 
 
