@@ -8,8 +8,8 @@ three times more, of which the best counts ("warm"); then the lines of the text 
 first text and tokenizer also a batch of documents, on one thread and on all, and pieces of every size. --write puts the tables
 into the package's README, and a plot beside it.
 
-Only ratios within one run mean anything; the seconds are of the process's own CPU time, so that other work on the machine counts
-less, but where it says by the clock. A peer that is not installed, or cannot read a tokenizer, is left out, and named.
+Only ratios within one run mean anything; the seconds are of the process's own CPU time, so that other work on the machine
+counts less, but where it says by the clock. A peer that is not installed, or cannot read a tokenizer, is left out, and named.
 """
 
 from __future__ import annotations

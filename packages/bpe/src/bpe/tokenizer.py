@@ -295,8 +295,10 @@ class Tokenizer:
         >>> tokenizer.encode("abc")
         [256, 99]
         """
-        usual = allowed_special is NONE and disallowed_special == "all"
-        rules = self._strict if usual else self._policy.rules(allowed_special, disallowed_special)
+        if allowed_special is NONE and (disallowed_special == "all" or not disallowed_special):
+            rules = self._strict if disallowed_special else self._ordinary  # nearly every call
+        else:
+            rules = self._policy.rules(allowed_special, disallowed_special)
         ids = self._quick.encode(text, rules) if self._quick is not None else None
         return self._to_list(text, rules) if ids is None else ids
 
@@ -309,8 +311,10 @@ class Tokenizer:
         self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
     ) -> NDArray[np.uint32]:
         """As encode(), to an array of uint32, which is faster. UnicodeEncodeError for a lone surrogate, as in tiktoken."""
-        usual = allowed_special is NONE and disallowed_special == "all"
-        rules = self._strict if usual else self._policy.rules(allowed_special, disallowed_special)
+        if allowed_special is NONE and (disallowed_special == "all" or not disallowed_special):
+            rules = self._strict if disallowed_special else self._ordinary  # nearly every call
+        else:
+            rules = self._policy.rules(allowed_special, disallowed_special)
         ids = self._quick.encode_array(text, rules) if self._quick is not None else None
         return self._to_array(text, rules) if ids is None else ids
 
