@@ -20,7 +20,7 @@ from bpe import _records, counting, patterns, sources
 from bpe._merge import Merger
 from bpe._special import SpecialTokens
 from bpe.checkpoint import Checkpoint, identity
-from bpe.formats import StrPath, TokenizerData
+from bpe.formats import StrPath, TokenizerData, without_collector
 from bpe.formats.gpt2 import PRINTABLE
 from bpe.later import numpy as np
 from bpe.progress import Progress, reporter
@@ -321,7 +321,8 @@ def merge(
                 kept.append(*merge)
         made = now
         report("merging", made, wanted)
-    return merger.result()
+    with without_collector():
+        return merger.result()
 
 
 def _started(records: Records, start: Start, wanted: int, rule: Rule, kept: Checkpoint | None) -> Merger:
