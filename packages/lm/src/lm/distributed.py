@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -118,6 +119,9 @@ def joined(device: torch.device) -> Iterator[World]:
         ) from error
     finally:
         if own:
+            # Gloo's thread frees the tensors of what it last did under Python's lock. Whoever frees the group joins that
+            # thread, and holds the lock: it would wait forever for one that was not given the time.
+            time.sleep(0.1)
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
 
