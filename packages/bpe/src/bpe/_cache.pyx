@@ -101,7 +101,7 @@ cdef class Cache:
         return place
 
     cdef bint wants_more(self) noexcept nogil:
-        return not self.full and (self.held * 2 > self.slots() or self.evicted * 32 > self.slots())
+        return not self.full and (self.held * 3 > self.slots() or self.evicted * 32 > self.slots())
 
     cdef bint grow(self) noexcept nogil:
         """Twice the slots and twice the ring, if there is memory; returns whether."""
