@@ -42,11 +42,14 @@ Measured = tuple[list[int], float, float]  # tokens, seconds of the prompt and i
 
 def ours(model: Transformer, *, native: bool | None = None) -> Callable[[list[int], int], Measured]:
     def measure(prompt: list[int], count: int) -> Measured:
+        began = time.perf_counter()
         batch = Batch(model, rows=1, native=native)
         text = batch.add(prompt, max_new_tokens=count, sampling=Sampling(temperature=0))
+        batch.step()
+        first = time.perf_counter() - began
         while batch.texts:
             batch.step()
-        return text.tokens, batch.prefill.seconds, batch.decode.seconds / batch.decode.tokens
+        return text.tokens, first, (time.perf_counter() - began - first) / (count - 1)
 
     return measure
 

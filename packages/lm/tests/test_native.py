@@ -65,6 +65,37 @@ def test_a_row_has_the_same_bits_alone_and_beside_others_and_on_any_number_of_th
 
 
 @needs_compiler
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    different=st.integers(1, 4),
+    rows=st.integers(1, 6),
+    count=st.integers(1, 4),
+    not_a_number=st.none() | st.integers(0, 23),
+)
+def test_the_likeliest_is_the_first_of_the_largest_logits_of_the_vocabulary(seed, different, rows, count, not_a_number):
+    """Few different rows in the head, so that many logits are equal; the padding's are the largest."""
+    model, generator = make(vocab_multiple=8), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        weight = model.head.weight
+        weight.copy_(
+            torch.randn(different, weight.shape[1], generator=generator)[torch.arange(24) * 7 % 24 % different]
+        )
+        weight[19:] *= 50
+        if not_a_number is not None:
+            weight[not_a_number, 0] = torch.nan
+    decoder = Decoder(model, rows=rows, native=True)
+    with threads(count):
+        for column in some_ids(rows).T:
+            numbers = decoder.step(column.tolist()).numpy()
+            best = decoder.likeliest
+            if not_a_number is not None and not_a_number < 19:
+                assert all(token < 0 for token in best)
+            else:
+                assert best == numbers.argmax(1).tolist()
+
+
+@needs_compiler
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_int8_weights_are_those_numbers_exactly(dtype):
     model = make(dtype=torch.float32, d_model=152, d_ff=131, tied_embeddings=True)
@@ -172,9 +203,10 @@ def test_it_is_compiled_once_and_only_what_this_user_wrote_is_run(afresh):
 
 
 @needs_compiler
-def test_a_library_that_computes_something_else_is_not_used(afresh):
+@pytest.mark.parametrize("change", [(b"sums[i] / total", b"sums[i]"), (b"largest = logits[i];", b"")])
+def test_a_library_that_computes_something_else_is_not_used(afresh, change):
     path = building.kept("double")
     path.unlink()
-    building.compile_to(path, COMPILER, "double", building.source().replace(b"sums[i] / total", b"sums[i]"))
+    building.compile_to(path, COMPILER, "double", building.source().replace(*change))
     path.chmod(0o500)
     assert Decoder(make()).how == "in PyTorch, because what was compiled does not compute what it should"

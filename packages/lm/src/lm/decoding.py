@@ -67,6 +67,7 @@ class Decoder:
 
     capacity: the most tokens of a text, at most the model's context_length, which is what it is if not given. native: False
     takes PyTorch for the steps, True C or a ValueError, None C where it can be had. how: which of them it was, and why.
+    likeliest: of each row of the last step the first of its largest logits, below 0 if there is none; None if not taken in C.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Decoder:
             raise ValueError(f"capacity {capacity} is more than the context of {model.config.context_length}: lower it")
         self.cache = Cache(model, rows, capacity)
         self.device, self.dtype = model.embedding.weight.device, model.embedding.weight.dtype
+        self.likeliest: list[int] | None = None
         self.native: NativeStep | None = None
         self.how = "in PyTorch"
         if native is not False and self.device.type == "cpu":
@@ -116,8 +118,10 @@ class Decoder:
         lengths = self.cache.lengths[:batch]
         if max(lengths) >= self.cache.capacity:
             raise ValueError(f"a row holds {max(lengths)} tokens, and has no room for another: make a larger Decoder")
+        self.likeliest = None
         if self.native is not None and batch <= MOST_NATIVE_ROWS:
-            logits = self.native(list(tokens), lengths)
+            made = self.native(tokens, lengths)
+            logits, self.likeliest = made.logits, made.likeliest[:batch]
         else:
             logits = self._step_in_torch(tokens, lengths)
         for row in range(batch):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lm.decoding import Decoder
 from lm.model import Transformer
-from lm.sampling import Sampling
+from lm.sampling import NO_NUMBERS, Sampling
 
 WHEN_FULL = ("slide", "refuse", "end")
 
@@ -191,8 +191,15 @@ class Batch:
         made: list[tuple[Continuation, int | None]] = []
         began = time.perf_counter()
         if going:
-            logits = self.decoder.step([text.unread[0] for text in going])
-            made += [(text, self._choose(text, logits[row])) for row, text in enumerate(going)]
+            logits, best = self.decoder.step([text.unread[0] for text in going]), self.decoder.likeliest
+            for row, text in enumerate(going):
+                if best is not None and text.sampling.is_greedy:
+                    token = best[row]
+                    if token < 0:
+                        raise ValueError(NO_NUMBERS)
+                else:
+                    token = self._chosen(text, logits[row])
+                made.append((text, self._continue(text, token)))
             self.decode.add(len(going), time.perf_counter() - began)
         read: dict[tuple[int, ...], tuple[int, Tensor]] = {}
         for text in fresh:
@@ -204,7 +211,7 @@ class Batch:
             else:  # another sample of the same prompt
                 count = 0
                 self.decoder.cache.copy(known[0], text.row)
-            made.append((text, self._choose(text, known[1])))
+            made.append((text, self._continue(text, self._chosen(text, known[1]))))
             self.prefill.add(count, time.perf_counter() - began)
         self.texts = [text for text in self.texts if text.ended is None]
         return made
@@ -228,9 +235,12 @@ class Batch:
             text.row = row
         return going, fresh
 
-    def _choose(self, text: Continuation, logits: Tensor) -> int | None:
+    def _chosen(self, text: Continuation, logits: Tensor) -> int:
         seen = text.prompt + text.tokens if text.sampling.repetition_penalty != 1.0 else ()
-        token = text.sampling.choose(logits, seen, text.generator)
+        return text.sampling.choose(logits, seen, text.generator)
+
+    def _continue(self, text: Continuation, token: int) -> int | None:
+        """The token, which the text then has, or None where it ends the text."""
         if token in text.stop_tokens:
             text.ended = "stop"
             return None

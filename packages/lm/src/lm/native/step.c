@@ -271,18 +271,45 @@ int64_t scratch(const Model *m, int64_t batch, int64_t capacity, int64_t threads
     return shared + threads * (batch * m->d_model + m->head_dim + capacity + 4 * LANES);
 }
 
-/* tokens, lengths (batch,): the new token of each text and how many came before it. cache (layers, 2, rows, kv_heads,
-   capacity, head_dim). logits (batch, head.rows). room: scratch() numbers. */
-void step(const Model *m, REAL *cache, int64_t rows, int64_t capacity, int64_t batch, const int64_t *tokens,
-          const int64_t *lengths, REAL *room, REAL *logits, int64_t most_threads)
+typedef struct {
+    const Model *model;
+    REAL *cache;   /* (layers, 2, rows, kv_heads, capacity, head_dim) */
+    int64_t rows, capacity, batch, threads, vocab_size;
+    const int64_t *tokens, *lengths;   /* (batch,): the new token of each text and how many came before it */
+    int64_t *likeliest;   /* (threads, batch): first what likeliest() is of each text's logits of the vocabulary, then room */
+    REAL *room, *logits;   /* scratch() numbers; (batch, head.rows) */
+} Task;
+
+enum { NONE = -1, NOT_NUMBERS = -2 };
+
+/* Where the first of the largest of logits[begin … end) is; NONE if all are -inf, NOT_NUMBERS if one is NaN. */
+static int64_t likeliest(const REAL *logits, int64_t begin, int64_t end)
 {
+    int64_t place = NONE;
+    REAL largest = -INFINITY;
+    for (int64_t i = begin; i < end; i++)
+        if (!(logits[i] <= largest)) {
+            if (logits[i] != logits[i]) return NOT_NUMBERS;
+            largest = logits[i];
+            place = i;
+        }
+    return place;
+}
+
+void step(const Task *task)
+{
+    const Model *const m = task->model;
+    const int64_t rows = task->rows, capacity = task->capacity, batch = task->batch;
+    const int64_t *const tokens = task->tokens, *const lengths = task->lengths;
+    REAL *const cache = task->cache, *const room = task->room, *const logits = task->logits;
     const int64_t d = m->d_model, width = m->head_dim, heads = m->heads, kv = m->kv_heads, d_ff = m->d_ff;
     const int64_t all = (heads + 2 * kv) * width, row_size = kv * capacity * width;
     REAL *const x = room, *const flat = x + batch * d, *const attended = flat + batch * all;
     REAL *const inner = attended + batch * heads * width, *const gated = m->ffn == SWIGLU ? inner + batch * d_ff : 0;
     REAL *const own = inner + 2 * batch * d_ff;
+    for (int64_t i = 0; i < task->threads * batch; i++) task->likeliest[i] = NONE;
 
-#pragma omp parallel num_threads((int)most_threads)
+#pragma omp parallel num_threads((int)task->threads)
     {
         const int64_t me = omp_get_thread_num(), threads = omp_get_num_threads();
         /* What the next matrix reads, (batch, d): each thread makes it whole for itself, which is less than waiting. */
@@ -379,5 +406,14 @@ void step(const Model *m, REAL *cache, int64_t rows, int64_t capacity, int64_t b
                 dots(&m->head, r, inside + b * d, d, n, y);
                 EACH(i, of_head) logits[(b + t) * m->head.rows + r + i] = y[t][i];
             }
+        for (int64_t b = 0; b < batch; b++) {
+            int64_t end = of_head.end < task->vocab_size ? of_head.end : task->vocab_size;
+            task->likeliest[me * batch + b] = likeliest(logits + b * m->head.rows, of_head.begin, end);
+        }
+    }
+    for (int64_t i = batch; i < task->threads * batch; i++) {
+        const REAL *of_text = logits + i % batch * m->head.rows;
+        int64_t *best = task->likeliest + i % batch, other = task->likeliest[i];
+        if (*best == NONE || other == NOT_NUMBERS || (*best >= 0 && other >= 0 && of_text[other] > of_text[*best])) *best = other;
     }
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -50,6 +50,14 @@ class Model(ctypes.Structure):
     ]
 
 
+class Task(ctypes.Structure):
+    _fields_ = [
+        *((name, Pointer) for name in ("model", "cache")),
+        *((name, Count) for name in ("rows", "capacity", "batch", "threads", "vocab_size")),
+        *((name, Pointer) for name in ("tokens", "lengths", "likeliest", "room", "logits")),
+    ]
+
+
 class NativeStep:
     """One more token for each of several texts, over a cache's memory: store (layers, 2, rows, kv_heads, capacity, head_dim).
 
@@ -76,20 +84,21 @@ class NativeStep:
             (Layer * len(layers))(*layers),
         )
 
-    def __call__(self, tokens: list[int], lengths: list[int]) -> Tensor:
-        """tokens[i] follows the lengths[i] tokens of row i; the logits (batch, vocab_size), in a buffer that the next call
-        overwrites. IndexError: a token that the vocabulary does not have.
+    def __call__(self, tokens: Sequence[int], lengths: Sequence[int]) -> Call:
+        """tokens[i] follows the lengths[i] tokens of row i; what came of it, which the next call overwrites.
+
+        IndexError: a token that the vocabulary does not have.
         """
         if min(tokens) < 0 or max(tokens) >= self.vocab_size:
-            raise IndexError(f"token ids {tokens} are not all in the vocabulary of {self.vocab_size}")
+            raise IndexError(f"token ids {list(tokens)} are not all in the vocabulary of {self.vocab_size}")
         key = len(tokens), torch.get_num_threads()
         call = self.calls.get(key)
         if call is None:
             call = self.calls[key] = Call(self, *key)
-        call.tokens[:] = tokens  # type: ignore[assignment]
-        call.lengths[:] = lengths  # type: ignore[assignment]
+        call.tokens[:] = tokens  # type: ignore[call-overload]
+        call.lengths[:] = lengths  # type: ignore[call-overload]
         call.run()
-        return call.logits
+        return call
 
     def at(self, tensor: Tensor, dtype: torch.dtype | None = None) -> int:
         """The address of its numbers."""
@@ -127,21 +136,28 @@ class NativeStep:
 
 
 class Call:
-    """What a step of so many texts on so many threads is called with."""
+    """A step of so many texts on so many threads: what it is called with and what comes of it.
+
+    logits (batch, vocab_size). likeliest: of each text the first of its largest logits; below 0 if there is none, as where one
+    is NaN; then as many more for each further thread.
+    """
 
     def __init__(self, step: NativeStep, batch: int, threads: int) -> None:
-        rows, capacity = Count(step.store.shape[2]), Count(step.store.shape[4])
+        rows, capacity = step.store.shape[2], step.store.shape[4]
         model, size = ctypes.byref(step.model), step.library.scratch
         size.restype = Count
-        self.room = torch.empty(size(model, Count(batch), capacity, Count(threads)), dtype=step.dtype)
+        self.room = torch.empty(size(model, *map(Count, (batch, capacity, threads))), dtype=step.dtype)
         whole = torch.empty(batch, step.vocab_rows, dtype=step.dtype)
         self.logits = whole[:, : step.vocab_size]
-        self.tokens, self.lengths = (Count * batch)(), (Count * batch)()
-        self.run: Callable[[], Any] = functools.partial(
-            step.library.step,
-            *(model, Pointer(step.store.data_ptr()), rows, capacity, Count(batch), self.tokens, self.lengths),
-            *(Pointer(self.room.data_ptr()), Pointer(whole.data_ptr()), Count(threads)),
+        self.tokens, self.lengths, self.likeliest = (Count * batch)(), (Count * batch)(), (Count * (threads * batch))()
+        self.task = Task(
+            *(ctypes.addressof(step.model), step.store.data_ptr(), rows, capacity, batch, threads, step.vocab_size),
+            *map(ctypes.addressof, (self.tokens, self.lengths, self.likeliest)),
+            *(self.room.data_ptr(), whole.data_ptr()),
         )
+        call = step.library.step
+        call.restype = None
+        self.run: Callable[[], None] = functools.partial(call, ctypes.byref(self.task))
 
 
 def packed(whole: Tensor, lanes: int) -> Tensor:
@@ -174,7 +190,13 @@ def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
         torch.manual_seed(0)
         model = Transformer(ModelConfig(40, 3, 2, 48, 3, 40, num_kv_heads=1, qk_norm=True)).to(dtype)
         step, ids = NativeStep(library, model, torch.zeros(2, 2, 1, 1, 3, 16, dtype=dtype)), [7, 39, 20]
-        made = torch.cat([step([token], [place]).clone() for place, token in enumerate(ids)])
-        if not torch.allclose(made, model(torch.tensor([ids]))[0], rtol=0, atol=1e-4):
+        logits, best = list[Tensor](), list[int]()
+        for place, token in enumerate(ids):
+            made = step([token], [place])
+            logits.append(made.logits.clone())
+            best.append(made.likeliest[0])
+        got = torch.cat(logits)
+        right = torch.allclose(got, model(torch.tensor([ids]))[0], rtol=0, atol=1e-4)
+        if not right or best != got.argmax(1).tolist():
             return Unavailable("what was compiled does not compute what it should")
     return library
