@@ -5,7 +5,7 @@ into the second; where that is full too, the second of the first set is forgotte
 Beside the table a ring of bytes holds what a slot has no room for: the bytes of long pretokens, and ids beyond three. New entries
 overwrite the oldest; a slot whose entry is gone is a slot that is free. The loops that look things up are in _cache.h.
 
-A cache begins small, and doubles when half of it is taken, as far as its owner lets it: small texts stay in near memory, and large
+A cache begins small, and doubles when a third of it is taken, as far as its owner lets it: small texts stay in near memory, and large
 ones get all that was allowed.
 """
 
