@@ -27,6 +27,7 @@ MODULES = (
     "_cache",
     "_encode",
     "_shared",
+    "_batch",
     "_decode",
 )
 HEADERS = [

@@ -11,6 +11,7 @@ from strategies import DATA, TEXTS
 
 import bpe
 from bpe import _encode, reference
+from bpe._batch import Batch
 from bpe._merge import Merger
 from bpe._shared import SharedText
 from bpe._text import utf8
@@ -196,6 +197,35 @@ def test_blocks_give_the_ids_of_the_text(text: str, block: int, workers: int, pa
     found = shared_ids(tokenizer, text, block, workers)
     lone = any("\ud800" <= character <= "\udfff" for character in text)
     assert found == (None if lone else tokenizer.encode(text, allowed_special="all"))
+
+
+@given(st.lists(TEXTS | TEXTS.map(lambda text: text.encode("utf-8", "replace")), max_size=30), st.integers(1, 3))
+def test_a_batch_is_each_text_by_itself(texts: list[str | bytes], workers: int) -> None:
+    tokenizer = trained(["ab", "the cat", "é"], 9, special_tokens=["<|endoftext|>", "<|"])
+    for rules in (tokenizer._policy.rules("all", ()), tokenizer._policy.rules(frozenset(), "all")):
+        batch = Batch(tokenizer._encoder, texts, rules)
+        threads = [threading.Thread(target=batch.work) for _ in range(workers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        expected = [tokenizer._encoder.encode(text, rules) for text in texts]
+        assert batch.lists() == expected
+        assert [None if ids is None else ids.tolist() for ids in batch.arrays()] == expected
+
+
+def test_a_large_batch_goes_to_threads() -> None:
+    tokenizer = trained(["word", "é"], 9)
+    texts = [f"word é {i} " * (i % 50) for i in range(3000)]
+    assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
+    assert tokenizer.encode_batch([*texts, "\ud800"])[-1] == tokenizer.encode("\ufffd")
+    with pytest.raises(UnicodeEncodeError):
+        tokenizer.encode_batch_to_numpy([*texts, "\ud800"])
+    with pytest.raises(TypeError, match="not int"):
+        tokenizer.encode_batch(["a", 1])
+    few = bpe.Tokenizer({i: bytes([i]) for i in range(128)}, [])
+    with pytest.raises(KeyError, match="byte 0xff has no token"):
+        few.encode_batch([b"ab " * 100_000, b"\xff", b"ab " * 100_000], num_threads=2)
 
 
 def test_a_thread_that_fails_stops_the_others() -> None:

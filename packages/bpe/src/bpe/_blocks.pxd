@@ -22,3 +22,5 @@ cdef class Blocks:
     cdef size_t rest_size, rest_room
     cdef int next(self, Room *room, Block *block) except -1 nogil
     cdef int convert(self, Room *room, Block *block) except -1 nogil
+
+cdef int need_room(Room *room, size_t size) except -1 nogil

@@ -38,9 +38,10 @@ cdef class Encoder:
     cdef give_cache(self, Cache cache)
     cdef bint take(self, text, Rules rules, Ids *out) except -1
     cdef bint take_blocks(self, Text text, Rules rules, Ids *out) except -1
-    cdef list to_list(self, const Ids *found)
+    cdef list to_list(self, const uint32_t *ids, size_t size)
 
 cdef object array_of(Ids *out)
+cdef object copied(const uint32_t *ids, Py_ssize_t size)
 cdef size_t most_bytes(Text text) noexcept nogil
 cdef void free_ids(Ids *out) noexcept nogil
 

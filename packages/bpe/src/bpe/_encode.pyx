@@ -303,7 +303,7 @@ cdef class Encoder:
         cdef Ids out
         memset(&out, 0, sizeof(Ids))
         try:
-            return self.to_list(&out) if self.take(text, rules, &out) else None
+            return self.to_list(out.ids, out.size) if self.take(text, rules, &out) else None
         finally:
             free_ids(&out)
 
@@ -337,17 +337,17 @@ cdef class Encoder:
             self.give_cache(cache)
             free_ids(&out)
 
-    cdef list to_list(self, const Ids *found):
+    cdef list to_list(self, const uint32_t *ids, size_t size):
         cdef size_t i
-        cdef list numbers = PyList_New(found.size)
+        cdef list numbers = PyList_New(size)
         cdef uint32_t number
         cdef object made
         if self.numbers == NULL:
             self.numbers = <PyObject **> calloc(SHARED, sizeof(PyObject *))
             if self.numbers == NULL:
                 raise MemoryError
-        for i in range(found.size):
-            number = found.ids[i]
+        for i in range(size):
+            number = ids[i]
             if number < SHARED and self.numbers[number] != NULL:
                 made = <object> self.numbers[number]
             else:
@@ -388,19 +388,21 @@ cdef class Numbers:
 
 cdef object array_of(Ids *out):
     """Ids as an array, which takes the pages of many of them."""
-    cdef Py_ssize_t size = out.size
-    cdef object array
     cdef Numbers numbers
     if not out.pages:
-        array = PyArray_SimpleNew(1, &size, NPY_UINT32)
-        if size:
-            memcpy(PyArray_DATA(<PyArrayObject *> array), out.ids, size * sizeof(uint32_t))
-        return array
+        return copied(out.ids, out.size)
     numbers = Numbers()
     trim(out)
     numbers.all = out[0]
     memset(out, 0, sizeof(Ids))
     return np.asarray(numbers)
+
+
+cdef object copied(const uint32_t *ids, Py_ssize_t size):
+    cdef object array = PyArray_SimpleNew(1, &size, NPY_UINT32)
+    if size:
+        memcpy(PyArray_DATA(<PyArrayObject *> array), ids, size * sizeof(uint32_t))
+    return array
 
 
 cdef size_t most_bytes(Text text) noexcept nogil:

@@ -15,4 +15,5 @@ cdef class Text:
     cdef int width
     cdef size_t convert(self, size_t at, size_t count, uint8_t *to) noexcept nogil
 
+cdef size_t convert_units(const uint8_t *units, int width, size_t count, uint8_t *to) noexcept nogil
 cdef size_t room_for(size_t units) noexcept nogil

@@ -45,7 +45,7 @@ cdef class Text:
 
     cdef size_t convert(self, size_t at, size_t count, uint8_t *to) noexcept nogil:
         """The UTF-8 of `count` units from number `at` on; LONE where there is a surrogate among them."""
-        return utf8_of_width[self.width](self.units + at * self.width, count, to)
+        return convert_units(self.units + at * self.width, self.width, count, to)
 
 
 def buffer_of(text):
@@ -61,8 +61,12 @@ def buffer_of(text):
     return view.cast("B") if view.contiguous else bytes(view)
 
 
+cdef size_t convert_units(const uint8_t *units, int width, size_t count, uint8_t *to) noexcept nogil:
+    return utf8_of_width[width](units, count, to)
+
+
 cdef size_t room_for(size_t units) noexcept nogil:
-    """The bytes that convert() wants of `to`."""
+    """The bytes that a conversion wants of `to`."""
     return 4 * units + SLACK
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bpe import formats, patterns, token_file
+from bpe._batch import Batch
 from bpe._decode import Decoder
 from bpe._encode import Encoder
 from bpe._intern import safe_cut
@@ -37,6 +38,7 @@ Text = str | bytes | bytearray | memoryview
 Ids = Iterable[int]  # a list or an array of them, mostly
 
 CACHE_BYTES = 64 << 20
+THREAD_TEXT = 1 << 17  # bytes or code points of a batch that are worth a thread
 SHARED_TEXT = 1 << 20  # bytes or code points of a text that is worth sharing out among threads
 
 
@@ -328,10 +330,12 @@ class Tokenizer:
     ) -> list[list[int]]:
         """encode() of each text, in parallel."""
 
-        def encode(one: Text) -> list[int]:
-            return self.encode(one, allowed_special=allowed_special, disallowed_special=disallowed_special)
-
-        return in_threads(encode, text, num_threads)
+        threads, texts = threads_for(num_threads), list(text)
+        rules = self._policy.rules(allowed_special, disallowed_special)
+        if not self._direct:
+            return in_threads(lambda one: self._to_list(one, rules), texts, threads)
+        found = self._batch(texts, rules, threads).lists()
+        return [self._to_list(one, rules) if ids is None else ids for one, ids in zip(texts, found, strict=True)]
 
     def encode_batch_to_numpy(
         self,
@@ -347,20 +351,25 @@ class Tokenizer:
         """
         threads, texts = threads_for(num_threads), list(text)
         rules = self._policy.rules(allowed_special, disallowed_special)
-        shared = {i for i, one in enumerate(texts) if threads > 1 and self._direct and len(one) >= SHARED_TEXT}
-        arrays = iter(
-            in_threads(
-                lambda i: self._to_array(texts[i], rules), (i for i in range(len(texts)) if i not in shared), threads
-            )
-        )
-        return [self._share(texts[i], rules, threads) if i in shared else next(arrays) for i in range(len(texts))]
+        if not self._direct:
+            return in_threads(lambda one: self._to_array(one, rules), texts, threads)
+        shared = {i for i, one in enumerate(texts) if threads > 1 and len(one) >= SHARED_TEXT}
+        found = iter(self._batch([one for i, one in enumerate(texts) if i not in shared], rules, threads).arrays())
+        arrays = (self._share(one, rules, threads) if i in shared else next(found) for i, one in enumerate(texts))
+        return [self._to_array(one, rules) if ids is None else ids for one, ids in zip(texts, arrays, strict=True)]
 
-    def _share(self, text: Text, rules: Rules, threads: int) -> NDArray[np.uint32]:
+    def _batch(self, texts: Sequence[Text], rules: Rules, threads: int) -> Batch:
+        """Short texts, encoded by several threads."""
+        batch = Batch(self._encoder, texts, rules)
+        threads = min(threads, 1 + batch.size // THREAD_TEXT)
+        in_threads(lambda _: batch.work(), range(threads), threads)
+        return batch
+
+    def _share(self, text: Text, rules: Rules, threads: int) -> NDArray[np.uint32] | None:
         """The ids of one long text, by several threads."""
         shared = SharedText(self._encoder, text, rules)
         in_threads(lambda _: shared.work(), range(threads), threads)
-        found = shared.result()
-        return self._to_array(text, rules) if found is None else found
+        return shared.result()
 
     def encode_ordinary_batch(self, text: Sequence[Text], *, num_threads: int = 8) -> list[list[int]]:
         """encode_ordinary() of each text, in parallel."""

@@ -1,0 +1,17 @@
+from collections.abc import Iterable
+from mmap import mmap
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpe._encode import Encoder
+from bpe._special import Rules
+
+_Text = str | bytes | bytearray | memoryview | mmap
+
+class Batch:
+    size: int
+    def __init__(self, encoder: Encoder, texts: Iterable[_Text], rules: Rules) -> None: ...
+    def work(self) -> None: ...
+    def arrays(self) -> list[NDArray[np.uint32] | None]: ...
+    def lists(self) -> list[list[int] | None]: ...
