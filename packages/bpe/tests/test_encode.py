@@ -211,7 +211,9 @@ def test_a_batch_is_each_text_by_itself(texts: list[str | bytes], workers: int) 
             thread.join()
         expected = [tokenizer._encoder.encode(text, rules) for text in texts]
         assert batch.lists() == expected
-        assert [None if ids is None else ids.tolist() for ids in batch.arrays()] == expected
+        arrays = batch.arrays()
+        del batch
+        assert [None if ids is None else ids.tolist() for ids in arrays] == expected, "they outlive the batch"
 
 
 def test_a_large_batch_goes_to_threads() -> None:

@@ -1,28 +1,32 @@
 """Many texts encoded by several threads at once.
 
-Each thread takes the next few texts and puts their ids, one after another, into memory of its own, with a cache of its own. It
-needs the GIL for none of this: the arrays, or lists, are made of that memory in the end.
+Each thread takes the next few texts, encodes them one after another with a cache of its own, and keeps their ids in one piece of
+memory. It needs the GIL for none of this. The arrays that are made in the end look into those pieces, each of which is freed
+with the last array that does.
 """
 
 from cpython.pythread cimport (
     PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock, PyThread_type_lock, WAIT_LOCK
 )
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
 
 from bpe._blocks cimport Room, need_room
 from bpe._cache cimport Cache
-from bpe._encode cimport Encoder, Ids, copied, free_ids
+from bpe._encode cimport Encoder, Ids, Numbers, free_ids
+from bpe._memory cimport checked_malloc
 from bpe._special cimport Rules
 from bpe._text cimport LONE, Text, convert_units, room_for
 
 cdef enum:
-    AT_ONCE = 1 << 15           # bytes or code points of the texts that a thread takes, about
+    AT_ONCE = 1 << 16           # bytes or code points of the texts that a thread takes, about
 
-ctypedef struct Part:           # what one thread has encoded
-    Ids all
-    Part *next
+ctypedef struct Piece:          # of memory: the ids of the texts from number `first` to before `last`
+    uint32_t *ids
+    size_t first, last
+    Piece *next
 
 ctypedef struct Given:          # a text, as Text has it, and what became of it
     const uint8_t *bytes
@@ -30,8 +34,7 @@ ctypedef struct Given:          # a text, as Text has it, and what became of it
     size_t size
     int width
     bint refused
-    Part *part                  # where its ids are, from `begin` on
-    size_t begin, count
+    size_t begin, count         # of its ids in their piece
 
 
 cdef class Batch:
@@ -44,7 +47,7 @@ cdef class Batch:
     cdef readonly size_t size       # bytes or code points of all
     cdef PyThread_type_lock lock    # of all below
     cdef size_t next
-    cdef Part *parts
+    cdef Piece *pieces
     cdef bint stop
 
     def __cinit__(self, Encoder encoder not None, texts, Rules rules not None):
@@ -62,12 +65,12 @@ cdef class Batch:
             self.size += text.size
 
     def __dealloc__(self):
-        cdef Part *next
-        while self.parts != NULL:
-            next = self.parts.next
-            free_ids(&self.parts.all)
-            free(self.parts)
-            self.parts = next
+        cdef Piece *next
+        while self.pieces != NULL:
+            next = self.pieces.next
+            free(self.pieces.ids)
+            free(self.pieces)
+            self.pieces = next
         free(self.given)
         if self.lock != NULL:
             PyThread_free_lock(self.lock)
@@ -75,24 +78,23 @@ cdef class Batch:
     def work(self):
         """Encode texts until there are no more, or another thread has failed."""
         cdef Cache cache = self.encoder.take_cache()
-        cdef Part *part = <Part *> calloc(1, sizeof(Part))
         cdef Room room
-        cdef size_t begin, end, count = len(self.texts)
+        cdef Ids found
+        cdef size_t begin, end, i, count = len(self.texts)
         room.bytes, room.size = NULL, 0
+        memset(&found, 0, sizeof(Ids))
         try:
-            if part == NULL:
-                raise MemoryError
             with nogil:
                 self.encoder.prepare(cache, self.size)
-                PyThread_acquire_lock(self.lock, WAIT_LOCK)
-                part.next, self.parts = self.parts, part
-                PyThread_release_lock(self.lock)
                 while self.take(count, &begin, &end):
-                    for begin in range(begin, end):
-                        self.encode_one(cache, &room, part, &self.given[begin])
+                    found.size = 0
+                    for i in range(begin, end):
+                        self.encode_one(cache, &room, &found, &self.given[i])
+                    self.keep(begin, end, &found)
         finally:
             self.stop = True        # at the end there is nothing left to do, and after a failure nothing should be
             free(room.bytes)
+            free_ids(&found)
             self.encoder.give_cache(cache)
 
     cdef bint take(self, size_t count, size_t *begin, size_t *end) noexcept nogil:
@@ -107,10 +109,10 @@ cdef class Batch:
         PyThread_release_lock(self.lock)
         return end[0] > begin[0]
 
-    cdef int encode_one(self, Cache cache, Room *room, Part *part, Given *given) except -1 nogil:
+    cdef int encode_one(self, Cache cache, Room *room, Ids *found, Given *given) except -1 nogil:
         cdef const uint8_t *text = given.bytes
         cdef size_t size = given.size
-        given.part, given.begin = part, part.all.size
+        given.begin = found.size
         if text == NULL:
             need_room(room, room_for(size))
             size = convert_units(given.units, given.width, size, room.bytes)
@@ -118,26 +120,45 @@ cdef class Batch:
         if size == LONE or (self.rules.refused.longest and self.rules.refused.find(text, size, 0).index >= 0):
             given.refused = True
             return 0
-        self.encoder.add_text(cache, text, size, self.rules.recognised, &part.all)
-        given.count = part.all.size - given.begin
+        self.encoder.add_text(cache, text, size, self.rules.recognised, found)
+        given.count = found.size - given.begin
+        return 0
+
+    cdef int keep(self, size_t first, size_t last, const Ids *found) except -1 nogil:
+        """Keep a copy of the ids of some texts, in a piece of memory no larger than they are."""
+        cdef Piece *piece = <Piece *> checked_malloc(sizeof(Piece))
+        piece.ids, piece.first, piece.last = NULL, first, last
+        PyThread_acquire_lock(self.lock, WAIT_LOCK)
+        piece.next, self.pieces = self.pieces, piece
+        PyThread_release_lock(self.lock)
+        piece.ids = <uint32_t *> checked_malloc(found.size * sizeof(uint32_t))
+        if found.size:
+            memcpy(piece.ids, found.ids, found.size * sizeof(uint32_t))
         return 0
 
     def arrays(self):
-        """The ids of each text as an array of uint32; None: see Encoder.encode_array()."""
-        cdef Given *given
+        """The ids of each text as an array of uint32, once; None: see Encoder.encode_array()."""
+        cdef list found = [None] * len(self.texts)
+        cdef Piece *piece = self.pieces
+        cdef Numbers numbers
         cdef size_t i
-        cdef list found = []
-        for i in range(len(self.texts)):
-            given = &self.given[i]
-            found.append(None if given.refused else copied(given.part.all.ids + given.begin, given.count))
+        while piece != NULL:
+            numbers = Numbers()
+            numbers.all.ids, piece.ids = piece.ids, NULL
+            for i in range(piece.first, piece.last):
+                if not self.given[i].refused:
+                    found[i] = numbers.part(numbers.all.ids + self.given[i].begin, self.given[i].count)
+            piece = piece.next
         return found
 
     def lists(self):
         """The ids of each text as a list; None: see Encoder.encode()."""
-        cdef Given *given
+        cdef list found = [None] * len(self.texts)
+        cdef Piece *piece = self.pieces
         cdef size_t i
-        cdef list found = []
-        for i in range(len(self.texts)):
-            given = &self.given[i]
-            found.append(None if given.refused else self.encoder.to_list(given.part.all.ids + given.begin, given.count))
+        while piece != NULL:
+            for i in range(piece.first, piece.last):
+                if not self.given[i].refused:
+                    found[i] = self.encoder.to_list(piece.ids + self.given[i].begin, self.given[i].count)
+            piece = piece.next
         return found

@@ -40,8 +40,13 @@ cdef class Encoder:
     cdef bint take_blocks(self, Text text, Rules rules, Ids *out) except -1
     cdef list to_list(self, const uint32_t *ids, size_t size)
 
+cdef class Numbers:
+    cdef Ids all
+    cdef Py_ssize_t shape[1]
+    cdef Py_ssize_t strides[1]
+    cdef object part(self, const uint32_t *ids, Py_ssize_t size)
+
 cdef object array_of(Ids *out)
-cdef object copied(const uint32_t *ids, Py_ssize_t size)
 cdef size_t most_bytes(Text text) noexcept nogil
 cdef void free_ids(Ids *out) noexcept nogil
 

@@ -42,6 +42,8 @@ cdef extern from "numpy/arrayobject.h":
         NPY_UINT32
     int _import_array() except -1
     object PyArray_SimpleNew(int dimensions, Py_ssize_t *shape, int dtype)
+    object PyArray_SimpleNewFromData(int dimensions, Py_ssize_t *shape, int dtype, void *data)
+    int PyArray_SetBaseObject(PyArrayObject *array, object base) except -1
     void *PyArray_DATA(PyArrayObject *array)
 
 cdef enum:
@@ -361,11 +363,7 @@ cdef class Encoder:
 
 
 cdef class Numbers:
-    """Ids in pages of their own, which NumPy can look at without a copy."""
-
-    cdef Ids all
-    cdef Py_ssize_t shape[1]
-    cdef Py_ssize_t strides[1]
+    """Ids that NumPy can look at without a copy, and which are freed once it looks no more."""
 
     def __dealloc__(self):
         free_ids(&self.all)
@@ -385,24 +383,29 @@ cdef class Numbers:
         buffer.suboffsets = NULL
         buffer.internal = NULL
 
+    cdef object part(self, const uint32_t *ids, Py_ssize_t size):
+        """Some of them as an array."""
+        cdef object array = PyArray_SimpleNewFromData(1, &size, NPY_UINT32, <void *> ids)
+        Py_INCREF(self)                     # which PyArray_SetBaseObject takes
+        PyArray_SetBaseObject(<PyArrayObject *> array, self)
+        return array
+
 
 cdef object array_of(Ids *out):
     """Ids as an array, which takes the pages of many of them."""
+    cdef Py_ssize_t size = out.size
+    cdef object array
     cdef Numbers numbers
     if not out.pages:
-        return copied(out.ids, out.size)
+        array = PyArray_SimpleNew(1, &size, NPY_UINT32)
+        if size:
+            memcpy(PyArray_DATA(<PyArrayObject *> array), out.ids, size * sizeof(uint32_t))
+        return array
     numbers = Numbers()
     trim(out)
     numbers.all = out[0]
     memset(out, 0, sizeof(Ids))
     return np.asarray(numbers)
-
-
-cdef object copied(const uint32_t *ids, Py_ssize_t size):
-    cdef object array = PyArray_SimpleNew(1, &size, NPY_UINT32)
-    if size:
-        memcpy(PyArray_DATA(<PyArrayObject *> array), ids, size * sizeof(uint32_t))
-    return array
 
 
 cdef size_t most_bytes(Text text) noexcept nogil:

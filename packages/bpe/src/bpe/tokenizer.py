@@ -347,13 +347,16 @@ class Tokenizer:
     ) -> list[NDArray[np.uint32]]:
         """encode_to_numpy() of each text, in parallel; a long one is cut where that changes no id, and shared out too.
 
+        Arrays of short texts that stand side by side share a piece of memory, of some hundred KB: copy() what is to be kept
+        alone.
+
         num_threads: as many as there are processors, if None. ValueError for none at all.
         """
         threads, texts = threads_for(num_threads), list(text)
         rules = self._policy.rules(allowed_special, disallowed_special)
         if not self._direct:
             return in_threads(lambda one: self._to_array(one, rules), texts, threads)
-        shared = {i for i, one in enumerate(texts) if threads > 1 and len(one) >= SHARED_TEXT}
+        shared = {i for i, one in enumerate(texts) if len(one) >= SHARED_TEXT}
         found = iter(self._batch([one for i, one in enumerate(texts) if i not in shared], rules, threads).arrays())
         arrays = (self._share(one, rules, threads) if i in shared else next(found) for i, one in enumerate(texts))
         return [self._to_array(one, rules) if ids is None else ids for one, ids in zip(texts, arrays, strict=True)]
