@@ -223,8 +223,9 @@ def test_a_large_batch_goes_to_threads() -> None:
     assert tokenizer.encode_batch([*texts, "\ud800"])[-1] == tokenizer.encode("\ufffd")
     with pytest.raises(UnicodeEncodeError):
         tokenizer.encode_batch_to_numpy([*texts, "\ud800"])
-    with pytest.raises(TypeError, match="not int"):
-        tokenizer.encode_batch(["a", 1])
+    for encode in (tokenizer.encode_batch, tokenizer.encode_batch_to_numpy):
+        with pytest.raises(TypeError, match="not int"):
+            encode(["a", 1])  # type: ignore[list-item]
     few = bpe.Tokenizer({i: bytes([i]) for i in range(128)}, [])
     with pytest.raises(KeyError, match="byte 0xff has no token"):
         few.encode_batch([b"ab " * 100_000, b"\xff", b"ab " * 100_000], num_threads=2)
@@ -249,6 +250,14 @@ def test_pretokens_of_every_length_are_merged_alike(words: list[str], extra: int
     expected = expected_by_merges(tokenizer, text.encode())
     assert tokenizer.encode(text) == expected
     assert tokenizer.encode(text) == expected, "and from the cache"
+
+
+def test_threads_that_come_later_get_their_share_of_the_caches() -> None:
+    tokenizer = trained(["abab", "ba"], 3, cache_bytes=1 << 20)
+    words = [" ".join(f"{word:x}" for word in range(begin, begin + 200_000)) for begin in (0, 100_000)]
+    expected = [tokenizer.encode(text) for text in words]  # which leaves one cache with all there is
+    assert [ids.tolist() for ids in tokenizer.encode_batch_to_numpy(words, num_threads=2)] == expected
+    assert [tokenizer.encode(text) for text in words] == expected
 
 
 def test_a_cache_grows_and_forgets_without_a_trace() -> None:

@@ -38,7 +38,10 @@ ctypedef struct Given:          # a text, as Text has it, and what became of it
 
 
 cdef class Batch:
-    """Texts to be encoded by every thread that calls work(); then arrays() or lists(), of which each is as Encoder gives it."""
+    """Texts to be encoded by every thread that calls work(); then arrays() or lists(), of which each is as Encoder gives it.
+
+    threads: how many will.
+    """
 
     cdef Encoder encoder
     cdef Rules rules
@@ -50,10 +53,11 @@ cdef class Batch:
     cdef Piece *pieces
     cdef bint stop
 
-    def __cinit__(self, Encoder encoder not None, texts, Rules rules not None):
+    def __cinit__(self, Encoder encoder not None, texts, Rules rules not None, *, size_t threads=1):
         cdef Text text
         cdef size_t i
         self.encoder, self.rules = encoder, rules
+        encoder.share(threads)
         self.texts = [Text(one) for one in texts]
         self.given = <Given *> calloc(len(self.texts) + 1, sizeof(Given))
         self.lock = PyThread_allocate_lock()

@@ -23,6 +23,7 @@ cdef class Encoder:
     cdef list idle              # caches not in use
     cdef readonly size_t cache_bytes
     cdef size_t cache_left      # of these, what no cache has
+    cdef size_t busy, sharers   # caches in use, and the most of them that were or will be at once
     cdef PyObject **numbers     # by id: the int, once a list wanted it
     cdef int add(
         self, Cache cache, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size, Ids *out
@@ -36,6 +37,7 @@ cdef class Encoder:
     ) except -1 nogil
     cdef Cache take_cache(self)
     cdef give_cache(self, Cache cache)
+    cdef share(self, size_t threads)
     cdef bint take(self, text, Rules rules, Ids *out) except -1
     cdef bint take_blocks(self, Text text, Rules rules, Ids *out) except -1
     cdef list to_list(self, const uint32_t *ids, size_t size)

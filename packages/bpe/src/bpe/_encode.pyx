@@ -69,6 +69,7 @@ cdef class Encoder:
             raise ValueError(f"{ranks.symbols} symbols with {id_array.shape[0]} ids; give each its own")
         self.ranks, self.scanner = ranks, scanner
         self.idle = []
+        self.sharers = 1
         self.cache_bytes = self.cache_left = cache_bytes
         self.id_of = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
         if ranks.symbols:
@@ -182,7 +183,7 @@ cdef class Encoder:
         """Let a cache double, if what it takes more is left."""
         cdef size_t more = cache.slots() * SLOT_BYTES
         with gil:                           # which is what guards cache_left
-            if more > self.cache_left:
+            if more > self.cache_left or 2 * more > self.cache_bytes // self.sharers:
                 cache.full = True
                 return 0
             self.cache_left -= more
@@ -218,18 +219,37 @@ cdef class Encoder:
             at = hit.end
         return 0
 
+    # Caches, each of which belongs to one call at a time. All this under the GIL, so that no lock is needed.
+
     cdef Cache take_cache(self):
-        """An idle cache, or a new one: a small one to throw away where the bound leaves no more. Under the GIL, so no lock."""
+        """An idle cache, or a new one: a small one to throw away where the bound leaves no more."""
+        self.busy += 1
         if self.idle:
             return self.idle.pop()
         if self.cache_left < FEWEST * SLOT_BYTES:
+            self.sharers = max(self.sharers, self.busy)
             return Cache(FEWEST_KEPT)
         self.cache_left -= FEWEST * SLOT_BYTES
         return Cache(FEWEST)
 
     cdef give_cache(self, Cache cache):
-        if cache.slots() >= FEWEST:
+        self.busy -= 1
+        if cache.slots() == FEWEST_KEPT:
+            return
+        if cache.slots() > FEWEST and cache.slots() * SLOT_BYTES > self.cache_bytes // self.sharers:
+            self.cache_left += cache.slots() * SLOT_BYTES       # it took more than its share, and is forgotten
+        else:
             self.idle.append(cache)
+
+    cdef share(self, size_t threads):
+        """Leave room for the caches of so many threads."""
+        cdef list idle = self.idle
+        cdef Cache cache
+        if threads > self.sharers:
+            self.sharers, self.idle = threads, []
+            self.busy += len(idle)
+            for cache in idle:
+                self.give_cache(cache)
 
     cdef bint take(self, text, Rules rules, Ids *out) except -1:
         """Append the ids of a text; False where it holds a special token that is refused, or a lone surrogate."""

@@ -29,7 +29,7 @@ ctypedef struct Done:           # the ids of a block
 cdef class SharedText:
     """A text to be encoded by every thread that calls work(); result() once all have returned. As Encoder.encode_array().
 
-    block: bytes or code points that a thread takes at a time, about.
+    threads: how many will. block: bytes or code points that each takes at a time, about.
     """
 
     cdef Encoder encoder
@@ -42,9 +42,10 @@ cdef class SharedText:
     cdef Done *unused
     cdef bint stop, refused
 
-    def __cinit__(self, Encoder encoder not None, text, Rules rules not None, *, size_t block=BLOCK):
+    def __cinit__(self, Encoder encoder not None, text, Rules rules not None, *, size_t threads=1, size_t block=BLOCK):
         cdef Text held = Text(text)
         self.encoder, self.rules = encoder, rules
+        encoder.share(threads)
         self.blocks = Blocks(held, rules.all, encoder.scanner, block)
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:

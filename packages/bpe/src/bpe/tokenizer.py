@@ -356,21 +356,21 @@ class Tokenizer:
         rules = self._policy.rules(allowed_special, disallowed_special)
         if not self._direct:
             return in_threads(lambda one: self._to_array(one, rules), texts, threads)
-        shared = {i for i, one in enumerate(texts) if len(one) >= SHARED_TEXT}
+        shared = {i for i, one in enumerate(texts) if hasattr(one, "__len__") and len(one) >= SHARED_TEXT}
         found = iter(self._batch([one for i, one in enumerate(texts) if i not in shared], rules, threads).arrays())
         arrays = (self._share(one, rules, threads) if i in shared else next(found) for i, one in enumerate(texts))
         return [self._to_array(one, rules) if ids is None else ids for one, ids in zip(texts, arrays, strict=True)]
 
     def _batch(self, texts: Sequence[Text], rules: Rules, threads: int) -> Batch:
         """Short texts, encoded by several threads."""
-        batch = Batch(self._encoder, texts, rules)
+        batch = Batch(self._encoder, texts, rules, threads=threads)
         threads = min(threads, 1 + batch.size // THREAD_TEXT)
         in_threads(lambda _: batch.work(), range(threads), threads)
         return batch
 
     def _share(self, text: Text, rules: Rules, threads: int) -> NDArray[np.uint32] | None:
         """The ids of one long text, by several threads."""
-        shared = SharedText(self._encoder, text, rules)
+        shared = SharedText(self._encoder, text, rules, threads=threads)
         in_threads(lambda _: shared.work(), range(threads), threads)
         return shared.result()
 
