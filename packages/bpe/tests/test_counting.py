@@ -51,6 +51,23 @@ def test_files_are_added_up_in_several_levels(monkeypatch: pytest.MonkeyPatch) -
     assert slow == reference.count_pretokens(texts[:1], "[a-z]+|[^a-z]+", ["<|endoftext|>"])
 
 
+def test_a_short_file_has_a_thread_for_every_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text(corpus(7), encoding="utf-8")
+    text = path.read_bytes()
+    expected = reference.count_pretokens([text], "gpt2", ["<|endoftext|>"])
+    tables: list[int] = []
+    in_threads = counting._count_in_threads
+    monkeypatch.setattr(
+        counting, "_count_in_threads", lambda *given: tables.append(len(given[3])) or in_threads(*given)
+    )
+    for thread_bytes in (len(text) + 1, len(text) // 2, 1):
+        monkeypatch.setattr(counting, "THREAD_BYTES", thread_bytes)
+        records = counting.count(path, patterns.resolve("gpt2"), SPECIAL, 4, lambda *_: None)
+        assert dict(_records.items(records)) == expected
+    assert tables == [1, 2, 4]
+
+
 @given(st.lists(st.dictionaries(st.binary(min_size=1, max_size=20), st.integers(1, 2**62), max_size=20), max_size=6))
 def test_sorted_records_add_up(tables: list[dict[bytes, int]]) -> None:
     files = []
@@ -73,6 +90,14 @@ def test_sorted_records_add_up(tables: list[dict[bytes, int]]) -> None:
     assert _records.count_of_rank(records, len(expected)) == 1
     for file in files:
         file.close()
+
+
+def test_counts_of_any_size_have_a_rank() -> None:
+    for power in range(64):
+        for count in {1 << power, (1 << power) * 31 // 16, (2 << power) - 1}:
+            table = PretokenCounts()
+            table.add_count(b"word", count)
+            assert count - count // 16 - 1 <= _records.count_of_rank(_records.pack(table), 0) <= count
 
 
 def test_long_pretokens_cross_blocks() -> None:

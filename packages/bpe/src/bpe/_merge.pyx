@@ -31,6 +31,9 @@ from libc.string cimport memcmp, memcpy, memset
 from bpe._bytes cimport count_leading_zeros, hash_pair, prefetch
 from bpe._memory cimport checked_block, checked_malloc, checked_realloc, free_block
 
+cdef extern from "Python.h":
+    void PyObject_GC_UnTrack(object)
+
 cdef extern from "_find.h" nogil:
     enum:
         FIND_SLACK
@@ -709,10 +712,16 @@ cdef class Merger:
     def result(self):
         """(the bytes of each symbol, those of the start first; the merges, as pairs of bytes): two lists."""
         cdef size_t i
+        cdef tuple merge
+        cdef list merges = [None] * (self.symbols - self.first)
         cdef list tokens = [
             (<const char *> self.text + self.token[i])[: self.token_size[i]] for i in range(self.symbols)
         ]
-        return tokens, [(tokens[self.made[i].left], tokens[self.made[i].right]) for i in range(self.symbols - self.first)]
+        for i in range(self.symbols - self.first):
+            merge = (tokens[self.made[i].left], tokens[self.made[i].right])
+            PyObject_GC_UnTrack(merge)      # of bytes, which the collector would find out by looking at each
+            merges[i] = merge
+        return tokens, merges
 
 
 cdef inline size_t bucket_of(int64_t count) noexcept nogil:

@@ -7,8 +7,9 @@ and Rabin 1987) and what a merge makes is looked up without joining it.
 from bpe.later import numpy as np
 
 from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memset
 
@@ -95,6 +96,19 @@ cdef class Symbols:
     cdef inline uint32_t find_bytes(self, bytes token):
         cdef const uint8_t *text = <const uint8_t *> PyBytes_AS_STRING(token)
         return self.find(hash_of(text, len(token)), text, len(token), text, 0)
+
+
+def all_within(numbers, int64_t most):
+    """Whether all are ints, no bools, from 0 to `most`."""
+    cdef int overflow
+    cdef int64_t value
+    for number in numbers:
+        if type(number) is not int:
+            return False
+        value = PyLong_AsLongLongAndOverflow(number, &overflow)
+        if overflow or value < 0 or value > most:
+            return False
+    return True
 
 
 def pairs_of_merges(list symbols not None, list merges not None):

@@ -144,7 +144,7 @@ def count_of_rank(const uint8_t[::1] records not None, size_t rank):
         more += buckets[bucket]
         if more > rank:
             power = bucket // STEPS
-            return max(1, ((STEPS + bucket % STEPS) << power) // STEPS)
+            return max(1, <uint64_t> (STEPS + bucket % STEPS) << 59 >> (63 - power))
     return 1
 
 

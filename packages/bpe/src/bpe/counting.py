@@ -12,7 +12,6 @@ import queue
 import threading
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe import _records, patterns, sources
@@ -24,6 +23,11 @@ from bpe.progress import Progress
 if TYPE_CHECKING:
     from bpe._records import Records
 
+THREAD_BYTES = 2 << 20  # of text for each thread: with less, adding up what it counted costs more than it saves
+PRETOKEN_BYTES = (
+    192  # of text for each distinct pretoken that a table has room for from the start; a short text has one in 120
+)
+LEAST_ROOM, MOST_ROOM = 1 << 12, 1 << 14  # of them: a long text soon makes more
 CHUNK = 1 << 20  # bytes: large enough that handing chunks out costs nothing, small enough that Ctrl-C is heard at once
 SMALL_CHUNK = 1 << 16  # of a text that is short for its threads
 SMALLEST_CHUNK = 4 << 10  # within a memory_limit
@@ -54,13 +58,16 @@ def count(
             stacklevel=4,
         )
         workers = 1
+    total = sources.size_of(source)
+    if total is not None:
+        workers = max(1, min(workers, total // THREAD_BYTES))
     share = None if memory_limit is None else memory_limit // workers
     # Between two looks at a table it grows by no more than a small part of its share.
     size = CHUNK if share is None else min(CHUNK, max(SMALLEST_CHUNK, share // 144))
-    total = sources.size_of(source)
     if total is not None:
         size = min(size, max(SMALL_CHUNK, total // (8 * workers)))
-    tables = [PretokenCounts() for _ in range(workers)]
+    room = 0 if total is None or share is not None else min(total // PRETOKEN_BYTES, MOST_ROOM)
+    tables = [PretokenCounts(max(room, LEAST_ROOM)) for _ in range(workers)]
     chunks = _chunks(source, scanner, special, size)
     with _Spill() as spill:
         if scanner < 0:
@@ -182,6 +189,8 @@ def _added_up(tables: list[PretokenCounts]) -> Records:
         table = PretokenCounts(max(map(len, tables)) // shares)
         table.add_share(tables, share, shares)
         return _records.pack(table)
+
+    from concurrent.futures import ThreadPoolExecutor  # with logging and more, that a short text does without
 
     with ThreadPoolExecutor(len(tables)) as pool:
         parts = list(pool.map(pack, range(shares)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -34,6 +33,8 @@ def in_threads(work: Callable[[Item], Result], batch: Iterable[Item], num_thread
     if threads <= 1:
         return work_through(items)
     share = -(-len(items) // (4 * threads))
+    from concurrent.futures import ThreadPoolExecutor  # with logging and more, that training does without
+
     with ThreadPoolExecutor(threads) as pool:
         parts = pool.map(work_through, [items[at : at + share] for at in range(0, len(items), share)])
         return list(itertools.chain.from_iterable(parts))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import itertools
 from dataclasses import dataclass
@@ -113,6 +112,8 @@ def resolve(pattern: str | tuple[str, ...] | Pattern | None) -> Pattern:
         if name in PATTERNS:
             return Pattern(name, PATTERNS[name])
         if regex.fullmatch(r"[A-Za-z][\w.-]*", pattern):
+            import difflib  # only a mistake needs it
+
             near = difflib.get_close_matches(pattern, [*PATTERNS, *_ALIASES], n=1)
             raise ValueError(
                 f"no split pattern is named {pattern!r}{f' (did you mean {near[0]!r}?)' if near else ''}: it is one of "

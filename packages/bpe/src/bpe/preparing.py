@@ -8,7 +8,6 @@ Preparation, and is spared the cost.
 from __future__ import annotations
 
 import functools
-import unicodedata
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -46,6 +45,8 @@ def normalize(text: str, form: str | None) -> str:
     """The text in one of bpe.formats.NORMALIZERS, as tokenizers has it."""
     if form is None or text.isascii():
         return text
+    import unicodedata  # a megabyte that most tokenizers do without
+
     parts = _compiled(_SINCE_UNICODE_9).split(text)
     parts[::2] = [unicodedata.normalize(form, part) for part in parts[::2]]  # type: ignore[arg-type]
     return "".join(parts)

@@ -6,7 +6,6 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -18,6 +17,8 @@ CHUNK = 4 << 20  # bytes of text that a thread encodes at a time
 HEADER = 128  # bytes of the .npy before its data: room for any count
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
     from numpy.typing import NDArray
 
     Encoded = tuple[NDArray[np.uint32], sources.Stretch]
@@ -39,6 +40,7 @@ def write(
 ) -> int:
     """Encode the texts of a source in threads and write their ids in order; see Tokenizer.encode_file."""
     import hashlib
+    from concurrent.futures import ThreadPoolExecutor
 
     if dtype not in (np.dtype(np.uint16), np.dtype(np.uint32)):
         raise ValueError(f"ids are written as uint16 or uint32, not {dtype}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from bpe._pairs import pairs_of_merges
+from bpe._pairs import all_within, pairs_of_merges
 from bpe.patterns import Pattern
 
 Pair = tuple[bytes, bytes]
@@ -108,11 +108,7 @@ def parse_json(data: bytes, source: StrPath) -> Any:
 
 def are_ids(numbers: Collection[Any]) -> bool:
     """Whether all are ints from 0 to MAX_ID, each once."""
-    if not numbers:
-        return True
-    if {*map(type, numbers)} != {int}:
-        return False
-    return len({*numbers}) == len(numbers) and min(numbers) >= 0 and max(numbers) <= MAX_ID
+    return all_within(numbers, MAX_ID) and (isinstance(numbers, Mapping) or len({*numbers}) == len(numbers))
 
 
 def check_id(number: object, source: StrPath, token: object, line: int | None = None) -> int:
