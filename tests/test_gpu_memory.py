@@ -15,7 +15,6 @@ pytest.importorskip("accounting", reason="the budget is in accounting, which is 
 import gpu_memory  # noqa: E402
 from caching_allocator import MIB, CachingAllocator  # noqa: E402
 
-import lm.attention  # noqa: E402
 from accounting.allocator import block  # noqa: E402
 
 
@@ -68,7 +67,6 @@ def test_the_whole_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys:
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n\n{gpu_memory.BEGIN}\nold\n{gpu_memory.END}\nafter\n", encoding="utf-8")
     monkeypatch.setattr(gpu_memory, "README", readme)
-    monkeypatch.setattr(lm.attention, "MATMUL_KEYS", 0)
     assert gpu_memory.main(["--stand-in", "--readme", "--shape", "few tokens"]) == 0
     words = readme.read_text(encoding="utf-8")
     assert words.startswith("before\n\n" + gpu_memory.BEGIN)

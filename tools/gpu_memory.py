@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from caching_allocator import CachingAllocator
@@ -25,6 +26,7 @@ from live_bytes import Live
 from torch import Tensor
 
 import lm.attention
+import lm.model
 from accounting import TrainingMemory, training_memory
 from lm.config import ModelConfig
 from lm.loss import chunked_cross_entropy, cross_entropy
@@ -243,6 +245,17 @@ def phases(memory: TrainingMemory) -> tuple[int, int, int]:
     return found["forward"], found["backward"], found["step"]
 
 
+@contextlib.contextmanager
+def as_on_a_gpu() -> Iterator[None]:
+    """The operations that a GPU gets: the fused kernel, and none of those that are for a CPU alone."""
+    with (
+        mock.patch.object(lm.attention, "MATMUL_KEYS", 0),
+        mock.patch.object(lm.model, "in_full_precision", return_value=False),
+    ):
+        lm.attention.causal_bias.cache_clear()
+        yield
+
+
 def table(rows: tuple[Row, ...], meter: OnCuda | StandIn, say: Callable[[str], None]) -> tuple[list[str], list[str]]:
     """Lines of Markdown, and what is further off than the tolerance."""
     library = meter.library_bytes()
@@ -296,14 +309,12 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"gpu_memory: no row is called {', '.join(chosen.shape)}", file=sys.stderr)
         return 2
     meter: OnCuda | StandIn = StandIn() if chosen.stand_in else OnCuda()
-    if chosen.stand_in:
-        lm.attention.MATMUL_KEYS = 0  # the fused kernel, as on a GPU
-        lm.attention.causal_bias.cache_clear()
     where = "the CPU, with the CUDA allocator's rules replayed" if chosen.stand_in else torch.cuda.get_device_name()
     command = f"python tools/gpu_memory.py{' --stand-in' * chosen.stand_in}"
     caption = f"Predicted / measured MB (10^6 bytes) on {where}, torch {torch.__version__}: `{command}`."
     print(caption)
-    lines, wrong = table(rows, meter, lambda line: print(line, flush=True))
+    with as_on_a_gpu() if chosen.stand_in else contextlib.nullcontext():
+        lines, wrong = table(rows, meter, lambda line: print(line, flush=True))
     if chosen.readme:
         write(lines, caption)
     for words in wrong:
