@@ -1,6 +1,7 @@
 """One thread: the matrices here are too small for two, and on a busy machine waiting for the second takes milliseconds."""
 
 import os
+import signal
 import tempfile
 
 import interpreter  # noqa: F401 (before whatever imports triton)
@@ -11,6 +12,9 @@ from runs import some_tokens
 from lm.data import write_tokens
 
 torch.set_num_threads(1)
+
+# A shell that starts the tests in the background has them, and what they start and stop by Ctrl-C, ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What is compiled and measured on the way is kept for these tests alone, and for the processes that they start.
 _cache = tempfile.TemporaryDirectory()

@@ -39,7 +39,9 @@ static inline uint64_t hash_bytes(const uint8_t *at, size_t size) {
     return multiply_fold(a ^ 0xa0761d6478bd642fULL, b ^ hash ^ 0x4b33a62ed433d4a3ULL);
 }
 
-/* A pretoken of at most 15 bytes as two words: its bytes, zeros, and its length in the last byte of all (on a big-endian
+enum { SHORT = 15 }; /* bytes of the longest pretoken that is packed */
+
+/* A pretoken of at most SHORT bytes as two words: its bytes, zeros, and its length in the last byte of all (on a big-endian
  * machine the words differ, but they are only ever compared with words made by this function). `room` is how many bytes
  * may be read from `at`: with 16 or more the load is one instruction and the bytes beyond are masked away. */
 typedef struct { uint64_t low, high; } packed_key;

@@ -3,6 +3,8 @@ from libc.stdint cimport uint8_t, uint64_t
 
 
 cdef extern from "_bytes.h" nogil:
+    enum:
+        SHORT
     const uint64_t LONG_KEY
     ctypedef struct packed_key:
         uint64_t low, high

@@ -8,7 +8,6 @@ enum {
     WAYS = 2,    /* slots of a set: one cache line */
     INLINE = 3,  /* ids that fit in a slot */
     MANY = 16,   /* ids that may be read from a place in the ring, however few are there */
-    SHORT = 15,  /* bytes of a pretoken that fit in a slot */
     SELDOM = 16, /* of the pretokens found second in their set one is moved to the front */
     BATCH = 64   /* pretokens whose slots are on their way at once */
 };

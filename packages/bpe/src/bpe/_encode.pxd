@@ -44,8 +44,6 @@ cdef class Encoder:
 
 cdef class Numbers:
     cdef Ids all
-    cdef Py_ssize_t shape[1]
-    cdef Py_ssize_t strides[1]
     cdef object part(self, const uint32_t *ids, Py_ssize_t size)
 
 cdef object array_of(Ids *out)

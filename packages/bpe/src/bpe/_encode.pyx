@@ -383,28 +383,13 @@ cdef class Encoder:
 
 
 cdef class Numbers:
-    """Ids that NumPy can look at without a copy, and which are freed once it looks no more."""
+    """Memory with ids that arrays look into, and that is freed with the last of them."""
 
     def __dealloc__(self):
         free_ids(&self.all)
 
-    def __getbuffer__(self, Py_buffer *buffer, int flags):
-        self.shape[0] = self.all.size
-        self.strides[0] = sizeof(uint32_t)
-        buffer.buf = self.all.ids
-        buffer.obj = self
-        buffer.len = self.all.size * sizeof(uint32_t)
-        buffer.itemsize = sizeof(uint32_t)
-        buffer.readonly = 0
-        buffer.ndim = 1
-        buffer.format = b"I"
-        buffer.shape = self.shape
-        buffer.strides = self.strides
-        buffer.suboffsets = NULL
-        buffer.internal = NULL
-
     cdef object part(self, const uint32_t *ids, Py_ssize_t size):
-        """Some of them as an array."""
+        """Some of the ids as an array."""
         cdef object array = PyArray_SimpleNewFromData(1, &size, NPY_UINT32, <void *> ids)
         Py_INCREF(self)                     # which PyArray_SetBaseObject takes
         PyArray_SetBaseObject(<PyArrayObject *> array, self)
@@ -425,7 +410,7 @@ cdef object array_of(Ids *out):
     trim(out)
     numbers.all = out[0]
     memset(out, 0, sizeof(Ids))
-    return np.asarray(numbers)
+    return numbers.part(numbers.all.ids, size)
 
 
 cdef size_t most_bytes(Text text) noexcept nogil:

@@ -4,11 +4,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from bpe._scan cimport Pattern
 from bpe._special cimport SpecialTokens
 
-cdef enum:
-    SHORT = 15                  # bytes of a pretoken that fit in its slot
-
 # An interned pretoken. At most SHORT bytes: pack_key()'s two words, the length in the last byte of `high`.
-# Longer: `low` is its hash, and `high` is LONG plus its place in the arena, where its length (4 bytes) and bytes are.
+# Longer: `low` is its hash, and `high` is LONG_KEY plus its place in the arena, where its length (4 bytes) and bytes are.
 ctypedef struct Slot:
     uint64_t low, high          # high == 0: the slot is free
     uint64_t count

@@ -10,7 +10,7 @@ prefetch in between: on a table larger than the cache the waits for memory then 
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
-from bpe._bytes cimport count_leading_zeros, hash_bytes, hash_pair, pack_key, packed_key, prefetch
+from bpe._bytes cimport LONG_KEY, SHORT, count_leading_zeros, hash_bytes, hash_pair, pack_key, packed_key, prefetch
 from bpe._memory cimport checked_block, checked_realloc, free_block
 from bpe._scan cimport PATTERN_WHOLE, SCAN_ENDS, Scanner, scan_block, scan_cut, scan_start
 from bpe._special cimport Hit
@@ -18,7 +18,6 @@ from bpe._special cimport Hit
 cdef enum:
     AHEAD = 64
 
-cdef uint64_t LONG = <uint64_t> 0xFF << 56
 cdef uint64_t PLACE = (<uint64_t> 1 << 56) - 1
 
 
@@ -93,7 +92,7 @@ cdef class PretokenCounts:
         cdef const uint8_t *kept
         cdef uint32_t kept_size
         while self.slots[at].high:
-            if self.slots[at].low == hash and self.slots[at].high >= LONG:
+            if self.slots[at].low == hash and self.slots[at].high >= LONG_KEY:
                 kept = self.arena + (self.slots[at].high & PLACE)
                 memcpy(&kept_size, kept, 4)
                 if kept_size == size and memcmp(kept + 4, text, size) == 0:
@@ -113,7 +112,7 @@ cdef class PretokenCounts:
             self.arena_room = room
         memcpy(self.arena + self.arena_size, &size32, 4)
         memcpy(self.arena + self.arena_size + 4, text, size)
-        slot.low, slot.high = hash, LONG | self.arena_size
+        slot.low, slot.high = hash, LONG_KEY | self.arena_size
         self.arena_size = needed
         self.distinct += 1
         return 0
@@ -137,7 +136,7 @@ cdef class PretokenCounts:
         """The bytes of an interned pretoken: in the arena, or written into `room`, which has SHORT + 1 bytes."""
         cdef uint32_t size32
         cdef size_t i
-        if slot.high >= LONG:
+        if slot.high >= LONG_KEY:
             memcpy(&size32, self.arena + (slot.high & PLACE), 4)
             size[0] = size32
             return self.arena + (slot.high & PLACE) + 4
@@ -211,7 +210,7 @@ cdef class PretokenCounts:
                 continue
             if self.distinct + 1 > (self.mask + 1) // 8 * 5:
                 self.grow()
-            if theirs.high >= LONG:
+            if theirs.high >= LONG_KEY:
                 text = other.bytes_of(theirs, NULL, &size)
                 ours = self.find_long(text, size, hash)
                 if ours.high == 0:
@@ -273,7 +272,7 @@ cdef inline size_t home(PretokenCounts table, uint64_t hash) noexcept nogil:
 
 
 cdef inline uint64_t hash_of(const Slot *slot) noexcept nogil:
-    return slot.low if slot.high >= LONG else hash_pair(slot.low, slot.high)
+    return slot.low if slot.high >= LONG_KEY else hash_pair(slot.low, slot.high)
 
 
 cdef inline uint64_t first_of_share(size_t share, size_t shares) noexcept nogil:

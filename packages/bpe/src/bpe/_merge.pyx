@@ -365,7 +365,7 @@ cdef class Merger:
                 block += pair.postings_size
             else:
                 pair.postings = <uint32_t *> checked_malloc(pair.postings_size * sizeof(uint32_t))
-            self.offer(<uint32_t> i)
+            offer(self, <uint32_t> i)
         return 0
 
     cdef inline bint allowed(self, uint64_t key) noexcept nogil:
@@ -378,129 +378,6 @@ cdef class Merger:
         self.blocks[self.blocks_size] = checked_malloc(size * sizeof(uint32_t))
         self.blocks_size += 1
         return <uint32_t *> self.blocks[self.blocks_size - 1]
-
-    # The best pair
-
-    cdef inline bint before(self, Entry a, Entry b) noexcept nogil:
-        """Whether a is merged before b."""
-        cdef int order
-        if a.count != b.count:
-            return a.count > b.count
-        if not self.by_bytes:
-            return a.key < b.key
-        order = self.compare_tokens(<uint32_t> (a.key >> 32), <uint32_t> (b.key >> 32))
-        if order == 0:
-            order = self.compare_tokens(<uint32_t> a.key, <uint32_t> b.key)
-        return order > 0
-
-    cdef inline int compare_tokens(self, uint32_t a, uint32_t b) noexcept nogil:
-        cdef int order
-        if a == b:
-            return 0
-        if self.token_head[a] != self.token_head[b]:
-            return 1 if self.token_head[a] > self.token_head[b] else -1
-        order = memcmp(self.text + self.token[a], self.text + self.token[b], min(self.token_size[a], self.token_size[b]))
-        if order:
-            return order
-        return 1 if self.token_size[a] > self.token_size[b] else -1
-
-    cdef int offer(self, uint32_t number) except -1 nogil:
-        """Let a pair wait for its turn."""
-        cdef Pair *pair = &self.pairs[number]
-        cdef size_t bucket = bucket_of(pair.count)
-        if bucket < self.level:
-            pair.next = self.bucket[bucket]
-            self.bucket[bucket] = number
-        else:
-            self.make_heap_room(self.heap_size + 1)
-            self.heap_size += 1
-            self.sift_up(entry_of(pair, number))
-        return 0
-
-    cdef int make_heap_room(self, size_t wanted) except -1 nogil:
-        cdef size_t room = wanted + wanted // 2 + 64
-        if wanted > self.heap_room:
-            self.heap = <Entry *> checked_realloc(self.heap, room * sizeof(Entry))
-            self.heap_room = room
-        return 0
-
-    cdef void sift_up(self, Entry entry) noexcept nogil:
-        """Put `entry` in the place of the heap's last."""
-        cdef size_t at = self.heap_size - 1, parent
-        while at:
-            parent = (at - 1) // 2
-            if not self.before(entry, self.heap[parent]):
-                break
-            self.heap[at] = self.heap[parent]
-            at = parent
-        self.heap[at] = entry
-
-    cdef void sift_down(self, size_t at, Entry entry) noexcept nogil:
-        """Put `entry` in the place of the one at `at`."""
-        cdef size_t child
-        while 2 * at + 1 < self.heap_size:
-            child = 2 * at + 1
-            if child + 1 < self.heap_size and self.before(self.heap[child + 1], self.heap[child]):
-                child += 1
-            if not self.before(self.heap[child], entry):
-                break
-            self.heap[at] = self.heap[child]
-            at = child
-        self.heap[at] = entry
-
-    cdef int64_t best(self) except -2 nogil:
-        """The number of the pair to merge next, or -1 where none reaches the floor."""
-        cdef Pair *pair
-        cdef Entry entry
-        while True:
-            while self.heap_size:
-                entry = self.heap[0]
-                pair = &self.pairs[entry.pair]
-                if pair.count == entry.count:
-                    return entry.pair
-                if pair.count >= self.floor and bucket_of(pair.count) == self.level:
-                    entry.count = pair.count
-                    self.sift_down(0, entry)
-                    continue
-                self.heap_size -= 1
-                if self.heap_size:
-                    self.sift_down(0, self.heap[self.heap_size])
-                self.settle(entry.pair)
-            while self.level and (self.level == BUCKETS or self.bucket[self.level] == NO_PAIR):
-                self.level -= 1
-            if self.level == 0:
-                return -1
-            self.fill_heap()
-
-    cdef int settle(self, uint32_t number) except -1 nogil:
-        """Put a pair that has fallen where its count belongs, or leave it behind."""
-        cdef Pair *pair = &self.pairs[number]
-        if pair.count >= self.floor:
-            self.offer(number)
-        else:
-            pair.count = 0
-            self.drop_postings(pair)
-        return 0
-
-    cdef int fill_heap(self) except -1 nogil:
-        """The pairs of this level, as far as they still belong there."""
-        cdef uint32_t number = self.bucket[self.level], next_number
-        cdef Pair *pair
-        cdef size_t i
-        self.bucket[self.level] = NO_PAIR
-        while number != NO_PAIR:
-            pair = &self.pairs[number]
-            next_number = pair.next
-            if pair.count >= self.floor and bucket_of(pair.count) == self.level:
-                self.make_heap_room(self.heap_size + 1)
-                self.heap[self.heap_size] = entry_of(pair, number)
-                self.heap_size += 1
-            else:
-                self.settle(number)
-            number = next_number
-        for i in range(self.heap_size // 2, 0, -1):
-            self.sift_down(i - 1, self.heap[i - 1])
-        return 0
 
     # One step
 
@@ -652,7 +529,7 @@ cdef class Merger:
         cdef uint32_t number = <uint32_t> (self.pairs_size - 1)
         pair.count = count
         pair.postings = <uint32_t *> checked_malloc(size * sizeof(uint32_t)) if size >= ALONE else postings
-        self.offer(number)
+        offer(self, number)
         return number
 
     cdef void forget_changes(self) noexcept nogil:
@@ -689,7 +566,7 @@ cdef class Merger:
             PyErr_CheckSignals()
             with nogil:
                 while self.symbols < stop and self.work < WORK:
-                    number = self.best()
+                    number = best(self)
                     if number < 0:
                         break
                     self.join(<uint32_t> (self.pairs[number].key >> 32), <uint32_t> self.pairs[number].key, self.pairs[number].count)
@@ -724,220 +601,6 @@ cdef class Merger:
         return tokens, merges
 
 
-cdef inline size_t bucket_of(int64_t count) noexcept nogil:
-    """STEPS buckets to a doubling; one a count as far as there are so few."""
-    cdef int power = 63 - count_leading_zeros(<uint64_t> count) if count > 0 else 0
-    cdef int shift = power - 5 if power > 5 else 0
-    return <size_t> shift * STEPS + <size_t> (count >> shift)
-
-
-cdef inline Entry entry_of(const Pair *pair, uint32_t number) noexcept nogil:
-    cdef Entry entry
-    entry.count, entry.key, entry.pair = pair.count, pair.key, number
-    return entry
-
-
-# What looks into the words, for both widths of their numbers
-
-
-cdef inline size_t header(Symbol *words) noexcept nogil:
-    if Symbol is uint16_t:
-        return NARROW_HEADER
-    else:
-        return WIDE_HEADER
-
-
-cdef int load(Merger self, Symbol *words, const uint8_t[::1] records, const uint8_t *of_byte) except -1:
-    """The words; pretokens of one symbol are none."""
-    cdef size_t at = 0, end = records.shape[0]
-    cdef const uint8_t *record
-    cdef uint32_t size, j, symbol
-    cdef Symbol *word = words
-    with nogil:
-        while at < end:
-            record = &records[at]
-            memcpy(&size, record + 8, 4)
-            at += RECORD + size
-            size = size // 4 if self.spelled else size
-            if size > 1:
-                word[0] = <Symbol> size
-                memcpy(word + 1, record, 8)
-                word += header(words)
-                for j in range(size):
-                    if self.spelled:
-                        memcpy(&symbol, record + RECORD + 4 * j, 4)
-                        word[j] = <Symbol> symbol
-                    else:
-                        word[j] = of_byte[record[RECORD + j]]
-                word += size
-    return 0
-
-
-cdef inline Symbol *next_word(Merger self, Symbol *words, Symbol *word) noexcept nogil:
-    """A word keeps its place when it shrinks; what is left over was marked, so that it can be stepped across."""
-    word += header(words) + word[0]
-    while word < words + self.words_size and word[0] == <Symbol> NOWHERE:
-        word += 1
-    return word
-
-
-cdef int tally_bytes(Merger self, Symbol *words, BytePair *found) except -1:
-    """How often each pair of bytes occurs, and in how many places."""
-    cdef Symbol *word = words
-    cdef Symbol *symbols
-    cdef BytePair *pair
-    cdef int64_t count
-    cdef size_t i, heed = HEED
-    with nogil:
-        while word < words + self.words_size:
-            memcpy(&count, word + 1, 8)
-            symbols = word + header(words)
-            for i in range(<size_t> word[0] - 1):
-                pair = &found[<size_t> symbols[i] << 8 | symbols[i + 1]]
-                pair.count += count
-                pair.places += 1
-            word = symbols + word[0]    # none has shrunk yet
-            heed -= 1
-            if heed == 0:
-                heed = HEED
-                with gil:
-                    PyErr_CheckSignals()
-    return 0
-
-
-cdef int post_bytes(Merger self, Symbol *words, BytePair *found) except -1:
-    """Into the postings of each pair of bytes that is not left aside: the words it occurs in, once for each place."""
-    cdef Symbol *word = words
-    cdef Symbol *symbols
-    cdef BytePair *pair
-    cdef size_t i, heed = HEED
-    with nogil:
-        while word < words + self.words_size:
-            symbols = word + header(words)
-            for i in range(<size_t> word[0] - 1):
-                pair = &found[<size_t> symbols[i] << 8 | symbols[i + 1]]
-                if pair.postings != NULL:
-                    pair.postings[0] = <uint32_t> (word - words)
-                    pair.postings += 1
-            word = symbols + word[0]
-            heed -= 1
-            if heed == 0:
-                heed = HEED
-                with gil:
-                    PyErr_CheckSignals()
-    return 0
-
-
-cdef int tally(Merger self, Symbol *words, int64_t *sieve, size_t sieve_mask) except -1:
-    """How often each pair occurs, and in how many places; not of those that a sieve shows to be below the floor."""
-    cdef Symbol *word
-    cdef Symbol *symbols
-    cdef Pair *pair
-    cdef uint64_t key
-    cdef int64_t count
-    cdef size_t i, heed = HEED, sift
-    for sift in reversed(range(2 if sieve else 1)):
-        word = words
-        with nogil:
-            while word < words + self.words_size:
-                memcpy(&count, word + 1, 8)
-                symbols = word + header(words)
-                for i in range(<size_t> word[0] - 1):
-                    key = <uint64_t> symbols[i] << 32 | symbols[i + 1]
-                    if sift:
-                        sieve[hash_pair(key, 0) & sieve_mask] += count
-                    elif sieve == NULL or sieve[hash_pair(key, 0) & sieve_mask] >= self.floor:
-                        pair = self.find(key)
-                        if pair == NULL:
-                            pair = self.add(key)
-                        pair.count += count
-                        pair.postings_size += 1
-                word = next_word(self, words, word)
-                heed -= 1
-                if heed == 0:
-                    heed = HEED
-                    with gil:
-                        PyErr_CheckSignals()
-    return 0
-
-
-cdef int post(Merger self, Symbol *words, uint32_t *filled) except -1:
-    """Into the postings of each pair that the table has: the words it occurs in, once for each place."""
-    cdef Symbol *word = words
-    cdef Symbol *symbols
-    cdef Pair *pair
-    cdef size_t i, number, heed = HEED
-    with nogil:
-        while word < words + self.words_size:
-            symbols = word + header(words)
-            for i in range(<size_t> word[0] - 1):
-                pair = self.find(<uint64_t> symbols[i] << 32 | symbols[i + 1])
-                if pair != NULL:
-                    number = pair - self.pairs
-                    pair.postings[filled[number]] = <uint32_t> (word - words)
-                    filled[number] += 1
-            word = next_word(self, words, word)
-            heed -= 1
-            if heed == 0:
-                heed = HEED
-                with gil:
-                    PyErr_CheckSignals()
-    return 0
-
-
-cdef int rewrite_all(
-    Merger self, Symbol *words, const uint32_t *postings, size_t size, uint32_t a, uint32_t b, uint32_t made
-) except -1 nogil:
-    cdef size_t i
-    for i in range(size):
-        if i + AHEAD < size:
-            prefetch(words + postings[i + AHEAD])
-            prefetch(words + postings[i + AHEAD] + header(words) + 8)   # it may lie across two cache lines
-        rewrite(self, words, postings[i], a, b, made)
-    return 0
-
-
-cdef inline size_t find_pair(const Symbol *symbols, size_t size, uint32_t a, uint32_t b) noexcept nogil:
-    """The first place where b follows a; `size` if there is none."""
-    if Symbol is uint16_t:
-        return find_narrow(symbols, size, a, b)
-    else:
-        return find_wide(symbols, size, a, b)
-
-
-cdef inline int rewrite(Merger self, Symbol *words, uint32_t place, uint32_t a, uint32_t b, uint32_t made) except -1 nogil:
-    """Replace a, b by `made` in the word at `place`, left to right, and note what stands beside it."""
-    cdef Symbol *word = words + place
-    cdef Symbol *symbols = word + header(words)
-    cdef size_t size = word[0], i = find_pair(symbols, size, a, b), out = i, next_place
-    cdef int64_t count
-    cdef bint joined = False    # whether symbols[out - 1] is a `made` just made
-    if i == size:
-        return 0
-    memcpy(&count, word + 1, 8)
-    while i < size:
-        if joined:
-            self.twins += count
-            self.note_twins(place)
-        elif out:
-            self.note(&self.left, symbols[out - 1], count, place)
-        symbols[out] = <Symbol> made
-        out += 1
-        i += 2
-        next_place = i + find_pair(symbols + i, size - i, a, b)
-        joined = next_place == i
-        if i < next_place:
-            self.note(&self.right, symbols[i], count, place)
-            while i < next_place:
-                symbols[out] = symbols[i]
-                out += 1
-                i += 1
-    word[0] = <Symbol> out
-    for i in range(out, size):
-        symbols[i] = <Symbol> NOWHERE
-    return 0
-
-
 cdef void forget_side(Side *side) noexcept nogil:
     cdef size_t i
     for i in range(side.touched_size):
@@ -960,3 +623,7 @@ cdef void free_side(Side *side) noexcept:
     free(side.words)
     free(side.touched)
     free(side.records)
+
+
+include "_merge_queue.pxi"
+include "_merge_words.pxi"

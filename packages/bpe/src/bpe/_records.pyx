@@ -10,8 +10,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort
 from libc.string cimport memcmp, memcpy, memset
 
-from bpe._bytes cimport count_leading_zeros
-from bpe._intern cimport SHORT, PretokenCounts, Slot
+from bpe._bytes cimport SHORT, count_leading_zeros
+from bpe._intern cimport PretokenCounts, Slot
 from bpe._memory cimport checked_malloc
 
 cdef enum:

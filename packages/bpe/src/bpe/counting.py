@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from bpe._records import Records
 
 THREAD_BYTES = 2 << 20  # of text for each thread: with less, adding up what it counted costs more than it saves
-PRETOKEN_BYTES = (
-    192  # of text for each distinct pretoken that a table has room for from the start; a short text has one in 120
-)
+PRETOKEN_BYTES = 192  # of text for each pretoken that a table has room for from the start: a short text has one in 120
 LEAST_ROOM, MOST_ROOM = 1 << 12, 1 << 14  # of them: a long text soon makes more
 CHUNK = 1 << 20  # bytes: large enough that handing chunks out costs nothing, small enough that Ctrl-C is heard at once
 SMALL_CHUNK = 1 << 16  # of a text that is short for its threads

@@ -298,7 +298,7 @@ class Tokenizer:
         [256, 99]
         """
         if allowed_special is NONE and (disallowed_special == "all" or not disallowed_special):
-            rules = self._strict if disallowed_special else self._ordinary  # nearly every call
+            rules = self._strict if disallowed_special else self._ordinary  # nearly every call: no further call for it
         else:
             rules = self._policy.rules(allowed_special, disallowed_special)
         ids = self._quick.encode(text, rules) if self._quick is not None else None
@@ -314,7 +314,7 @@ class Tokenizer:
     ) -> NDArray[np.uint32]:
         """As encode(), to an array of uint32, which is faster. UnicodeEncodeError for a lone surrogate, as in tiktoken."""
         if allowed_special is NONE and (disallowed_special == "all" or not disallowed_special):
-            rules = self._strict if disallowed_special else self._ordinary  # nearly every call
+            rules = self._strict if disallowed_special else self._ordinary  # as in encode()
         else:
             rules = self._policy.rules(allowed_special, disallowed_special)
         ids = self._quick.encode_array(text, rules) if self._quick is not None else None
@@ -329,7 +329,6 @@ class Tokenizer:
         disallowed_special: Special = "all",
     ) -> list[list[int]]:
         """encode() of each text, in parallel."""
-
         threads, texts = threads_for(num_threads), list(text)
         rules = self._policy.rules(allowed_special, disallowed_special)
         if not self._direct:

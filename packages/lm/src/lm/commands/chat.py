@@ -6,41 +6,28 @@ import argparse
 import sys
 from typing import Any
 
-from lm.commands import Commands, add
+from lm.commands import Commands, add, add_model, add_sampling, model_of, sampling_of
 
 HELP = "/reset begins anew, /help says this, /quit ends; Ctrl-C stops an answer"
 
 
 def register(commands: Commands) -> None:
     made = add(commands, "chat", chat, "talk to a model in the terminal")
-    made.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
-    made.add_argument("--tokenizer", help="a tokenizer file (default: the run's own)")
+    add_model(made)
     made.add_argument("--system", help="the system's message, before the conversation")
     made.add_argument("--max-new-tokens", type=int, default=512, help="of an answer, the most (default: 512)")
-    made.add_argument("--temperature", type=float, default=0.8, help="0 takes the likeliest (default: 0.8)")
-    made.add_argument("--top-k", type=int)
-    made.add_argument("--top-p", type=float)
-    made.add_argument("--min-p", type=float)
-    made.add_argument("--repetition-penalty", type=float, default=1.0)
-    made.add_argument("--seed", type=int)
-    made.add_argument("--int8", action="store_true", help="weights as int8: faster on a CPU, and a little less exact")
+    add_sampling(made)
 
 
 def chat(options: argparse.Namespace) -> None:
     from lm.data.conversations import Message, Template
-    from lm.interop import load
     from lm.interop.importing import own_tokenizer
-    from lm.quantization import quantized
-    from lm.sampling import Sampling
 
     if options.max_new_tokens < 1:
         raise ValueError(f"--max-new-tokens must be at least 1, and {options.max_new_tokens} is not")
-    settings = (options.temperature, options.top_k, options.top_p, options.min_p, options.repetition_penalty)
-    sampling = Sampling(*settings)
+    sampling = sampling_of(options)
     template = Template(own_tokenizer(options.run, options.tokenizer))
-    model = load(options.run)
-    if options.int8:
-        model = quantized(model)
+    model = model_of(options)
     context = model.config.context_length
     # An answer may have all of max_new_tokens, but no more than half the context is kept free for it.
     room = min(options.max_new_tokens, context // 2)

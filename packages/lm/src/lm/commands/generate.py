@@ -7,23 +7,17 @@ import contextlib
 import sys
 from typing import Any
 
-from lm.commands import Commands, add
+from lm.commands import Commands, add, add_model, add_sampling, model_of, sampling_of
 
 BETWEEN = "\n----\n"  # samples
 
 
 def register(commands: Commands) -> None:
     made = add(commands, "generate", generate, "continue a text, as it comes")
-    made.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
+    add_model(made)
     made.add_argument("--prompt", required=True, help="the text to continue")
-    made.add_argument("--tokenizer", help="a tokenizer file (default: the run's own)")
     made.add_argument("--max-new-tokens", type=int, default=256)
-    made.add_argument("--temperature", type=float, default=0.8, help="0 takes the likeliest (default: 0.8)")
-    made.add_argument("--top-k", type=int)
-    made.add_argument("--top-p", type=float)
-    made.add_argument("--min-p", type=float)
-    made.add_argument("--repetition-penalty", type=float, default=1.0)
-    made.add_argument("--seed", type=int)
+    add_sampling(made)
     made.add_argument(
         "--samples", type=int, default=1, help="how many texts, made together; each is shown when all are done"
     )
@@ -34,29 +28,21 @@ def register(commands: Commands) -> None:
         default="slide",
         help="past the context: forget the older half and go on, refuse to begin, or end there",
     )
-    made.add_argument("--int8", action="store_true", help="weights as int8: faster on a CPU, and a little less exact")
     made.add_argument("--timing", action="store_true", help="say how fast it was, prompt and continuation apart")
 
 
 def generate(options: argparse.Namespace) -> None:
     from lm.generation import Batch, Writer, check_request
-    from lm.interop import load
     from lm.interop.importing import own_tokenizer
-    from lm.quantization import quantized
-    from lm.sampling import Sampling
     from lm.text import prompt_ids, stop_ids
 
     if options.samples < 1:
         raise ValueError(f"--samples must be at least 1, and {options.samples} is not")
-    model = load(options.run)
-    if options.int8:
-        model = quantized(model)
+    model = model_of(options)
     tokenizer = own_tokenizer(options.run, options.tokenizer)
     settings: dict[str, Any] = {
         "max_new_tokens": options.max_new_tokens,
-        "sampling": Sampling(
-            options.temperature, options.top_k, options.top_p, options.min_p, options.repetition_penalty
-        ),
+        "sampling": sampling_of(options),
         "stop_tokens": stop_ids(tokenizer),
         "when_full": options.when_full,
     }

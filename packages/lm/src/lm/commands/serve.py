@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lm.commands import Commands, Ended, add
+from lm.commands import Commands, Ended, add, add_model, model_of
 
 FAILED = 1
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -16,24 +16,20 @@ def register(commands: Commands) -> None:
         "answer OpenAI's clients (/v1/completions, /v1/chat/completions, /v1/models), with a page to talk to the model"
     )
     made = add(commands, "serve", serve, text)
-    made.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
-    made.add_argument("--tokenizer", help="a tokenizer file (default: the run's own)")
+    add_model(made)
     made.add_argument("--name", help="what clients call the model (default: the folder's name)")
     made.add_argument("--host", default="127.0.0.1", help="127.0.0.1, this machine alone, if not given")
     made.add_argument("--port", type=int, default=8000, help="0 takes one that is free (default: 8000)")
     made.add_argument("--rows", type=int, default=8, help="texts decoded together (default: 8)")
     made.add_argument("--waiting", type=int, default=32, help="texts in the queue; beyond it 429 (default: 32)")
     made.add_argument("--max-tokens", type=int, help="of an answer, the most (default: the context)")
-    made.add_argument("--int8", action="store_true", help="weights as int8: faster on a CPU, and a little less exact")
 
 
 def serve(options: argparse.Namespace) -> None:
     import os
 
     from lm.extras import need
-    from lm.interop import load
     from lm.interop.importing import own_tokenizer
-    from lm.quantization import quantized
 
     uvicorn = need("uvicorn", "lm serve", "groundup-lm[serve]")
     need("starlette", "lm serve", "groundup-lm[serve]")
@@ -48,9 +44,7 @@ def serve(options: argparse.Namespace) -> None:
         raise ValueError(f"--max-tokens must be at least 1, and {options.max_tokens} is not")
     tokenizer = own_tokenizer(options.run, options.tokenizer)
     template = Template(tokenizer)
-    model = load(options.run)
-    if options.int8:
-        model = quantized(model)
+    model = model_of(options)
     name = options.name or os.path.basename(os.path.abspath(Path(options.run)))
     context = model.config.context_length
     limits = Limits(name, model.config.vocab_size, context, min(context, options.max_tokens or context))
