@@ -15,9 +15,9 @@ ORDER = {
     "bpe": "later _bytes _memory _text _spelled _scan _special _intern _blocks _records _merge _pairs _rank _cache "
     "_encode _shared _batch _decode patterns formats published compressed sources progress token_file reference "
     "preparing vocabulary streaming parallel policy unstable tokenizer encodings counting checkpoint training "
-    "report view javascript page opening __init__ cli_train cli_report cli_encode cli",
+    "report view javascript page opening __init__ cli_train cli_report cli_encode cli __main__",
     "accounting": "units formula breakdown shape models parameters flops optimizers activations allocator memory inference "
-    "hardware measuring time scaling planning parallel model_parallel report html reading __init__ cli",
+    "hardware measuring time scaling planning parallel model_parallel report html reading __init__ cli __main__",
     "lm": "extras config settings kernels attention score_blocks model loss machine distributed optimizer data checkpoint "
     "environment step scoring measure budget board run_folder pieces text training quantization sampling native decoding "
     "generation serving charts report experiments interop evaluation __init__ commands cli __main__",

@@ -199,3 +199,9 @@ def test_an_answer_loads_nothing_but_what_it_needs() -> None:
         loaded
     )
     assert not {"accounting.cli", "accounting.report", "accounting.html", "argparse", "csv"} & set(loaded)
+
+
+def test_the_package_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "accounting", "report", "gpt2"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "124,439,808" in done.stdout

@@ -308,7 +308,7 @@ def test_nothing_in_nothing_out(trained: Path, capfdbinary: pytest.CaptureFixtur
 
 
 def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "bpe.cli", *map(str, arguments)]
+    return [sys.executable, "-m", "bpe", *map(str, arguments)]
 
 
 def test_a_reader_that_leaves_is_no_error(trained: Path) -> None:

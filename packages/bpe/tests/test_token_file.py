@@ -67,6 +67,21 @@ def test_a_type_too_small_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> No
         tokenizer.encode_file(["a"], tmp_path / "ids.npy", np.float32)
 
 
+@pytest.mark.parametrize(
+    "text", ['{"model": {}}', '{"text": "a document"}\n{"text": "another"}\n', "[1, 2]", "no JSON"]
+)
+def test_what_is_no_description_is_not_written_over(tokenizer: Tokenizer, tmp_path: Path, text: str) -> None:
+    """`bpe encode tok.json corpus.txt --out tok.npy` would take the tokenizer's place with the description."""
+    other = tmp_path / "ids.json"
+    other.write_text(text)
+    with pytest.raises(FileExistsError, match=r"ids\.json is there and is no description of ids"):
+        tokenizer.encode_file([b"cat"], tmp_path / "ids.npy")
+    assert other.read_text() == text
+    assert [path.name for path in tmp_path.iterdir()] == ["ids.json"]
+    with pytest.raises(ValueError, match="would be both"):
+        tokenizer.encode_file([b"cat"], other)
+
+
 @pytest.mark.parametrize("fails", ["write", "fsync", "replace"])
 def test_a_full_disk_leaves_what_was_there(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str

@@ -64,6 +64,18 @@ def test_a_failed_write_leaves_what_was_there(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.json", "a.npy"]
 
 
+def test_what_is_no_description_is_not_written_over(tmp_path):
+    other = tmp_path / "a.json"
+    other.write_text('{"model": {}}')  # a tokenizer of that name
+    with pytest.raises(FileExistsError, match=r"a\.json is there and is no description of ids"):
+        write_tokens(tmp_path / "a.npy", np.arange(3))
+    np.save(tmp_path / "a.npy", np.arange(3, dtype=np.uint16))
+    with pytest.raises(FileExistsError, match="write to another name"):
+        describe(tmp_path / "a.npy")
+    assert other.read_text() == '{"model": {}}'
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.json", "a.npy"]
+
+
 def test_opening_refuses_what_does_not_fit(tmp_path):
     path = tmp_path / "a.npy"
     with pytest.raises(FileNotFoundError, match=r"no token file .*a\.npy"):

@@ -375,7 +375,3 @@ def _whole(words: str) -> int:
     if value != int(value) if abs(value) < float("inf") else True:
         raise argparse.ArgumentTypeError(f"{words!r} is not a whole number")
     return int(value)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

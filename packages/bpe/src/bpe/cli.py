@@ -120,7 +120,3 @@ def _view(options: argparse.Namespace) -> None:
         made = page.page(tokenizers, options.text.read_bytes().decode("utf-8", "replace"), title=options.text.name)
     write_atomically(options.out, made.encode())
     print(options.out)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -48,6 +48,7 @@ def write(
         raise ValueError(f"the largest id is {largest}, which {dtype} cannot hold; use uint32")
     if workers < 1:
         raise ValueError(f"workers is {workers}; it takes at least 1")
+    description = _description_of(out)
     total = sources.size_of(source)
     temporary = out.with_name(f".{out.name}.{os.urandom(4).hex()}")
     count = size = read = 0
@@ -79,7 +80,7 @@ def write(
             beside.write_text(
                 json.dumps({key: value for key, value in about.items() if value is not None}, indent=1) + "\n"
             )
-            os.replace(beside, out.with_suffix(".json"))
+            os.replace(beside, description)
         finally:
             beside.unlink(missing_ok=True)
         os.replace(temporary, out)
@@ -90,6 +91,24 @@ def write(
     finally:
         temporary.unlink(missing_ok=True)
     return count
+
+
+def _description_of(out: Path) -> Path:
+    """Where the JSON beside X.npy goes. FileExistsError: something else has that name, perhaps the tokenizer itself."""
+    path = out.with_suffix(".json")
+    if path == out:
+        raise ValueError(f"ids are written to X.npy, with X.json beside it, and {out} would be both: name it .npy")
+    if path.exists():
+        try:
+            about = json.loads(path.read_bytes())
+        except ValueError:
+            about = None
+        if not (isinstance(about, dict) and {"count", "dtype", "sha256"} <= about.keys()):
+            raise FileExistsError(
+                f"{path} is there and is no description of ids, and that of {out.name} would take its place: "
+                f"write to another name, or remove it"
+            )
+    return path
 
 
 def _write_header(file: BinaryIO, dtype: np.dtype[Any], count: int) -> None:

@@ -64,6 +64,7 @@ class TokenWriter:
         if dtype not in DTYPES:
             raise ValueError(f"dtype {dtype!r} holds no token ids: use one of {', '.join(DTYPES)}")
         self.dtype, self.top = np.dtype(dtype).newbyteorder("<"), int(np.iinfo(dtype).max)
+        description_of(self.path)
         self.count, self.highest, self.digest = 0, 0, hashlib.sha256()
         self.temporary = self.path.with_name(self.path.name + ".partial")
         self.file = open(self.temporary, "wb")  # noqa: SIM115
@@ -218,9 +219,24 @@ def describe_as(
     says: dict[str, object] = {"count": count, "dtype": dtype, "sha256": sha256, "highest": highest}
     known = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text, "mask": mask}
     says.update({key: value for key, value in known.items() if value is not None})
+    description = description_of(path)
     temporary = path.with_suffix(".json.partial")
     temporary.write_text(json.dumps(says, indent=1) + "\n")
-    os.replace(temporary, path.with_suffix(".json"))
+    os.replace(temporary, description)
+
+
+def description_of(path: Path) -> Path:
+    """Where the JSON beside X.npy goes. FileExistsError: something else has that name, a tokenizer perhaps."""
+    beside = path.with_suffix(".json")
+    if beside.exists():
+        try:
+            read_description(beside)
+        except ValueError:
+            raise FileExistsError(
+                f"{beside} is there and is no description of ids, and that of {path.name} would take its place: "
+                f"write to another name, or remove it"
+            ) from None
+    return beside
 
 
 def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None = None) -> Tokens:

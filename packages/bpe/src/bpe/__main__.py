@@ -1,0 +1,9 @@
+"""`python -m bpe` is the command bpe."""
+
+from __future__ import annotations
+
+import sys
+
+from bpe.cli import main
+
+sys.exit(main())
