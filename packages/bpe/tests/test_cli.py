@@ -4,6 +4,7 @@ import argparse
 import gzip
 import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,6 +88,10 @@ def test_report_and_view(trained: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert row["bytes_per_token"] == pytest.approx(len(TEXT.encode()) / row["tokens"])
     assert main(["view", tok, "--text", text, "--out", str(trained / "page.html")]) == 0
     assert "<html" in (trained / "page.html").read_text()
+    (trained / "other").mkdir()
+    other = shutil.copy(tok, trained / "other")  # of the same name: still two side by side
+    assert main(["view", tok, str(other), "--out", str(trained / "page.html")]) == 0
+    assert all(json.dumps(str(name)) in (trained / "page.html").read_text() for name in (tok, other))
 
 
 def test_training_from_anywhere(
@@ -175,6 +180,10 @@ def test_mistakes_are_one_sentence_and_status_two(trained: Path, capsys: pytest.
             ],
             "leave out --pattern and --special",
         ),
+        (["train", corpus, "--vocab-size", "300", "--out", corpus], "would be written over"),
+        (["train", str(trained), "--vocab-size", "300", "--out", str(trained / "short.gz")], "would be written over"),
+        (["encode", str(trained / "tok.json"), corpus, "--out", corpus], "would be written over"),
+        (["decode", str(trained / "tok.json"), corpus, "--out", corpus], "would be written over"),
         (["encode", corpus], "not a tokenizer"),
         (["decode", "nowhere.json"], "nowhere.json: no such file"),
         (["report", str(trained / "tok.json"), "--on", "nowhere.txt"], "nowhere.txt: No such file"),
@@ -184,6 +193,7 @@ def test_mistakes_are_one_sentence_and_status_two(trained: Path, capsys: pytest.
         assert said in error
         assert len(error.splitlines()) == 1
     assert not Path(out).exists()
+    assert Path(corpus).read_text() == TEXT
 
 
 # encode and decode, as filters and on files

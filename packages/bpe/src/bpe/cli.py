@@ -113,7 +113,7 @@ def _special(given: list[str] | None) -> dict[str, int] | list[str] | None:
 
 
 def _view(options: argparse.Namespace) -> None:
-    tokenizers = {Path(name).name: open_tokenizer(name) for name in options.tokenizer}
+    tokenizers = {name: open_tokenizer(path) for name, path in cli_report.named(options.tokenizer).items()}
     if options.text is None:
         made = page.page(tokenizers)
     else:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
-from bpe.cli_train import corpus
+from bpe.cli_train import corpus, keep_apart
 from bpe.formats import atomic_file
 from bpe.progress import Progress, reporter, watched
 from bpe.tokenizer import Tokenizer
@@ -72,6 +72,7 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
             )
         allowed: Literal["all"] | tuple[str, ...] = "all" if options.special == "recognise" else ()
         source = corpus(options.text or ["-"], options.text_key)
+        keep_apart(options.out, source)
         count = tokenizer.encode_file(
             source, options.out, allowed_special=allowed, workers=options.workers, progress=watched()
         )
@@ -79,6 +80,7 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
         return
     if options.workers is not None and not options.jsonl:
         raise ValueError("--workers is for --jsonl and for --out X.npy; ids are printed by one thread")
+    keep_apart(options.out, options.text)
     with _output(options.out) as out, reporter(watched() and (bool(options.text) or options.out is not None)) as report:
         for file in _inputs(options.text, report, "encoding bytes"):
             if options.jsonl:
@@ -122,6 +124,7 @@ def _encode_documents(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, optio
 
 
 def _decode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
+    keep_apart(options.out, options.ids)
     with _output(options.out) as out, reporter(watched() and options.out is not None) as report:
         for file in _inputs(options.ids, report, "decoding bytes"):
             if options.jsonl:

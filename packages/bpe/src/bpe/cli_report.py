@@ -32,8 +32,8 @@ def add(commands: Any, open_tokenizer: Callable[[str], Tokenizer], help_on_token
 
 
 def _run(options: argparse.Namespace, open_tokenizer: Callable[[str], Tokenizer]) -> None:
-    tokenizers = {name: open_tokenizer(path) for name, path in _named(options.tokenizer).items()}
-    texts = {name: _read(corpus([path], options.text_key)) for name, path in _named(options.on).items()}
+    tokenizers = {name: open_tokenizer(path) for name, path in named(options.tokenizer).items()}
+    texts = {name: _read(corpus([path], options.text_key)) for name, path in named(options.on).items()}
     found = report.measure(tokenizers, texts)
     if options.html is not None:
         write_atomically(options.html, found.html().encode())
@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace, open_tokenizer: Callable[[str], Tokenizer]
         print(found)
 
 
-def _named(paths: list[str]) -> dict[str, str]:
+def named(paths: list[str]) -> dict[str, str]:
     """Paths by their last part, or whole where two have the same."""
     last = [Path(path).name for path in paths]
     return {name if last.count(name) == 1 else path: path for name, path in zip(last, paths, strict=True)}

@@ -59,6 +59,7 @@ def _run(options: argparse.Namespace, open_tokenizer: Callable[[str], Tokenizer]
             errno.ENOENT, "there is no such folder to write the tokenizer to", str(options.out.parent)
         )
     source = corpus(options.corpus, options.text_key)
+    keep_apart(options.out, source)
     settings = {
         name: getattr(options, name)
         for name in ("tie_break", "min_count", "max_token_bytes", "workers", "memory_limit", "checkpoint")
@@ -80,7 +81,17 @@ def _run(options: argparse.Namespace, open_tokenizer: Callable[[str], Tokenizer]
     print(f"{options.out}: {tokenizer.vocab_size:,} tokens")
 
 
-def corpus(names: list[str], key: str = "text") -> sources.Source:
+def keep_apart(out: Path | None, read: list[Any]) -> None:
+    """ValueError where one of the files that are read, by path or as a File, would be written over."""
+    if out is None or not out.exists():
+        return
+    for file in read:
+        path = getattr(file, "path", file)
+        if isinstance(path, (str, os.PathLike)) and os.path.exists(path) and os.path.samefile(path, out):
+            raise ValueError(f"{out} would be written over while it is read: write to another file")
+
+
+def corpus(names: list[str], key: str = "text") -> list[Any]:
     """The source that a command line names. FileNotFoundError for a name that is nowhere or a folder without files."""
     found: list[Any] = []
     for name in names:
