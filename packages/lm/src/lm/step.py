@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -131,6 +132,8 @@ def marked(batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[tuple[Ten
 
 def compile_blocks(model: Transformer) -> None:
     """Puts each block through torch.compile, in place: they are alike, so what is compiled for the first serves all."""
+    # attention turns pairs of numbers as complex ones where inductor leaves a CPU's operators as they are
+    warnings.filterwarnings("ignore", message="Torchinductor does not support code generation for complex operators")
     for block in model.blocks:
         block.compile()
 
