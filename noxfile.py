@@ -184,7 +184,7 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure: `-- train FILE …`, `-- encode FILE … --tokenizers X …`, `-- decode FILE …`, `worst`, `memory`, `lm` …"""
+    """Measure: `-- train FILE …`, `-- encode FILE … --tokenizers X …`, `decode`, `worst`, `memory`, `start`, `lm` …"""
     programs = {
         "train": f"{BPE}/benchmarks/training.py",
         "training": f"{BPE}/benchmarks/training.py",
@@ -192,6 +192,7 @@ def bench(session: nox.Session) -> None:
         "decode": f"{BPE}/benchmarks/decoding.py",
         "worst": f"{BPE}/benchmarks/worst_cases.py",
         "memory": f"{BPE}/benchmarks/memory.py",
+        "start": f"{ACCOUNTING}/benchmarks/start.py",
         "lm": f"{LM}/benchmarks/step.py",
         "generate": f"{LM}/benchmarks/generation.py",
     }
@@ -203,7 +204,7 @@ def bench(session: nox.Session) -> None:
         if which == "lm":
             arguments = [*(arguments or ["--compile"]), "--write", f"{LM}/README.md"]
     else:
-        install(session, BPE)
+        install(session, ACCOUNTING if which == "start" else BPE)
     if which in ("train", "training", "encode", "decode", "worst"):
         session.install(*CONSTRAINTS, "gigabpe", "gigatoken", "fastokens", "tiktoken", "tokenizers", "rustbpe")
         if which == "encode":

@@ -1,6 +1,6 @@
 """How long a bare Python takes, and how long one that imports `accounting` and asks it a question: the fastest of several.
 
-python packages/accounting/benchmarks/start.py
+nox -s bench -- start
 """
 
 from __future__ import annotations

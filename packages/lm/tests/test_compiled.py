@@ -46,7 +46,7 @@ DECIDED = re.compile(r"^(not )?compiled: a step takes (\d+) ms compiled and (\d+
 
 
 def lm_train(folder, out, until, *settings):
-    """Runs `lm train` in a process with an empty compiler's cache until it has made so many steps, then presses Ctrl-C; what it said."""
+    """Runs `lm train`, with nothing compiled beforehand, until it has made so many steps, then presses Ctrl-C: what it said."""
     command = [sys.executable, "-m", "lm", "train", str(folder / "small.toml"), "--out", str(out), *settings]
     cache = folder / f"compiled-{out.name}-{until}"  # torch passes it to a shell: no spaces
     environment = {
@@ -73,7 +73,8 @@ def metrics_so_far(out):
 def test_a_long_run_is_measured_decided_and_continued_to_the_bit(data, tmp_path):
     (tmp_path / "small.toml").write_text(f'{SETTINGS}[data]\npath = "{data}"\n')
     said = lm_train(tmp_path, tmp_path / "stopped", 30)
-    assert (found := DECIDED.search(said)), said
+    found = DECIDED.search(said)
+    assert found, said
     on = not found[1]
     config = read_config(tmp_path / "stopped")[1]
     assert config.compile == ("on" if on else "off")

@@ -59,12 +59,14 @@ def _table(name: str, memory: float, bandwidth: float, source: str, **tera: floa
 
 _A100 = "NVIDIA A100 Tensor Core GPU datasheet"
 _H100 = "NVIDIA H100 Tensor Core GPU datasheet, sparsity removed"
+_CDNA = "AMD ROCm documentation, MI300 microarchitecture; memory: AMD Instinct MI300X datasheet"
+_L40S = "NVIDIA L40S product page, which does not say what fp16 is accumulated in"
 _TURING = "NVIDIA Turing GPU architecture whitepaper, reference clocks"
 _RULE = "64 multiply-adds a clock of each of its 240 tensor cores at 1.68 GHz, half of that with fp32 accumulation"
 _AMPERE = "NVIDIA Ampere GA102 GPU architecture whitepaper, appendix A"
 _ADA = "NVIDIA Ada GPU architecture whitepaper, appendices"
 _BLACKWELL = "NVIDIA RTX Blackwell GPU architecture whitepaper, appendix B"
-_APPLE = "Apple's announcement (fp32); fp16 runs at the same rate"
+_APPLE = "Apple's announcement, which names no number format: its figure is that of fp32"
 _SILENT = "Apple's technical specifications, which give no rate of arithmetic"
 
 DEVICES: dict[str, Device] = {
@@ -75,9 +77,11 @@ DEVICES: dict[str, Device] = {
         _table("a100-40gb", 40, 1555, f"{_A100} (SXM4, PCIe)", bf16=312, fp16=312, tf32=156, fp32=19.5, int8=624),
         _table("a100-80gb", 80, 2039, f"{_A100} (SXM4)", bf16=312, fp16=312, tf32=156, fp32=19.5, int8=624),
         _table("a100-80gb-pcie", 80, 1935, f"{_A100} (PCIe)", bf16=312, fp16=312, tf32=156, fp32=19.5, int8=624),
-        _table("l40s", 48, 864, "NVIDIA L40S datasheet", bf16=362, fp16=362, tf32=183, fp32=91.6, fp8=733, int8=733),
+        _table("l40s", 48, 864, _L40S, bf16=362.05, fp16=362.05, tf32=183, fp32=91.6, fp8=733, int8=733),
         _table("h100-pcie", 80, 2000, f"{_H100} (PCIe)", bf16=756, fp16=756, tf32=378, fp32=51, fp8=1513, int8=1513),
-        _table("h100-nvl", 94, 3900, f"{_H100} (NVL)", bf16=835, fp16=835, tf32=417, fp32=60, fp8=1670, int8=1670),
+        _table(
+            "h100-nvl", 94, 3900, f"{_H100} (NVL)", bf16=835.5, fp16=835.5, tf32=417.5, fp32=60, fp8=1670.5, int8=1670.5
+        ),
         _table("h100", 80, 3350, f"{_H100} (SXM5)", bf16=989, fp16=989, tf32=494, fp32=67, fp8=1979, int8=1979),
         _table(
             "h200",
@@ -94,8 +98,8 @@ DEVICES: dict[str, Device] = {
         _table(
             "b200",
             180,
-            8000,
-            "NVIDIA HGX B200 datasheet, an eighth of the board, sparsity removed",
+            7700,
+            "NVIDIA Blackwell datasheet, one GPU of an HGX B200, sparsity removed",
             bf16=2250,
             fp16=2250,
             tf32=1125,
@@ -107,7 +111,7 @@ DEVICES: dict[str, Device] = {
             "mi300x",
             192,
             5300,
-            "AMD Instinct MI300X datasheet",
+            _CDNA,
             bf16=1307.4,
             fp16=1307.4,
             tf32=653.7,
@@ -129,11 +133,11 @@ DEVICES: dict[str, Device] = {
         _table("rtx-5070-ti", 16, 896, _BLACKWELL, bf16=87.9, fp16=87.9, tf32=43.9, fp32=43.9, fp8=175.8),
         _table("rtx-5080", 16, 960, _BLACKWELL, bf16=112.6, fp16=112.6, tf32=56.3, fp32=56.3),
         _table("rtx-5090", 32, 1792, _BLACKWELL, bf16=209.5, fp16=209.5, tf32=104.8, fp32=104.8, fp8=419),
-        _table("m1", 16, 68.25, _APPLE, fp32=2.6, fp16=2.6),
-        _table("m1-pro", 32, 200, _APPLE, fp32=5.2, fp16=5.2),
-        _table("m1-max", 64, 400, _APPLE, fp32=10.4, fp16=10.4),
-        _table("m1-ultra", 128, 800, _APPLE, fp32=21, fp16=21),
-        _table("m2", 24, 100, _APPLE, fp32=3.6, fp16=3.6),
+        _table("m1", 16, 68.25, _APPLE, fp32=2.6),
+        _table("m1-pro", 32, 200, _APPLE, fp32=5.2),
+        _table("m1-max", 64, 400, _APPLE, fp32=10.4),
+        _table("m1-ultra", 128, 800, _APPLE, fp32=21),
+        _table("m2", 24, 100, _APPLE, fp32=3.6),
         _table("m2-max", 96, 400, _SILENT),
         _table("m2-ultra", 192, 800, _SILENT),
         _table("m3-max", 128, 400, _SILENT),

@@ -1,0 +1,84 @@
+"""The devices' peaks against what they are made of: a second way to each figure, which a wrong digit does not survive."""
+
+import pytest
+
+from accounting import DEVICES
+
+# (multiprocessors or compute units, boost clock in MHz, FLOPs a clock of one in fp16 with fp32 sums, and in fp32)
+MADE_OF = {
+    "t4": (40, 1590, 1024, 128),
+    "v100-32gb": (80, 1530, 1024, 128),
+    "a100-40gb": (108, 1410, 2048, 128),
+    "a100-80gb": (108, 1410, 2048, 128),
+    "a100-80gb-pcie": (108, 1410, 2048, 128),
+    "h100": (132, 1830, 4096, None),  # products of fp32 run at another clock than those of 16 bits
+    "h200": (132, 1830, 4096, None),
+    "h100-pcie": (114, 1620, 4096, None),
+    "mi300x": (304, 2100, 2048, 256),
+    "rtx-2060": (30, 1680, 512, 128),
+    "rtx-2070": (36, 1620, 512, 128),
+    "rtx-2080": (46, 1710, 512, 128),
+    "rtx-2080-ti": (68, 1545, 512, 128),
+    "rtx-3070": (46, 1725, 512, 256),
+    "rtx-3080": (68, 1710, 512, 256),
+    "rtx-3090": (82, 1695, 512, 256),
+    "rtx-4070-ti": (60, 2610, 512, 256),
+    "rtx-4080": (76, 2505, 512, 256),
+    "rtx-4090": (128, 2520, 512, 256),
+    "rtx-5070": (48, 2512, 512, 256),
+    "rtx-5070-ti": (70, 2452, 512, 256),
+    "rtx-5080": (84, 2617, 512, 256),
+    "rtx-5090": (170, 2407, 512, 256),
+}
+# (bits of the memory's bus, Gbit/s of one of its wires)
+WIRES = {
+    "t4": (256, 10),
+    "l40s": (384, 18),
+    "rtx-2060": (192, 14),
+    "rtx-2070": (256, 14),
+    "rtx-2080": (256, 14),
+    "rtx-2080-ti": (352, 14),
+    "rtx-3070": (256, 14),
+    "rtx-3080": (320, 19),
+    "rtx-3090": (384, 19.5),
+    "rtx-4070-ti": (192, 21),
+    "rtx-4080": (256, 22.4),
+    "rtx-4090": (384, 21),
+    "rtx-5070": (192, 28),
+    "rtx-5070-ti": (256, 28),
+    "rtx-5080": (256, 30),
+    "rtx-5090": (512, 28),
+    "m1": (128, 4.266),
+    "m4": (128, 7.5),
+}
+
+
+@pytest.mark.parametrize("name", MADE_OF)
+def test_peaks_are_units_times_operations_times_clock(name: str) -> None:
+    units, clock, narrow, wide = MADE_OF[name]
+    peaks = DEVICES[name].peaks
+    assert float(peaks["fp16"]) == pytest.approx(units * clock * 1e6 * narrow, rel=0.006)
+    if wide is not None:
+        assert float(peaks["fp32"]) == pytest.approx(units * clock * 1e6 * wide, rel=0.006)
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_bandwidth_is_wires_times_their_rate(name: str) -> None:
+    bits, rate = WIRES[name]
+    assert float(DEVICES[name].bandwidth) == pytest.approx(bits / 8 * rate * 1e9, rel=0.006)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_formats_keep_their_proportions(name: str) -> None:
+    """bf16 runs as fp16; TF32 at half of that, or as fp32 on a GeForce; eight bits at twice that."""
+    one = DEVICES[name]
+    assert one.source
+    assert int(one.memory) > 0 < float(one.bandwidth)
+    peaks = {key: float(value) for key, value in one.peaks.items()}
+    if "bf16" in peaks:
+        assert peaks["bf16"] == peaks["fp16"]
+    if "tf32" in peaks:
+        assert peaks["tf32"] == pytest.approx(peaks["fp16"] / 2, rel=0.015)
+    for narrow in ("fp8", "int8"):
+        if narrow in peaks:
+            assert peaks[narrow] == pytest.approx(2 * peaks["fp16"], rel=0.015)
