@@ -1,5 +1,7 @@
 """The encoder against the reference, whatever the vocabulary, the text and the state of the cache."""
 
+import gc
+import signal
 import threading
 from functools import partial
 
@@ -15,6 +17,7 @@ from bpe._batch import Batch
 from bpe._merge import Merger
 from bpe._shared import SharedText
 from bpe._text import utf8
+from bpe.parallel import side_by_side
 from bpe.tokenizer import Tokenizer
 
 BYTES = {i: bytes([i]) for i in range(256)}
@@ -180,7 +183,7 @@ def shared_ids(tokenizer: Tokenizer, text: str | bytes, block: int, workers: int
         thread.start()
     for thread in threads:
         thread.join()
-    found = shared.result()
+    found = shared.array()
     return None if found is None else found.tolist()
 
 
@@ -237,6 +240,78 @@ def test_a_thread_that_fails_stops_the_others() -> None:
     with pytest.raises(KeyError, match="byte 0xff has no token"):
         tokenizer.encode_batch_to_numpy([text], num_threads=2)
     assert tokenizer.encode_batch_to_numpy([text[:1_200_000]], num_threads=2)[0].size == 1_200_000
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no alarms")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_signal_ends_the_work_of_every_thread(threads: int) -> None:
+    class Rung(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise Rung
+
+    tokenizer = trained(["word"], 9)
+    rules = tokenizer._policy.rules("all", ())
+    shared = SharedText(tokenizer._encoder, "word " * 2_000_000, rules, threads=threads, block=1)
+    batch = Batch(tokenizer._encoder, ["word " * 2_000] * 50_000, rules, threads=threads)
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        for work in (shared.work, batch.work):
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            with pytest.raises(Rung):
+                side_by_side(work, threads)
+            assert threading.active_count() == 1, "nobody goes on"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert tokenizer.encode_batch(["word"], num_threads=threads) == [tokenizer.encode("word")]
+
+
+def test_the_first_error_of_threads_side_by_side_is_raised() -> None:
+    here = threading.current_thread()
+    failed = threading.Event()
+
+    def work() -> None:
+        if threading.current_thread() is here:
+            failed.wait()
+        else:
+            failed.set()
+            raise KeyError("theirs")
+
+    with pytest.raises(KeyError, match="theirs"):
+        side_by_side(work, 2)
+    assert side_by_side(failed.wait, 3) is None
+
+
+def test_long_texts_of_a_batch_are_shared_out_and_come_in_their_places() -> None:
+    tokenizer = trained(["word", "é"], 9, special_tokens=["<|endoftext|>"])
+    long = "word é " * 200_000
+    texts = ["a", long, bytearray(b"word"), "", long.encode(), b"\xff", long + "\ud800", "\ud800"]
+    for threads in (1, 2):
+        found = tokenizer.encode_batch(texts, num_threads=threads)
+        assert found == [tokenizer.encode(text) for text in texts]
+        arrays = tokenizer.encode_batch_to_numpy(texts[:6], num_threads=threads)
+        assert [ids.tolist() for ids in arrays] == found[:6]
+        with pytest.raises(ValueError, match="special token"):
+            tokenizer.encode_batch([*texts, long + "<|endoftext|>"], num_threads=threads)
+        with pytest.raises(UnicodeEncodeError):
+            tokenizer.encode_batch_to_numpy(texts, num_threads=threads)
+    batch = Batch(tokenizer._encoder, texts[:4], tokenizer._policy.rules("all", ()))
+    batch.work()
+    assert [None if ids is None else ids.tolist() for ids in batch.arrays()] == found[:4]
+    assert batch.arrays() == [None] * 4, "once"
+
+
+def test_making_lists_leaves_the_collector_as_it_was() -> None:
+    tokenizer = trained(["word"], 9)
+    try:
+        for switch in (gc.disable, gc.enable):
+            switch()
+            tokenizer.encode_batch(["word word"] * 10)
+            assert gc.isenabled() == (switch is gc.enable)
+    finally:
+        gc.enable()
 
 
 @given(words=WORDS, extra=st.integers(0, 30), data=st.data())

@@ -41,8 +41,18 @@ static size_t trim_block(void *block, size_t size, size_t used) {
     munmap((uint8_t *)block + kept, whole_pages(size) - kept);
     return kept;
 }
+/* Have the pages of a part of a large block there before several threads write it: where two meet on a new page at once, each
+ * makes and clears one, and one of them is thrown away. A system that cannot (Linux before 5.14) makes them as they are written. */
+static void touch_block(void *part, size_t size) {
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+    madvise(part, size, MADV_POPULATE_WRITE);
+}
 #else
+#define HUGE_PAGE ((size_t)2 << 20)
 #define BLOCKS_LAZY 0
+static void touch_block(void *part, size_t size) { (void)part; (void)size; }
 static size_t trim_block(void *block, size_t size, size_t used) { (void)block; (void)used; return size; }
 static void *zeroed_block(size_t size) { return calloc(size ? size : 1, 1); }
 static void free_block(void *block, size_t size) { (void)size; free(block); }

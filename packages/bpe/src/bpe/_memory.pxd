@@ -22,6 +22,8 @@ cdef extern from "_memory.h" nogil:
     void *zeroed_block(size_t size)
     void free_block(void *block, size_t size)
     size_t trim_block(void *block, size_t size, size_t used)
+    void touch_block(void *part, size_t size)
+    const size_t HUGE_PAGE
     enum:
         BLOCKS_LAZY
 

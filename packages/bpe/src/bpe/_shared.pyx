@@ -16,8 +16,16 @@ from libc.string cimport memcpy, memset
 from bpe._blocks cimport Block, Blocks, Room
 from bpe._cache cimport Cache
 from bpe._encode cimport BLOCK, Encoder, Ids, array_of, free_ids, most_bytes, reserve, reserve_for
+from bpe._memory cimport HUGE_PAGE, touch_block
 from bpe._special cimport Rules
 from bpe._text cimport Text
+
+cdef enum:
+    AHEAD = 1 << 18             # ids: so far ahead of where they are written pages are made
+    UNHEARD = 1 << 7            # blocks that a thread encodes before it hears a signal
+
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
 
 ctypedef struct Done:           # the ids of a block
     Ids all
@@ -38,6 +46,7 @@ cdef class SharedText:
     cdef Ids out
     cdef PyThread_type_lock lock    # of all below, and of blocks
     cdef size_t taken, placed       # blocks
+    cdef size_t touched             # ids whose pages are there
     cdef Done *waiting              # handed in before their turn, by number
     cdef Done *unused
     cdef bint stop, refused
@@ -64,12 +73,16 @@ cdef class SharedText:
         """Encode blocks until there are no more, or another thread has failed."""
         cdef Cache cache = self.encoder.take_cache()
         cdef Room room
+        cdef size_t blocks = 0
         room.bytes, room.size = NULL, 0
         try:
             with nogil:
                 self.encoder.prepare(cache, self.blocks.text.size)
                 while self.encode_block(cache, &room):
-                    pass
+                    blocks += 1
+                    if blocks % UNHEARD == 0:
+                        with gil:
+                            PyErr_CheckSignals()
         except UnicodeError:
             self.refused = True
         finally:
@@ -77,9 +90,13 @@ cdef class SharedText:
             free(room.bytes)
             self.encoder.give_cache(cache)
 
-    def result(self):
+    def array(self):
         """The ids as an array of uint32, or None: see Encoder.encode_array()."""
         return None if self.refused else array_of(&self.out)
+
+    def list(self):
+        """The ids as a list, or None."""
+        return None if self.refused else self.encoder.to_list(self.out.ids, self.out.size)
 
     cdef bint encode_block(self, Cache cache, Room *room) except -1 nogil:
         cdef Block block
@@ -100,6 +117,8 @@ cdef class SharedText:
         if done == NULL:
             done = new_done()
         done.number, done.all.size = number, 0
+        if number == 0:
+            self.make_pages()
         try:
             if self.rules.refused.longest and self.rules.refused.find(block.bytes, block.size, 0).index >= 0:
                 self.refused = self.stop = True
@@ -130,6 +149,7 @@ cdef class SharedText:
         PyThread_release_lock(self.lock)
         if ready == NULL:
             return
+        self.make_pages()
         done = ready
         while True:
             if done.all.size:
@@ -141,6 +161,20 @@ cdef class SharedText:
         done.next = self.unused
         self.unused = ready
         PyThread_release_lock(self.lock)
+
+
+    cdef void make_pages(self) noexcept nogil:
+        """See that what is written next has its pages."""
+        cdef size_t begin, end
+        PyThread_acquire_lock(self.lock, WAIT_LOCK)
+        begin = end = self.touched
+        while self.out.pages and end < min(self.out.size + AHEAD, self.out.pages // sizeof(uint32_t)):
+            end += HUGE_PAGE // sizeof(uint32_t)
+        self.touched = end
+        PyThread_release_lock(self.lock)
+        if end > begin:
+            end = min(end, self.out.pages // sizeof(uint32_t))
+            touch_block(self.out.ids + begin, (end - begin) * sizeof(uint32_t))
 
 
 cdef Done *new_done() except NULL nogil:

@@ -1,9 +1,10 @@
-"""A batch spread over threads."""
+"""Work spread over threads."""
 
 from __future__ import annotations
 
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -38,3 +39,30 @@ def in_threads(work: Callable[[Item], Result], batch: Iterable[Item], num_thread
     with ThreadPoolExecutor(threads) as pool:
         parts = pool.map(work_through, [items[at : at + share] for at in range(0, len(items), share)])
         return list(itertools.chain.from_iterable(parts))
+
+
+def side_by_side(work: Callable[[], None], threads: int) -> None:
+    """Call work() in so many threads at once, this one among them; back when all have returned.
+
+    For work that ends early in every thread once it has failed in one. The first error is raised; that of this thread, Ctrl-C
+    before all, comes first.
+    """
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    others = [threading.Thread(target=run) for _ in range(threads - 1)]
+    try:
+        for other in others:
+            other.start()
+        work()
+    finally:
+        for other in others:
+            while other.ident is not None and other.is_alive():
+                other.join()
+    if errors:
+        raise errors[0]

@@ -21,7 +21,7 @@ from bpe._special import Rules, SpecialTokens
 from bpe._text import buffer_of
 from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
 from bpe.later import numpy as np
-from bpe.parallel import in_threads, threads_for
+from bpe.parallel import in_threads, side_by_side, threads_for
 from bpe.policy import NONE, Policy, Special, check
 from bpe.preparing import Preparation
 from bpe.progress import Progress, reporter
@@ -333,8 +333,13 @@ class Tokenizer:
         rules = self._policy.rules(allowed_special, disallowed_special)
         if not self._direct:
             return in_threads(lambda one: self._to_list(one, rules), texts, threads)
-        found = self._batch(texts, rules, threads).lists()
-        return [self._to_list(one, rules) if ids is None else ids for one, ids in zip(texts, found, strict=True)]
+        batch = self._batch(texts, rules, threads)
+        found: list[Any] = batch.lists()
+        for i in batch.long:
+            found[i] = self._share(texts[i], rules, threads).list()
+        for i in batch.refused() + [i for i in batch.long if found[i] is None]:
+            found[i] = self._to_list(texts[i], rules)
+        return found
 
     def encode_batch_to_numpy(
         self,
@@ -355,23 +360,25 @@ class Tokenizer:
         rules = self._policy.rules(allowed_special, disallowed_special)
         if not self._direct:
             return in_threads(lambda one: self._to_array(one, rules), texts, threads)
-        shared = {i for i, one in enumerate(texts) if hasattr(one, "__len__") and len(one) >= SHARED_TEXT}
-        found = iter(self._batch([one for i, one in enumerate(texts) if i not in shared], rules, threads).arrays())
-        arrays = (self._share(one, rules, threads) if i in shared else next(found) for i, one in enumerate(texts))
-        return [self._to_array(one, rules) if ids is None else ids for one, ids in zip(texts, arrays, strict=True)]
+        batch = self._batch(texts, rules, threads)
+        found: list[Any] = batch.arrays()
+        for i in batch.long:
+            found[i] = self._share(texts[i], rules, threads).array()
+        for i in batch.refused() + [i for i in batch.long if found[i] is None]:
+            found[i] = self._to_array(texts[i], rules)
+        return found
 
-    def _batch(self, texts: Sequence[Text], rules: Rules, threads: int) -> Batch:
-        """Short texts, encoded by several threads."""
-        batch = Batch(self._encoder, texts, rules, threads=threads)
-        threads = min(threads, 1 + batch.size // THREAD_TEXT)
-        in_threads(lambda _: batch.work(), range(threads), threads)
+    def _batch(self, texts: list[Text], rules: Rules, threads: int) -> Batch:
+        """Many texts, encoded by several threads, but for long ones."""
+        batch = Batch(self._encoder, texts, rules, threads=threads, longest=SHARED_TEXT)
+        side_by_side(batch.work, min(threads, 1 + batch.size // THREAD_TEXT))
         return batch
 
-    def _share(self, text: Text, rules: Rules, threads: int) -> NDArray[np.uint32] | None:
-        """The ids of one long text, by several threads."""
+    def _share(self, text: Text, rules: Rules, threads: int) -> SharedText:
+        """One long text, encoded by several threads."""
         shared = SharedText(self._encoder, text, rules, threads=threads)
-        in_threads(lambda _: shared.work(), range(threads), threads)
-        return shared.result()
+        side_by_side(shared.work, threads)
+        return shared
 
     def encode_ordinary_batch(self, text: Sequence[Text], *, num_threads: int = 8) -> list[list[int]]:
         """encode_ordinary() of each text, in parallel."""
