@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
 import os
 import signal
 import subprocess
@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.multiprocessing
 from processes import free_port, lose_one, processes, train
-from runs import CONFIG, metrics, run, some_tokens, stop_at
+from runs import CONFIG, assert_same_run, metrics, run, some_tokens, stop_at
 
 from lm import checkpoint
 from lm.data import write_tokens
@@ -121,36 +121,75 @@ eval_every = 0
 """
 
 
-def test_sigterm_under_torchrun_finishes_the_step_and_saves(with_ends, tmp_path):
-    (tmp_path / "small.toml").write_text(COMMAND)
-    lm = [
-        "-m",
-        "lm",
-        "train",
-        str(tmp_path / "small.toml"),
-        "--data",
-        str(with_ends),
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--master-port",
-        str(free_port()),
-    ]
+@contextlib.contextmanager
+def under_torchrun(folder, data):
+    """Starts the command as two processes of torchrun, and waits for its sixth step; what they say is in folder / "said"."""
+    (folder / "small.toml").write_text(COMMAND)
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    lm = ["-m", "lm", "train", str(folder / "small.toml"), "--data", str(data), "--out", str(folder / "run"), "--quiet"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    with open(tmp_path / "said", "w") as said:
-        process = subprocess.Popen([*command, *lm, "--quiet"], stdout=said, stderr=said, env=environment)
-        path = tmp_path / "run" / "metrics.jsonl"
+    with open(folder / "said", "w") as said:
+        process = subprocess.Popen([sys.executable, *torchrun, *lm], stdout=said, stderr=said, env=environment)
+        path = folder / "run" / "metrics.jsonl"
         while process.poll() is None and not (path.exists() and path.read_text().count("\n") > 5):
             time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
+        yield process
         process.wait()
+
+
+def test_sigterm_under_torchrun_finishes_the_step_and_saves(with_ends, tmp_path):
+    with under_torchrun(tmp_path, with_ends) as process:
+        process.send_signal(signal.SIGTERM)
     words = (tmp_path / "said").read_text()
-    last = json.loads(path.read_text().splitlines()[-1])["step"]
+    last = metrics(tmp_path / "run")[-1]["step"]
     assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [last], words
     assert f"lm: stopped after step {last} of 100000" in words
+
+
+@pytest.mark.soak  # three processes that import torch
+def test_kill_9_of_one_process_under_torchrun_is_said_by_the_other(with_ends, tmp_path):
+    with under_torchrun(tmp_path, with_ends) as process:
+        os.kill(int((tmp_path / "run" / ".lock").read_text()), signal.SIGKILL)  # rank 0
+    words = (tmp_path / "said").read_text()
+    assert process.returncode != 0
+    assert words.count("lm: process 1 of 2 stops because another ended") == 1, words
+
+
+def two_of(folder, out):
+    """Starts `lm train` as two processes that nobody watches over, as on two machines; and where each says what it says."""
+    command = [sys.executable, "-m", "lm", "train", str(folder / "small.toml"), "--out", str(out), "--quiet"]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    shared["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    started = []
+    for rank in range(2):
+        own = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own))
+    return started
+
+
+@pytest.mark.soak  # six processes that import torch
+@pytest.mark.parametrize("lost", [0, 1])
+def test_kill_9_of_one_process_ends_the_other_and_the_same_command_goes_on(with_ends, tmp_path, lost):
+    settings = COMMAND.replace("steps = 100000", "steps = 600\ncheckpoint_every = 20")
+    (tmp_path / "small.toml").write_text(f'{settings}[data]\npath = "{with_ends}"\n')
+    path = tmp_path / "run" / "metrics.jsonl"
+    both = two_of(tmp_path, tmp_path / "run")
+    while all(one.poll() is None for one in both) and not (path.exists() and path.read_text().count("\n") > 90):
+        time.sleep(0.01)
+    both[lost].kill()
+    words = [one.communicate()[1] for one in both]
+    assert both[lost].returncode == -signal.SIGKILL, words[lost]
+    assert both[1 - lost].returncode == 1
+    said = words[1 - lost]
+    assert said.startswith(f"lm: process {1 - lost} of 2 stops because another ended: look at what that one said"), said
+    assert "the same command continues from the last checkpoint" in said
+    assert said.count("\n") == 1
+    assert "timed out" not in said.lower()  # it heard of it at once: for one that is silent torch waits half an hour
+    steps = checkpoint.steps(tmp_path / "run" / "checkpoints")
+    assert steps[-1] % 20 == 0
+    assert 80 <= steps[-1] < 600
+    for out in ("run", "whole"):
+        for one in two_of(tmp_path, tmp_path / out):
+            said = one.communicate()[1]
+            assert one.returncode == 0, said
+    assert_same_run(tmp_path / "run", tmp_path / "whole")

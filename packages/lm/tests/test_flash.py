@@ -459,11 +459,11 @@ def test_flash_says_what_is_missing(monkeypatch):
 
 
 def test_every_kernel_has_tiles_for_every_width():
-    for family in [*tile_settings.TABLE.values(), tile_settings.WIDE_TABLE]:
+    for family in [*tile_settings.TABLE.values(), *tile_settings.WIDE_TABLE.values()]:
         assert set(family) == {"forward", "keys", "queries", "decode"}
         for tiles in family.values():
             assert list(tiles) == [16, 32, 64, 128, 256]
-    assert set(tile_settings.FAMILIES.values()) == set(tile_settings.TABLE)
+    assert set(tile_settings.FAMILIES.values()) == set(tile_settings.TABLE) == set(tile_settings.WIDE_TABLE)
 
 
 def test_an_unknown_devices_tiles_are_measured_once_and_kept(monkeypatch, tmp_path):

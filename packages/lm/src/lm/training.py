@@ -91,11 +91,13 @@ def train(
         raise ValueError("documents are told apart by the end-of-text token, and the data does not say which that is")
     device = choose_device(train_config.device, local_rank())
     with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(
+            stop_signals()
+        )  # to the end: torchrun's signal may not cut off what is said of a loss
         world = stack.enter_context(joined(device))
         world.check(train_config.batch_size, train_config.micro_batch_size)
         if world.first:
             stack.enter_context(lock(run_dir))
-        stop = stack.enter_context(stop_signals())
 
         def say(line: str) -> None:
             if progress and world.first:

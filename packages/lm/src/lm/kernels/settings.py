@@ -118,7 +118,7 @@ MORE: dict[str, dict[int, list[Tiles]]] = {
 }
 
 # float32 is multiplied in full precision by ordinary units: what counts is that the tiles fit, and that compiling is not long.
-WIDE_TABLE: dict[str, dict[int, Tiles]] = {
+_WIDE = {
     "forward": {
         16: Tiles(32, 32, 4, 2),
         32: Tiles(32, 32, 4, 2),
@@ -147,6 +147,12 @@ WIDE_TABLE: dict[str, dict[int, Tiles]] = {
         128: Tiles(16, 16, 4, 2),
         256: Tiles(16, 16, 8, 1),
     },
+}
+WIDE_TABLE: dict[str, dict[str, dict[int, Tiles]]] = {
+    "sm80": _WIDE,
+    "sm89": _WIDE | {"forward": _WIDE["forward"] | {128: Tiles(32, 16, 8, 1)}},
+    "sm90": _WIDE,
+    "sm100": _WIDE,
 }
 
 # Devices by compute capability. Those with 99 KiB of shared memory for a program take the tiles of the smallest among them.
@@ -193,9 +199,8 @@ def tiles_for(kind: str, problem: Problem, launch: Launch) -> Tiles:
 
 def table(capability: tuple[int, int], kind: str, width: int, dtype: torch.dtype) -> Tiles:
     """What the table says, of an unknown device what it says of the smallest that is known."""
-    if dtype not in (torch.float16, torch.bfloat16):
-        return WIDE_TABLE[kind][width]
-    return TABLE[FAMILIES.get(capability, "sm89")][kind][width]
+    tables = TABLE if dtype in (torch.float16, torch.bfloat16) else WIDE_TABLE
+    return tables[FAMILIES.get(capability, "sm89")][kind][width]
 
 
 def candidates(kind: str, width: int, dtype: torch.dtype, capability: tuple[int, int]) -> list[Tiles]:
@@ -204,7 +209,7 @@ def candidates(kind: str, width: int, dtype: torch.dtype, capability: tuple[int,
     Triton 3.7 is the first that specialises the warps of these loops; for Hopper it declines.
     """
     if dtype not in (torch.float16, torch.bfloat16):
-        return [WIDE_TABLE[kind][width]]
+        return [table(capability, kind, width, dtype)]
     found = [family[kind][width] for family in TABLE.values()] + MORE.get(kind, {}).get(width, [])
     version = tuple(int(part) for part in triton.__version__.split(".")[:2])
     if capability[0] == 10 and version >= (3, 7) and kind != "decode":
