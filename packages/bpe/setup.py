@@ -38,6 +38,7 @@ HEADERS = [
     "_find.h",
     "_lowest.h",
     "_memory.h",
+    "_rewrite.h",
     "_unicode.h",
     "_utf8.h",
 ]

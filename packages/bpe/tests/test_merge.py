@@ -13,6 +13,9 @@ WORDS = st.dictionaries(
     st.sampled_from([1, 1, 1, 2, 3, 7, 2**33]),
     max_size=25,
 )
+LONG_WORDS = st.dictionaries(  # about as many symbols as the vectors of a processor take
+    st.text(alphabet="ab", min_size=28, max_size=40).map(str.encode), st.integers(1, 3), max_size=8
+)
 WORDS_WITH_RUNS = st.dictionaries(
     st.lists(st.sampled_from([b"a", b"aa", b"aaaa", b"ab", b"b"]), min_size=1, max_size=6).map(b"".join),
     st.integers(1, 4),
@@ -28,7 +31,7 @@ def table(counts: dict[bytes, int]) -> bytearray:
 
 
 def merge(
-    counts: dict[bytes, int], vocab_size: int, tie_break: str, floor: int, **bounds: int
+    counts: dict[bytes, int], vocab_size: int, tie_break: str, floor: int, vectors: bool = True, **bounds: int
 ) -> list[tuple[bytes, bytes]]:
     """The merges that bring the 256 bytes to vocab_size tokens, by Merger."""
     alphabet = bytes(range(256))
@@ -42,6 +45,7 @@ def merge(
         min_count=bounds.get("min_count", 1),
         max_token_bytes=bounds.get("max_token_bytes", 0),
         floor=floor,
+        vectors=vectors,
     )
     made = 0
     while (now := merger.advance(3)) > made:
@@ -53,7 +57,8 @@ def merge(
 
 
 @given(
-    counts=st.one_of(WORDS, WORDS_WITH_RUNS),
+    counts=st.one_of(WORDS, LONG_WORDS, WORDS_WITH_RUNS),
+    vectors=st.booleans(),
     extra=st.integers(0, 40),
     tie_break=st.sampled_from(["bytes", "huggingface", "ids"]),
     floor=st.sampled_from([1, 2, 5, 1000, 2**40]),
@@ -61,7 +66,13 @@ def merge(
     max_token_bytes=st.sampled_from([None, 2, 3, 6]),
 )
 def test_merges_as_the_reference_whatever_the_floor(
-    counts: dict[bytes, int], extra: int, tie_break: str, floor: int, min_count: int, max_token_bytes: int | None
+    counts: dict[bytes, int],
+    vectors: bool,
+    extra: int,
+    tie_break: str,
+    floor: int,
+    min_count: int,
+    max_token_bytes: int | None,
 ) -> None:
     _, expected = reference.train(
         counts,
@@ -74,7 +85,8 @@ def test_merges_as_the_reference_whatever_the_floor(
     bound = max_token_bytes or 0
     if tie_break == "huggingface" and bound:
         bound = max(2, bound - 1)
-    assert merge(counts, 256 + extra, tie_break, floor, min_count=min_count, max_token_bytes=bound) == expected
+    bounds = {"min_count": min_count, "max_token_bytes": bound}
+    assert merge(counts, 256 + extra, tie_break, floor, vectors, **bounds) == expected
 
 
 @given(counts=st.one_of(WORDS, WORDS_WITH_RUNS), tie_break=st.sampled_from(["bytes", "huggingface", "ids"]))

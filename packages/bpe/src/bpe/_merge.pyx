@@ -28,7 +28,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
-from bpe._bytes cimport count_leading_zeros, hash_pair, prefetch
+from bpe._bytes cimport count_leading_zeros, count_trailing_zeros, hash_pair, prefetch
 from bpe._memory cimport checked_block, checked_malloc, checked_realloc, free_block
 
 cdef extern from "Python.h":
@@ -40,8 +40,21 @@ cdef extern from "_find.h" nogil:
     size_t find_narrow(const uint16_t *symbols, size_t size, uint32_t a, uint32_t b)
     size_t find_wide(const uint32_t *symbols, size_t size, uint32_t a, uint32_t b)
 
+cdef extern from "_rewrite.h" nogil:
+    enum:
+        REWRITE_MOST
+        REWRITE_BATCH
+        REWRITE_HEADER
+    ctypedef struct rewritten:
+        uint32_t found, size
+        uint16_t *before
+    ctypedef struct rewritten_batch:
+        rewritten *of
+    ctypedef void (*rewrite_function)(uint16_t *, const uint32_t *, size_t, uint32_t, uint32_t, uint32_t, rewritten_batch *) noexcept
+    rewrite_function choose_rewrite()
+
 cdef enum:
-    NARROW_HEADER = 5           # numbers before a word's symbols: its length, and its count in eight bytes
+    NARROW_HEADER = REWRITE_HEADER  # numbers before a word's symbols: its length, and its count in eight bytes; five
     WIDE_HEADER = 3
     AHEAD = 16                  # postings prefetched before they are visited
     RECORD = 12                 # bytes before a pretoken in its record (see _records)
@@ -100,7 +113,8 @@ cdef class Merger:
     symbols stand for: each pretoken is then an array of uint32. by_bytes: ties go to the greatest (left bytes,
     right bytes) rather than the smallest (left symbol, right symbol). most: how many merges there will be at most.
     max_token_bytes: no merge gives a longer token (0: no bound). floor: pairs that count less are left aside as long as
-    there are others; it changes time and memory only.
+    there are others. vectors: whether words may be rewritten by the processor's vector instructions, if it has them. These
+    two change time and memory only.
     """
 
     cdef void *words            # of uint16_t or uint32_t
@@ -134,14 +148,16 @@ cdef class Merger:
     cdef size_t max_token_bytes
     cdef bint by_bytes
     cdef int64_t min_count, floor
+    cdef rewrite_function rewrite_short     # NULL: this processor has none
 
     def __cinit__(
         self, const uint8_t[::1] records not None, *, list tokens not None, bint spelled=False, bint by_bytes, size_t most,
-        int64_t min_count, size_t max_token_bytes, int64_t floor,
+        int64_t min_count, size_t max_token_bytes, int64_t floor, bint vectors=True,
     ):
         cdef uint8_t of_byte[256]
         if not spelled and sorted(tokens) != [bytes([byte]) for byte in range(256)]:
             raise ValueError("the tokens must be the 256 bytes, each once")
+        self.rewrite_short = choose_rewrite() if vectors else NULL
         self.by_bytes = by_bytes
         self.spelled = spelled
         self.first = len(tokens)

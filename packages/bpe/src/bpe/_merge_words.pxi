@@ -146,11 +146,59 @@ cdef int rewrite_all(
     Merger self, Symbol *words, const uint32_t *postings, size_t size, uint32_t a, uint32_t b, uint32_t made
 ) except -1 nogil:
     cdef size_t i
+    if Symbol is uint16_t:
+        if self.rewrite_short != NULL:
+            return rewrite_batches(self, words, postings, size, a, b, made)
     for i in range(size):
         if i + AHEAD < size:
-            prefetch(words + postings[i + AHEAD])
-            prefetch(words + postings[i + AHEAD] + header(words) + 8)   # it may lie across two cache lines
+            prefetch_word(words, postings[i + AHEAD])
         rewrite(self, words, postings[i], a, b, made)
+    return 0
+
+
+cdef inline void prefetch_word(Symbol *words, uint32_t place) noexcept nogil:
+    prefetch(words + place)
+    prefetch(words + place + header(words) + 8)     # it may lie across two cache lines
+
+
+cdef int rewrite_batches(
+    Merger self, uint16_t *words, const uint32_t *postings, size_t size, uint32_t a, uint32_t b, uint32_t made
+) except -1 nogil:
+    """The same with the processor's vectors, where words are short."""
+    cdef rewritten_batch batch
+    cdef size_t begin = 0, count, i
+    while begin < size:
+        count = min(size - begin, <size_t> REWRITE_BATCH)
+        for i in range(begin + count, min(begin + count + REWRITE_BATCH, size)):
+            prefetch_word(words, postings[i])
+        self.rewrite_short(words, postings + begin, count, a, b, made, &batch)
+        for i in range(count):
+            if batch.of[i].found:
+                note_rewritten(self, words, postings[begin + i], &batch.of[i])
+            elif batch.of[i].size > REWRITE_MOST:
+                rewrite(self, words, postings[begin + i], a, b, made)
+        begin += count
+    return 0
+
+
+cdef inline int note_rewritten(Merger self, const uint16_t *words, uint32_t place, const rewritten *word) except -1 nogil:
+    """Note what stands beside the new symbols of a word."""
+    cdef uint32_t found = word.found, end = 0, i    # end: of the pair before, of none at first
+    cdef int64_t count
+    memcpy(&count, words + place + 1, 8)
+    while found:
+        i = count_trailing_zeros(found)
+        found &= found - 1
+        if i == 0:
+            pass
+        elif i == end:
+            self.twins += count
+            self.note_twins(place)
+        else:
+            self.note(&self.left, word.before[i - 1], count, place)
+        end = i + 2
+        if end < word.size and (found == 0 or <uint32_t> count_trailing_zeros(found) != end):
+            self.note(&self.right, word.before[end], count, place)
     return 0
 
 

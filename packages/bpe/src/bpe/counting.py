@@ -18,13 +18,14 @@ from bpe import _records, patterns, sources
 from bpe._intern import PretokenCounts, safe_cut
 from bpe._scan import scanner_of
 from bpe._special import SpecialTokens
+from bpe.parallel import in_threads
 from bpe.progress import Progress
 
 if TYPE_CHECKING:
     from bpe._records import Records
 
 THREAD_BYTES = 2 << 20  # of text for each thread: with less, adding up what it counted costs more than it saves
-PRETOKEN_BYTES = 192  # of text for each pretoken that a table has room for from the start: a short text has one in 120
+PRETOKEN_BYTES = 192  # of text for each pretoken that a lone table begins with room for: a short text has one in 120
 LEAST_ROOM, MOST_ROOM = 1 << 12, 1 << 14  # of them: a long text soon makes more
 CHUNK = 1 << 20  # bytes: large enough that handing chunks out costs nothing, small enough that Ctrl-C is heard at once
 SMALL_CHUNK = 1 << 16  # of a text that is short for its threads
@@ -64,7 +65,7 @@ def count(
     size = CHUNK if share is None else min(CHUNK, max(SMALLEST_CHUNK, share // 144))
     if total is not None:
         size = min(size, max(SMALL_CHUNK, total // (8 * workers)))
-    room = 0 if total is None or share is not None else min(total // PRETOKEN_BYTES, MOST_ROOM)
+    room = min(total // PRETOKEN_BYTES, MOST_ROOM) if workers == 1 and total is not None and share is None else 0
     tables = [PretokenCounts(max(room, LEAST_ROOM)) for _ in range(workers)]
     chunks = _chunks(source, scanner, special, size)
     with _Spill() as spill:
@@ -188,10 +189,7 @@ def _added_up(tables: list[PretokenCounts]) -> Records:
         table.add_share(tables, share, shares)
         return _records.pack(table)
 
-    from concurrent.futures import ThreadPoolExecutor  # with logging and more, that a short text does without
-
-    with ThreadPoolExecutor(len(tables)) as pool:
-        parts = list(pool.map(pack, range(shares)))
+    parts = in_threads(pack, range(shares), len(tables))
     for table in tables:
         table.clear()
     return b"".join(parts)

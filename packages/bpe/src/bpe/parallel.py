@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -18,27 +18,6 @@ def threads_for(num_threads: int | None) -> int:
     if num_threads is not None and num_threads <= 0:
         raise ValueError(f"num_threads is {num_threads}; it takes at least 1")
     return processors if num_threads is None else min(num_threads, processors)
-
-
-def in_threads(work: Callable[[Item], Result], batch: Iterable[Item], num_threads: int | None) -> list[Result]:
-    """work() of each item, in order, in as many threads as there are processors and num_threads allows.
-
-    None: as many as there are processors. An error ends it, and is raised. ValueError for num_threads below 1.
-    """
-    items = list(batch)
-
-    def work_through(part: Sequence[Item]) -> list[Result]:
-        return [work(item) for item in part]
-
-    threads = min(threads_for(num_threads), len(items))
-    if threads <= 1:
-        return work_through(items)
-    share = -(-len(items) // (4 * threads))
-    from concurrent.futures import ThreadPoolExecutor  # with logging and more, that training does without
-
-    with ThreadPoolExecutor(threads) as pool:
-        parts = pool.map(work_through, [items[at : at + share] for at in range(0, len(items), share)])
-        return list(itertools.chain.from_iterable(parts))
 
 
 def side_by_side(work: Callable[[], None], threads: int) -> None:
@@ -66,3 +45,33 @@ def side_by_side(work: Callable[[], None], threads: int) -> None:
                 other.join()
     if errors:
         raise errors[0]
+
+
+def in_threads(work: Callable[[Item], Result], batch: Iterable[Item], num_threads: int | None) -> list[Result]:
+    """work() of each item, in order, in as many threads as there are processors and num_threads allows.
+
+    None: as many as there are processors. An error ends it, and is raised. ValueError for num_threads below 1.
+    """
+    items = list(batch)
+    threads = min(threads_for(num_threads), len(items))
+    if threads <= 1:
+        return [work(item) for item in items]
+    share = -(-len(items) // (4 * threads))
+    parts = [items[at : at + share] for at in range(0, len(items), share)]
+    results: list[list[Result]] = [[] for _ in parts]
+    waiting = iter(range(len(parts)))  # one for all threads: its next step is a single one for the interpreter
+    stopped = threading.Event()
+
+    def work_through() -> None:
+        try:
+            for part in waiting:
+                if stopped.is_set():
+                    break
+                results[part] = [work(item) for item in parts[part]]
+        except BaseException:
+            stopped.set()
+            raise
+
+    # concurrent.futures would do, but comes with logging and more: as long to import as to train on a short text
+    side_by_side(work_through, threads)
+    return list(itertools.chain.from_iterable(results))
