@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 # Each package's files from the ground up: a file imports only those before it. Files of a folder count under its name.
 ORDER = {
     "bpe": "later _bytes _memory _text _spelled _scan _special _intern _blocks _records _merge _pairs _rank _cache "
-    "_encode _shared _batch _decode patterns formats published compressed sources progress token_file reference "
+    "_encode _shared _batch _calls _decode patterns formats published compressed sources progress token_file reference "
     "preparing vocabulary streaming parallel policy unstable tokenizer encodings counting checkpoint training "
     "report view javascript page opening __init__ cli_train cli_report cli_encode cli __main__",
     "accounting": "units formula breakdown shape models parameters flops optimizers activations allocator memory inference "

@@ -28,6 +28,7 @@ MODULES = (
     "_encode",
     "_shared",
     "_batch",
+    "_calls",
     "_decode",
 )
 HEADERS = [

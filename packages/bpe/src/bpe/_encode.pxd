@@ -20,10 +20,12 @@ cdef class Encoder:
     cdef Ranks ranks
     cdef uint32_t *id_of        # by symbol
     cdef int scanner
-    cdef list idle              # caches not in use
+    cdef list idle              # caches not in use,
+    cdef Cache at_hand          # and one more, which takes no list
     cdef readonly size_t cache_bytes
     cdef size_t cache_left      # of these, what no cache has
     cdef size_t busy, sharers   # caches in use, and the most of them that were or will be at once
+    cdef Ids spare              # memory for the ids of a short text, where no call has it
     cdef PyObject **numbers     # by id: the int, once a list wanted it
     cdef int add(
         self, Cache cache, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size, Ids *out
@@ -40,6 +42,10 @@ cdef class Encoder:
     cdef share(self, size_t threads)
     cdef bint take(self, text, Rules rules, Ids *out) except -1
     cdef bint take_blocks(self, Text text, Rules rules, Ids *out) except -1
+    cdef object list_of(self, text, Rules rules)
+    cdef object array_of(self, text, Rules rules)
+    cdef Ids borrow(self) noexcept
+    cdef int give_back(self, Ids *out) except -1
     cdef list to_list(self, const uint32_t *ids, size_t size)
 
 cdef class Numbers:

@@ -51,6 +51,7 @@ cdef enum:
     TEXT_A_SLOT = 32           # bytes of a text for which a cache has a slot before it begins
     FEWEST_KEPT = 1 << 10       # of one that is thrown away after use, where the bound leaves no more
     SHORT_TEXT = 1 << 12        # bytes of a text that is encoded before another thread could make use of the GIL
+    MOST_SPARE = 4 * SHORT_TEXT # ids for which memory is kept from one call to the next
     LONG_TEXT = 1 << 20         # bytes of a text whose ids get pages of their own
     SHARED = 1 << 20            # ids below this have one Python int each, which all lists share
 
@@ -78,6 +79,7 @@ cdef class Encoder:
     def __dealloc__(self):
         cdef size_t i
         free(self.id_of)
+        free_ids(&self.spare)
         if self.numbers != NULL:
             for i in range(SHARED):
                 Py_XDECREF(self.numbers[i])
@@ -223,7 +225,11 @@ cdef class Encoder:
 
     cdef Cache take_cache(self):
         """An idle cache, or a new one: a small one to throw away where the bound leaves no more."""
+        cdef Cache cache = self.at_hand
         self.busy += 1
+        if cache is not None:
+            self.at_hand = None
+            return cache
         if self.idle:
             return self.idle.pop()
         if self.cache_left < FEWEST * SLOT_BYTES:
@@ -238,6 +244,8 @@ cdef class Encoder:
             return
         if cache.slots() > FEWEST and cache.slots() * SLOT_BYTES > self.cache_bytes // self.sharers:
             self.cache_left += cache.slots() * SLOT_BYTES       # it took more than its share, and is forgotten
+        elif self.at_hand is None:
+            self.at_hand = cache
         else:
             self.idle.append(cache)
 
@@ -246,7 +254,9 @@ cdef class Encoder:
         cdef list idle = self.idle
         cdef Cache cache
         if threads > self.sharers:
-            self.sharers, self.idle = threads, []
+            if self.at_hand is not None:
+                idle.append(self.at_hand)
+            self.sharers, self.idle, self.at_hand = threads, [], None
             self.busy += len(idle)
             for cache in idle:
                 self.give_cache(cache)
@@ -322,12 +332,7 @@ cdef class Encoder:
 
     def encode(self, text, Rules rules not None):
         """The ids of `text` as a list; see encode_array()."""
-        cdef Ids out
-        memset(&out, 0, sizeof(Ids))
-        try:
-            return self.to_list(out.ids, out.size) if self.take(text, rules, &out) else None
-        finally:
-            free_ids(&out)
+        return self.list_of(text, rules)
 
     def encode_array(self, text, Rules rules not None):
         """The ids of `text`, str or bytes, as an array of uint32; releases the GIL for the work.
@@ -335,12 +340,35 @@ cdef class Encoder:
         None where the text holds a special token that is refused, or a lone surrogate. KeyError for a byte that has no token.
         The pattern must be one with a scanner.
         """
-        cdef Ids out
-        memset(&out, 0, sizeof(Ids))
+        return self.array_of(text, rules)
+
+    cdef object list_of(self, text, Rules rules):
+        cdef Ids out = self.borrow()
+        try:
+            return self.to_list(out.ids, out.size) if self.take(text, rules, &out) else None
+        finally:
+            self.give_back(&out)
+
+    cdef object array_of(self, text, Rules rules):
+        cdef Ids out = self.borrow()
         try:
             return array_of(&out) if self.take(text, rules, &out) else None
         finally:
-            free_ids(&out)
+            self.give_back(&out)
+
+    cdef Ids borrow(self) noexcept:
+        """Room for ids, some of it there already if no other call has that. Under the GIL, as give_back()."""
+        cdef Ids out = self.spare
+        memset(&self.spare, 0, sizeof(Ids))
+        return out
+
+    cdef int give_back(self, Ids *out) except -1:
+        if out.room <= MOST_SPARE and self.spare.ids == NULL:
+            self.spare = out[0]
+            self.spare.size = 0
+        else:
+            free_ids(out)
+        return 0
 
     def encode_pieces(self, pieces):
         """The ids of pretokens that were split by the caller (bytes), as an array of uint32."""

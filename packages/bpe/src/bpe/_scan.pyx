@@ -66,8 +66,12 @@ TWINS = {
 }
 
 cdef classify_function classify_here[FAMILIES]
+cdef word_masks blank[FAMILIES]     # 64 spaces
+cdef uint8_t[64] _spaces
+memset(_spaces, 32, 64)
 for _family in range(FAMILIES):
     classify_here[<int> _family] = choose_classify(_family, AVX512_TWIN)
+    classify_here[<int> _family](_spaces, &blank[<int> _family])
 cdef characters_function characters_here = choose_characters(AVX512_TWIN)
 cdef places_function places_here = choose_places(AVX512_TWIN)
 fill_class_tables()
@@ -154,10 +158,12 @@ cdef void read_word(Scanner *s, size_t at, word_masks *word) noexcept nogil:
     cdef uint8_t padded[64]
     if at + 64 <= s.size:
         s.classify(s.text + at, word)
+    elif at >= s.size:
+        word[0] = blank[s.family]
+        return
     else:
         memset(padded, 32, 64)
-        if at < s.size:
-            memcpy(padded, s.text + at, s.size - at)
+        memcpy(padded, s.text + at, s.size - at)
         s.classify(padded, word)
     if word.high:
         s.characters(s.text + at, s.size - at, s.family, word, &s.spill, &s.spill_class)

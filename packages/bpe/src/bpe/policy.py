@@ -11,8 +11,6 @@ Special = Literal["all"] | Collection[str]
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-NONE: frozenset[str] = frozenset()  # the set that calls have by default
-
 KEPT = 256  # sets of special tokens that are kept for the next call
 
 

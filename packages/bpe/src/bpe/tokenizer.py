@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bpe import formats, patterns, token_file
 from bpe._batch import Batch
+from bpe._calls import NONE, Calls
 from bpe._decode import Decoder
 from bpe._encode import Encoder
 from bpe._intern import safe_cut
@@ -22,7 +23,7 @@ from bpe._text import buffer_of
 from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
 from bpe.later import numpy as np
 from bpe.parallel import in_threads, side_by_side, threads_for
-from bpe.policy import NONE, Policy, Special, check
+from bpe.policy import Policy, Special, check
 from bpe.preparing import Preparation
 from bpe.progress import Progress, reporter
 from bpe.streaming import DecodeStream, encode_chunks, last_bounded_end, last_cut
@@ -42,7 +43,7 @@ THREAD_TEXT = 1 << 17  # bytes or code points of a batch that are worth a thread
 SHARED_TEXT = 1 << 20  # bytes or code points of a text that is worth sharing out among threads
 
 
-class Tokenizer:
+class Tokenizer(Calls):
     """A byte-level BPE tokenizer.
 
     vocab: {id: bytes}, the special tokens too or not. merges: (left, right) in order of rank, each joined in vocab.
@@ -183,11 +184,11 @@ class Tokenizer:
         self._scanner = scanner_of(data.pattern)
         self._preparation = Preparation(data) if Preparation.needed(data) else None
         self._direct = self._scanner >= 0 and self._preparation is None  # the encoder takes a text as it is
-        self._quick: Encoder | None = None  # the encoder, where it does, once there is one
         if not formats.are_ids(data.vocab):
             raise ValueError(f"the ids of a vocabulary are whole numbers from 0 to {formats.MAX_ID}")
         self._policy = Policy(data.special_tokens, data.added_tokens)
-        self._strict, self._ordinary = self._policy.rules(NONE, "all"), self._policy.rules(NONE, ())
+        self._rules = self._policy.rules
+        self._set_rules(self._rules(NONE, "all"), self._rules(NONE, ()))
 
     @cached_property
     def _encoder(self) -> Encoder:
@@ -286,39 +287,7 @@ class Tokenizer:
 
     # Text to ids
 
-    def encode(self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all") -> list[int]:
-        """The ids of a text.
-
-        allowed_special: the special tokens to recognise ("all", or a set of names). disallowed_special: those whose
-        presence in the text is an error ("all": all that are not allowed); the text of any other is ordinary text.
-        ValueError where a disallowed one is found. In a str a lone surrogate becomes U+FFFD, and a pair one character.
-
-        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)} | {256: b"ab"}, [(b"a", b"b")])
-        >>> tokenizer.encode("abc")
-        [256, 99]
-        """
-        if allowed_special is NONE and (disallowed_special == "all" or not disallowed_special):
-            rules = self._strict if disallowed_special else self._ordinary  # nearly every call: no further call for it
-        else:
-            rules = self._policy.rules(allowed_special, disallowed_special)
-        ids = self._quick.encode(text, rules) if self._quick is not None else None
-        return self._to_list(text, rules) if ids is None else ids
-
-    def encode_ordinary(self, text: Text) -> list[int]:
-        """The ids of a text in which no special token is recognised."""
-        ids = self._quick.encode(text, self._ordinary) if self._quick is not None else None
-        return self._to_list(text, self._ordinary) if ids is None else ids
-
-    def encode_to_numpy(
-        self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
-    ) -> NDArray[np.uint32]:
-        """As encode(), to an array of uint32, which is faster. UnicodeEncodeError for a lone surrogate, as in tiktoken."""
-        if allowed_special is NONE and (disallowed_special == "all" or not disallowed_special):
-            rules = self._strict if disallowed_special else self._ordinary  # as in encode()
-        else:
-            rules = self._policy.rules(allowed_special, disallowed_special)
-        ids = self._quick.encode_array(text, rules) if self._quick is not None else None
-        return self._to_array(text, rules) if ids is None else ids
+    # encode(), encode_ordinary() and encode_to_numpy() are in _calls.pyx
 
     def encode_batch(
         self,
@@ -330,7 +299,7 @@ class Tokenizer:
     ) -> list[list[int]]:
         """encode() of each text, in parallel."""
         threads, texts = threads_for(num_threads), list(text)
-        rules = self._policy.rules(allowed_special, disallowed_special)
+        rules = self._rules(allowed_special, disallowed_special)
         if not self._direct:
             return in_threads(lambda one: self._to_list(one, rules), texts, threads)
         batch = self._batch(texts, rules, threads)
@@ -357,7 +326,7 @@ class Tokenizer:
         num_threads: as many as there are processors, if None. ValueError for none at all.
         """
         threads, texts = threads_for(num_threads), list(text)
-        rules = self._policy.rules(allowed_special, disallowed_special)
+        rules = self._rules(allowed_special, disallowed_special)
         if not self._direct:
             return in_threads(lambda one: self._to_array(one, rules), texts, threads)
         batch = self._batch(texts, rules, threads)
@@ -393,7 +362,7 @@ class Tokenizer:
         has it, and slow: a short rest has thousands. The text is taken as it stands, not normalized. UnicodeEncodeError for
         a lone surrogate.
         """
-        rules = self._policy.rules(allowed_special, disallowed_special)
+        rules = self._rules(allowed_special, disallowed_special)
         data, special = self._checked(text, rules, repair=False), rules.recognised
         ids = self._encode_whole(data, special).tolist()
         *_, (last, index) = special.split(data) or [(b"", 0)]
@@ -474,7 +443,7 @@ class Tokenizer:
 
     def count(self, text: Text, *, allowed_special: Special = "all") -> int:
         """How many ids a text has."""
-        rules = self._policy.rules(allowed_special, ())
+        rules = self._rules(allowed_special, ())
         return len(self._encode_bytes(self._checked(text, rules), rules.recognised))
 
     def encode_with_offsets(
@@ -576,8 +545,8 @@ class Tokenizer:
     def _to_list(self, text: Text, rules: Rules) -> list[int]:
         """The ids of a text; see encode()."""
         if self._direct:
-            self._quick = self._encoder
-            ids = self._quick.encode(text, rules)
+            self._set_encoder(self._encoder)
+            ids = self._encoder.encode(text, rules)
             if ids is not None:
                 return ids
         found: list[int] = self._encode_bytes(self._checked(text, rules), rules.recognised).tolist()
@@ -586,8 +555,8 @@ class Tokenizer:
     def _to_array(self, text: Text, rules: Rules) -> NDArray[np.uint32]:
         """The ids of a text. UnicodeEncodeError for a lone surrogate, ValueError for a special token that is refused."""
         if self._direct:
-            self._quick = self._encoder
-            ids = self._quick.encode_array(text, rules)
+            self._set_encoder(self._encoder)
+            ids = self._encoder.encode_array(text, rules)
             if ids is not None:
                 return ids
         return self._encode_bytes(self._checked(text, rules, repair=False), rules.recognised)
