@@ -183,3 +183,12 @@ def test_bytes_of_the_cache(seed: int) -> None:
     for dtype, name in ((torch.float32, "fp32"), (torch.bfloat16, "bf16")):
         held = Cache(Transformer(config).to(dtype), rows, capacity).store
         assert held.nbytes == accounting.kv_cache(config.shape(), rows, capacity, dtype=name).total
+
+
+def test_the_chunks_of_the_loss_are_those_of_lm() -> None:
+    from accounting.activations import CHUNK_BYTES
+    from lm import loss
+
+    assert loss.CHUNK_BYTES["cuda"] == CHUNK_BYTES
+    assert loss.chunk_bytes_on(torch.device("cuda")) == CHUNK_BYTES
+    assert loss.chunk_bytes_on(torch.device("cpu")) == loss.CHUNK_BYTES["cpu"] < CHUNK_BYTES

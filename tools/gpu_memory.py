@@ -29,7 +29,7 @@ import lm.attention
 import lm.model
 from accounting import TrainingMemory, training_memory
 from lm.config import ModelConfig
-from lm.loss import chunked_cross_entropy, cross_entropy
+from lm.loss import CHUNK_BYTES, chunked_cross_entropy, cross_entropy
 from lm.model import Transformer
 from lm.optimizer import adamw
 
@@ -220,7 +220,9 @@ def forward(model: Transformer, ids: Tensor, targets: Tensor, row: Row) -> Tenso
         if row.loss == "plain":
             return cross_entropy(model(ids), targets, reduction="sum")
         hidden, vocab = model.hidden(ids), row.config.vocab_size
-        return chunked_cross_entropy(hidden, model.head_weight, targets, vocab_size=vocab, reduction="sum")
+        return chunked_cross_entropy(
+            hidden, model.head_weight, targets, vocab_size=vocab, reduction="sum", chunk_bytes=CHUNK_BYTES["cuda"]
+        )
 
 
 def predict(row: Row) -> TrainingMemory:
@@ -232,6 +234,7 @@ def predict(row: Row) -> TrainingMemory:
         attention="fused",
         norm_kernel="normalised",
         loss=row.loss,
+        chunk_bytes=CHUNK_BYTES["cuda"],
         allocator="cuda",
     )
 

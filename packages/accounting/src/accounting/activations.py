@@ -24,6 +24,7 @@ QUERY_BLOCK = 64  # queries that "blocks" takes at a time, lm.score_blocks.BLOCK
 NORM_KERNELS = ("fused", "normalised", "folded", "composite")
 CHECKPOINTINGS = ("none", "selective", "full")
 LOSSES = ("plain", "chunked")
+CHUNK_BYTES = 512 << 20  # of fp32 logits that the chunked loss takes at a time: lm.loss.CHUNK_BYTES["cuda"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Policy:
     norm_kernel: str = "fused"
     checkpointing: str = "none"
     loss: str = "plain"
+    chunk_bytes: int = CHUNK_BYTES
     shares: int = 1  # devices among which the positions between the products are shared out (sequence parallelism)
 
     def __post_init__(self) -> None:
@@ -64,6 +66,7 @@ class Policy:
             ("loss", LOSSES),
         ):
             choose(name, getattr(self, name), among)
+        positive("chunk_bytes", self.chunk_bytes)
 
     @property
     def bytes(self) -> Precision:
