@@ -155,16 +155,14 @@ class Step:
         self.explicit, self.cast = policy.attention != "fused", policy.precision == "autocast"
         # what attention's backward holds at once: the gradients of weights and scores, or of queries, keys, values and output;
         # in blocks the scores' gradient of the one that sees the most, and twice the gradients of keys and values
-        kv = self.BT * s["k"] * s["e"] * self.a
-        self.scores: Pieces = {
-            "eager": [(2, B * s["h"] * T * T * self.a)],
-            "blocks": [
-                (1, B * s["h"] * Symbol("J", max(scores_in_blocks(int(T), shape.window))) * self.a),
-                (1, self.BT * self.he * self.a),
-                (4, kv),
-            ],
-            "fused": [(3, self.BT * self.he * self.a), (1, self.BT * self.d * self.a)],
-        }[policy.attention]
+        if policy.attention == "eager":
+            self.scores: Pieces = [(2, B * s["h"] * T * T * self.a)]
+        elif policy.attention == "blocks":
+            most = Symbol("J", max(scores_in_blocks(int(T), shape.window)))
+            kv = self.BT * s["k"] * s["e"] * self.a
+            self.scores = [(1, B * s["h"] * most * self.a), (1, self.BT * self.he * self.a), (4, kv)]
+        else:
+            self.scores = [(3, self.BT * self.he * self.a), (1, self.BT * self.d * self.a)]
         if self.explicit:
             self.shared["mask"] = [(1, T * T * self.a)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from accounting.breakdown import Breakdown
@@ -89,7 +90,7 @@ def affordable_tokens(
         raise ValueError(f"hours must be above 0, and {hours!r} is not")
     length = shape.sequence(seq_len)
     each, rate = training_flops(shape, length, 1, attention=attention).total, _rate(device, dtype, mfu, devices)
-    sequences = int(hours * 3600 * float(rate) / int(each))
+    sequences = int(min(hours * 3600 * float(rate), sys.float_info.max) / int(each))
     # the division may round across a whole number; the promise is that this many fit and one more does not
     while sequences and (each * sequences) / rate > Seconds(hours * 3600):
         sequences -= 1
