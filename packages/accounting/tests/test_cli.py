@@ -182,6 +182,7 @@ def test_a_wrong_call_says_how(capsys: pytest.CaptureFixture[str], arguments: st
         ("fit gtp2 --memory 24", "no shape is called 'gtp2': did you mean 'gpt2'?"),
         ("fit gpt2 --device rtx_4090", "no device is called 'rtx_4090': did you mean 'rtx-4090'?"),
         ("report gpt2 --html /nowhere/page.html", "/nowhere/page.html: No such file or directory"),
+        ("time gpt2 --hours 1e300 --device h100 --mfu 0.4", "hours 1e+300 are more than can be counted"),
         ("report gpt2-swiglu --kernel blocks --context 1e15", "block by block to 1,048,576 positions"),
     ],
 )
@@ -198,7 +199,6 @@ def test_a_mistake_names_what_was_given(capsys: pytest.CaptureFixture[str], argu
         "report gpt2-swiglu --context 1e15 --batch 1e30",
         "fit gpt2-swiglu --memory 1e30",
         "fit gpt2 --memory 1e-9",
-        "time gpt2 --hours 1e300 --device h100 --mfu 0.4",
     ],
 )
 def test_sizes_beyond_any_machine_are_answered(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
