@@ -259,8 +259,10 @@ def as_on_a_gpu() -> Iterator[None]:
         yield
 
 
-def table(rows: tuple[Row, ...], meter: OnCuda | StandIn, say: Callable[[str], None]) -> tuple[list[str], list[str]]:
-    """Lines of Markdown, and what is further off than the tolerance."""
+def table(
+    rows: tuple[Row, ...], meter: OnCuda | StandIn, say: Callable[[list[str]], None]
+) -> tuple[list[str], list[str]]:
+    """Lines of Markdown, and what is further off than the tolerance. say: gets all lines so far after each row."""
     library = meter.library_bytes()
     lines = [
         "| shape | batch × positions | numbers | loss | forward | backward | step | peak, predicted | peak, measured | off |",
@@ -280,7 +282,7 @@ def table(rows: tuple[Row, ...], meter: OnCuda | StandIn, say: Callable[[str], N
             f"| {row.name} | {row.batch} × {row.length:,} | {row.precision} | {row.loss} | {' | '.join(parts)} "
             f"| {predicted / 1e6:,.1f} | {measured / 1e6:,.1f} | {off:+.2%} |"
         )
-        say(lines[-1])
+        say(lines)
         if abs(off) > TOLERANCE:
             wrong.append(
                 f"{row.name}, {row.precision}, {row.loss}: {predicted:,} predicted, {measured:,} measured ({off:+.2%})"
@@ -316,10 +318,15 @@ def main(arguments: list[str] | None = None) -> int:
     command = f"python tools/gpu_memory.py{' --stand-in' * chosen.stand_in}"
     caption = f"Predicted / measured MB (10^6 bytes) on {where}, torch {torch.__version__}: `{command}`."
     print(caption)
+
+    def say(lines: list[str]) -> None:
+        print(lines[-1], flush=True)
+        if chosen.readme:  # after each row, so that a machine that goes away leaves what was measured
+            part = "" if len(lines) == len(rows) + 2 else f" ({len(lines) - 2} of {len(rows)} rows: it was stopped)"
+            write(lines, caption.removesuffix(".") + part + ".")
+
     with as_on_a_gpu() if chosen.stand_in else contextlib.nullcontext():
-        lines, wrong = table(rows, meter, lambda line: print(line, flush=True))
-    if chosen.readme:
-        write(lines, caption)
+        _, wrong = table(rows, meter, say)
     for words in wrong:
         print(f"gpu_memory: more than {TOLERANCE:.0%} off: {words}", file=sys.stderr)
     return 1 if wrong else 0
