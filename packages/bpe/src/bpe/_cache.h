@@ -9,7 +9,7 @@ enum {
     INLINE = 3,  /* ids that fit in a slot */
     MANY = 16,   /* ids that may be read from a place in the ring, however few are there */
     SELDOM = 16, /* of the pretokens found second in their set one is moved to the front */
-    BATCH = 64   /* pretokens whose slots are on their way at once */
+    BATCH = 128  /* pretokens whose slots are on their way at once */
 };
 #define IN_RING 0x80000000u /* of `count`: the ids are in the ring */
 

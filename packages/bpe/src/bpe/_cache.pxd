@@ -24,9 +24,9 @@ cdef extern from "_cache.h" nogil:
         uint64_t ring_size, written
 
     ctypedef struct cache_batch:
-        packed_key keys[64]
-        cache_slot *sets[64]
-        size_t begins[65]
+        packed_key keys[128]
+        cache_slot *sets[128]
+        size_t begins[129]
 
     uint64_t cache_place(const cache_slot *slot)
     bint cache_alive(const cache_table *table, const cache_slot *slot)
