@@ -345,3 +345,13 @@ def test_a_cache_grows_and_forgets_without_a_trace() -> None:
         assert np.array_equal(once, large.encode_to_numpy(text))
         assert np.array_equal(once, large.encode_to_numpy(text)), "and from the cache"
         assert large.decode(once) == text
+
+
+def test_a_cache_grows_as_the_text_needs_it() -> None:
+    # new words first, none at all, and new ones only at the end: what came so far tells how far it grows, and may mislead
+    known, new = "ab ba " * 60_000, " ".join(f"{word:x}" for word in range(60_000))
+    plain = trained(["abab", "ba"], 3, cache_bytes=0)
+    for text in (new, known + new, new + known, (known + new) * 2):
+        tokenizer = trained(["abab", "ba"], 3)
+        for _ in range(2):
+            assert np.array_equal(tokenizer.encode_to_numpy(text), plain.encode_to_numpy(text))

@@ -70,6 +70,28 @@ def test_ranks_of_any_order(tokens: list[bytes], order: Any, pattern: str | None
     assert made(ids, None, pattern, whole).encode(text) == expected
 
 
+@settings(max_examples=50)
+@given(vocabulary=vocabularies(), by_rank=st.booleans(), whole=st.booleans(), chance=st.randoms(use_true_random=False))
+def test_many_new_pretokens_side_by_side(vocabulary: Any, by_rank: bool, whole: bool, chance: Any) -> None:
+    # more than there are lanes, of every length that one takes, some of them met again before they are known
+    ids, merges = vocabulary
+    everything = list(ids)
+    if by_rank:
+        chance.shuffle(everything)
+    ids = {token: number for number, token in enumerate(everything)}
+    words = ["".join(chance.choices("abc", k=chance.choice([1, 2, 3, 5, 8, 13, 16, 40, 65]))) for _ in range(60)]
+    text = " ".join(chance.choices([*words, "é", "1"], k=80))
+    if by_rank:
+        encode = functools.partial(reference.encode_pretoken_by_ranks, ranks=ids, whole_first=whole)
+    else:
+        ranked = reference.rank_merges(merges)
+        encode = functools.partial(reference.encode_pretoken_by_merges, merges=ranked, ids=ids, whole_first=whole)
+    expected = reference.encode(text.encode(), encode, pattern="gpt2")
+    tokenizer = made(ids, None if by_rank else merges, "gpt2", whole)
+    assert tokenizer.encode(text) == expected
+    assert tokenizer.encode(text) == expected, "and from the cache"
+
+
 @given(tokens=TOKENS, text=TEXT)
 def test_ranks_as_tiktoken(tokens: list[bytes], text: str) -> None:
     ids = {token: number for number, token in enumerate([*BYTES, *tokens])}

@@ -37,9 +37,9 @@ typedef struct {
 
 static inline uint64_t cache_place(const cache_slot *slot) { return (uint64_t)slot->ids[1] << 32 | slot->ids[0]; }
 
-/* Whether what a slot has in the ring is still there. */
+/* Whether what a slot has in the ring is still there, and not so old that it may be written over by what comes next. */
 static inline int cache_alive(const cache_table *table, const cache_slot *slot) {
-    return table->written - cache_place(slot) <= table->ring_size;
+    return table->written - cache_place(slot) <= table->ring_size - MANY * sizeof(uint32_t);
 }
 
 static inline uint8_t *cache_entry(const cache_table *table, const cache_slot *slot) {
@@ -87,6 +87,9 @@ static void cache_prepare(const cache_table *table, const uint8_t *text, size_t 
 static inline int cache_matches(const cache_slot *slot, packed_key key) {
     return ((slot->low ^ key.low) | (slot->high ^ key.high)) == 0;
 }
+
+/* Whether a set was full once, so that what belongs to it may be in another. */
+static inline int cache_crowded(const cache_slot *set) { return set[WAYS - 1].high != 0; }
 
 /* Whether the set of a pretoken seems to hold it: what a long one has in the ring may be another's, or gone. */
 static inline int cache_first(const cache_batch *batch, size_t i) {

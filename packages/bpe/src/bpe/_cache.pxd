@@ -37,6 +37,7 @@ cdef extern from "_cache.h" nogil:
     )
     cache_slot *cache_second(const cache_table *table, packed_key key)
     bint cache_matches(const cache_slot *slot, packed_key key)
+    bint cache_crowded(const cache_slot *set)
     bint cache_first(const cache_batch *batch, size_t i)
     size_t cache_take(
         const cache_table *table, const uint8_t *text, const cache_batch *batch, size_t i, size_t count, uint32_t **to,
@@ -49,14 +50,19 @@ cdef enum:
 cdef class Cache:
     cdef cache_table table
     cdef size_t held, evicted   # slots taken, and pretokens forgotten, since it last grew
+    cdef size_t coming          # bytes of the text, as far as known
+    cdef size_t met, held_then  # bytes since the text began or it last grew, and what was held then
     cdef bint full              # its owner lets it grow no more
     cdef Work work
     cdef size_t slots(self) noexcept nogil
     cdef cache_slot *keep(
-        self, packed_key key, const uint8_t *text, const uint32_t *ids, size_t count
+        self, packed_key key, cache_slot *first, const uint8_t *text, const uint32_t *ids, size_t count
     ) noexcept nogil
-    cdef cache_slot *put(self, const cache_slot *slot) noexcept nogil
+    cdef cache_slot *first(self, packed_key key) noexcept nogil
+    cdef cache_slot *put(self, cache_slot *first, const cache_slot *slot) noexcept nogil
     cdef const cache_slot *look_again(self, packed_key key, const uint8_t *text) noexcept nogil
     cdef bint wants_more(self) noexcept nogil
-    cdef bint grow(self) noexcept nogil
+    cdef void expect(self, size_t size) noexcept nogil
+    cdef size_t factor(self) noexcept nogil
+    cdef bint grow(self, size_t factor) noexcept nogil
     cdef uint64_t take_ring(self, size_t size) noexcept nogil

@@ -5,7 +5,7 @@ into the second; where that is full too, the second of the first set is forgotte
 Beside the table a ring of bytes holds what a slot has no room for: the bytes of long pretokens, and ids beyond three. New entries
 overwrite the oldest; a slot whose entry is gone is a slot that is free. The loops that look things up are in _cache.h.
 
-A cache begins small, and doubles when a third of it is taken, as far as its owner lets it: small texts stay in near memory, and large
+A cache begins small, and grows when a third of it is taken, as far as its owner lets it: small texts stay in near memory, and large
 ones get all that was allowed.
 """
 
@@ -17,6 +17,7 @@ from bpe._rank cimport free_work
 
 cdef enum:
     LONGEST = 4096              # bytes of the longest pretoken worth keeping
+    MOST_TIMES = 16             # that a cache grows at once
 
 
 cdef class Cache:
@@ -35,36 +36,46 @@ cdef class Cache:
     cdef size_t slots(self) noexcept nogil:
         return self.table.mask + WAYS
 
-    cdef cache_slot *keep(self, packed_key key, const uint8_t *text, const uint32_t *ids, size_t count) noexcept nogil:
-        """Remember a pretoken and its ids; returns the set in which it is, or would be."""
+    cdef cache_slot *first(self, packed_key key) noexcept nogil:
+        """The set that a pretoken goes into, or into another where it is full."""
+        return &self.table.slots[hash_of(key.low, key.high) & self.table.mask]
+
+    cdef cache_slot *keep(
+        self, packed_key key, cache_slot *first, const uint8_t *text, const uint32_t *ids, size_t count
+    ) noexcept nogil:
+        """Remember a pretoken and its ids, of which MANY may be read; returns the set in which it is, or would be."""
         cdef size_t size = key.high - LONG_KEY if key.high >= LONG_KEY else 0
         cdef uint64_t place
         cdef uint8_t *entry
         cdef cache_slot slot
         if size > LONGEST:
-            return &self.table.slots[key.low & self.table.mask]
+            return first
         slot.low, slot.high, slot.count = key.low, key.high, <uint32_t> count
+        memcpy(slot.ids, ids, INLINE * sizeof(uint32_t))
         if size or count > INLINE:
             place = self.take_ring(count * sizeof(uint32_t) + size)
             slot.ids[0], slot.ids[1], slot.ids[2] = <uint32_t> place, <uint32_t> (place >> 32), 0
             slot.count = slot.count | IN_RING
             entry = cache_entry(&self.table, &slot)
-            memcpy(entry, ids, count * sizeof(uint32_t))
-            memcpy(entry + count * sizeof(uint32_t), text, size)
-        else:
-            memcpy(slot.ids, ids, count * sizeof(uint32_t))
-        return self.put(&slot)
+            if count > MANY:
+                memcpy(entry, ids, count * sizeof(uint32_t))
+            else:
+                memcpy(entry, ids, MANY * sizeof(uint32_t))     # a few stores, and no call; see cache_alive()
+            if size:
+                memcpy(entry + count * sizeof(uint32_t), text, size)
+        return self.put(first, &slot)
 
-    cdef cache_slot *put(self, const cache_slot *slot) noexcept nogil:
-        cdef uint64_t hash = hash_of(slot.low, slot.high)
-        cdef cache_slot *first = &self.table.slots[hash & self.table.mask]
-        cdef cache_slot *second = &self.table.slots[hash >> 32 & self.table.mask]
+    cdef cache_slot *put(self, cache_slot *first, const cache_slot *slot) noexcept nogil:
+        cdef cache_slot *second
+        cdef packed_key key
         cdef int i
+        key.low, key.high = slot.low, slot.high
         for i in range(WAYS):
-            if not holds(&self.table, &first[i]):
+            if not holds(&self.table, &first[i]) or cache_matches(&first[i], key):      # met twice before it was put anywhere
                 self.held += first[i].high == 0
                 first[i] = slot[0]
                 return first
+        second = cache_second(&self.table, key)
         for i in range(WAYS):
             if not holds(&self.table, &second[i]):
                 self.held += second[i].high == 0
@@ -103,16 +114,35 @@ cdef class Cache:
     cdef bint wants_more(self) noexcept nogil:
         return not self.full and (self.held * 3 > self.slots() or self.evicted * 32 > self.slots())
 
-    cdef bint grow(self) noexcept nogil:
-        """Twice the slots and twice the ring, if there is memory; returns whether."""
+    cdef void expect(self, size_t size) noexcept nogil:
+        """Say how much text is to come."""
+        self.coming, self.met, self.held_then = size, 0, self.held
+
+    cdef size_t factor(self) noexcept nogil:
+        """How many times its slots it should have, a power of two, if what comes of the text is as new as what it met lately.
+
+        1: half of them are enough, and the text ends soon. Else so many at once, as moving what it holds costs as much as putting it in.
+        """
+        cdef double rate = <double> (self.held - self.held_then) / (self.met + 1)
+        cdef double wanted = 2 * (self.held + rate * self.coming)
+        cdef size_t factor = 2
+        if wanted <= self.slots() and self.coming and self.evicted * 32 <= self.slots():
+            return 1
+        while factor < MOST_TIMES and factor * self.slots() < wanted:
+            factor *= 2
+        return factor
+
+    cdef bint grow(self, size_t factor) noexcept nogil:
+        """So many times the slots, a power of two, and of the ring, if there is memory; returns whether."""
         cdef cache_table old = self.table, new = self.table
         cdef size_t slots = self.slots(), i
         cdef uint64_t begin, end
         cdef const cache_slot *slot
+        cdef packed_key key
         self.evicted = 0
-        new.mask = 2 * slots - WAYS
-        new.ring_size = 2 * old.ring_size
-        new.slots = <cache_slot *> zeroed_block(2 * slots * sizeof(cache_slot))
+        new.mask = factor * slots - WAYS
+        new.ring_size = factor * old.ring_size
+        new.slots = <cache_slot *> zeroed_block(factor * slots * sizeof(cache_slot))
         new.ring = <uint8_t *> zeroed_block(ring_bytes(new.ring_size))
         if new.slots == NULL or new.ring == NULL:
             free_table(&new)
@@ -127,8 +157,10 @@ cdef class Cache:
         for i in range(slots):
             slot = &old.slots[i]
             if holds(&old, slot):
-                self.put(slot)
-        self.evicted = 0
+                key.low, key.high = slot.low, slot.high
+                self.put(self.first(key), slot)
+        self.evicted = self.met = 0
+        self.held_then = self.held
         free_table(&old)
         return True
 

@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from bpe._bytes cimport packed_key
 from bpe._cache cimport Cache, cache_batch
-from bpe._rank cimport Ranks
+from bpe._rank cimport Unmerged, Ranks
 from bpe._special cimport Rules, SpecialTokens
 from bpe._text cimport Text
 
@@ -31,8 +31,11 @@ cdef class Encoder:
         self, Cache cache, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size, Ids *out
     ) except -1 nogil
     cdef int settle(self, Cache cache, const uint8_t *text, cache_batch *batch, size_t i, size_t count) except -1 nogil
+    cdef void settle_together(
+        self, Cache cache, cache_batch *batch, const Unmerged *pieces, const size_t *which, size_t count
+    ) noexcept nogil
     cdef int merge(self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out) except -1 nogil
-    cdef int let_grow(self, Cache cache) except -1 nogil
+    cdef int let_grow(self, Cache cache, size_t factor) except -1 nogil
     cdef int prepare(self, Cache cache, size_t size) except -1 nogil
     cdef int add_text(
         self, Cache cache, const uint8_t *text, size_t size, SpecialTokens special, Ids *out

@@ -24,11 +24,11 @@ from libc.string cimport memcpy, memset
 from bpe._blocks cimport Block, Blocks, Room
 from bpe._bytes cimport packed_key, prefetch
 from bpe._cache cimport (
-    BATCH, IN_RING, INLINE, MANY, SLOT_BYTES, Cache, cache_batch, cache_entry, cache_first, cache_matches, cache_prepare, cache_second,
-    cache_slot, cache_take
+    BATCH, IN_RING, INLINE, MANY, SLOT_BYTES, Cache, cache_batch, cache_crowded, cache_entry, cache_first, cache_matches,
+    cache_prepare, cache_second, cache_slot, cache_take
 )
 from bpe._memory cimport BLOCKS_LAZY, checked_malloc, checked_realloc, free_block, trim_block, zeroed_block
-from bpe._rank cimport LANES, SEARCHED, Lane, Ranks, need_lanes
+from bpe._rank cimport LANES, SEARCHED, Lane, Ranks, Unmerged, need_lanes
 from bpe._scan cimport SCAN_ENDS, Pattern, Scanner, scan_block, scan_start
 from bpe._special cimport Hit, Rules, SpecialTokens
 from bpe._text cimport LONE, SLACK, Text
@@ -120,8 +120,10 @@ cdef class Encoder:
                 else:
                     self.merge(cache, batch.keys[i], text + batch.begins[i], batch.begins[i + 1] - batch.begins[i], out)
                 i += 1
+            cache.met += begin - batch.begins[0]
+            cache.coming -= min(cache.coming, begin - batch.begins[0])
             if cache.wants_more():
-                self.let_grow(cache)
+                self.let_grow(cache, cache.factor())
         return 0
 
     cdef int settle(
@@ -131,68 +133,77 @@ cdef class Encoder:
 
         The sets of the batch are then those to look in.
         """
-        cdef Lane *lanes[LANES]
+        cdef Unmerged pieces[LANES]
         cdef size_t which[LANES]
         cdef size_t missing[BATCH]
-        cdef size_t found = 0, missed = 0, size, k, n
-        cdef uint32_t ids[SEARCHED]
-        cdef Lane *lane
+        cdef size_t found = 0, missed = 0, size, n
         cdef cache_slot *second
-        need_lanes(&cache.work)
         for i in range(i, count):
-            if not cache_first(batch, i):
-                missing[missed] = i
-                missed += 1
-                prefetch(cache_second(&cache.table, batch.keys[i]))
+            missing[missed] = i
+            missed += not cache_first(batch, i)
+        for n in range(missed):
+            if cache_crowded(batch.sets[missing[n]]):
+                prefetch(cache_second(&cache.table, batch.keys[missing[n]]))
+        need_lanes(&cache.work)
         for n in range(missed):
             i = missing[n]
+            if cache_crowded(batch.sets[i]):
+                second = cache_second(&cache.table, batch.keys[i])
+                if cache_matches(second, batch.keys[i]) or cache_matches(second + 1, batch.keys[i]):
+                    batch.sets[i] = second
+                    continue
             size = batch.begins[i + 1] - batch.begins[i]
-            second = cache_second(&cache.table, batch.keys[i])
-            if cache_matches(second, batch.keys[i]) or cache_matches(second + 1, batch.keys[i]):
-                batch.sets[i] = second
-            elif self.ranks.longest_whole < size <= SEARCHED:
-                for k in range(found):
-                    if batch.keys[which[k]].low == batch.keys[i].low and batch.keys[which[k]].high == batch.keys[i].high:
-                        break
-                else:
-                    lanes[found] = &cache.work.lanes[found]
-                    which[found] = i
-                    found += self.ranks.begin(lanes[found], text + batch.begins[i], size)
-            if found == LANES or (found and n + 1 == missed):
-                self.ranks.merge_together(lanes, found)
-                for k in range(found):
-                    lane = &cache.work.lanes[k]
-                    for size in range(lane.count):
-                        ids[size] = self.id_of[lane.symbols[size]]
-                    i = which[k]
-                    batch.sets[i] = cache.keep(batch.keys[i], text + batch.begins[i], ids, lane.count)
-                found = 0
+            if self.ranks.longest_whole < size <= SEARCHED and self.ranks.spelled(text + batch.begins[i], size):
+                pieces[found].text, pieces[found].size = text + batch.begins[i], size
+                which[found] = i
+                found += 1
+                if found == LANES:
+                    self.settle_together(cache, batch, pieces, which, found)
+                    found = 0
+        self.settle_together(cache, batch, pieces, which, found)
         return 0
+
+    cdef void settle_together(
+        self, Cache cache, cache_batch *batch, const Unmerged *pieces, const size_t *which, size_t count
+    ) noexcept nogil:
+        """Merge pretokens of a batch side by side, and put them into the cache."""
+        cdef uint32_t ids[SEARCHED + MANY]
+        cdef Lane *lane
+        cdef size_t k, i
+        self.ranks.merge_together(cache.work.lanes, pieces, count)
+        for k in range(count):
+            lane = &cache.work.lanes[k]
+            for i in range(lane.count):
+                ids[i] = self.id_of[lane.symbols[i]]
+            i = which[k]
+            batch.sets[i] = cache.keep(batch.keys[i], batch.sets[i], pieces[k].text, ids, lane.count)
 
     cdef int merge(self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out) except -1 nogil:
         """Merge one pretoken, append its ids to `out`, and put them into the cache."""
         cdef size_t count = self.ranks.merge(&cache.work, text, size), i
         cdef uint32_t *to
-        reserve(out, count)
+        reserve(out, count + MANY)
         to = out.ids + out.size
         for i in range(count):
             to[i] = self.id_of[cache.work.found[i]]
         out.size += count
-        cache.keep(key, text, to, count)
+        cache.keep(key, cache.first(key), text, to, count)
         return 0
 
-    cdef int let_grow(self, Cache cache) except -1 nogil:
-        """Let a cache double, if what it takes more is left."""
-        cdef size_t more = cache.slots() * SLOT_BYTES
+    cdef int let_grow(self, Cache cache, size_t factor) except -1 nogil:
+        """Let a cache have so many times its slots, a power of two, or as many as what it takes more is left for."""
+        cdef size_t now = cache.slots() * SLOT_BYTES
+        if factor == 1:
+            return 0
         with gil:                           # which is what guards cache_left
-            if more > self.cache_left or 2 * more > self.cache_bytes // self.sharers:
-                cache.full = True
-                return 0
-            self.cache_left -= more
-        if not cache.grow():
+            while factor > 1 and ((factor - 1) * now > self.cache_left or factor * now > self.cache_bytes // self.sharers):
+                factor //= 2
+            cache.full = factor == 1
+            self.cache_left -= (factor - 1) * now
+        if not cache.full and not cache.grow(factor):
             cache.full = True
             with gil:
-                self.cache_left += more
+                self.cache_left += (factor - 1) * now
         return 0
 
     # Text to ids
@@ -326,9 +337,11 @@ cdef class Encoder:
 
     cdef int prepare(self, Cache cache, size_t size) except -1 nogil:
         """Let a cache grow to what a text of this size will want at least."""
-        while cache.slots() * TEXT_A_SLOT < size and not cache.full:
-            self.let_grow(cache)
-        return 0
+        cdef size_t factor = 1
+        cache.expect(size)
+        while factor * cache.slots() * TEXT_A_SLOT < size:
+            factor *= 2
+        return 0 if cache.full else self.let_grow(cache, factor)
 
     def encode(self, text, Rules rules not None):
         """The ids of `text` as a list; see encode_array()."""

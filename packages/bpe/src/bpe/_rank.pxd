@@ -10,10 +10,15 @@ ctypedef struct Waiting:        # a pair whose merge is on its way
     size_t slot                 # of the table of pairs; the one after the last, always free: there is none
     uint32_t at                 # where in the lane; SEARCHED, where nobody looks: there is none
 
+ctypedef struct Unmerged:          # what goes into a lane: at most SEARCHED bytes
+    const uint8_t *text
+    size_t size
+
 ctypedef struct Lane:           # a pretoken of at most SEARCHED bytes while it is merged
     uint32_t keys[SEARCHED + 1] # merge * SEARCHED + place, of a symbol and the next one; NONE where they do not merge
-    uint32_t symbols[SEARCHED]  # in the end the first `count` are the result
-    uint64_t here               # a bit for each place where a symbol still begins
+    uint32_t symbols[SEARCHED]  # as it begins, and what each has become; in the end the first `count` are the result
+    uint8_t begins[SEARCHED]    # of the symbols that it begins with, in the text
+    uint64_t here               # a bit for each of these places that still is one
     Waiting left, right
     size_t searched, count
 
@@ -43,6 +48,7 @@ cdef class Ranks:
     cdef const uint8_t **text           # by symbol
     cdef uint32_t *size
     cdef uint32_t[256] symbol_of_byte
+    cdef bint all_bytes                 # have one
     cdef uint64_t *pairs                # of two symbols, above, their merge, below: open addressing, and one slot more that is always free
     cdef size_t mask
     cdef uint64_t *filter               # a bit for each value of filter_shift's hash that some pair has
@@ -57,14 +63,14 @@ cdef class Ranks:
     cdef size_t longest_whole           # 0: there are none
     cdef size_t merge(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
     cdef size_t by_merges(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
-    cdef int merge_together(self, Lane **lanes, size_t count) noexcept nogil
-    cdef bint begin(self, Lane *lane, const uint8_t *text, size_t size) noexcept nogil
+    cdef void merge_together(self, Lane *lanes, const Unmerged *pieces, size_t count) noexcept nogil
+    cdef void begin(self, Lane *lanes, const Unmerged *pieces, size_t count) noexcept nogil
     cdef bint step(self, Lane *lane) noexcept nogil
     cdef void add_pair(self, uint64_t left, uint64_t right, uint32_t merge) noexcept nogil
     cdef int add_canonical(self, uint32_t *lost, size_t *lost_count) except -1
     cdef int add_starts(self) except -1
     cdef void parts(self, uint64_t entry, uint32_t *left, uint32_t *right, uint32_t *merge) noexcept nogil
-    cdef bint spelled(self, uint32_t symbol) noexcept nogil
+    cdef bint spelled(self, const uint8_t *text, size_t size) noexcept nogil
     cdef int find_lost(self, uint32_t *lost, size_t *lost_count) except -1
     cdef int add_whole(self, const uint32_t *lost, size_t count) except -1
     cdef uint32_t find_whole(self, const uint8_t *text, size_t size) noexcept nogil

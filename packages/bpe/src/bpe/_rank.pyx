@@ -38,9 +38,17 @@ cdef enum:                      # the words of Ranks.starts, from the low bits u
     AT_ONCE = 40                # as many of that of a merge of what the first ends with the second, whether the two may be joined
     MERGE_AT = 42               # at once, and their merge
 
-cdef uint64_t UNBOUND = (<uint64_t> 1 << BOUND_BITS) - 1
-cdef uint32_t NONE = <uint32_t> -1
-cdef uint64_t FREE = <uint64_t> -1
+cdef extern from * nogil:       # which the compiler must see, as the loops below are short
+    """
+    #define UNBOUND (((uint64_t)1 << 20) - 1)
+    #define NO_START (UNBOUND << 20 | UNBOUND)
+    #define NONE UINT32_MAX
+    #define FREE UINT64_MAX
+    """
+    const uint64_t UNBOUND      # as a bound
+    const uint64_t NO_START     # of bytes that are no neighbours
+    const uint32_t NONE
+    const uint64_t FREE
 cdef lowest_function lowest = choose_lowest()
 
 MOST_SYMBOLS = (1 << 21) - 1    # two symbols and a merge fit in 64 bits, a merge and a place in a lane in 32
@@ -77,6 +85,9 @@ cdef class Ranks:
             self.size[i] = len(<bytes> self.kept[i])
             if self.size[i] == 1:
                 self.symbol_of_byte[self.text[i][0]] = i
+        self.all_bytes = True
+        for i in range(256):
+            self.all_bytes = self.all_bytes and self.symbol_of_byte[i] != NONE
         self.symbol_bits = max(1, self.symbols.bit_length())        # so that no pair is all ones, as FREE is
         self.merge_bits = 64 - 2 * self.symbol_bits
         self.merge_mask = (<uint64_t> 1 << self.merge_bits) - 1
@@ -140,7 +151,7 @@ cdef class Ranks:
         cdef const uint32_t[::1] order
         cdef uint32_t symbol
         cdef uint32_t in_lane[LANES]
-        cdef Lane *busy[LANES]
+        cdef Unmerged pieces[LANES]
         cdef Lane *lane
         cdef size_t i = 0, k, found, size
         cdef Work work
@@ -158,20 +169,20 @@ cdef class Ranks:
                     while i < self.symbols and found < LANES and self.size[order[i]] == size:
                         symbol = order[i]
                         i += 1
-                        if size == 1:
+                        if size <= 1:
                             continue
-                        if size > SEARCHED:
-                            if self.spelled(symbol) and self.by_merges(&work, self.text[symbol], size) == 2:
+                        if self.spelled(self.text[symbol], size):
+                            if size <= SEARCHED:
+                                in_lane[found] = symbol
+                                pieces[found].text, pieces[found].size = self.text[symbol], size
+                                found += 1
+                                continue
+                            if self.by_merges(&work, self.text[symbol], size) == 2:
                                 self.add_pair(work.found[0], work.found[1], symbol)
                                 continue
-                        elif self.begin(&work.lanes[found], self.text[symbol], size):
-                            in_lane[found] = symbol
-                            busy[found] = &work.lanes[found]
-                            found += 1
-                            continue
                         lost[lost_count[0]] = symbol
                         lost_count[0] += 1
-                    self.merge_together(busy, found)
+                    self.merge_together(work.lanes, pieces, found)
                     for k in range(found):
                         lane = &work.lanes[k]
                         if lane.count == 2:
@@ -198,7 +209,7 @@ cdef class Ranks:
                 if self.pairs[i] != FREE:
                     self.parts(self.pairs[i], &left, &right, &merge)
                     within[left], within[right] = min(within[left], merge), min(within[right], merge)
-                    at = <size_t> self.text[left][self.size[left] - 1] << 8 | self.text[right][0]
+                    at = <size_t> self.text[right][0] << 8 | self.text[left][self.size[left] - 1]
                     if self.size[right] == 1:
                         ending[at] = min(ending[at], merge)
                     if self.size[left] == 1:
@@ -209,7 +220,7 @@ cdef class Ranks:
                 if self.pairs[i] != FREE:
                     self.parts(self.pairs[i], &left, &right, &merge)
                     if self.size[left] == 1 and self.size[right] == 1 and within[made_by(self, merge)] > merge:
-                        at = <size_t> self.text[left][0] << 8 | self.text[right][0]
+                        at = <size_t> self.text[right][0] << 8 | self.text[left][0]
                         self.starts[at] |= <uint64_t> merge << MERGE_AT | <uint64_t> 1 << AT_ONCE
         finally:
             free(ending)
@@ -222,11 +233,13 @@ cdef class Ranks:
         entry >>= self.merge_bits
         left[0], right[0] = <uint32_t> (entry >> self.symbol_bits), <uint32_t> (entry & ((<uint64_t> 1 << self.symbol_bits) - 1))
 
-    cdef bint spelled(self, uint32_t symbol) noexcept nogil:
-        """Whether each byte of a symbol is a symbol."""
+    cdef bint spelled(self, const uint8_t *text, size_t size) noexcept nogil:
+        """Whether each byte of a text is a symbol."""
         cdef size_t i
-        for i in range(self.size[symbol]):
-            if self.symbol_of_byte[self.text[symbol][i]] == NONE:
+        if self.all_bytes:
+            return True
+        for i in range(size):
+            if self.symbol_of_byte[text[i]] == NONE:
                 return False
         return True
 
@@ -241,7 +254,9 @@ cdef class Ranks:
             with nogil:
                 for symbol in range(<uint32_t> self.symbols):
                     if self.size[symbol] > 1:
-                        if self.spelled(symbol) and self.by_merges(&work, self.text[symbol], self.size[symbol]) == 1:
+                        if self.spelled(self.text[symbol], self.size[symbol]) and (
+                            self.by_merges(&work, self.text[symbol], self.size[symbol]) == 1
+                        ):
                             if work.found[0] == symbol:
                                 continue
                         lost[lost_count[0]] = symbol
@@ -289,79 +304,108 @@ cdef class Ranks:
         return self.by_merges(work, text, size)
 
     cdef size_t by_merges(self, Work *work, const uint8_t *text, size_t size) except 0 nogil:
-        cdef size_t i
-        for i in range(size):
-            if self.symbol_of_byte[text[i]] == NONE:
-                with gil:
-                    raise KeyError(f"byte {text[i]:#04x} has no token in this vocabulary")
+        cdef Unmerged piece
+        cdef size_t i = 0
+        if not self.spelled(text, size):
+            while self.symbol_of_byte[text[i]] != NONE:
+                i += 1
+            with gil:
+                raise KeyError(f"byte {text[i]:#04x} has no token in this vocabulary")
         need_lanes(work)
         if size > SEARCHED:
             return merge_in_windows(self, work, text, size)
-        self.begin(work.lanes, text, size)
-        while self.step(work.lanes):
-            pass
+        piece.text, piece.size = text, size
+        self.merge_together(work.lanes, &piece, 1)
         work.found = work.lanes.symbols
         return work.lanes.count
 
-    cdef int merge_together(self, Lane **lanes, size_t count) noexcept nogil:
-        """Merge in lanes that have begun, to the end; their order changes."""
+    cdef void merge_together(self, Lane *lanes, const Unmerged *pieces, size_t count) noexcept nogil:
+        """Merge pieces, each in the lane of its number; each byte of them must be a symbol."""
+        cdef Lane *busy[LANES]
         cdef size_t i
+        self.begin(lanes, pieces, count)
+        for i in range(count):
+            busy[i] = &lanes[i]
         while count:
             i = 0
             while i < count:
-                if self.step(lanes[i]):
+                if self.step(busy[i]):
                     i += 1
                 else:
                     count -= 1
-                    lanes[i], lanes[count] = lanes[count], lanes[i]
-        return 0
+                    busy[i] = busy[count]
 
-    cdef bint begin(self, Lane *lane, const uint8_t *text, size_t size) noexcept nogil:
-        """Put a pretoken into a lane, the bytes joined that are joined at once; returns whether each of its bytes is a symbol."""
-        cdef uint64_t starts[SEARCHED + 2]      # number i: of the bytes at i - 1 and i
-        cdef uint64_t pairs[SEARCHED]
-        cdef size_t slots[SEARCHED]
-        cdef uint8_t places[SEARCHED]
+    cdef void begin(self, Lane *lanes, const Unmerged *pieces, size_t count) noexcept nogil:
+        """Put pieces into lanes, the bytes joined that are joined at once.
+
+        Which bytes those are, and which neighbours may merge, nobody could foretell. So there are no branches for it: an answer
+        is written where the next one goes, and that place moves on or does not.
+        """
+        cdef uint64_t pairs[LANES * SEARCHED]
+        cdef size_t slots[LANES * SEARCHED]
+        cdef uint32_t keys[LANES * SEARCHED]    # without the merge
+        cdef uint32_t again[LANES * SEARCHED]
         cdef const uint64_t *table = self.starts
+        cdef const uint64_t *entries = self.pairs
+        cdef const uint8_t *text
+        cdef uint64_t starts[SEARCHED + 4]      # number i: of the bytes at i - 1 and i
+        cdef uint64_t joined[SEARCHED + 1]
+        cdef uint64_t entry
         cdef const uint32_t *symbol_of_byte = self.symbol_of_byte
-        cdef uint64_t start, rank, here = 0, taken = 0
-        cdef uint32_t missing = 0, merge, symbol, joined
-        cdef size_t at, i, after, questions = 0
-        starts[0], starts[size], starts[size + 1] = UNBOUND << BOUND_BITS, UNBOUND, UNBOUND
-        for at in range(1, size):
-            starts[at] = table[<size_t> text[at - 1] << 8 | text[at]]
-        for at in range(size):
-            symbol = symbol_of_byte[text[at]]
-            missing |= symbol == NONE
-            start = starts[at + 1]
-            rank = start >> (MERGE_AT + 2)
-            joined = (
-                (start >> AT_ONCE & 1) & (rank < (starts[at] >> BOUND_BITS & UNBOUND)) & (rank < (starts[at + 2] & UNBOUND))
-            )
-            lane.symbols[at] = made_by(self, <uint32_t> (start >> MERGE_AT)) if joined else symbol
-            here |= (1 - taken) << at
-            taken = joined                      # two that are joined never overlap: each has the lower rank of the two
-        lane.here = here
-        at = 0
-        here &= here - 1
-        while here:
-            after = count_trailing_zeros(here)
-            here &= here - 1
-            places[questions] = <uint8_t> at
-            pairs[questions] = <uint64_t> lane.symbols[at] << self.symbol_bits | lane.symbols[after]
+        cdef uint64_t merge_mask = self.merge_mask
+        cdef uint32_t first_made = self.first_made
+        cdef bint in_order = self.in_order
+        cdef uint32_t symbol, chosen, taken, previous, merge, other
+        cdef size_t i, at, size, symbols, asked = 0, questions = 0, repeated = 0
+        cdef int symbol_bits = self.symbol_bits, merge_bits = self.merge_bits
+        cdef Lane *lane
+        for i in range(count):
+            lane, text, size = &lanes[i], pieces[i].text, pieces[i].size
+            starts[0] = NO_START
+            for at in range(1, size):
+                starts[at] = table[start_of(text + at - 1)]
+            for at in range(size, size + 4):
+                starts[at] = NO_START
+            for at in range(0, size, 2):        # two at once, in one vector
+                joined[at] = joins(starts[at], starts[at + 1], starts[at + 2])
+                joined[at + 1] = joins(starts[at + 1], starts[at + 2], starts[at + 3])
+            taken, previous, symbols = 0, 0, 0
+            for at in range(size):
+                chosen = 0 - <uint32_t> joined[at]
+                merge = <uint32_t> (starts[at + 1] >> MERGE_AT) & chosen
+                symbol = symbol_of_byte[text[at]]
+                symbol ^= (symbol ^ (first_made + merge if in_order else self.made[merge])) & chosen
+                lane.symbols[symbols] = symbol
+                lane.begins[symbols] = <uint8_t> at
+                pairs[asked] = <uint64_t> previous << symbol_bits | symbol
+                keys[asked] = <uint32_t> (i * SEARCHED + symbols - 1)
+                asked += (at > 0) & ~taken
+                symbols += 1 & ~taken
+                previous ^= (previous ^ symbol) & ~taken
+                taken = chosen                  # two that are joined never overlap: each has the lower rank of the two
+            lane.here = <uint64_t> -1 >> (SEARCHED - symbols)
+            lane.searched = (symbols + 7) & ~<size_t> 7
+            for at in range(0, lane.searched, 8):
+                memset(&lane.keys[at], 0xFF, 8 * sizeof(uint32_t))
+            lane.left.slot = lane.right.slot = self.mask + 1
+            lane.left.at = lane.right.at = SEARCHED
+        for at in range(asked):
+            pairs[questions], keys[questions] = pairs[at], keys[at]
             questions += may_merge(self, pairs[questions], &slots[questions])
-            at = after
-        lane.searched = (size + 7) & ~<size_t> 7
-        memset(lane.keys, 0xFF, lane.searched * sizeof(uint32_t))
-        for i in range(questions):
-            prefetch(&self.pairs[slots[i]])
-        for i in range(questions):
-            merge = find(self, pairs[i], slots[i])
+        for at in range(questions):
+            entry = entries[slots[at]]
+            other = entry >> merge_bits != pairs[at]
+            lane = &lanes[keys[at] // SEARCHED]
+            symbol = keys[at] & (SEARCHED - 1)
+            lane.keys[symbol] = <uint32_t> (entry & merge_mask) * SEARCHED | symbol | (0 - other)
+            again[repeated] = <uint32_t> at
+            repeated += other & (entry != FREE)
+        for i in range(repeated):
+            at = again[i]
+            merge = find(self, pairs[at], slots[at])
+            symbol = keys[at] & (SEARCHED - 1)
             if merge != NONE:
-                lane.keys[places[i]] = merge * SEARCHED | places[i]
-        lane.left.slot = lane.right.slot = self.mask + 1
-        lane.left.at = lane.right.at = SEARCHED
-        return not missing
+                lanes[keys[at] // SEARCHED].keys[symbol] = merge * SEARCHED | symbol
 
     cdef bint step(self, Lane *lane) noexcept nogil:
         """One merge; returns whether there was one to do. If not, the symbols are moved together and counted."""
@@ -394,6 +438,17 @@ cdef class Ranks:
             lane.keys[other] = NONE
             ask(self, &lane.left, other, lane.symbols[other], symbol)
         return True
+
+
+cdef inline uint64_t joins(uint64_t before, uint64_t start, uint64_t after) noexcept nogil:
+    """1 where two bytes may be joined at once, and neither rather merges with the one before them or after, else 0."""
+    cdef uint64_t rank = start >> (MERGE_AT + 2)
+    return ((rank - (before >> BOUND_BITS & UNBOUND)) & (rank - (after & UNBOUND)) & start << (63 - AT_ONCE)) >> 63
+
+
+cdef inline size_t start_of(const uint8_t *text) noexcept nogil:
+    """Where in Ranks.starts two bytes have their place."""
+    return <size_t> text[1] << 8 | text[0]
 
 
 cdef inline bint may_merge(Ranks ranks, uint64_t pair, size_t *slot) noexcept nogil:

@@ -59,7 +59,7 @@ cdef int join_lanes(Ranks ranks, Work *work, const uint8_t *text, size_t size, s
     """Merge the next windows side by side, those that are alike once, and join them; returns whether each could be."""
     cdef Window windows[LANES]
     cdef size_t lane_of[LANES]
-    cdef Lane *busy[LANES]
+    cdef Unmerged pieces[LANES]
     cdef Lane *lane
     cdef size_t begin = covered[0] - min(covered[0], <size_t> SEARCHED // 4), count = 0, found = 0, i
     cdef uint64_t bits
@@ -72,16 +72,15 @@ cdef int join_lanes(Ranks ranks, Work *work, const uint8_t *text, size_t size, s
                     break
         else:
             lane_of[count] = found
-            busy[found] = &work.lanes[found]
-            ranks.begin(busy[found], text + begin, windows[count].end - begin)
+            pieces[found].text, pieces[found].size = text + begin, windows[count].end - begin
             found += 1
         begin += SEARCHED - SEARCHED // 4
         count += 1
-    ranks.merge_together(busy, found)
+    ranks.merge_together(work.lanes, pieces, found)
     for lane in work.lanes[:found]:
         bits = lane.here
         for i in range(lane.count):
-            lane.keys[i] = count_trailing_zeros(bits)       # of which a merged lane has no more need
+            lane.keys[i] = lane.begins[count_trailing_zeros(bits)]      # a merged lane has no more need of keys
             bits &= bits - 1
     for i in range(count):
         lane = &work.lanes[lane_of[i]]
