@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -183,3 +184,25 @@ def test_bytes_of_the_cache(seed: int) -> None:
     for dtype, name in ((torch.float32, "fp32"), (torch.bfloat16, "bf16")):
         held = Cache(Transformer(config).to(dtype), rows, capacity).store
         assert held.nbytes == accounting.kv_cache(config.shape(), rows, capacity, dtype=name).total
+
+
+def test_the_chunks_of_the_loss_are_those_of_lm() -> None:
+    from accounting.activations import CHUNK_BYTES
+    from lm import loss
+
+    assert loss.CHUNK_BYTES["cuda"] == CHUNK_BYTES
+    assert loss.chunk_bytes_on(torch.device("cuda")) == CHUNK_BYTES
+    assert loss.chunk_bytes_on(torch.device("cpu")) == loss.CHUNK_BYTES["cpu"] < CHUNK_BYTES
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_run_folder_is_the_shape_of_its_model(seed: int, tmp_path: Path) -> None:
+    import tomli_w
+
+    from accounting.reading import find
+    from lm.config import to_table
+
+    config = random_config(random.Random(seed))
+    config = dataclasses.replace(config, rope_factor=8.0, rope_original_context=64)
+    (tmp_path / "config.toml").write_text(tomli_w.dumps({"model": to_table(config)}))
+    assert find(str(tmp_path)) == config.shape()

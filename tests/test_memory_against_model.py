@@ -334,3 +334,21 @@ def test_master_weights_in_fp32() -> None:
     step = accounting.training_memory(config.shape(), 1, precision="bf16").phases[-1]
     weights = sum(parameter.nbytes + parameter.grad.nbytes for parameter in model.parameters())
     assert step.total == state.total + weights
+
+
+@pytest.mark.parametrize("precision", ["fp32", "autocast"])
+@pytest.mark.parametrize("rows", [9, 40, 200, 512])
+def test_peak_by_the_chunk_of_the_loss(
+    rows: int, precision: str, run_as: Callable[..., None], monkeypatch: Any
+) -> None:
+    """A vocabulary so wide that the loss is the peak, in chunks of a few rows to more than there are."""
+    run_as(attention="fused")
+    config, batch, length = ModelConfig(8000, 128, 1, 32, 2, 64), 4, 128
+    chunk = rows * 4 * config.vocab_size
+    monkeypatch.setattr(lm.loss, "CHUNK_BYTES", {"cpu": chunk})
+    norm_kernel = "folded" if precision == "fp32" else "normalised"
+    policy = {"norm_kernel": norm_kernel, "loss": "chunked", "chunk_bytes": chunk, "precision": precision}
+    predicted = accounting.training_memory(config.shape(), batch, length, **policy)
+    assert rows < 40 or predicted.peak.title == "loss"
+    measured = peak(config, batch, length, "chunked", precision)
+    assert int(predicted.total) == pytest.approx(measured, rel=0.02), predicted.peak.title

@@ -267,26 +267,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     if options.tune:
         tune(cases, device, dtype)
+    caption = (
+        f"TFLOP/s in bf16 on {torch.cuda.get_device_name()}, torch {torch.__version__}, CUDA {torch.version.cuda}, "
+        f"cuDNN {torch.backends.cudnn.version()}, Triton {triton.__version__}"
+    )
+    command = f"python tools/bench_attention.py{' --tune' * options.tune} --readme"
     results: Results = {}
     refusals: dict[str, None] = {}
-    for case in cases:
+    lines: list[str] = []
+    for done, case in enumerate(cases, 1):
         torch.cuda.empty_cache()
         results[case], refused = measure(
             case, {name: PEERS[name] for name in options.peers}, device, dtype, options.rounds
         )
         refusals |= dict.fromkeys(f"{name}, {case.head_dim}, {case.length:,}: {why}" for name, why in refused.items())
         print(*table({case: results[case]}, options.peers, "both")[2:], flush=True)
-    caption = (
-        f"TFLOP/s in bf16 on {torch.cuda.get_device_name()}, torch {torch.__version__}, CUDA {torch.version.cuda}, "
-        f"cuDNN {torch.backends.cudnn.version()}, Triton {triton.__version__}"
-    )
-    lines = [f"{caption}: `python tools/bench_attention.py{' --tune' * options.tune} --readme`."]
-    for way in WAYS:
-        lines += ["", *table(results, options.peers, way)]
-    lines += [""] * bool(refusals) + [f"- {refusal}" for refusal in refusals]
+        part = "" if done == len(cases) else f" ({done} of {len(cases)} cases: it was stopped)"
+        lines = [f"{caption}: `{command}`{part}."]
+        for way in WAYS:
+            lines += ["", *table(results, options.peers, way)]
+        lines += [""] * bool(refusals) + [f"- {refusal}" for refusal in refusals]
+        if options.readme:  # after each case, so that a machine that goes away leaves what was measured
+            write(lines, plot(results, options.peers, caption))
     print("\n".join(lines))
-    if options.readme:
-        write(lines, plot(results, options.peers, caption))
     return 0
 
 

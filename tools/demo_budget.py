@@ -15,6 +15,7 @@ from accounting import (
     training_memory,
 )
 from lm.config import ModelConfig
+from lm.loss import CHUNK_BYTES
 
 # Memory by the categories that people ask about; the components of accounting.training_memory's peak that each holds.
 CATEGORIES = ("parameters", "gradients", "optimizer state", "activations", "logits and temporaries")
@@ -39,7 +40,7 @@ class Budget:
         self.step = training_flops(shape, batch_size=batch_size)
         self.optimizer = optimizer_flops(shape)
         self.memory = training_memory(
-            shape, batch_size, attention="blocks", norm_kernel="folded", loss="chunked"
+            shape, batch_size, attention="blocks", norm_kernel="folded", loss="chunked", chunk_bytes=CHUNK_BYTES["cpu"]
         )  # as lm does it on a CPU
         self.context = config.context_length
 

@@ -29,7 +29,7 @@ import lm.attention
 import lm.model
 from accounting import TrainingMemory, training_memory
 from lm.config import ModelConfig
-from lm.loss import chunked_cross_entropy, cross_entropy
+from lm.loss import CHUNK_BYTES, chunked_cross_entropy, cross_entropy
 from lm.model import Transformer
 from lm.optimizer import adamw
 
@@ -220,7 +220,9 @@ def forward(model: Transformer, ids: Tensor, targets: Tensor, row: Row) -> Tenso
         if row.loss == "plain":
             return cross_entropy(model(ids), targets, reduction="sum")
         hidden, vocab = model.hidden(ids), row.config.vocab_size
-        return chunked_cross_entropy(hidden, model.head_weight, targets, vocab_size=vocab, reduction="sum")
+        return chunked_cross_entropy(
+            hidden, model.head_weight, targets, vocab_size=vocab, reduction="sum", chunk_bytes=CHUNK_BYTES["cuda"]
+        )
 
 
 def predict(row: Row) -> TrainingMemory:
@@ -232,6 +234,7 @@ def predict(row: Row) -> TrainingMemory:
         attention="fused",
         norm_kernel="normalised",
         loss=row.loss,
+        chunk_bytes=CHUNK_BYTES["cuda"],
         allocator="cuda",
     )
 
@@ -256,8 +259,10 @@ def as_on_a_gpu() -> Iterator[None]:
         yield
 
 
-def table(rows: tuple[Row, ...], meter: OnCuda | StandIn, say: Callable[[str], None]) -> tuple[list[str], list[str]]:
-    """Lines of Markdown, and what is further off than the tolerance."""
+def table(
+    rows: tuple[Row, ...], meter: OnCuda | StandIn, say: Callable[[list[str]], None]
+) -> tuple[list[str], list[str]]:
+    """Lines of Markdown, and what is further off than the tolerance. say: gets all lines so far after each row."""
     library = meter.library_bytes()
     lines = [
         "| shape | batch × positions | numbers | loss | forward | backward | step | peak, predicted | peak, measured | off |",
@@ -277,7 +282,7 @@ def table(rows: tuple[Row, ...], meter: OnCuda | StandIn, say: Callable[[str], N
             f"| {row.name} | {row.batch} × {row.length:,} | {row.precision} | {row.loss} | {' | '.join(parts)} "
             f"| {predicted / 1e6:,.1f} | {measured / 1e6:,.1f} | {off:+.2%} |"
         )
-        say(lines[-1])
+        say(lines)
         if abs(off) > TOLERANCE:
             wrong.append(
                 f"{row.name}, {row.precision}, {row.loss}: {predicted:,} predicted, {measured:,} measured ({off:+.2%})"
@@ -313,10 +318,15 @@ def main(arguments: list[str] | None = None) -> int:
     command = f"python tools/gpu_memory.py{' --stand-in' * chosen.stand_in}"
     caption = f"Predicted / measured MB (10^6 bytes) on {where}, torch {torch.__version__}: `{command}`."
     print(caption)
+
+    def say(lines: list[str]) -> None:
+        print(lines[-1], flush=True)
+        if chosen.readme:  # after each row, so that a machine that goes away leaves what was measured
+            part = "" if len(lines) == len(rows) + 2 else f" ({len(lines) - 2} of {len(rows)} rows: it was stopped)"
+            write(lines, caption.removesuffix(".") + part + ".")
+
     with as_on_a_gpu() if chosen.stand_in else contextlib.nullcontext():
-        lines, wrong = table(rows, meter, lambda line: print(line, flush=True))
-    if chosen.readme:
-        write(lines, caption)
+        _, wrong = table(rows, meter, say)
     for words in wrong:
         print(f"gpu_memory: more than {TOLERANCE:.0%} off: {words}", file=sys.stderr)
     return 1 if wrong else 0

@@ -166,7 +166,44 @@ def test_a_wrong_call_says_how(capsys: pytest.CaptureFixture[str], arguments: st
     with pytest.raises(SystemExit) as caught:
         main(arguments.split())
     assert caught.value.code == 2
-    assert "Traceback" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("accounting")
+    assert said.endswith("--help\n")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("report gpt2 --context 0", "--context must be at least 1, and 0 is not"),
+        ("report gpt2 --world -1", "--world must be at least 1, and -1 is not"),
+        ("fit gpt2 --memory 0", "--memory must be a number of GB, at least a byte, and 0 is not"),
+        ("fit gpt2 --memory inf", "--memory must be a number of GB"),
+        ("fit gtp2 --memory 24", "no shape is called 'gtp2': did you mean 'gpt2'?"),
+        ("fit gpt2 --device rtx_4090", "no device is called 'rtx_4090': did you mean 'rtx-4090'?"),
+        ("report gpt2 --html /nowhere/page.html", "/nowhere/page.html: No such file or directory"),
+        ("time gpt2 --hours 1e300 --device h100 --mfu 0.4", "hours 1e+300 are more than can be counted"),
+        ("report gpt2-swiglu --kernel blocks --context 1e15", "block by block to 1,048,576 positions"),
+    ],
+)
+def test_a_mistake_names_what_was_given(capsys: pytest.CaptureFixture[str], arguments: str, says: str) -> None:
+    assert main(arguments.split()) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "report gpt2-swiglu --context 1e15 --batch 1e30",
+        "fit gpt2-swiglu --memory 1e30",
+        "fit gpt2 --memory 1e-9",
+    ],
+)
+def test_sizes_beyond_any_machine_are_answered(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
+    assert main(arguments.split()) == 0
+    assert capsys.readouterr().out
 
 
 @given(st.lists(st.integers(0, 10**15), max_size=12), st.integers(0, 10**6))

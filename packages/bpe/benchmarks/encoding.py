@@ -5,7 +5,8 @@
 A tokenizer is whatever `bpe encode` takes: a tokenizer.json, a .tiktoken file, a published name. Each round gives each
 candidate a process of its own for every text and tokenizer. On one thread it encodes the text once, new to it ("first"), and
 three times more, of which the best counts ("warm"); then the lines of the text one by one, as chat messages come. For the
-first text and tokenizer also a batch of documents, on one thread and on all, and pieces of every size. --write puts the tables
+first text and tokenizer also batches of documents and of chat messages, on one thread and on all, and pieces of every size;
+and one long text on one thread and on all, in turn. --write puts the tables
 into the package's README, and a plot beside it.
 
 Only ratios within one run mean anything; the seconds are of the process's own CPU time, so that other work on the machine
@@ -18,6 +19,7 @@ import argparse
 import hashlib
 import importlib.metadata
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -42,6 +44,8 @@ BEGIN, END = "<!-- written by nox -s bench -- encode: begin -->\n", "<!-- end of
 PLOT = Path(__file__).parent.parent / "docs" / "encoding.svg"
 MESSAGES = 20_000  # lines, at most, that are encoded one by one
 DOCUMENT = 5_000  # characters of a document of a batch
+CHAT = range(50, 301)  # characters of the chat messages of another: as many of each length as of any other
+TURNS = 9  # turns of one thread and all, a round: the median counts, so that no single moment does
 SIZES = [4**i for i in range(2, 12)]  # characters given at once
 
 Encode = Callable[[Any], Any]
@@ -76,6 +80,16 @@ def gigatoken_to_array(name: str) -> Encoder:
 
     made = gigatoken.Tokenizer.from_tiktoken(name) if name.endswith(".tiktoken") else gigatoken.Tokenizer(as_json(name))
     return Encoder(made.encode, lambda texts, threads: made.encode_batch(texts, parallel=threads > 1))
+
+
+def gigatoken_to_list(name: str) -> Encoder:
+    import gigatoken
+
+    made = gigatoken.Tokenizer.from_tiktoken(name) if name.endswith(".tiktoken") else gigatoken.Tokenizer(as_json(name))
+    return Encoder(
+        lambda text: made.encode(text).tolist(),
+        lambda texts, threads: made.encode_batch_list(texts, parallel=threads > 1),
+    )
 
 
 def fastokens_to_array(name: str) -> Encoder:
@@ -131,6 +145,7 @@ CANDIDATES: dict[str, tuple[str, Callable[[str], Encoder]]] = {
     "bpe, bytes to array": ("bpe", ours_to_array),
     "bpe, str to list": ("bpe", ours_to_list),
     "gigatoken": ("gigatoken", gigatoken_to_array),
+    "gigatoken, to list": ("gigatoken", gigatoken_to_list),
     "fastokens": ("fastokens", fastokens_to_array),
     "tokie": ("tokie", tokie_to_array),
     "riptoken": ("riptoken", riptoken_to_list),
@@ -211,32 +226,41 @@ def work(name: str, tokenizer: str, path: Path, by_size: bool) -> dict[str, Any]
     }
 
 
+def messages_of(text: str) -> list[str]:
+    """The beginning of a text as chat messages, long and short in turn."""
+    lengths = [CHAT[(37 * i) % len(CHAT)] for i in range(MESSAGES)]
+    ends = [0, *itertools.accumulate(lengths)]
+    return [text[begin:end] for begin, end in itertools.pairwise(ends) if begin < len(text)]
+
+
 def work_on_batch(name: str, tokenizer: str, path: Path, threads: int) -> dict[str, Any]:
-    """MB/s by the clock, warm, of a batch: the text in documents."""
+    """By the clock, warm: MB/s of the text in documents, and microseconds a message of its beginning in chat messages."""
     text = read(path)
-    documents: list[Any] = cut(text, DOCUMENT)
-    if "bytes" in name:
-        documents = [document.encode() for document in documents]
     many = CANDIDATES[name][1](tokenizer).many
-    best = math.inf
-    for _ in range(4):
-        begun = time.perf_counter()
-        many(documents, threads)
-        best = min(best, time.perf_counter() - begun)
-    return {"batch": len(text.encode()) / 1e6 / best}
+    best = {}
+    for what, texts in (("batch", cut(text, DOCUMENT)), ("chat", messages_of(text))):
+        given: list[Any] = [one.encode() for one in texts] if "bytes" in name else texts
+        best[what] = math.inf
+        for _ in range(4 if what == "batch" else 8):
+            begun = time.perf_counter()
+            many(given, threads)
+            best[what] = min(best[what], (time.perf_counter() - begun) / len(texts))
+    return {"batch": len(text.encode()) / 1e6 / len(cut(text, DOCUMENT)) / best["batch"], "chat": best["chat"] * 1e6}
 
 
-def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> tuple[float, float]:
-    """MB/s by the clock, warm, of one long text on one thread and on all, in turn: the best of the rounds."""
+def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> tuple[float, float, list[float]]:
+    """One long text, warm, by the clock: median MB/s on one thread and on all, and of each turn how many times one all are."""
     made, text = ours(tokenizer), read(path)
-    size = len(text.encode())
-    best = [0.0, 0.0]
-    for _ in range(1 + 3 * rounds):
-        for i, threads in enumerate((1, None)):
+    size = len(text.encode()) / 1e6
+    rates: tuple[list[float], list[float]] = [], []
+    for turn in range(2 + TURNS * rounds):
+        for threads, found in zip((1, None), rates, strict=True):
             begun = time.perf_counter()
             made.encode_batch_to_numpy([text], num_threads=threads, disallowed_special=())
-            best[i] = max(best[i], size / 1e6 / (time.perf_counter() - begun))
-    return best[0], best[1]
+            if turn >= 2:  # the caches of all are warm by then
+                found.append(size / (time.perf_counter() - begun))
+    one, every = rates
+    return statistics.median(one), statistics.median(every), sorted(b / a for a, b in zip(one, every, strict=True))
 
 
 def measure(name: str, tokenizer: str, path: Path, *arguments: str, threads: int = 1) -> dict[str, Any]:
@@ -281,7 +305,7 @@ def main() -> None:
                 run = measure(name, tokenizer, path, *(["--by-size"] if first_cell else []))
                 for threads in (1, processors) if first_cell and run else ():
                     more = measure(name, tokenizer, path, "--batch", str(threads), threads=threads)
-                    run[f"batch {threads}"] = more.get("batch", math.nan)
+                    run |= {f"{key} {threads}": more.get(key, math.nan) for key in ("batch", "chat")}
                 if run:
                     found.setdefault((name, path, tokenizer), []).append(run)
 
@@ -317,20 +341,26 @@ def main() -> None:
     out += [
         "",
         f"With {Path(tokenizer).stem}: seconds and memory to load it and encode a first letter; microseconds for each of the "
-        f"first {MESSAGES:,} lines of {path.name}, one call a line; MB/s by the clock, warm, of that text in documents of "
-        f"{DOCUMENT:,} characters, given all at once.",
+        f"first {MESSAGES:,} lines of {path.name}, one call a line; by the clock, warm, many given at once: MB/s of that "
+        f"text in documents of {DOCUMENT:,} characters, and microseconds for each of {MESSAGES:,} chat messages of "
+        f"{CHAT[0]} to {CHAT[-1]} characters. Ours gives an array or a list a text; gigatoken one Awkward Array of all, or "
+        "lists.",
         "",
-        f"| encoder | load, s | memory, MB | a line, µs | documents, 1 thread | documents, {processors} threads |",
-        "|---|---|---|---|---|---|",
+        f"| encoder | load, s | memory, MB | a line, µs | documents, 1 thread | documents, {processors} threads | "
+        f"a message, 1 thread | a message, {processors} threads |",
+        "|---" * 8 + "|",
     ]
-    keys = ("load", "memory", "message", "batch 1", f"batch {processors}")
+    keys = ("load", "memory", "message", "batch 1", f"batch {processors}", "chat 1", f"chat {processors}")
     for name in names:
         if (name, path, tokenizer) in found:
-            load, memory, message, one, every = (median(name, path, tokenizer, key) for key in keys)
-            out.append(f"| {name} | {load:.2f} | {memory:.0f} | {message:.2f} | {one:.0f} | {every:.0f} |")
-    one, every = threads_beside_one(tokenizer, path, options.rounds)
-    out += ["", f"{path.name} as one text, warm, by the clock: {one:.0f} MB/s on one thread, {every:.0f} on "
-            f"{processors}: {every / one:.2f} times."]  # fmt: skip
+            load, memory, message, one, every, chat, chats = (median(name, path, tokenizer, key) for key in keys)
+            out.append(
+                f"| {name} | {load:.3f} | {memory:.0f} | {message:.2f} | {one:.0f} | {every:.0f} | {chat:.2f} | {chats:.2f} |"
+            )
+    one, every, times = threads_beside_one(tokenizer, path, options.rounds)
+    out += ["", f"{path.name} as one text, warm, by the clock: {one:.0f} MB/s on one thread, {every:.0f} on {processors}: "
+            f"{statistics.median(times):.2f} times, the median of {len(times)} turns (from {times[0]:.2f} to "
+            f"{times[-1]:.2f})."]  # fmt: skip
     print("\n".join(out))
     if options.write:
         lines = {

@@ -16,6 +16,7 @@ from runs import CONFIG, MODEL, metrics, run, some_tokens, stop_at
 
 from lm import budget, checkpoint, machine
 from lm.data import open_tokens
+from lm.loss import CHUNK_BYTES
 from lm.measure import Speed, compile_pays, verdict
 from lm.model import Transformer
 from lm.scoring import evaluate
@@ -226,6 +227,7 @@ def test_a_model_beyond_memory_is_refused_with_what_fits(data, tmp_path, monkeyp
 
     accounting = pytest.importorskip("accounting", reason="the package accounting is not installed")
     policy = {"loss": "chunked", "norm_kernel": "folded", "attention": "blocks", "accumulate": True}
+    policy["chunk_bytes"] = CHUNK_BYTES["cpu"]
     config = dataclasses.replace(CONFIG, batch_size=16)
 
     def needs(micro, **more):
@@ -267,9 +269,12 @@ def step():
     return torch.ones(64 << 20).sum()
 for _ in range(5):
     step()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-step()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+faults = []  # the least of some steps: a system short of memory takes pages back now and then
+for _ in range(5):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    step()
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(min(faults))
 print(Path("/proc/self/smaps").read_text().partition("[heap]")[2].partition("VmFlags:")[2].splitlines()[0])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -24,6 +24,8 @@ QUERY_BLOCK = 64  # queries that "blocks" takes at a time, lm.score_blocks.BLOCK
 NORM_KERNELS = ("fused", "normalised", "folded", "composite")
 CHECKPOINTINGS = ("none", "selective", "full")
 LOSSES = ("plain", "chunked")
+MOST_IN_BLOCKS = 1 << 20  # positions
+CHUNK_BYTES = 512 << 20  # of fp32 logits that the chunked loss takes at a time: lm.loss.CHUNK_BYTES["cuda"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Policy:
     norm_kernel: str = "fused"
     checkpointing: str = "none"
     loss: str = "plain"
+    chunk_bytes: int = CHUNK_BYTES
     shares: int = 1  # devices among which the positions between the products are shared out (sequence parallelism)
 
     def __post_init__(self) -> None:
@@ -64,6 +67,7 @@ class Policy:
             ("loss", LOSSES),
         ):
             choose(name, getattr(self, name), among)
+        positive("chunk_bytes", self.chunk_bytes)
 
     @property
     def bytes(self) -> Precision:
@@ -166,11 +170,11 @@ def block_tensors(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> 
         heads: Pieces = [(copies, 4 * (BT * h * e)), (copies, 4 * (BT * k * e))]
         terms["query and key norms"] = [(1, 4 * (BT * h)), (1, 4 * (BT * k)), *(heads if copies else [])]
     terms["queries, keys, values"] = _qkv(shape, B, T, policy)
-    terms["attention weights"] = {
-        "eager": [(1, B * h * T * T * a)],
-        "blocks": [(1, B * h * Symbol("J", seen) * a) for seen in scores_in_blocks(int(T), shape.window)],
-        "fused": [(1, 4 * (BT * h))],
-    }[policy.attention]
+    if policy.attention == "blocks":
+        seen = scores_in_blocks(int(T), shape.window)
+        terms["attention weights"] = [(1, B * h * Symbol("J", scores) * a) for scores in seen]
+    else:
+        terms["attention weights"] = [(1, B * h * T * T * a if policy.attention == "eager" else 4 * (BT * h))]
     terms["attention output"] = [(1, BT * h * e * a)]
     terms["ffn input"] = [
         (1, (2 if shape.gated else 1) * f * d * a if folded and shape.experts is None else between * d * a)
@@ -230,6 +234,11 @@ def _qkv(shape: TransformerShape, B: Term, T: Term, policy: Policy) -> Pieces:
 
 def scores_in_blocks(length: int, window: int | None) -> list[int]:
     """Scores of each block of queries of one head: each query's row is as long as what the block sees of the keys."""
+    if length > MOST_IN_BLOCKS:
+        raise ValueError(
+            f"attention 'blocks' is counted block by block to {MOST_IN_BLOCKS:,} positions, and {length:,} are more: "
+            "use 'fused' (lm takes blocks to 256)"
+        )
     return [
         (last - first) * (last - (0 if window is None else max(0, first + 1 - window)))
         for first in range(0, length, QUERY_BLOCK)

@@ -26,9 +26,10 @@ from accounting.units import Bytes, FLOPs, human
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
+    from typing import Any, NoReturn
 
 GB = 10**9
+COUNTS = ("context", "batch", "tokens", "devices", "world", "tensor", "pipeline", "micro_batches")
 STORED = ("fp32", "bf16", "int8", "int4")  # the weights that `infer` compares
 
 
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; 0, or 2 after a mistake, which is then explained on stderr."""
     options = parser().parse_args(arguments)
     try:
+        check(options)
         print(options.run(options))
         sys.stdout.flush()
     except BrokenPipeError:  # whoever reads has seen enough; leave nothing that fails again when Python closes stdout
@@ -43,15 +45,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyError as error:
         print(f"accounting: {error.args[0]}", file=sys.stderr)
         return 2
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        named = error.filename is not None and error.strerror is not None
+        print(f"accounting: {f'{error.filename}: {error.strerror}' if named else error}", file=sys.stderr)
+        return 2
+    except ValueError as error:
         print(f"accounting: {error}", file=sys.stderr)
         return 2
     return 0
 
 
+class Parser(argparse.ArgumentParser):
+    """One that says a mistake in one sentence, and where to read on, rather than print all that it takes."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}: see {self.prog} --help\n")
+
+
+def check(options: argparse.Namespace) -> None:
+    """ValueError for a number that is too small, by the name that it was given under."""
+    for name in COUNTS:
+        value = getattr(options, name, None)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, and {value:,} is not")
+    memory = getattr(options, "memory", None)
+    if memory is not None and not 1 / GB <= memory < float("inf"):
+        raise ValueError(f"--memory must be a number of GB, at least a byte, and {memory:g} is not")
+
+
 def parser() -> argparse.ArgumentParser:
     """Everything the command takes."""
-    top = argparse.ArgumentParser(prog="accounting", description="Exact budgets of Transformers.")
+    top = Parser(prog="accounting", description="Exact budgets of Transformers.")
     commands = top.add_subparsers(dest="command", required=True)
 
     one = commands.add_parser("report", help="everything about a shape")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from accounting.shape import unknown
 from accounting.units import ByteRate, Bytes, FLOPRate
 
 
@@ -49,7 +50,7 @@ def device(name: str) -> Device:
     try:
         return DEVICES[name]
     except KeyError:
-        raise KeyError(f"no device is called {name!r}: use one of {', '.join(DEVICES)}") from None
+        raise unknown("device", name, DEVICES) from None
 
 
 def _table(name: str, memory: float, bandwidth: float, source: str, **tera: float) -> Device:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from accounting.activations import (
+    CHUNK_BYTES,
     Policy,
     block_tensors,
     copies_of_heads,
@@ -26,7 +27,7 @@ from accounting.formula import Symbol, Term, added
 from accounting.optimizers import optimizer_state, state_tensors, step_temporaries
 from accounting.parameters import parameters, symbols, tensors
 from accounting.shape import TransformerShape, choose, positive
-from accounting.units import Bytes, Count
+from accounting.units import Bytes, Count, human
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
     Gradients = tuple[Term, Pieces]  # bytes of weight gradients, and of which whole tensors they are known to be
     Phase = tuple[str, Gradients, dict[str, Pieces]]  # its title, and all that comes and goes
-
-CHUNK_BYTES = 16 << 20  # of fp32 logits that the chunked loss takes at a time, lm.loss.CHUNK_BYTES
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,7 @@ def training_memory(
     norm_kernel: str = "fused",
     checkpointing: str = "none",
     loss: str = "plain",
+    chunk_bytes: int = CHUNK_BYTES,
     accumulate: bool = False,
     allocator: str = "exact",
 ) -> TrainingMemory:
@@ -94,16 +94,18 @@ def training_memory(
 
     precision: "fp32"; "bf16" for weights, gradients and activations, with fp32 master weights in the optimizer; "autocast"
     for fp32 weights and gradients with products in bf16. attention, norm_kernel, checkpointing and loss as saved_activations
-    has them, optimizer and step ("fused", "foreach", "loop") as step_temporaries has them. accumulate: the gradients of
+    has them, optimizer and step ("fused", "foreach", "loop") as step_temporaries has them. chunk_bytes: of fp32 logits that
+    the chunked loss takes at a time; as lm on CUDA, if not given. accumulate: the gradients of
     earlier micro-batches are there from the start. allocator: "cuda" adds what rounding every tensor up to a block takes
     (see allocator), with the step counter that fused AdamW keeps on the device for each parameter.
     """
     choose("allocator", allocator, ALLOCATORS)
     B, T = Symbol("B", positive("batch_size", batch_size)), Symbol("T", shape.sequence(seq_len))
-    policy = Policy(precision, attention, norm_kernel, checkpointing, loss)
+    policy = Policy(precision, attention, norm_kernel, checkpointing, loss, chunk_bytes)
     run = Step(shape, B, T, policy, accumulate)
     states = optimizer_state(shape, optimizer=optimizer, master=policy.bytes.master)
-    convention = f"{optimizer}, {step} step; {policy.words}; " + (
+    chunks = f", {human(Bytes(chunk_bytes))} of logits at a time" if loss == "chunked" else ""
+    convention = f"{optimizer}, {step} step; {policy.words}{chunks}; " + (
         "every tensor in a block of its own, what remains of shared segments not in it; "
         if allocator == "cuda"
         else "no allocator's rounding, "
@@ -153,16 +155,14 @@ class Step:
         self.explicit, self.cast = policy.attention != "fused", policy.precision == "autocast"
         # what attention's backward holds at once: the gradients of weights and scores, or of queries, keys, values and output;
         # in blocks the scores' gradient of the one that sees the most, and twice the gradients of keys and values
-        kv = self.BT * s["k"] * s["e"] * self.a
-        self.scores: Pieces = {
-            "eager": [(2, B * s["h"] * T * T * self.a)],
-            "blocks": [
-                (1, B * s["h"] * Symbol("J", max(scores_in_blocks(int(T), shape.window))) * self.a),
-                (1, self.BT * self.he * self.a),
-                (4, kv),
-            ],
-            "fused": [(3, self.BT * self.he * self.a), (1, self.BT * self.d * self.a)],
-        }[policy.attention]
+        if policy.attention == "eager":
+            self.scores: Pieces = [(2, B * s["h"] * T * T * self.a)]
+        elif policy.attention == "blocks":
+            most = Symbol("J", max(scores_in_blocks(int(T), shape.window)))
+            kv = self.BT * s["k"] * s["e"] * self.a
+            self.scores = [(1, B * s["h"] * most * self.a), (1, self.BT * self.he * self.a), (4, kv)]
+        else:
+            self.scores = [(3, self.BT * self.he * self.a), (1, self.BT * self.d * self.a)]
         if self.explicit:
             self.shared["mask"] = [(1, T * T * self.a)]
 
@@ -190,7 +190,7 @@ class Step:
         if self.cast and self.policy.loss == "chunked":
             copies["head in bf16"] = [(1, 2 * matrix)]
         if self.policy.loss == "chunked":
-            chunk = min(int(self.BT), max(1, CHUNK_BYTES // (4 * self.shape.vocab_rows)))
+            chunk = min(int(self.BT), max(1, self.policy.chunk_bytes // (4 * self.shape.vocab_rows)))
             # a chunk's softmax stands where its logits stood; of narrow numbers the products go in and out beside it
             rows = Symbol("K", chunk)
             logits: Pieces = [(1, 4 * (rows * self.V))]

@@ -176,7 +176,7 @@ def device_memory(
     """
     choose("optimizer", optimizer, tuple(MOMENTS))
     shares = layout.tensor if layout.sequence_parallel else 1
-    policy = Policy(precision, attention, norm_kernel, checkpointing, loss, shares)
+    policy = Policy(precision, attention, norm_kernel, checkpointing, loss, shares=shares)
     B, T = Symbol("B", positive("batch_size", batch_size)), Symbol("T", shape.sequence(seq_len))
     mine, last = shard(shape, layout, place), place.stage == layout.pipeline - 1
     run = Step(mine, B, T, policy, accumulate=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accounting.shape import TransformerShape
+from accounting.shape import TransformerShape, unknown
 
 _GPT2 = {"gpt2": (12, 768, 12), "gpt2-medium": (24, 1024, 16), "gpt2-large": (36, 1280, 20), "gpt2-xl": (48, 1600, 25)}
 
@@ -99,4 +99,4 @@ def named(name: str) -> TransformerShape:
     try:
         return SHAPES[name]
     except KeyError:
-        raise KeyError(f"no shape is called {name!r}: use one of {', '.join(SHAPES)}") from None
+        raise unknown("shape", name, SHAPES) from None

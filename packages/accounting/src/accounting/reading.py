@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _LLAMA_LIKE = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text")
 FAMILIES = ("gpt2", *_LLAMA_LIKE)
+_FREE = ("norm_eps", "norm_placement")  # settings of lm that cost nothing, as those of rotary positions do
 
 
 def find(name: str) -> TransformerShape:
@@ -74,11 +75,10 @@ def from_run(path: str) -> TransformerShape:
             raise ValueError(f"{path} is not TOML: {error}") from None
     if not isinstance(model, dict):
         raise ValueError(f"{path} has no [model] table: give the config.toml of an lm run")
-    free = ("norm_eps", "norm_placement", "rope_theta")
     known = {field.name for field in fields(TransformerShape)}
-    unknown = [name for name in model if name not in known and name not in free]
-    if unknown:
-        raise ValueError(f"{path} sets {', '.join(unknown)}, whose cost is not known here")
+    others = [name for name in model if name not in known and name not in _FREE and not name.startswith("rope_")]
+    if others:
+        raise ValueError(f"{path} sets {', '.join(others)}, whose cost is not known here")
     if isinstance(model.get("ffn"), str):
         model["ffn"] = model["ffn"].removesuffix("_exact")  # of two ways to compute a GELU, which cost as much
     try:

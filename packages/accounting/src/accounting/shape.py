@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 FFNS = ("swiglu", "geglu", "gelu", "silu", "relu2")
 GATED = ("swiglu", "geglu")
 NORMS = ("rmsnorm", "layernorm", "none")
@@ -135,6 +139,16 @@ def positive(name: str, value: object) -> int:
     if value < 1:
         raise ValueError(f"{name} must be at least 1, and {value} is not")
     return value
+
+
+def unknown(kind: str, name: str, among: Iterable[str]) -> KeyError:
+    """What to raise for a name that is not one of these: with the nearest, and all of them."""
+    import difflib  # here, because nothing but a mistake needs it
+
+    known = list(among)
+    near = difflib.get_close_matches(name, known, n=1)
+    meant = f"did you mean {near[0]!r}? Else " if near else ""
+    return KeyError(f"no {kind} is called {name!r}: {meant}use one of {', '.join(known)}")
 
 
 def choose(name: str, value: object, among: tuple[str, ...]) -> str:

@@ -89,7 +89,10 @@ def affordable_tokens(
         raise ValueError(f"hours must be above 0, and {hours!r} is not")
     length = shape.sequence(seq_len)
     each, rate = training_flops(shape, length, 1, attention=attention).total, _rate(device, dtype, mfu, devices)
-    sequences = int(hours * 3600 * float(rate) / int(each))
+    about = hours * 3600 * float(rate) / int(each)
+    if about >= 2**53:  # where floating-point numbers no longer tell one sequence from the next
+        raise ValueError(f"hours {hours:g} are more than can be counted to a sequence: give fewer")
+    sequences = int(about)
     # the division may round across a whole number; the promise is that this many fit and one more does not
     while sequences and (each * sequences) / rate > Seconds(hours * 3600):
         sequences -= 1

@@ -15,7 +15,8 @@ What keeps this fast is what it does not touch:
   lowered and everything is counted again from the words as they are now. That is exact for any floor, and keeps what is looked
   at small enough to stay in the cache.
 * The changes that one merge makes are summed by neighbouring symbol first, and reach the table once for each neighbour.
-* Postings are visited in order, so the words to come are known and prefetched.
+* Postings are visited in order, so the words to come are known and prefetched; so is what the next merge needs, the pair at
+  the heap's top but one, its postings and the first of their words, while this one is made.
 
 Two merges never give the same bytes, so every merge makes a new symbol. Take a stretch of a word that lies between two
 borders of symbols: what happens inside it until one of the borders falls does not depend on what is outside, because every
@@ -57,6 +58,7 @@ cdef enum:
     NARROW_HEADER = REWRITE_HEADER  # numbers before a word's symbols: its length, and its count in eight bytes; five
     WIDE_HEADER = 3
     AHEAD = 16                  # postings prefetched before they are visited
+    FORESEEN = 4                # of them prefetched while the pair before is merged
     RECORD = 12                 # bytes before a pretoken in its record (see _records)
     HEED = 1 << 16              # words between two looks for a pending Ctrl-C
     WORK = 1 << 20              # words and neighbours visited by advance() in one go, about
@@ -445,12 +447,18 @@ cdef class Merger:
         cdef uint32_t a = <uint32_t> (pair.key >> 32), b = <uint32_t> pair.key
         cdef size_t size = pair.postings_size, i
         self.work += size + 1
+        foresee_pairs(self)
         if self.wide:
             rewrite_all(self, <uint32_t *> self.words, pair.postings, size, a, b, made)
         else:
             rewrite_all(self, <uint16_t *> self.words, pair.postings, size, a, b, made)
         pair.count = 0
         self.drop_postings(pair)
+        foresee_postings(self)
+        for i in range(self.left.touched_size):
+            self.foresee(<uint64_t> self.left.touched[i] << 32 | a)
+        for i in range(self.right.touched_size):
+            self.foresee(<uint64_t> b << 32 | self.right.touched[i])
         for i in range(self.left.touched_size):
             x = self.left.touched[i]
             self.lower(<uint64_t> x << 32 | a, self.left.change[x])
@@ -458,10 +466,15 @@ cdef class Merger:
             x = self.right.touched[i]
             self.lower(<uint64_t> b << 32 | x, self.right.change[x])
         self.lower(<uint64_t> b << 32 | a, self.twins)
+        foresee_words(self)
         self.add_new(made)
         self.work += self.left.touched_size + self.right.touched_size
         self.forget_changes()
         return 0
+
+    cdef inline void foresee(self, uint64_t key) noexcept nogil:
+        """Have the slot of a pair fetched, which will be asked for soon."""
+        prefetch(&self.slots[hash_pair(key, 0) & self.mask])
 
     cdef inline void lower(self, uint64_t key, int64_t by) noexcept nogil:
         cdef Pair *pair
@@ -519,8 +532,10 @@ cdef class Merger:
             key = <uint64_t> symbol << 32 | made if neighbour_is_left else <uint64_t> made << 32 | symbol
             if side.change[symbol] < self.floor or not self.allowed(key):
                 side.change[symbol] = 0
-            elif side.words[symbol] < ALONE:
-                total += side.words[symbol]
+            else:
+                self.foresee(key)
+                if side.words[symbol] < ALONE:
+                    total += side.words[symbol]
         if total:
             block = self.new_block(total)
         for i in range(side.touched_size):

@@ -145,3 +145,28 @@ cdef int fill_heap(Merger self) except -1 nogil:
     for i in range(self.heap_size // 2, 0, -1):
         sift_down(self, i - 1, self.heap[i - 1])
     return 0
+
+
+# While a pair is merged, its entry is still the first of the heap; the next to be merged is probably one of the two below it.
+# What is needed of them is fetched in three steps, each of which needs what the one before has fetched.
+
+
+cdef inline void foresee_pairs(Merger self) noexcept nogil:
+    cdef size_t i
+    for i in range(1, min(self.heap_size, <size_t> 3)):
+        prefetch(&self.pairs[self.heap[i].pair])
+
+
+cdef inline void foresee_postings(Merger self) noexcept nogil:
+    cdef size_t i
+    for i in range(1, min(self.heap_size, <size_t> 3)):
+        prefetch(self.pairs[self.heap[i].pair].postings)
+
+
+cdef inline void foresee_words(Merger self) noexcept nogil:
+    cdef const Pair *pair
+    cdef size_t i, j
+    for i in range(1, min(self.heap_size, <size_t> 3)):
+        pair = &self.pairs[self.heap[i].pair]
+        for j in range(min(pair.postings_size, <uint32_t> FORESEEN)):
+            prefetch(<const uint8_t *> self.words + pair.postings[j] * self.width())

@@ -8,6 +8,7 @@ import torch
 
 from lm.attention import MATMUL_KEYS
 from lm.config import ModelConfig, TrainConfig
+from lm.loss import chunk_bytes_on
 from lm.machine import in_words, memory_of
 
 
@@ -21,6 +22,7 @@ def policy(model: ModelConfig, config: TrainConfig, device: torch.device) -> dic
         "norm_kernel": ("folded" if wide and model.norm_placement == "pre" else "normalised") if cpu else "fused",
         "checkpointing": config.checkpointing,
         "loss": "chunked",
+        "chunk_bytes": chunk_bytes_on(device),
     }
 
 
