@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import re
 import subprocess
 import sys
 import tomllib
@@ -41,9 +42,9 @@ def test_a_model_is_refused_with_value_and_bound(change, says):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"d_ff": 24.0}, "d_ff must be int, and 24.0 is float"),
-        ({"bias": 1}, "bias must be bool"),
-        ({"d_ff": True}, "d_ff must be int"),
+        ({"d_ff": 24.0}, "d_ff must be a whole number, and 24.0 is not"),
+        ({"bias": 1}, "bias must be true or false"),
+        ({"d_ff": True}, "d_ff must be a whole number"),
     ],
 )
 def test_a_wrong_type_is_refused(change, says):
@@ -108,7 +109,7 @@ def test_overrides_are_read_as_toml_values():
     with pytest.raises(KeyError, match="did you mean 'learning_rate'"):
         override(tables, "--train.learningrate", "1", kinds)
     for bad in ("--steps", "--data.steps"):
-        with pytest.raises(KeyError, match="section one of model, train"):
+        with pytest.raises(KeyError, match="is no setting: "):
             override(tables, bad, "1", kinds)
 
 
@@ -163,3 +164,17 @@ def test_shape_carries_every_dimension():
         config.head_width,
         config.kv_heads,
     )
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("--modle.num_layers", "did you mean --model.num_layers?"),
+        ("--num-layer", "did you mean --model.num_layers?"),
+        ("--learning_rate", "did you mean --train.learning_rate?"),
+        ("--wrong", "write --section.key, with section one of model, train"),
+    ],
+)
+def test_a_setting_without_its_section_is_found(setting, says):
+    with pytest.raises(KeyError, match=re.escape(f"{setting!r} is no setting: {says}")):
+        override({}, setting, "8", {"model": ModelConfig, "train": TrainConfig})

@@ -14,7 +14,7 @@ import pytest
 import torch
 from runs import CONFIG, MODEL, metrics, run, some_tokens, stop_at
 
-from lm import budget, checkpoint, machine
+from lm import budget, checkpoint, machine, training
 from lm.data import open_tokens
 from lm.loss import CHUNK_BYTES
 from lm.measure import Speed, compile_pays, verdict
@@ -238,10 +238,14 @@ def test_a_model_beyond_memory_is_refused_with_what_fits(data, tmp_path, monkeyp
         (needs(1) - 1, r"write --train\.checkpointing full --train\.micro_batch_size [1-9]"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(Stepper, "accumulate", full)
             patch.setattr(budget, "memory_of", lambda device, room=room: room)
-            with pytest.raises(OutOfMemory, match=says):
+            with pytest.raises(OutOfMemory, match=f"^not enough memory on CPU .*{says}"):  # before anything is written
                 run(data, tmp_path, config)
+            assert not (tmp_path / "config.toml").exists()
+            patch.setattr(training, "beyond", lambda *_: None)
+            patch.setattr(Stepper, "accumulate", full)
+            with pytest.raises(OutOfMemory, match=f"^out of memory on CPU .*{says}"):
+                run(data, tmp_path / "full", config)
     result = run(data, tmp_path, dataclasses.replace(config, micro_batch_size=4, checkpointing="full"))
     assert math.isfinite(result.loss)
     run(data, tmp_path / "whole", config)

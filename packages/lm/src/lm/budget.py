@@ -34,8 +34,24 @@ def largest_micro_batch(model: ModelConfig, config: TrainConfig, device: torch.d
     return int(max_batch_size(model.shape(), memory_of(device), **counted))
 
 
-def what_fits(model: ModelConfig, config: TrainConfig, device: torch.device, own: int) -> str:
-    """After an out-of-memory error with `own` sequences a step in this process: the setting to lower, and how far."""
+def beyond(model: ModelConfig, config: TrainConfig, device: torch.device, own: int) -> str | None:
+    """what_fits where a step of `own` sequences cannot fit a CPU's memory, by accounting's count; else None.
+
+    A CPU has no error for it: the system ends the process, or another one, without a word.
+    """
+    if device.type != "cpu":
+        return None
+    from accounting import training_memory  # here, because nothing but a budget needs it
+
+    micro = config.micro_batch_size or own
+    needed = training_memory(model.shape(), micro, accumulate=micro < own, **policy(model, config, device)).total
+    return None if int(needed) <= memory_of(device) else what_fits(model, config, device, own, "not enough memory on")
+
+
+def what_fits(
+    model: ModelConfig, config: TrainConfig, device: torch.device, own: int, what: str = "out of memory on"
+) -> str:
+    """What to say where `own` sequences a step in this process are too many: the setting to lower, and how far."""
     micro = config.micro_batch_size or own
 
     def most(**change: Any) -> int:
@@ -43,7 +59,7 @@ def what_fits(model: ModelConfig, config: TrainConfig, device: torch.device, own
         return max((n for n in range(1, fits + 1) if own % n == 0), default=0)
 
     room = f"{in_words(device)} ({memory_of(device) / 1e9:.1f} GB)"
-    said = f"out of memory on {room} with {micro} sequences at a time: "
+    said = f"{what} {room} with {micro} sequences at a time: "
     if fitting := most():
         return f"{said}by accounting's count {fitting} fit: write --train.micro_batch_size {fitting}"
     if config.checkpointing != "full" and (fitting := most(checkpointing="full") or (1 if micro == 1 else 0)):

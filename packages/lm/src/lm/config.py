@@ -260,10 +260,17 @@ def override(tables: dict[str, dict[str, Any]], setting: str, text: str, kinds: 
     KeyError: an unknown section or key, with the nearest known one.
     """
     section, dot, key = setting.removeprefix("--").partition(".")
+    key = (key if dot else section).replace("-", "_")
     if not dot or section not in kinds:
-        raise KeyError(f"{setting!r} is no setting: write --section.key, with section one of {', '.join(kinds)}")
+        every = {field: f"--{name}.{field}" for name, kind in kinds.items() for field in settable(kind)}
+        near = difflib.get_close_matches(key, every, n=1)
+        meant = (
+            f"did you mean {every[near[0]]}?"
+            if near
+            else f"write --section.key, with section one of {', '.join(kinds)}"
+        )
+        raise KeyError(f"{setting!r} is no setting: {meant}")
     fields = settable(kinds[section])
-    key = key.replace("-", "_")
     if key not in fields:
         raise KeyError(f"[{section}] has no setting {key!r}{did_you_mean(key, fields)}")
     try:
@@ -313,8 +320,15 @@ def check_types(config: Any) -> None:
         if float in allowed:
             allowed = (*allowed, int)
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-            names = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in allowed)
-            raise TypeError(f"{name} must be {names}, and {value!r} is {type(value).__name__}")
+            words = {
+                int: "a whole number",
+                float: "a number",
+                str: "a word",
+                bool: "true or false",
+                type(None): "nothing",
+            }
+            names = " or ".join(words[kind] for kind in allowed if kind is not int or float not in allowed)
+            raise TypeError(f"{name} must be {names}, and {value!r} is not")
 
 
 def at_least(name: str, value: float, bound: int) -> None:

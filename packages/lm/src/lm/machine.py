@@ -69,7 +69,14 @@ def memory_of(device: torch.device) -> int:
     """Bytes of the device, or of the machine where the device has none of its own."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limits_of_the_group())
+
+
+def limits_of_the_group() -> Iterator[int]:
+    """Bytes that the system lets this process's control group have, as in a container; on other systems than Linux nothing."""
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # not there, or "max"
+            yield int(Path(path).read_text())
 
 
 def known_device(name: str) -> Device | None:

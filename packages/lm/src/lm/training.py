@@ -22,7 +22,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from lm import checkpoint
-from lm.budget import what_fits
+from lm.budget import beyond, what_fits
 from lm.config import ModelConfig, TrainConfig
 from lm.data import Mixture, open_data, prefetched
 from lm.distributed import World, joined, launched, local_rank
@@ -96,6 +96,9 @@ def train(
         )  # to the end: torchrun's signal may not cut off what is said of a loss
         world = stack.enter_context(joined(device))
         world.check(train_config.batch_size, train_config.micro_batch_size)
+        own = train_config.batch_size // world.size
+        if (too_much := beyond(model_config, train_config, device, own)) is not None:
+            raise OutOfMemory(too_much)
         if world.first:
             stack.enter_context(lock(run_dir))
 
@@ -117,7 +120,6 @@ def train(
         except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
             if not ran_out(error):
                 raise
-            own = config.batch_size // world.size
             raise OutOfMemory(what_fits(run.model.config, config, device, own)) from error
 
 

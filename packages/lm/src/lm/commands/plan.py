@@ -17,7 +17,7 @@ def register(commands: Commands) -> None:
 
 def plan(options: argparse.Namespace) -> None:
     from accounting import compute_optimal, forward_flops, parameters, training_flops, training_memory
-    from lm.budget import largest_micro_batch, policy
+    from lm.budget import beyond, largest_micro_batch, policy
     from lm.data import open_data
     from lm.machine import choose_device, in_words, memory_of, peak_flops
     from lm.measure import measure
@@ -32,7 +32,7 @@ def plan(options: argparse.Namespace) -> None:
     whole = flops * config.steps
 
     def row(name: str, value: str, note: str = "") -> None:
-        print(f"{name:24}{value:>24}{'  ' if note else ''}{note}".rstrip())
+        print(f"{name:38}{value:>22}{'  ' if note else ''}{note}".rstrip())
 
     count = parameters(shape)
     row("parameters", f"{int(count.total):,}")
@@ -55,6 +55,9 @@ def plan(options: argparse.Namespace) -> None:
     best = compute_optimal(whole)
     note = f"and {int(best.tokens):,} tokens, by {best.law}{f'; {best.warning}' if best.warning else ''}"
     row("compute-optimal size", f"{int(best.parameters):,}", note)
+    if (said := beyond(model, config, device, config.batch_size)) is not None:
+        row("measured here", "nothing", said)
+        return
     seconds = measure(model, config).step
     row(
         "measured here",
