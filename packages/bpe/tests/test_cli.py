@@ -394,3 +394,17 @@ def test_names_that_are_nearly_right(trained: Path, capfdbinary: pytest.CaptureF
     assert "not a tokenizer of any format" in refused(capfdbinary, "encode", text, text)
     arguments = ("--vocab-size", 300, "--out", trained / "new", "--pattern", "gtp2")
     assert "did you mean 'gpt2'" in refused(capfdbinary, "train", text, *arguments)
+
+
+def test_training_by_command_makes_no_tables_for_other_commands(tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text(TEXT)
+    arguments = ["train", str(tmp_path / "corpus.txt"), "--vocab-size", "280", "--out", str(tmp_path / "tok.json")]
+    program = f"""if True:
+        import sys
+        from bpe.cli import main
+        assert main({arguments!r}) == 0
+        from bpe import javascript
+        print(javascript._every.cache_info().currsize, "regex" in sys.modules)
+    """
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert found.splitlines()[-1] == "0 False", "they would be most of the memory that training takes"

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import lzma
+import mmap
 import os
 import resource
 import sys
@@ -225,3 +226,20 @@ def test_every_named_pattern_has_a_scanner_that_streams() -> None:
         for one in pieces:
             parts.count(bytes(one.text)[one.begin : one.end], scanner, special)
         assert dict(parts.items()) == dict(whole.items())
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system does not tell what it keeps of a file")
+def test_what_was_counted_of_a_mapped_file_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "SWEEP", 1 << 20)
+    path = tmp_path / "mapped.txt"
+    path.write_bytes(b"a line of a text\n" * (1 << 20))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        for begin in range(0, len(text), 100_003):  # borders within pages
+            end = min(begin + 100_003, len(text))
+            assert text[begin:end].count(b"\n")
+            sources.release(text, begin, end)
+            assert text[max(0, begin - 50_000)]  # as a thread that is behind looks at what is let go of already
+        lines = Path("/proc/self/smaps").read_text().splitlines()
+        place = next(number for number, line in enumerate(lines) if line.endswith(str(path)))
+        kept = next(int(line.split()[1]) << 10 for line in lines[place:] if line.startswith("Rss:"))
+    assert kept < 6 << 20  # of 17 MB; a system may map 2 MB at a time

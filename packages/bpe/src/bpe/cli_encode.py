@@ -13,10 +13,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-import numpy as np
-
 from bpe.cli_train import corpus, keep_apart
 from bpe.formats import atomic_file
+from bpe.later import numpy as np
 from bpe.progress import Progress, reporter, watched
 from bpe.tokenizer import Tokenizer
 

@@ -11,16 +11,16 @@ import base64
 import functools
 import itertools
 import json
+import sys
 import unicodedata
 import zlib
+from array import array
 from collections.abc import Iterator, Sequence
 
-import regex
-
 from bpe.formats import TokenizerData
+from bpe.later import regex
 from bpe.vocabulary import encoder_tables
 
-_EVERY = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
 _CLASS_ESCAPES = "sSdDwWhpP"
 _CHARACTER_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a"}
 _HEXADECIMAL = {"x": 2, "u": 4, "U": 8}
@@ -243,20 +243,27 @@ def _literal(character: str) -> str:
 
 
 @functools.cache
+def _every() -> str:
+    """Every character there is or may be, made without a million small strings on the way."""
+    points = array("I", itertools.chain(range(0xD800), range(0xE000, 0x110000)))
+    return points.tobytes().decode(f"utf-32-{sys.byteorder[0]}e")
+
+
+@functools.cache
 def _unassigned() -> str:
     """What Python's Unicode has no character at, and so leaves alone when it normalizes; a newer browser might not."""
-    runs = itertools.groupby(_EVERY, key=lambda character: unicodedata.category(character) == "Cn")
+    runs = itertools.groupby(_every(), key=lambda character: unicodedata.category(character) == "Cn")
     return "".join(_range("".join(run)) for unassigned, run in runs if unassigned)
 
 
 @functools.cache
 def _ranges(atom: str) -> str:
     """The code points that match, but surrogates, as the inside of a JavaScript class."""
-    return "".join(_range(found.group()) for found in regex.finditer(f"{atom}+", _EVERY))
+    return "".join(_range(found.group()) for found in regex.finditer(f"{atom}+", _every()))
 
 
 def _range(run: str) -> str:
-    """Consecutive characters of _EVERY."""
+    """Consecutive characters of _every()."""
     first, last = run[0], run[-1]
     if first < "\ud800" and last > "\udfff":  # what lies between is no character
         return f"{_literal(first)}-\\u{{d7ff}}\\u{{e000}}-{_literal(last)}"

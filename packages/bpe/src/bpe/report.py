@@ -13,9 +13,8 @@ from html import escape
 from itertools import combinations
 from typing import Any
 
-import numpy as np
-
 from bpe import _scan, patterns
+from bpe.later import numpy as np
 from bpe.tokenizer import Tokenizer
 
 _WORD = re.compile(rb"\S+")

@@ -24,6 +24,7 @@ StrPath = str | os.PathLike[str]
 
 SMALL = 1 << 20  # bytes up to which a file is read, not mapped: a map holds a descriptor, and there may be thousands
 BLOCK = 1 << 20  # bytes read at a time from what cannot be mapped
+SWEEP = 1 << 24  # bytes of a map after which all that was let go of before is let go of again
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,8 @@ def _cut_stream(stream: Stream, cut: Callable[[Any, int], int], margin: int, siz
 def release(text: Buffer, begin: int, end: int) -> None:
     """Let go of the pages of a mapped file that lie wholly in [begin, end); they are read again if looked at again."""
     if isinstance(text, mmap.mmap) and hasattr(text, "madvise"):
+        if begin // SWEEP < end // SWEEP:  # who looks beyond a border has the system map pages before it once more
+            begin = max(0, begin - 2 * SWEEP)
         begin = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
         end = end // mmap.PAGESIZE * mmap.PAGESIZE if end < len(text) else end
         if begin < end:
