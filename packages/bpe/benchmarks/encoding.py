@@ -24,6 +24,7 @@ import json
 import math
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -377,10 +378,13 @@ def main() -> None:
         command = f"{' '.join(path.name for path in options.texts)} --tokenizers " + " ".join(
             Path(tokenizer).name for tokenizer in options.tokenizers
         )
+        command += f" --rounds {options.rounds}"
+        if options.only:
+            command += f" --only {shlex.join(options.only)}"
         before, _, rest = README.read_text().partition(BEGIN)
         _, _, after = rest.partition(END)
         README.write_text(
-            f"{before}{BEGIN}    nox -s bench -- encode {command} --rounds {options.rounds} --write\n\n"
+            f"{before}{BEGIN}    nox -s bench -- encode {command} --write\n\n"
             + "\n".join(out)
             + f"\n\n![MB/s against the size of what is given at once]({PLOT.relative_to(README.parent)})\n{END}{after}"
         )
