@@ -58,6 +58,7 @@ cdef enum:
     NARROW_HEADER = REWRITE_HEADER  # numbers before a word's symbols: its length, and its count in eight bytes; five
     WIDE_HEADER = 3
     AHEAD = 16                  # postings prefetched before they are visited
+    NEAR = 1 << 24              # numbers of all words up to which vectors pay: beyond, they wait for memory, and for more of it
     FORESEEN = 4                # of them prefetched while the pair before is merged
     RECORD = 12                 # bytes before a pretoken in its record (see _records)
     HEED = 1 << 16              # words between two looks for a pending Ctrl-C
@@ -174,6 +175,8 @@ cdef class Merger:
             memcpy(self.next_symbol(len(token)), <const char *> token, len(token))
             self.add_symbol(len(token))
         self.make_room(records)
+        if self.words_size > NEAR:
+            self.rewrite_short = NULL
         if self.wide:
             load(self, <uint32_t *> self.words, records, of_byte)
         else:
