@@ -1,6 +1,7 @@
 """The encoder against the reference, whatever the vocabulary, the text and the state of the cache."""
 
 import gc
+import re
 import signal
 import threading
 from functools import partial
@@ -345,6 +346,18 @@ def test_a_cache_grows_and_forgets_without_a_trace() -> None:
         assert np.array_equal(once, large.encode_to_numpy(text))
         assert np.array_equal(once, large.encode_to_numpy(text)), "and from the cache"
         assert large.decode(once) == text
+
+
+def test_what_is_mostly_new_is_noted_before_it_is_kept() -> None:
+    tokenizer = trained(["ab"], 1)
+    rng = np.random.default_rng(0)
+    # ids in a slot, beside it and in the ring; a word of over 64 bytes is merged by itself
+    sizes = [int(size) for size in rng.choice([1, 2, 3, 9, 15, 16, 17, 30, 64, 70, 100], 40_000)]
+    words = ["".join(rng.choice(list("abc"), size=size)) for size in sizes]
+    new, other, known = " ".join(words[:20_000]), " ".join(words[20_000:]), "ab ba cab " * 10_000
+    for text in (new, known, other, new, new, new + known + other, other):
+        ids = [256 if found == "ab" else ord(found) for found in re.findall("ab|.", text)]
+        assert tokenizer.encode_to_numpy(text).tolist() == ids
 
 
 def test_a_cache_grows_as_the_text_needs_it() -> None:

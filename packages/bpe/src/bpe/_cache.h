@@ -9,9 +9,11 @@ enum {
     INLINE = 3,  /* ids that fit in a slot */
     MANY = 16,   /* ids that may be read from a place in the ring, however few are there */
     SELDOM = 16, /* of the pretokens found second in their set one is moved to the front */
-    BATCH = 128  /* pretokens whose slots are on their way at once */
+    BATCH = 128, /* pretokens whose slots are on their way at once */
+    LOOSE_IDS = 8 * BATCH /* of a batch's pretokens that are not put into the cache */
 };
 #define IN_RING 0x80000000u /* of `count`: the ids are in the ring */
+#define LOOSE 0x40000000u   /* with IN_RING: they are not, but at the address in `ids` */
 
 /* What a pretoken encodes to. One of at most SHORT bytes is pack_key()'s two words; of a longer one `low` is the hash, `high` is
  * LONG_KEY plus its size, and its bytes are in the ring, after its ids. Ids that do not fit are in the ring too, at the place
@@ -33,6 +35,9 @@ typedef struct {
     packed_key keys[BATCH];
     cache_slot *sets[BATCH];
     size_t begins[BATCH + 1];
+    cache_slot loose[BATCH]; /* of pretokens that are not put into the cache, for as long as the batch lasts */
+    uint32_t loose_ids[LOOSE_IDS + MANY];
+    size_t loose_size;
 } cache_batch;
 
 static inline uint64_t cache_place(const cache_slot *slot) { return (uint64_t)slot->ids[1] << 32 | slot->ids[0]; }
@@ -77,11 +82,34 @@ static void cache_prepare(const cache_table *table, const uint8_t *text, size_t 
         begin = ends[i];
     }
     batch->begins[count] = begin;
+    batch->loose_size = 0;
     for (size_t i = 0; longs; i++)
         if (batch->keys[i].high >= LONG_KEY) {
             if (batch->sets[i]->low == batch->keys[i].low) prefetch(cache_entry(table, batch->sets[i]));
             longs--;
         }
+}
+
+/* Let a pretoken of a batch, number i, have its ids, of which MANY may be read, without a place in the cache; returns whether
+ * there was room for them. */
+static inline int cache_hold(cache_batch *batch, size_t i, const uint32_t *ids, size_t count) {
+    cache_slot *slot = &batch->loose[i];
+    memcpy(slot->ids, ids, sizeof slot->ids);
+    slot->count = (uint32_t)count;
+    if (count > INLINE) {
+        uint32_t *place = batch->loose_ids + batch->loose_size;
+        if (count > LOOSE_IDS - batch->loose_size) return 0;
+        if (count <= MANY) memcpy(place, ids, MANY * sizeof *ids);
+        else memcpy(place, ids, count * sizeof *ids);
+        batch->loose_size += count;
+        slot->ids[0] = (uint32_t)(uintptr_t)place;
+        slot->ids[1] = (uint32_t)((uint64_t)(uintptr_t)place >> 32);
+        slot->count |= IN_RING | LOOSE;
+    }
+    slot->low = batch->keys[i].low;
+    slot->high = batch->keys[i].high;
+    batch->sets[i] = slot;
+    return 1;
 }
 
 static inline int cache_matches(const cache_slot *slot, packed_key key) {
@@ -120,10 +148,16 @@ static size_t cache_take(const cache_table *table, const uint8_t *text, const ca
             at += slot->count;
             continue;
         }
-        const size_t found = slot->count & ~IN_RING;
-        const uint8_t *entry = cache_entry(table, slot);
-        if (!cache_alive(table, slot) || (size_t)(limit - at) < found + MANY + (count - i) * (INLINE + 1)) break;
-        if (key.high >= LONG_KEY && memcmp(entry + found * sizeof *at, text + batch->begins[i], key.high - LONG_KEY)) break;
+        const size_t found = slot->count & ~(IN_RING | LOOSE);
+        const uint8_t *entry;
+        if ((size_t)(limit - at) < found + MANY + (count - i) * (INLINE + 1)) break;
+        if (slot->count & LOOSE) { /* of this very pretoken */
+            entry = (const uint8_t *)(uintptr_t)cache_place(slot);
+        } else {
+            entry = cache_entry(table, slot);
+            if (!cache_alive(table, slot)) break;
+            if (key.high >= LONG_KEY && memcmp(entry + found * sizeof *at, text + batch->begins[i], key.high - LONG_KEY)) break;
+        }
         if (found <= MANY) memcpy(at, entry, MANY * sizeof *at);
         else memcpy(at, entry, found * sizeof *at);
         at += found;

@@ -35,6 +35,7 @@ cdef extern from "_cache.h" nogil:
         const cache_table *table, const uint8_t *text, size_t size, size_t begin, const size_t *ends, size_t count,
         cache_batch *batch
     )
+    bint cache_hold(cache_batch *batch, size_t i, const uint32_t *ids, size_t count)
     cache_slot *cache_second(const cache_table *table, packed_key key)
     bint cache_matches(const cache_slot *slot, packed_key key)
     bint cache_crowded(const cache_slot *set)
@@ -53,6 +54,11 @@ cdef class Cache:
     cdef size_t coming          # bytes of the text, as far as known
     cdef size_t met, held_then  # bytes since the text began or it last grew, and what was held then
     cdef bint full              # its owner lets it grow no more
+    cdef size_t looked, missed  # pretokens looked up lately, and short ones that had to be merged
+    cdef size_t again           # of these, what was noted before
+    cdef bint sparing, was_new  # whether pretokens are noted before they are put in; whether most were new before these
+    cdef uint64_t *notes        # a bit for each pretoken noted, by its hash
+    cdef size_t notes_mask, noted
     cdef Work work
     cdef size_t slots(self) noexcept nogil
     cdef cache_slot *keep(
@@ -65,4 +71,7 @@ cdef class Cache:
     cdef void expect(self, size_t size) noexcept nogil
     cdef size_t factor(self) noexcept nogil
     cdef bint grow(self, size_t factor) noexcept nogil
+    cdef void judge(self, size_t looked) noexcept nogil
+    cdef bint can_note(self) noexcept nogil
+    cdef bint met_before(self, packed_key key) noexcept nogil
     cdef uint64_t take_ring(self, size_t size) noexcept nogil

@@ -7,9 +7,13 @@ overwrite the oldest; a slot whose entry is gone is a slot that is free. The loo
 
 A cache begins small, and grows when a third of it is taken, as far as its owner lets it: small texts stay in near memory, and large
 ones get all that was allowed.
+
+Where a quarter of what is looked up is short and new, and stays so, as in base64, putting pretokens in costs about as much as
+merging them, and few are ever found. Then a short one is noted, a bit by its hash, and put in only when it comes again.
 """
 
-from libc.string cimport memcmp, memcpy
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, memset
 
 from bpe._bytes cimport LONG_KEY, hash_pair
 from bpe._memory cimport checked_block, free_block, zeroed_block
@@ -18,10 +22,12 @@ from bpe._rank cimport free_work
 cdef enum:
     LONGEST = 4096              # bytes of the longest pretoken worth keeping
     MOST_TIMES = 16             # that a cache grows at once
+    WINDOW = 1 << 12            # pretokens looked up, from which is told whether most are new
+    MOST_NOTES = 1 << 20        # bits, which are in near memory
 
 
 cdef class Cache:
-    """Made with a number of slots, a power of two; takes SLOT_BYTES for each, the ring included."""
+    """Made with a number of slots, a power of two; takes SLOT_BYTES for each, the ring included, and at most one for notes."""
 
     def __cinit__(self, size_t slots):
         self.table.mask = slots - WAYS
@@ -31,6 +37,7 @@ cdef class Cache:
 
     def __dealloc__(self):
         free_table(&self.table)
+        free(self.notes)
         free_work(&self.work)
 
     cdef size_t slots(self) noexcept nogil:
@@ -101,6 +108,42 @@ cdef class Cache:
                     ):
                         return slot
         return NULL
+
+    cdef void judge(self, size_t looked) noexcept nogil:
+        """Tell from what was looked up lately whether what comes had better be noted before it is put in."""
+        cdef bint new
+        self.looked += looked
+        if self.looked < WINDOW:
+            return
+        new = self.missed * 4 > self.looked
+        if self.sparing:
+            self.sparing = new and self.again * 4 <= self.missed
+        elif new and self.was_new:
+            self.sparing = self.can_note()
+        self.was_new = new
+        self.looked = self.missed = self.again = 0
+
+    cdef bint can_note(self) noexcept nogil:
+        cdef size_t bits = min(8 * self.slots(), <size_t> MOST_NOTES)
+        if self.notes == NULL or self.notes_mask + 1 < bits:
+            free(self.notes)
+            self.notes = <uint64_t *> calloc(bits // 64, sizeof(uint64_t))
+            self.notes_mask, self.noted = bits - 1, 0
+        return self.notes != NULL
+
+    cdef bint met_before(self, packed_key key) noexcept nogil:
+        """Whether a short pretoken was noted, or looks like one that was; now it is. When many are, all are forgotten."""
+        cdef uint64_t place = hash_of(key.low, key.high) >> 40 & self.notes_mask
+        cdef uint64_t bit = <uint64_t> 1 << (place & 63)
+        if self.notes[place >> 6] & bit:
+            self.again += 1
+            return True
+        self.notes[place >> 6] |= bit
+        self.noted += 1
+        if self.noted * 4 > self.notes_mask:
+            memset(self.notes, 0, (self.notes_mask + 1) // 8)
+            self.noted = 0
+        return False
 
     cdef uint64_t take_ring(self, size_t size) noexcept nogil:
         """A place for so many bytes, in one piece and aligned, over the oldest entries."""

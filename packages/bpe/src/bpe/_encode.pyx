@@ -18,14 +18,14 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 from bpe._blocks cimport Block, Blocks, Room
 from bpe._bytes cimport packed_key, prefetch
 from bpe._cache cimport (
-    BATCH, IN_RING, INLINE, MANY, SLOT_BYTES, Cache, cache_batch, cache_crowded, cache_entry, cache_first, cache_matches,
-    cache_prepare, cache_second, cache_slot, cache_take
+    BATCH, IN_RING, INLINE, MANY, SLOT_BYTES, Cache, cache_batch, cache_crowded, cache_entry, cache_first, cache_hold,
+    cache_matches, cache_prepare, cache_second, cache_slot, cache_take
 )
 from bpe._memory cimport BLOCKS_LAZY, checked_malloc, checked_realloc, free_block, trim_block, zeroed_block
 from bpe._rank cimport LANES, SEARCHED, Lane, Ranks, Unmerged, need_lanes
@@ -48,6 +48,7 @@ cdef extern from "numpy/arrayobject.h":
 
 cdef enum:
     FEWEST = 1 << 12            # slots of a new cache
+    CHEAP = 24                  # bytes of a pretoken that is merged about as soon as it is put into a cache
     TEXT_A_SLOT = 32           # bytes of a text for which a cache has a slot before it begins
     FEWEST_KEPT = 1 << 10       # of one that is thrown away after use, where the bound leaves no more
     SHORT_TEXT = 1 << 12        # bytes of a text that is encoded before another thread could make use of the GIL
@@ -120,6 +121,7 @@ cdef class Encoder:
                 else:
                     self.merge(cache, batch.keys[i], text + batch.begins[i], batch.begins[i + 1] - batch.begins[i], out)
                 i += 1
+            cache.judge(wanted)
             cache.met += begin - batch.begins[0]
             cache.coming -= min(cache.coming, begin - batch.begins[0])
             if cache.wants_more():
@@ -166,7 +168,7 @@ cdef class Encoder:
     cdef void settle_together(
         self, Cache cache, cache_batch *batch, const Unmerged *pieces, const size_t *which, size_t count
     ) noexcept nogil:
-        """Merge pretokens of a batch side by side, and put them into the cache."""
+        """Merge pretokens of a batch side by side, and put them into the cache, or note them."""
         cdef uint32_t ids[SEARCHED + MANY]
         cdef Lane *lane
         cdef size_t k, i
@@ -176,6 +178,10 @@ cdef class Encoder:
             for i in range(lane.count):
                 ids[i] = self.id_of[lane.symbols[i]]
             i = which[k]
+            if pieces[k].size <= CHEAP:
+                cache.missed += 1
+                if cache.sparing and not cache.met_before(batch.keys[i]) and cache_hold(batch, i, ids, lane.count):
+                    continue
             batch.sets[i] = cache.keep(batch.keys[i], batch.sets[i], pieces[k].text, ids, lane.count)
 
     cdef int merge(self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out) except -1 nogil:
@@ -438,11 +444,11 @@ cdef class Numbers:
 
 
 cdef object array_of(Ids *out):
-    """Ids as an array, which takes the pages of many of them."""
+    """Ids as an array, which takes the memory of many of them, and copies few."""
     cdef Py_ssize_t size = out.size
     cdef object array
     cdef Numbers numbers
-    if not out.pages:
+    if size <= MOST_SPARE:
         array = PyArray_SimpleNew(1, &size, NPY_UINT32)
         if size:
             memcpy(PyArray_DATA(<PyArrayObject *> array), out.ids, size * sizeof(uint32_t))
@@ -503,6 +509,13 @@ cdef int reserve_for(Ids *out, size_t size) except -1 nogil:
 
 
 cdef void trim(Ids *out) noexcept nogil:
+    """Give back the memory that ids, of which there are some, do not fill."""
+    cdef void *less
     if out.pages:
         out.pages = trim_block(out.ids, out.pages, out.size * sizeof(uint32_t))
-        out.room = out.size
+    else:
+        less = realloc(out.ids, out.size * sizeof(uint32_t))
+        if less == NULL:
+            return
+        out.ids = <uint32_t *> less
+    out.room = out.size
