@@ -6,7 +6,7 @@
         [--growth [1 2 4 …]]       the first FILE's sentences in new orders and with new words, as many times its size
         [--vocab-sizes [1000 …]]   vocabularies of these sizes, on the first FILE
         [--patience 120]           seconds that one training may take; a peer that takes longer is not asked for more
-        [--write]                  put tables and plot into the package's README and docs/training.svg
+        [--write [curves]]         put tables and plot into the package's README, its part of that name, and docs/training.svg
 
 Of several vocabulary sizes a FILE gets the first that ours reaches on it. Each training is a process of its own, timed from
 the call to its result, without the time to import; memory is the most that the process ever held. A peer that is not
@@ -136,7 +136,10 @@ CANDIDATES: dict[str, tuple[str, Callable[[str, int], Callable[[], Later]]]] = {
 FOLLOWED = tuple(name for name in CANDIDATES if "tie_break" not in name)  # as corpus and vocabulary grow
 README = Path(__file__).parent.parent / "README.md"
 PLOT = Path(__file__).parent.parent / "docs" / "training.svg"
-BEGIN, END = "<!-- written by nox -s bench -- train: begin -->\n", "<!-- end -->\n"
+PARTS = {  # of the README, and what stands before and after each
+    "tables": ("<!-- written by nox -s bench -- train: begin -->\n", "<!-- end -->\n"),
+    "curves": ("<!-- written by nox -s bench -- train … --write curves: begin -->\n", "<!-- end of curves -->\n"),
+}
 
 
 def documents(path: str) -> list[str]:
@@ -342,7 +345,7 @@ def main() -> None:
     parser.add_argument("--patience", type=float, default=120.0, metavar="SECONDS")
     parser.add_argument("--growth", nargs="*", type=int, metavar="TIMES")
     parser.add_argument("--vocab-sizes", nargs="*", type=int, metavar="SIZE")
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--write", nargs="?", const="tables", choices=PARTS, metavar="PART")
     parser.add_argument("--worker", choices=CANDIDATES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -429,11 +432,12 @@ def main() -> None:
         )
         if options.only:
             command += " --only " + " ".join(f"'{name}'" if " " in name else name for name in options.only)
-        text = README.read_text()
-        before, _, rest = text.partition(BEGIN)
-        _, _, after = rest.partition(END)
+        begin, end = PARTS[options.write]
+        command += " --write" + (f" {options.write}" if options.write != "tables" else "")
+        before, _, rest = README.read_text().partition(begin)
+        _, _, after = rest.partition(end)
         README.write_text(
-            f"{before}{BEGIN}    nox -s bench -- train {command} --write\n\n" + "\n".join(out) + f"\n{END}{after}"
+            f"{before}{begin}    nox -s bench -- train {command}\n\n" + "\n".join(out) + f"\n{end}{after}"
         )
 
 
