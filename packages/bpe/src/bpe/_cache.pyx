@@ -27,7 +27,7 @@ cdef enum:
 
 
 cdef class Cache:
-    """Made with a number of slots, a power of two; takes SLOT_BYTES for each, the ring included, and at most one for notes."""
+    """Made with a number of slots, a power of two; takes SLOT_BYTES for each, the ring included, and at most four for notes."""
 
     def __cinit__(self, size_t slots):
         self.table.mask = slots - WAYS
@@ -124,7 +124,7 @@ cdef class Cache:
         self.looked = self.missed = self.again = 0
 
     cdef bint can_note(self) noexcept nogil:
-        cdef size_t bits = min(8 * self.slots(), <size_t> MOST_NOTES)
+        cdef size_t bits = min(32 * self.slots(), <size_t> MOST_NOTES)
         if self.notes == NULL or self.notes_mask + 1 < bits:
             free(self.notes)
             self.notes = <uint64_t *> calloc(bits // 64, sizeof(uint64_t))
@@ -140,7 +140,7 @@ cdef class Cache:
             return True
         self.notes[place >> 6] |= bit
         self.noted += 1
-        if self.noted * 4 > self.notes_mask:
+        if self.noted * 8 > self.notes_mask:      # with more, many would look like one that was noted
             memset(self.notes, 0, (self.notes_mask + 1) // 8)
             self.noted = 0
         return False
@@ -155,7 +155,8 @@ cdef class Cache:
         return place
 
     cdef bint wants_more(self) noexcept nogil:
-        return not self.full and (self.held * 3 > self.slots() or self.evicted * 32 > self.slots())
+        # while it notes first, what it holds grows slowly, and a fuller one does not yet forget much
+        return not self.full and (self.held * 3 > self.slots() << self.sparing or self.evicted * 32 > self.slots())
 
     cdef void expect(self, size_t size) noexcept nogil:
         """Say how much text is to come."""
