@@ -8,7 +8,7 @@ overwrite the oldest; a slot whose entry is gone is a slot that is free. The loo
 A cache begins small, and grows when a third of it is taken, as far as its owner lets it: small texts stay in near memory, and large
 ones get all that was allowed.
 
-Where a quarter of what is looked up is short and new, and stays so, as in base64, putting pretokens in costs about as much as
+Where a sixth of what is looked up is short and new, and stays so, as in base64, putting pretokens in costs about as much as
 merging them, and few are ever found. Then a short one is noted, a bit by its hash, and put in only when it comes again.
 """
 
@@ -115,7 +115,7 @@ cdef class Cache:
         self.looked += looked
         if self.looked < WINDOW:
             return
-        new = self.missed * 4 > self.looked
+        new = self.missed * 6 > self.looked
         if self.sparing:
             self.sparing = new and self.again * 4 <= self.missed
         elif new and self.was_new:
