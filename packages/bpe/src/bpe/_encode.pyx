@@ -500,10 +500,12 @@ cdef int make_room(Ids *out, size_t room) except -1 nogil:
 cdef int reserve_for(Ids *out, size_t size) except -1 nogil:
     """Room for a text of so many bytes. Of a long one no more than an id a byte, where memory is taken only as it is written."""
     cdef size_t bytes = (size + BATCH * (INLINE + 1) + MANY) * sizeof(uint32_t)
-    if BLOCKS_LAZY and size >= LONG_TEXT:
-        out.ids = <uint32_t *> zeroed_block(bytes)
-        if out.ids != NULL:
-            out.pages, out.room = bytes, bytes // sizeof(uint32_t)
+    cdef uint32_t *pages
+    if BLOCKS_LAZY and size >= LONG_TEXT and out.size == 0:
+        pages = <uint32_t *> zeroed_block(bytes)
+        if pages != NULL:
+            free_ids(out)           # what was kept from a short text
+            out.ids, out.pages, out.room = pages, bytes, bytes // sizeof(uint32_t)
             return 0
     return reserve(out, size // 4)      # about as many as most texts have
 
