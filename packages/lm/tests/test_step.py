@@ -168,6 +168,17 @@ def test_autocast_keeps_the_loss_and_its_gradients_close():
         assert (narrow - wide).norm() < 0.03 * wide.norm() + 1e-6
 
 
+def test_memory_is_the_machines_or_what_its_group_may_have(tmp_path, monkeypatch):
+    cpu, limits = torch.device("cpu"), [tmp_path / "memory.max", tmp_path / "limit_in_bytes"]
+    monkeypatch.setattr(machine, "GROUP_LIMITS", limits)
+    whole = machine.memory_of(cpu)
+    assert whole > 1 << 20, "where nothing limits it, as on most machines"
+    limits[0].write_text("max\n")
+    assert machine.memory_of(cpu) == whole
+    limits[1].write_text("1000000\n")
+    assert machine.memory_of(cpu) == 1_000_000
+
+
 def test_what_is_not_on_this_machine_is_refused():
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="device 'cuda' is not on this machine"):

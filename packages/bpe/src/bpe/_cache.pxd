@@ -56,7 +56,7 @@ cdef class Cache:
     cdef bint full              # its owner lets it grow no more
     cdef size_t looked, missed  # pretokens looked up lately, and short ones that had to be merged
     cdef size_t again           # of these, what was noted before
-    cdef bint sparing, was_new  # whether pretokens are noted before they are put in; whether most were new before these
+    cdef bint sparing, was_new  # whether pretokens are noted before they are put in; whether many were new before these
     cdef uint64_t *notes        # a bit for each pretoken noted, by its hash
     cdef size_t notes_mask, noted
     cdef Work work

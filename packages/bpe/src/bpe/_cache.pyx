@@ -22,7 +22,7 @@ from bpe._rank cimport free_work
 cdef enum:
     LONGEST = 4096              # bytes of the longest pretoken worth keeping
     MOST_TIMES = 16             # that a cache grows at once
-    WINDOW = 1 << 12            # pretokens looked up, from which is told whether most are new
+    WINDOW = 1 << 12            # pretokens looked up, from which is told whether many are new
     MOST_NOTES = 1 << 20        # bits, which are in near memory
 
 

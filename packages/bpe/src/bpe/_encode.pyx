@@ -49,7 +49,7 @@ cdef extern from "numpy/arrayobject.h":
 cdef enum:
     FEWEST = 1 << 12            # slots of a new cache
     CHEAP = 24                  # bytes of a pretoken that is merged about as soon as it is put into a cache
-    TEXT_A_SLOT = 32           # bytes of a text for which a cache has a slot before it begins
+    TEXT_A_SLOT = 32            # bytes of a text for which a cache has a slot before it begins
     FEWEST_KEPT = 1 << 10       # of one that is thrown away after use, where the bound leaves no more
     SHORT_TEXT = 1 << 12        # bytes of a text that is encoded before another thread could make use of the GIL
     MOST_SPARE = 4 * SHORT_TEXT # ids for which memory is kept from one call to the next

@@ -162,7 +162,6 @@ cdef class SharedText:
         self.unused = ready
         PyThread_release_lock(self.lock)
 
-
     cdef void make_pages(self) noexcept nogil:
         """See that what is written next has its pages."""
         cdef size_t begin, end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -298,17 +298,8 @@ class Tokenizer(Calls):
         disallowed_special: Special = "all",
     ) -> list[list[int]]:
         """encode() of each text, in parallel."""
-        threads, texts = threads_for(num_threads), list(text)
         rules = self._rules(allowed_special, disallowed_special)
-        if not self._direct:
-            return in_threads(lambda one: self._to_list(one, rules), texts, threads)
-        batch = self._batch(texts, rules, threads)
-        found: list[Any] = batch.lists()
-        for i in batch.long:
-            found[i] = self._share(texts[i], rules, threads).list()
-        for i in batch.refused() + [i for i in batch.long if found[i] is None]:
-            found[i] = self._to_list(texts[i], rules)
-        return found
+        return self._encode_many(text, rules, num_threads, self._to_list, Batch.lists, SharedText.list)
 
     def encode_batch_to_numpy(
         self,
@@ -325,29 +316,32 @@ class Tokenizer(Calls):
 
         num_threads: as many as there are processors, if None. ValueError for none at all.
         """
-        threads, texts = threads_for(num_threads), list(text)
         rules = self._rules(allowed_special, disallowed_special)
-        if not self._direct:
-            return in_threads(lambda one: self._to_array(one, rules), texts, threads)
-        batch = self._batch(texts, rules, threads)
-        found: list[Any] = batch.arrays()
-        for i in batch.long:
-            found[i] = self._share(texts[i], rules, threads).array()
-        for i in batch.refused() + [i for i in batch.long if found[i] is None]:
-            found[i] = self._to_array(texts[i], rules)
-        return found
+        return self._encode_many(text, rules, num_threads, self._to_array, Batch.arrays, SharedText.array)
 
-    def _batch(self, texts: list[Text], rules: Rules, threads: int) -> Batch:
-        """Many texts, encoded by several threads, but for long ones."""
+    def _encode_many(
+        self,
+        text: Iterable[Text],
+        rules: Rules,
+        num_threads: int | None,
+        alone: Callable[[Text, Rules], Any],
+        of_batch: Callable[[Batch], list[Any]],
+        of_shared: Callable[[SharedText], Any],
+    ) -> list[Any]:
+        """Short texts, each by one of several threads, then each long one by all of them; what none takes, alone."""
+        threads, texts = threads_for(num_threads), list(text)
+        if not self._direct:
+            return in_threads(lambda one: alone(one, rules), texts, threads)
         batch = Batch(self._encoder, texts, rules, threads=threads, longest=SHARED_TEXT)
         side_by_side(batch.work, min(threads, 1 + batch.size // THREAD_TEXT))
-        return batch
-
-    def _share(self, text: Text, rules: Rules, threads: int) -> SharedText:
-        """One long text, encoded by several threads."""
-        shared = SharedText(self._encoder, text, rules, threads=threads)
-        side_by_side(shared.work, threads)
-        return shared
+        found = of_batch(batch)
+        for i in batch.long:
+            shared = SharedText(self._encoder, texts[i], rules, threads=threads)
+            side_by_side(shared.work, threads)
+            found[i] = of_shared(shared)
+        for i in batch.refused() + [i for i in batch.long if found[i] is None]:
+            found[i] = alone(texts[i], rules)
+        return found
 
     def encode_ordinary_batch(self, text: Sequence[Text], *, num_threads: int = 8) -> list[list[int]]:
         """encode_ordinary() of each text, in parallel."""

@@ -16,6 +16,8 @@ import torch
 if TYPE_CHECKING:
     from accounting.hardware import Device
 
+# Where Linux says how much memory a control group may have, of version 2 and of version 1.
+GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # Words that make another card of a name that is otherwise the same.
 OTHERS = frozenset({"ti", "super", "laptop", "max", "mobile", "d", "nvl", "ultra"})
@@ -69,12 +71,12 @@ def memory_of(device: torch.device) -> int:
     """Bytes of the device, or of the machine where the device has none of its own."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limits_of_the_group())
+    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limits_of_the_group()])
 
 
 def limits_of_the_group() -> Iterator[int]:
     """Bytes that the system lets this process's control group have, as in a container; on other systems than Linux nothing."""
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+    for path in GROUP_LIMITS:
         with contextlib.suppress(OSError, ValueError):  # not there, or "max"
             yield int(Path(path).read_text())
 

@@ -91,9 +91,8 @@ def train(
         raise ValueError("documents are told apart by the end-of-text token, and the data does not say which that is")
     device = choose_device(train_config.device, local_rank())
     with contextlib.ExitStack() as stack:
-        stop = stack.enter_context(
-            stop_signals()
-        )  # to the end: torchrun's signal may not cut off what is said of a loss
+        # to the end: torchrun's signal may not cut off what is said of a process that was lost
+        stop = stack.enter_context(stop_signals())
         world = stack.enter_context(joined(device))
         world.check(train_config.batch_size, train_config.micro_batch_size)
         own = train_config.batch_size // world.size
