@@ -7,7 +7,12 @@ from accounting import DEVICES
 # (multiprocessors or compute units, boost clock in MHz, FLOPs a clock of one in fp16 with fp32 sums, and in fp32)
 MADE_OF = {
     "t4": (40, 1590, 1024, 128),
+    "v100-16gb": (80, 1530, 1024, 128),
     "v100-32gb": (80, 1530, 1024, 128),
+    "a40": (84, 1740, 1024, 256),
+    "l4": (58, 2040, 1024, 256),
+    "mi250x": (110, 1700, 1024, 256),
+    "mi325x": (304, 2100, 2048, 256),
     "a100-40gb": (108, 1410, 2048, 128),
     "a100-80gb": (108, 1410, 2048, 128),
     "a100-80gb-pcie": (108, 1410, 2048, 128),
@@ -33,6 +38,28 @@ MADE_OF = {
 # (bits of the memory's bus, Gbit/s of one of its wires)
 WIRES = {
     "t4": (256, 10),
+    "a10": (384, 12.5),
+    "a40": (384, 14.5),
+    "l4": (192, 12.5),
+    "rtx-a6000": (384, 16),
+    "rtx-6000-ada": (384, 20),
+    "rtx-2060-super": (256, 14),
+    "rtx-2070-super": (256, 14),
+    "rtx-2080-super": (256, 15.5),
+    "rtx-3060": (192, 15),
+    "rtx-3060-ti": (256, 14),
+    "rtx-3070-ti": (256, 19),
+    "rtx-3080-ti": (384, 19),
+    "rtx-3090-ti": (384, 21),
+    "rtx-4060": (128, 17),
+    "rtx-4060-ti": (128, 18),
+    "rtx-4060-ti-16gb": (128, 18),
+    "rtx-4070": (192, 21),
+    "rtx-4080-super": (256, 23),
+    "rtx-5050": (128, 20),
+    "rtx-5060": (128, 28),
+    "rtx-5060-ti": (128, 28),
+    "rtx-5060-ti-16gb": (128, 28),
     "l40s": (384, 18),
     "rtx-2060": (192, 14),
     "rtx-2070": (256, 14),
@@ -51,6 +78,33 @@ WIRES = {
     "m1": (128, 4.266),
     "m4": (128, 7.5),
 }
+# TFLOP/s of fp32 that other documents give of the cards whose peaks are computed in the table
+FP32 = {
+    "a10": 31.2,
+    "rtx-a6000": 38.71,
+    "rtx-6000-ada": 91.1,
+    "rtx-2070-super": 9.062,
+    "rtx-2080-super": 11.151,
+    "rtx-3060": 12.74,
+    "rtx-3060-ti": 16.197,
+    "rtx-3080-ti": 34.1,
+    "rtx-3090-ti": 40.0,
+    "rtx-4060": 15.11,
+    "rtx-4070": 29.15,
+    "rtx-4080-super": 52.22,
+}
+
+
+@pytest.mark.parametrize("name", FP32)
+def test_the_rule_gives_what_others_publish(name: str) -> None:
+    assert float(DEVICES[name].peaks["fp32"]) == pytest.approx(FP32[name] * 1e12, rel=0.002)
+
+
+@pytest.mark.parametrize("name", [name for name in DEVICES if name.endswith("-16gb") and name.startswith("rtx")])
+def test_more_memory_is_no_other_card(name: str) -> None:
+    small, large = DEVICES[name.removesuffix("-16gb")], DEVICES[name]
+    assert (small.peaks, small.bandwidth, small.source) == (large.peaks, large.bandwidth, large.source)
+    assert (int(small.memory), int(large.memory)) == (8 * 10**9, 16 * 10**9)
 
 
 @pytest.mark.parametrize("name", MADE_OF)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # Words that make another card of a name that is otherwise the same.
-OTHERS = frozenset({"ti", "super", "laptop", "max", "mobile", "d", "nvl", "ultra"})
+OTHERS = frozenset({"ti", "super", "laptop", "max", "mobile", "d", "nvl", "ultra", "mig", "sxm3"})
 
 
 def choose_device(name: str, index: int = 0) -> torch.device:
