@@ -57,15 +57,14 @@ def test_a_short_file_has_a_thread_for_every_so_many_bytes(tmp_path: Path, monke
     text = path.read_bytes()
     expected = reference.count_pretokens([text], "gpt2", ["<|endoftext|>"])
     tables: list[int] = []
-    in_threads = counting._count_in_threads
-    monkeypatch.setattr(
-        counting, "_count_in_threads", lambda *given: tables.append(len(given[3])) or in_threads(*given)
-    )
+    in_threads, here = counting._in_threads, counting._here
+    monkeypatch.setattr(counting, "_in_threads", lambda *given: tables.append(len(given[2])) or in_threads(*given))
+    monkeypatch.setattr(counting, "_here", lambda *given: tables.append(0) or here(*given))
     for thread_bytes in (len(text) + 1, len(text) // 2, 1):
         monkeypatch.setattr(counting, "THREAD_BYTES", thread_bytes)
         records = counting.count(path, patterns.resolve("gpt2"), SPECIAL, 4, lambda *_: None)
         assert dict(_records.items(records)) == expected
-    assert tables == [1, 2, 4]
+    assert tables == [0, 2, 4]  # the shortest is counted in the calling thread
 
 
 @given(st.lists(st.dictionaries(st.binary(min_size=1, max_size=20), st.integers(1, 2**62), max_size=20), max_size=6))

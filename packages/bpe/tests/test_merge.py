@@ -7,6 +7,7 @@ from bpe import _records, reference, training
 from bpe._intern import PretokenCounts
 from bpe._merge import Merger
 from bpe.formats.gpt2 import PRINTABLE
+from bpe.vocabulary import Merges
 
 WORDS = st.dictionaries(
     st.text(alphabet="abc", min_size=1, max_size=14).map(str.encode),
@@ -50,7 +51,8 @@ def merge(
     made = 0
     while (now := merger.advance(3)) > made:
         made = now
-    tokens, merges = merger.result()
+    tokens, halves = merger.result()
+    merges = list(Merges(tokens, halves))
     assert merges == [(tokens[left], tokens[right]) for left, right, _ in merger.made_from(0)]
     assert tokens[256:] == [left + right for left, right in merges]
     return merges

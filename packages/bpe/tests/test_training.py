@@ -1,6 +1,7 @@
 """train(): from any source, the same tokenizer, as the reference makes it."""
 
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -40,6 +41,21 @@ def test_any_bytes_train_as_the_reference(texts: list[bytes], extra: int, tie_br
     else:
         with pytest.raises(ValueError, match=f"pairs to merge for {len(vocab)} tokens and no more"):
             bpe.train(texts, 257 + extra, tie_break=tie_break, workers=2)
+
+
+def test_merges_that_are_made_when_asked_for_are_a_list() -> None:
+    tokenizer = bpe.train([corpus(3)], 300)
+    merges, data = tokenizer.merges, tokenizer._data
+    assert data.merges is not None
+    assert (len(data.merges), list(data.merges)) == (43, merges)
+    assert [data.merges[i] for i in (0, 42, -1, -43)] == [merges[i] for i in (0, 42, -1, -43)]
+    assert data.merges[1:9:2] == merges[1:9:2]
+    assert data.merges == merges
+    assert data.merges != merges[1:]
+    assert merges[7] in data.merges
+    with pytest.raises(IndexError):
+        data.merges[43]
+    assert pickle.loads(pickle.dumps(data)) == replace(data, merges=merges) == data
 
 
 def test_workers_chunks_and_order_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
 from bpe._bytes cimport LONG_KEY, SHORT, count_leading_zeros, hash_bytes, hash_pair, pack_key, packed_key, prefetch
-from bpe._memory cimport checked_block, checked_realloc, free_block
+from bpe._memory cimport HUGE_PAGE, checked_block, checked_realloc, free_block, touch_block
 from bpe._scan cimport PATTERN_WHOLE, SCAN_ENDS, Scanner, scan_block, scan_cut, scan_start
 from bpe._special cimport Hit
 
@@ -29,7 +29,7 @@ cdef class PretokenCounts:
         self.set_slots(64)
         while self.mask < room * 2:
             self.set_slots(self.mask * 2 + 2)
-        self.slots = <Slot *> checked_block((self.mask + 1) * sizeof(Slot))
+        self.slots = new_slots(self.mask + 1)
 
     cdef void set_slots(self, size_t count) noexcept nogil:
         self.mask = count - 1
@@ -120,7 +120,7 @@ cdef class PretokenCounts:
     cdef int grow(self) except -1 nogil:
         cdef size_t old_size = self.mask + 1, i, at
         cdef Slot *old = self.slots
-        cdef Slot *slots = <Slot *> checked_block(old_size * 2 * sizeof(Slot))
+        cdef Slot *slots = new_slots(old_size * 2)
         self.slots = slots
         self.set_slots(old_size * 2)
         for i in range(old_size):
@@ -225,7 +225,7 @@ cdef class PretokenCounts:
 
     def clear(self):
         """Forget everything, and give the memory back."""
-        cdef Slot *slots = <Slot *> checked_block(64 * sizeof(Slot))
+        cdef Slot *slots = new_slots(64)
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
         free(self.arena)
         self.slots, self.distinct, self.spread = slots, 0, 1
@@ -264,6 +264,14 @@ cdef class PretokenCounts:
     def memory_to_grow(self):
         """The bytes that it may come to when it has to grow and then, full, is packed and sorted; `memory` if that is far off."""
         return self.memory * 4 if self.distinct * 2 > self.mask else self.memory
+
+
+cdef Slot *new_slots(size_t count) except NULL nogil:
+    """Empty slots; a block of them is soon written everywhere, if only here and there."""
+    cdef Slot *slots = <Slot *> checked_block(count * sizeof(Slot))
+    if count * sizeof(Slot) < HUGE_PAGE:
+        touch_block(slots, count * sizeof(Slot))
+    return slots
 
 
 cdef inline size_t home(PretokenCounts table, uint64_t hash) noexcept nogil:

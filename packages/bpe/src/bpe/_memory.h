@@ -8,6 +8,7 @@
 
 #if defined(__linux__)
 #include <sys/mman.h>
+#include <unistd.h>
 #define HUGE_PAGE ((size_t)2 << 20)
 #define LARGE (2 * HUGE_PAGE)
 
@@ -41,13 +42,15 @@ static size_t trim_block(void *block, size_t size, size_t used) {
     munmap((uint8_t *)block + kept, whole_pages(size) - kept);
     return kept;
 }
-/* Have the pages of a part of a large block there before several threads write it: where two meet on a new page at once, each
- * makes and clears one, and one of them is thrown away. A system that cannot (Linux before 5.14) makes them as they are written. */
+/* Have the pages of a part of a block there before it is written: at once, which is cheaper than one by one as they are reached
+ * (and those that are read first are made twice), and before several threads write it: where two meet on a new page, each makes
+ * and clears one, and one of them is thrown away. A system that cannot (Linux before 5.14) makes them as they are written. */
 static void touch_block(void *part, size_t size) {
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
-    madvise(part, size, MADV_POPULATE_WRITE);
+    size_t before = (uintptr_t)part & ((size_t)getpagesize() - 1);
+    madvise((uint8_t *)part - before, size + before, MADV_POPULATE_WRITE);
 }
 #else
 #define HUGE_PAGE ((size_t)2 << 20)

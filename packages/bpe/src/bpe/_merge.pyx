@@ -24,6 +24,7 @@ merge is applied everywhere at once. Two such stretches of the same bytes are th
 the step that joins the last two symbols of one joins those of all the others.
 """
 
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
@@ -31,9 +32,6 @@ from libc.string cimport memcmp, memcpy, memset
 
 from bpe._bytes cimport count_leading_zeros, count_trailing_zeros, hash_pair, prefetch
 from bpe._memory cimport checked_block, checked_malloc, checked_realloc, free_block
-
-cdef extern from "Python.h":
-    void PyObject_GC_UnTrack(object)
 
 cdef extern from "_find.h" nogil:
     enum:
@@ -65,6 +63,7 @@ cdef enum:
     WORK = 1 << 20              # words and neighbours visited by advance() in one go, about
     BYTE_PAIRS = 1 << 16
     ALONE = 1 << 10             # postings from which on they are freed as soon as they are used
+    BLOCK = 1 << 14             # postings of many pairs
     STEPS = 32                  # buckets to a doubling of the count
     BUCKETS = 60 * STEPS
 
@@ -84,13 +83,17 @@ ctypedef struct Pair:
 
 ctypedef struct Entry:          # of the heap
     int64_t count
+    uint64_t head               # what decides among equal counts, or its begin: the greatest comes first
     uint64_t key
     uint32_t pair
 
+ctypedef union Places:
+    size_t number               # in which a pair occurs, as long as they are counted
+    uint32_t *postings          # then: where its next posting goes; NULL: it is left aside
+
 ctypedef struct BytePair:       # of the first symbols, while they are all there is
     int64_t count
-    size_t places               # in which it occurs
-    uint32_t *postings          # where its next posting goes; NULL: it is left aside
+    Places places
 
 ctypedef struct Made:           # a merge: it made symbol `first` + its place in the list
     uint32_t left, right
@@ -133,8 +136,10 @@ cdef class Merger:
     cdef size_t level           # the bucket whose pairs are in the heap
     cdef Entry *heap
     cdef size_t heap_size, heap_room
-    cdef void **blocks          # shorter postings, to be freed when all are counted again
+    cdef void **blocks          # of shorter postings, to be freed when all are counted again
     cdef size_t blocks_size, blocks_room
+    cdef uint32_t *block        # what is left of the last of BLOCK postings
+    cdef size_t block_room
     cdef Side left, right
     cdef int64_t twins          # change of (new, new)
     cdef Record *twin_records
@@ -286,8 +291,8 @@ cdef class Merger:
             free(self.blocks[i])
         free(self.pairs)
         free(self.slots)
-        self.pairs, self.slots = NULL, NULL
-        self.pairs_size = self.pairs_room = self.blocks_size = self.heap_size = 0
+        self.pairs, self.slots, self.block = NULL, NULL, NULL
+        self.pairs_size = self.pairs_room = self.blocks_size = self.block_room = self.heap_size = 0
 
     cdef int count_pairs(self) except -1:
         """Count every pair in the words as they are; keep those that reach the floor, with postings and in the buckets."""
@@ -305,27 +310,32 @@ cdef class Merger:
 
     cdef int count_byte_pairs(self) except -1:
         """The same while the symbols are the 256 bytes: counted without a search."""
-        cdef BytePair *found = <BytePair *> checked_block(BYTE_PAIRS * sizeof(BytePair))
+        cdef BytePair *found = <BytePair *> checked_block(BYTE_PAIRS * sizeof(BytePair))    # a page for each left byte
         cdef BytePair *here
+        cdef uint8_t begun[256]         # whether a pair begins with a byte: the pages of others are not looked at
         cdef Pair *pair
         cdef uint64_t key
         cdef size_t i
+        memset(begun, 0, sizeof(begun))
         try:
             if self.wide:
-                tally_bytes(self, <uint32_t *> self.words, found)
+                tally_bytes(self, <uint32_t *> self.words, found, begun)
             else:
-                tally_bytes(self, <uint16_t *> self.words, found)
+                tally_bytes(self, <uint16_t *> self.words, found, begun)
             with nogil:
                 for i in range(BYTE_PAIRS):
+                    if not begun[i >> 8]:
+                        continue
                     here = &found[i]
                     key = <uint64_t> i >> 8 << 32 | i & 255
                     if here.count >= self.floor and self.allowed(key):
                         pair = self.add(key)
-                        pair.count, pair.postings_size = here.count, here.places
+                        pair.count, pair.postings_size = here.count, <uint32_t> here.places.number
+                    here.places.postings = NULL
                 self.place_postings()
                 for i in range(self.pairs_size):
                     pair = &self.pairs[i]
-                    found[(pair.key >> 32) << 8 | <uint32_t> pair.key].postings = pair.postings
+                    found[(pair.key >> 32) << 8 | <uint32_t> pair.key].places.postings = pair.postings
             if self.wide:
                 post_bytes(self, <uint32_t *> self.words, found)
             else:
@@ -378,7 +388,7 @@ cdef class Merger:
             self.pairs[i].postings = NULL
             if self.pairs[i].postings_size < ALONE:
                 total += self.pairs[i].postings_size
-        block = self.new_block(total)
+        block = self.new_postings(total)
         for i in range(self.pairs_size):
             pair = &self.pairs[i]
             if pair.postings_size < ALONE:
@@ -392,7 +402,20 @@ cdef class Merger:
     cdef inline bint allowed(self, uint64_t key) noexcept nogil:
         return <size_t> self.token_size[key >> 32] + self.token_size[<uint32_t> key] <= self.max_token_bytes
 
-    cdef uint32_t *new_block(self, size_t size) except? NULL nogil:
+    cdef uint32_t *new_postings(self, size_t size) except NULL nogil:
+        """Room for so many, which stays until all are counted again."""
+        cdef uint32_t *postings
+        if size > BLOCK // 8:
+            return self.new_block(size)
+        if size > self.block_room or self.block == NULL:
+            self.block = self.new_block(BLOCK)
+            self.block_room = BLOCK
+        postings = self.block
+        self.block += size
+        self.block_room -= size
+        return postings
+
+    cdef uint32_t *new_block(self, size_t size) except NULL nogil:
         if self.blocks_size == self.blocks_room:
             self.blocks = <void **> checked_realloc(self.blocks, (self.blocks_room * 2 + 64) * sizeof(void *))
             self.blocks_room = self.blocks_room * 2 + 64
@@ -517,7 +540,7 @@ cdef class Merger:
         self.add_side(&self.left, made, True)
         self.add_side(&self.right, made, False)
         if self.twins >= self.floor and self.allowed(twin):
-            postings = NULL if self.twin_size >= ALONE else self.new_block(self.twin_size)
+            postings = NULL if self.twin_size >= ALONE else self.new_postings(self.twin_size)
             pair = &self.pairs[self.enter(twin, self.twins, postings, self.twin_size)]
             for i in range(self.twin_size):
                 pair.postings[i] = self.twin_records[i].word
@@ -540,7 +563,7 @@ cdef class Merger:
                 if side.words[symbol] < ALONE:
                     total += side.words[symbol]
         if total:
-            block = self.new_block(total)
+            block = self.new_postings(total)
         for i in range(side.touched_size):
             symbol = side.touched[i]
             if side.change[symbol]:
@@ -621,18 +644,13 @@ cdef class Merger:
         return [(self.made[i].left, self.made[i].right, self.made[i].count) for i in range(begin, self.symbols - self.first)]
 
     def result(self):
-        """(the bytes of each symbol, those of the start first; the merges, as pairs of bytes): two lists."""
-        cdef size_t i
-        cdef tuple merge
-        cdef list merges = [None] * (self.symbols - self.first)
-        cdef list tokens = [
-            (<const char *> self.text + self.token[i])[: self.token_size[i]] for i in range(self.symbols)
-        ]
-        for i in range(self.symbols - self.first):
-            merge = (tokens[self.made[i].left], tokens[self.made[i].right])
-            PyObject_GC_UnTrack(merge)      # of bytes, which the collector would find out by looking at each
-            merges[i] = merge
-        return tokens, merges
+        """(the bytes of each symbol, those of the start first; the symbols left and right of each merge, two uint32)."""
+        cdef size_t i, merges = self.symbols - self.first
+        cdef bytearray halves = PyByteArray_FromStringAndSize(NULL, merges * 2 * sizeof(uint32_t))
+        cdef uint32_t *out = <uint32_t *> PyByteArray_AS_STRING(halves)
+        for i in range(merges):
+            out[2 * i], out[2 * i + 1] = self.made[i].left, self.made[i].right
+        return [(<const char *> self.text + self.token[i])[: self.token_size[i]] for i in range(self.symbols)], halves
 
 
 cdef void forget_side(Side *side) noexcept nogil:

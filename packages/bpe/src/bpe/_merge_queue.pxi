@@ -11,9 +11,10 @@ cdef inline size_t bucket_of(int64_t count) noexcept nogil:
     return <size_t> shift * STEPS + <size_t> (count >> shift)
 
 
-cdef inline Entry entry_of(const Pair *pair, uint32_t number) noexcept nogil:
+cdef inline Entry entry_of(Merger self, const Pair *pair, uint32_t number) noexcept nogil:
     cdef Entry entry
     entry.count, entry.key, entry.pair = pair.count, pair.key, number
+    entry.head = self.token_head[pair.key >> 32] if self.by_bytes else ~pair.key
     return entry
 
 
@@ -22,8 +23,8 @@ cdef inline bint before(Merger self, Entry a, Entry b) noexcept nogil:
     cdef int order
     if a.count != b.count:
         return a.count > b.count
-    if not self.by_bytes:
-        return a.key < b.key
+    if a.head != b.head:
+        return a.head > b.head
     order = compare_tokens(self, <uint32_t> (a.key >> 32), <uint32_t> (b.key >> 32))
     if order == 0:
         order = compare_tokens(self, <uint32_t> a.key, <uint32_t> b.key)
@@ -52,7 +53,7 @@ cdef int offer(Merger self, uint32_t number) except -1 nogil:
     else:
         make_heap_room(self, self.heap_size + 1)
         self.heap_size += 1
-        sift_up(self, entry_of(pair, number))
+        sift_up(self, self.heap_size - 1, 0, entry_of(self, pair, number))
     return 0
 
 
@@ -64,10 +65,10 @@ cdef int make_heap_room(Merger self, size_t wanted) except -1 nogil:
     return 0
 
 
-cdef void sift_up(Merger self, Entry entry) noexcept nogil:
-    """Put `entry` in the place of the heap's last."""
-    cdef size_t at = self.heap_size - 1, parent
-    while at:
+cdef void sift_up(Merger self, size_t at, size_t top, Entry entry) noexcept nogil:
+    """Put `entry` in the place at `at`, or above it as far as `top`."""
+    cdef size_t parent
+    while at > top:
         parent = (at - 1) // 2
         if not before(self, entry, self.heap[parent]):
             break
@@ -77,17 +78,17 @@ cdef void sift_up(Merger self, Entry entry) noexcept nogil:
 
 
 cdef void sift_down(Merger self, size_t at, Entry entry) noexcept nogil:
-    """Put `entry` in the place of the one at `at`."""
-    cdef size_t child
-    while 2 * at + 1 < self.heap_size:
+    """Put `entry` in the place of the one at `at`: down the better children to the bottom, where most belong, and up from there."""
+    cdef size_t top = at, child
+    while 2 * at + 2 < self.heap_size:
         child = 2 * at + 1
-        if child + 1 < self.heap_size and before(self, self.heap[child + 1], self.heap[child]):
-            child += 1
-        if not before(self, self.heap[child], entry):
-            break
+        child += before(self, self.heap[child + 1], self.heap[child])
         self.heap[at] = self.heap[child]
         at = child
-    self.heap[at] = entry
+    if 2 * at + 1 < self.heap_size:
+        self.heap[at] = self.heap[2 * at + 1]
+        at = 2 * at + 1
+    sift_up(self, at, top, entry)
 
 
 cdef int64_t best(Merger self) except -2 nogil:
@@ -137,7 +138,7 @@ cdef int fill_heap(Merger self) except -1 nogil:
         next_number = pair.next
         if pair.count >= self.floor and bucket_of(pair.count) == self.level:
             make_heap_room(self, self.heap_size + 1)
-            self.heap[self.heap_size] = entry_of(pair, number)
+            self.heap[self.heap_size] = entry_of(self, pair, number)
             self.heap_size += 1
         else:
             settle(self, number)

@@ -54,8 +54,8 @@ cdef inline int heed_signals(size_t *left) except -1 nogil:
     return 0
 
 
-cdef int tally_bytes(Merger self, Symbol *words, BytePair *found) except -1:
-    """How often each pair of bytes occurs, and in how many places."""
+cdef int tally_bytes(Merger self, Symbol *words, BytePair *found, uint8_t *begun) except -1:
+    """How often each pair of bytes occurs, and in how many places; which bytes begin one."""
     cdef Symbol *word = words
     cdef Symbol *symbols
     cdef BytePair *pair
@@ -68,7 +68,8 @@ cdef int tally_bytes(Merger self, Symbol *words, BytePair *found) except -1:
             for i in range(<size_t> word[0] - 1):
                 pair = &found[<size_t> symbols[i] << 8 | symbols[i + 1]]
                 pair.count += count
-                pair.places += 1
+                pair.places.number += 1
+                begun[symbols[i]] = True
             word = symbols + word[0]    # none has shrunk yet
             heed_signals(&heed)
     return 0
@@ -85,9 +86,9 @@ cdef int post_bytes(Merger self, Symbol *words, BytePair *found) except -1:
             symbols = word + header(words)
             for i in range(<size_t> word[0] - 1):
                 pair = &found[<size_t> symbols[i] << 8 | symbols[i + 1]]
-                if pair.postings != NULL:
-                    pair.postings[0] = <uint32_t> (word - words)
-                    pair.postings += 1
+                if pair.places.postings != NULL:
+                    pair.places.postings[0] = <uint32_t> (word - words)
+                    pair.places.postings += 1
             word = symbols + word[0]
             heed_signals(&heed)
     return 0

@@ -1,8 +1,8 @@
 """Counting: a source of text to the records of its pretokens and how often each occurs.
 
 The calling thread reads (so that Ctrl-C is heard wherever it waits), threads count what it hands them, each into a table of
-its own. Tables that outgrow their share of a memory limit are sorted and written to temporary files without a name, which
-go with the process however it ends; sorted files are added up in one pass.
+its own; a short text it counts itself. Tables that outgrow their share of a memory limit are sorted and written to temporary
+files without a name, which go with the process however it ends; sorted files are added up in one pass.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import mmap
 import queue
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe import _records, patterns, sources
@@ -69,10 +69,22 @@ def count(
     tables = [PretokenCounts(max(room, LEAST_ROOM)) for _ in range(workers)]
     chunks = _chunks(source, scanner, special, size)
     with _Spill() as spill:
-        if scanner < 0:
-            _count_slowly(chunks, pattern, special, tables[0], share, spill, report, total)
+
+        def work(chunk: Chunk, table: PretokenCounts) -> None:
+            for text, begin, end, _ in chunk:
+                with memoryview(text)[begin:end] as stretch:
+                    if scanner >= 0:
+                        table.count(stretch, scanner, special)
+                    else:
+                        _count_slowly(stretch, pattern, special, table)
+                sources.release(text, begin, end)
+            if share is not None and table.memory_to_grow > share:
+                spill.add(table)
+
+        if scanner < 0 or (total is not None and total < 2 * THREAD_BYTES):
+            _here(chunks, work, tables[0], report, total)
         else:
-            _count_in_threads(chunks, scanner, special, tables, share, spill, report, total)
+            _in_threads(chunks, work, tables, report, total)
         if spill.used or (memory_limit is not None and 3 * sum(table.memory for table in tables) > memory_limit):
             for table in tables:
                 spill.add(table)
@@ -98,29 +110,37 @@ def _chunks(source: sources.Source, scanner: int, special: SpecialTokens, size: 
         yield chunk
 
 
-def _count_in_threads(
+def _here(
     chunks: Iterator[Chunk],
-    scanner: int,
-    special: SpecialTokens,
-    tables: list[PretokenCounts],
-    share: int | None,
-    spill: _Spill,
+    work: Callable[[Chunk, PretokenCounts], None],
+    table: PretokenCounts,
     report: Progress,
     total: int | None,
 ) -> None:
+    """In the calling thread: what is too short for another to pay, or goes through `regex`, which hears Ctrl-C at any match."""
+    done = 0
+    for chunk in chunks:
+        work(chunk, table)
+        done += sum(stretch.read for stretch in chunk)
+        report("counting bytes", done, total)
+
+
+def _in_threads(
+    chunks: Iterator[Chunk],
+    work: Callable[[Chunk, PretokenCounts], None],
+    tables: list[PretokenCounts],
+    report: Progress,
+    total: int | None,
+) -> None:
+    """In a thread for each table, while the calling one reads."""
     jobs: queue.SimpleQueue[Chunk | None] = queue.SimpleQueue()
     done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
-    def work(table: PretokenCounts) -> None:
+    def work_through(table: PretokenCounts) -> None:
         while (chunk := jobs.get()) is not None:
             failure = None
             try:
-                for text, begin, end, _ in chunk:
-                    with memoryview(text)[begin:end] as stretch:
-                        table.count(stretch, scanner, special)
-                    sources.release(text, begin, end)
-                if share is not None and table.memory_to_grow > share:
-                    spill.add(table)
+                work(chunk, table)
             except BaseException as error:
                 failure = error
             done.put(failure)
@@ -130,7 +150,7 @@ def _count_in_threads(
         if failure is not None:
             raise failure
 
-    threads = [threading.Thread(target=work, args=(table,)) for table in tables]
+    threads = [threading.Thread(target=work_through, args=(table,)) for table in tables]
     read = under_way = 0
     try:
         for thread in threads:
@@ -153,28 +173,11 @@ def _count_in_threads(
                 thread.join()
 
 
-def _count_slowly(
-    chunks: Iterator[Chunk],
-    pattern: patterns.Pattern,
-    special: SpecialTokens,
-    table: PretokenCounts,
-    share: int | None,
-    spill: _Spill,
-    report: Progress,
-    total: int | None,
-) -> None:
-    """The same for a pattern that only `regex` serves, in the calling thread, which hears Ctrl-C at any match."""
-    done = 0
-    for chunk in chunks:
-        for text, begin, end, _ in chunk:
-            for piece, index in special.split(memoryview(text)[begin:end]):
-                if index < 0:
-                    table.count_pieces(patterns.split(piece, pattern))
-            sources.release(text, begin, end)
-        if share is not None and table.memory_to_grow > share:
-            spill.add(table)
-        done += sum(stretch.read for stretch in chunk)
-        report("counting bytes", done, total)
+def _count_slowly(text: memoryview, pattern: patterns.Pattern, special: SpecialTokens, table: PretokenCounts) -> None:
+    """Count a text by a pattern that only `regex` serves."""
+    for piece, index in special.split(text):
+        if index < 0:
+            table.count_pieces(patterns.split(piece, pattern))
 
 
 def _added_up(tables: list[PretokenCounts]) -> Records:

@@ -10,21 +10,22 @@ import math
 import os
 import struct
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from bpe import _records, counting, patterns, sources
 from bpe._merge import Merger
 from bpe._special import SpecialTokens
 from bpe.checkpoint import Checkpoint, identity
-from bpe.formats import StrPath, TokenizerData, without_collector
+from bpe.formats import StrPath, TokenizerData
 from bpe.formats.gpt2 import PRINTABLE
 from bpe.later import numpy as np
 from bpe.progress import Progress, reporter
 from bpe.tokenizer import Tokenizer
+from bpe.vocabulary import Merges
 
 if TYPE_CHECKING:
     from bpe._records import Records
@@ -241,7 +242,7 @@ def learn(
     memory_limit: int | None,
     checkpoint: StrPath | None,
     progress: Progress | bool | None,
-) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
+) -> tuple[list[bytes], Sequence[tuple[bytes, bytes]]]:
     """Count a source and merge, at most `wanted` times: (the token of each symbol, those of `start` first; the merges)."""
     if workers is not None and workers < 1:
         raise ValueError(f"workers is {workers}; it takes at least 1")
@@ -308,7 +309,7 @@ def merge(
     rule: Rule,
     report: Progress,
     kept: Checkpoint | None = None,
-) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
+) -> tuple[list[bytes], Sequence[tuple[bytes, bytes]]]:
     """At most `wanted` merges: (the token of each symbol, those of `start` first; the merges)."""
     if wanted == 0:
         return list(start.tokens), []
@@ -321,8 +322,8 @@ def merge(
                 kept.append(*merge)
         made = now
         report("merging", made, wanted)
-    with without_collector():
-        return merger.result()
+    tokens, halves = merger.result()
+    return tokens, Merges(tokens, halves)
 
 
 def _started(records: Records, start: Start, wanted: int, rule: Rule, kept: Checkpoint | None) -> Merger:
@@ -373,5 +374,6 @@ def number(tokens: list[bytes], special: tuple[bytes, ...], tie_break: str) -> t
     others = [token for token in special if len(token) > 1]
     ids = {token: i for i, token in enumerate(tokens[:256])}
     ids |= {token: i for i, token in enumerate(others, 256 if tie_break == "bytes" else len(tokens))}
-    order = [*tokens[:256], *others, *tokens[256:]] if tie_break == "bytes" else [*tokens, *others]
+    made = islice(tokens, 256, None)
+    order = chain(tokens[:256], others, made) if tie_break == "bytes" else chain(tokens, others)
     return dict(enumerate(order)), {token.decode(): ids[token] for token in special}

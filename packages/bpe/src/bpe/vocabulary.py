@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 from bpe._pairs import pairs_of_merges
 from bpe.later import numpy as np
@@ -12,6 +12,42 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bpe.formats import TokenizerData
+
+
+class Merges(Sequence[tuple[bytes, bytes]]):
+    """Merges as pairs of tokens, each made when it is asked for: as many tuples take longer than the merges themselves.
+
+    halves: the numbers, in `tokens`, of the left and the right token of each, as uint32.
+    """
+
+    def __init__(self, tokens: list[bytes], halves: bytearray) -> None:
+        self._tokens = tokens
+        self._halves = memoryview(halves).cast("I")
+
+    def __len__(self) -> int:
+        return len(self._halves) // 2
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        token = self._tokens.__getitem__
+        return zip(map(token, self._halves[::2]), map(token, self._halves[1::2]), strict=True)
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[bytes, bytes]: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[tuple[bytes, bytes]]: ...
+    def __getitem__(self, at: int | slice) -> tuple[bytes, bytes] | Sequence[tuple[bytes, bytes]]:
+        if isinstance(at, slice):
+            return list(self)[at]
+        at = range(len(self))[at]
+        return self._tokens[self._halves[2 * at]], self._tokens[self._halves[2 * at + 1]]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (list, Merges)) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as a list's
+
+    def __reduce__(self) -> tuple[type[list[Any]], tuple[list[tuple[bytes, bytes]]]]:
+        return list, (list(self),)
 
 
 def checked_tokens(vocab: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -85,7 +121,7 @@ def encoder_tables(data: TokenizerData, special: set[int]) -> tuple[list[bytes],
     symbols = list(number_of)
     ids = np.fromiter(number_of.values(), dtype=np.uint32, count=len(number_of))
     if data.merges is not None:
-        return symbols, ids, pairs_of_merges(symbols, data.merges)
+        return symbols, ids, pairs_of_merges(symbols, list(data.merges))
     if np.any(ids[1:] < ids[:-1]):
         order = np.argsort(ids)
         symbols, ids = [symbols[i] for i in order.tolist()], ids[order]

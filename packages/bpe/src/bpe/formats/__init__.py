@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +37,7 @@ class TokenizerData:
     """
 
     vocab: dict[int, bytes]
-    merges: list[Pair] | None
+    merges: Sequence[Pair] | None
     special_tokens: dict[str, int]
     pattern: Pattern
     whole_first: bool = False
