@@ -441,6 +441,15 @@ def test_scores_in_blocks_are_attention(heads, kv_heads, length, window, packed)
         torch.testing.assert_close(*gradients, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("window", [None, 70])
+def test_scores_in_blocks_are_an_operator_that_compilers_can_trust(window):
+    qkv = torch.randn(2, 130, 8, 6, requires_grad=True)
+    by = torch.polar(torch.ones(130, 1, 3), torch.randn(130, 1, 3))
+    arguments = (qkv, 4, by, hidden_keys(qkv, window, None), window)
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    assert set(torch.library.opcheck(score_blocks._attend, arguments, test_utils=checks).values()) == {"SUCCESS"}
+
+
 @pytest.mark.parametrize("shape", [{}, {"ffn": "gelu", "bias": True}, {"qk_norm": True, "num_kv_heads": 2}])
 def test_a_norm_that_leaves_its_weight_to_the_product_is_a_norm(shape, monkeypatch):
     torch.manual_seed(0)

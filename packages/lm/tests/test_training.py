@@ -343,16 +343,21 @@ def test_load_without_a_run_or_a_checkpoint(data, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own, of several kinds
-def test_compiled_blocks_give_the_same_hidden_states():
+def test_compiled_blocks_give_the_same_gradients():
     if shutil.which(os.environ.get("CXX", "g++")) is None:
         pytest.skip("torch.compile needs a C++ compiler, and there is none")
     torch.manual_seed(0)
     model = Transformer(MODEL)
-    ids = torch.from_numpy(some_tokens(32).reshape(2, 16))
-    want = model.hidden(ids)
-    compile_blocks(model)
-    got = model.hidden(ids)
-    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    ids, found = torch.from_numpy(some_tokens(32).reshape(2, 16)), []
+    for _ in range(2):
+        hidden = model.hidden(ids)
+        hidden.sin().sum().backward()
+        found.append([hidden.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
+        model.zero_grad()
+        compile_blocks(model)
+    assert len(found[0]) == len(found[1])
+    for got, want in zip(*found, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
 def test_two_processes_in_one_folder_are_refused(data, tmp_path):

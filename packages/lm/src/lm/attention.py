@@ -105,8 +105,7 @@ def attention(
     elif backend == "sdpa" and queries == keys and window is None:
         return _sdpa(q, k, v, None, allowed, is_causal=True)
     else:
-        made = causal_bias.__wrapped__ if torch.compiler.is_compiling() else causal_bias  # dynamo sees no caches
-        bias = made(queries, keys, window, q.dtype, q.device)
+        bias = kept_bias(queries, keys, window, q.dtype, q.device)
     out = _matmul(q, k, v, bias) if backend == "matmul" else _sdpa(q, k, v, bias, allowed)
     if documents is not None:
         out = out.masked_fill(~seen.any(-1, keepdim=True), 0.0)
@@ -119,7 +118,7 @@ def hidden_keys(q: Tensor, window: int | None, documents: Tensor | None) -> Tens
     """as_bias of causal self-attention for q (batch, seq, …): (seq, seq), or (batch, 1, seq, seq) with documents."""
     seq = q.shape[1]
     if documents is None:
-        return causal_bias(seq, seq, window, q.dtype, q.device)
+        return kept_bias(seq, seq, window, q.dtype, q.device)
     return as_bias(visible(seq, seq, causal=True, window=window, documents=documents, device=q.device), q.dtype)
 
 
@@ -131,9 +130,15 @@ def as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, torch.finfo(dtype).min)
 
 
+def kept_bias(queries: int, keys: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """causal_bias, made once for all layers and steps; a compiled caller, which sees no caches, makes its own."""
+    made = causal_bias.__wrapped__ if torch.compiler.is_compiling() else causal_bias
+    return made(queries, keys, window, dtype, device)
+
+
 @functools.lru_cache(maxsize=8)
 def causal_bias(queries: int, keys: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """as_bias of what causality lets each query see: (queries, keys), made once for all layers and steps."""
+    """as_bias of what causality lets each query see: (queries, keys)."""
     with torch.inference_mode(False):  # it outlives the call, and a later one may want gradients beside it
         return as_bias(visible(queries, keys, causal=True, window=window, device=device), dtype)
 

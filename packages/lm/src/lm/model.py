@@ -75,25 +75,50 @@ class _RMSNorm(torch.autograd.Function):
 
 
 def in_full_precision(x: Tensor) -> bool:
-    """Whether x is computed with as it is, by torch's CPU kernels one by one: what the Functions of this package are for."""
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or torch.compiler.is_compiling():
+    """Whether x is on a CPU and computed with as it is: what the operators of this package are for."""
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
         return False
     return not torch.is_autocast_enabled("cpu")
 
 
 def unweighed(norm: nn.Module, x: Tensor, reader: nn.Module | None) -> tuple[Tensor, Tensor | None]:
     """A norm's result, and None; or without its weight, and that, which the product that reads it then takes: see `weighed`."""
-    if isinstance(norm, RMSNorm) and type(reader) is nn.Linear and torch.is_grad_enabled() and in_full_precision(x):
+    apart = torch.is_grad_enabled() and not torch.compiler.is_compiling() and in_full_precision(x)
+    if apart and isinstance(norm, RMSNorm) and type(reader) is nn.Linear:
         return _Normalise.apply(x, norm.eps), norm.weight  # type: ignore[no-untyped-call]
     return norm(x), None
 
 
-def weighed(layer: nn.Module, x: Tensor, weight: Tensor | None) -> Tensor:
+def weighed(layer: nn.Module, x: Tensor, weight: Tensor | None = None) -> Tensor:
     """layer(x · weight), the weight (in,) multiplied into the layer's matrix rather than into every position."""
-    if weight is None:
+    if weight is not None:
+        y = _Weighed.apply(x, layer.weight, weight)  # type: ignore[no-untyped-call]
+    elif type(layer) is nn.Linear and layer.out_features > layer.in_features and in_full_precision(x):
+        y = _Wide.apply(x, layer.weight) if torch.is_grad_enabled() else F.linear(x, layer.weight)  # type: ignore[no-untyped-call]
+    else:
         return layer(x)  # type: ignore[no-any-return]
-    y = _Weighed.apply(x, layer.weight, weight)  # type: ignore[no-untyped-call]
     return y if layer.bias is None else y + layer.bias  # type: ignore[no-any-return]
+
+
+def product_of(grad: Tensor, x: Tensor) -> Tensor:
+    """gradᵀ x of grad (rows, out) and x (rows, in), (out, in), as the library is faster at it: by tall times wide."""
+    if grad.shape[1] > x.shape[1]:
+        return (x.T @ grad).T.contiguous()
+    return grad.T @ x
+
+
+class _Wide(torch.autograd.Function):
+    """y = x matrixᵀ of a matrix with more rows than columns, whose gradient is product_of()."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrix: Tensor) -> Tensor:
+        ctx.save_for_backward(x, matrix)
+        return F.linear(x, matrix)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        x, matrix = ctx.saved_tensors
+        return grad @ matrix, product_of(grad.flatten(0, -2), x.flatten(0, -2))
 
 
 class _Normalise(torch.autograd.Function):
@@ -127,11 +152,7 @@ class _Weighed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, matrix, weight, both = ctx.saved_tensors
-        rows = grad.flatten(0, -2)
-        if matrix.shape[0] > matrix.shape[1]:  # the library is faster at tall times wide
-            product = (x.flatten(0, -2).T @ rows).T.contiguous()
-        else:
-            product = rows.T @ x.flatten(0, -2)
+        product = product_of(grad.flatten(0, -2), x.flatten(0, -2))
         return grad @ both, product * weight, (product * matrix).sum(0)
 
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 BLOCK = 64
 
@@ -41,64 +40,94 @@ def attend(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, window: int
     complex (length, 1, head_dim / 2), or with the batch before it: see model.turn. bias (length, length), or (batch, 1, length,
     length): the least finite number where a query does not see a key, else 0. Gives (batch, length, heads, head_dim).
     """
-    return _Attend.apply(qkv, heads, by, bias, window)  # type: ignore[no-untyped-call, no-any-return]
+    return _attend(qkv, heads, by, bias, window)[0]  # type: ignore[no-any-return]
 
 
-class _Attend(torch.autograd.Function):
-    """With s = q kᵀ / √d, p = softmax s and o = p v: dv = pᵀ do, ds = p (do vᵀ - rowsum), dq = ds k / √d, dk = dsᵀ q / √d.
+# Both ways are operators of their own, which torch.compile leaves as they are: what it makes of the definition is slower.
+#
+# With s = q kᵀ / √d, p = softmax s and o = p v: dv = pᵀ do, ds = p (do vᵀ - rowsum), dq = ds k / √d, dk = dsᵀ q / √d.
+# Queries are kept divided by √d, so that of these divisions only one is left to do, in the turn of dq.
 
-    Queries are kept divided by √d, so that of these divisions only one is left to do, in the turn of dq.
-    """
 
-    @staticmethod
-    def forward(ctx: Any, qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, window: int | None) -> Tensor:
-        batch, length, all_heads, width = qkv.shape
-        kv_heads = (all_heads - heads) // 2
-        group, both = heads // kv_heads, batch * kv_heads
-        ctx.sizes, ctx.window = (batch, length, heads, kv_heads, width), window
-        q, k, v = (qkv.new_empty(batch, count, length, width) for count in (heads, kv_heads, kv_heads))
-        sources = qkv.transpose(1, 2).split_with_sizes((heads, kv_heads, kv_heads), dim=1)
-        by = None if by is None else by.transpose(-3, -2)  # (…, 1, length, head_dim / 2)
-        turn_into(q, sources[0], by, 1 / math.sqrt(width))
-        turn_into(k, sources[1], by)
-        v.copy_(sources[2])
-        rows, k, v = q.view(both, group, length, width), k.view(both, length, width), v.view(both, length, width)
-        out, kept = qkv.new_empty(batch, length, heads, width), []
-        by_head = out.view(batch, length, kv_heads, group, width).permute(0, 2, 3, 1, 4)
-        for first, last, start in parts(length, window):
-            p = torch.bmm(rows[:, :, first:last].reshape(both, -1, width), k[:, start:last].transpose(1, 2))
-            hide(p.view(batch, kv_heads, group, last - first, last - start), bias, first, last, start, window)
-            torch.softmax(p, -1, out=p)
-            by_head[:, :, :, first:last] = torch.bmm(p, v[:, start:last]).view(batch, kv_heads, group, -1, width)
-            kept.append(p)
-        ctx.save_for_backward(rows, k, v, by, *kept)
-        return out
+@torch.library.custom_op("groundup::score_blocks", mutates_args=())
+def _attend(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, window: int | None) -> list[Tensor]:
+    """The result, then what the way back needs: q / √d and k, turned, v, and each block's p."""
+    batch, length, all_heads, width = qkv.shape
+    kv_heads = (all_heads - heads) // 2
+    group, both = heads // kv_heads, batch * kv_heads
+    q, k, v = (qkv.new_empty(batch, count, length, width) for count in (heads, kv_heads, kv_heads))
+    sources = qkv.transpose(1, 2).split_with_sizes((heads, kv_heads, kv_heads), dim=1)
+    by = None if by is None else by.transpose(-3, -2)  # (…, 1, length, head_dim / 2)
+    turn_into(q, sources[0], by, 1 / math.sqrt(width))
+    turn_into(k, sources[1], by)
+    v.copy_(sources[2])
+    rows, k, v = q.view(both, group, length, width), k.view(both, length, width), v.view(both, length, width)
+    out, kept = qkv.new_empty(batch, length, heads, width), []
+    by_head = out.view(batch, length, kv_heads, group, width).permute(0, 2, 3, 1, 4)
+    for first, last, start in parts(length, window):
+        p = torch.bmm(rows[:, :, first:last].reshape(both, -1, width), k[:, start:last].transpose(1, 2))
+        hide(p.view(batch, kv_heads, group, last - first, last - start), bias, first, last, start, window)
+        torch.softmax(p, -1, out=p)
+        by_head[:, :, :, first:last] = torch.bmm(p, v[:, start:last]).view(batch, kv_heads, group, -1, width)
+        kept.append(p)
+    return [out, rows, k, v, *kept]
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        rows, k, v, by, *kept = ctx.saved_tensors
-        batch, length, heads, kv_heads, width = ctx.sizes
-        group, both = heads // kv_heads, batch * kv_heads
-        upstream = grad.view(batch, length, kv_heads, group, width).permute(0, 2, 3, 1, 4)
-        back = None if by is None else by.conj().resolve_conj()
-        for_qkv = grad.new_empty(batch, length, heads + 2 * kv_heads, width)
-        to_q, to_k, to_v = for_qkv.transpose(1, 2).split_with_sizes((heads, kv_heads, kv_heads), dim=1)
-        for_k, for_v = torch.empty_like(k), torch.empty_like(v)
-        blocks = list(zip(parts(length, ctx.window), kept, strict=True))
-        for (first, last, start), p in reversed(blocks):  # the last sees the most keys
-            block = rows[:, :, first:last].reshape(both, -1, width)
-            above = upstream[:, :, :, first:last].reshape(both, -1, width)
-            add_product(for_v, p, above, start, last)
-            s = torch.bmm(above, v[:, start:last].transpose(1, 2))
-            torch.ops.aten._softmax_backward_data.out(s, p, -1, p.dtype, grad_input=s)
-            add_product(for_k, s, block, start, last)
-            turned = torch.bmm(s, k[:, start:last]).view(batch, heads, -1, width)
-            to = to_q[:, :, first:last]
-            turn_into(to, turned, None if back is None else back[..., first:last, :], 1 / math.sqrt(width))
-        turn_into(to_k, for_k.view(batch, kv_heads, length, width), back)
-        to_v.copy_(for_v.view(batch, kv_heads, length, width))
-        return for_qkv, None, None, None, None
+
+@_attend.register_fake
+def _(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, window: int | None) -> list[Tensor]:
+    batch, length, all_heads, width = qkv.shape
+    kv_heads = (all_heads - heads) // 2
+    group, both = heads // kv_heads, batch * kv_heads
+    sizes = [(batch, length, heads, width), (both, group, length, width), *[(both, length, width)] * 2]
+    sizes += [(both, group * (last - first), last - start) for first, last, start in parts(length, window)]
+    return [qkv.new_empty(size) for size in sizes]
+
+
+@torch.library.custom_op("groundup::score_blocks_backward", mutates_args=())
+def _attend_backward(grad: Tensor, kept: list[Tensor], heads: int, by: Tensor | None, window: int | None) -> Tensor:
+    rows, k, v, *scores = kept
+    batch, length, _, width = grad.shape
+    kv_heads = k.shape[0] // batch
+    group, both = heads // kv_heads, batch * kv_heads
+    upstream = grad.view(batch, length, kv_heads, group, width).permute(0, 2, 3, 1, 4)
+    back = None if by is None else by.transpose(-3, -2).conj().resolve_conj()
+    for_qkv = grad.new_empty(batch, length, heads + 2 * kv_heads, width)
+    to_q, to_k, to_v = for_qkv.transpose(1, 2).split_with_sizes((heads, kv_heads, kv_heads), dim=1)
+    for_k, for_v = torch.empty_like(k), torch.empty_like(v)
+    blocks = list(zip(parts(length, window), scores, strict=True))
+    for (first, last, start), p in reversed(blocks):  # the last sees the most keys
+        block = rows[:, :, first:last].reshape(both, -1, width)
+        above = upstream[:, :, :, first:last].reshape(both, -1, width)
+        add_product(for_v, p, above, start, last)
+        s = torch.bmm(above, v[:, start:last].transpose(1, 2))
+        torch.ops.aten._softmax_backward_data.out(s, p, -1, p.dtype, grad_input=s)
+        add_product(for_k, s, block, start, last)
+        turned = torch.bmm(s, k[:, start:last]).view(batch, heads, -1, width)
+        to = to_q[:, :, first:last]
+        turn_into(to, turned, None if back is None else back[..., first:last, :], 1 / math.sqrt(width))
+    turn_into(to_k, for_k.view(batch, kv_heads, length, width), back)
+    to_v.copy_(for_v.view(batch, kv_heads, length, width))
+    return for_qkv
+
+
+@_attend_backward.register_fake
+def _(grad: Tensor, kept: list[Tensor], heads: int, by: Tensor | None, window: int | None) -> Tensor:
+    batch, length, _, width = grad.shape
+    return grad.new_empty(batch, length, heads + 2 * (kept[1].shape[0] // batch), width)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    _, ctx.heads, by, _, ctx.window = inputs
+    ctx.save_for_backward(by, *output[1:])
+    ctx.set_materialize_grads(False)  # zeros for what is kept, which has none
+
+
+def _differentiate(ctx: Any, grads: list[Tensor]) -> tuple[Tensor | None, ...]:
+    by, *kept = ctx.saved_tensors
+    return _attend_backward(grads[0].contiguous(), kept, ctx.heads, by, ctx.window), None, None, None, None
+
+
+_attend.register_autograd(_differentiate, setup_context=_save)
 
 
 def turn_into(out: Tensor, x: Tensor, by: Tensor | None, scale: float = 1.0) -> None:
