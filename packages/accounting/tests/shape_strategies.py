@@ -1,8 +1,12 @@
-"""Random shapes for hypothesis."""
+"""Random shapes for hypothesis, and layouts of devices that they can be laid out on."""
+
+from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
 from accounting import TransformerShape
+from accounting.model_parallel import Layout
 
 
 @st.composite
@@ -33,3 +37,19 @@ def shapes(draw: st.DrawFn, *, experts: bool = True) -> TransformerShape:
         experts_per_token=None if several is None else draw(st.integers(1, several)),
         vocab_multiple=draw(st.sampled_from([1, 8, 64])),
     )
+
+
+@st.composite
+def laid_out(draw: st.DrawFn, **given: Any) -> tuple[TransformerShape, Layout]:
+    shape = replace(
+        draw(shapes()), vocab_multiple=1, vocab_size=draw(st.integers(16, 300)), d_ff=draw(st.integers(16, 96))
+    )
+    layout = Layout(
+        data=draw(st.integers(1, 5)),
+        tensor=draw(st.integers(1, shape.num_heads)),
+        pipeline=draw(st.integers(1, shape.num_layers)),
+        zero=draw(st.integers(0, 3)),
+        sequence_parallel=draw(st.booleans()),
+        micro_batches=draw(st.integers(1, 6)),
+    )
+    return shape, replace(layout, **given)

@@ -38,7 +38,7 @@ def test_columns_add_up(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         pages = run(capsys, *XL, *extra).split("\n\n")
         assert len(pages) == 13 + ("--checkpointing" in extra) + (
-            4 if "--tensor" in extra else 2 if "--world" in extra else 0
+            4 if "--tensor" in extra else 3 if "--world" in extra else 0
         )
         for page in pages:
             rows = [line for line in page.splitlines()[2:] if not line.startswith(("  (", "   "))]
@@ -87,6 +87,82 @@ def test_json_and_csv_hold_the_same_exact_numbers(capsys: pytest.CaptureFixture[
     assert by_title["forward FLOPs"]["total"] == 4 * 4_513_336_524_800
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "report mixtral-8x7b --world 4 --tensor 2 --context 512",
+        "compare gpt2 gpt2-xl",
+        "fit gpt2 --memory 0.1",
+        "fit gpt2-swiglu --device rtx-3060 --world 2 --zero 1 --tensor 2",
+        "peak gpt2 gpt2-swiglu --precision bf16",
+        "time gpt2 --tokens 1e9 --device h100 --mfu 0.4 --batch 8 --price 2",
+        "infer gpt2 --device rtx-4060",
+        "optimal --compute 1e20",
+        "devices",
+        "devices h100 m4",
+    ],
+)
+def test_every_command_answers_programs_too(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
+    data = json.loads(run(capsys, *arguments.split(), "--json"))
+    table = list(csv.DictReader(io.StringIO(run(capsys, *arguments.split(), "--csv"))))
+    if arguments.startswith("report"):
+        data = [{"section": one["title"], "unit": one["unit"], **row} for one in data for row in one["rows"]]
+    assert len(table) == len(data) > 0
+    for line, record in zip(table, data, strict=True):
+        for key, value in record.items():
+            assert line[key] == ("" if value is None else str(value)), key
+
+
+def test_fit_explains_its_answer_by_one_more(capsys: pytest.CaptureFixture[str]) -> None:
+    for extra in ("", " --world 4 --zero 3 --tensor 2 --pipeline 2 --micro-batches 4 --sequence-parallel"):
+        command = f"fit gpt2 --device rtx-3060 --context 512 --batch 2 --checkpointing selective --loss chunked{extra}"
+        for record in json.loads(run(capsys, *command.split(), "--json")):
+            assert record["value"] > 0
+            assert record["bytes"] <= 12 * 10**9 < record["bytes of one more"]
+        assert run(capsys, *command.split(), "--explain").count("at the peak,") == 4
+    assert "one takes" in run(capsys, "fit", "gpt2", "--memory", "0.1", "--explain")
+
+
+def test_the_others_explain_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "= the longer of" in run(capsys, "infer", "gpt2", "--device", "h100", "--explain")
+    assert "1.69 + 406.4/N^0.34 + 410.7/D^0.28" in run(capsys, "optimal", "--compute", "1e20", "--explain")
+
+
+def test_a_measured_rate_gives_the_utilisation(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ("time", "gpt2", "--tokens", "1e9", "--device", "h100", "--csv")
+    told = list(csv.DictReader(io.StringIO(run(capsys, *common, "--mfu", "0.4"))))
+    rate = next(row["value"] for row in told if row["name"] == "tokens a second")
+    again = list(csv.DictReader(io.StringIO(run(capsys, *common, "--tokens-per-second", rate))))
+    found = {row["name"]: float(row["value"]) for row in again}
+    assert found["MFU"] == pytest.approx(0.4, rel=1e-12)
+    assert found["tokens a second"] == pytest.approx(float(rate), rel=1e-12)
+
+
+def test_whole_numbers_are_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, count in (("9007199254740993", 9007199254740993), ("1e23", 10**23), ("1_000,000", 10**6)):
+        table = run(
+            capsys,
+            "time",
+            "gpt2-swiglu",
+            "--tokens",
+            words,
+            "--context",
+            "1",
+            "--device",
+            "h100",
+            "--mfu",
+            "1",
+            "--csv",
+        )
+        assert next(csv.DictReader(io.StringIO(table)))["value"] == str(count)
+
+
+def test_a_device_is_among_the_cards(capsys: pytest.CaptureFixture[str]) -> None:
+    words = run(capsys, "report", "gpt2", "--device", "rtx-3060")
+    most = max_batch_size(SHAPES["gpt2"], 12 * 10**9)
+    assert re.search(rf"rtx-3060 +{most}\b", words)
+
+
 def test_html(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for name in SHAPES:
         if name in ("gpt2", "mixtral-8x7b", "gpt2-xl-swiglu"):
@@ -99,6 +175,11 @@ def test_html(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
             assert "<script" not in page
     run(capsys, "report", "gpt2", "--html", str(path), "--device", "rtx-3090", "--checkpointing", "full")
     page = path.read_text(encoding="utf-8")
+    assert 'class="formula"' not in page
+    run(capsys, "report", "gpt2", "--html", str(path), "--device", "rtx-3090", "--checkpointing", "full", "--explain")
+    page = path.read_text(encoding="utf-8")
+    ElementTree.fromstring(re.sub("<meta [^>]*>", "", page.replace("<!doctype html>", "")))
+    assert '<tr class="formula"><td colspan="5">= V·d = 50,257·768</td></tr>' in page
     assert page.count('class="limit"') == 1
     most = max_batch_size(SHAPES["gpt2"], 24 * 10**9, checkpointing="full")
     assert f"The most that fit: {most:,} in rtx-3090." in page
@@ -106,7 +187,7 @@ def test_html(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:
     assert "largest batch at context 1,024" in run(capsys, "fit", "gpt2", "--device", "rtx-3090")
-    assert "none: not even one sequence fits" in run(capsys, "fit", "gpt2", "--memory", "0.1")
+    assert "largest batch at context 1,024  none fits" in run(capsys, "fit", "gpt2", "--memory", "0.1")
     words = run(capsys, "time", "gpt2", "--tokens", "1e9", "--device", "h100", "--mfu", "0.4", "--price", "3")
     assert "tokens         1,000,000,512" in re.sub(r" {2,}(?=\d)", "         ", words)
     assert "cost" in words
@@ -151,6 +232,21 @@ def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:
         "time gpt2 --tokens 1 --measured nan --mfu 0.4",
         "optimal",
         "compare gpt2 gpt3",
+        "report gpt2 --zero 2",
+        "report gpt2 --sequence-parallel",
+        "report gpt2 --micro-batches 3 --batch 8",
+        "report gpt2 --device h101",
+        "fit gpt2 --memory 24 --world 2 --allocator cuda",
+        "fit gpt2 --memory 24 --tensor 2 --optimizer muon",
+        "fit gpt2 --memory 24 --context 1025",
+        "fit gpt2 --memory 24 --zero 1",
+        "peak gpt2 --context 1025",
+        "infer gpt2 --device h100 --context 1025",
+        "compare gpt2-swiglu gpt2 --context 1025",
+        "time gpt2 --tokens 1 --device h100 --mfu 0.4 --context 1025",
+        "time gpt2 --tokens 1 --device h100 --tokens-per-second 1e9",
+        "time gpt2 --tokens 1 --device h100 --tokens-per-second 0",
+        "devices abacus",
     ],
 )
 def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
@@ -161,7 +257,23 @@ def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str], arguments
     assert captured.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", ["", "report", "report gpt2 --batch 1.5", "report gpt2 --batch many", "nonsense"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "",
+        "report",
+        "report gpt2 --batch 1.5",
+        "report gpt2 --batch many",
+        "report gpt2 --batch inf",
+        "report gpt2 --context 1e300",
+        "report gpt2 --gib --json",
+        "optimal --parameters 1e200",
+        "fit gpt2 --memory 1e300",
+        "time gpt2 --tokens 1e300 --device h100 --mfu 0.4",
+        "time gpt2 --tokens 1 --device h100",
+        "nonsense",
+    ],
+)
 def test_a_wrong_call_says_how(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments.split())
@@ -182,7 +294,7 @@ def test_a_wrong_call_says_how(capsys: pytest.CaptureFixture[str], arguments: st
         ("fit gtp2 --memory 24", "no shape is called 'gtp2': did you mean 'gpt2'?"),
         ("fit gpt2 --device rtx_4090", "no device is called 'rtx_4090': did you mean 'rtx-4090'?"),
         ("report gpt2 --html /nowhere/page.html", "/nowhere/page.html: No such file or directory"),
-        ("time gpt2 --hours 1e300 --device h100 --mfu 0.4", "hours 1e+300 are more than can be counted"),
+        ("time gpt2 --hours 1e30 --device h100 --mfu 0.4", "hours 1e+30 are more than can be counted"),
         ("report gpt2-swiglu --kernel blocks --context 1e15", "block by block to 1,048,576 positions"),
     ],
 )
@@ -198,6 +310,8 @@ def test_a_mistake_names_what_was_given(capsys: pytest.CaptureFixture[str], argu
     [
         "report gpt2-swiglu --context 1e15 --batch 1e30",
         "fit gpt2-swiglu --memory 1e30",
+        "infer gpt2-swiglu --device h100 --context 1e36 --batch 1e36",
+        "optimal --compute 1e36",
         "fit gpt2 --memory 1e-9",
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shape_strategies import shapes
+from shape_strategies import laid_out, shapes
 
 from accounting import (
     SHAPES,
@@ -30,22 +30,6 @@ from accounting.model_parallel import (
     shard,
     split,
 )
-
-
-@st.composite
-def laid_out(draw: st.DrawFn, **given: Any) -> tuple[TransformerShape, Layout]:
-    shape = replace(
-        draw(shapes()), vocab_multiple=1, vocab_size=draw(st.integers(16, 300)), d_ff=draw(st.integers(16, 96))
-    )
-    layout = Layout(
-        data=draw(st.integers(1, 5)),
-        tensor=draw(st.integers(1, shape.num_heads)),
-        pipeline=draw(st.integers(1, shape.num_layers)),
-        zero=draw(st.integers(0, 3)),
-        sequence_parallel=draw(st.booleans()),
-        micro_batches=draw(st.integers(1, 6)),
-    )
-    return shape, replace(layout, **given)
 
 
 @given(st.integers(0, 1000), st.integers(1, 50))
@@ -89,13 +73,43 @@ def test_alone_it_is_the_whole(shape: TransformerShape) -> None:
     shape, one = replace(shape, vocab_multiple=1), Layout()
     assert device_parameters(shape, one, Place()).total == parameters(shape).total
     assert device_traffic(shape, one, Place()).total == 0
-    mine = device_memory(shape, one, Place(), loss="plain")
-    whole = training_memory(shape, 1, accumulate=True)
-    # the same phases but for the forward, the embedding's and the step's
-    assert mine.total <= whole.total
-    assert mine.total >= max(
-        int(phase.total) for phase in whole.phases if "block" in phase.title or "loss" in phase.title
-    )
+
+
+@given(
+    shapes(),
+    st.integers(1, 3),
+    st.fixed_dictionaries(
+        {
+            "precision": st.sampled_from(["fp32", "bf16", "autocast"]),
+            "optimizer": st.sampled_from(["adamw", "adamw8bit", "sgd", "muon"]),
+            "step": st.sampled_from(["fused", "foreach", "loop"]),
+            "attention": st.sampled_from(["fused", "eager"]),
+            "checkpointing": st.sampled_from(["none", "selective", "full"]),
+            "loss": st.sampled_from(["plain", "chunked"]),
+        }
+    ),
+)
+def test_memory_alone_is_that_of_one_device(shape: TransformerShape, batch: int, options: dict[str, Any]) -> None:
+    shape = replace(shape, vocab_multiple=1)
+    mine = device_memory(shape, Layout(), Place(), batch, **options)
+    assert mine.total == training_memory(shape, batch, accumulate=True, **options).total
+
+
+def test_the_embedding_and_the_step_can_be_the_peak() -> None:
+    """Few tokens, a large vocabulary: a tied embedding's second gradient; a step that holds √v of everything."""
+    shape = SHAPES["gpt2"]
+    alone = device_memory(shape, Layout(data=2), Place(), 1, 8)
+    assert alone.title.endswith("backward of the embedding")
+    assert alone["second gradient"] == 4 * 50257 * 768
+    of_two = device_memory(shape, Layout(pipeline=2), Place(), 1, 8)
+    assert of_two.title.endswith("backward of the embedding")
+    assert of_two["newest gradient"] == 4 * 50257 * 768
+    assert "second gradient" not in of_two
+    stepping = device_memory(shape, Layout(data=8), Place(), 1, 8, step="foreach")
+    assert stepping.title.endswith("optimizer step")
+    assert stepping["temporaries"] == 4 * 124_439_808
+    sharded = device_memory(shape, Layout(data=8, zero=1), Place(), 1, 8, step="foreach")
+    assert sharded.title.endswith("backward of the embedding")
 
 
 @given(laid_out(zero=0), st.integers(1, 3), st.sampled_from(["fused", "eager"]))
@@ -186,5 +200,7 @@ def test_refusals() -> None:
         Layout(zero=4)
     with pytest.raises(ValueError, match="micro_batches must be at least 1"):
         Layout(micro_batches=0)
-    with pytest.raises(ValueError, match="optimizer 'muon' is not known"):
-        device_memory(shape, Layout(), Place(), optimizer="muon")
+    with pytest.raises(ValueError, match="optimizer 'muon' is not known: use one of adamw, sgd"):
+        device_memory(shape, Layout(tensor=2), Place(), optimizer="muon")
+    with pytest.raises(ValueError, match="step 'slow' is not known"):
+        device_memory(shape, Layout(), Place(), step="slow")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shape_strategies import shapes
+from shape_strategies import laid_out, shapes
 
 from accounting import (
     SHAPES,
@@ -17,6 +17,7 @@ from accounting import (
     memory_line,
     training_memory,
 )
+from accounting.model_parallel import Layout, device_memory, fullest, places
 from accounting.planning import deepened, widened
 
 OPTIONS = st.fixed_dictionaries(
@@ -28,7 +29,7 @@ OPTIONS = st.fixed_dictionaries(
         "step": st.sampled_from(["fused", "foreach", "loop"]),
         "accumulate": st.booleans(),
         "allocator": st.sampled_from(["exact", "cuda"]),
-        "optimizer": st.sampled_from(["adamw", "sgd", "muon"]),
+        "optimizer": st.sampled_from(["adamw", "adamw8bit", "sgd", "muon"]),
     }
 )
 
@@ -47,6 +48,51 @@ def test_largest_batch_and_context(shape: TransformerShape, memory: int, options
 
     assert length == 0 or at(length) <= memory
     assert at(length + 1) > memory
+
+
+@given(shapes(), st.integers(1, 1 << 28), st.sampled_from(["layers", "width"]), OPTIONS)
+@settings(max_examples=40)
+def test_largest_of_its_kind(shape: TransformerShape, memory: int, vary: str, options: dict[str, Any]) -> None:
+    found = largest_shape(shape, memory, 2, vary=vary, **options)
+    assert found is None or training_memory(found, 2, **options).total <= memory
+    if vary == "layers":
+        beyond = deepened(shape, 1 if found is None else found.num_layers + 1)
+    else:
+        beyond = widened(shape, 1 if found is None else found.kv_heads + 1)
+    assert training_memory(beyond, 2, **options).total > memory
+
+
+SHARED = {"precision", "attention", "checkpointing", "loss", "step"}
+
+
+@given(laid_out(), st.integers(1, 1 << 26), OPTIONS)
+@settings(max_examples=25)
+def test_what_fits_every_device_of_a_layout(
+    drawn: tuple[TransformerShape, Layout], memory: int, options: dict[str, Any]
+) -> None:
+    shape, layout = drawn
+    options = {name: value for name, value in options.items() if name in SHARED}
+    batch = max_batch_size(shape, memory, layout=layout, **options)
+    for place in places(layout):
+        assert batch == 0 or device_memory(shape, layout, place, batch, **options).total <= memory
+    assert fullest(shape, layout, batch + 1, **options).total > memory
+    for vary, make, size in (("layers", deepened, "num_layers"), ("width", widened, "kv_heads")):
+        found = largest_shape(shape, memory, 1, vary=vary, layout=layout, **options)
+        if found is not None:
+            assert fullest(found, layout, 1, **options).total <= memory
+            assert fullest(make(shape, getattr(found, size) + 1), layout, 1, **options).total > memory
+        else:  # as it stands it can be laid out, and so what is as large cannot fit
+            assert fullest(shape, layout, 1, **options).total > memory
+
+
+def test_a_layout_needs_a_layer_for_each_stage() -> None:
+    shape, layout = SHAPES["gpt2-swiglu"], Layout(tensor=7, pipeline=20)
+    deep = largest_shape(replace(shape, num_layers=4), 24 * 10**9, layout=layout)
+    assert deep is not None
+    assert deep.num_layers > 20
+    assert largest_shape(shape, 10**6, layout=layout) is None
+    with pytest.raises(ValueError, match="tensor 8 is more than vocabulary 5"):
+        largest_shape(replace(shape, vocab_size=5), 24 * 10**9, layout=Layout(tensor=8))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt2-swiglu", "llama-3.2-1b", "gemma-2-2b", "mixtral-8x7b"])

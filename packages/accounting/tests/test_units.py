@@ -45,6 +45,8 @@ def test_human() -> None:
     assert human(Bytes((1 << 30) - 1), binary=True) == "1.00 GiB"
     assert human(Seconds(86_400.0)) == "24.00 h"
     assert human(Seconds(0.001)) == "1.000 ms"
+    assert human(Seconds(2.88e-7)) == "0.288 µs"
+    assert human(Seconds(0.0)) == "0.000 ms"
     assert human(Parameters(1_557_611_200)) == "1.56 G parameters"
     assert human(FLOPRate(1e12)) == "1.00 TFLOP/s"
     with pytest.raises(ValueError, match="bytes only"):

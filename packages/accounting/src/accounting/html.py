@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 CONTEXTS = tuple(1 << power for power in range(10, 21))  # 1k to 1M
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 260, 64, 132, 14, 30
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 260, 64, 14, 30
+RIGHT = 12  # of the chart of shares; that of memory leaves room for the names of its limits
 COLOURS = ("#3b6ea8", "#e08a2c", "#4f9a54", "#a06cb0", "#8a8f98")
 SAMPLES = 24  # batches at which the memory is computed
 GROUPS = ("parameters", "optimizer state", "gradients", "activations", "temporary")
@@ -41,11 +42,17 @@ td { padding: .16rem 0 .16rem 1rem; text-align: right; white-space: nowrap; bord
 tr:first-child td { border-top: 0; } td:first-child { text-align: left; padding-left: 0; width: 34%; white-space: normal; }
 td:nth-child(2) { width: 20%; } td:nth-child(3) { width: 17%; } td:nth-child(4) { width: 7%; }
 td.bar { width: 22%; } td.bar div { background: #3b6ea8; height: .6rem; border-radius: .15rem; }
+tr.formula td { border-top: 0; padding: 0 0 .3rem 1rem; text-align: left; white-space: normal; color: var(--soft);
+  font-size: .75rem; width: auto; }
 tr.total td { border-top: 2px solid var(--soft); font-weight: 600; }
 p { color: var(--soft); font-size: .82rem; margin: .5rem 0; max-width: 46rem; }
-svg { display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
+.scroll { overflow-x: auto; }
+svg { display: block; min-width: 26rem; } svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
 svg .grid { stroke: var(--line); } svg .limit { stroke: var(--limit); stroke-dasharray: 5 4; }
-svg .limit-text { fill: var(--limit); paint-order: stroke; stroke: var(--paper); stroke-width: 3px; }
+svg .limit-text { fill: var(--limit); }
+.legend span { display: inline-block; margin-right: 1.1rem; color: var(--soft); font-size: .82rem; }
+.legend i { display: inline-block; width: .7rem; height: .7rem; border-radius: .12rem; margin-right: .4rem; }
+@media (max-width: 40rem) { td.bar { display: none; } td { padding-left: .6rem; } td:first-child { width: auto; } }
 svg .edge { stroke: var(--ink); stroke-width: 1.5; fill: none; }
 """
 
@@ -57,12 +64,15 @@ def page(
     seq_len: int | None = None,
     batch_size: int = 1,
     *,
-    limits: tuple[tuple[str, int], ...] = (),
+    limits: tuple[tuple[str, int], ...] = LIMITS,
+    explain: bool = False,
     **options: Any,
 ) -> str:
-    """The page; limits are lines across the chart of memory, (name, bytes), and the options are those of training_memory."""
+    """The page; limits are lines across the chart of memory, (name, bytes), and the options are those of training_memory.
+
+    Every row shows its formula under the pointer, and with explain=True below it too.
+    """
     length = shape.sequence(seq_len)
-    lines = limits or tuple((f"{size} GB", size * 10**9) for size in LIMITS)
     title = f"{escape(name)} at context {length:,}, batch {batch_size:,}"
     return "\n".join(
         [
@@ -75,8 +85,8 @@ def page(
             shares(shape),
             "<p>Matrix multiplications, over the pairs of positions that a causal mask shows.</p>",
             "<h2>Peak of a training step against the batch</h2>",
-            memory(shape, length, lines, **options),
-            *(table(one) for one in sections),
+            memory(shape, length, limits, **options),
+            *(table(one, explain=explain) for one in sections),
             "</body></html>",
         ]
     )
@@ -100,24 +110,29 @@ def figures(shape: TransformerShape, length: int, batch_size: int, **options: An
     )
 
 
-def table(one: Section) -> str:
-    """A section as an HTML table; exact values, shares that add up to 100%, and bars."""
+def table(one: Section, *, explain: bool = False) -> str:
+    """A section as an HTML table; exact values, shares that add up to 100%, bars, and with explain=True the formulas."""
     highest = max((row.value for row in one.rows), default=0) or 1
     parts = percentages([row.value for row in one.rows]) if one.additive else [""] * len(one.rows)
     unit = one.unit.unit if one.unit.unit not in one.title else ""
-    lines = [f"<h2>{escape(one.title)}{f' ({escape(unit)})' if unit else ''}</h2><table>"]
+    title = f"{one.title[0].upper()}{one.title[1:]}" + (f" ({unit})" if unit else "")
+    lines = [f'<h2>{escape(title)}</h2><div class="scroll"><table>']
     for row, share in zip(one.rows, parts, strict=True):
         width = 100 * row.value / highest
         short = _short(one.unit(row.value))
+        formula = f"{row.formula} = {row.numbers}" if row.formula else ""
         lines.append(
-            f'<tr><td title="{escape(row.formula)}">{escape(row.name)}</td><td>{row.value:,}</td><td>{short}</td>'
+            f'<tr><td title="{escape(formula)}">{escape(row.name)}</td><td>{row.value:,}</td><td>{short}</td>'
             f'<td>{share}</td><td class="bar"><div style="width:{width:.1f}%"></div></td></tr>'
         )
+        if explain and formula:
+            lines.append(f'<tr class="formula"><td colspan="5">= {escape(formula)}</td></tr>')
     if one.additive:
         lines.append(
-            f'<tr class="total"><td>total</td><td>{one.total}</td><td>{_short(one.total)}</td><td></td><td></td></tr>'
+            f'<tr class="total"><td>total</td><td>{one.total}</td><td>{_short(one.total)}</td><td></td>'
+            '<td class="bar"></td></tr>'
         )
-    return "\n".join([*lines, f"</table><p>{escape(one.note)}</p>"])
+    return "\n".join([*lines, f"</table></div><p>{escape(one.note)}</p>"])
 
 
 def _short(value: Count) -> str:
@@ -141,7 +156,7 @@ def shares(shape: TransformerShape) -> str:
                 f"<title>{escape(name)} at {length:,}: {count.share(name):.1%}</title></rect>"
             )
         lines.append(_text(x + bar / 2, TOP + HEIGHT + 18, _thousands(length), "middle"))
-    return "\n".join([*lines, *_legend(list(counts[0])), "</svg>"])
+    return "\n".join([_legend(list(counts[0])), *lines, "</svg></div>"])
 
 
 def memory(shape: TransformerShape, length: int, limits: tuple[tuple[str, int], ...], **options: Any) -> str:
@@ -152,17 +167,18 @@ def memory(shape: TransformerShape, length: int, limits: tuple[tuple[str, int], 
     batches = sorted({max(1, round(1 + (last - 1) * part / SAMPLES)) for part in range(SAMPLES + 1)})
     peaks = [_grouped(training_memory(shape, batch, length, **options).peak) for batch in batches]
     top = max(max(sum(parts) for parts in peaks), highest) * 1.04
+    right = WIDTH - max(RIGHT, *(14 + 7 * len(words) for words, _ in limits))
 
     def y(value: float) -> float:
         return TOP + HEIGHT - HEIGHT * value / top
 
     def x(batch: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * (batch - 1) / (last - 1)
+        return LEFT + (right - LEFT) * (batch - 1) / (last - 1)
 
     lines = [_open("peak of a training step")]
     for size in _ticks(top / 1e9):
         at = y(size * 1e9)
-        lines.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        lines.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>')
         lines.append(_text(LEFT - 8, at + 4, f"{size:g} GB", "end"))
     for group, name in enumerate(GROUPS):
         upper = [
@@ -173,15 +189,17 @@ def memory(shape: TransformerShape, length: int, limits: tuple[tuple[str, int], 
         lines.append(f'<polygon points="{points}" fill="{COLOURS[group]}"><title>{name}</title></polygon>')
     edge = " ".join(f"{x(batch):.1f},{y(sum(parts)):.1f}" for batch, parts in zip(batches, peaks, strict=True))
     lines.append(f'<polyline class="edge" points="{edge}"/>')
-    for words, size in limits:
+    lowest = 0.0  # of the names so far, which go down from the largest and do not touch
+    for words, size in sorted(limits, key=lambda limit: -limit[1]):
         at = y(size)
-        lines.append(f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        lines.append(f'<text class="limit-text" x="{LEFT + 6}" y="{at - 4:.1f}">{escape(words)}</text>')
+        lowest = max(lowest + 12, at + 4)
+        lines.append(f'<line class="limit" x1="{LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        lines.append(f'<text class="limit-text" x="{right + 8}" y="{lowest:.1f}">{escape(words)}</text>')
     ticks = [1, *(int(one) for one in _ticks(last) if one > last / 20 and one == int(one))]
     lines += [_text(x(tick), TOP + HEIGHT + 18, f"{tick:,}", "middle") for tick in ticks]
     fits = ", ".join(f"{max_batch_size(shape, size, length, **options):,} in {escape(words)}" for words, size in limits)
     return "\n".join(
-        [*lines, *_legend(list(GROUPS)), "</svg>", f"<p>Sequences in a batch. The most that fit: {fits}.</p>"]
+        [_legend(list(GROUPS)), *lines, "</svg></div>", f"<p>Sequences in a batch. The most that fit: {fits}.</p>"]
     )
 
 
@@ -196,7 +214,7 @@ def _grouped(peak: Breakdown) -> list[int]:
 
 def _open(label: str) -> str:
     size = f"0 0 {WIDTH} {TOP + HEIGHT + BOTTOM}"
-    return f'<svg viewBox="{size}" width="100%" role="img" aria-label="{label}">'
+    return f'<div class="scroll"><svg viewBox="{size}" width="100%" role="img" aria-label="{label}">'
 
 
 def _text(x: float, y: float, words: str, anchor: str) -> str:
@@ -212,14 +230,11 @@ def _grid() -> list[str]:
     return lines
 
 
-def _legend(names: list[str]) -> list[str]:
-    """At the right, the topmost part first."""
-    lines = []
-    for row, (name, colour) in enumerate(reversed(list(zip(names, COLOURS, strict=False)))):
-        at = TOP + 8 + 22 * row
-        lines.append(f'<rect x="{WIDTH - RIGHT + 12}" y="{at}" width="11" height="11" rx="2" fill="{colour}"/>')
-        lines.append(_text(WIDTH - RIGHT + 28, at + 10, escape(name), "start"))
-    return lines
+def _legend(names: list[str]) -> str:
+    """Above the chart, the lowest part first; a line of words wraps where a drawing would shrink."""
+    parts = zip(names, COLOURS, strict=False)
+    chips = (f'<span><i style="background:{colour}"></i>{escape(name)}</span>' for name, colour in parts)
+    return f'<div class="legend">{"".join(chips)}</div>'
 
 
 def _ticks(top: float) -> list[float]:

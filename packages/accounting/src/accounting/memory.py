@@ -116,7 +116,7 @@ def training_memory(
     listed: list[Phase] = [
         *run.losses(),
         *run.blocks(),
-        run.embedding_backward(),
+        run.embedding_backward(tied=shape.tied_embeddings),
         ("optimizer step", (run.N * run.p, run.weights), {"temporaries": temporaries}),
     ]
     held = [*run.weights, *state_tensors(shape, optimizer=optimizer, master=policy.bytes.master)]
@@ -249,12 +249,12 @@ class Step:
             ]
         return phases
 
-    def embedding_backward(self) -> Phase:
-        """The end of the backward: the embedding's gradient is dense, and of a tied one this is the second."""
+    def embedding_backward(self, *, tied: bool) -> Phase:
+        """The end of the backward: the embedding's gradient is dense, and of one tied to a head here this is the second."""
         matrix, kept = self.V * self.d, {f"kept: {name}": found for name, found in self.shared.items()}
         hidden = self.BT * self.d * self.r
         title = "backward of the embedding"
-        if not self.shape.tied_embeddings:
+        if not tied:
             others = self.N if self.accumulate else self.N - matrix
             return title, (others * self.p + matrix * self.p, self.weights), {**kept, "hidden gradient": [(1, hidden)]}
         # the head's gradient is there already, and the sum of the two is a third tensor

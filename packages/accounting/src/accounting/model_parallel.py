@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 
 from accounting.activations import PRECISIONS, Policy, total
 from accounting.breakdown import Breakdown, breakdown
-from accounting.flops import forward_flops
-from accounting.formula import Symbol, Term
+from accounting.flops import OPTIMIZERS, forward_flops
+from accounting.formula import Symbol, Term, added
 from accounting.memory import Step
-from accounting.parallel import reduced_over, shard_terms, traffic_terms
-from accounting.parameters import parameters
+from accounting.optimizers import STEPS, optimizer_state, step_temporaries
+from accounting.parallel import reduced_over, shard_of, shard_terms, traffic_terms
+from accounting.parameters import matrices, parameters
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import Bytes, FLOPs, Parameters
 
@@ -165,6 +166,7 @@ def device_memory(
     *,
     precision: str = "fp32",
     optimizer: str = "adamw",
+    step: str = "fused",
     attention: str = "fused",
     norm_kernel: str = "fused",
     checkpointing: str = "none",
@@ -172,9 +174,12 @@ def device_memory(
 ) -> Breakdown:
     """Bytes on a device where they are most in a step, in micro-batches of batch_size sequences.
 
-    Gradients are those of all its parameters from the start, as micro-batches add to them. Of ZeRO the largest shard.
+    Gradients are those of all its parameters from the start, as micro-batches add to them. Of ZeRO the largest shard. Muon
+    and 8-bit AdamW, whose states go by whole tensors, are counted where no layer is split and no stage is alone.
     """
-    choose("optimizer", optimizer, tuple(MOMENTS))
+    whole_tensors = layout.tensor == layout.pipeline == 1
+    choose("optimizer", optimizer, OPTIMIZERS if whole_tensors else tuple(MOMENTS))
+    choose("step", step, STEPS)
     shares = layout.tensor if layout.sequence_parallel else 1
     policy = Policy(precision, attention, norm_kernel, checkpointing, loss, shares=shares)
     B, T = Symbol("B", positive("batch_size", batch_size)), Symbol("T", shape.sequence(seq_len))
@@ -183,15 +188,13 @@ def device_memory(
     held = device_parameters(shape, layout, place)
     if place.stage:
         del run.shared["token ids"]
-    state = shard_terms(
-        Symbol("N", int(held.total)),
-        Symbol("w", layout.data),
-        run.p,
-        layout.zero,
-        run.P,
-        mine.num_layers,
-        MOMENTS[optimizer] + 4 * policy.bytes.master,
-    )
+    N, w = Symbol("N", int(held.total)), Symbol("w", layout.data)
+    each = MOMENTS[optimizer] + 4 * policy.bytes.master if optimizer in MOMENTS else 0
+    state = shard_terms(N, w, run.p, layout.zero, run.P, mine.num_layers, each)
+    if not each:
+        terms = optimizer_state(mine, optimizer=optimizer, master=policy.bytes.master).terms
+        kept = added(term for _, term in terms)
+        state["optimizer state"] = shard_of(kept, w) if layout.zero else kept
     others = Symbol("i", layout.in_flight(place.stage) - 1)
     # tables and masks are made once for all of them
     whole = {name: found for name, found in run.kept(run.L).items() if name not in ("kept: tables", "kept: mask")}
@@ -199,28 +202,45 @@ def device_memory(
         whole |= {f"kept: {name}": found for name, found in run.head.items()}
     waiting = {f"in flight: {name[6:]}": others * total(found) for name, found in whole.items()}
     phases = [*(run.losses() if last else []), *run.blocks()]
-    found = []
+    if place.stage == 0:
+        phases.append(run.embedding_backward(tied=mine.tied_embeddings and last))
+    sheets = []
     for title, (gradients, _), pieces in phases:
         newest = int(gradients) - int(run.N) * int(run.p)
-        parts = {**state, "newest gradient": Symbol("new", newest) if newest else Term(0)}
-        parts |= {**waiting, **{name: total(one) for name, one in pieces.items()}}
-        found.append(
-            breakdown(
-                f"memory of stage {place.stage}, rank {place.rank}: {title}",
-                Bytes,
-                parts,
-                f"{optimizer}; {policy.words}; {layout.in_flight(place.stage)} micro-batches in flight; "
-                "no allocator's rounding, no buffers of collectives",
-            )
-        )
-    return max(found, key=lambda one: int(one.total))
+        parts = {**state, "newest gradient": Symbol("new", newest) if newest else Term(0), **waiting}
+        sheets.append((title, parts | {name: total(one) for name, one in pieces.items()}))
+    stepping = {name: state[name] for name in ("parameters", "gradients", "optimizer state")}
+    temporaries = total(temporaries_of_shard(mine, held, layout, optimizer, step))
+    sheets.append(("optimizer step", {**stepping, "temporaries": temporaries}))
+    words = (
+        f"{optimizer}, {step} step; {policy.words}; {layout.in_flight(place.stage)} micro-batches in flight; "
+        "no allocator's rounding, no buffers of collectives"
+    )
+    title, parts = max(sheets, key=lambda sheet: sum(int(term) for term in sheet[1].values()))
+    return breakdown(f"memory of stage {place.stage}, rank {place.rank}: {title}", Bytes, parts, words)
+
+
+def temporaries_of_shard(
+    mine: TransformerShape, held: Breakdown, layout: Layout, optimizer: str, step: str
+) -> list[tuple[int, Term]]:
+    """step_temporaries of what a device steps over: of all it holds, or with ZeRO of its shard."""
+    if step == "fused" or optimizer not in MOMENTS:
+        return step_temporaries(mine, optimizer=optimizer, step=step)
+    N = Symbol("N", int(held.total))
+    share = shard_of(N, Symbol("w", layout.data)) if layout.zero else N
+    if step == "foreach":
+        return [(1, 4 * share)]
+    sizes = [rows * columns for rows, columns in matrices(mine)]
+    sizes += [int(held[name]) for name in ("embedding", "positions", "head")]
+    return [(2 if optimizer == "adamw" else 1, 4 * Symbol("Z", min(int(share), max(sizes))))]
 
 
 def fullest(
     shape: TransformerShape, layout: Layout, batch_size: int = 1, seq_len: int | None = None, **options: str
 ) -> Breakdown:
     """device_memory where it is most: what decides whether the layout fits."""
-    found = (device_memory(shape, layout, place, batch_size, seq_len, **options) for place in places(layout))
+    alike = {(place.stage, shard(shape, layout, place)): place for place in places(layout)}  # most ranks hold the same
+    found = (device_memory(shape, layout, place, batch_size, seq_len, **options) for place in alike.values())
     return max(found, key=lambda one: int(one.total))
 
 

@@ -1,8 +1,8 @@
 """What fits: exact inverses by bisection, where the answer fits and the answer plus one does not.
 
 All of it rests on memory being monotone in every size, which the tests check; 8-bit moments alone are not where a tensor
-reaches 4,096 numbers and its own shrink. Options not named here are those of
-training_memory and go to it as they are.
+reaches 4,096 numbers and its own shrink. Options not named here are those of training_memory and go to it as they are; with a
+layout of several devices they are those of device_memory, device_bytes are those of each, and batches are micro-batches.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from accounting.memory import training_memory
+from accounting.model_parallel import Layout, Place, fullest, shard
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import Bytes
 
@@ -25,10 +26,10 @@ FAR = 1 << 40  # a batch so large that the phase with the steepest line is the p
 def max_batch_size(shape: TransformerShape, device_bytes: int, seq_len: int | None = None, **options: Any) -> int:
     """The largest batch whose training step peaks within device_bytes; 0 if not even one sequence fits."""
     positive("device_bytes", int(device_bytes))
-    far = _peak(shape, FAR, seq_len, **options)
-    slope = _peak(shape, FAR + 1, seq_len, **options) - far
+    far = peak_bytes(shape, FAR, seq_len, **options)
+    slope = peak_bytes(shape, FAR + 1, seq_len, **options) - far
     guess = FAR - (far - int(device_bytes)) // slope  # right wherever the phase that wins far out is the peak already
-    return _largest(lambda batch: _peak(shape, batch, seq_len, **options) <= int(device_bytes), guess)
+    return _largest(lambda batch: peak_bytes(shape, batch, seq_len, **options) <= int(device_bytes), guess)
 
 
 def longest_context(shape: TransformerShape, device_bytes: int, batch_size: int = 1, **options: Any) -> int:
@@ -38,11 +39,9 @@ def longest_context(shape: TransformerShape, device_bytes: int, batch_size: int 
     """
     positive("device_bytes", int(device_bytes))
 
-    def fits(length: int) -> bool:
-        grown = replace(shape, context_length=max(shape.context_length, length))
-        return _peak(grown, batch_size, length, **options) <= int(device_bytes)
-
-    return _largest(fits)
+    return _largest(
+        lambda length: peak_bytes(lengthened(shape, length), batch_size, length, **options) <= int(device_bytes)
+    )
 
 
 def largest_shape(
@@ -56,13 +55,37 @@ def largest_shape(
 ) -> TransformerShape | None:
     """The deepest (vary="layers") or widest (vary="width") relative of `shape` that trains in device_bytes; None if none.
 
-    Widening keeps the width of a head, the number of query heads to a key head, and the ratio of d_ff to d_model.
+    Widening keeps the width of a head, the number of query heads to a key head, and the ratio of d_ff to d_model. With a
+    layout none has fewer layers than stages, nor fewer heads than devices that share a layer.
     """
     positive("device_bytes", int(device_bytes))
     choose("vary", vary, VARIED)
     make = deepened if vary == "layers" else widened
-    steps = _largest(lambda n: _peak(make(shape, n), batch_size, seq_len, **options) <= int(device_bytes))
-    return make(shape, steps) if steps else None
+    least = _least(lambda n: make(shape, n), options.get("layout"))
+    steps = _largest(
+        lambda n: peak_bytes(make(shape, n), batch_size, seq_len, **options) <= int(device_bytes), least=least
+    )
+    return make(shape, steps) if steps >= least else None
+
+
+def _least(make: Callable[[int], TransformerShape], layout: Layout | None) -> int:
+    """The smallest n whose shape can be laid out; ValueError if none can, as where the vocabulary has too few rows."""
+    if layout is None:
+        return 1
+    for n in range(1, max(layout.tensor, layout.pipeline)):
+        try:
+            shard(make(n), layout, Place())
+        except ValueError:
+            continue
+        return n
+    most = max(layout.tensor, layout.pipeline)
+    shard(make(most), layout, Place())
+    return most
+
+
+def lengthened(shape: TransformerShape, positions: int) -> TransformerShape:
+    """The shape with a context of at least so many positions."""
+    return replace(shape, context_length=max(shape.context_length, positions))
 
 
 def deepened(shape: TransformerShape, layers: int) -> TransformerShape:
@@ -107,20 +130,30 @@ def memory_line(shape: TransformerShape, seq_len: int | None = None, **options: 
     high, higher = (training_memory(shape, FAR + more, seq_len, **options).peak for more in (0, 1))
     slope = int(higher.total) - int(high.total)
     intercept = int(high.total) - slope * FAR
-    below = _largest(lambda batch: _peak(shape, batch, seq_len, **options) != slope * batch + intercept)
+    below = _largest(lambda batch: peak_bytes(shape, batch, seq_len, **options) != slope * batch + intercept)
     return Line(Bytes(slope), Bytes(intercept), below + 1, high.title)
 
 
-def _peak(shape: TransformerShape, batch: int, seq_len: int | None, **options: Any) -> int:
-    return int(training_memory(shape, batch, seq_len, **options).total)
+def peak_bytes(
+    shape: TransformerShape,
+    batch_size: int,
+    seq_len: int | None = None,
+    *,
+    layout: Layout | None = None,
+    **options: Any,
+) -> int:
+    """Bytes at the peak of a training step: what everything here compares with device_bytes."""
+    if layout is None:
+        return int(training_memory(shape, batch_size, seq_len, **options).total)
+    return int(fullest(shape, layout, batch_size, seq_len, **options).total)
 
 
-def _largest(fits: Callable[[int], bool], guess: int = 1) -> int:
-    """The largest n of at least 1 that fits, 0 if none does; `fits` must turn false once and for all.
+def _largest(fits: Callable[[int], bool], guess: int = 1, least: int = 1) -> int:
+    """The largest n of at least `least` that fits, least - 1 if none does; `fits` must turn false once and for all.
 
     A good guess makes it quick, a bad one only slow.
     """
-    low, high = 0, max(1, guess)
+    low, high = least - 1, max(least, guess)
     while fits(high):
         low, high = high, high + 1 if high == guess else 2 * high
     while high - low > 1:

@@ -1,4 +1,4 @@
-"""Reports: sections of named figures, and their four faces: text, JSON, CSV and (html.py) a page.
+"""Reports: sections of named figures, and their faces: text, plain data, records and (html.py) a page; two side by side.
 
 Numbers in the human column share one prefix and are rounded so that the column adds up to its total, to the last digit.
 """
@@ -28,10 +28,12 @@ from accounting.units import Bytes, Count, Parameters, human
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 BAR = 24  # characters of a full bar
-LIMITS = (24, 40, 80, 141)  # GB of the cards people have
+LIMITS = tuple((f"{size} GB", size * 10**9) for size in (24, 40, 80, 141))  # of the cards people have
+DEVICE_OPTIONS = ("precision", "optimizer", "step", "attention", "norm_kernel", "checkpointing", "loss")
 _NUMBERS = {"k": "thousands", "M": "millions", "G": "billions", "T": "trillions"}
 _PREFIXES = {False: (1000, ("", "k", "M", "G", "T", "P", "E", "Z")), True: (1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi"))}
 
@@ -87,11 +89,13 @@ def report(
     *,
     counted: str = "full",
     layout: Layout | None = None,
+    limits: tuple[tuple[str, int], ...] = LIMITS,
     **options: Any,
 ) -> tuple[Section, ...]:
     """Everything about one shape; `counted` is forward_flops's attention, the options are those of training_memory.
 
-    With a layout of several devices, also what they hold and send; a replica's micro-batches then share batch_size.
+    With a layout of several devices or micro-batches, also what each holds and sends; a replica's micro-batches then share
+    batch_size. limits: the memories, (name, bytes), whose largest batch is wanted.
     """
     length = shape.sequence(seq_len)
     step = training_flops(shape, length, batch_size, attention=counted)
@@ -103,7 +107,8 @@ def report(
     if options.get("checkpointing", "none") != "none":
         hardware = training_flops(shape, length, batch_size, attention=counted, recompute=options["checkpointing"])
         again = (section(hardware, "training FLOPs with what is recomputed"),)
-    group = () if layout is None or layout.world == 1 else devices(shape, layout, length, batch_size, **options)
+    several = layout is not None and (layout.world > 1 or layout.micro_batches > 1)
+    group = devices(shape, layout, length, batch_size, **options) if layout is not None and several else ()
     return (
         section(parameters(shape)),
         section(forward_flops(shape, length, batch_size, attention=counted)),
@@ -139,7 +144,7 @@ def report(
         Section(
             "largest batch that fits",
             Count,
-            tuple(Row(f"{limit} GB", max_batch_size(shape, limit * 10**9, length, **options)) for limit in LIMITS),
+            tuple(Row(name, max_batch_size(shape, limit, length, **options)) for name, limit in limits),
             "sequences; one more does not fit; GB is 10^9 bytes",
             additive=False,
         ),
@@ -160,25 +165,22 @@ def devices(
     shape: TransformerShape, layout: Layout, length: int, batch_size: int, **options: Any
 ) -> tuple[Section, ...]:
     """What the devices of a layout hold and send: of data parallelism alone, any of them; else the fullest, and each stage."""
-    precision, zero = options.get("precision", "fp32"), layout.zero
-    if layout.tensor == layout.pipeline == 1:
-        optimizer = options.get("optimizer", "adamw")
-        return (
-            section(sharded_state(shape, layout.data, zero=zero, precision=precision, optimizer=optimizer)),
-            section(step_traffic(shape, layout.data, zero=zero, precision=precision)),
-        )
     if batch_size % layout.micro_batches:
         raise ValueError(
             f"micro_batches {layout.micro_batches} do not divide the batch of {batch_size}: they are equally large"
         )
-    each = batch_size // layout.micro_batches
-    known = {
-        name: value
-        for name, value in options.items()
-        if name in ("precision", "optimizer", "attention", "norm_kernel", "checkpointing", "loss")
-    }
+    each, precision, zero = batch_size // layout.micro_batches, options.get("precision", "fp32"), layout.zero
+    known = {name: value for name, value in options.items() if name in DEVICE_OPTIONS}
     held = {place: device_memory(shape, layout, place, each, length, **known) for place in places(layout)}
     most = max(held, key=lambda place: int(held[place].total))
+    memory = section(held[most], f"memory of the fullest device, {held[most].title.removeprefix('memory of ')}")
+    if layout.tensor == layout.pipeline == 1:
+        optimizer = options.get("optimizer", "adamw")
+        return (
+            section(sharded_state(shape, layout.data, zero=zero, precision=precision, optimizer=optimizer)),
+            memory,
+            section(step_traffic(shape, layout.data, zero=zero, precision=precision)),
+        )
     stages = {stage: [held[place] for place in held if place.stage == stage] for stage in range(layout.pipeline)}
     checkpointing = options.get("checkpointing", "none")
     traffic = {
@@ -188,7 +190,7 @@ def devices(
     words = f"{layout.data} × {layout.tensor} × {layout.pipeline} devices by data, within layers, by stages"
     return (
         section(device_parameters(shape, layout, most), f"parameters on the fullest device, stage {most.stage}"),
-        section(held[most], f"memory of the fullest device, {held[most].title.removeprefix('memory of ')}"),
+        memory,
         Section(
             "memory of the fullest device of each stage",
             Bytes,
@@ -294,7 +296,7 @@ def _letters(formula: str) -> set[str]:
 
 
 def as_json(sections: tuple[Section, ...]) -> list[dict[str, Any]]:
-    """The sections as plain data: exact values, units, formulas and conventions."""
+    """The sections as plain data: exact values, units, formulas in letters and in numbers, and conventions."""
     return [
         {
             "title": one.title,
@@ -302,7 +304,11 @@ def as_json(sections: tuple[Section, ...]) -> list[dict[str, Any]]:
             "convention": one.note,
             **({"total": int(one.total)} if one.additive else {}),
             "rows": [
-                {"name": row.name, "value": row.value, **({"formula": row.formula} if row.formula else {})}
+                {
+                    "name": row.name,
+                    "value": row.value,
+                    **({"formula": row.formula, "numbers": row.numbers} if row.formula else {}),
+                }
                 for row in one.rows
             ],
         }
@@ -310,16 +316,20 @@ def as_json(sections: tuple[Section, ...]) -> list[dict[str, Any]]:
     ]
 
 
-def as_csv(sections: tuple[Section, ...]) -> str:
-    """The sections as comma-separated lines: section, name, exact value, unit."""
-    lines = ["section,name,value,unit"]
-    for one in sections:
-        lines += [f"{_cell(one.title)},{_cell(row.name)},{row.value},{one.unit.unit}" for row in one.rows]
-    return "\n".join(lines)
-
-
-def _cell(words: str) -> str:
-    return '"' + words.replace('"', '""') + '"' if "," in words or '"' in words else words
+def records(sections: tuple[Section, ...]) -> list[dict[str, Any]]:
+    """Every row of the sections by itself: section, name, exact value, unit, formula in letters and in numbers."""
+    return [
+        {
+            "section": one.title,
+            "name": row.name,
+            "value": row.value,
+            "unit": one.unit.unit,
+            "formula": row.formula,
+            "numbers": row.numbers,
+        }
+        for one in sections
+        for row in one.rows
+    ]
 
 
 def compare(
@@ -327,34 +337,43 @@ def compare(
 ) -> str:
     """Two reports side by side, every difference at the component it comes from."""
     pages = []
-    theirs = {one.title: one for one in second}
-    for mine in first:
-        # the peak's title names its phase, which may differ between the two
-        other = theirs.get(mine.title) or next(
-            one for one in second if one.title.split(":")[0] == mine.title.split(":")[0]
-        )
-        pages.append(_difference(mine, other, names, binary and issubclass(mine.unit, Bytes)))
+    for mine, other in pairs(first, second):
+        title = mine.title if mine.title == other.title else f"{mine.title} · {other.title}"
+        table = [("", *names, "difference", "")]
+        for name, a, b in differences(mine, other):
+            words = human(mine.unit(abs(b - a)), binary=binary and issubclass(mine.unit, Bytes)) if b != a else ""
+            table.append((name, f"{a:,}", f"{b:,}", f"{b - a:+,}" if b != a else "=", words))
+        pages.append("\n".join([title, "─" * len(title), textwrap.indent(columns(table), "  ")]))
     return "\n\n".join(pages)
 
 
-def _difference(mine: Section, other: Section, names: tuple[str, str], binary: bool) -> str:
-    left = {row.name: row.value for row in mine.rows}
-    right = {row.name: row.value for row in other.rows}
+def compared(first: tuple[Section, ...], second: tuple[Section, ...]) -> list[dict[str, Any]]:
+    """The same as records: section, name, the value of the first and of the second, their difference, unit."""
+    return [
+        {"section": mine.title, "name": name, "first": a, "second": b, "difference": b - a, "unit": mine.unit.unit}
+        for mine, other in pairs(first, second)
+        for name, a, b in differences(mine, other)
+    ]
+
+
+def pairs(first: tuple[Section, ...], second: tuple[Section, ...]) -> list[tuple[Section, Section]]:
+    """The sections of one report with those of the other; the peak's title names its phase, which may differ."""
+    theirs = {one.title.split(":")[0]: one for one in second}
+    return [(mine, theirs[mine.title.split(":")[0]]) for mine in first]
+
+
+def differences(mine: Section, other: Section) -> list[tuple[str, int, int]]:
+    """(component, its value in the one, in the other), with the totals where there are any."""
+    left, right = ({row.name: row.value for row in one.rows} for one in (mine, other))
     keys = list(left) + [name for name in right if name not in left]
-    table = [("", *names, "difference", "")]
     lines = [(name, left.get(name, 0), right.get(name, 0)) for name in keys]
-    if mine.additive:
-        lines.append(("total", int(mine.total), int(other.total)))
-    for name, a, b in lines:
-        gap = mine.unit(abs(b - a))
-        words = human(gap, binary=binary) if b != a else ""
-        table.append((name, f"{a:,}", f"{b:,}", f"{b - a:+,}" if b != a else "=", words))
-    widths = [max(len(row[at]) for row in table) for at in range(5)]
-    title = mine.title if mine.title == other.title else f"{mine.title} · {other.title}"
-    return "\n".join(
-        [title, "─" * len(title)]
-        + [
-            "  " + f"{row[0]:<{widths[0]}}" + "".join(f"  {row[at]:>{widths[at]}}" for at in range(1, 5)).rstrip()
-            for row in table
-        ]
+    return [*lines, ("total", int(mine.total), int(other.total))] if mine.additive else lines
+
+
+def columns(table: Sequence[tuple[str, ...]]) -> str:
+    """Rows under each other, the first column to the left, the others to the right."""
+    widths = [max(len(row[at]) for row in table) for at in range(len(table[0]))]
+    lines = (
+        f"{row[0]:<{widths[0]}}" + "".join(f"  {row[at]:>{widths[at]}}" for at in range(1, len(row))) for row in table
     )
+    return "\n".join(line.rstrip() for line in lines)

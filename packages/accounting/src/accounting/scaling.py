@@ -124,6 +124,17 @@ def compute_optimal(
     )
 
 
+def formula(law: str) -> str:
+    """How the law's parameters follow from compute, with its numbers, of a fitted surface its minimum too."""
+    size, exponent, at = _power_law(LAWS[law])
+    words = f"N = {size:.4g}·(C/{at:.4g})^{exponent:.4g}, D = C/(6·N)"
+    surface = LAWS[law].surface
+    if surface is None:
+        return words
+    base, a, b, alpha, beta = surface
+    return f"{words}, where {base:g} + {a:g}/N^{alpha:g} + {b:g}/D^{beta:g} is least"
+
+
 def loss(surface: tuple[float, float, float, float, float], n: float, d: float) -> float:
     """E + A/N^alpha + B/D^beta, nats a token."""
     base, a, b, alpha, beta = surface
