@@ -267,9 +267,10 @@ def gpu(session: nox.Session) -> None:
 def audit(session: nox.Session) -> None:
     """Write AUDIT.md anew: accounting's figures beside those of the packages that count too; `-- --check` only compares."""
     install(session, ACCOUNTING)
-    session.install(
-        *CONSTRAINTS, "setuptools", "wheel", "torch", "numpy", "transformers", "fvcore", "calflops", "bitsandbytes"
-    )
+    counters = ("fvcore", "calflops", "ptflops", "thop", "torchinfo", "bitsandbytes", "accelerate")
+    session.install(*CONSTRAINTS, "setuptools", "wheel", "torch", "numpy", "transformers", *counters)
+    # llm-analysis asks for a transformers of years ago, to read configurations that are not read here
+    session.install(*CONSTRAINTS, "--no-deps", "llm-analysis", "fire", "termcolor")
     # deepspeed asks torch while it is built, and its own kernels are not wanted
     session.install(*CONSTRAINTS, "--no-build-isolation", "deepspeed", env={"DS_BUILD_OPS": "0"})
     session.run("python", "tools/audit.py", *session.posargs)

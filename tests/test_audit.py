@@ -29,11 +29,25 @@ def test_parameters() -> None:
 
 
 def test_flops() -> None:
-    known = [row for row in rows("FLOPs") if row[0] in accounting.SHAPES]
+    known = [row for row in rows("FLOPs of a forward") if row[0] in accounting.SHAPES]
     assert len(known) >= 40
     for name, counter, theirs, ours, difference in known:
         step = "backward" in counter
         count = accounting.training_flops if step else accounting.forward_flops
         assert ours == f"{count(accounting.SHAPES[name], 1024).total:,}"
         assert int(re.sub("[,+]", "", difference)) == int(ours.replace(",", "")) - int(theirs.replace(",", ""))
-        assert (difference == "+0") == counter.startswith("torch")
+        assert (difference == "+0") == counter.startswith("torch FlopCounterMode")
+
+
+def test_flops_from_the_sizes() -> None:
+    for name, theirs, ours, difference in rows("FLOPs from the sizes")[1:]:
+        assert ours == f"{accounting.forward_flops(accounting.SHAPES[name], 1024).total:,}"
+        assert int(re.sub("[,+]", "", difference)) == int(ours.replace(",", "")) - int(theirs.replace(",", ""))
+
+
+def test_bytes_of_training() -> None:
+    for name, theirs, step, buffers, peak in rows("Bytes of training")[1:]:
+        memory = accounting.training_memory(accounting.SHAPES[name], 1, 1024)
+        assert peak == f"{memory.total:,}"
+        assert step == f"{16 * int(accounting.parameters(accounting.SHAPES[name]).total):,}"
+        assert int(theirs.replace(",", "")) == int(step.replace(",", "")) + int(buffers.replace(",", ""))

@@ -1,6 +1,6 @@
 """Our figures beside those of the packages that count too, shape by shape, and why they differ: writes AUDIT.md.
 
-nox -s audit, or in an environment with torch, transformers, fvcore, calflops, deepspeed and bitsandbytes:
+nox -s audit, or in an environment with torch and PACKAGES:
     python tools/audit.py [--check]
 
 Models are built by transformers from the shapes' own config.json, on the meta device. Every difference is a formula in our own
@@ -28,16 +28,34 @@ os.environ.update(DS_BUILD_OPS="0", DS_ACCELERATOR="cpu")
 
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from accelerate.commands.estimate import estimate_training_usage  # noqa: E402
+from accelerate.utils import calculate_maximum_sizes  # noqa: E402
 from calflops import calculate_flops  # noqa: E402
 from deepspeed.profiling.flops_profiler import FlopsProfiler  # noqa: E402
 from fvcore.nn import FlopCountAnalysis  # noqa: E402
+from llm_analysis.analysis import LLMAnalysis  # noqa: E402
+from llm_analysis.config import ModelConfig, get_gpu_config_by_name  # noqa: E402
+from ptflops import get_model_complexity_info  # noqa: E402
+from thop import profile  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+from torchinfo import summary  # noqa: E402
 
-from accounting import SHAPES, TransformerShape, forward_flops, from_huggingface, optimizer_state, parameters  # noqa: E402
+from accounting import (  # noqa: E402
+    SHAPES,
+    TransformerShape,
+    forward_flops,
+    from_huggingface,
+    optimizer_state,
+    parameters,
+    training_memory,
+)
 from accounting.parameters import tensors  # noqa: E402
 
 PAGE = Path(__file__).parent.parent / "AUDIT.md"
-PACKAGES = ("torch", "transformers", "fvcore", "calflops", "deepspeed", "bitsandbytes")
+PACKAGES = (
+    *("torch", "transformers", "fvcore", "calflops", "deepspeed", "ptflops", "thop", "torchinfo", "llm-analysis"),
+    *("accelerate", "bitsandbytes"),
+)
 LENGTH = 1024
 
 
@@ -130,6 +148,27 @@ def by_deepspeed(model: Logits, ids: Any) -> int:
     return found
 
 
+def by_ptflops(model: Logits, ids: Any) -> int:
+    words = {"as_strings": False, "print_per_layer_stat": False, "verbose": False, "backend": "aten"}
+    return int(get_model_complexity_info(model, (1,), input_constructor=lambda _: {"ids": ids}, **words)[0])
+
+
+def by_thop(model: Logits, ids: Any) -> int:
+    return int(profile(copy.deepcopy(model), inputs=(ids,), verbose=False)[0])
+
+
+def by_torchinfo(model: Logits, ids: Any) -> int:
+    return int(summary(model, input_data=[ids], verbose=0, device=ids.device).total_mult_adds)
+
+
+def by_llm_analysis(shape: TransformerShape) -> int:
+    """From the sizes alone; a d_ff that is no multiple of d_model it refuses."""
+    sizes = {"num_layers": shape.num_layers, "n_head": shape.num_heads, "hidden_dim": shape.d_model}
+    sizes |= {"vocab_size": shape.vocab_size, "max_seq_len": shape.context_length, "ffn_embed_dim": shape.d_ff}
+    analysis = LLMAnalysis(ModelConfig(name="audited", **sizes), get_gpu_config_by_name("a100-sxm-40gb"))
+    return int(analysis.get_num_flops_fwd_total(1, LENGTH))
+
+
 def without_scores(shape: TransformerShape) -> int:
     counted = forward_flops(shape, LENGTH)
     return int(counted.total) - int(counted["scores"])
@@ -154,6 +193,34 @@ def functions(shape: TransformerShape) -> int:
         e = shape.head_width
         found += L * ((shape.num_heads + 2 * shape.kv_heads) * e + 2 * shape.d_model + shape.d_ff)
     return found
+
+
+def linear_biases(shape: TransformerShape) -> int:
+    """One for each position and bias of what queries, keys and values, or with bias=True all products, are."""
+    e, d = shape.head_width, shape.d_model
+    each = (shape.num_heads + 2 * shape.kv_heads) * e if shape.biased_qkv else 0
+    return LENGTH * shape.num_layers * (each + (2 * d + shape.d_ff if shape.bias else 0))
+
+
+def linear_modules(shape: TransformerShape) -> int:
+    """Weights times positions of torch's Linears; GPT-2's products are none, experts are no modules of their own."""
+    count, bias = parameters(shape), shape.num_layers * (shape.num_heads + 2 * shape.kv_heads) * shape.head_width
+    found = shape.vocab_rows * shape.d_model
+    if shape.norm == "layernorm":
+        return LENGTH * (found + 4 * shape.norms * shape.d_model)
+    found += int(count["attention"]) - (bias if shape.biased_qkv else 0)
+    return LENGTH * (found + (0 if shape.experts else int(count["ffn"])))
+
+
+def once_a_sequence(shape: TransformerShape) -> int:
+    """The parameters of every module, a tied head's too; of GPT-2's Conv1D times its outputs; of a router times positions."""
+    count, V, d, f = parameters(shape), shape.vocab_rows, shape.d_model, shape.d_ff
+    found = int(count["embedding"]) + int(count["positions"]) + int(count["norms"]) + V * d
+    if shape.norm == "layernorm":
+        inputs_outputs = ((d, 3 * d), (d, d), (d, f), (f, d))
+        return found + shape.num_layers * sum(wide * (deep * wide + wide) for deep, wide in inputs_outputs)
+    found += int(count["attention"]) + LENGTH * int(count["router"])
+    return found + (0 if shape.experts else int(count["ffn"]))
 
 
 def total(shape: TransformerShape) -> int:
@@ -196,6 +263,26 @@ COUNTERS: dict[str, tuple[str, Callable[[Logits, Any], int], Callable[[Transform
         by_deepspeed,
         lambda shape: total(shape) + functions(shape),
         "as calflops; on the meta device it counts products with a bias twice, so here only what is computed",
+    ),
+    "ptflops, aten": (
+        "eager",
+        by_ptflops,
+        lambda shape: total(shape) // 2 + linear_biases(shape),
+        "a multiplication and its addition are one; one for each position and bias",
+    ),
+    "thop": (
+        "eager",
+        by_thop,
+        linear_modules,
+        "torch's Linear modules alone, a multiplication and its addition being one: no scores, no experts, of GPT-2, whose "
+        "products are modules of transformers' own, nothing but the head; LayerNorm is 4 a number",
+    ),
+    "torchinfo, mult-adds": (
+        "eager",
+        by_torchinfo,
+        once_a_sequence,
+        "a module's parameters once a sequence, whatever its length, experts not at all; of GPT-2's modules, whose name begins "
+        "with Conv, times their outputs",
     ),
     "transformers Trainer, forward and backward": (
         "eager",
@@ -254,9 +341,15 @@ def one_shape(name: str, problems: list[str]) -> tuple[list[str], list[str]]:
     explained = ours - int(count["embedding"]) - int(count["positions"])
     if theirs != ours or without != explained:
         problems.append(f"{name}: parameters {ours} and {theirs}, without embeddings {explained} and {without}")
-    rows = [f"| {name} | {ours:,} | {theirs:,} | {without:,} |"]
     ids = torch.zeros(1, LENGTH, dtype=torch.int64, device=device)
     flops: list[str] = []
+    modules = "which experts run is a value"
+    if not (shape.experts and device == "meta"):
+        seen = int(summary(models["eager"], input_data=[ids], verbose=0, device=device).total_params)
+        if seen != ours + (shape.vocab_rows * shape.d_model if shape.tied_embeddings else 0):
+            problems.append(f"{name}: torchinfo sees {seen:,} parameters")
+        modules = f"{seen:,}"
+    rows = [f"| {name} | {ours:,} | {theirs:,} | {without:,} | {modules} |"]
     if shape.experts and device == "meta":  # which expert a token goes to is a value
         return rows, flops
     for counter, (how, counted, formula, _) in COUNTERS.items():
@@ -275,6 +368,34 @@ def one_shape(name: str, problems: list[str]) -> tuple[list[str], list[str]]:
             )
         flops.append(f"| {name} | {counter} | {found:,} | {mine:,} | {mine - found:+,} |")
     return rows, flops
+
+
+def from_sizes(problems: list[str]) -> list[str]:
+    """llm-analysis' FLOPs, which looks at no model, beside ours; of the shapes that it does not refuse."""
+    rows = []
+    for name in ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt2-swiglu", "gpt2-xl-swiglu"):
+        shape, found = SHAPES[name], by_llm_analysis(SHAPES[name])
+        third = int(forward_flops(shape, LENGTH)["ffn"]) // 3 if shape.gated else 0
+        if found != total(shape) - third:
+            problems.append(f"llm-analysis, {name}: {found:,}, explained is {total(shape) - third:,}")
+        rows.append(f"| {name} | {found:,} | {total(shape):,} | {total(shape) - found:+,} |")
+    return rows
+
+
+def by_accelerate(problems: list[str]) -> list[str]:
+    """Bytes that accelerate estimates for training with Adam in fp32, beside ours of the step and of a sequence's peak."""
+    rows = []
+    for name in ("gpt2", "gpt2-xl", "tinyllama-1.1b", "llama-3-8b", "qwen3-0.6b", "gemma-3-1b"):
+        shape = SHAPES[name]
+        model = built(configuration(name, shape), "eager", "meta").model
+        buffers = sum(buffer.nbytes for buffer in model.buffers())
+        found = estimate_training_usage(calculate_maximum_sizes(model)[0], "float32")["step"]
+        memory = training_memory(shape, 1, LENGTH)
+        step = next(int(phase.total) for phase in memory.phases if phase.title == "optimizer step")
+        if found != step + 4 * buffers:
+            problems.append(f"accelerate, {name}: {found:,} bytes, explained {step + 4 * buffers:,}")
+        rows.append(f"| {name} | {found:,} | {step:,} | {4 * buffers:,} | {int(memory.total):,} |")
+    return rows
 
 
 def eight_bits(problems: list[str]) -> list[str]:
@@ -335,11 +456,11 @@ def page(problems: list[str]) -> str:
             "",
             paragraph(
                 "transformers' `num_parameters()` is ours. Its `exclude_embeddings=True` leaves out the embedding and learned "
-                "positions, and with a tied embedding so the head; a head of its own stays."
+                "positions, and with a tied embedding so the head; a head of its own stays. torchinfo counts a tied head again."
             ),
             "",
-            "| shape | ours | transformers | transformers, without embeddings |",
-            "|---|---:|---:|---:|",
+            "| shape | ours | transformers | transformers, without embeddings | torchinfo |",
+            "|---|---:|---:|---:|---:|",
             *counts,
             "",
             f"## FLOPs of a forward pass over one sequence of {LENGTH:,}",
@@ -356,6 +477,29 @@ def page(problems: list[str]) -> str:
             "| shape | counter | theirs | ours | difference |",
             "|---|---|---:|---:|---:|",
             *flops,
+            "",
+            "## FLOPs from the sizes alone",
+            "",
+            paragraph(
+                "llm-analysis looks at no model. A feed-forward layer has two matrices in it, so that of SwiGLU's three one is "
+                "missing; a d_ff that is no multiple of d_model, as of most Llamas, it refuses."
+            ),
+            "",
+            "| shape | llm-analysis | ours | difference |",
+            "|---|---:|---:|---:|",
+            *from_sizes(problems),
+            "",
+            "## Bytes of training in fp32",
+            "",
+            paragraph(
+                "accelerate's `estimate-memory` is four times the weights: what is alive in the optimizer's step, which is "
+                "ours of that phase, and four times the buffers (rotary frequencies), which have neither gradient nor moments. "
+                f"It has no activations, so that a single sequence of {LENGTH:,} takes more: our peak, with fused attention."
+            ),
+            "",
+            "| shape | accelerate | ours, in the step | its buffers, four times | ours, at the peak of one sequence |",
+            "|---|---:|---:|---:|---:|",
+            *by_accelerate(problems),
             "",
             "## Bytes of 8-bit AdamW's state",
             "",

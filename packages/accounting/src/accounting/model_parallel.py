@@ -178,7 +178,12 @@ def device_memory(
     and 8-bit AdamW, whose states go by whole tensors, are counted where no layer is split and no stage is alone.
     """
     whole_tensors = layout.tensor == layout.pipeline == 1
-    choose("optimizer", optimizer, OPTIMIZERS if whole_tensors else tuple(MOMENTS))
+    choose("optimizer", optimizer, OPTIMIZERS)
+    if optimizer not in MOMENTS and not whole_tensors:
+        raise ValueError(
+            f"optimizer {optimizer!r} goes by whole tensors, and here several devices share them: "
+            f"use one of {', '.join(MOMENTS)}"
+        )
     choose("step", step, STEPS)
     shares = layout.tensor if layout.sequence_parallel else 1
     policy = Policy(precision, attention, norm_kernel, checkpointing, loss, shares=shares)
