@@ -217,7 +217,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """What needs CUDA: the attention kernel's tests and speed, accounting's predicted peaks; written into the READMEs.
+    """What needs CUDA: the attention kernel's tests and speed, of training, accounting's predicted peaks; into the READMEs.
 
     What takes longest, compute-sanitizer, comes last; tables are written row by row, and what fails does not keep the rest
     from running, so that a machine that is lent for minutes leaves what it measured.
@@ -234,6 +234,8 @@ def gpu(session: nox.Session) -> None:
     tests = f"{LM}/tests/test_flash.py"
     attempt("the tests", "python", "-m", "pytest", tests)
     attempt("the speed of attention", "python", "tools/bench_attention.py", "--readme")
+    large = ("--train.compile", "on", "--train.micro_batch_size", "64")
+    attempt("the speed of training", "python", "-m", "lm", "plan", "gpt2-124m", *large)
     attempt("the predicted peaks", "python", "tools/gpu_memory.py", "--readme", *session.posargs)
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:

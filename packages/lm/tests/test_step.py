@@ -15,9 +15,10 @@ import torch
 from runs import CONFIG, MODEL, metrics, run, some_tokens, stop_at
 
 from lm import budget, checkpoint, machine, training
+from lm import measure as measuring
 from lm.data import open_tokens
 from lm.loss import CHUNK_BYTES
-from lm.measure import Speed, compile_pays, verdict
+from lm.measure import Speed, compile_pays, measure, verdict
 from lm.model import Transformer
 from lm.scoring import evaluate
 from lm.step import Learner, Stepper
@@ -250,6 +251,30 @@ def test_compiling_is_decided_by_what_it_saves_and_costs():
     pays, why = compile_pays(MODEL, dataclasses.replace(CONFIG, compile="auto"))
     assert not pays
     assert why.startswith("not compiled: the run takes about 0 s")
+
+
+def test_a_step_of_many_passes_is_not_run_whole_to_be_measured(monkeypatch):
+    clock, ran = [0.0], []
+
+    def accumulate(self, batches, tokens):
+        ran.append(len(batches))
+        clock[0] += 30.0 if len(ran) == 1 else 3.0 * len(batches)
+        assert tokens == sum(x.numel() for x, _ in batches)
+
+    def update(self, rate):
+        clock[0] += 1.0
+
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(Stepper, "accumulate", accumulate)
+    monkeypatch.setattr(Stepper, "clip", lambda self: None)
+    monkeypatch.setattr(Stepper, "update", update)
+    assert measure(MODEL, dataclasses.replace(CONFIG, batch_size=512, micro_batch_size=4)) == Speed(
+        128 * 3 + 1, 128 * 3 + 25
+    )
+    assert ran == [2, 2]
+    ran[:] = [1]
+    assert measure(MODEL, dataclasses.replace(CONFIG, batch_size=1)) == Speed(4, 4)
+    assert len(ran) == 1 + 6  # 24 seconds
 
 
 def test_a_model_beyond_memory_is_refused_with_what_fits(data, tmp_path, monkeypatch):

@@ -11,6 +11,9 @@ from lm.config import ModelConfig, TrainConfig
 from lm.loss import chunk_bytes_on
 from lm.machine import in_words, memory_of
 
+# What torch says, in words alone, where a CPU or MPS has no memory left.
+OUT_OF_MEMORY = ("DefaultCPUAllocator", "MPS backend out of memory")
+
 
 def policy(model: ModelConfig, config: TrainConfig, device: torch.device) -> dict[str, Any]:
     """How a step here is computed, in the words of accounting.training_memory."""
@@ -65,3 +68,9 @@ def what_fits(
     if config.checkpointing != "full" and (fitting := most(checkpointing="full") or (1 if micro == 1 else 0)):
         return f"{said}write --train.checkpointing full --train.micro_batch_size {fitting}"
     return f"{said}not even one fits: choose a smaller model or a shorter context_length"
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether an error says that there is no memory left."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(words in said for words in OUT_OF_MEMORY)

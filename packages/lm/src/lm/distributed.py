@@ -101,7 +101,10 @@ def joined(device: torch.device) -> Iterator[World]:
         torch.cuda.set_device(device)
     own = not dist.is_initialized()
     if own:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        if device.type == "cuda":
+            dist.init_process_group("nccl", device_id=device)  # or it guesses which, and says so at each barrier
+        else:
+            dist.init_process_group("gloo")
     world = World(dist.get_rank(), dist.get_world_size(), device)
     try:
         yield world

@@ -19,6 +19,10 @@ from lm.step import Stepper
 # Seconds: compile = "auto" does not try for shorter runs. Compiling took 17 s on two busy Zen 3 cores and saved 13% of a step.
 WORTH_COMPILING = 300.0
 
+# Passes of a step that are run for the time of all of them, and seconds after which what was measured will do: a step of half
+# a million tokens takes a CPU half an hour.
+PASSES, ENOUGH = 2, 20.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Speed:
@@ -30,19 +34,20 @@ class Speed:
 
 
 def measure(model_config: ModelConfig, train_config: TrainConfig, *, steps: int = 8, warmup: int = 3) -> Speed:
-    """Runs a few real steps on random tokens, on this process's share of the batch where several are to share it."""
+    """Runs a few real steps on random tokens, or, where a step has many passes, the beginning and the end of them."""
     if steps < 1 or warmup < 0:
         raise ValueError(f"steps {steps} must be at least 1 and warmup {warmup} at least 0")
     device = choose_device(train_config.device)
     config = dataclasses.replace(
         train_config, device=device.type, precision=choose_precision(train_config.precision, device)
     )
-    rows = config.batch_size * (model_config.context_length + 1)
-    ids = np.random.default_rng(0).integers(0, model_config.vocab_size, rows, dtype=np.uint32)
     context, micro = model_config.context_length, config.micro_batch_size or config.batch_size
-    passes, times = config.batch_size // micro, []
+    passes = config.batch_size // micro
+    run = min(passes, PASSES)
+    ids = np.random.default_rng(0).integers(0, model_config.vocab_size, run * micro * (context + 1), dtype=np.uint32)
+    learning, times = list[float](), list[float]()
     keep_memory()
-    with threads(config.threads), arithmetic(config.precision), torch.random.fork_rng():
+    with threads(config.threads), arithmetic(config.precision), torch.random.fork_rng(devices=[]):
         stepper = Stepper(
             Transformer(model_config), config, World(device=device), end_of_text=0 if config.documents else None
         )
@@ -50,16 +55,22 @@ def measure(model_config: ModelConfig, train_config: TrainConfig, *, steps: int 
             torch.cuda.reset_peak_memory_stats(device)
         for step in range(max(1, warmup) + steps):
             began = time.perf_counter()
-            batches = (batch(ids, 0, step * passes + i, 0, 1, micro, context) for i in range(passes))
-            stepper.accumulate([(x.to(device), y.to(device)) for x, y in batches], config.batch_size * context)
+            batches = (batch(ids, 0, step * run + i, 0, 1, micro, context) for i in range(run))
+            stepper.accumulate([(x.to(device), y.to(device)) for x, y in batches], run * micro * context)
+            learning.append(time.perf_counter() - began)
             stepper.clip()
             stepper.update(config.learning_rate)
             stepper.forget()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             times.append(time.perf_counter() - began)
+            if step and sum(times) > ENOUGH:
+                break
     most = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
-    return Speed(statistics.median(times[max(1, warmup) :]), times[0], most)
+    warm = min(max(1, warmup), len(times) - 1)
+    usual = statistics.median(times[warm:])
+    whole = usual + (passes - run) * statistics.median(learning[warm:]) / run
+    return Speed(whole, whole + times[0] - usual, most)
 
 
 def measure_speed(model_config: ModelConfig, train_config: TrainConfig, *, steps: int = 8, warmup: int = 3) -> float:

@@ -44,8 +44,9 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        if torch.compiler.is_compiling() or x.dtype not in (torch.float32, torch.float64):
-            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        if x.device.type != "cpu" or torch.compiler.is_compiling() or x.dtype not in (torch.float32, torch.float64):
+            wide = torch.promote_types(x.dtype, self.weight.dtype)  # torch's fused norm wants one dtype
+            return F.rms_norm(x.to(wide), self.weight.shape, self.weight.to(wide), self.eps).to(x.dtype)
         if not torch.is_grad_enabled():  # for the row of one token, entering an autograd.Function costs more than this
             return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt_() * self.weight
         return _RMSNorm.apply(x, self.weight, self.eps)  # type: ignore[no-untyped-call, no-any-return]
@@ -168,7 +169,7 @@ def turns(
     Angles are taken in float64: at position 100,000 a float32 one is off by 0.004.
     """
     with torch.inference_mode(False):  # the table outlives the call, and a later one may want gradients through it
-        return _turns(torch.arange(length, device=device), head_dim, theta, dtype, scaling)
+        return _turns(torch.arange(length), head_dim, theta, dtype, scaling).to(device)  # MPS has no float64
 
 
 def frequencies(head_dim: int, theta: float, scaling: Scaling | None = None) -> Tensor:
@@ -189,9 +190,10 @@ def frequencies(head_dim: int, theta: float, scaling: Scaling | None = None) -> 
 def _turns(
     positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype, scaling: Scaling | None = None
 ) -> Tensor:
-    angles = positions[..., None] * frequencies(head_dim, theta, scaling).to(positions.device)  # (…, head_dim / 2)
+    places = positions.cpu() if positions.device.type == "mps" else positions
+    angles = places[..., None] * frequencies(head_dim, theta, scaling).to(places.device)  # (…, head_dim / 2)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    return torch.complex(angles.cos().to(wide), angles.sin().to(wide))
+    return torch.complex(angles.cos().to(wide), angles.sin().to(wide)).to(positions.device)
 
 
 def turn(x: Tensor, by: Tensor) -> Tensor:

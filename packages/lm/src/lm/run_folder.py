@@ -51,7 +51,7 @@ def load(run_dir: str | Path, step: int | None = None) -> Transformer:
     saved = checkpoint.load(Path(run_dir) / "checkpoints", step)
     if saved is None:
         raise FileNotFoundError(f"the run in {run_dir} has no checkpoint yet: train it for longer")
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         model = Transformer(config)
     model.load_state_dict(saved.model)
     return model.eval()

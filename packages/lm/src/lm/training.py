@@ -22,7 +22,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from lm import checkpoint
-from lm.budget import beyond, what_fits
+from lm.budget import beyond, ran_out, what_fits
 from lm.config import ModelConfig, TrainConfig
 from lm.data import Mixture, open_data, prefetched
 from lm.distributed import World, joined, launched, local_rank
@@ -105,21 +105,28 @@ def train(
             if progress and world.first:
                 print(line, file=sys.stderr)
 
-        config = world.once(lambda: settle(run_dir, model_config, train_config, mixture, say=say))
-        shared = f", {world.size} processes ({config.parallel})" if world.size > 1 else ""
-        say(f"training on {in_words(device)} in {config.precision}{shared}")
-        keep_memory()
-        stack.enter_context(threads(config.threads))
-        stack.enter_context(arithmetic(config.precision))
-        run = Run(
-            run_dir, model_config, config, mixture, world, progress=progress, on_step=on_step, tensorboard=tensorboard
-        )
+        config = train_config
         try:
-            return run.go(stop)
-        except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
+            config = world.once(lambda: settle(run_dir, model_config, train_config, mixture, say=say))
+            shared = f", {world.size} processes ({config.parallel})" if world.size > 1 else ""
+            say(f"training on {in_words(device)} in {config.precision}{shared}")
+            keep_memory()
+            stack.enter_context(threads(config.threads))
+            stack.enter_context(arithmetic(config.precision))
+            return Run(
+                run_dir,
+                model_config,
+                config,
+                mixture,
+                world,
+                progress=progress,
+                on_step=on_step,
+                tensorboard=tensorboard,
+            ).go(stop)
+        except (RuntimeError, MemoryError) as error:
             if not ran_out(error):
                 raise
-            raise OutOfMemory(what_fits(run.model.config, config, device, own)) from error
+            raise OutOfMemory(what_fits(model_config, config, device, own)) from error
 
 
 class Run:
@@ -140,8 +147,8 @@ class Run:
         self.folder, self.data, self.config, self.world = folder, data, config, world
         self.progress, self.on_step, self.tensorboard = progress and world.first, on_step, tensorboard
         saved = checkpoint.load(folder / "checkpoints")
-        with torch.random.fork_rng():
-            torch.manual_seed(config.seed)
+        with torch.random.fork_rng(devices=[]):  # the weights are made on the CPU
+            torch.default_generator.manual_seed(config.seed)
             self.model = Transformer(model_config)
         if saved is not None:
             self.model.load_state_dict(saved.model)
@@ -349,11 +356,6 @@ def in_short(line: dict[str, Any]) -> str:
     if line["gradient_norm"] is not None:
         parts.append(f"norm {line['gradient_norm']:.2f}")
     return "  ".join(parts)
-
-
-def ran_out(error: BaseException) -> bool:
-    """Whether an error says that there is no memory left; of a CPU, torch says it in words alone."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 @contextlib.contextmanager

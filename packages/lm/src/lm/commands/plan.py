@@ -17,7 +17,7 @@ def register(commands: Commands) -> None:
 
 def plan(options: argparse.Namespace) -> None:
     from accounting import compute_optimal, forward_flops, parameters, training_flops, training_memory
-    from lm.budget import beyond, largest_micro_batch, policy
+    from lm.budget import beyond, largest_micro_batch, policy, ran_out, what_fits
     from lm.data import open_data
     from lm.machine import choose_device, in_words, memory_of, peak_flops
     from lm.measure import measure
@@ -58,7 +58,13 @@ def plan(options: argparse.Namespace) -> None:
     if (said := beyond(model, config, device, config.batch_size)) is not None:
         row("measured here", "nothing", said)
         return
-    seconds = measure(model, config).step
+    try:
+        seconds = measure(model, config).step
+    except (RuntimeError, MemoryError) as error:
+        if not ran_out(error):
+            raise
+        row("measured here", "nothing", what_fits(model, config, device, config.batch_size))
+        return
     row(
         "measured here",
         f"{tokens / seconds:,.0f}",

@@ -95,8 +95,8 @@ def beginning(path: Path, model: Transformer) -> Transformer | None:
     if not (path / "config.toml").is_file():
         return None
     config, training, _ = read_config(path)
-    with torch.random.fork_rng():
-        torch.manual_seed(training.seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(training.seed)
         start = Transformer(config)
     kept = checkpoint.steps(path / "checkpoints")
     if 0 in kept:  # an imported model, which has a beginning only once it was trained further

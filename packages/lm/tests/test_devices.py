@@ -1,0 +1,119 @@
+"""What only a device would show, shown on a CPU by what stands in for it: MPS without float64, the second of several GPUs."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import warnings
+
+import pytest
+import torch
+from runs import CONFIG, MODEL, run
+from test_step import VARIANTS, made
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from lm import measure, training
+from lm.budget import ran_out
+from lm.cli import main
+from lm.data import prefetched
+from lm.model import RMSNorm
+from lm.optimizer import clip_gradients
+from lm.step import Stepper
+from lm.training import OutOfMemory
+
+
+class WithoutDoubles(TorchDispatchMode):
+    """Refuses float64 on the device "meta", as MPS does."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if (
+                isinstance(tensor, torch.Tensor)
+                and tensor.is_meta
+                and tensor.dtype in (torch.float64, torch.complex128)
+            ):
+                raise TypeError(f"{func} makes {tensor.dtype} on a device that has none")
+        return made
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_float64_reaches_a_device(variant, packed):
+    model = made(variant, torch.float32).to("meta")
+    ids = torch.zeros(2, 16, dtype=torch.long, device="meta")
+    with WithoutDoubles():
+        model.hidden(ids, ids if packed else None).sum().backward()
+        assert clip_gradients(model.parameters(), 1.0).dtype == torch.float32
+
+
+def test_narrow_numbers_take_the_fused_norm():
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # torch says once that dtypes keep it from the fused norm
+    try:
+        norm, x = RMSNorm(8), torch.randn(3, 8)
+        wide = norm(x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            narrow = norm(x.bfloat16())
+            assert narrow.dtype == torch.bfloat16
+            torch.testing.assert_close(narrow.float(), wide, rtol=0.02, atol=0.02)
+            assert norm.bfloat16()(x.bfloat16()).dtype == torch.bfloat16
+    finally:
+        torch.set_warn_always(before)
+
+
+def test_a_thread_that_pins_memory_does_it_for_its_own_gpu(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(
+        torch.cuda, "set_device", lambda device: chosen.append((threading.current_thread().name, device))
+    )
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, device, non_blocking: self)
+    device = torch.device("cuda", 1)
+    assert [int(x) for x, _ in prefetched(lambda i: (torch.tensor(i),) * 2, 3, 9, device)] == list(range(3, 9))
+    assert chosen == [("prefetch", device)]
+
+
+def test_the_seed_of_the_weights_is_not_that_of_the_gpus(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda *_: pytest.fail("the generators of GPUs are not used"))
+    before = torch.random.get_rng_state()
+    run(data, tmp_path)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError(
+            "MPS backend out of memory (MPS allocated: 8.00 GB, other allocations: 1.00 GB, max allowed: 9.07 GB)"
+        ),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+@pytest.mark.parametrize("where", ["measured", "moved", "trained"])
+def test_memory_that_runs_out_anywhere_is_one_sentence(data, tmp_path, monkeypatch, capsys, where, error):
+    def full(*_, **__):
+        raise error
+
+    pytest.importorskip("accounting", reason="the package accounting is not installed")
+    assert ran_out(error)
+    place = {"measured": (measure, "Stepper"), "moved": (training, "Stepper"), "trained": (Stepper, "accumulate")}[
+        where
+    ]
+    monkeypatch.setattr(*place, full)
+    settings = {"measured": ("--train.compile", "auto")}.get(where, ())
+    sizes = [f"--model.{name}={getattr(MODEL, name)}" for name in ("vocab_size", "context_length", "num_layers")]
+    sizes += [f"--model.{name}={getattr(MODEL, name)}" for name in ("d_model", "num_heads", "d_ff")]
+    (tmp_path / "small.toml").write_text("[train]\nsteps = 20\nwarmup_steps = 0\n")
+    given = [str(tmp_path / "small.toml"), *sizes, *settings]
+    assert main(["train", *given, "--data", str(data), "--out", str(tmp_path / "run"), "--quiet"]) == 1
+    assert "out of memory on CPU" in capsys.readouterr().err
+    with pytest.raises(OutOfMemory, match="write --train"):
+        run(data, tmp_path / "called", dataclasses.replace(CONFIG, compile="auto" if where == "measured" else "off"))
+    if where == "measured":
+        assert main(["plan", *given]) == 0
+        assert "out of memory on CPU" in capsys.readouterr().out
