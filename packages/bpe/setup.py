@@ -37,6 +37,7 @@ HEADERS = [
     "_characters.h",
     "_classify.h",
     "_find.h",
+    "_lanes.h",
     "_lowest.h",
     "_memory.h",
     "_rewrite.h",

@@ -1,26 +1,39 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-cdef enum:
-    SEARCHED = 64               # bytes that a lane has room for, a bit each in a word
-    LANES = 16                  # pretokens, or windows of one, that are merged side by side
+cdef extern from "_lanes.h" nogil:
+    enum:
+        SEARCHED
+        LANES
 
-ctypedef struct Waiting:        # a pair whose merge is on its way
-    uint64_t pair
-    size_t slot                 # of the table of pairs; the one after the last, always free: there is none
-    uint32_t at                 # where in the lane; SEARCHED, where nobody looks: there is none
+    ctypedef struct Waiting:
+        uint64_t pair
+        size_t slot
+        uint32_t at
 
-ctypedef struct Unmerged:          # what goes into a lane: at most SEARCHED bytes
-    const uint8_t *text
-    size_t size
+    ctypedef struct Unmerged:
+        const uint8_t *text
+        size_t size
 
-ctypedef struct Lane:           # a pretoken of at most SEARCHED bytes while it is merged
-    uint32_t keys[SEARCHED + 1] # merge * SEARCHED + place, of a symbol and the next one; NONE where they do not merge
-    uint32_t symbols[SEARCHED]  # as it begins, and what each has become; in the end the first `count` are the result
-    uint8_t begins[SEARCHED]    # of the symbols that it begins with, in the text
-    uint64_t here               # a bit for each of these places that still is one
-    Waiting left, right
-    size_t searched, count
+    ctypedef struct Lane:
+        uint32_t keys[65]
+        uint32_t symbols[65]
+        uint8_t begins[64]
+        uint64_t here
+        Waiting left, right
+        size_t searched, count
+
+    ctypedef struct MergeTables:
+        const uint64_t *starts
+        const uint64_t *pairs
+        const uint64_t *filter
+        const uint32_t *symbol_of_byte
+        const uint32_t *made
+        uint32_t first_made
+        size_t mask
+        int shift, filter_shift, symbol_bits, merge_bits
+
+    ctypedef void (*begin_function)(const MergeTables *tables, Lane *lanes, const Unmerged *pieces, size_t count) noexcept nogil
 
 ctypedef struct Linked:         # a symbol of a window that is merged with a heap
     uint32_t symbol             # NONE once it was merged into the one before it
@@ -57,7 +70,8 @@ cdef class Ranks:
     cdef uint32_t *made                 # by merge
     cdef bint in_order                  # made[i] is made[0] + i
     cdef uint32_t first_made
-    cdef uint64_t *starts               # 65,536: of two neighbouring bytes, what begin() wants to know
+    cdef uint64_t *starts               # 65,536: of two neighbouring bytes, what begin() wants to know; see _lanes.h
+    cdef begin_function begin_lane      # or NULL: without vectors
     cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
     cdef size_t whole_mask
     cdef size_t longest_whole           # 0: there are none
@@ -65,6 +79,7 @@ cdef class Ranks:
     cdef size_t by_merges(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
     cdef void merge_together(self, Lane *lanes, const Unmerged *pieces, size_t count) noexcept nogil
     cdef void begin(self, Lane *lanes, const Unmerged *pieces, size_t count) noexcept nogil
+    cdef MergeTables tables(self) noexcept nogil
     cdef bint step(self, Lane *lane) noexcept nogil
     cdef void add_pair(self, uint64_t left, uint64_t right, uint32_t merge) noexcept nogil
     cdef int add_canonical(self, uint32_t *lost, size_t *lost_count) except -1

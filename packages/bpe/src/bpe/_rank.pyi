@@ -9,4 +9,6 @@ MOST_BYTES: int
 
 class Ranks:
     symbols: int
-    def __init__(self, *, symbols: Sequence[bytes], merges: NDArray[Any] | None, whole_first: bool) -> None: ...
+    def __init__(
+        self, *, symbols: Sequence[bytes], merges: NDArray[Any] | None, whole_first: bool, portable: bool = False
+    ) -> None: ...

@@ -33,22 +33,18 @@ cdef extern from "_lowest.h" nogil:
     ctypedef uint32_t (*lowest_function)(const uint32_t *keys, size_t count) noexcept nogil
     lowest_function choose_lowest()
 
-cdef enum:                      # the words of Ranks.starts, from the low bits up
-    BOUND_BITS = 20             # a quarter of the least rank of a merge of the first byte with what the second begins,
-    AT_ONCE = 40                # as many of that of a merge of what the first ends with the second, whether the two may be joined
-    MERGE_AT = 42               # at once, and their merge
-
-cdef extern from * nogil:       # which the compiler must see, as the loops below are short
-    """
-    #define UNBOUND (((uint64_t)1 << 20) - 1)
-    #define NO_START (UNBOUND << 20 | UNBOUND)
-    #define NONE UINT32_MAX
-    #define FREE UINT64_MAX
-    """
-    const uint64_t UNBOUND      # as a bound
-    const uint64_t NO_START     # of bytes that are no neighbours
+cdef extern from "_lanes.h" nogil:
+    enum:
+        BOUND_BITS
+        AT_ONCE
+        MERGE_AT
+    const uint64_t UNBOUND
+    const uint64_t NO_START
     const uint32_t NONE
     const uint64_t FREE
+    const uint64_t HASH
+    begin_function choose_begin()
+
 cdef lowest_function lowest = choose_lowest()
 
 MOST_SYMBOLS = (1 << 21) - 1    # two symbols and a merge fit in 64 bits, a merge and a place in a lane in 32
@@ -61,13 +57,15 @@ cdef class Ranks:
 
     symbols: the bytes of each. merges: None where any two neighbours that join to a symbol merge, by the order of the symbols;
     or (left, right, made) by number of symbol, an array of shape (merges, 3) in order of rank. whole_first: a pretoken that is a
-    symbol is that symbol, whatever the merges say. ValueError for more symbols or merges than fit.
+    symbol is that symbol, whatever the merges say. portable: with no more vectors than any machine has, for tests. ValueError for
+    more symbols or merges than fit.
     """
 
-    def __cinit__(self, *, symbols, merges, bint whole_first):
+    def __cinit__(self, *, symbols, merges, bint whole_first, bint portable=False):
         cdef const uint32_t[:, ::1] listed
         cdef size_t i, slots = 64, count, lost_count = 0
         cdef uint32_t *lost
+        self.begin_lane = NULL if portable else choose_begin()
         self.kept = tuple(symbols)
         self.symbols = len(self.kept)
         if merges is not None:
@@ -134,13 +132,13 @@ cdef class Ranks:
 
     cdef void add_pair(self, uint64_t left, uint64_t right, uint32_t merge) noexcept nogil:
         cdef uint64_t pair = left << self.symbol_bits | right
-        cdef size_t at = pair * <uint64_t> 0x9E3779B97F4A7C15 >> self.shift
+        cdef size_t at = pair * HASH >> self.shift
         while self.pairs[at] != FREE:
             if self.pairs[at] >> self.merge_bits == pair:
                 return                      # the first mention of a pair is the one that counts
             at = (at + 1) & self.mask
         self.pairs[at] = pair << self.merge_bits | merge
-        at = pair * <uint64_t> 0x9E3779B97F4A7C15 >> self.filter_shift
+        at = pair * HASH >> self.filter_shift
         self.filter[at >> 6] |= <uint64_t> 1 << (at & 63)
 
     cdef int add_canonical(self, uint32_t *lost, size_t *lost_count) except -1:
@@ -359,6 +357,11 @@ cdef class Ranks:
         cdef size_t i, at, size, symbols, asked = 0, questions = 0, repeated = 0
         cdef int symbol_bits = self.symbol_bits, merge_bits = self.merge_bits
         cdef Lane *lane
+        cdef MergeTables tables
+        if self.begin_lane != NULL:
+            tables = self.tables()
+            self.begin_lane(&tables, lanes, pieces, count)
+            return
         for i in range(count):
             lane, text, size = &lanes[i], pieces[i].text, pieces[i].size
             starts[0] = NO_START
@@ -407,6 +410,14 @@ cdef class Ranks:
             if merge != NONE:
                 lanes[keys[at] // SEARCHED].keys[symbol] = merge * SEARCHED | symbol
 
+    cdef MergeTables tables(self) noexcept nogil:
+        cdef MergeTables found
+        found.starts, found.pairs, found.filter, found.symbol_of_byte = self.starts, self.pairs, self.filter, self.symbol_of_byte
+        found.made, found.first_made, found.mask = NULL if self.in_order else self.made, self.first_made, self.mask
+        found.shift, found.filter_shift = self.shift, self.filter_shift
+        found.symbol_bits, found.merge_bits = self.symbol_bits, self.merge_bits
+        return found
+
     cdef bint step(self, Lane *lane) noexcept nogil:
         """One merge; returns whether there was one to do. If not, the symbols are moved together and counted."""
         cdef uint32_t best, symbol, at, other
@@ -453,7 +464,7 @@ cdef inline size_t start_of(const uint8_t *text) noexcept nogil:
 
 cdef inline bint may_merge(Ranks ranks, uint64_t pair, size_t *slot) noexcept nogil:
     """False where two symbols surely do not merge; otherwise *slot is where their merge is looked for first."""
-    cdef uint64_t hash = pair * <uint64_t> 0x9E3779B97F4A7C15       # Knuth's multiplicative one: the high bits are the good ones
+    cdef uint64_t hash = pair * HASH
     cdef size_t at = hash >> ranks.filter_shift
     slot[0] = hash >> ranks.shift
     return ranks.filter[at >> 6] >> (at & 63) & 1

@@ -12,6 +12,10 @@
 # in common, a window of four times the width is merged instead. It overlaps what is done by a quarter and leaves the rest to be
 # gained, so that all widenings together cost no more than a few times what is gained.
 
+cdef enum:
+    OVERLAP = 12                # bytes that windows side by side have in common, mostly with a symbol in them,
+    MORE_OVERLAP = 32           # and where they had none
+
 ctypedef struct Window:
     size_t begin, end           # in the text
     const uint32_t *symbols     # of its result, and where each begins in it, `pitch` words from one to the next
@@ -21,7 +25,7 @@ ctypedef struct Window:
 
 cdef size_t merge_in_windows(Ranks ranks, Work *work, const uint8_t *text, size_t size) except 0 nogil:
     """The symbols of `size` bytes, each of which is a symbol, in work.found; returns how many."""
-    cdef size_t covered = 0, width = SEARCHED, begin, end
+    cdef size_t covered = 0, width = SEARCHED, overlap = OVERLAP, begin, end
     cdef int joined = 0, patience = 4       # windows that join until narrower ones are tried; twice as many each time in vain
     cdef Window window
     if size > <size_t> 0x7FFFFFFF:
@@ -32,8 +36,12 @@ cdef size_t merge_in_windows(Ranks ranks, Work *work, const uint8_t *text, size_
     window.begin = window.end = work.count = 0
     while covered < size:
         if width == SEARCHED:
-            if not join_lanes(ranks, work, text, size, &covered):
-                width, joined = 4 * width, 0
+            if join_lanes(ranks, work, text, size, overlap, &covered):
+                overlap = OVERLAP
+            elif overlap == OVERLAP:
+                overlap = MORE_OVERLAP
+            else:
+                width, joined, overlap = 4 * width, 0, OVERLAP
                 patience = min(2 * patience, 1 << 20)
             continue
         begin = covered - min(covered, width // 4)
@@ -55,13 +63,18 @@ cdef size_t merge_in_windows(Ranks ranks, Work *work, const uint8_t *text, size_
     return work.count
 
 
-cdef int join_lanes(Ranks ranks, Work *work, const uint8_t *text, size_t size, size_t *covered) except -1 nogil:
-    """Merge the next windows side by side, those that are alike once, and join them; returns whether each could be."""
+cdef int join_lanes(
+    Ranks ranks, Work *work, const uint8_t *text, size_t size, size_t overlap, size_t *covered
+) except -1 nogil:
+    """Merge the next windows side by side, those that are alike once, and join them; returns whether each could be.
+
+    overlap: of the first of them with what is covered.
+    """
     cdef Window windows[LANES]
     cdef size_t lane_of[LANES]
     cdef Unmerged pieces[LANES]
     cdef Lane *lane
-    cdef size_t begin = covered[0] - min(covered[0], <size_t> SEARCHED // 4), count = 0, found = 0, i
+    cdef size_t begin = covered[0] - min(covered[0], overlap), count = 0, found = 0, i
     cdef uint64_t bits
     while count < LANES and (count == 0 or windows[count - 1].end < size):
         windows[count].begin, windows[count].end = begin, min(size, begin + SEARCHED)
@@ -74,7 +87,7 @@ cdef int join_lanes(Ranks ranks, Work *work, const uint8_t *text, size_t size, s
             lane_of[count] = found
             pieces[found].text, pieces[found].size = text + begin, windows[count].end - begin
             found += 1
-        begin += SEARCHED - SEARCHED // 4
+        begin += SEARCHED - OVERLAP
         count += 1
     ranks.merge_together(work.lanes, pieces, found)
     for lane in work.lanes[:found]:
