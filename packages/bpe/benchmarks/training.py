@@ -4,7 +4,7 @@
         [--counting]               MB/s of each FILE: scanned, and counted by 1, 2, … threads
         [--words [6000000]]        so many distinct words, of the lengths and the counts that words have
         [--growth [1 2 4 …]]       the first FILE's sentences in new orders and with new words, as many times its size
-        [--vocab-sizes [1000 …]]   vocabularies of these sizes, on the first FILE
+        [--vocab-sizes [1000 …]]   vocabularies of these sizes, on the first FILE that has tokens for them all
         [--patience 120]           seconds that one training may take; a peer that takes longer is not asked for more
         [--write [curves]]         put tables and plot into the package's README, its part of that name, and docs/training.svg
 
@@ -174,8 +174,8 @@ def measure(name: str, path: Path, size: int, patience: float) -> Run:
     if process.returncode:
         reason = (process.stderr.strip().splitlines() or ["no reason given"])[-1]
         print(f"{name} on {path.name}, {size:,} tokens: {reason[-300:]}", file=sys.stderr)
-        killed = process.returncode < 0
-        return Run(failure="killed" if killed else "cannot" if "too small" in reason else "failed")
+        killed, cannot = process.returncode < 0, "too small" in reason or "size is smaller" in reason
+        return Run(failure="killed" if killed else "cannot" if cannot else "failed")
     return Run(**json.loads(process.stdout.splitlines()[-1]))
 
 
@@ -223,6 +223,11 @@ def reached(path: Path, sizes: Sequence[int]) -> int:
             continue
         return size
     return sizes[-1]
+
+
+def large_enough(paths: Sequence[Path], size: int) -> Path:
+    """The first text that has tokens for a vocabulary of this size; the last where none has."""
+    return next((path for path in paths if reached(path, (size, 0))), paths[-1])
 
 
 def table(found: dict[tuple[Path, int], dict[str, Run]]) -> list[str]:
@@ -403,10 +408,11 @@ def main() -> None:
             out += curve_table("MB", growth)
             panels.append(("As the corpus grows", "MB of text", "seconds", series(growth)))
     if options.vocab_sizes is not None:
-        sizes = options.vocab_sizes or (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000, 256_000)
-        sized = turns.curve(followed, ((size, first, size) for size in sizes))
-        out += ["", f"As the vocabulary grows, on {first.name}:", "", *curve_table("tokens", sized)]
-        panels.append((f"As the vocabulary grows, {first.name}", "tokens", "seconds", series(sized)))
+        sizes = options.vocab_sizes or (1000, 4000, 16_000, 64_000, 128_000, 256_000)
+        text = large_enough(options.texts, max(sizes))
+        sized = turns.curve(followed, ((size, text, size) for size in sizes))
+        out += ["", f"As the vocabulary grows, on {text.name}:", "", *curve_table("tokens", sized)]
+        panels.append((f"As the vocabulary grows, {text.name}", "tokens", "seconds", series(sized)))
     panels = [panel for panel in panels if any(panel[3].values())]
     print("\n".join(out))
     if options.write:

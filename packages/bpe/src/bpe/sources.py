@@ -248,22 +248,23 @@ def _bytes_of(item: object) -> bytes | bytearray | memoryview:
 
 def _lines(file: JsonLines) -> Iterator[Text]:
     """The texts of a file of JSON lines; blank lines are none."""
-    number, held = 0, b""
+    number = 0
+    parts: list[bytes] = []  # of a line that goes on in the next block
     with closing(_blocks(file.path)) as stream:
         for block, taken in stream:
             *whole, rest = block.split(b"\n")
             if whole:
-                whole[0] = held + whole[0]
-                held = rest
-            else:
-                held += rest
+                whole[0] = b"".join([*parts, whole[0]])
+                parts = []
+            parts.append(rest)
             for line in whole:
                 number += 1
                 if line.strip():
                     yield Text(_text_in(line, number, file), taken)
                     taken = 0
-    if held.strip():
-        yield Text(_text_in(held, number + 1, file), 0)
+    last = b"".join(parts)
+    if last.strip():
+        yield Text(_text_in(last, number + 1, file), 0)
 
 
 def _text_in(line: bytes, number: int, file: JsonLines) -> bytes:
