@@ -12,19 +12,19 @@ from accounting.flops import (
     training_estimates,
     training_flops,
 )
-from accounting.hardware import DEVICES, Device, measured_device
-from accounting.inference import inference_memory, kv_cache, weight_bytes
 from accounting.memory import TrainingMemory, training_memory
 from accounting.models import SHAPES
 from accounting.optimizers import optimizer_state
-from accounting.parallel import sharded_state, step_traffic
 from accounting.parameters import parameters
 from accounting.shape import TransformerShape
 from accounting.units import ByteRate, Bytes, FLOPRate, FLOPs, Parameters, Seconds, TokenRate, Tokens, human
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from accounting.hardware import DEVICES, Device, measured_device
+    from accounting.inference import inference_memory, kv_cache, weight_bytes
     from accounting.model_parallel import Layout, Place, device_flops, device_memory, device_parameters, device_traffic
+    from accounting.parallel import sharded_state, step_traffic
     from accounting.planning import largest_shape, longest_context, max_batch_size, memory_line
     from accounting.reading import from_config, from_huggingface, from_run
     from accounting.scaling import LAWS, ComputeOptimal, compute_optimal
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 _LATER = {
     name: module
     for module, names in (
+        ("hardware", "DEVICES Device measured_device"),
+        ("inference", "inference_memory kv_cache weight_bytes"),
         ("model_parallel", "Layout Place device_flops device_memory device_parameters device_traffic"),
+        ("parallel", "sharded_state step_traffic"),
         ("planning", "largest_shape longest_context max_batch_size memory_line"),
         ("reading", "from_config from_huggingface from_run"),
         ("scaling", "LAWS ComputeOptimal compute_optimal"),
