@@ -28,6 +28,9 @@ from accounting.reading import find
         ({"window": 0}, "window must be at least 1"),
         ({"window_layers": 2}, "without a window"),
         ({"window": 8, "window_layers": 13}, "window_layers 13 is more than num_layers 12"),
+        ({"tied_embeddings": "yes"}, "tied_embeddings must be True or False, and 'yes' is neither"),
+        ({"bias": 1}, "bias must be True or False"),
+        ({"qkv_bias": 0}, "qkv_bias must be True, False or None"),
         ({"experts": 8}, "go together"),
         ({"experts": 2, "experts_per_token": 3}, "experts_per_token 3 is more than experts 2"),
     ],
@@ -65,6 +68,7 @@ LLAMA = {
     "hidden_act": "silu",
     "tie_word_embeddings": False,
 }
+WINDOWED = {**LLAMA, "model_type": "mistral", "sliding_window": 4096}
 GPT2 = {"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_layer": 12, "n_embd": 768, "n_head": 12}
 CONFIGS = {
     "gpt2": GPT2,
@@ -185,11 +189,42 @@ def test_gemma3_sees_far_in_every_sixth_layer() -> None:
         ({**LLAMA, "mlp_bias": True}, "mlp_bias is set"),
         ({**LLAMA, "model_type": "qwen3_moe", "decoder_sparse_step": 2}, "experts in some layers alone are not known"),
         ({**LLAMA, "num_attention_heads": 33}, "not a multiple of num_heads 33"),
+        *[
+            ({**LLAMA, "model_type": family, "attention_bias": True}, "attention_bias is set")
+            for family in ("qwen3", "gemma", "gemma2", "gemma3_text")
+        ],
+        ({**LLAMA, "hidden_act": ["silu"]}, r"must name the activation, and it gives \['silu'\]"),
+        ({**LLAMA, "tie_word_embeddings": "yes"}, "tie_word_embeddings as true or false"),
+        ({**LLAMA, "num_key_value_heads": 7}, "num_kv_heads 7 does not divide num_heads 32"),
+        ({**LLAMA, "model_type": "mixtral"}, "must give num_local_experts as a whole number, and it gives None"),
+        ({**LLAMA, "model_type": "mixtral", "num_local_experts": 8}, "must give num_experts_per_tok"),
+        ({**LLAMA, "model_type": "qwen3_moe"}, "must give num_local_experts"),
+        ({**LLAMA, "model_type": "qwen3_moe", "num_experts": None}, "must give num_experts as"),
+        (
+            {**WINDOWED, "model_type": "gemma3_text", "sliding_window_pattern": 0},
+            "sliding_window_pattern must be at least 1",
+        ),
+        (
+            {**WINDOWED, "model_type": "qwen2", "use_sliding_window": True, "max_window_layers": "3"},
+            "max_window_layers as a whole",
+        ),
+        ({**WINDOWED, "layer_types": ["sliding_attention"]}, "layer_types must list the kind of each of 32 layers"),
+        ({**WINDOWED, "layer_types": "sliding_attention"}, "layer_types must list"),
+        ({**GPT2, "n_inner": 0}, "d_ff must be at least 1, and 0 is not"),
+        ({**GPT2, "add_cross_attention": True}, "add_cross_attention is set"),
     ],
 )
 def test_configs_that_are_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_config(config)
+
+
+@pytest.mark.parametrize("contents", [b"", b"\xff\xfe", b"[" * 10**5])
+def test_what_is_no_json_or_toml(contents: bytes, tmp_path: Path) -> None:
+    for name, kind in (("config.json", "JSON"), ("config.toml", r"TOML|table")):
+        (tmp_path / name).write_bytes(contents)
+        with pytest.raises(ValueError, match=rf"{name} (is not|has no).*({kind})"):
+            find(str(tmp_path / name))
 
 
 def test_runs(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from accounting.models import SHAPES, named
-from accounting.shape import TransformerShape
+from accounting.shape import TransformerShape, positive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _LLAMA_LIKE = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text")
 FAMILIES = ("gpt2", *_LLAMA_LIKE)
+_WITHOUT_SWITCH = ("mistral", "mixtral", "qwen2")  # these have biases or not, whatever attention_bias says
 _FREE = ("norm_eps", "norm_placement")  # settings of lm that cost nothing, as those of rotary positions do
 
 
@@ -46,7 +47,7 @@ def from_huggingface(path: str) -> TransformerShape:
     with open(path, encoding="utf-8") as file:
         try:
             config = json.load(file)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(config, dict):
         raise ValueError(f"{path} holds {type(config).__name__}, and a config.json holds an object")
@@ -71,7 +72,7 @@ def from_run(path: str) -> TransformerShape:
     with open(path, "rb") as file:
         try:
             model = tomllib.load(file).get("model")
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is not TOML: {error}") from None
     if not isinstance(model, dict):
         raise ValueError(f"{path} has no [model] table: give the config.toml of an lm run")
@@ -90,17 +91,19 @@ def from_run(path: str) -> TransformerShape:
 def _gpt2(config: Mapping[str, Any]) -> TransformerShape:
     width = _need(config, "n_embd")
     activation = config.get("activation_function", "gelu_new")
+    if config.get("add_cross_attention"):
+        raise ValueError("add_cross_attention is set, and attention to another sequence is not known here")
     return TransformerShape(
         _need(config, "vocab_size"),
         _need(config, "n_positions"),
         _need(config, "n_layer"),
         width,
         _need(config, "n_head"),
-        config.get("n_inner") or 4 * width,
+        _may(config, "n_inner", 4 * width),
         ffn=_activation(activation, gated=False),
         norm="layernorm",
         position="learned",
-        tied_embeddings=config.get("tie_word_embeddings", True),
+        tied_embeddings=_tied(config, True),
         bias=True,
     )
 
@@ -113,7 +116,7 @@ def _llama_like(family: str, config: Mapping[str, Any]) -> TransformerShape:
     layers = _need(config, "num_hidden_layers")
     if config.get("mlp_bias"):
         raise ValueError("mlp_bias is set, and feed-forward biases without attention biases are not known here")
-    if family in ("llama",) and config.get("attention_bias"):
+    if config.get("attention_bias") and family not in _WITHOUT_SWITCH:
         raise ValueError("attention_bias is set, and biases on attention alone are not known here")
     window, windowed = _window(family, config, layers)
     experts, each = _experts(family, config)
@@ -127,28 +130,28 @@ def _llama_like(family: str, config: Mapping[str, Any]) -> TransformerShape:
         num_kv_heads=config.get("num_key_value_heads"),
         head_dim=config.get("head_dim") or (256 if gemma else None),
         ffn=_activation(activation, gated=True),
-        tied_embeddings=config.get("tie_word_embeddings", gemma),
-        qkv_bias=True if family == "qwen2" or (family.startswith("qwen3") and config.get("attention_bias")) else None,
+        tied_embeddings=_tied(config, gemma),
+        qkv_bias=True if family == "qwen2" else None,
         qk_norm=family in ("qwen3", "qwen3_moe", "gemma3_text"),
         post_norm=family in ("gemma2", "gemma3_text"),
         window=window,
         window_layers=windowed,
         experts=experts,
-        experts_per_token=config.get("num_experts_per_tok", 2) if experts else None,
+        experts_per_token=None if experts is None else _need(config, "num_experts_per_tok"),
     )
 
 
 def _experts(family: str, config: Mapping[str, Any]) -> tuple[int | None, str]:
     """(experts of a layer, the name under which a config.json has the width of one); every layer has them or none."""
     if family == "mixtral":
-        return config.get("num_local_experts"), "intermediate_size"
+        return _need(config, "num_local_experts"), "intermediate_size"
     if family != "qwen3_moe":
         return None, "intermediate_size"
     if config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
         raise ValueError(
             "mlp_only_layers or decoder_sparse_step is set, and experts in some layers alone are not known here"
         )
-    return config.get("num_experts") or config.get("num_local_experts"), "moe_intermediate_size"
+    return _need(config, "num_experts" if "num_experts" in config else "num_local_experts"), "moe_intermediate_size"
 
 
 def _window(family: str, config: Mapping[str, Any], layers: int) -> tuple[int | None, int | None]:
@@ -158,19 +161,23 @@ def _window(family: str, config: Mapping[str, Any], layers: int) -> tuple[int | 
         return None, None
     kinds = config.get("layer_types")
     if kinds:
+        if not isinstance(kinds, list) or len(kinds) != layers:
+            raise ValueError(f"layer_types must list the kind of each of {layers} layers, and it gives {kinds!r:.80}")
         windowed = sum(kind == "sliding_attention" for kind in kinds)
     elif family == "gemma2":  # every other layer, the first one included
         windowed = (layers + 1) // 2
     elif family == "gemma3_text":  # all but every sixth
-        windowed = layers - layers // config.get("sliding_window_pattern", 6)
+        windowed = layers - layers // positive("sliding_window_pattern", _may(config, "sliding_window_pattern", 6))
     elif family.startswith("qwen"):  # the layers from max_window_layers on
-        windowed = max(0, layers - config.get("max_window_layers", 28))
+        windowed = max(0, layers - _may(config, "max_window_layers", 28))
     else:
         windowed = layers
     return (window, None if windowed == layers else windowed) if windowed else (None, None)
 
 
-def _activation(name: str, *, gated: bool) -> str:
+def _activation(name: object, *, gated: bool) -> str:
+    if not isinstance(name, str):
+        raise ValueError(f"config.json must name the activation, and it gives {name!r}")
     kind = "silu" if name in ("silu", "swish") else "gelu" if name.startswith("gelu") else name
     known = {"silu": "swiglu", "gelu": "geglu"} if gated else {"silu": "silu", "gelu": "gelu"}
     if kind not in known:
@@ -182,4 +189,15 @@ def _need(config: Mapping[str, Any], name: str) -> int:
     value = config.get(name)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"config.json must give {name} as a whole number, and it gives {value!r}")
+    return value
+
+
+def _may(config: Mapping[str, Any], name: str, otherwise: int) -> int:
+    return otherwise if config.get(name) is None else _need(config, name)
+
+
+def _tied(config: Mapping[str, Any], otherwise: bool) -> bool:
+    value = config.get("tie_word_embeddings", otherwise)
+    if not isinstance(value, bool):
+        raise ValueError(f"config.json must give tie_word_embeddings as true or false, and it gives {value!r}")
     return value

@@ -55,6 +55,11 @@ class TransformerShape:
         for name in ("num_kv_heads", "head_dim", "window", "window_layers", "experts", "experts_per_token"):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
+        for name in ("tied_embeddings", "bias", "qk_norm", "post_norm"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, and {getattr(self, name)!r} is neither")
+        if self.qkv_bias is not None and not isinstance(self.qkv_bias, bool):
+            raise ValueError(f"qkv_bias must be True, False or None for that of bias, and {self.qkv_bias!r} is neither")
         choose("ffn", self.ffn, FFNS)
         choose("norm", self.norm, NORMS)
         choose("position", self.position, POSITIONS)
