@@ -2,9 +2,11 @@
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -57,14 +59,13 @@ def test_a_short_file_has_a_thread_for_every_so_many_bytes(tmp_path: Path, monke
     text = path.read_bytes()
     expected = reference.count_pretokens([text], "gpt2", ["<|endoftext|>"])
     tables: list[int] = []
-    in_threads, here = counting._in_threads, counting._here
+    in_threads = counting._in_threads
     monkeypatch.setattr(counting, "_in_threads", lambda *given: tables.append(len(given[2])) or in_threads(*given))
-    monkeypatch.setattr(counting, "_here", lambda *given: tables.append(0) or here(*given))
     for thread_bytes in (len(text) + 1, len(text) // 2, 1):
         monkeypatch.setattr(counting, "THREAD_BYTES", thread_bytes)
         records = counting.count(path, patterns.resolve("gpt2"), SPECIAL, 4, lambda *_: None)
         assert dict(_records.items(records)) == expected
-    assert tables == [0, 2, 4]  # the shortest is counted in the calling thread
+    assert tables == [2, 4]  # the shortest is counted in the calling thread
 
 
 @given(st.lists(st.dictionaries(st.binary(min_size=1, max_size=20), st.integers(1, 2**52), max_size=20), max_size=6))
@@ -141,6 +142,29 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
         bpe.train([corpus(1)], 300, memory_limit=1000)
     assert caught.value.filename == str(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_does_not_wait_for_a_table_that_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    interrupted = threading.Event()
+    pack = _records.pack
+
+    def slowly(table: PretokenCounts) -> bytes:
+        order.append("a thread writes")
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        interrupted.wait(20)  # for ever, but that a test which fails should end
+        order.append("it goes on")
+        return pack(table)
+
+    monkeypatch.setattr(_records, "pack", slowly)
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        count([corpus(1).encode()] * 20, 1000, workers=1)
+    order.append("stopped")
+    interrupted.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+    assert order == ["a thread writes", "stopped", "it goes on"]
 
 
 MEMORY = """

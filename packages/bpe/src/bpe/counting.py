@@ -11,8 +11,8 @@ import mmap
 import queue
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from bpe import _records, patterns, sources
 from bpe._intern import PretokenCounts, safe_cut
@@ -34,6 +34,7 @@ SHARES = 4  # of the hashes that each thread adds up
 FAN_IN = 16  # temporary files that are added up at a time
 
 Chunk = list[sources.Stretch]
+Item = TypeVar("Item")
 
 
 def count(
@@ -81,13 +82,14 @@ def count(
             if share is not None and table.memory_to_grow > share:
                 spill.add(table)
 
-        if scanner < 0 or (total is not None and total < 2 * THREAD_BYTES):
-            _here(chunks, work, tables[0], report, total)
+        reported = _reported(chunks, report, total)
+        if total is not None and total < 2 * THREAD_BYTES:
+            for chunk in reported:
+                work(chunk, tables[0])
         else:
-            _in_threads(chunks, work, tables, report, total)
+            _in_threads(reported, work, tables)
         if spill.used or (memory_limit is not None and 3 * sum(table.memory for table in tables) > memory_limit):
-            for table in tables:
-                spill.add(table)
+            _in_threads(tables, lambda table, _: spill.add(table), tables)
             return spill.sum()
     return _added_up(tables)
 
@@ -110,37 +112,33 @@ def _chunks(source: sources.Source, scanner: int, special: SpecialTokens, size: 
         yield chunk
 
 
-def _here(
-    chunks: Iterator[Chunk],
-    work: Callable[[Chunk, PretokenCounts], None],
-    table: PretokenCounts,
-    report: Progress,
-    total: int | None,
-) -> None:
-    """In the calling thread: what is too short for another to pay, or goes through `regex`, which hears Ctrl-C at any match."""
+def _reported(chunks: Iterator[Chunk], report: Progress, total: int | None) -> Iterator[Chunk]:
+    """The same chunks; tells of each when the next is asked for."""
     done = 0
     for chunk in chunks:
-        work(chunk, table)
+        yield chunk
         done += sum(stretch.read for stretch in chunk)
         report("counting bytes", done, total)
 
 
 def _in_threads(
-    chunks: Iterator[Chunk],
-    work: Callable[[Chunk, PretokenCounts], None],
-    tables: list[PretokenCounts],
-    report: Progress,
-    total: int | None,
+    items: Iterable[Item], work: Callable[[Item, PretokenCounts], None], tables: list[PretokenCounts]
 ) -> None:
-    """In a thread for each table, while the calling one reads."""
-    jobs: queue.SimpleQueue[Chunk | None] = queue.SimpleQueue()
+    """work(item, table) for each item, in a thread for each table, while the calling one asks for the next.
+
+    Ctrl-C is not kept waiting for what the threads are at, which may be a large table that is sorted and written: they end
+    after it, or with the process.
+    """
+    jobs: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
     done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
+    stopped = threading.Event()
+
     def work_through(table: PretokenCounts) -> None:
-        while (chunk := jobs.get()) is not None:
+        while (item := jobs.get()) is not None and not stopped.is_set():
             failure = None
             try:
-                work(chunk, table)
+                work(item, table)
             except BaseException as error:
                 failure = error
             done.put(failure)
@@ -150,23 +148,25 @@ def _in_threads(
         if failure is not None:
             raise failure
 
-    threads = [threading.Thread(target=work_through, args=(table,)) for table in tables]
-    read = under_way = 0
+    threads = [threading.Thread(target=work_through, args=(table,), daemon=True) for table in tables]
+    under_way = 0
     try:
         for thread in threads:
             thread.start()
-        for chunk in chunks:
+        for item in items:
             if under_way == 2 * len(threads):
                 wait()
                 under_way -= 1
-            jobs.put(chunk)
+            jobs.put(item)
             under_way += 1
-            read += sum(stretch.read for stretch in chunk)
-            report("counting bytes", read, total)
         for _ in range(under_way):
             wait()
+    except KeyboardInterrupt:
+        threads.clear()
+        raise
     finally:
-        for _ in threads:
+        stopped.set()
+        for _ in tables:
             jobs.put(None)
         for thread in threads:
             if thread.ident is not None:
@@ -204,11 +204,16 @@ class _Spill:
     def __init__(self) -> None:
         self._levels: list[list[BinaryIO]] = []
         self._turn = threading.Lock()
+        self._ended = False
 
     def __enter__(self) -> _Spill:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended = True
+        self._close()
+
+    def _close(self) -> None:
         for level in self._levels:
             for file in level:
                 file.close()
@@ -225,13 +230,15 @@ class _Spill:
             file = _written(_records.in_order(records))
             with self._turn:
                 self._keep(file, 0)
+                if self._ended:  # by Ctrl-C, which did not wait for this
+                    self._close()
 
     def _keep(self, file: BinaryIO, level: int) -> None:
         while len(self._levels) <= level:
             self._levels.append([])
         files = self._levels[level]
         files.append(file)
-        if len(files) >= FAN_IN:
+        if len(files) >= FAN_IN and not self._ended:
             self._levels[level] = []
             self._keep(_sum(files), level + 1)
 
