@@ -6,7 +6,7 @@ A tokenizer is whatever `bpe encode` takes: a tokenizer.json, a .tiktoken file, 
 candidate a process of its own for every text and tokenizer. On one thread it encodes the text once, new to it ("first"), and
 three times more, of which the best counts ("warm"); then the lines of the text one by one, as chat messages come. For the
 first text and tokenizer also batches of documents and of chat messages, on one thread and on all, and pieces of every size;
-and one long text on one thread and on all, in turn. --write puts the tables
+and one long text on one thread, on all, and by as many processes, in turn. --write puts the tables
 into the package's README, and a plot beside it.
 
 Only ratios within one run mean anything; the seconds are of the process's own CPU time, so that other work on the machine
@@ -22,6 +22,7 @@ import importlib.util
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import platform
 import shlex
@@ -31,6 +32,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +48,7 @@ PLOT = Path(__file__).parent.parent / "docs" / "encoding.svg"
 MESSAGES = 20_000  # lines, at most, that are encoded one by one
 DOCUMENT = 5_000  # characters of a document of a batch
 CHAT = range(50, 301)  # characters of the chat messages of another: as many of each length as of any other
+WARMING = 5  # passes over a text until all of it is known to each thread, whichever part it took in one
 TURNS = 9  # turns of one thread and all, a round: the median counts, so that no single moment does
 SIZES = [4**i for i in range(2, 12)]  # characters given at once
 
@@ -249,19 +252,65 @@ def work_on_batch(name: str, tokenizer: str, path: Path, threads: int) -> dict[s
     return {"batch": len(text.encode()) / 1e6 / len(cut(text, DOCUMENT)) / best["batch"], "chat": best["chat"] * 1e6}
 
 
-def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> tuple[float, float, list[float]]:
-    """One long text, warm, by the clock: median MB/s on one thread and on all, and of each turn how many times one all are."""
+def encode_share(tokenizer: str, path: Path, share: int, shares: int, turns: Connection) -> None:
+    """A process of its own: encode its share of a text whenever it is told to, and say when that is done."""
     made, text = ours(tokenizer), read(path)
-    size = len(text.encode()) / 1e6
-    rates: tuple[list[float], list[float]] = [], []
-    for turn in range(2 + TURNS * rounds):
-        for threads, found in zip((1, None), rates, strict=True):
+    part = text[len(text) * share // shares : len(text) * (share + 1) // shares]
+    for _ in range(WARMING):
+        made.encode_to_numpy(part, disallowed_special=())
+    turns.send(True)
+    while turns.recv():
+        made.encode_to_numpy(part, disallowed_special=())
+        turns.send(True)
+
+
+def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> tuple[float, float, list[float], list[float]]:
+    """One long text, warm, by the clock: median MB/s on one thread and on all, and of each turn how many times one all are.
+
+    And as many times one thread are as many processes in that turn, each with its share of the text, which have nothing to do
+    with one another: what the machine gives.
+    """
+    made, text, processors = ours(tokenizer), read(path), os.cpu_count() or 1
+    context = multiprocessing.get_context("spawn")
+    ends = [context.Pipe() for _ in range(processors)]
+    workers = [
+        context.Process(target=encode_share, args=(tokenizer, path, i, processors, there))
+        for i, (_, there) in enumerate(ends)
+    ]
+    for worker in workers:
+        worker.start()
+
+    def apart() -> None:
+        for here, _ in ends:
+            here.send(True)
+        for here, _ in ends:
+            here.recv()
+
+    def together(threads: int | None) -> None:
+        made.encode_batch_to_numpy([text], num_threads=threads, disallowed_special=())
+
+    for here, _ in ends:
+        here.recv()  # each has read its text and is warm
+    ways: tuple[Callable[[], None], ...] = (lambda: together(1), lambda: together(None), apart)
+    seconds: tuple[list[float], ...] = ([], [], [])
+    for turn in range(WARMING + TURNS * rounds):
+        for way, found in zip(ways, seconds, strict=True):
             begun = time.perf_counter()
-            made.encode_batch_to_numpy([text], num_threads=threads, disallowed_special=())
-            if turn >= 2:  # the caches of all are warm by then
-                found.append(size / (time.perf_counter() - begun))
-    one, every = rates
-    return statistics.median(one), statistics.median(every), sorted(b / a for a, b in zip(one, every, strict=True))
+            way()
+            if turn >= WARMING:  # the caches of all threads are warm by then
+                found.append(time.perf_counter() - begun)
+    for here, _ in ends:
+        here.send(False)
+    for worker in workers:
+        worker.join()
+    size = len(text.encode()) / 1e6
+    one, every, processes = seconds
+    return (
+        size / statistics.median(one),
+        size / statistics.median(every),
+        sorted(a / b for a, b in zip(one, every, strict=True)),
+        sorted(a / b for a, b in zip(one, processes, strict=True)),
+    )
 
 
 def measure(name: str, tokenizer: str, path: Path, *arguments: str, threads: int = 1) -> dict[str, Any]:
@@ -358,10 +407,11 @@ def main() -> None:
             out.append(
                 f"| {name} | {load:.3f} | {memory:.0f} | {message:.2f} | {one:.0f} | {every:.0f} | {chat:.2f} | {chats:.2f} |"
             )
-    one, every, times = threads_beside_one(tokenizer, path, options.rounds)
+    one, every, times, given = threads_beside_one(tokenizer, path, options.rounds)
     out += ["", f"{path.name} as one text, warm, by the clock: {one:.0f} MB/s on one thread, {every:.0f} on {processors}: "
             f"{statistics.median(times):.2f} times, the median of {len(times)} turns (from {times[0]:.2f} to "
-            f"{times[-1]:.2f})."]  # fmt: skip
+            f"{times[-1]:.2f}). {processors} processes, each with its share of the text and in the same turns: "
+            f"{statistics.median(given):.2f} times (from {given[0]:.2f} to {given[-1]:.2f})."]  # fmt: skip
     print("\n".join(out))
     if options.write:
         lines = {

@@ -1,6 +1,7 @@
 """The encoder against the reference, whatever the vocabulary, the text and the state of the cache."""
 
 import gc
+import random
 import re
 import signal
 import threading
@@ -267,6 +268,55 @@ def test_a_signal_ends_the_work_of_every_thread(threads: int) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert tokenizer.encode_batch(["word"], num_threads=threads) == [tokenizer.encode("word")]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no alarms")
+@pytest.mark.parametrize(
+    "text", [b"word " * 8_000_000, "word " * 8_000_000, "wörd " * 8_000_000], ids=["bytes", "ASCII", "str"]
+)
+def test_one_long_text_can_be_interrupted(text: str | bytes) -> None:
+    class Rung(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise Rung
+
+    tokenizer = trained(["word"], 9)
+    expected = tokenizer.encode("word wörd")
+    found: list[object] = []
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.002)
+        with pytest.raises(Rung):
+            found.extend(map(tokenizer.encode_to_numpy, [text]))  # no bytecode between the call's end and the list
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert found == [], "it was heard before the end"
+    assert tokenizer.encode("word wörd") == expected
+
+
+def test_a_text_that_is_written_to_while_it_is_encoded_changes_no_other() -> None:
+    chance = random.Random(5)
+    words = ["".join(chance.choices("abcdefgh", k=7)) for _ in range(100_000)]
+    one, other = (" ".join(word + end for word in words).encode() for end in ("ab", "ba"))
+    tokenizer, twin = (bpe.train([" ".join(words[:1000])], 400) for _ in range(2))
+    text, done = bytearray(one), threading.Event()
+
+    def write() -> None:
+        while not done.is_set():
+            text[:], text[:] = other, one
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(3):
+            tokenizer.encode_to_numpy(memoryview(text))
+    finally:
+        done.set()
+        writer.join()
+    assert np.array_equal(tokenizer.encode_to_numpy(one), twin.encode_to_numpy(one))
+    assert np.array_equal(tokenizer.encode_to_numpy(other), twin.encode_to_numpy(other))
 
 
 def test_the_first_error_of_threads_side_by_side_is_raised() -> None:

@@ -35,6 +35,7 @@ from bpe._text cimport LONE, SLACK, Text
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
+    int PyErr_CheckSignals() except -1
 
 cdef extern from "numpy/arrayobject.h":
     ctypedef struct PyArrayObject
@@ -53,6 +54,7 @@ cdef enum:
     FEWEST_KEPT = 1 << 10       # of one that is thrown away after use, where the bound leaves no more
     SHORT_TEXT = 1 << 12        # bytes of a text that is encoded before another thread could make use of the GIL
     MOST_SPARE = 4 * SHORT_TEXT # ids for which memory is kept from one call to the next
+    UNHEARD = 1 << 24           # bytes or code points of a text that are encoded before a signal is heard
     LONG_TEXT = 1 << 20         # bytes of a text whose ids get pages of their own
     SHARED = 1 << 20            # ids below this have one Python int each, which all lists share
 
@@ -220,8 +222,11 @@ cdef class Encoder:
         cdef Scanner scanner
         cdef Hit hit
         cdef size_t ends[SCAN_ENDS]
-        cdef size_t at = 0, count, begin
+        cdef size_t at = 0, heard = 0, count, begin
         while at < size:
+            if at - heard >= UNHEARD:
+                heard = at
+                hear_signals()
             hit = special.find(text, size, at)
             scan_start(&scanner, <Pattern> self.scanner, text + at, hit.begin - at)
             begin = 0
@@ -231,6 +236,9 @@ cdef class Encoder:
                     break
                 self.add(cache, text + at, ends, count, begin, size - at, out)
                 begin = ends[count - 1]
+                if at + begin - heard >= UNHEARD:
+                    heard = at + begin
+                    hear_signals()
             if hit.index >= 0:
                 reserve(out, 1)
                 out.ids[out.size] = special.numbers[hit.index]
@@ -323,12 +331,17 @@ cdef class Encoder:
         cdef Cache cache = self.take_cache()
         cdef Room room
         cdef Block block
+        cdef size_t unheard = 0
         room.bytes, room.size = NULL, 0
         try:
             with nogil:
                 self.prepare(cache, text.size)
                 reserve_for(out, most_bytes(text))
                 while True:
+                    unheard += BLOCK
+                    if unheard >= UNHEARD:
+                        unheard = 0
+                        hear_signals()
                     blocks.next(&room, &block)
                     if block.size == 0:
                         return True
@@ -458,6 +471,12 @@ cdef object array_of(Ids *out):
     numbers.all = out[0]
     memset(out, 0, sizeof(Ids))
     return numbers.part(numbers.all.ids, size)
+
+
+cdef int hear_signals() except -1 nogil:
+    """Let the handlers of what has come be called, of Ctrl-C above all, and raise what they raise."""
+    with gil:
+        return PyErr_CheckSignals()
 
 
 cdef size_t most_bytes(Text text) noexcept nogil:

@@ -49,7 +49,10 @@ cdef class Text:
 
 
 def buffer_of(text):
-    """What has a buffer of bytes along one axis, as one that lies in memory without gaps. TypeError for what has none."""
+    """What has a buffer of bytes along one axis, as one that lies in memory without gaps. TypeError for what has none.
+
+    One that may be written to is copied: if that happened while it is encoded, a cache would remember ids of other bytes.
+    """
     if type(text) is bytes:
         return text
     try:
@@ -58,7 +61,7 @@ def buffer_of(text):
         raise TypeError(f"a text is a str or bytes, not {type(text).__name__}") from None
     if view.ndim != 1 or view.format not in ("B", "b", "c"):
         raise TypeError(f"the bytes of a text lie along one axis: this buffer has {view.ndim} of format {view.format!r}")
-    return view.cast("B") if view.contiguous else bytes(view)
+    return view.cast("B") if view.contiguous and view.readonly else bytes(view)
 
 
 cdef size_t convert_units(const uint8_t *units, int width, size_t count, uint8_t *to) noexcept nogil:
