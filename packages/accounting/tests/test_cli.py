@@ -157,6 +157,24 @@ def test_whole_numbers_are_exact(capsys: pytest.CaptureFixture[str]) -> None:
         assert next(csv.DictReader(io.StringIO(table)))["value"] == str(count)
 
 
+def test_a_narrower_cache_is_read_sooner(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("infer", "llama-3-8b", "--device", "h100", "--batch", "16", "--json")
+    wide, narrow = (json.loads(run(capsys, *command, *extra)) for extra in ((), ("--cache", "int8")))
+    cache = 16 * 8192 * 2 * 32 * 8 * 128
+    for one, other in zip(wide, narrow, strict=True):
+        assert one["bytes"] - other["bytes"] == cache
+        assert one["decoding seconds a step"] - other["decoding seconds a step"] == pytest.approx(cache / 3350e9)
+
+
+def test_a_page_does_not_take_the_place_of_its_shape(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"model_type": "gpt2", "vocab_size": 9, "n_positions": 8, "n_layer": 1, "n_embd": 4, "n_head": 2}')
+    before = path.read_bytes()
+    assert main(["report", str(path), "--html", str(path)]) == 2
+    assert "is the file that the shape is read from" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
 def test_a_device_is_among_the_cards(capsys: pytest.CaptureFixture[str]) -> None:
     words = run(capsys, "report", "gpt2", "--device", "rtx-3060")
     most = max_batch_size(SHAPES["gpt2"], 12 * 10**9)

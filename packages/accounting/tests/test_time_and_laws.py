@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,13 +27,23 @@ def test_tokens_are_whole_sequences() -> None:
     assert training_time(SHAPES["gpt2"], 1025, DEVICES["h100"], 0.4).tokens == 2048
 
 
-@given(st.floats(1e-3, 1e4), st.floats(0.01, 1.0), st.sampled_from(["h100", "rtx-4090", "b200"]))
-def test_affordable_tokens_fit_and_one_sequence_more_does_not(hours: float, part: float, name: str) -> None:
+@given(
+    st.floats(1e-3, 1e4),
+    st.floats(0.01, 1.0),
+    st.sampled_from(["h100", "rtx-4090", "b200"]),
+    st.integers(1, 1000),
+    st.integers(1, 1024),
+    st.sampled_from(["full", "half", "causal"]),
+)
+def test_affordable_tokens_fit_and_one_sequence_more_does_not(
+    hours: float, part: float, name: str, devices: int, length: int, attention: str
+) -> None:
     shape, device = SHAPES["gpt2"], DEVICES[name]
-    tokens = int(affordable_tokens(shape, hours, device, part))
+    common: dict[str, Any] = {"devices": devices, "seq_len": length, "attention": attention}
+    tokens = int(affordable_tokens(shape, hours, device, part, **common))
     if tokens:
-        assert float(training_time(shape, tokens, device, part).seconds) <= hours * 3600
-    assert float(training_time(shape, tokens + 1, device, part).seconds) > hours * 3600
+        assert float(training_time(shape, tokens, device, part, **common).seconds) <= hours * 3600
+    assert float(training_time(shape, tokens + 1, device, part, **common).seconds) > hours * 3600
 
 
 @pytest.mark.parametrize("law", LAWS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from accounting import report as reports
@@ -100,6 +101,12 @@ def report(options: argparse.Namespace) -> Answer:
         **policy(options),
     )
     if options.html:
+        if (
+            os.path.exists(options.html)
+            and os.path.exists(options.shape)
+            and os.path.samefile(options.html, options.shape)
+        ):
+            raise ValueError(f"--html {options.html} is the file that the shape is read from: name another")
         from accounting.html import page  # here, because nothing but a page needs it
 
         drawn = limits[:1] if options.device else limits
@@ -281,14 +288,14 @@ def peak(options: argparse.Namespace) -> Answer:
 
 def infer(options: argparse.Namespace) -> Answer:
     """Memory, prefill and decoding of a model that generates, for weights as they can be stored."""
-    shape, machine = find(options.shape), device(options.device)
+    shape, machine, cache = find(options.shape), timed() if options.measure else device(options.device), options.cache
     context, batch = shape.sequence(options.context), options.batch
     table = [("weights", "memory", "fits", "prefill", "bound by", "decoding a step", "bound by", "tokens a second")]
     records, how = [], []
     for weights in STORED:
-        memory = inference_memory(shape, batch, context, weights=weights)
-        prompt = prefill_time(shape, machine, context, batch, weights=weights)
-        step = decode_time(shape, machine, context, batch, weights=weights)
+        memory = inference_memory(shape, batch, context, weights=weights, cache=cache)
+        prompt = prefill_time(shape, machine, context, batch, weights=weights, cache=cache)
+        step = decode_time(shape, machine, context, batch, weights=weights, cache=cache)
         rate = batch / float(step.seconds)
         fits = memory.total <= machine.memory
         table.append(
@@ -321,8 +328,8 @@ def infer(options: argparse.Namespace) -> Answer:
             taken = f"{human(one.arithmetic)} for {human(one.flops)}, {human(one.traffic)} for {human(one.moved)} moved"
             how.append(f"{weights}: {name} = the longer of {taken}")
     note = (
-        f"{batch:,} × {context:,} positions on {machine.name} ({machine.source}); bf16 cache of "
-        f"{human(kv_cache(shape, batch, context).total)}; a lower bound of time, arithmetic and memory "
+        f"{batch:,} × {context:,} positions on {machine.name} ({machine.source}); {cache} cache of "
+        f"{human(kv_cache(shape, batch, context, dtype=cache).total)}; a lower bound of time, arithmetic and memory "
         "traffic overlapping perfectly"
     )
     page = [reports.columns(table), *(f"  {line}" for line in how if options.explain), reports.wrapped(note)]
@@ -384,10 +391,15 @@ def machine_of(options: argparse.Namespace) -> tuple[Device, str]:
         return device(options.device), options.dtype or "bf16"
     dtype = options.dtype or "fp32"
     if options.measure:
-        from accounting.measuring import this_machine  # here, because it looks for torch
-
-        return this_machine(), dtype
+        return timed(), dtype
     return measured_device("this machine", options.measured, dtype=dtype), dtype
+
+
+def timed() -> Device:
+    """This machine, by a measurement."""
+    from accounting.measuring import this_machine  # here, because nothing else looks for torch
+
+    return this_machine()
 
 
 def lines(title: str, rows: list[tuple[str, str]]) -> str:

@@ -12,6 +12,7 @@ from accounting.allocator import ALLOCATORS
 from accounting.flops import ATTENTIONS as COUNTINGS
 from accounting.flops import OPTIMIZERS
 from accounting.hardware import DEVICES
+from accounting.inference import BITS
 from accounting.optimizers import STEPS
 
 TYPE_CHECKING = False
@@ -147,7 +148,10 @@ def parser() -> argparse.ArgumentParser:
 
     infer = commands.add_parser("infer", help="memory, prefill and decoding of a model that generates, by a roofline")
     infer.add_argument("shape")
-    infer.add_argument("--device", required=True, help=f"one of {', '.join(DEVICES)}")
+    where = infer.add_mutually_exclusive_group(required=True)
+    where.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
+    where.add_argument("--measure", action="store_true", help="this machine, timed now: takes torch or numpy")
+    infer.add_argument("--cache", choices=tuple(BITS), default="bf16", help="the numbers of the keys and values")
     infer.add_argument("--context", type=_whole, help="positions in the cache, all that the shape has unless given")
     infer.add_argument("--batch", type=_whole, default=1, help="sequences")
     _faces(infer, "what each figure is made of")

@@ -138,26 +138,37 @@ class Roofline:
 
 
 def prefill_time(
-    shape: TransformerShape, device: Device, prompt: int | None = None, batch_size: int = 1, *, weights: str = "bf16"
+    shape: TransformerShape,
+    device: Device,
+    prompt: int | None = None,
+    batch_size: int = 1,
+    *,
+    weights: str = "bf16",
+    cache: str = "bf16",
 ) -> Roofline:
     """Roofline of reading a prompt: every weight read once, the keys and values written once. Williams et al. 2009."""
     flops = forward_flops(shape, prompt, batch_size, attention="causal")
     length = shape.sequence(prompt)
     stored = weight_bytes(shape, weights=weights, active=shape.active_experts * batch_size * length)
-    return _roofline(device, flops, stored, kv_cache(shape, batch_size, length), weights)
+    return _roofline(device, flops, stored, kv_cache(shape, batch_size, length, dtype=cache), weights)
 
 
 def decode_time(
-    shape: TransformerShape, device: Device, context: int | None = None, batch_size: int = 1, *, weights: str = "bf16"
+    shape: TransformerShape,
+    device: Device,
+    context: int | None = None,
+    batch_size: int = 1,
+    *,
+    weights: str = "bf16",
+    cache: str = "bf16",
 ) -> Roofline:
     """Roofline of one decoding step: every weight and the whole cache read once for one token a sequence.
 
     Of experts, at most as many are read as the tokens of the batch can choose.
     """
     stored = weight_bytes(shape, weights=weights, active=shape.active_experts * positive("batch_size", batch_size))
-    return _roofline(
-        device, decode_flops(shape, context, batch_size), stored, kv_cache(shape, batch_size, context), weights
-    )
+    held = kv_cache(shape, batch_size, context, dtype=cache)
+    return _roofline(device, decode_flops(shape, context, batch_size), stored, held, weights)
 
 
 def _roofline(device: Device, flops: Breakdown, stored: Breakdown, cache: Breakdown, weights: str) -> Roofline:
