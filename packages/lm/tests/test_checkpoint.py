@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 import torch
 from runs import MODEL
+from safetensors import SafetensorError
 
 from lm import checkpoint
 from lm.checkpoint import Damaged, NotSaved
@@ -87,3 +89,24 @@ def test_a_failed_save_leaves_the_ones_before_and_nothing_half_written(saved, mo
     assert checkpoint.load(folder).step == (4 if failing == "replace" else 3)  # whole once it is renamed
     checkpoint.save(folder, 4, model, optimizer, {}, keep=9)
     assert checkpoint.load(folder).step == 4
+
+
+@pytest.mark.parametrize("failing", ["model", "optimizer"])
+def test_a_file_that_may_not_grow_is_said(saved, failing):
+    resource = pytest.importorskip("resource", reason="only Unix limits how large a file may become")
+    folder, _, optimizer = saved
+    large = {"x": torch.zeros(100_000)}
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(NotSaved, match="a file may not become that large here: raise the limit"):
+            checkpoint.save(folder, 4, *((large, optimizer) if failing == "model" else ({}, large)), {}, keep=9)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(folder.glob(".*"))
+    assert checkpoint.load(folder).step == 3
+
+
+def test_a_full_disk_in_the_words_of_safetensors():
+    error = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert checkpoint.reason(error, Path()).startswith("the disk is full")

@@ -213,6 +213,25 @@ def test_a_run_of_another_configuration_is_refused(data, whole, tmp_path, change
         )
 
 
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (("learning_rate = 0.01", "learning_rate = 0.02"), r"train\.learning_rate = 0\.01, and config\.toml has 0\.02"),
+        (("d_ff = 24", "d_ff = 32"), r"model\.d_ff = 24, and config\.toml has 32"),
+    ],
+)
+def test_a_configuration_that_was_edited_is_refused(data, tmp_path, edit, says):
+    with pytest.raises(Stopped):
+        run(data, tmp_path, on_step=stop_at(5))
+    path = tmp_path / "config.toml"
+    path.write_text(path.read_text().replace(*edit))
+    model, config, _ = read_config(tmp_path)
+    with pytest.raises(ValueError, match=rf"checkpoint .*00000005 was made with {says}"):
+        run(data, tmp_path, config, model)
+    path.write_text(path.read_text().replace(*reversed(edit)))
+    assert run(data, tmp_path).steps == 20
+
+
 def test_what_changes_nothing_learned_may_change(data, tmp_path, whole):
     with pytest.raises(Stopped):
         run(data, tmp_path, on_step=stop_at(9))

@@ -14,6 +14,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Mapping
@@ -75,7 +76,8 @@ def save(
         weights = {name: tensor.contiguous() for name, tensor in tensors.items()}
         safetensors.torch.save_file(weights, temporary / FILES[0])
         memory = optimizer.state_dict() if isinstance(optimizer, torch.optim.Optimizer) else dict(optimizer)
-        torch.save(memory, temporary / FILES[1])
+        with open(temporary / FILES[1], "wb") as file:  # Python's, which says why a write failed
+            torch.save(memory, file)
         hashes = {name: hash_file(temporary / name) for name in FILES}
         (temporary / "state.json").write_text(json.dumps({**state, "step": step, "sha256": hashes}, indent=1) + "\n")
         for name in (*FILES, "state.json"):
@@ -91,10 +93,10 @@ def save(
         os.replace(pointer, folder / "latest")
         sync(folder)
     except (OSError, RuntimeError, safetensors.SafetensorError) as error:
+        why = reason(error, folder)  # while the disk is as it was
         shutil.rmtree(temporary, ignore_errors=True)
         with contextlib.suppress(OSError):
             (folder / ".latest.partial").unlink(missing_ok=True)
-        why = reason(error, folder)
         raise NotSaved(f"the checkpoint of step {step} could not be saved under {folder}: {why}") from error
     prune(folder, keep, best)
     return final
@@ -102,15 +104,28 @@ def save(
 
 def reason(error: BaseException, folder: Path) -> str:
     """What went wrong with the disk, and what to do."""
-    code = getattr(error, "errno", None)
-    if code is None:  # torch and safetensors report a failed write in words of their own
+    code = number_of(error)
+    if code is None:
         with contextlib.suppress(OSError):
             code = errno.ENOSPC if shutil.disk_usage(folder).free < 1 << 20 else None
+    if code == errno.EFBIG:
+        return "a file may not become that large here: raise the limit (ulimit -f) and run the same command again"
     if code in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full: free some space and run the same command again"
     if code in (errno.EROFS, errno.EACCES, errno.EPERM):
         return "it may not be written to: choose another folder"
     return str(error)
+
+
+def number_of(error: BaseException | None) -> int | None:
+    """The system's number for what failed: of the error or of what it came from; safetensors has it in its words."""
+    while error is not None:
+        if isinstance(code := getattr(error, "errno", None), int):
+            return code
+        if (said := re.search(r"\(os error (\d+)\)", str(error))) is not None:
+            return int(said[1])
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def load(folder: str | Path, step: int | None = None) -> Checkpoint | None:

@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ended.status
     except (ValueError, TypeError, KeyError, OSError, MissingExtra) as error:
         message = error.args[0] if isinstance(error, KeyError) and error.args else error
+        if isinstance(error, OSError) and error.strerror and error.filename is not None:
+            message = f"{error.filename}: {error.strerror}"
         print(f"lm: {message}", file=sys.stderr)
         return 2
     return 0

@@ -122,6 +122,25 @@ def settle(
     return config
 
 
+def made_with(model_config: ModelConfig, config: TrainConfig) -> dict[str, dict[str, Any]]:
+    """What a checkpoint says of the configuration that it was made with: all that may not change."""
+    train = {key: value for key, value in to_table(config).items() if key not in FREE}
+    return {"model": to_table(model_config), "train": train}
+
+
+def refuse_edited(saved: checkpoint.Checkpoint, model_config: ModelConfig, config: TrainConfig) -> None:
+    """ValueError: config.toml was edited after the checkpoint was made, with the first key that differs."""
+    now = made_with(model_config, config)
+    for section, there in saved.state.get("config", {}).items():
+        for key in sorted(there.keys() | now[section].keys()):
+            old, new = there.get(key), now[section].get(key)
+            if old != new:
+                raise ValueError(
+                    f"checkpoint {saved.path} was made with {section}.{key} = {old!r}, and config.toml has {new!r}: "
+                    f"put that back to continue the run, or choose another folder"
+                )
+
+
 def refuse_other(folder: Path, section: str, there: dict[str, Any], asked: dict[str, Any]) -> None:
     """ValueError: a section of the run's configuration is not what is asked for, with the first key that differs."""
     for key in sorted(there.keys() | asked.keys()):

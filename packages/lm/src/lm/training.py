@@ -29,7 +29,7 @@ from lm.distributed import World, joined, launched, local_rank
 from lm.loss import IGNORE
 from lm.machine import arithmetic, choose_device, in_words, keep_memory, peak_flops, threads
 from lm.model import Transformer
-from lm.run_folder import finite, lock, settle, truncate_metrics, writing
+from lm.run_folder import finite, lock, made_with, refuse_edited, settle, truncate_metrics, writing
 from lm.scoring import Score, evaluate, mixed
 from lm.step import HISTORY, Stepper, in_trouble, learning_rate
 
@@ -147,6 +147,8 @@ class Run:
         self.folder, self.data, self.config, self.world = folder, data, config, world
         self.progress, self.on_step, self.tensorboard = progress and world.first, on_step, tensorboard
         saved = checkpoint.load(folder / "checkpoints")
+        if saved is not None:
+            refuse_edited(saved, model_config, config)
         with torch.random.fork_rng(devices=[]):  # the weights are made on the CPU
             torch.default_generator.manual_seed(config.seed)
             self.model = Transformer(model_config)
@@ -196,6 +198,7 @@ class Run:
             "skipped": self.skipped,
             "best": self.best,
             "score": dataclasses.asdict(self.score) if self.score else None,
+            "config": made_with(self.model.config, self.config),
             **({"scaler": scaler} if scaler else {}),
         }
         best, keep = int(self.best[0]) if self.best else None, self.config.keep_checkpoints
