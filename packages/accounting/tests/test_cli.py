@@ -128,6 +128,19 @@ def test_the_others_explain_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1.69 + 406.4/N^0.34 + 410.7/D^0.28" in run(capsys, "optimal", "--compute", "1e20", "--explain")
 
 
+def test_differences_and_lines_show_their_formulas(capsys: pytest.CaptureFixture[str]) -> None:
+    words = run(capsys, "compare", "gpt2", "gpt2-swiglu", "--explain")
+    assert "gpt2: L·(2·d·f + f + d) = 12·(2·768·3,072 + 3,072 + 768)\n" in words
+    assert "gpt2-swiglu: L·3·d·f = 12·3·768·3,072\n" in words
+    for name in ("gpt2", "gpt2-xl", "mixtral-8x7b"):
+        line, how, *_ = run(
+            capsys, "peak", name, "--precision", "bf16", "--allocator", "cuda", "--explain"
+        ).splitlines()[1:]
+        slope, intercept, first = (int(cell.replace(",", "")) for cell in line.split()[1:4])
+        numbers = how.rpartition(" = ")[2].replace(",", "").replace("·", "*")
+        assert eval(numbers) == slope * first + intercept
+
+
 def test_a_measured_rate_gives_the_utilisation(capsys: pytest.CaptureFixture[str]) -> None:
     common = ("time", "gpt2", "--tokens", "1e9", "--device", "h100", "--csv")
     told = list(csv.DictReader(io.StringIO(run(capsys, *common, "--mfu", "0.4"))))

@@ -133,7 +133,7 @@ def compare(options: argparse.Namespace) -> Answer:
         reports.report(find(name), options.context, options.batch, counted=options.attention, **policy(options))
         for name in (options.first, options.second)
     )
-    text = reports.compare(first, second, (options.first, options.second), binary=options.gib)
+    text = reports.compare(first, second, (options.first, options.second), binary=options.gib, explain=options.explain)
     return Answer(text, reports.compared(first, second))
 
 
@@ -273,17 +273,20 @@ def peak(options: argparse.Namespace) -> Answer:
     """The peak as a line in the batch, of several shapes, and the largest batch in common cards."""
     known = policy(options)
     table = [("shape", "a, bytes a sequence", "b, bytes", "from batch", *(name for name, _ in reports.LIMITS))]
-    records = []
+    records, how = [], []
     for name in options.shapes:
         shape = find(name)
         line = memory_line(shape, options.context, **known)
         batches = {card: max_batch_size(shape, limit, options.context, **known) for card, limit in reports.LIMITS}
         numbers = (int(line.slope), int(line.intercept), line.first, *batches.values())
         table.append((name, *(f"{number:,}" for number in numbers)))
+        phases = training_memory(shape, line.first, options.context, **{**known, "allocator": "exact"}).phases
+        row = next(reports.whole_row(name, phase) for phase in phases if phase.title == line.phase)
+        how.append(f"  {name}, {line.phase}: {row.formula} = {row.numbers}")
         records.append({"shape": name, "a": numbers[0], "b": numbers[1], "from batch": line.first, **batches})
     words = training_memory(find(options.shapes[0]), 1, options.context, **known).convention
     note = reports.wrapped(f"peak = a · batch + b; the largest batch in each; {words}")
-    return Answer(reports.columns(table) + "\n" + note, records)
+    return Answer("\n".join([reports.columns(table), *(how if options.explain else []), note]), records)
 
 
 def infer(options: argparse.Namespace) -> Answer:

@@ -102,7 +102,7 @@ def parser() -> argparse.ArgumentParser:
     two.add_argument("second")
     _sizes(two)
     _memory(two)
-    _faces(two, gib=True)
+    _faces(two, "the formulas of both", gib=True)
     two.set_defaults(run=answers.compare)
 
     fit = commands.add_parser("fit", help="the largest batch, context, depth and width that train in a device's memory")
@@ -143,7 +143,7 @@ def parser() -> argparse.ArgumentParser:
     line.add_argument("shapes", nargs="+")
     line.add_argument("--context", type=_whole, help="positions of a sequence, all that each shape has unless given")
     _memory(line)
-    _faces(line)
+    _faces(line, "the formula of the phase that is the peak, at the batch it is exact from")
     line.set_defaults(run=answers.peak)
 
     infer = commands.add_parser("infer", help="memory, prefill and decoding of a model that generates, by a roofline")

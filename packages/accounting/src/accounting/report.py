@@ -333,9 +333,14 @@ def records(sections: tuple[Section, ...]) -> list[dict[str, Any]]:
 
 
 def compare(
-    first: tuple[Section, ...], second: tuple[Section, ...], names: tuple[str, str], *, binary: bool = False
+    first: tuple[Section, ...],
+    second: tuple[Section, ...],
+    names: tuple[str, str],
+    *,
+    binary: bool = False,
+    explain: bool = False,
 ) -> str:
-    """Two reports side by side, every difference at the component it comes from."""
+    """Two reports side by side, every difference at the component it comes from, with explain=True by both formulas."""
     pages = []
     for mine, other in pairs(first, second):
         title = mine.title if mine.title == other.title else f"{mine.title} · {other.title}"
@@ -343,8 +348,25 @@ def compare(
         for name, a, b in differences(mine, other):
             words = human(mine.unit(abs(b - a)), binary=binary and issubclass(mine.unit, Bytes)) if b != a else ""
             table.append((name, f"{a:,}", f"{b:,}", f"{b - a:+,}" if b != a else "=", words))
-        pages.append("\n".join([title, "─" * len(title), textwrap.indent(columns(table), "  ")]))
+        head, *lines = columns(table).splitlines()
+        if explain:
+            lines = [
+                part
+                for line, row in zip(lines, table[1:], strict=True)
+                for part in (line, *formulas(mine, other, row[0], names))
+            ]
+        pages.append("\n".join([title, "─" * len(title), textwrap.indent("\n".join([head, *lines]), "  ")]))
     return "\n\n".join(pages)
+
+
+def formulas(mine: Section, other: Section, name: str, names: tuple[str, str]) -> list[str]:
+    """How a component is computed in each of two sections, where it is computed."""
+    return [
+        f"    {whose}: {row.formula} = {row.numbers}"
+        for whose, one in zip(names, (mine, other), strict=True)
+        for row in one.rows
+        if row.name == name and row.formula
+    ]
 
 
 def compared(first: tuple[Section, ...], second: tuple[Section, ...]) -> list[dict[str, Any]]:
