@@ -246,7 +246,10 @@ cdef class Merger:
         cdef Pair *pair
         cdef size_t room
         if self.pairs_size == self.pairs_room:
-            room = self.pairs_room + self.pairs_room // 2 + 1024
+            if self.pairs_size == NO_PAIR:
+                with gil:
+                    raise MemoryError(f"there are more than {NO_PAIR:,} pairs of symbols; choose a larger min_count or less text")
+            room = min(self.pairs_room + self.pairs_room // 2 + 1024, <size_t> NO_PAIR)
             self.pairs = <Pair *> checked_realloc(self.pairs, room * sizeof(Pair))
             self.pairs_room = room
         if (self.pairs_size + 1) * 8 > (self.mask + 1) * 5:

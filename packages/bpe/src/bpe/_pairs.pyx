@@ -15,6 +15,9 @@ from libc.string cimport memcmp, memset
 
 from bpe._memory cimport checked_malloc
 
+cdef extern from "Python.h":
+    void PyObject_GC_UnTrack(object)
+
 cdef extern from *:
     """
     #define BASE 0x9E3779B97F4A7C15ULL
@@ -109,6 +112,18 @@ def all_within(numbers, int64_t most):
         if overflow or value < 0 or value > most:
             return False
     return True
+
+
+def merges_of_numbers(list tokens not None, const uint32_t[::1] halves not None):
+    """The merges [(left bytes, right bytes)], of which the halves are given by their numbers in `tokens`, left, right, left…"""
+    cdef size_t merges = halves.shape[0] // 2, i
+    cdef list made = [None] * merges
+    cdef tuple merge
+    for i in range(merges):
+        merge = (tokens[halves[2 * i]], tokens[halves[2 * i + 1]])
+        PyObject_GC_UnTrack(merge)      # of bytes, which the collector would find out by looking at each
+        made[i] = merge
+    return made
 
 
 def pairs_of_merges(list symbols not None, list merges not None):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from bpe._pairs import pairs_of_merges
+from bpe._pairs import merges_of_numbers, pairs_of_merges
 from bpe.later import numpy as np
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ class Merges(Sequence[tuple[bytes, bytes]]):
         return len(self._halves) // 2
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        token = self._tokens.__getitem__
-        return zip(map(token, self._halves[::2]), map(token, self._halves[1::2]), strict=True)
+        return iter(merges_of_numbers(self._tokens, self._halves))
 
     @overload
     def __getitem__(self, at: int) -> tuple[bytes, bytes]: ...
