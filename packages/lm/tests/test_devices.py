@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 import torch
-from runs import CONFIG, MODEL, run
+from runs import CONFIG, MODEL, metrics, run
 from test_step import VARIANTS, made
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -117,3 +117,15 @@ def test_memory_that_runs_out_anywhere_is_one_sentence(data, tmp_path, monkeypat
     if where == "measured":
         assert main(["plan", *given]) == 0
         assert "out of memory on CPU" in capsys.readouterr().out
+
+
+def test_the_use_of_a_device_whose_peak_is_known_is_said_of_each_step(data, tmp_path, monkeypatch):
+    accounting = pytest.importorskip("accounting", reason="the package accounting is not installed")
+    monkeypatch.setattr(training, "peak_flops", lambda device, precision: 1e9)
+    run(data, tmp_path)
+    a_token = accounting.training_flops(MODEL.shape(), attention="causal").total / MODEL.context_length
+    lines = [line for line in metrics(tmp_path) if "loss" in line]
+    assert len(lines) == CONFIG.steps
+    for line in lines:
+        assert line["mfu"] == pytest.approx(line["tokens_per_second"] * a_token / 1e9, abs=1e-3)
+    assert f"MFU {lines[-1]['mfu']:.0%}" in training.in_short({"loss": None, "bits_per_byte": None, **lines[-1]})
