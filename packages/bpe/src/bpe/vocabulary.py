@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from bpe._pairs import merges_of_numbers, pairs_of_merges
+from bpe.formats import TokenizerData, without_collector
 from bpe.later import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from bpe.formats import TokenizerData
 
 
 class Merges(Sequence[tuple[bytes, bytes]]):
@@ -28,7 +27,8 @@ class Merges(Sequence[tuple[bytes, bytes]]):
         return len(self._halves) // 2
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        return iter(merges_of_numbers(self._tokens, self._halves))
+        with without_collector():
+            return iter(merges_of_numbers(self._tokens, self._halves))
 
     @overload
     def __getitem__(self, at: int) -> tuple[bytes, bytes]: ...
