@@ -61,8 +61,8 @@ def lm_train(folder, out, until, *settings):
     _, said = process.communicate()
     assert process.returncode == 130, said
     assert "the same command continues it" in said
-    # what was compiled was compiled here, and not found
-    assert any(cache.rglob("*.so")) == (read_config(out)[1].compile == "on")
+    if read_config(out)[1].compile == "on":  # what was compiled was compiled here, and not found
+        assert any(cache.rglob("*.so"))
     return said
 
 
