@@ -131,7 +131,6 @@ def _in_threads(
     """
     jobs: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
     done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-
     stopped = threading.Event()
 
     def work_through(table: PretokenCounts) -> None:

@@ -132,24 +132,28 @@ def refuse_edited(saved: checkpoint.Checkpoint, model_config: ModelConfig, confi
     """ValueError: config.toml was edited after the checkpoint was made, with the first key that differs."""
     now = made_with(model_config, config)
     for section, there in saved.state.get("config", {}).items():
-        for key in sorted(there.keys() | now[section].keys()):
-            old, new = there.get(key), now[section].get(key)
-            if old != new:
-                raise ValueError(
-                    f"checkpoint {saved.path} was made with {section}.{key} = {old!r}, and config.toml has {new!r}: "
-                    f"put that back to continue the run, or choose another folder"
-                )
+        for key, old, new in differences(there, now[section]):
+            raise ValueError(
+                f"checkpoint {saved.path} was made with {section}.{key} = {old!r}, and config.toml has {new!r}: "
+                f"put that back to continue the run, or choose another folder"
+            )
 
 
 def refuse_other(folder: Path, section: str, there: dict[str, Any], asked: dict[str, Any]) -> None:
     """ValueError: a section of the run's configuration is not what is asked for, with the first key that differs."""
-    for key in sorted(there.keys() | asked.keys()):
-        old, new = there.get(key), asked.get(key)
-        if old != new and not (section == "train" and key in FREE):
+    for key, old, new in differences(there, asked):
+        if not (section == "train" and key in FREE):
             raise ValueError(
                 f"the run in {folder} has {section}.{key} = {old!r}, and this call asks for {new!r}: "
                 f"ask for the same to continue it, or choose another folder"
             )
+
+
+def differences(there: dict[str, Any], asked: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Each key that two tables do not agree on, in order, with what each has; None where it has nothing."""
+    for key in sorted(there.keys() | asked.keys()):
+        if there.get(key) != asked.get(key):
+            yield key, there.get(key), asked.get(key)
 
 
 def on_this_machine(config: TrainConfig) -> TrainConfig:
