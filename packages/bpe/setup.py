@@ -31,6 +31,7 @@ MODULES = (
     "_calls",
     "_decode",
 )
+SHARED = "bpe._cyutility"  # what Cython writes for memoryviews, once instead of into every module
 HEADERS = [
     "_bytes.h",
     "_cache.h",
@@ -66,7 +67,9 @@ setup(
                 extra_link_args=link,
             )
             for name in MODULES
-        ],
+        ]
+        + [Extension(SHARED, [f"src/{SHARED.replace('.', '/')}.c"], extra_compile_args=flags, extra_link_args=link)],
+        shared_utility_qualified_name=SHARED,
         include_path=["src"],
         compiler_directives={
             "language_level": "3",

@@ -7,7 +7,6 @@ import logging
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def trained(pattern: str | None, tie_break: str = "bytes") -> Tokenizer:
 
 
 def changed(tokenizer: Tokenizer, **changes: Any) -> Tokenizer:
-    return Tokenizer.from_data(replace(tokenizer._data, **changes))
+    return Tokenizer.from_data(tokenizer._data._replace(**changes))
 
 
 def by_rank() -> Tokenizer:

@@ -8,7 +8,6 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ def sample(**changes: Any) -> TokenizerData:
         pattern=patterns.resolve("gpt2"),
         added_tokens={"<tool>": 310},
     )
-    return replace(data, **changes)
+    return data._replace(**changes)
 
 
 def encode(data: TokenizerData, text: str) -> list[int]:
@@ -175,7 +174,7 @@ def test_gpt2_there_and_back(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers", reason="reads the files with tokenizers itself")
     peer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(vocab_json), str(merges_txt)))
     peer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    plain = replace(data, special_tokens={}, added_tokens={})
+    plain = data._replace(special_tokens={}, added_tokens={})
     for text in TEXTS:
         assert peer.encode(text).ids == encode(plain, text)
 
@@ -546,17 +545,16 @@ def test_native_there_and_back_for_any_tokens(
 
 def test_the_same_tokenizer_gives_the_same_bytes(tmp_path: Path) -> None:
     data = everything()
-    shuffled = replace(
-        data,
+    shuffled = data._replace(
         vocab=dict(reversed(data.vocab.items())),
         special_tokens=dict(reversed(data.special_tokens.items())),
     )
     native.write(tmp_path / "a", data)
     native.write(tmp_path / "b", shuffled)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    assert native.fingerprint(data) == native.fingerprint(shuffled) == native.fingerprint(replace(data, name="other"))
-    assert native.fingerprint(data) != native.fingerprint(replace(data, whole_first=False))
-    assert native.fingerprint(data) != native.fingerprint(replace(data, pattern=patterns.resolve("gpt2")))
+    assert native.fingerprint(data) == native.fingerprint(shuffled) == native.fingerprint(data._replace(name="other"))
+    assert native.fingerprint(data) != native.fingerprint(data._replace(whole_first=False))
+    assert native.fingerprint(data) != native.fingerprint(data._replace(pattern=patterns.resolve("gpt2")))
 
 
 def test_two_special_tokens_may_share_an_id(tmp_path: Path) -> None:

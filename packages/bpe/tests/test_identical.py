@@ -11,7 +11,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -109,9 +109,9 @@ def small(name: str) -> Pair:
         return with_tiktoken(ours, TIKTOKEN[name][1], ranks)
     ours = bpe.train([corpus(22)], 700, pattern=pattern, special_tokens=[EOT], tie_break="huggingface")
     if name == "qwen3":
-        ours = Tokenizer.from_data(replace(ours._data, normalizer="NFC"))
+        ours = Tokenizer.from_data(ours._data._replace(normalizer="NFC"))
     if name == "llama3":
-        ours = Tokenizer.from_data(replace(ours._data, whole_first=True))
+        ours = Tokenizer.from_data(ours._data._replace(whole_first=True))
     path = Path(os.environ["PYTEST_CURRENT_TEST_FOLDER"], f"{name}.json")
     ours.to_huggingface(path)
     return with_tokenizers(ours, tokenizers.Tokenizer.from_file(str(path)))

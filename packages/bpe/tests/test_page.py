@@ -4,7 +4,6 @@ import json
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import chromium
@@ -370,7 +369,7 @@ def test_what_the_pages_encoder_does_not_do_is_drawn_as_it_stands_and_said(
     tokenizers: dict[str, Tokenizer], changed: dict[str, object], said: str
 ) -> None:
     source = page(
-        Tokenizer.from_data(replace(tokenizers["gpt2"].data, **changed)), "the \ufb01ne \u00e9<|endoftext|> cat"
+        Tokenizer.from_data(tokenizers["gpt2"].data._replace(**changed)), "the \ufb01ne \u00e9<|endoftext|> cat"
     )
     columns = source.partition("<main>")[2].partition("</main>")[0]
     assert said in columns

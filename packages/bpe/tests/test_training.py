@@ -5,7 +5,6 @@ import pickle
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,7 +54,7 @@ def test_merges_that_are_made_when_asked_for_are_a_list() -> None:
     assert merges[7] in data.merges
     with pytest.raises(IndexError):
         data.merges[43]
-    assert pickle.loads(pickle.dumps(data)) == replace(data, merges=merges) == data
+    assert pickle.loads(pickle.dumps(data)) == data._replace(merges=merges) == data
 
 
 def test_workers_chunks_and_order_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +182,7 @@ def test_what_cannot_be_extended_is_refused() -> None:
         bpe.extend(Tokenizer(vocab, [(b"a", b"b"), (b"b", b"c")]), text, 270)
     with pytest.raises(ValueError, match="merging never makes its token b'abc'"):
         bpe.extend(Tokenizer(vocab, [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c")]), text, 270)
-    normalizes = replace(Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c"), (b"b", b"c")])._data, normalizer="NFC")
+    normalizes = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c"), (b"b", b"c")])._data._replace(normalizer="NFC")
     with pytest.raises(ValueError, match=r"normalizes text \(NFC\)"):
         bpe.extend(Tokenizer.from_data(normalizes), text, 270)
     with pytest.raises(ValueError, match="has 259 tokens already"):

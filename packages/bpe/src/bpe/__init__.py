@@ -1,11 +1,14 @@
 """Byte-level BPE: train, encode and decode, exactly and fast."""
 
-from bpe.encodings import encoding_for_model, get_encoding
-from bpe.published import encoding_name_for_model, list_encoding_names
-from bpe.sources import JsonLines, Parquet, PlainText
-from bpe.streaming import DecodeStream
-from bpe.tokenizer import Tokenizer
-from bpe.training import extend, train
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bpe.encodings import encoding_for_model, get_encoding
+    from bpe.published import encoding_name_for_model, list_encoding_names
+    from bpe.sources import JsonLines, Parquet, PlainText
+    from bpe.streaming import DecodeStream
+    from bpe.tokenizer import Tokenizer
+    from bpe.training import extend, train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -21,3 +24,40 @@ __all__ = [
     "list_encoding_names",
     "train",
 ]
+_HOMES = {
+    "DecodeStream": "streaming",
+    "JsonLines": "sources",
+    "Parquet": "sources",
+    "PlainText": "sources",
+    "Tokenizer": "tokenizer",
+    "encoding_for_model": "encodings",
+    "encoding_name_for_model": "published",
+    "extend": "training",
+    "get_encoding": "encodings",
+    "list_encoding_names": "published",
+    "train": "training",
+}
+
+
+def __getattr__(name: str) -> object:
+    """A public name, or a module of the package, imported when it is first asked for (PEP 562).
+
+    Who only trains has nothing of encoding in memory, and who only encodes nothing of training.
+    """
+    from importlib import import_module
+
+    if name in _HOMES:
+        found: object = getattr(import_module(f"bpe.{_HOMES[name]}"), name)
+        globals()[name] = found
+        return found
+    if not name.startswith("__"):
+        try:
+            return import_module(f"bpe.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"bpe.{name}":
+                raise
+    raise AttributeError(f"module 'bpe' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -11,6 +11,10 @@ static inline int count_trailing_zeros(uint64_t word) { unsigned long at; _BitSc
 static inline int count_leading_zeros(uint64_t word) { unsigned long at; _BitScanReverse64(&at, word); return 63 - (int)at; }
 static inline uint64_t multiply_fold(uint64_t a, uint64_t b) { uint64_t high, low = _umul128(a, b, &high); return high ^ low; }
 static inline void prefetch(const void *address) { _mm_prefetch((const char *)address, _MM_HINT_T0); }
+typedef volatile long atomic_word;
+static inline long load_acquire(atomic_word *word) { return _InterlockedOr(word, 0); }
+static inline void store_release(atomic_word *word, long value) { _InterlockedExchange(word, value); }
+static inline int exchange_if(atomic_word *word, long from, long to) { return _InterlockedCompareExchange(word, to, from) == from; }
 #else
 static inline int count_trailing_zeros(uint64_t word) { return __builtin_ctzll(word); }
 static inline int count_leading_zeros(uint64_t word) { return __builtin_clzll(word); }
@@ -19,6 +23,12 @@ static inline uint64_t multiply_fold(uint64_t a, uint64_t b) {
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 static inline void prefetch(const void *address) { __builtin_prefetch(address); }
+typedef long atomic_word; /* by which threads tell each other that something is there to be read */
+static inline long load_acquire(atomic_word *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+static inline void store_release(atomic_word *word, long value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+static inline int exchange_if(atomic_word *word, long from, long to) {
+    return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE);
+}
 #endif
 
 /* wyhash's mixing step (Wang Yi, 2019): one 64x64 -> 128-bit multiplication folded in half. */

@@ -267,15 +267,27 @@ static inline uint8_t class_of(int family, uint32_t code) {
     return class_of_category(family, category);
 }
 
-/* class_of() for every code point below 0x10000. */
+/* class_of() for every code point below 0x10000, filled when a text is first scanned for its family. */
 static uint8_t class_table[FAMILIES][0x10000 + 4]; /* a gather reads four bytes at each place */
+enum { EMPTY_TABLE, FILLING_TABLE, FULL_TABLE };
+static atomic_word class_table_state[FAMILIES];
 
-static inline void fill_class_tables(void) {
-    for (int family = 0; family < FAMILIES; family++) {
+static void fill_class_table(int family) {
+    if (exchange_if(&class_table_state[family], EMPTY_TABLE, FILLING_TABLE)) {
         for (uint32_t code = 0; code < 0x10000; code++) class_table[family][code] = class_of(family, code);
+        store_release(&class_table_state[family], FULL_TABLE);
+    }
+    while (load_acquire(&class_table_state[family]) != FULL_TABLE) {} /* another thread is at it, for a fraction of a millisecond */
+}
+
+static inline void need_class_table(int family) {
+    if (load_acquire(&class_table_state[family]) != FULL_TABLE) fill_class_table(family);
+}
+
+static inline void fill_portable_masks(void) {
+    for (int family = 0; family < FAMILIES; family++)
         for (int byte = 0; byte < 256; byte++)
             for (int mask = 0, place = 0; mask < MASKS; mask++)
                 if (family_wants[family] >> mask & 1) portable_masks[family][byte] |= in_mask(mask, byte) << place++;
-    }
 }
 #endif

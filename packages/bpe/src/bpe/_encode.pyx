@@ -1,4 +1,4 @@
-"""Encoding: text to pretokens, pretokens to ids.
+"""Text to pretokens, pretokens to ids.
 
 Pretokens are looked up in a cache (_cache.pyx), 128 at a time so that the slots of all are on their way before the first is
 looked at; most of any text is there. What is not is merged (_rank.pyx).

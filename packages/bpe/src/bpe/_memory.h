@@ -6,6 +6,14 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+/* Give back to the system what was freed in small pieces, and which the library would keep. */
+static void trim_heap(void) { malloc_trim(0); }
+#else
+static void trim_heap(void) {}
+#endif
+
 #if defined(__linux__)
 #include <sys/mman.h>
 #include <unistd.h>

@@ -23,6 +23,7 @@ cdef extern from "_memory.h" nogil:
     void free_block(void *block, size_t size)
     size_t trim_block(void *block, size_t size, size_t used)
     void touch_block(void *part, size_t size)
+    void trim_heap()
     const size_t HUGE_PAGE
     enum:
         BLOCKS_LAZY

@@ -31,7 +31,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
 from bpe._bytes cimport count_leading_zeros, count_trailing_zeros, hash_pair, prefetch
-from bpe._memory cimport checked_block, checked_malloc, checked_realloc, free_block
+from bpe._memory cimport checked_block, checked_malloc, checked_realloc, free_block, trim_heap
 
 cdef extern from "_find.h" nogil:
     enum:
@@ -201,6 +201,7 @@ cdef class Merger:
         free(self.token)
         free(self.token_size)
         free(self.token_head)
+        trim_heap()
 
     # The words
 

@@ -23,7 +23,8 @@ from bpe._bytes cimport count_leading_zeros, count_trailing_zeros
 from bpe.later import numpy as np
 
 cdef extern from "_characters.h" nogil:
-    void fill_class_tables()
+    void fill_portable_masks()
+    void need_class_table(int family)
     classify_function choose_classify(int family, int twin)
     places_function choose_places(int twin)
     characters_function choose_characters(int twin)
@@ -74,7 +75,7 @@ for _family in range(FAMILIES):
     classify_here[<int> _family](_spaces, &blank[<int> _family])
 cdef characters_function characters_here = choose_characters(AVX512_TWIN)
 cdef places_function places_here = choose_places(AVX512_TWIN)
-fill_class_tables()
+fill_portable_masks()
 
 
 def scanner_of(pattern):
@@ -119,6 +120,7 @@ cdef void scan_start_with(
     s.family = family_of(pattern)
     s.classify, s.characters, s.places = classify, characters, places
     if pattern != PATTERN_WHOLE:
+        need_class_table(s.family)
         read_word(s, 0, &s.ahead)
 
 

@@ -6,8 +6,6 @@ A file that ends before its compressed data does is refused: the libraries' own 
 from __future__ import annotations
 
 import importlib
-import lzma
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
@@ -67,8 +65,12 @@ def _feed(decompress: Any, given: bytes, kind: str) -> tuple[bytes, bytes]:
 def _decompressor(kind: str) -> tuple[Callable[[], Any], tuple[type[Exception], ...]]:
     """(what makes a decompressor, the errors that it raises for wrong data)."""
     if kind == "gzip":
+        import zlib
+
         return (lambda: zlib.decompressobj(wbits=31)), (zlib.error,)
     if kind == "xz":
+        import lzma
+
         return (lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ)), (lzma.LZMAError,)
     for name in ("compression.zstd", "zstandard"):  # Python 3.14's own, and the package that earlier ones need
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bpe import _scan
 from bpe.later import regex
@@ -84,8 +84,7 @@ _NAME_OF: dict[tuple[str, ...], str] = {
 _PROBES = ("", "aB1 é2\t\n.'s中\u0301-_ \r\n\n  <|x|>😀٣ ")
 
 
-@dataclass(frozen=True)
-class Pattern:
+class Pattern(NamedTuple):
     """A resolved split pattern.
 
     name: the name in PATTERNS, or None where it is not one of those. expressions: applied in sequence, each to every
@@ -122,7 +121,7 @@ def resolve(pattern: str | tuple[str, ...] | Pattern | None) -> Pattern:
             )
         expressions: tuple[str, ...] = (pattern,)
     elif isinstance(pattern, (tuple, list)) and all(isinstance(part, str) for part in pattern):
-        expressions = tuple(pattern)
+        expressions = tuple(map(str, pattern))
     else:
         raise TypeError(f"a split pattern is a str, a tuple of str or None, not {pattern!r}")
     known = _NAME_OF.get(expressions)

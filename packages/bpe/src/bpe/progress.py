@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,7 +44,9 @@ class _Bars:
 
 def watched() -> bool:
     """Whether bars can be drawn: someone watches standard error, and tqdm is installed."""
-    return sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
+    from importlib.util import find_spec
+
+    return sys.stderr.isatty() and find_spec("tqdm") is not None
 
 
 @contextmanager

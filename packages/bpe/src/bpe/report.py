@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from html import escape
 from itertools import combinations
 from typing import Any
@@ -214,7 +214,7 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[int]:
     that the split pattern cuts whatever stands beside it (a character of every kind is tried; parts of characters aside).
     """
     data = tokenizer._data
-    by_merging = Tokenizer.from_data(replace(data, whole_first=False))._encoder
+    by_merging = Tokenizer.from_data(data._replace(whole_first=False))._encoder
     found = []
     for number, token in _ordinary(tokenizer):
         made = by_merging.encode_pieces([token]).tolist() == [number]

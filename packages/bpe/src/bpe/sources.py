@@ -7,14 +7,11 @@ their own.
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from bpe import compressed
@@ -27,23 +24,20 @@ BLOCK = 1 << 20  # bytes read at a time from what cannot be mapped
 SWEEP = 1 << 24  # bytes of a map after which all that was let go of before is let go of again
 
 
-@dataclass(frozen=True)
-class PlainText:
+class PlainText(NamedTuple):
     """A file that is one text, whatever its name says; decompressed where that ends in .gz, .xz or .zst."""
 
     path: StrPath
 
 
-@dataclass(frozen=True)
-class JsonLines:
+class JsonLines(NamedTuple):
     """A file with a JSON object on each line, the text of each under `key`; decompressed as its name says."""
 
     path: StrPath
     key: str = "text"
 
 
-@dataclass(frozen=True)
-class Parquet:
+class Parquet(NamedTuple):
     """A Parquet file, the text of each row in `column`; rows without one are left out. Needs pyarrow."""
 
     path: StrPath
@@ -206,7 +200,7 @@ def _texts_of(file: File) -> Iterator[Text | Stream]:
 
 
 def _kind_of(path: StrPath) -> str | None:
-    return compressed.MAGIC.get(Path(path).suffix.lower())
+    return compressed.MAGIC.get(os.path.splitext(path)[1].lower())
 
 
 def _map(path: StrPath) -> Text | None:
@@ -268,6 +262,8 @@ def _lines(file: JsonLines) -> Iterator[Text]:
 
 
 def _text_in(line: bytes, number: int, file: JsonLines) -> bytes:
+    import json
+
     def refuse(reason: str) -> NoReturn:
         raise ValueError(f"{os.fspath(file.path)}, line {number}: {reason}") from None
 

@@ -1,4 +1,7 @@
-"""Tokenizer: a vocabulary with its merges, ready to encode and decode; the interface is that of tiktoken.Encoding."""
+"""Tokenizer: a vocabulary with its merges, ready to encode and decode; the interface is that of tiktoken.Encoding.
+
+What serves one call or two is imported by those: a process has in memory what it uses.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +9,32 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bpe import formats, patterns, token_file
-from bpe._batch import Batch
+from bpe import formats, patterns
 from bpe._calls import NONE, Calls
-from bpe._decode import Decoder
 from bpe._encode import Encoder
 from bpe._intern import safe_cut
 from bpe._rank import Ranks
 from bpe._scan import boundaries, scanner_of, split
-from bpe._shared import SharedText
 from bpe._special import Rules, SpecialTokens
 from bpe._text import buffer_of
-from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
+from bpe.formats import TokenizerData
 from bpe.later import numpy as np
 from bpe.parallel import in_threads, side_by_side, threads_for
 from bpe.policy import Policy, Special, check
 from bpe.preparing import Preparation
 from bpe.progress import Progress, reporter
-from bpe.streaming import DecodeStream, encode_chunks, last_bounded_end, last_cut
-from bpe.unstable import completions, unstable_from
 from bpe.vocabulary import checked_merge, checked_tokens, encoder_tables, number_special_tokens
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from bpe._batch import Batch
+    from bpe._decode import Decoder
+    from bpe._shared import SharedText
     from bpe.sources import Source
+    from bpe.streaming import DecodeStream
 
 Text = str | bytes | bytearray | memoryview
 Ids = Iterable[int]  # a list or an array of them, mostly
@@ -116,7 +117,10 @@ class Tokenizer(Calls):
         special_tokens: Mapping[str, int] | Iterable[str] = (),
     ) -> Tokenizer:
         """From a .tiktoken file, which holds neither pattern nor special tokens."""
-        return cls.from_ranks(tiktoken.read(path), pattern=pattern, special_tokens=special_tokens, name=Path(path).stem)
+        from bpe.formats import tiktoken
+
+        name = os.path.splitext(os.path.basename(path))[0]
+        return cls.from_ranks(tiktoken.read(path), pattern=pattern, special_tokens=special_tokens, name=name)
 
     @classmethod
     def from_gpt2(
@@ -128,6 +132,8 @@ class Tokenizer(Calls):
         special_tokens: Mapping[str, int] | Iterable[str] = ("<|endoftext|>",),
     ) -> Tokenizer:
         """From GPT-2's pair of files (vocab.json or encoder.json, merges.txt or vocab.bpe)."""
+        from bpe.formats import gpt2
+
         vocab, merges = gpt2.read(vocab_json, merges_txt)
         special = number_special_tokens(special_tokens, vocab)
         return cls.from_data(TokenizerData(vocab, merges, special, patterns.resolve(pattern)))
@@ -135,19 +141,27 @@ class Tokenizer(Calls):
     @classmethod
     def from_huggingface(cls, tokenizer_json: formats.StrPath) -> Tokenizer:
         """From a tokenizer.json; ValueError names what in it is not supported."""
+        from bpe.formats import huggingface
+
         return cls.from_data(huggingface.read(tokenizer_json))
 
     @classmethod
     def load(cls, path: formats.StrPath) -> Tokenizer:
         """From a file that save() wrote."""
+        from bpe.formats import native
+
         return cls.from_data(native.read(path))
 
     def save(self, path: formats.StrPath) -> None:
         """Write everything this tokenizer is to one file, which appears whole or not at all."""
+        from bpe.formats import native
+
         native.write(path, self._data)
 
     def to_tiktoken(self, path: formats.StrPath) -> None:
         """Write the ranks as a .tiktoken file. ValueError where ranks cannot say what this tokenizer does."""
+        from bpe.formats import tiktoken
+
         ranks = {token: number for number, token in self._data.vocab.items() if number not in self._special_numbers}
         if self._data.merges is not None:
             made = [left + right for left, right in self._data.merges]
@@ -159,18 +173,22 @@ class Tokenizer(Calls):
 
     def to_gpt2(self, folder: formats.StrPath) -> None:
         """Write vocab.json and merges.txt into a folder, which is made if need be."""
+        from bpe.formats import gpt2
+
         gpt2.write(folder, self._data.vocab, self.merges)
 
     def to_huggingface(self, path: formats.StrPath) -> None:
         """Write a tokenizer.json that encodes as this tokenizer does."""
+        from bpe.formats import huggingface
+
         data = self._data
-        if data.merges is None:
-            data = TokenizerData(**{**vars(data), "merges": self.merges})
-        huggingface.write(path, data)
+        huggingface.write(path, data._replace(merges=self.merges) if data.merges is None else data)
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256, in hexadecimal, of all that decides which ids a text gets."""
+        from bpe.formats import native
+
         return native.fingerprint(self._data)
 
     # Set-up
@@ -231,6 +249,8 @@ class Tokenizer(Calls):
     def merges(self) -> list[tuple[bytes, bytes]]:
         """The pairs that are merged, in order of rank."""
         if self._data.merges is None:
+            from bpe.formats import tiktoken
+
             ranks = {token: number for number, token in self._data.vocab.items() if number not in self._special_numbers}
             return tiktoken.merges_from_ranks(ranks)
         return list(self._data.merges)
@@ -299,7 +319,9 @@ class Tokenizer(Calls):
     ) -> list[list[int]]:
         """encode() of each text, in parallel."""
         rules = self._rules(allowed_special, disallowed_special)
-        return self._encode_many(text, rules, num_threads, self._to_list, Batch.lists, SharedText.list)
+        return self._encode_many(
+            text, rules, num_threads, self._to_list, lambda batch: batch.lists(), lambda shared: shared.list()
+        )
 
     def encode_batch_to_numpy(
         self,
@@ -317,7 +339,9 @@ class Tokenizer(Calls):
         num_threads: as many as there are processors, if None. ValueError for none at all.
         """
         rules = self._rules(allowed_special, disallowed_special)
-        return self._encode_many(text, rules, num_threads, self._to_array, Batch.arrays, SharedText.array)
+        return self._encode_many(
+            text, rules, num_threads, self._to_array, lambda batch: batch.arrays(), lambda shared: shared.array()
+        )
 
     def _encode_many(
         self,
@@ -332,6 +356,9 @@ class Tokenizer(Calls):
         threads, texts = threads_for(num_threads), list(text)
         if not self._direct:
             return in_threads(lambda one: alone(one, rules), texts, threads)
+        from bpe._batch import Batch
+        from bpe._shared import SharedText
+
         batch = Batch(self._encoder, texts, rules, threads=threads, longest=SHARED_TEXT)
         side_by_side(batch.work, min(threads, 1 + batch.size // THREAD_TEXT))
         found = of_batch(batch)
@@ -356,6 +383,8 @@ class Tokenizer(Calls):
         has it, and slow: a short rest has thousands. The text is taken as it stands, not normalized. UnicodeEncodeError for
         a lone surrogate.
         """
+        from bpe.unstable import completions, unstable_from
+
         rules = self._rules(allowed_special, disallowed_special)
         data, special = self._checked(text, rules, repair=False), rules.recognised
         ids = self._encode_whole(data, special).tolist()
@@ -408,6 +437,8 @@ class Tokenizer(Calls):
     def _encode_chunks(
         self, chunks: Iterable[str] | Iterable[bytes], allowed_special: Special, room: int = 1 << 15
     ) -> Iterator[NDArray[np.uint32]]:
+        from bpe.streaming import encode_chunks
+
         special = self._policy.recognised(allowed_special)
         return encode_chunks(
             chunks,
@@ -418,6 +449,8 @@ class Tokenizer(Calls):
 
     def _last_cut(self, text: bytes, special: SpecialTokens) -> int:
         """The last place at which a text that begins with a pretoken may be cut, whatever follows it; 0 for none."""
+        from bpe.streaming import last_bounded_end, last_cut
+
         found = last_cut(len(text), lambda at: self._safe_cut(text, at, special), special.longest)
         if found or self._scanner < 0 or self._preparation is not None:
             return found
@@ -467,6 +500,10 @@ class Tokenizer(Calls):
         tokenizer's fingerprint, the id of <|endoftext|>, SHA-256. Both appear whole or not at all. OSError names the file
         where the disk is full.
         """
+        from pathlib import Path
+
+        from bpe import token_file
+
         special = self._policy.recognised(allowed_special)
         with reporter(progress) as report:
             return token_file.write(
@@ -489,6 +526,8 @@ class Tokenizer(Calls):
 
     @cached_property
     def _decoder(self) -> Decoder:
+        from bpe._decode import Decoder
+
         return Decoder(self._data.vocab)
 
     def decode(self, tokens: Ids, errors: str = "replace") -> str:
@@ -532,6 +571,8 @@ class Tokenizer(Calls):
 
     def decode_stream(self) -> DecodeStream:
         """A decoder to which ids are fed as they come, and which never gives part of a character."""
+        from bpe.streaming import DecodeStream
+
         return DecodeStream(self.decode_bytes)
 
     # Between the two

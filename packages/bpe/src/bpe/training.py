@@ -1,7 +1,8 @@
 """train(): a source of text to a Tokenizer; extend(): a Tokenizer to a larger one.
 
 Text is counted, the counts merged, and the merges made into a vocabulary by the convention of the tie-break. Where there is
-a checkpoint, the counts and each merge go through it.
+a checkpoint, the counts and each merge go through it. What a Tokenizer is made of is imported when there is one to make: until
+then counts and merges have the memory to themselves.
 """
 
 from __future__ import annotations
@@ -12,23 +13,20 @@ import struct
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import _records, counting, patterns, sources
 from bpe._merge import Merger
 from bpe._special import SpecialTokens
-from bpe.checkpoint import Checkpoint, identity
-from bpe.formats import StrPath, TokenizerData
-from bpe.formats.gpt2 import PRINTABLE
 from bpe.later import numpy as np
 from bpe.progress import Progress, reporter
-from bpe.tokenizer import Tokenizer
-from bpe.vocabulary import Merges
+from bpe.sources import StrPath
 
 if TYPE_CHECKING:
     from bpe._records import Records
+    from bpe.checkpoint import Checkpoint
+    from bpe.tokenizer import Tokenizer
 
 CONVENTIONS = ("bytes", "huggingface", "ids")
 
@@ -73,8 +71,8 @@ def train(
     names = [special_tokens] if isinstance(special_tokens, str) else list(special_tokens)
     special = SpecialTokens(names)
     rule = Rule(tie_break, min_count, max_token_bytes)
-    own_bytes = set(PRINTABLE) if tie_break == "huggingface" else set(map(chr, range(128)))
-    smallest = 256 + sum(name.decode() not in own_bytes for name in special.names)
+    spelled = _spelled() if tie_break == "huggingface" else list(map(chr, range(128)))
+    smallest = 256 + sum(name.decode() not in spelled for name in special.names)
     if vocab_size < smallest:
         raise ValueError(
             f"vocab_size is {vocab_size}, but 256 bytes and the special tokens are {smallest} already; ask for at least that"
@@ -83,7 +81,7 @@ def train(
     if tie_break == "huggingface":
         names = [name.decode() for name in special.names]  # a byte that is spelled as one of them has its id
         alphabet = bytes(
-            sorted(alphabet, key=lambda byte: ([*names, PRINTABLE[byte]].index(PRINTABLE[byte]), PRINTABLE[byte]))
+            sorted(alphabet, key=lambda byte: ([*names, spelled[byte]].index(spelled[byte]), spelled[byte]))
         )
     tokens, merges = learn(
         source,
@@ -99,6 +97,9 @@ def train(
     )
     _check_reached(vocab_size, vocab_size - smallest + 256 - len(tokens))
     vocab, special_ids = number(tokens, special.names, tie_break)
+    from bpe.formats import TokenizerData
+    from bpe.tokenizer import Tokenizer
+
     return Tokenizer.from_data(TokenizerData(vocab, merges, special_ids, resolved))
 
 
@@ -149,7 +150,7 @@ def extend(
     _check_reached(vocab_size, wanted - len(made))
     vocab = {**data.vocab, **dict(enumerate(made, max(data.vocab) + 1))}
     all_merges = None if data.merges is None else [*data.merges, *merges]
-    return Tokenizer.from_data(replace(data, vocab=vocab, merges=all_merges, name=None))
+    return type(tokenizer).from_data(data._replace(vocab=vocab, merges=all_merges, name=None))
 
 
 def _check_reached(vocab_size: int, missing: int) -> None:
@@ -160,17 +161,13 @@ def _check_reached(vocab_size: int, missing: int) -> None:
         )
 
 
-@dataclass(frozen=True)
 class Rule:
     """Which pair is merged next: tie_break, min_count and max_token_bytes of train()."""
 
-    tie_break: str
-    min_count: int
-    max_token_bytes: int | None
-
-    def __post_init__(self) -> None:
-        if self.tie_break not in CONVENTIONS:
-            raise ValueError(f"tie_break is one of {', '.join(CONVENTIONS)}, not {self.tie_break!r}")
+    def __init__(self, tie_break: str, min_count: int, max_token_bytes: int | None) -> None:
+        if tie_break not in CONVENTIONS:
+            raise ValueError(f"tie_break is one of {', '.join(CONVENTIONS)}, not {tie_break!r}")
+        self.tie_break, self.min_count, self.max_token_bytes = tie_break, min_count, max_token_bytes
 
     @property
     def bound(self) -> int:
@@ -180,8 +177,7 @@ class Rule:
         return self.max_token_bytes or 0
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """Where merging starts: the tokens that the first symbols are, and how a pretoken is spelled in them (None: by bytes)."""
 
     tokens: list[bytes]
@@ -199,7 +195,7 @@ class Start:
         data = tokenizer._data
         split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
         numbers = {token: i for i, token in sorted(data.vocab.items()) if i not in split_off or len(token) == 1}
-        encode = Tokenizer.from_data(replace(data, whole_first=False))._encoder.encode_pieces
+        encode = type(tokenizer).from_data(data._replace(whole_first=False))._encoder.encode_pieces
         if encode(numbers).tolist() != list(numbers.values()):
             never = next(token for token, number in numbers.items() if encode([token]).tolist() != [number])
             raise ValueError(f"the tokenizer cannot be extended: merging never makes its token {never!r}")
@@ -250,6 +246,8 @@ def learn(
         raise ValueError(f"memory_limit is {memory_limit}; it is a number of bytes, or None for no limit")
     about: dict[str, Any] = {}
     if checkpoint is not None:
+        from bpe.checkpoint import Checkpoint, identity
+
         about = {
             "format": 1,
             "corpus": identity(source),
@@ -323,6 +321,8 @@ def merge(
         made = now
         report("merging", made, wanted)
     tokens, halves = merger.result()
+    from bpe.vocabulary import Merges
+
     return tokens, Merges(tokens, halves)
 
 
@@ -365,9 +365,9 @@ def number(tokens: list[bytes], special: tuple[bytes, ...], tie_break: str) -> t
     " " and the byte spelled "Ġ" are two.
     """
     if tie_break == "huggingface":
-        spelled = {PRINTABLE[token[0]].encode(): token for token in tokens[:256]}
-        first = [spelled.get(token, token) for token in special]
-        alphabet = [token for token in tokens[:256] if PRINTABLE[token[0]].encode() not in special]
+        byte_of = {_spelled()[token[0]].encode(): token for token in tokens[:256]}
+        first = [byte_of.get(token, token) for token in special]
+        alphabet = [token for spelling, token in byte_of.items() if spelling not in special]
         return dict(enumerate([*first, *alphabet, *tokens[256:]])), {
             token.decode(): i for i, token in enumerate(special)
         }
@@ -377,3 +377,10 @@ def number(tokens: list[bytes], special: tuple[bytes, ...], tie_break: str) -> t
     made = islice(tokens, 256, None)
     order = chain(tokens[:256], others, made) if tie_break == "bytes" else chain(tokens, others)
     return dict(enumerate(order)), {token.decode(): ids[token] for token in special}
+
+
+def _spelled() -> list[str]:
+    """How tokenizers spells each byte."""
+    from bpe.formats.gpt2 import PRINTABLE
+
+    return PRINTABLE

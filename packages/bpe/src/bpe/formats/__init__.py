@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from bpe._pairs import all_within, pairs_of_merges
 from bpe.patterns import Pattern
@@ -21,9 +18,8 @@ MAX_ID = 2**31 - 1
 NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
 
 
-@dataclass(frozen=True)
-class TokenizerData:
-    """All that decides what a tokenizer does.
+class TokenizerData(NamedTuple):
+    """All that decides what a tokenizer does; nothing in it is ever changed.
 
     vocab: every token by id, special and added tokens too. merges: in order; None where tokens are merged by rank,
     which is the id (tiktoken). special_tokens, added_tokens: {text: id}, both cut out of the text before anything
@@ -41,7 +37,7 @@ class TokenizerData:
     special_tokens: dict[str, int]
     pattern: Pattern
     whole_first: bool = False
-    added_tokens: dict[str, int] = field(default_factory=dict)
+    added_tokens: dict[str, int] = {}  # noqa: RUF012 (never changed, as nothing here is)
     late_tokens: frozenset[str] = frozenset()
     lstrip: frozenset[str] = frozenset()
     rstrip: frozenset[str] = frozenset()
@@ -61,7 +57,8 @@ def refuse(source: StrPath, reason: str, line: int | None = None) -> NoReturn:
 
 def read_bytes(path: StrPath) -> bytes:
     """The bytes of a file; FileNotFoundError names it where there is none."""
-    return Path(path).read_bytes()
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def parse_text(data: bytes, source: StrPath) -> str:
@@ -86,6 +83,7 @@ def without_collector() -> Iterator[None]:
 
 def parse_json(data: bytes, source: StrPath) -> Any:
     """The value of a JSON file in which no object names a key twice."""
+    import json
 
     def unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(items)
@@ -160,8 +158,8 @@ def atomic_file(path: StrPath) -> Iterator[BinaryIO]:
 
     Raises OSError with the path that was asked for.
     """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
+    folder, name = os.path.split(os.fspath(path))
+    temporary = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
     try:
         try:
             with open(temporary, "xb") as file:
@@ -170,15 +168,16 @@ def atomic_file(path: StrPath) -> Iterator[BinaryIO]:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
             raise
         if os.name == "posix":
-            folder = os.open(path.parent, os.O_RDONLY)
+            entry = os.open(folder or os.curdir, os.O_RDONLY)
             try:
-                os.fsync(folder)
+                os.fsync(entry)
             finally:
-                os.close(folder)
+                os.close(entry)
     except OSError as error:
-        if error.filename not in (None, str(temporary)):
+        if error.filename not in (None, temporary):
             raise  # of another file, that was read in the block
         raise OSError(error.errno, error.strerror, os.fspath(path)) from None

@@ -6,7 +6,6 @@ What this package cannot do exactly as tokenizers does is refused by name, never
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from bpe.formats import (
@@ -150,7 +149,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
         },
     }
     data = json.dumps(file, ensure_ascii=False).encode() + b"\n"
-    if parse(data, path) != replace(tokenizer, name=None):
+    if parse(data, path) != tokenizer._replace(name=None):
         refuse(path, "this tokenizer would not come back as it is: a tokenizer.json cannot say all that it does")
     write_atomically(path, data)
 

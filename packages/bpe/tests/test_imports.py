@@ -1,0 +1,52 @@
+"""What `import bpe` brings: every public name, and only what is used of the modules behind them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import bpe
+
+
+def loaded_by(program: str) -> set[str]:
+    """The modules that a process has once it has run a program."""
+    program = f"import sys\nsys.path[:0] = {sys.path!r}\n{textwrap.dedent(program)}\nprint(*sys.modules)"
+    return set(
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    )
+
+
+def test_public_names() -> None:
+    for name in bpe.__all__:
+        assert getattr(bpe, name).__module__.startswith("bpe.")
+        assert name in dir(bpe)
+    assert bpe.patterns.resolve("gpt2").name == "gpt2"  # type: ignore[attr-defined]  # a module of the package
+    with pytest.raises(AttributeError, match="'bpe' has no attribute 'Tokeniser'"):
+        _ = bpe.Tokeniser  # type: ignore[attr-defined]
+
+
+def test_training_has_the_memory_to_itself() -> None:
+    """Nothing that only encoding, files or checkpoints need is there while it counts and merges."""
+    loaded = loaded_by("""
+        import bpe
+        there = set()
+        bpe.train(["some text, some more text"], 258, progress=lambda *_: there.update(sys.modules))
+        sys.modules = dict.fromkeys(there)
+    """)
+    assert "bpe._merge" in loaded
+    unused = ["numpy", "regex", "inspect", "pathlib", "json", "zlib", "lzma", "hashlib", "tempfile", "bpe.tokenizer"]
+    assert not loaded.intersection([*unused, "bpe.formats", "bpe.checkpoint", "bpe._encode", "bpe._pairs"])
+
+
+def test_encoding_loads_nothing_of_training() -> None:
+    loaded = loaded_by("""
+        import bpe
+        bpe.Tokenizer({i: bytes([i]) for i in range(256)}, []).encode("text")
+    """)
+    assert "bpe._encode" in loaded
+    assert not loaded.intersection(
+        {"bpe.training", "bpe._merge", "bpe.counting", "bpe._batch", "bpe._decode", "bpe.published"}
+    )
