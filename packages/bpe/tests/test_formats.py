@@ -662,6 +662,12 @@ def test_what_would_not_come_back_is_not_written(tmp_path: Path) -> None:
 # All of them
 
 
+@pytest.mark.parametrize("read", [native.read, huggingface.read])
+def test_a_number_too_long_is_refused_by_name(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    with pytest.raises(ValueError, match=r"file\.json: not JSON of ours: .*5000 digits"):
+        read(write_text(tmp_path, "file.json", f'{{"model": {"1" * 5000}}}'))
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     there = write_text(tmp_path, "vocab.json", f"{{{ALL}}}")
@@ -694,6 +700,25 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(FileNotFoundError, match="nowhere"):
         write_atomically(tmp_path / "nowhere" / "file", b"")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and links of POSIX")
+def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """`--out /dev/null` by who may do anything would put a file in its place."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, b"through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    assert pipe.is_fifo()
+    target, link = tmp_path / "target", tmp_path / "link"
+    link.symlink_to(target)
+    for data in (b"new", b"newer"):
+        write_atomically(link, data)
+        assert target.read_bytes() == data
+    assert link.is_symlink()
+    assert sorted(tmp_path.iterdir()) == [link, pipe, target]
 
 
 # The published files

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from strategies import DATA, TEXTS, corpus
 
 import bpe
@@ -166,6 +167,57 @@ def test_every_format_comes_back_encoding_the_same(tokenizer: Tokenizer, tmp_pat
     )
     assert ranked.decode(ranked.encode(text)) == text
     assert ranked.vocab == tokenizer.vocab
+
+
+@pytest.mark.parametrize("format", ["to_tiktoken", "to_gpt2"])
+def test_what_a_format_cannot_say_is_not_written(format: str, tmp_path: Path) -> None:
+    plain = Tokenizer(BYTES | {256: b"ab", 257: b"abc"}, [(b"a", b"b")])
+    for data, expected in {
+        "normalizes": (plain.data._replace(normalizer="NFC"), r"changes the text first \(NFC\)"),
+        "puts a space": (plain.data._replace(add_prefix_space=True), "a space before the text"),
+        "takes whole": (plain.data._replace(whole_first=True), "merging never makes the token b'abc'"),
+        "by rank": (
+            Tokenizer.from_ranks({token: i for i, token in BYTES.items()} | {b"xyz": 256}, pattern="gpt2").data,
+            "merging never makes the token b'xyz'",
+        ),
+        "never": (plain.data, "merging never makes the token b'abc'"),
+        "twice": (Tokenizer(BYTES | {256: b"a"}, []).data, "two ids hold the same bytes|stands twice"),
+    }.values():
+        never_made = data.merges is None and format == "to_tiktoken", data is plain.data and format == "to_gpt2"
+        if any(never_made):  # ranks are what the one holds, and a list of merges the other
+            getattr(Tokenizer.from_data(data), format)(tmp_path / "written")
+            continue
+        with pytest.raises(ValueError, match=expected):
+            getattr(Tokenizer.from_data(data), format)(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+
+
+@given(
+    merges=st.lists(st.tuples(*[st.text("abc", min_size=1, max_size=3)] * 2), max_size=6),
+    texts=st.lists(st.text("abc", max_size=12), min_size=5, max_size=20),
+)
+def test_a_tiktoken_file_encodes_the_same_or_is_not_written(
+    tmp_path_factory: pytest.TempPathFactory, merges: list[tuple[str, str]], texts: list[str]
+) -> None:
+    tokens = {b"a", b"b", b"c"}
+    listed = []
+    for pair in merges:
+        left, right = (half.encode() for half in pair)
+        if {left, right} <= tokens and left + right not in tokens:
+            listed.append((left, right))
+            tokens.add(left + right)
+    vocab = BYTES | {256 + i: left + right for i, (left, right) in enumerate(listed)}
+    ours = Tokenizer(vocab, listed, pattern=None)
+    path = tmp_path_factory.getbasetemp() / "ranks.tiktoken"
+    try:
+        ours.to_tiktoken(path)
+    except ValueError as error:
+        if "merging never makes the token" not in str(error):
+            raise
+        return
+    ranked = Tokenizer.from_tiktoken(path, pattern=None)
+    for text in texts:
+        assert ranked.encode(text) == ours.encode(text)
 
 
 def test_vocabularies_that_contradict_themselves_are_refused() -> None:

@@ -162,20 +162,43 @@ class Tokenizer(Calls):
         """Write the ranks as a .tiktoken file. ValueError where ranks cannot say what this tokenizer does."""
         from bpe.formats import tiktoken
 
+        self._check_plain(path, ".tiktoken file")
         ranks = {token: number for number, token in self._data.vocab.items() if number not in self._special_numbers}
+        if len(ranks) + len(self._special_numbers) < len(self._data.vocab):
+            raise ValueError(f"{path}: two ids hold the same bytes, which a .tiktoken file cannot say")
         if self._data.merges is not None:
             made = [left + right for left, right in self._data.merges]
             if len(set(made)) < len(made) or [ranks[token] for token in made] != sorted(ranks[token] for token in made):
                 raise ValueError(
                     f"{path}: the ids do not follow the merges, so a .tiktoken file would encode otherwise"
                 )
+            # Where every token is what its bytes are merged to, no pair joins to a token but the one that is listed for it.
+            self._check_merged(ranks, path, ".tiktoken file")
         tiktoken.write(path, ranks)
 
     def to_gpt2(self, folder: formats.StrPath) -> None:
-        """Write vocab.json and merges.txt into a folder, which is made if need be."""
+        """Write vocab.json and merges.txt into a folder, which is made if need be. ValueError where these two cannot say what
+        this tokenizer does."""
         from bpe.formats import gpt2
 
+        self._check_plain(folder, "vocab.json with merges.txt")
+        if self._data.whole_first:
+            ordinary = {token: i for i, token in self._data.vocab.items() if i not in self._special_numbers}
+            self._check_merged(ordinary, folder, "vocab.json with merges.txt")
         gpt2.write(folder, self._data.vocab, self.merges)
+
+    def _check_plain(self, path: formats.StrPath, form: str) -> None:
+        """Refuse a tokenizer that changes the text, for a format that cannot say so."""
+        changes = self._data.normalizer or ("a space before the text" if self._data.add_prefix_space else None)
+        if changes is not None:
+            raise ValueError(f"{path}: this tokenizer changes the text first ({changes}), which a {form} cannot say")
+
+    def _check_merged(self, numbers: Mapping[bytes, int], path: formats.StrPath, form: str) -> None:
+        """Refuse a token that its bytes are not merged to, for a format that gives it all the same, or never."""
+        tokens, encoder = list(numbers), self._merging_encoder
+        if encoder.encode_pieces(tokens).tolist() != list(numbers.values()):
+            never = next(token for token in tokens if encoder.encode_pieces([token]).tolist() != [numbers[token]])
+            raise ValueError(f"{path}: merging never makes the token {never!r}, so a {form} would encode otherwise")
 
     def to_huggingface(self, path: formats.StrPath) -> None:
         """Write a tokenizer.json that encodes as this tokenizer does."""

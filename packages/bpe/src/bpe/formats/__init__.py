@@ -102,6 +102,10 @@ def parse_json(data: bytes, source: StrPath) -> Any:
         refuse(source, f"not JSON: {error.msg}, column {error.colno}{end}", error.lineno)
     except RecursionError:
         refuse(source, "not JSON of ours: nested too deeply")
+    except ValueError as error:
+        if not str(error).startswith("Exceeds"):  # as a number of thousands of digits does
+            raise
+        refuse(source, f"not JSON of ours: {str(error).partition(';')[0]}")
 
 
 def are_ids(numbers: Collection[Any]) -> bool:
@@ -156,11 +160,17 @@ def atomic_file(path: StrPath) -> Iterator[BinaryIO]:
     """A file to write, which appears under its path whole or not at all: a temporary one beside it, flushed to the disk and
     renamed when the block ends without an error.
 
-    Raises OSError with the path that was asked for.
+    A link stays one, to the new file; a device or a pipe, which nothing may take the place of, is written to as it is. Raises
+    OSError with the path that was asked for.
     """
-    folder, name = os.path.split(os.fspath(path))
+    asked, path = os.fspath(path), os.path.realpath(path)
+    folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
     try:
+        if os.path.exists(asked) and not os.path.isfile(asked) and not os.path.isdir(asked):
+            with open(asked, "wb") as file:
+                yield file
+            return
         try:
             with open(temporary, "xb") as file:
                 yield file
@@ -172,7 +182,7 @@ def atomic_file(path: StrPath) -> Iterator[BinaryIO]:
                 os.unlink(temporary)
             raise
         if os.name == "posix":
-            entry = os.open(folder or os.curdir, os.O_RDONLY)
+            entry = os.open(folder, os.O_RDONLY)
             try:
                 os.fsync(entry)
             finally:
@@ -180,4 +190,4 @@ def atomic_file(path: StrPath) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.filename not in (None, temporary):
             raise  # of another file, that was read in the block
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+        raise OSError(error.errno, error.strerror, asked) from None
