@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,30 @@ def test_a_full_disk_leaves_what_was_there(
         tokenizer.encode_file(["mat"], out)
     assert error.value.filename == str(out)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_what_is_there_and_no_file_is_left_alone(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    out = tmp_path / "ids.npy"
+    out.mkdir()
+    with pytest.raises(IsADirectoryError, match=r"ids\.npy"):
+        tokenizer.encode_file(["cat"], out)
+    assert [path.name for path in tmp_path.iterdir()] == ["ids.npy"], "the JSON is not written without it"
+    if hasattr(os, "mkfifo"):
+        out.rmdir()
+        os.mkfifo(out)
+        with pytest.raises(ValueError, match=r"ids\.npy is there and is no file"):
+            tokenizer.encode_file(["cat"], out)
+        assert out.is_fifo()
+
+
+def test_several_may_write_the_same_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    def write(text: str) -> None:
+        for _ in range(100):
+            assert tokenizer.encode_file([text], tmp_path / "ids.npy", workers=1) == len(tokenizer.encode(text))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, ["the cat", "the mat", "a", "and so on"]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ids.json", "ids.npy"]
 
 
 def test_a_missing_source_leaves_nothing(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections import deque
@@ -48,6 +49,10 @@ def write(
         raise ValueError(f"the largest id is {largest}, which {dtype} cannot hold; use uint32")
     if workers < 1:
         raise ValueError(f"workers is {workers}; it takes at least 1")
+    if out.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(out))
+    if out.exists() and not out.is_file():
+        raise ValueError(f"{out} is there and is no file, so that ids cannot be written to it: name another")
     description = _description_of(out)
     total = sources.size_of(source)
     temporary = out.with_name(f".{out.name}.{os.urandom(4).hex()}")
@@ -75,7 +80,7 @@ def write(
             "end_of_text": end_of_text,
             "sha256": digest.hexdigest(),  # of the ids as they lie in the file, its header aside
         }
-        beside = temporary.with_suffix(".json")
+        beside = temporary.with_name(f"{temporary.name}.json")
         try:
             beside.write_text(
                 json.dumps({key: value for key, value in about.items() if value is not None}, indent=1) + "\n"
