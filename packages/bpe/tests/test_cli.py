@@ -4,6 +4,7 @@ import argparse
 import gzip
 import io
 import json
+import lzma
 import shutil
 import signal
 import subprocess
@@ -121,6 +122,18 @@ def test_training_from_anywhere(
     assert "more than the memory_limit" in capsys.readouterr().err
 
 
+def test_a_run_that_is_stopped_while_it_saves_says_so_too(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Tokenizer, "save", stop)
+    command = ["train", str(trained / "corpus.txt"), "--vocab-size", "280", "--out", str(trained / "new.json")]
+    assert main([*command, "--checkpoint", str(trained / "run")]) == 130
+    assert "the same command goes on from there" in capsys.readouterr().err
+
+
 def test_a_run_that_is_stopped_says_how_to_go_on(
     trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,6 +176,10 @@ def test_mistakes_are_one_sentence_and_status_two(trained: Path, capsys: pytest.
             "short.gz: the gzip data are cut short",
         ),
         (["train", corpus, "--vocab-size", "300", "--out", str(trained / "nowhere" / "tok.json")], "no such folder"),
+        (["train", corpus, "--vocab-size", "300", "--out", str(trained / "empty")], "empty: a folder"),
+        (["train", corpus, "--vocab-size", "9" * 20, "--out", out], "ids go up to 2,147,483,647"),
+        (["train", corpus, "--vocab-size", "300", "--min-count", "9" * 20, "--out", out], "min_count is 999"),
+        (["train", corpus, "--vocab-size", "300", "--max-token-bytes", "-1", "--out", out], "max_token_bytes is -1"),
         (["train", corpus, "--vocab-size", "300", "--out", out, "--pattern", "[a-z]*"], "can match the empty string"),
         (["train", corpus, "--vocab-size", "300", "--out", out, "--special", ""], "a special token is empty"),
         (
@@ -243,6 +260,47 @@ def test_several_files_and_standard_input_among_them(
     assert (trained / "back").read_bytes() == text.read_bytes() + (trained / "raw").read_bytes()
 
 
+def test_what_is_compressed_is_read_as_its_name_says(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    tok, text = trained / "tok.json", trained / "corpus.txt"
+    (trained / "corpus.txt.gz").write_bytes(gzip.compress(text.read_bytes()))
+    (trained / "two.jsonl.xz").write_bytes(lzma.compress(b'"the cat"\n{"text": "and more"}\n'))
+    (trained / "cut.gz").write_bytes(gzip.compress(text.read_bytes())[:-9])
+    ids = said(capfdbinary, "encode", tok, text)
+    assert said(capfdbinary, "encode", tok, trained / "corpus.txt.gz") == ids
+    (trained / "ids.gz").write_bytes(gzip.compress(ids))
+    assert said(capfdbinary, "decode", tok, trained / "ids.gz") == text.read_bytes()
+    lines = said(capfdbinary, "encode", tok, trained / "two.jsonl.xz", "--jsonl").splitlines()
+    tokenizer = Tokenizer.load(tok)
+    assert json.loads(lines[0]) == tokenizer.encode("the cat")
+    assert json.loads(lines[1]) == {"ids": tokenizer.encode("and more")}
+    said(capfdbinary, "view", tok, "--text", trained / "corpus.txt.gz", "--out", trained / "page.html")
+    assert TEXT[:20] in (trained / "page.html").read_text()
+    for arguments in (["encode", tok, trained / "cut.gz"], ["view", tok, "--text", trained / "cut.gz"]):
+        expected = "cut.gz: the gzip data are cut short"
+        assert expected in refused(capfdbinary, *arguments, "--out", trained / "nothing")
+    assert "for --out X.npy only" in refused(capfdbinary, "encode", tok, trained / "rows.parquet")
+    (trained / "ids.npy.gz").write_bytes(gzip.compress(b"\x93NUMPY"))
+    assert "neither compressed nor" in refused(capfdbinary, "decode", tok, trained / "ids.npy.gz")
+    assert not (trained / "nothing").exists()
+
+
+def test_documents_go_into_one_array(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Whatever the file is called: what is in it is what --jsonl says."""
+    lines = b'"the cat"\n\n{"body": "and more"}\n'
+    (trained / "lines").write_bytes(lines)
+    tokenizer = Tokenizer.load(trained / "tok.json")
+    for given in ([trained / "lines"], ["-"], []):
+        pipe(monkeypatch, lines)
+        out = trained / "ids.npy"
+        said(capfdbinary, "encode", trained / "tok.json", *given, "--jsonl", "--text-key", "body", "--out", out)
+        assert np.load(out).tolist() == tokenizer.encode("the cat") + tokenizer.encode("and more")
+    (trained / "lines").write_bytes(b'"the cat"\n3\n')
+    wrong = refused(capfdbinary, "encode", trained / "tok.json", trained / "lines", "--jsonl", "--out", out)
+    assert "lines, line 2: neither a text" in wrong
+
+
 def test_special_tokens_are_recognised_ignored_or_refused(
     trained: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -273,11 +331,14 @@ def test_what_is_wrong_with_the_input_is_one_sentence(trained: Path, capfdbinary
         "minus": "1 -2",
         "half": "1.5",
         "long": "9" * 30,
+        "large": "9" * 19,
         "bad.jsonl": "[1]\n{",
         "number.jsonl": "[1]\n3",
         "key.jsonl": '{"id": 1}',
         "item.jsonl": '["a"]',
+        "minus.jsonl": "[1]\n\n[2, -1]",
         "far.jsonl": "[1, 99999]",
+        "deep.jsonl": "[" * 100_000,
     }.items():
         (trained / name).write_text(content)
     for name, expected in {
@@ -285,21 +346,25 @@ def test_what_is_wrong_with_the_input_is_one_sentence(trained: Path, capfdbinary
         "minus": "'-2' is no id",
         "half": "'1.5' is no id",
         "long": "is no id",
-        "floats.npy": "array of float64",
+        "large": "large: an id is a number from 0",
+        "floats.npy": "floats.npy: an array of float64",
         "square.npy": "2 axes",
-        "far.npy": "99999",
-        "cut.npy": "",
-        "empty.npy": "",
+        "far.npy": "far.npy: no token has the id 99999",
+        "cut.npy": "cut.npy: not a whole .npy",
+        "empty.npy": "empty.npy: not a whole .npy",
     }.items():
         assert expected in refused(capfdbinary, "decode", tok, trained / name, "--out", trained / "nothing")
     for name, expected in {
         "bad.jsonl": "line 2: not JSON",
         "number.jsonl": "line 2: neither ids",
         "key.jsonl": "line 1: neither ids",
-        "item.jsonl": "",
-        "far.jsonl": "99999",
+        "item.jsonl": "item.jsonl, line 1: 'str'",
+        "minus.jsonl": "minus.jsonl, line 3: an id is a number from 0",
+        "far.jsonl": "far.jsonl, line 1: no token has the id 99999",
+        "deep.jsonl": "line 1: JSON nested too deeply",
     }.items():
         assert expected in refused(capfdbinary, "decode", tok, trained / name, "--jsonl", "--out", trained / "nothing")
+    assert "line 1: JSON nested" in refused(capfdbinary, "encode", tok, trained / "deep.jsonl", "--jsonl")
     assert "line 1: neither a text" in refused(capfdbinary, "encode", tok, trained / "number.jsonl", "--jsonl")
     assert "at least 1" in refused(capfdbinary, "encode", tok, trained / "words", "--workers", 0)
     assert not (trained / "nothing").exists()
@@ -319,6 +384,29 @@ def test_nothing_in_nothing_out(trained: Path, capfdbinary: pytest.CaptureFixtur
 
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "bpe", *map(str, arguments)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="closes descriptors by the shell")
+@pytest.mark.parametrize(
+    ("redirection", "arguments", "status", "expected"),
+    [
+        ("<&-", ["encode", "tok.json"], 2, b"bpe encode: standard input: closed"),
+        ("<&-", ["decode", "tok.json"], 2, b"bpe decode: standard input: closed"),
+        ("<&-", ["train", "-", "--vocab-size", "280", "--out", "new.json"], 2, b"bpe train: standard input: closed"),
+        (">&-", ["encode", "tok.json", "corpus.txt"], 2, b"bpe encode: standard output: closed"),
+        (">&-", ["train", "corpus.txt", "--vocab-size", "280", "--out", "new.json"], 0, b""),
+        ("2>&-", ["encode", "nowhere.json"], 2, b""),
+    ],
+)
+def test_a_stream_that_is_closed(
+    trained: Path, redirection: str, arguments: list[str], status: int, expected: bytes
+) -> None:
+    shell = ["sh", "-c", f'exec "$@" {redirection}', "sh"]
+    paths = [trained / one if one.endswith((".json", ".txt")) else one for one in arguments]
+    done = subprocess.run([*shell, *command(*paths)], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (status, b"")
+    assert done.stderr.startswith(expected)
+    assert len(done.stderr.splitlines()) == (1 if expected else 0)
 
 
 def test_a_reader_that_leaves_is_no_error(trained: Path) -> None:

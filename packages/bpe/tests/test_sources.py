@@ -137,6 +137,7 @@ def test_json_lines(tmp_path: Path) -> None:
         (b'{"text": null}', "not a string but null"),
         (b'{"text": "\xff"}', "not UTF-8: byte 0xff"),
         (b"[" * 100_000, "nested too deeply"),
+        (b'{"text": "a", "n": ' + b"1" * 5000 + b"}", "5000 digits"),
     ],
 )
 def test_a_bad_line_of_json_is_named(line: bytes, reason: str, tmp_path: Path) -> None:

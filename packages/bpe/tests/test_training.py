@@ -226,6 +226,16 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
         bpe.train(text, 258, workers=0)
     with pytest.raises(ValueError, match="memory_limit is 0"):
         bpe.train(text, 258, memory_limit=0)
+    for wrong in (-1, 1 << 63):
+        with pytest.raises(ValueError, match=f"min_count is {wrong}"):
+            bpe.train(text, 258, min_count=wrong)
+    for wrong in (-1, 0, 1 << 63):
+        with pytest.raises(ValueError, match=f"max_token_bytes is {wrong}"):
+            bpe.train(text, 258, max_token_bytes=wrong)
+    with pytest.raises(ValueError, match=r"99,999,999,742 tokens to make, and ids go up to 2,147,483,647"):
+        bpe.train(text, 99_999_999_999)
+    with pytest.raises(ValueError, match="too small for a vocabulary of 2000000000: it has pairs to merge for 264"):
+        bpe.train(text, 2_000_000_000)
     with pytest.raises(ValueError, match="empty"):
         bpe.train(text, 258, special_tokens=[""])
     with pytest.raises(ValueError, match="'<x>' is given twice"):

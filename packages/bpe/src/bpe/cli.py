@@ -10,7 +10,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from bpe import cli_encode, cli_report, cli_train, page
+from bpe import cli_encode, cli_report, cli_train, compressed, page
 from bpe.formats import write_atomically
 from bpe.opening import NAMED, open_tokenizer
 
@@ -23,32 +23,38 @@ def main(arguments: list[str] | None = None) -> int:
             warnings.showwarning = _say
             warnings.simplefilter("default", UserWarning)
             options.run(options)
-            sys.stdout.flush()  # what is wrong with the output is said here, not when the interpreter ends
+            if sys.stdout is not None:  # None: it was closed before the start
+                sys.stdout.flush()  # what is wrong with the output is said here, not when the interpreter ends
     except KeyboardInterrupt as error:
         _abandon_output()
         printed = getattr(options, "out", None) is None
         left = "what was printed is not all" if printed else "nothing was written"
-        print(f"stopped; {' '.join(getattr(error, '__notes__', [])) or left}", file=sys.stderr)
+        _complain(f"stopped; {' '.join(getattr(error, '__notes__', [])) or left}")
         return 130
     except BrokenPipeError:  # the reader of our output has gone: not an error of ours
         _abandon_output()
         return 0
-    except (ValueError, TypeError, KeyError, OSError, MemoryError, ImportError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, OSError, MemoryError, ImportError) as error:
         if isinstance(error, OSError) and error.filename is None:
             _abandon_output()
-        print(f"bpe {options.command}: {_sentence(error)}", file=sys.stderr)
+        _complain(f"bpe {options.command}: {_sentence(error)}")
         return 2
     return 0
 
 
 def _abandon_output() -> None:
     """Let what standard output still holds go nowhere, or the interpreter would try once more to write it when it ends."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"bpe: {message}", file=sys.stderr)
+    _complain(f"bpe: {message}")
+
+
+def _complain(sentence: str) -> None:
+    if sys.stderr is not None:  # print() would take None for standard output
+        print(sentence, file=sys.stderr)
 
 
 def _sentence(error: BaseException) -> str:
@@ -106,7 +112,10 @@ def _special(given: list[str] | None) -> dict[str, int] | list[str] | None:
         return None
     named = [re.fullmatch(r"(.+)=(\d+)", text, re.DOTALL) for text in given]
     if all(named):
-        return {match[1]: int(match[2]) for match in named if match}
+        ids = {match[1]: int(match[2]) for match in named if match}
+        if len(ids) < len(given):
+            raise ValueError(f"a special token is given twice in {given}; give each once")
+        return ids
     if any(named):
         raise ValueError("give every --special an id, as TOKEN=ID, or none")
     return given
@@ -117,6 +126,8 @@ def _view(options: argparse.Namespace) -> None:
     if options.text is None:
         made = page.page(tokenizers)
     else:
-        made = page.page(tokenizers, options.text.read_bytes().decode("utf-8", "replace"), title=options.text.name)
+        with compressed.reader(options.text) as file:
+            text = file.read().decode("utf-8", "replace")
+        made = page.page(tokenizers, text, title=options.text.name)
     write_atomically(options.out, made.encode())
     print(options.out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -13,7 +14,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from bpe.cli_train import corpus, keep_apart
+from bpe import compressed, sources
+from bpe.cli_train import corpus, keep_apart, standard_input
 from bpe.formats import atomic_file
 from bpe.later import numpy as np
 from bpe.progress import Progress, reporter, watched
@@ -67,11 +69,13 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
     if options.out is not None and options.out.suffix == ".npy":
         if options.special == "refuse":
             raise ValueError(
-                "--special refuse reads every text first, which a .npy does not: leave --out out, or use --jsonl"
+                "--special refuse reads every text first, which a .npy does not: leave --out out, or name another file"
             )
         allowed: Literal["all"] | tuple[str, ...] = "all" if options.special == "recognise" else ()
-        source = corpus(options.text or ["-"], options.text_key)
+        source: Any = corpus(options.text or ["-"], options.text_key)
         keep_apart(options.out, source)
+        if options.jsonl:
+            source = _documents(options)
         count = tokenizer.encode_file(
             source, options.out, allowed_special=allowed, workers=options.workers, progress=watched()
         )
@@ -80,12 +84,22 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
     if options.workers is not None and not options.jsonl:
         raise ValueError("--workers is for --jsonl and for --out X.npy; ids are printed by one thread")
     keep_apart(options.out, options.text)
+    for name in options.text:
+        if isinstance(sources.file_of(name), sources.Parquet):
+            raise ValueError(f"{name}: Parquet is read for --out X.npy only")
     with _output(options.out) as out, reporter(watched() and (bool(options.text) or options.out is not None)) as report:
         for file in _inputs(options.text, report, "encoding bytes"):
             if options.jsonl:
                 _encode_documents(tokenizer, file, out, options)
             else:
                 _encode_text(tokenizer, file, out, options.special)
+
+
+def _documents(options: argparse.Namespace) -> Iterator[str]:
+    """The texts of JSON lines, one after another."""
+    for file in _inputs(options.text, lambda phase, done, total: None, ""):
+        for _, value in itertools.chain.from_iterable(_batches(file, options.text_key, str, "a text")):
+            yield value if isinstance(value, str) else value[options.text_key]
 
 
 def _encode_text(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, special: str) -> None:
@@ -110,7 +124,8 @@ def _refuse_special(tokenizer: Tokenizer, ids: list[int]) -> None:
 
 def _encode_documents(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, options: argparse.Namespace) -> None:
     """A line of ids for each line of text: an array for a string; for an object the object, with ids in the text's place."""
-    for values in _batches(file, options.text_key, str, "a text"):
+    for lines in _batches(file, options.text_key, str, "a text"):
+        values = [value for _, value in lines]
         texts = [value if isinstance(value, str) else value[options.text_key] for value in values]
         documents = tokenizer.encode_batch(
             texts,
@@ -130,24 +145,39 @@ def _decode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
                 _decode_documents(tokenizer, file, out, options.text_key)
                 continue
             for ids in _ids_of(file):
-                out.write(tokenizer.decode_bytes(ids))
+                with _named(file):
+                    text = tokenizer.decode_bytes(ids)
+                out.write(text)
 
 
 def _decode_documents(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, text_key: str) -> None:
-    for values in _batches(file, "ids", list, "ids"):
-        for value in values:
-            ids = value if isinstance(value, list) else value["ids"]
-            _print_line(out, _exchanged(value, "ids", text_key, tokenizer.decode(ids)))
+    for number, value in itertools.chain.from_iterable(_batches(file, "ids", list, "ids")):
+        with _named(file, number):
+            text = tokenizer.decode(value if isinstance(value, list) else value["ids"])
+        _print_line(out, _exchanged(value, "ids", text_key, text))
+
+
+@contextlib.contextmanager
+def _named(file: BinaryIO, line: int | None = None) -> Iterator[None]:
+    """What is wrong with ids is said with the file, and the line, that they are in."""
+    try:
+        yield
+    except (KeyError, TypeError, OverflowError) as error:
+        place = _name(file) if line is None else f"{_name(file)}, line {line}"
+        raise ValueError(f"{place}: {error.args[0]}") from None
 
 
 def _ids_of(file: BinaryIO) -> Iterator[Any]:
     """The ids of a file, so many at a time: those of a .npy, or numbers in text."""
     start = file.read(6)
     if start == b"\x93NUMPY":
-        name = getattr(file, "name", None)
-        if not isinstance(name, str):
-            raise ValueError("a .npy is read from a file, not from standard input: name it")
-        ids = np.load(name, mmap_mode="r", allow_pickle=False)
+        name = _name(file)
+        if not os.path.isfile(name) or Path(name).suffix.lower() in compressed.MAGIC:
+            raise ValueError(f"{name}: a .npy is read from a file of its own, neither compressed nor through a pipe")
+        try:
+            ids = np.load(name, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError, SyntaxError) as error:
+            raise ValueError(f"{name}: not a whole .npy of ids: {error}") from None
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
             raise ValueError(f"{name}: an array of {ids.dtype} with {ids.ndim} axes, where ids are integers along one")
         for begin in range(0, len(ids), BLOCK):
@@ -173,8 +203,8 @@ def _number(word: bytes) -> int:
 # Lines of JSON
 
 
-def _batches(file: BinaryIO, key: str, kind: type, what: str) -> Iterator[list[Any]]:
-    """The values of the lines, so many at a time: each of that kind, or an object that has one under the key."""
+def _batches(file: BinaryIO, key: str, kind: type, what: str) -> Iterator[list[tuple[int, Any]]]:
+    """The lines, so many at a time, as (number, value): each value of that kind, or an object that has one under the key."""
     numbered = enumerate(file, start=1)
     while lines := list(itertools.islice(numbered, BATCH)):
         values = []
@@ -185,12 +215,14 @@ def _batches(file: BinaryIO, key: str, kind: type, what: str) -> Iterator[list[A
                 value = json.loads(line)
             except ValueError as error:
                 raise ValueError(f"{_name(file)}, line {number}: not JSON: {error}") from None
+            except RecursionError:
+                raise ValueError(f"{_name(file)}, line {number}: JSON nested too deeply") from None
             found = value.get(key) if isinstance(value, dict) else value
             if not isinstance(found, kind):
                 raise ValueError(
                     f"{_name(file)}, line {number}: neither {what} nor an object with {what} under {key!r}"
                 )
-            values.append(value)
+            values.append((number, value))
         yield values
 
 
@@ -214,12 +246,12 @@ def _inputs(names: list[str], report: Progress, phase: str) -> Iterator[BinaryIO
     done, total = 0, sum(sizes) if len(sizes) == len(names) and sizes else None
     for name in names or ["-"]:
         if name == "-":
-            yield sys.stdin.buffer
+            yield standard_input()
             continue
-        with open(name, "rb") as file:
+        with compressed.reader(name) as file:
             yield file
-            done += file.tell()
-            report(phase, done, total)
+        done += os.stat(name).st_size
+        report(phase, done, total)
 
 
 def _name(file: BinaryIO) -> str:
@@ -228,4 +260,8 @@ def _name(file: BinaryIO) -> str:
 
 
 def _output(path: Path | None) -> AbstractContextManager[BinaryIO]:
-    return contextlib.nullcontext(sys.stdout.buffer) if path is None else atomic_file(path)
+    if path is not None:
+        return atomic_file(path)
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "closed, so that there is nowhere to write to", "standard output")
+    return contextlib.nullcontext(sys.stdout.buffer)

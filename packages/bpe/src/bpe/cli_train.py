@@ -10,12 +10,12 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bpe import sources
 from bpe.progress import watched
 from bpe.tokenizer import Tokenizer
-from bpe.training import CONVENTIONS, extend, train
+from bpe.training import CONVENTIONS, GOES_ON, extend, train
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
@@ -58,14 +58,29 @@ def _run(options: argparse.Namespace, open_tokenizer: Callable[[str], Tokenizer]
         raise FileNotFoundError(
             errno.ENOENT, "there is no such folder to write the tokenizer to", str(options.out.parent)
         )
+    if options.out.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "a folder; name the file to write the tokenizer to", str(options.out))
     source = corpus(options.corpus, options.text_key)
     keep_apart(options.out, source)
     settings = {
         name: getattr(options, name)
         for name in ("tie_break", "min_count", "max_token_bytes", "workers", "memory_limit", "checkpoint")
     }
+    try:
+        tokenizer = _trained(options, source, settings, open_tokenizer)
+        tokenizer.save(options.out)
+    except KeyboardInterrupt as error:
+        if options.checkpoint is not None and not hasattr(error, "__notes__"):  # while the tokenizer was made or saved
+            error.add_note(GOES_ON.format(options.checkpoint))
+        raise
+    print(f"{options.out}: {tokenizer.vocab_size:,} tokens")
+
+
+def _trained(
+    options: argparse.Namespace, source: list[Any], settings: dict[str, Any], open_tokenizer: Callable[[str], Tokenizer]
+) -> Tokenizer:
     if options.extend is None:
-        tokenizer = train(
+        return train(
             source,
             options.vocab_size,
             pattern="gpt2" if options.pattern is None else options.pattern,
@@ -73,12 +88,9 @@ def _run(options: argparse.Namespace, open_tokenizer: Callable[[str], Tokenizer]
             progress=watched(),
             **settings,
         )
-    elif options.pattern is not None or options.special is not None:
+    if options.pattern is not None or options.special is not None:
         raise ValueError("--extend keeps the tokenizer's pattern and special tokens; leave out --pattern and --special")
-    else:
-        tokenizer = extend(open_tokenizer(options.extend), source, options.vocab_size, progress=watched(), **settings)
-    tokenizer.save(options.out)
-    print(f"{options.out}: {tokenizer.vocab_size:,} tokens")
+    return extend(open_tokenizer(options.extend), source, options.vocab_size, progress=watched(), **settings)
 
 
 def keep_apart(out: Path | None, read: list[Any]) -> None:
@@ -96,7 +108,7 @@ def corpus(names: list[str], key: str = "text") -> list[Any]:
     found: list[Any] = []
     for name in names:
         if name == "-":
-            found.append(sys.stdin.buffer)
+            found.append(standard_input())
         elif os.path.isdir(name):
             inside = [path for path in sorted(Path(name).rglob("*")) if path.is_file() and not _hidden(path, name)]
             if not inside:
@@ -110,6 +122,13 @@ def corpus(names: list[str], key: str = "text") -> list[Any]:
                 raise FileNotFoundError(errno.ENOENT, "no file has such a name", name)
             found += [sources.file_of(path, key) for path in matching]
     return found
+
+
+def standard_input() -> BinaryIO:
+    """Standard input's bytes. OSError where it was closed before the start."""
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "closed, so that there is nothing to read", "standard input")
+    return sys.stdin.buffer
 
 
 def _hidden(path: Path, folder: str) -> bool:

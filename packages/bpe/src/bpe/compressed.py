@@ -6,8 +6,13 @@ A file that ends before its compressed data does is refused: the libraries' own 
 from __future__ import annotations
 
 import importlib
+import io
+import os
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 BLOCK = 1 << 20  # bytes of text that a block has, about
 _READ = {"gzip": 1 << 16, "xz": 1 << 16, "Zstandard": 1 << 12}  # Zstandard gives all that it can for what it is given
@@ -48,6 +53,42 @@ def blocks(file: BinaryIO, kind: str, path: str) -> Iterator[Block]:
         raise ValueError(f"{path}: the {kind} data are cut short; get the whole file")
     if held or taken:
         yield b"".join(held), taken
+
+
+def reader(path: str | os.PathLike[str]) -> BinaryIO:
+    """A file open for reading, decompressed as its name says. ValueError while reading, as blocks()."""
+    kind = MAGIC.get(os.path.splitext(os.fspath(path))[1].lower())
+    file = open(path, "rb")  # noqa: SIM115 (closed by what is returned)
+    return file if kind is None else io.BufferedReader(_Decompressed(file, kind, os.fspath(path)))
+
+
+class _Decompressed(io.RawIOBase):
+    """The text of an open compressed file, as a file."""
+
+    def __init__(self, file: BinaryIO, kind: str, path: str) -> None:
+        self.name = path
+        self._file = file
+        self._blocks = blocks(file, kind, path)
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        while not self._rest:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._rest = memoryview(block[0])
+        with memoryview(buffer).cast("B") as room:
+            size = min(len(room), len(self._rest))
+            room[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def _feed(decompress: Any, given: bytes, kind: str) -> tuple[bytes, bytes]:

@@ -46,7 +46,7 @@ def watched() -> bool:
     """Whether bars can be drawn: someone watches standard error, and tqdm is installed."""
     from importlib.util import find_spec
 
-    return sys.stderr.isatty() and find_spec("tqdm") is not None
+    return sys.stderr is not None and sys.stderr.isatty() and find_spec("tqdm") is not None
 
 
 @contextmanager

@@ -275,6 +275,8 @@ def _text_in(line: bytes, number: int, file: JsonLines) -> bytes:
         refuse(f"not UTF-8: byte {error.object[error.start]:#04x}")
     except RecursionError:
         refuse("JSON nested too deeply")
+    except ValueError as error:  # a number of thousands of digits
+        refuse(str(error).partition(";")[0])
     if not isinstance(found, dict):
         refuse(f"a JSON object with the key {file.key!r} is expected, not {type(found).__name__}")
     if file.key not in found:

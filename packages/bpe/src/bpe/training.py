@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bpe.tokenizer import Tokenizer
 
 CONVENTIONS = ("bytes", "huggingface", "ids")
+GOES_ON = "the run is kept in {}: the same command goes on from there"
 
 
 def train(
@@ -167,6 +168,10 @@ class Rule:
     def __init__(self, tie_break: str, min_count: int, max_token_bytes: int | None) -> None:
         if tie_break not in CONVENTIONS:
             raise ValueError(f"tie_break is one of {', '.join(CONVENTIONS)}, not {tie_break!r}")
+        if not 0 <= min_count < 1 << 63:
+            raise ValueError(f"min_count is {min_count}; it takes a number from 0 to 2**63 - 1")
+        if max_token_bytes is not None and not 1 <= max_token_bytes < 1 << 63:
+            raise ValueError(f"max_token_bytes is {max_token_bytes}; it takes a number from 1 to 2**63 - 1, or None")
         self.tie_break, self.min_count, self.max_token_bytes = tie_break, min_count, max_token_bytes
 
     @property
@@ -240,6 +245,8 @@ def learn(
     progress: Progress | bool | None,
 ) -> tuple[list[bytes], Sequence[tuple[bytes, bytes]]]:
     """Count a source and merge, at most `wanted` times: (the token of each symbol, those of `start` first; the merges)."""
+    if len(start.tokens) + wanted >= 1 << 31:
+        raise ValueError(f"the vocabulary asked for has {wanted:,} tokens to make, and ids go up to {(1 << 31) - 1:,}")
     if workers is not None and workers < 1:
         raise ValueError(f"workers is {workers}; it takes at least 1")
     if memory_limit is not None and memory_limit < 1:
@@ -278,7 +285,7 @@ def learn(
             return merge(counted, start, wanted, rule=rule, report=report, kept=kept)
         except KeyboardInterrupt as error:
             if checkpoint is not None:
-                error.add_note(f"the run is kept in {checkpoint}: the same command goes on from there")
+                error.add_note(GOES_ON.format(checkpoint))
             raise
 
 
@@ -293,8 +300,8 @@ def _check_memory(records: Records, memory_limit: int | None) -> None:
     )  # a word's length and count; a byte's symbol, and its place in the postings of a pair
     if needed > memory_limit:
         warnings.warn(
-            f"merging the {words:,} distinct pretokens takes up to {needed / 1e6:,.0f} MB, more than the memory_limit of "
-            f"{memory_limit / 1e6:,.0f} MB, which bounds the counting only",
+            f"merging the {words:,} distinct pretokens takes up to {needed:,} bytes, more than the memory_limit of "
+            f"{memory_limit:,}, which bounds the counting only",
             stacklevel=5,
         )
 
@@ -337,7 +344,7 @@ def _started(records: Records, start: Start, wanted: int, rule: Rule, kept: Chec
         tokens=start.tokens,
         spelled=start.spell is not None,
         by_bytes=rule.tie_break == "bytes",
-        most=wanted,
+        most=min(wanted, len(records)),  # a merge leaves a symbol less
         min_count=rule.min_count,
         max_token_bytes=rule.bound,
         floor=floor,
