@@ -196,6 +196,19 @@ def test_thousands_of_files_with_few_descriptors(tmp_path: Path, monkeypatch: py
     assert tokenizer.vocab == bpe.train([path.read_text() for path in paths], 280).vocab
 
 
+def test_a_list_of_names_of_which_one_is_wrong(tmp_path: Path) -> None:
+    """Names were taken for texts where one was nowhere."""
+    here, nowhere = str(tmp_path / "here"), str(tmp_path / "no where")
+    (tmp_path / "here").write_text("text")
+    for names in ([here, nowhere], (nowhere, here), ["data/one.txt", "data/two.jsonl.gz"], ["corpus.PARQUET"]):
+        with pytest.raises(FileNotFoundError, match="no such file, and these are names of files"):
+            sources.files_of(names)
+    for texts in (["a text", "another"], ["see one.txt"], ["one.txt", "is a file"], ["", "x\0y"], [], ["one"] * 3):
+        assert sources.files_of(texts) is None
+    assert read(iter(["one.txt", "two.txt"])) == [b"one.txt", b"two.txt"]
+    assert sources.files_of([here, here]) == [bpe.PlainText(here)] * 2
+
+
 def test_open_files_and_pipes_are_one_text(tmp_path: Path) -> None:
     expected = bpe.train([TEXT], 290).vocab
     assert bpe.train(io.BytesIO(TEXT.encode()), 290).vocab == expected

@@ -185,6 +185,9 @@ def test_what_cannot_be_extended_is_refused() -> None:
     normalizes = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c"), (b"b", b"c")])._data._replace(normalizer="NFC")
     with pytest.raises(ValueError, match=r"normalizes text \(NFC\)"):
         bpe.extend(Tokenizer.from_data(normalizes), text, 270)
+    for change in ({"add_prefix_space": True}, {"lstrip": frozenset({"<s>"})}, {"single_word": frozenset({"<s>"})}):
+        with pytest.raises(ValueError, match="cannot be extended"):
+            bpe.extend(Tokenizer.from_data(normalizes._replace(normalizer=None, **change)), text, 270)
     with pytest.raises(ValueError, match="has 259 tokens already"):
         bpe.extend(Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c"), (b"b", b"c")]), text, 258)
 
@@ -250,6 +253,12 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
         bpe.train(tmp_path / "nowhere.txt", 300)
     with pytest.raises(IsADirectoryError):
         bpe.train(tmp_path, 300)
+    for wrong in (5, None):
+        with pytest.raises(TypeError, match=f"the name of a special token is a str, not {wrong}"):
+            bpe.train(text, 300, special_tokens=[wrong])
+    for arguments in ({"vocab_size": 258.0}, {"vocab_size": 258, "min_count": 1.5}):
+        with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+            bpe.train(text, **arguments)
     with pytest.raises(TypeError, match="put a single text into a list"):
         bpe.train(b"text", 300)
     with pytest.raises(TypeError, match="not int"):

@@ -7,6 +7,7 @@ their own.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
@@ -21,6 +22,8 @@ StrPath = str | os.PathLike[str]
 
 SMALL = 1 << 20  # bytes up to which a file is read, not mapped: a map holds a descriptor, and there may be thousands
 BLOCK = 1 << 20  # bytes read at a time from what cannot be mapped
+LOOKED_AT = 64  # items of a list, to know whether they are names or texts
+ENDINGS = (".txt", ".jsonl", ".ndjson", ".json", ".parquet", *compressed.MAGIC)
 SWEEP = 1 << 24  # bytes of a map after which all that was let go of before is let go of again
 
 
@@ -83,6 +86,7 @@ def files_of(source: Source) -> list[File] | None:
     """The files that a source names, or None where it is the text itself.
 
     A str or a path is one file. A list or tuple names files when every item is one or a path, or a str that names a file.
+    FileNotFoundError where its items are names, by what the first of them are, and one of them is nowhere.
     """
     if isinstance(source, (str, os.PathLike)):
         return [file_of(source)]
@@ -91,9 +95,24 @@ def files_of(source: Source) -> list[File] | None:
     if isinstance(source, (list, tuple)) and source:
         if all(isinstance(item, (os.PathLike, File)) for item in source):
             return [item if isinstance(item, File) else file_of(item) for item in source]
-        if all(isinstance(item, str) and len(item) < 4096 and os.path.isfile(item) for item in source):
-            return [file_of(item) for item in source]
+        if all(isinstance(item, str) for item in source[:LOOKED_AT]):
+            there = list(map(_is_file, source[:LOOKED_AT]))
+            if any(there) or all(map(_is_like_a_name, source)):
+                for item in source:
+                    if not _is_file(item):
+                        reason = "no such file, and these are names of files; texts that are not come in an iterator"
+                        raise FileNotFoundError(errno.ENOENT, reason, item)
+                return [file_of(item) for item in source]
     return None
+
+
+def _is_file(item: object) -> bool:
+    return isinstance(item, str) and len(item) < 4096 and "\0" not in item and os.path.isfile(item)
+
+
+def _is_like_a_name(item: object) -> bool:
+    """Whether it is one word with an ending that says what a file holds."""
+    return isinstance(item, str) and len(item) < 4096 and item.lower().endswith(ENDINGS) and len(item.split()) == 1
 
 
 def size_of(source: Source) -> int | None:

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import chain, islice
+from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import _records, counting, patterns, sources
@@ -70,7 +71,11 @@ def train(
     """
     resolved = patterns.resolve(pattern)
     names = [special_tokens] if isinstance(special_tokens, str) else list(special_tokens)
+    for name in names:
+        if not isinstance(name, (str, bytes, bytearray)):
+            raise TypeError(f"the name of a special token is a str, not {name!r}")
     special = SpecialTokens(names)
+    vocab_size = index(vocab_size)
     rule = Rule(tie_break, min_count, max_token_bytes)
     spelled = _spelled() if tie_break == "huggingface" else list(map(chr, range(128)))
     smallest = 256 + sum(name.decode() not in spelled for name in special.names)
@@ -123,16 +128,21 @@ def extend(
     largest. The pattern and the special tokens are the tokenizer's; the other arguments are those of train(). The result
     merges by list or by rank as the tokenizer did.
 
-    Raises ValueError as train() does, and for a tokenizer that cannot be continued: one that normalizes, or one with a token
-    that merging never makes.
+    Raises ValueError as train() does, and for a tokenizer that cannot be continued: one that changes text before it encodes
+    it, or one with a token that merging never makes.
     """
     rule = Rule(tie_break, min_count, max_token_bytes)
     data = tokenizer._data
-    wanted = vocab_size - len(data.vocab)
+    wanted = index(vocab_size) - len(data.vocab)
     if wanted < 0:
         raise ValueError(f"vocab_size is {vocab_size}, but the tokenizer has {len(data.vocab)} tokens already")
     if data.normalizer is not None:
         raise ValueError(f"a tokenizer that normalizes text ({data.normalizer}) cannot be extended")
+    if data.add_prefix_space or data.lstrip or data.rstrip or data.single_word:
+        raise ValueError(
+            "a tokenizer that puts a space before a text, or whose tokens take the spaces beside them or are found as words "
+            "only, cannot be extended"
+        )
     start = Start.of(tokenizer)
     split_off = {**data.added_tokens, **data.special_tokens}
     tokens, merges = learn(
@@ -172,7 +182,8 @@ class Rule:
             raise ValueError(f"min_count is {min_count}; it takes a number from 0 to 2**63 - 1")
         if max_token_bytes is not None and not 1 <= max_token_bytes < 1 << 63:
             raise ValueError(f"max_token_bytes is {max_token_bytes}; it takes a number from 1 to 2**63 - 1, or None")
-        self.tie_break, self.min_count, self.max_token_bytes = tie_break, min_count, max_token_bytes
+        self.tie_break, self.min_count = tie_break, index(min_count)
+        self.max_token_bytes = None if max_token_bytes is None else index(max_token_bytes)
 
     @property
     def bound(self) -> int:
