@@ -461,6 +461,23 @@ def split_with(expression: str, behaviour: str = "Isolated", invert: bool = Fals
             put("post_processor", value={"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[X]"}}]}),
             "which is no special token of the file",
         ),
+        *(
+            (
+                put("post_processor", value={"type": "TemplateProcessing", **parts}),
+                "which is no special token of the file",
+            )
+            for parts in (
+                {"single": [{"SpecialToken": 5}]},
+                {"single": [{"SpecialToken": {"id": ["<s>"]}}], "special_tokens": {}},
+                {"single": [{"SpecialToken": {"id": "<s>"}}], "special_tokens": "none"},
+                {"single": [{"SpecialToken": {"id": "<s>"}}], "special_tokens": {"<s>": [300]}},
+                {"single": ["<s>"], "special_tokens": {"<s>": {"ids": [300]}}},
+            )
+        ),
+        *(
+            (put("post_processor", value={"type": "BertProcessing", "cls": token, "sep": token}), "BertProcessing puts")
+            for token in (None, ["<s>"], [["<s>"], 300], ["<s>", 301], {"<s>": 300})
+        ),
         (put("added_tokens", value={}), '"added_tokens" is no list'),
         (put("added_tokens", 0, value=1), "an added token without text"),
         (put("added_tokens", 0, "id", value=None), "the id of '<s>' is None"),

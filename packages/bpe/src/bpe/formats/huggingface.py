@@ -354,14 +354,17 @@ def _read_template(
     before: list[str] = []
     after: list[str] = []
     texts = 0
-    template = step.get("single")
+    template, meanings = step.get("single"), step.get("special_tokens") or {}
     for part in template if isinstance(template, list) else []:
         if isinstance(part, dict) and "Sequence" in part:
             texts += 1
             continue
-        name = part["SpecialToken"].get("id") if isinstance(part, dict) and "SpecialToken" in part else None
-        meaning = (step.get("special_tokens") or {}).get(name, {})
-        if name not in special or meaning.get("ids") != [special[name]]:
+        try:
+            name: str = part["SpecialToken"]["id"]
+            known = meanings[name]["ids"] == [special[name]]
+        except (KeyError, TypeError, IndexError):
+            known = False
+        if not known:
             refuse(path, f"the template puts {str(part)[:80]} around a text, which is no special token of the file")
         (after if texts else before).append(name)
     if texts != 1:
@@ -376,7 +379,7 @@ def _read_pair_of(
     names = []
     for key in ("cls", "sep"):
         token = step.get(key)
-        if not isinstance(token, list) or len(token) != 2 or token[0] not in special or special[token[0]] != token[1]:
+        if not isinstance(token, list) or token not in map(list, special.items()):
             refuse(path, f"{step['type']} puts {str(token)[:80]} around a text, which is no special token of the file")
         names.append(token[0])
     return (names[0],), (names[1],)
