@@ -120,6 +120,15 @@ def test_a_checkpoint_of_another_run_is_refused_by_name(text: Path, tmp_path: Pa
         bpe.train(text, SIZE, checkpoint=folder)
     with pytest.raises(ValueError, match="needs a corpus of files"):
         bpe.train(["text"], 300, checkpoint=tmp_path / "new")
+    about = json.loads((folder / "about.json").read_text())
+    for wrong in ("", "[]", "[" * 100_000):
+        (folder / "about.json").write_text(wrong)
+        with pytest.raises(ValueError, match=r"about\.json: not readable as JSON; delete the folder"):
+            bpe.train(text, SIZE, checkpoint=folder)
+    for wrong_corpus in (5, [5], [[[]]]):
+        (folder / "about.json").write_text(json.dumps(about | {"corpus": wrong_corpus}))
+        with pytest.raises(ValueError, match="its corpus is not this one"):
+            bpe.train(text, SIZE, checkpoint=folder)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").touch()
     with pytest.raises(ValueError, match="no checkpoint, but not empty either"):

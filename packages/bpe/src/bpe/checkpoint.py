@@ -102,7 +102,9 @@ class Checkpoint:
             return
         try:
             kept = json.loads(path.read_bytes())
-        except ValueError:
+            if not isinstance(kept, dict):
+                raise ValueError
+        except (ValueError, RecursionError):
             raise ValueError(f"{path}: not readable as JSON; delete the folder {self._folder}") from None
         for name, value in self._about.items():
             if kept.get(name) != value:
@@ -202,9 +204,11 @@ def _digest(records: Any) -> bytes:
 
 def _first_difference(kept: Any, here: list[list[Any]]) -> str:
     """Which file makes two corpora differ."""
-    kept = {tuple(one[:3]): one for one in kept or []}
+    if not (isinstance(kept, list) and all(isinstance(one, list) and len(one) > 3 for one in kept)):
+        return "what it was is not readable"
+    kept = {tuple(map(str, one[:3])): one for one in kept}
     for one in here:
-        other = kept.pop(tuple(one[:3]), None)
+        other = kept.pop(tuple(map(str, one[:3])), None)
         if other is None:
             return f"{one[2]} was not in it"
         if other != one:
