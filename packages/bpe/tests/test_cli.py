@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import shutil
 import signal
 import subprocess
@@ -473,6 +474,31 @@ def test_any_format_is_read_and_every_one_written(trained: Path, capfdbinary: py
     said(capfdbinary, "convert", trained / "t.tiktoken", *arguments)
     assert said(capfdbinary, "encode", trained / "back", text) == expected
     assert "its own pattern" in refused(capfdbinary, "convert", trained / "tok.json", *arguments)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names that are no text")
+def test_names_and_terminals_that_are_no_utf8(trained: Path) -> None:
+    odd = trained / os.fsdecode(b"\xff.txt")
+    odd.write_text("caf\u00e9 " * 9)
+    tok, page = trained / "tok.json", trained / os.fsdecode(b"\xfe.html")
+    for encoding in ("ascii", "utf-8"):
+        for arguments in (
+            ["report", tok, "--on", odd, "--html", page],
+            ["report", tok, "--on", odd],
+            ["report", tok, "--on", odd, "--json"],
+            ["view", tok, "--text", odd, "--out", page],
+            ["train", odd, "--vocab-size", "260", "--special", "\u00e9", "--out", trained / os.fsdecode(b"\xfd.json")],
+        ):
+            environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
+            done = subprocess.run(command(*arguments), capture_output=True, check=False, env=environment)
+            assert (done.returncode, done.stderr) == (0, b"")
+    done = subprocess.run(
+        command("train", odd, "--vocab-size", "260", "--special", os.fsdecode(b"\xff"), "--out", trained / "new.json"),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert b"surrogates not allowed" in done.stderr
 
 
 def test_names_that_are_nearly_right(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

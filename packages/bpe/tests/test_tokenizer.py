@@ -81,6 +81,12 @@ def test_wrong_ids_are_named(tokenizer: Tokenizer) -> None:
             call(np.array([97.0]))
         with pytest.raises(TypeError, match="one dimension, not of 2"):
             call(np.array([[97]]))
+        for moment in (
+            np.datetime64(97, "s"),
+            np.timedelta64(97),
+        ):  # their buffers have no strides, whatever is asked for
+            with pytest.raises(TypeError, match="not iterable"):
+                call(moment)
     with pytest.raises(KeyError, match="no token has the id 320"):
         tokenizer.decode_single_token_bytes(320)
 

@@ -150,6 +150,8 @@ cdef class Decoder:
         try:
             if view.ndim != 1:
                 raise TypeError(f"ids are an array of one dimension, not of {view.ndim}")
+            if view.shape == NULL or view.strides == NULL or view.format == NULL:   # not what was asked for: datetime64 does so
+                return self.read_list(list(tokens))
             numbers.make_room(view.shape[0])
             if view.shape[0] and not self.read_items(&view, numbers.all):
                 return self.read_list(list(tokens))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import re
 import sys
@@ -18,6 +19,8 @@ from bpe.opening import NAMED, open_tokenizer
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit status. A user's mistake is one sentence on standard error and status 2."""
     options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # names and tokens that the terminal has no characters for
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _say
@@ -60,6 +63,8 @@ def _complain(sentence: str) -> None:
 def _sentence(error: BaseException) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'standard output'}: {error.strerror or error}" if error.errno else str(error)
+    if isinstance(error, UnicodeError):
+        return str(error)
     return str(error.args[0]) if error.args else type(error).__name__
 
 
@@ -129,5 +134,5 @@ def _view(options: argparse.Namespace) -> None:
         with compressed.reader(options.text) as file:
             text = file.read().decode("utf-8", "replace")
         made = page.page(tokenizers, text, title=options.text.name)
-    write_atomically(options.out, made.encode())
+    write_atomically(options.out, made.encode("utf-8", "replace"))  # of a name that is no text
     print(options.out)

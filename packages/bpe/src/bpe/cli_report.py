@@ -36,7 +36,7 @@ def _run(options: argparse.Namespace, open_tokenizer: Callable[[str], Tokenizer]
     texts = {name: _read(corpus([path], options.text_key)) for name, path in named(options.on).items()}
     found = report.measure(tokenizers, texts)
     if options.html is not None:
-        write_atomically(options.html, found.html().encode())
+        write_atomically(options.html, found.html().encode("utf-8", "replace"))  # of a name that is no text
     if options.json:
         print(json.dumps(found.as_dict(), indent=1))
     elif options.html is not None:
