@@ -265,6 +265,12 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
         bpe.train([3], 300)
 
 
+def test_without_tqdm_bars_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    with pytest.raises(ImportError, match=r"progress bars need tqdm: pip install groundup-bpe\[progress\]"):
+        bpe.train(["some text"], 258, progress=True)
+
+
 def test_a_failing_source_stops_the_threads(tmp_path: Path) -> None:
     def texts():
         yield "some text"

@@ -14,8 +14,10 @@ class _Bars:
     """A tqdm bar for each phase, with rate and time left. Phases that say "bytes" are counted in MB."""
 
     def __init__(self) -> None:
-        from tqdm import tqdm
-
+        try:
+            from tqdm import tqdm
+        except ImportError:
+            raise ImportError("progress bars need tqdm: pip install groundup-bpe[progress]") from None
         self._tqdm = tqdm
         self._phase = ""
         self._bar: Any = None
