@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 
@@ -42,21 +43,47 @@ def test_checkpoints_kept_are_the_newest_and_the_best(saved):
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "state.json"])
-@pytest.mark.parametrize("how", ["altered", "cut", "missing"])
+@pytest.mark.parametrize("how", ["altered", "altered in the middle", "zeros", "no text", "cut", "missing"])
 def test_a_damaged_checkpoint_is_named_and_passed_over(saved, name, how):
     folder, _, _ = saved
     path = folder / "00000003" / name
     content = path.read_bytes()
     if how == "altered":
         path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    elif how == "altered in the middle":
+        middle = content.index(b'"note": 3') + 8 if name == "state.json" else len(content) // 2
+        path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    elif how == "zeros":
+        path.write_bytes(bytes(len(content)))
+    elif how == "no text":
+        path.write_bytes(b"\xff" + content[1:])
     elif how == "cut":
         path.write_bytes(content[: len(content) // 2])
     else:
         path.unlink()
-    with pytest.raises(Damaged, match="00000003"):
+    with pytest.raises(Damaged, match=f"00000003 is damaged: {name}"):
         checkpoint.load(folder, 3)
-    with pytest.warns(UserWarning, match=r"00000003 is damaged.*the one before it is used"):
+    with pytest.warns(UserWarning, match=rf"00000003 is damaged: {name}.*the one before it is used"):
         assert checkpoint.load(folder).step == 2
+
+
+def test_what_is_saved_after_going_back_is_the_newest(saved):
+    folder, model, optimizer = saved
+    (folder / "00000003" / "state.json").unlink()
+    with pytest.warns(UserWarning, match="00000003 is damaged"):
+        assert checkpoint.load(folder).step == 2
+    checkpoint.save(folder, 2, model, optimizer, {"note": "again"}, keep=1, best=3)
+    assert checkpoint.steps(folder) == [2]
+    assert checkpoint.load(folder).state == {"note": "again"}
+
+
+def test_a_checkpoint_whose_state_has_no_checksum_yet_is_read(saved):
+    folder, _, _ = saved
+    path = folder / "00000003" / "state.json"
+    says = json.loads(path.read_text())
+    del says["sha256"]["state.json"]
+    path.write_text(json.dumps(says))
+    assert checkpoint.load(folder).state == {"note": 3}
 
 
 def test_when_all_are_damaged_none_is_used(saved):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -105,6 +108,10 @@ def test_the_live_line_shows_what_matters(work, capsys):
         (["train", "small.toml", "--out", "run"], "says nothing of the data"),
         (["train", "small.toml", "--data", "a=.", "--data", ".", "--out", "run"], "write --data NAME=."),
         (["train", "small.toml", "--data", "a=.", "--data", "a=.", "--out", "run"], "names 'a' twice"),
+        (
+            ["train", "small.toml", "--data", "a=.@1e", "--out", "run"],
+            "the weight of the set 'a' must be a number, and '1e'",
+        ),
         (["train", "small.toml", "--data", "a=.@-1", "--data", "b=.", "--out", "run"], "must be more than 0"),
         (["train", "small.toml", "--data", ".", "--out", "small.toml/run", "--quiet"], "cannot be written"),
         (["eval", "nowhere", "--data", "train.npy"], "there is no nowhere"),
@@ -145,6 +152,28 @@ def test_ctrl_c_is_told_from_a_mistake_and_the_same_command_continues(work, caps
     assert train(work, "--quiet") == 0
     lines = [json.loads(line) for line in (work / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_damaged_checkpoint_is_said_in_a_line(work):
+    assert train(work, "--quiet", "--train.checkpoint_every", "3") == 0
+    newest = work / "run" / "checkpoints" / "00000006"
+    (newest / "optimizer.pt").write_bytes(b"")
+    arguments = ["train", str(work / "small.toml"), "--data", str(work), "--out", str(work / "run"), "--quiet"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ended = subprocess.run([sys.executable, "-m", "lm", *arguments], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0
+    said = f"checkpoint {newest} is damaged: optimizer.pt is not what was saved; the one before it is used"
+    assert ended.stderr == f"lm: {said}\n"
+
+
+def test_a_run_whose_configuration_is_lost_is_named(work, capsys):
+    assert train(work, "--quiet") == 0
+    for content, says in ((b"", "there is no [model] in it"), (b"\xff", "is not TOML")):
+        (work / "run" / "config.toml").write_bytes(content)
+        assert train(work, "--quiet") == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"lm: {work / 'run' / 'config.toml'}")
+        assert says in said
 
 
 def test_report_writes_a_page(work, capsys):

@@ -32,6 +32,7 @@ GOOD = {"vocab_size": 50, "context_length": 16, "num_layers": 2, "d_model": 16, 
         ({"norm_placement": "both"}, "norm_placement 'both'"),
         ({"norm_eps": 0.0}, "norm_eps must be more than 0"),
         ({"window": 0}, "window must be at least 1"),
+        ({"rope_theta": float("inf")}, "rope_theta must be a finite number, and inf is not"),
     ],
 )
 def test_a_model_is_refused_with_value_and_bound(change, says):
@@ -60,12 +61,16 @@ def test_a_wrong_type_is_refused(change, says):
         ({"min_learning_rate": 1.0}, "min_learning_rate 1.0 is more than learning_rate"),
         ({"learning_rate": 0.0}, "learning_rate must be more than 0"),
         ({"learning_rate": float("nan")}, "learning_rate must be more than 0"),
+        ({"learning_rate": float("inf")}, "learning_rate must be a finite number, and inf is not"),
+        ({"weight_decay": float("inf")}, "weight_decay must be a finite number"),
         ({"beta2": 1.0}, "beta2 must be at least 0 and less than 1"),
         ({"schedule": "cosin"}, "did you mean 'cosine'"),
         ({"schedule": "linear", "decay_steps": 11}, "together more than"),
         ({"decay_steps": 2}, "decay_steps 2 goes with schedule 'linear', not 'cosine'"),
         ({"micro_batch_size": 3}, "micro_batch_size 3 does not divide batch_size 8"),
         ({"seed": -1}, "seed must be at least 0"),
+        ({"seed": 2**63}, "seed must be at most 9223372036854775807, and 9223372036854775808 is not"),
+        ({"threads": 100_000}, "threads must be at most 1024, and 100000 is not"),
         ({"compile": "yes"}, "compile 'yes'"),
     ],
 )
@@ -131,6 +136,15 @@ def test_a_file_that_is_not_toml_or_has_a_strange_section(tmp_path):
     path.write_text("[model\n")
     with pytest.raises(ValueError, match=r"a\.toml is not TOML"):
         read_toml(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"a\.toml is not TOML: .*utf-8"):
+        read_toml(path)
+    for text in ("model = 3\n", "[[model]]\n"):
+        path.write_text(text)
+        with pytest.raises(TypeError, match=r"model must be a table, and .* is not: write \[model\]"):
+            configuration(str(path), [])
+        with pytest.raises(TypeError, match=r"model must be a table"):
+            configuration(str(path), ["--model.d_ff", "8"])
     path.write_text("[modle]\n")
     with pytest.raises(KeyError, match="did you mean 'model'"):
         configuration(str(path), [])

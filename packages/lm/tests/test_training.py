@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import json
 import math
 import os
 import random
@@ -95,15 +94,7 @@ def assert_same_run_but_for_kept_checkpoints(folder, whole):
     # The best checkpoint is the best of those saved, and stopping saves at other steps too.
     one, other = (checkpoint.load(f / "checkpoints").state["best"] for f in (folder, whole))
     assert one[1] <= other[1]
-    for f in (folder, whole):
-        path = checkpoint.load(f / "checkpoints").path / "state.json"
-        state = json.loads(path.read_text())
-        path.write_text(json.dumps({**state, "best": None}))
-    try:
-        assert_same_run(folder, whole)
-    finally:
-        path = checkpoint.load(whole / "checkpoints").path / "state.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "best": other}))
+    assert_same_run(folder, whole, but=("seconds", "best"))
 
 
 def test_a_run_that_crashed_goes_back_to_its_checkpoint(data, whole, tmp_path):
@@ -113,10 +104,20 @@ def test_a_run_that_crashed_goes_back_to_its_checkpoint(data, whole, tmp_path):
 
     with pytest.raises(RuntimeError, match="power"):
         run(data, tmp_path, on_step=crash)
-    with open(tmp_path / "metrics.jsonl", "a") as file:
-        file.write('{"step": 12, "lo')
+    with open(tmp_path / "metrics.jsonl", "ab") as file:
+        file.write(b'\xff\x00\n{"step": 12, "lo')
     run(data, tmp_path)
     assert_same_run(tmp_path, whole[0])
+
+
+def test_a_checkpoint_is_named_only_when_what_it_goes_with_is_on_the_disk(data, tmp_path, monkeypatch):
+    flushed, real = [], checkpoint.sync
+    monkeypatch.setattr(checkpoint, "sync", lambda path: (flushed.append(path.name), real(path)))
+    run(data, tmp_path)
+    assert flushed[0] == ".config.toml.partial"
+    assert flushed.count("metrics.jsonl") == flushed.count(".latest.partial") == 5
+    for place in (i for i, name in enumerate(flushed) if name == "metrics.jsonl"):
+        assert flushed[place + 1] == "model.safetensors"
 
 
 KILLED = """

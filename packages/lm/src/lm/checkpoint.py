@@ -4,7 +4,7 @@ checkpoints/latest                  the name of the newest, moved last
 checkpoints/00001000/               the step
     model.safetensors               the weights
     optimizer.pt                    the optimizer's state, read with weights_only
-    state.json                      the run's own state, and the SHA-256 of the other two
+    state.json                      the run's own state, and the SHA-256 of the other two and of itself
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 FILES = ("model.safetensors", "optimizer.pt")
+STATE = "state.json"
 
 
 class Damaged(ValueError):
@@ -61,6 +62,7 @@ def save(
 ) -> Path:
     """Saves a step under `folder`, then removes all but the newest `keep` and the one of step `best`; gives its path.
 
+    Later steps that are there are removed too: they are damaged, or the run was set back to before them.
     model, optimizer: themselves, or their state_dicts.
     Written in a temporary folder, flushed to the disk, renamed, and only then named as the latest.
     NotSaved: with what failed in one sentence; nothing half-written stays.
@@ -78,9 +80,10 @@ def save(
         memory = optimizer.state_dict() if isinstance(optimizer, torch.optim.Optimizer) else dict(optimizer)
         with open(temporary / FILES[1], "wb") as file:  # Python's, which says why a write failed
             torch.save(memory, file)
-        hashes = {name: hash_file(temporary / name) for name in FILES}
-        (temporary / "state.json").write_text(json.dumps({**state, "step": step, "sha256": hashes}, indent=1) + "\n")
-        for name in (*FILES, "state.json"):
+        says = json.loads(json.dumps({**state, "step": step}))  # as it will be read, tuples as lists
+        hashes = {**{name: hash_file(temporary / name) for name in FILES}, STATE: hash_table(says)}
+        (temporary / STATE).write_text(json.dumps({**says, "sha256": hashes}, indent=1) + "\n")
+        for name in (*FILES, STATE):
             sync(temporary / name)
         sync(temporary)
         if final.exists():  # left by a run that was set back to an earlier step
@@ -98,7 +101,7 @@ def save(
         with contextlib.suppress(OSError):
             (folder / ".latest.partial").unlink(missing_ok=True)
         raise NotSaved(f"the checkpoint of step {step} could not be saved under {folder}: {why}") from error
-    prune(folder, keep, best)
+    prune(folder, step, keep, best)
     return final
 
 
@@ -112,6 +115,8 @@ def reason(error: BaseException, folder: Path) -> str:
         return "a file may not become that large here: raise the limit (ulimit -f) and run the same command again"
     if code in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full: free some space and run the same command again"
+    if code in (errno.EEXIST, errno.ENOTDIR):
+        return "there is a file where a folder should be: choose another folder"
     if code in (errno.EROFS, errno.EACCES, errno.EPERM):
         return "it may not be written to: choose another folder"
     return str(error)
@@ -158,16 +163,26 @@ def load(folder: str | Path, step: int | None = None) -> Checkpoint | None:
 def read(path: Path) -> Checkpoint:
     """One checkpoint, its checksums compared before anything in it is believed. Damaged: named, with the file."""
     try:
-        state = json.loads((path / "state.json").read_text())
+        says = path / STATE
+        state = json.loads(says.read_text(encoding="utf-8"))
         hashes = state.pop("sha256")
-        for name in FILES:
-            if hash_file(path / name) != hashes[name]:
-                raise Damaged(f"checkpoint {path} is damaged: {name} is not what was saved")
-        model = safetensors.torch.load_file(path / FILES[0])
-        optimizer = torch.load(path / FILES[1], map_location="cpu", weights_only=True)
-        return Checkpoint(path, int(state.pop("step")), model, optimizer, state)
-    except (OSError, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(f"checkpoint {path} is damaged: {error!r}") from error
+        if hashes.get(STATE) not in (hash_table(state), None):  # none: made before a state had one
+            raise ValueError("not what was saved")
+        step = int(state.pop("step"))
+    except FileNotFoundError:
+        raise Damaged(f"checkpoint {path} is damaged: {STATE} is not there") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(f"checkpoint {path} is damaged: {STATE} is not what was saved") from error
+    for name in FILES:
+        try:
+            found = hash_file(path / name)
+        except OSError as error:
+            raise Damaged(f"checkpoint {path} is damaged: {name}: {error.strerror}") from error
+        if found != hashes.get(name):
+            raise Damaged(f"checkpoint {path} is damaged: {name} is not what was saved")
+    model = safetensors.torch.load_file(path / FILES[0])
+    optimizer = torch.load(path / FILES[1], map_location="cpu", weights_only=True)
+    return Checkpoint(path, step, model, optimizer, state)
 
 
 def steps(folder: str | Path) -> list[int]:
@@ -177,14 +192,21 @@ def steps(folder: str | Path) -> list[int]:
     return []
 
 
-def prune(folder: Path, keep: int, best: int | None) -> None:
-    """Removes all but the newest `keep` and the best, and what an interrupted save left."""
-    for step in steps(folder)[:-keep]:
-        if step != best:
+def prune(folder: Path, newest: int, keep: int, best: int | None) -> None:
+    """Removes all but `newest`, the `keep` - 1 before it and the best, and what an interrupted save left."""
+    found = steps(folder)
+    until = [step for step in found if step <= newest][-keep:]
+    for step in found:
+        if step not in until and (step != best or step > newest):
             shutil.rmtree(folder / f"{step:08d}", ignore_errors=True)
     for partial in folder.glob(".*.partial"):
         if partial.is_dir():
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def hash_table(table: Any) -> str:
+    """SHA-256 of what JSON says, however it is laid out, in hex."""
+    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
 
 
 def hash_file(path: Path) -> str:

@@ -7,6 +7,7 @@ import importlib
 import os
 import pkgutil
 import sys
+import warnings
 from collections.abc import Sequence
 
 from lm import commands
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if rest and not options.takes_settings:
         parser.error(f"unknown argument {rest[0]!r}")
     options.settings = rest
+    warnings.formatwarning = lambda message, *_, **__: f"lm: {message}\n"  # without the line of code that it came from
     # Torch's threads spin for work before they sleep. When they spin for long, as they do unasked, anything else that runs on
     # the machine makes a step ten times slower. It is read when torch is loaded, which no command has done yet.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")

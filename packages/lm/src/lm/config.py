@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import tomllib
 import typing
 from collections.abc import Iterable, Mapping
@@ -75,8 +76,7 @@ class ModelConfig:
             if getattr(self, name) is not None:
                 at_least(name, getattr(self, name), 1)
         for name in ("norm_eps", "rope_theta", "rope_factor", "rope_low_frequency"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be more than 0, and {getattr(self, name)} is not")
+            more_than_0(name, getattr(self, name))
         if not self.rope_high_frequency > self.rope_low_frequency:
             raise ValueError(
                 f"rope_high_frequency {self.rope_high_frequency} must be more than rope_low_frequency {self.rope_low_frequency}"
@@ -199,9 +199,12 @@ class TrainConfig:
             at_least(name, getattr(self, name), 0)
         for name in ("eval_every", "eval_tokens", "checkpoint_every", "threads"):
             at_least(name, getattr(self, name), 0)
+        at_most("seed", self.seed, (1 << 63) - 1)  # what TOML and torch hold
+        at_most("threads", self.threads, 1024)  # torch does not survive that the system has no more of them
+        for name in ("weight_decay", "min_learning_rate"):
+            is_finite(name, getattr(self, name))
         for name in ("learning_rate", "eps"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be more than 0, and {getattr(self, name)} is not")
+            more_than_0(name, getattr(self, name))
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, and {getattr(self, name)} is not")
@@ -288,7 +291,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
 
 
@@ -334,6 +337,22 @@ def check_types(config: Any) -> None:
 def at_least(name: str, value: float, bound: int) -> None:
     if not value >= bound:
         raise ValueError(f"{name} must be at least {bound}, and {value} is not")
+
+
+def at_most(name: str, value: int, bound: int) -> None:
+    if value > bound:
+        raise ValueError(f"{name} must be at most {bound}, and {value} is not")
+
+
+def more_than_0(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{name} must be more than 0, and {value} is not")
+    is_finite(name, value)
+
+
+def is_finite(name: str, value: float) -> None:
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, and {value} is not")
 
 
 def one_of(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -63,7 +63,9 @@ def read_config(run_dir: str | Path) -> tuple[ModelConfig, TrainConfig, dict[str
     if not path.is_file():
         raise FileNotFoundError(f"{run_dir} holds no run: there is no config.toml in it")
     tables = read_toml(path)
-    model = from_table(ModelConfig, tables.get("model", {}), "model")
+    if not isinstance(tables.get("model"), dict):
+        raise ValueError(f"{path} is not the configuration of a run: there is no [model] in it")
+    model = from_table(ModelConfig, tables["model"], "model")
     return model, from_table(TrainConfig, tables.get("train", UNTRAINED), "train"), dict(tables.get("data", {}))
 
 
@@ -114,7 +116,8 @@ def settle(
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / ".config.toml.partial"
         try:
-            temporary.write_text(tomli_w.dumps(tables))
+            temporary.write_text(tomli_w.dumps(tables), encoding="utf-8")
+            checkpoint.sync(temporary)
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -205,11 +208,11 @@ def take(handle: int) -> bool:
 
 
 def truncate_metrics(path: Path, step: int) -> None:
-    """Drops the lines after `step`, and one that was cut off in the writing."""
+    """Drops the lines after `step`, and what is none, as one that was cut off in the writing."""
     if not path.exists():
         return
     kept = []
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
         try:
             if json.loads(line)["step"] > step:
                 continue
@@ -219,6 +222,7 @@ def truncate_metrics(path: Path, step: int) -> None:
     temporary = path.with_name(".metrics.jsonl.partial")
     with writing(path.parent):
         temporary.write_text("".join(kept), encoding="utf-8")
+        checkpoint.sync(temporary)
         os.replace(temporary, path)
 
 

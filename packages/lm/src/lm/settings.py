@@ -20,6 +20,8 @@ def configuration(name: str, settings: list[str]) -> tuple[ModelConfig, TrainCon
         # A run's own config.toml has [data] too, which says nothing of the model.
         if section not in SECTIONS and section != "data":
             raise KeyError(f"{name} has a section [{section}]{did_you_mean(section, SECTIONS)}")
+        if not isinstance(tables[section], dict):
+            raise TypeError(f"{name}: {section} must be a table, and {tables[section]!r} is not: write [{section}]")
     pairs = iter(settings)
     for setting in pairs:
         if not setting.startswith("--"):
@@ -61,7 +63,7 @@ def data_of(name: str, given: list[str] | None) -> str | dict[str, Any]:
                 raise ValueError(f"--data names {found['name']!r} twice: give each set a name of its own")
             sets[found["name"]] = {"path": found["path"]}
             if found["weight"] is not None:
-                sets[found["name"]]["weight"] = float(found["weight"])
+                sets[found["name"]]["weight"] = number(found["name"], found["weight"])
         return sets
     table = read_configuration(name).get("data", {})
     if isinstance(table.get("path"), str):
@@ -70,6 +72,14 @@ def data_of(name: str, given: list[str] | None) -> str | dict[str, Any]:
     if not sets:
         raise ValueError(f"{name} says nothing of the data: write --data FOLDER, or a [data] table with its path")
     return sets
+
+
+def number(name: str, text: str) -> float:
+    """The weight of a set of that name."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"the weight of the set {name!r} must be a number, and {text!r} is not") from None
 
 
 def presets() -> list[str]:

@@ -203,7 +203,13 @@ class Run:
         }
         best, keep = int(self.best[0]) if self.best else None, self.config.keep_checkpoints
         folder = self.folder / "checkpoints"
-        self.world.once(lambda: str(checkpoint.save(folder, self.step, model, optimizer, state, keep=keep, best=best)))
+
+        def write() -> None:
+            # who goes on from here after a power failure finds the lines that led here
+            checkpoint.sync(self.folder / "metrics.jsonl")
+            checkpoint.save(folder, self.step, model, optimizer, state, keep=keep, best=best)
+
+        self.world.once(write)
 
     def go(self, stop: threading.Event) -> Result:
         """Every step that is left, with what is due after each."""
