@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import multiprocessing
 import os
 import re
 
 import numpy as np
 import pytest
+import torch
 
 from lm import training
 from lm.cli import main
@@ -17,7 +19,8 @@ from lm.config import ModelConfig, TrainConfig
 from lm.data import open_data, write_tokens
 from lm.experiments import sgd
 from lm.experiments.running import frequencies, run
-from lm.experiments.trials import BASE, Ablations, BatchSizes, LearningRates, Mean, Outcome, gap
+from lm.experiments.running import work as work_of
+from lm.experiments.trials import BASE, Ablations, BatchSizes, LearningRates, Mean, Outcome, Trial, gap
 from lm.model import Transformer
 from lm.settings import configuration, presets
 
@@ -260,6 +263,31 @@ def test_an_experiment_that_was_stopped_goes_on(work, capsys, monkeypatch):
     assert lm(*arguments) == 0
     assert steps == 24  # three runs of eight steps, and none of them twice
     assert "The base ends at a loss of" in capsys.readouterr().out
+
+
+def test_what_does_not_fit_the_memory_is_one_sentence(work, capsys):
+    assert lm("lr-sweep", *base("--rates", "1e-3", "--model.d_model", "2000000")) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("lm: not enough memory on CPU")
+    assert said.count("\n") == 1
+
+
+def test_what_prevents_a_run_side_by_side_is_raised_here(work):
+    big = dataclasses.replace(MODEL, d_model=2_000_000)
+    trial = Trial("a", 0, big, TRAIN)
+    hears, says = multiprocessing.Pipe(duplex=False)
+    work_of(trial, str(work), work / "a", open_data(work).fingerprints(), torch.get_num_threads(), says)
+    assert isinstance(said := hears.recv(), training.OutOfMemory)
+    assert "not enough memory on CPU" in str(said)
+
+
+@pytest.mark.soak  # a process that imports torch
+def test_runs_side_by_side_fail_as_those_in_turn(work, capfd):
+    more = base("--rates", "1e-3", "--model.d_model", "2000000", "--jobs", "2")
+    assert lm("lr-sweep", *more) == 1
+    said = capfd.readouterr().err
+    assert said.startswith("lm: not enough memory on CPU")
+    assert said.count("\n") == 1
 
 
 @pytest.mark.soak  # two processes that import torch

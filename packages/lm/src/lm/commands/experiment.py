@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lm.experiments.trials import Experiment, Outcome
 
 STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
+FAILED = 1
 
 
 def register(commands: Commands) -> None:
@@ -98,7 +99,7 @@ def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], 
     from lm.data import open_data
     from lm.experiments import page
     from lm.experiments.running import frequencies, run
-    from lm.training import Stopped
+    from lm.training import OutOfMemory, Stopped
 
     for name in ("jobs", "seeds"):
         if getattr(options, name) < 1:
@@ -120,6 +121,8 @@ def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], 
         outcomes = run(experiment, data, out, jobs=options.jobs, progress=not options.quiet, tell=tell)
     except (Stopped, KeyboardInterrupt):
         raise Ended(f"stopped: the same command goes on with the runs in {out}", STOPPED) from None
+    except OutOfMemory as failed:
+        raise Ended(str(failed), FAILED) from None
     if options.quiet:
         print(page.in_columns(experiment, outcomes))
     print(experiment.finding(outcomes))

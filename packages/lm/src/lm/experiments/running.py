@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import multiprocessing
@@ -10,6 +11,7 @@ import os
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ import torch
 from lm.config import to_table
 from lm.data import Mixture, open_data
 from lm.experiments.trials import Experiment, Outcome, Trial
-from lm.training import Diverged, Stopped, train
+from lm.training import Diverged, OutOfMemory, Stopped, train
 
 OUTCOME = "outcome.json"
 SAMPLE = 10_000_000  # tokens that frequencies are counted in
@@ -43,6 +45,7 @@ def run(
     beginning and after each run. jobs: runs at a time, in processes of their own that share the processors evenly.
 
     Stopped: by Ctrl-C or SIGTERM, with what runs saved. ValueError: `out` holds runs of another configuration or other data.
+    OutOfMemory, checkpoint.NotSaved: as lm.train, of one of the runs.
     """
     fingerprints = open_data(data).fingerprints()
     outcomes: dict[str, Outcome] = {}
@@ -111,35 +114,43 @@ def side_by_side(
     """The same in processes, `jobs` at a time."""
     spawn = multiprocessing.get_context("spawn")
     threads = max(1, torch.get_num_threads() // jobs)
-    waiting, running = list(trials), dict[Any, tuple[Trial, SpawnProcess]]()
+    waiting, running = list(trials), dict[Any, tuple[Trial, SpawnProcess, Connection]]()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 trial = waiting.pop(0)
-                process = spawn.Process(target=work, args=(trial, data, out / trial.name, fingerprints, threads))
+                hears, says = spawn.Pipe(duplex=False)
+                process = spawn.Process(target=work, args=(trial, data, out / trial.name, fingerprints, threads, says))
                 process.start()
-                running[process.sentinel] = (trial, process)
+                says.close()
+                running[process.sentinel] = (trial, process, hears)
             for sentinel in multiprocessing.connection.wait(list(running)):
-                trial, process = running.pop(sentinel)
+                trial, process, hears = running.pop(sentinel)
                 process.join()
+                with contextlib.suppress(EOFError):  # it had nothing to say
+                    raise hears.recv()
                 known = read_outcome(out / trial.name, asked(trial, fingerprints))
                 if known is None:
                     raise Stopped(f"the run in {out / trial.name} was stopped: the same command goes on with it")
                 outcomes[trial.name] = known
                 tell(outcomes)
     finally:
-        for _, process in running.values():
+        for _, process, _ in running.values():
             process.terminate()  # SIGTERM: it saves and ends
-        for _, process in running.values():
+        for _, process, _ in running.values():
             process.join()
 
 
-def work(trial: Trial, data: Any, folder: Path, fingerprints: dict[str, Any], threads: int) -> None:
+def work(trial: Trial, data: Any, folder: Path, fingerprints: dict[str, Any], threads: int, failed: Connection) -> None:
+    """What a process does. failed: told of what prevents the run, for the process that waits for it to raise."""
     torch.set_num_threads(threads)
     try:
         perform(trial, data, folder, fingerprints, progress=False)
     except (Stopped, KeyboardInterrupt):
         raise SystemExit(1) from None
+    except (OutOfMemory, OSError, ValueError) as error:
+        error.__cause__ = error.__context__ = None
+        failed.send(error)
 
 
 def asked(trial: Trial, fingerprints: dict[str, Any]) -> dict[str, Any]:
