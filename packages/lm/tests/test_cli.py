@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import os
@@ -128,6 +129,37 @@ def test_a_mistake_is_one_sentence(work, monkeypatch, capsys, arguments, says):
     assert said.err.startswith("lm: ")
     assert said.err.count("\n") == 1
     assert not (work / "run").exists()
+
+
+@pytest.mark.parametrize("full", ["tokenizer", "lock", "page"])
+def test_a_full_disk_is_one_sentence(work, capsys, monkeypatch, full):
+    """The system's error names no file, or the one that was read."""
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fail(*_, **__):
+        raise error
+
+    (work / "tok.json").write_text("{}")
+    if full == "tokenizer":
+        error.filename = str(work / "tok.json")
+        monkeypatch.setattr("lm.text.check_tokenizer", lambda *_: None)
+        monkeypatch.setattr("lm.text.shutil.copyfile", fail)
+        assert train(work, "--tokenizer", str(work / "tok.json"), "--quiet") == 2
+        assert not list((work / "run").iterdir())
+    elif full == "lock":
+        monkeypatch.setattr("lm.run_folder.os.ftruncate", fail)
+        assert train(work, "--quiet") == 2
+    else:
+        assert train(work, "--quiet") == 0
+        monkeypatch.setattr("lm.report._replace", fail)
+        capsys.readouterr()
+        assert main(["report", str(work / "run"), "--samples", "0"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(
+        f"lm: the run in {work / 'run'} cannot be written: " if full != "page" else "lm: the disk is full"
+    )
+    assert said.endswith("the disk is full: free some space and run the same command again\n")
+    assert said.count("\n") == 1
 
 
 def test_an_unknown_argument_of_other_commands(capsys):

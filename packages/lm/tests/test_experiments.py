@@ -160,8 +160,23 @@ def test_an_ablation_that_diverges_is_tried_at_lower_rates():
     assert experiment.wanted({})[0].variant == BASE
     found = experiment.finding(outcomes)
     assert "no-norm-rate-over-16 +0.5000 ± 0.0000" in found
-    assert "no-norm, no-norm-rate-over-4 diverge" in found
+    assert ". no-norm diverges. no-norm-rate-over-4 learns no more than how often each token occurs" in found
     assert "Within what the seeds differ by: silu" in found
+
+
+def test_what_learned_nothing_is_not_said_to_diverge():
+    experiment = Ablations(MODEL, TRAIN, UNIGRAM, seeds=1, only=("tied", "silu"))
+    found = experiment.finding(simulate(experiment, lambda trial: UNIGRAM + 0.1))
+    assert found.startswith(
+        "The base learns no more than how often each token occurs (3.1000): lower the rate, or train"
+    )
+    assert "diverge" not in found
+    assert "silu-rate-over-4" in found
+    found = experiment.finding(simulate(experiment, lambda trial: math.inf))
+    assert found.startswith("The base diverges: lower the rate. ")
+    assert "how often" not in found
+    found = experiment.finding(simulate(experiment, lambda trial: 1.0 if trial.variant == "tied" else math.inf))
+    assert found.startswith("The base diverges: lower the rate; tied ends at 1.0000. ")
 
 
 def test_intervals_are_student_s():

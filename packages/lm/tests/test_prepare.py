@@ -328,3 +328,16 @@ def test_verify_names_every_damage(tmp_path, capsys):
                  "train-3.npy holds token id 52"):  # fmt: skip
         assert part in said
     assert main(["data", "verify", str(tmp_path / "nowhere")]) == 2
+
+
+def test_a_disk_that_is_full_from_the_beginning_is_left_as_it_was(tmp_path, tok, capsys, monkeypatch):
+    def fail(handle):
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "t.txt").write_bytes(as_text(stories(4)))
+    with monkeypatch.context() as patch:
+        patch.setattr("lm.data.prepare.os.fsync", fail)
+        assert main(command(tmp_path, tmp_path / "t.txt")) == 2
+    assert "there is no room left" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
+    assert main(command(tmp_path, tmp_path / "t.txt")) == 0

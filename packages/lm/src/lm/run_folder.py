@@ -182,8 +182,9 @@ def lock(folder: Path) -> Iterator[None]:
         if not take(handle):
             who = os.read(handle, 32).decode(errors="replace").strip() or "another one"
             raise Taken(f"process {who} is training in {folder}: let it end, or choose another folder")
-        os.ftruncate(handle, 0)
-        os.write(handle, str(os.getpid()).encode())
+        with writing(folder):
+            os.ftruncate(handle, 0)
+            os.write(handle, str(os.getpid()).encode())
         yield
     finally:
         os.close(handle)

@@ -388,11 +388,14 @@ def read_progress(out: Path, asked: dict[str, Any]) -> tuple[Reached, bool]:
 
 def save_progress(out: Path, asked: dict[str, Any], reached: Reached, *, finished: bool) -> None:
     temporary = out / f"{PREPARED}.partial"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump({"finished": finished, "asked": asked, "reached": asdict(reached)}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, out / PREPARED)
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump({"finished": finished, "asked": asked, "reached": asdict(reached)}, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, out / PREPARED)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

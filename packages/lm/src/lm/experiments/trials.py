@@ -363,19 +363,33 @@ class Ablations(Experiment):
         if BASE not in known:
             return "The base has not been trained yet."
         base = Mean.of([one.loss for one in known[BASE]])
-        gaps, fallen = [], []
-        for name in known:
+        if any(one.why is not None for one in known[BASE]):
+            said = ["The base diverges: lower the rate"]
+        elif any(map(self.diverged, known[BASE])):
+            said = [
+                f"The base learns no more than how often each token occurs ({base}): lower the rate, or train for longer"
+            ]
+        else:
+            said = [f"The base ends at a loss of {base}"]
+        gaps, diverge, learn_nothing = [], [], []
+        for name, ones in known.items():
             if name == BASE:
                 continue
-            if any(self.diverged(one) for one in known[name]):
-                fallen.append(name)
+            if any(one.why is not None for one in ones):
+                diverge.append(name)
+            elif any(map(self.diverged, ones)):
+                learn_nothing.append(name)
             else:
                 gaps.append((gap(outcomes, name, BASE), name))
-        said = [f"The base ends at a loss of {base}"]
-        said += [f"{name} {difference.signed}" for difference, name in sorted(gaps, key=lambda pair: -pair[0].value)]
+        for difference, name in sorted(gaps, key=lambda pair: -pair[0].value):
+            known_gap = math.isfinite(difference.value)
+            said.append(f"{name} {difference.signed}" if known_gap else f"{name} ends at {losses_of(outcomes, name)}")
         text = "; ".join(said)
-        if fallen:
-            text += f". {', '.join(fallen)} {'diverge' if len(fallen) > 1 else 'diverges'}"
+        if diverge:
+            text += f". {', '.join(diverge)} {'diverge' if len(diverge) > 1 else 'diverges'}"
+        if learn_nothing:
+            verb = "learn" if len(learn_nothing) > 1 else "learns"
+            text += f". {', '.join(learn_nothing)} {verb} no more than how often each token occurs"
         unsure = [
             name for difference, name in gaps if difference.margin is None or abs(difference.value) <= difference.margin
         ]
