@@ -117,11 +117,14 @@ def test_the_live_line_shows_what_matters(work, capsys):
         (["train", "small.toml", "--data", ".", "--out", "small.toml/run", "--quiet"], "cannot be written"),
         (["eval", "nowhere", "--data", "train.npy"], "there is no nowhere"),
         (["generate", "nowhere", "--prompt", "a"], "there is no nowhere"),
+        (["plan", "small.toml", "--data", "nowhere"], "there is no folder nowhere"),
         (["report", "nowhere"], "nowhere"),
+        (["report", ".", "--out", "nowhere/page.html"], "nowhere/page.html: No such file or directory"),
     ],
 )
 def test_a_mistake_is_one_sentence(work, monkeypatch, capsys, arguments, says):
     monkeypatch.chdir(work)
+    (work / "config.toml").write_text(SMALL)
     assert main(arguments) == 2
     said = capsys.readouterr()
     assert said.out == ""

@@ -8,12 +8,16 @@ import math
 import multiprocessing
 import os
 import re
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
 import torch
 
-from lm import training
+from lm import checkpoint, training
 from lm.cli import main
 from lm.config import ModelConfig, TrainConfig
 from lm.data import open_data, write_tokens
@@ -22,6 +26,7 @@ from lm.experiments.running import frequencies, run
 from lm.experiments.running import work as work_of
 from lm.experiments.trials import BASE, Ablations, BatchSizes, LearningRates, Mean, Outcome, Trial, gap
 from lm.model import Transformer
+from lm.run_folder import lock
 from lm.settings import configuration, presets
 
 MODEL = ModelConfig(vocab_size=24, context_length=8, num_layers=1, d_model=16, num_heads=2, d_ff=32)
@@ -303,6 +308,25 @@ def test_runs_side_by_side_fail_as_those_in_turn(work, capfd):
     said = capfd.readouterr().err
     assert said.startswith("lm: not enough memory on CPU")
     assert said.count("\n") == 1
+
+
+@pytest.mark.soak  # five processes that import torch
+def test_sigterm_stops_runs_side_by_side(work):
+    more = ["--train.steps", "20000", "--train.log_every", "100", "--rates", "1e-3,1e-2", "--seeds", "1", "--jobs", "2"]
+    command = [sys.executable, "-m", "lm", "experiment", "lr-sweep", *base(*more)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    runs = [work / "runs" / f"{rate}-seed-0" for rate in ("0.001", "0.01")]
+    while process.poll() is None and not all((folder / "metrics.jsonl").exists() for folder in runs):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert said == "lm: stopped: the same command goes on with the runs in runs\n"
+    for folder in runs:
+        with lock(folder):  # nobody is at work in it any more
+            assert checkpoint.steps(folder / "checkpoints")
+            assert not (folder / "outcome.json").exists()
 
 
 @pytest.mark.soak  # two processes that import torch

@@ -447,5 +447,8 @@ def _replace(target: Path, content: bytes) -> None:
     try:
         draft.write_bytes(content)
         os.replace(draft, target)
+    except OSError as error:
+        error.filename, error.filename2 = str(target), None  # which was asked for
+        raise
     finally:
         draft.unlink(missing_ok=True)

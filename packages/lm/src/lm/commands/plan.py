@@ -26,6 +26,7 @@ def plan(options: argparse.Namespace) -> None:
     model, config = configuration(options.config, options.settings)
     config = on_this_machine(config)
     device = choose_device(config.device)
+    data = open_data(data_of(options.config, options.data)) if options.data else None
     shape, context = model.shape(), model.context_length
     tokens = config.batch_size * context
     flops = int(training_flops(shape, batch_size=config.batch_size, attention="causal").total)
@@ -49,8 +50,8 @@ def plan(options: argparse.Namespace) -> None:
         row(f"  {name}", f"{int(value):,}")
     room = f"of {memory_of(device) / 1e9:.1f} GB, {config.precision}, checkpointing {config.checkpointing}"
     row("largest micro-batch", f"{largest_micro_batch(model, config, device):,}", room)
-    if options.data:
-        for name, times in open_data(data_of(options.config, options.data)).epochs(config.steps * tokens).items():
+    if data is not None:
+        for name, times in data.epochs(config.steps * tokens).items():
             row(f"epochs of {name}" if name else "epochs", f"{times:,.2f}")
     best = compute_optimal(whole)
     note = f"and {int(best.tokens):,} tokens, by {best.law}{f'; {best.warning}' if best.warning else ''}"

@@ -8,12 +8,15 @@ import math
 import multiprocessing
 import multiprocessing.connection
 import os
+import signal
 import statistics
+import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -115,6 +118,7 @@ def side_by_side(
     spawn = multiprocessing.get_context("spawn")
     threads = max(1, torch.get_num_threads() // jobs)
     waiting, running = list(trials), dict[Any, tuple[Trial, SpawnProcess, Connection]]()
+    before = stopped_by_sigterm()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -139,6 +143,19 @@ def side_by_side(
             process.terminate()  # SIGTERM: it saves and ends
         for _, process, _ in running.values():
             process.join()
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def stopped_by_sigterm() -> Any:
+    """Makes SIGTERM raise Stopped in the main thread, so that processes do not outlive this one; what it did before."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Stopped("the experiment was asked to stop: the same command goes on with it")
+
+    return signal.signal(signal.SIGTERM, stop)
 
 
 def work(trial: Trial, data: Any, folder: Path, fingerprints: dict[str, Any], threads: int, failed: Connection) -> None:
