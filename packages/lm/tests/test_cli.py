@@ -148,7 +148,7 @@ def test_a_full_disk_is_one_sentence(work, capsys, monkeypatch, full):
         monkeypatch.setattr("lm.text.check_tokenizer", lambda *_: None)
         monkeypatch.setattr("lm.text.shutil.copyfile", fail)
         assert train(work, "--tokenizer", str(work / "tok.json"), "--quiet") == 2
-        assert not list((work / "run").iterdir())
+        assert not list((work / "run").glob(".tokenizer*"))
     elif full == "lock":
         monkeypatch.setattr("lm.run_folder.os.ftruncate", fail)
         assert train(work, "--quiet") == 2
@@ -232,6 +232,20 @@ def test_report_has_what_the_run_writes(work, capsys):
     assert "<b>once upon</b>" in page
     assert main(["report", str(work / "run"), "--samples", "0"]) == 0
     assert '<pre class="sample">' not in (work / "run" / "report.html").read_text()
+
+
+def test_a_call_that_is_refused_leaves_the_run_its_tokenizer(work, capsys):
+    bpe = pytest.importorskip("bpe", reason="the package bpe is not installed")
+    for name, specials in (("one.json", ["<|a|>"]), ("other.json", ["<|a|>", "<|b|>"])):
+        bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=specials).save(work / name)
+    assert train(work, "--quiet", "--tokenizer", str(work / "one.json"), "--model.vocab_size", "257") == 0
+    kept = (work / "run" / "tokenizer.json").read_bytes()
+    assert train(work, "--quiet", "--tokenizer", str(work / "other.json"), "--model.vocab_size", "258") == 2
+    assert "model.vocab_size = 257" in capsys.readouterr().err
+    assert (work / "run" / "tokenizer.json").read_bytes() == kept == (work / "one.json").read_bytes()
+    more = ["--model.vocab_size", "257", "--out", str(work / "new"), "--model.context_length", "5000"]
+    assert train(work, "--quiet", "--tokenizer", str(work / "one.json"), *more) == 2
+    assert not (work / "new").exists()
 
 
 def test_report_of_a_run_without_a_tokenizer(work, capsys):

@@ -32,6 +32,7 @@ from lm.model import Transformer
 from lm.run_folder import finite, lock, made_with, refuse_edited, settle, truncate_metrics, writing
 from lm.scoring import Score, evaluate, mixed
 from lm.step import HISTORY, Stepper, in_trouble, learning_rate
+from lm.text import keep_tokenizer
 
 SKIPS_IN_A_ROW = 10
 
@@ -69,12 +70,13 @@ def train(
     progress: bool = True,
     on_step: Callable[[dict[str, Any]], None] | None = None,
     tensorboard: bool = False,
+    tokenizer: str | Path | None = None,
 ) -> Result:
     """Trains a model in run_dir, or continues the training that stopped there.
 
     data: a folder of token files, {"train": path, "heldout": path}, or a mixture of such sets: see data.open_data.
     progress: a live line on stderr. on_step: called with each line of metrics.jsonl as it is written.
-    tensorboard: writes them under run_dir/tensorboard too.
+    tensorboard: writes them under run_dir/tensorboard too. tokenizer: the file of the one that made the data, kept in the run.
     A continued run gives the losses and weights of one that never stopped, bit for bit on a CPU with as many threads.
     Under torchrun all processes call this, and rank 0 alone writes and calls on_step; how many there are may change between
     a run and its continuation, and not what data a step sees.
@@ -108,6 +110,10 @@ def train(
         config = train_config
         try:
             config = world.once(lambda: settle(run_dir, model_config, train_config, mixture, say=say))
+            if tokenizer is not None:  # only now: a call that is refused may be of another one than the run's
+                source = Path(tokenizer)
+                with writing(run_dir):
+                    world.once(lambda: keep_tokenizer(source, run_dir))
             shared = f", {world.size} processes ({config.parallel})" if world.size > 1 else ""
             say(f"training on {in_words(device)} in {config.precision}{shared}")
             keep_memory()

@@ -31,17 +31,22 @@ def register(commands: Commands) -> None:
 def train(options: argparse.Namespace) -> None:
     from lm import training
     from lm.distributed import Lost, local_rank
-    from lm.run_folder import writing
-    from lm.text import check_tokenizer, keep_tokenizer
+    from lm.text import check_tokenizer
 
     model, config = configuration(options.config, options.settings)
     data, out = data_of(options.config, options.data), Path(options.out)
     if options.tokenizer is not None and local_rank() == 0:
         check_tokenizer(options.tokenizer, data, model.vocab_size)
-        with writing(out):
-            keep_tokenizer(Path(options.tokenizer), out)
     try:
-        result = training.train(model, config, data, out, progress=not options.quiet, tensorboard=options.tensorboard)
+        result = training.train(
+            model,
+            config,
+            data,
+            out,
+            progress=not options.quiet,
+            tensorboard=options.tensorboard,
+            tokenizer=options.tokenizer,
+        )
     except training.Stopped as stopped:
         raise Ended(str(stopped), STOPPED) from None
     except (training.Diverged, training.OutOfMemory, Lost) as failed:
