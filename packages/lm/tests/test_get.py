@@ -219,6 +219,26 @@ def test_listing_follows_pages_and_stops_at_the_limit(serve):
         published.files("slimpajama")
 
 
+@pytest.mark.parametrize("answer", [[], {}, {"sha": None}, {"error": "who are you?"}, "welcome"])
+def test_a_host_that_is_no_hub_is_named(monkeypatch, answer):
+    monkeypatch.setenv("HF_ENDPOINT", "http://mirror.invalid")
+    monkeypatch.setattr(published, "get_json", lambda *_: (answer, None))
+    with pytest.raises(ConnectionError, match=r"http://mirror\.invalid does not answer as the Hub does"):
+        published.files("tinystories")
+    sha = {"sha": COMMIT}
+    monkeypatch.setattr(published, "get_json", lambda url, *_: (sha if url.endswith("main") else answer, None))
+    if answer:
+        with pytest.raises(ConnectionError, match="does not answer as the Hub does"):
+            published.files("tinystories")
+
+
+@pytest.mark.parametrize("endpoint", ["mirror.invalid", "not a url", "ftp://mirror.invalid", "http://"])
+def test_a_mirror_that_is_no_address_is_named(monkeypatch, endpoint):
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    with pytest.raises(ValueError, match=f"HF_ENDPOINT is '{endpoint}'.*write https://HOST"):
+        published.files("tinystories")
+
+
 def test_every_corpus_is_listed_where_its_publisher_has_it(serve):
     known = {
         "openwebtext": "plain_text/train-00079-of-00080.parquet",

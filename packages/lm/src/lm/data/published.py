@@ -90,8 +90,18 @@ def files(name: str, *, limit: int | None = None, stop: threading.Event | None =
     chosen = corpus(name)
     if chosen.url:
         return [Remote(chosen.url, chosen.url.rsplit("/", 1)[1], "tail")]
+    try:
+        return files_of(chosen, limit, stop)
+    except (KeyError, TypeError, AttributeError):
+        raise ConnectionError(f"{endpoint()} does not answer as the Hub does: look at what stands between") from None
+
+
+def files_of(chosen: Corpus, limit: int | None, stop: threading.Event | None) -> list[Remote]:
+    """The files of a corpus that is on the Hub."""
     base = f"{endpoint()}/api/datasets/{chosen.repo}"
     commit = get_json(f"{base}/revision/main", hub_token(), stop)[0]["sha"]
+    if not isinstance(commit, str):
+        raise TypeError(f"{base} has the commit {commit!r}")
     found: list[Remote] = []
     for pattern, split in ((chosen.heldout, "heldout"), (chosen.train, "train" if chosen.heldout else "hash")):
         most = limit if limit is None or split != "heldout" else held_out_limit(limit)
@@ -129,8 +139,11 @@ def held_out_limit(limit: int) -> int:
 
 
 def endpoint() -> str:
-    """The Hub, or the mirror of it that HF_ENDPOINT names, as for Hugging Face's own programs."""
-    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or HUB
+    """The Hub, or the mirror of it that HF_ENDPOINT names, as for Hugging Face's own programs. ValueError: it is no address."""
+    found = os.environ.get("HF_ENDPOINT", "").rstrip("/") or HUB
+    if not re.match(r"https?://[^/\s]", found):
+        raise ValueError(f"HF_ENDPOINT is {os.environ['HF_ENDPOINT']!r}, and no address of a host: write https://HOST")
+    return found
 
 
 def hub_token() -> str | None:
