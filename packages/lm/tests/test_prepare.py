@@ -257,6 +257,8 @@ def test_what_is_asked_for_must_be_the_same(tmp_path, tok, capsys):
         (b'{"text": "a"}', ("--shard-tokens", "0"), "--shard-tokens must be at least 1"),
         (b'{"text": "a"}', ("--fim-rate", "2"), "rate is a share"),
         (b'{"text": "a"}', ("--fim-rate", "1", "--fim-tokens", "<a>", "<b>", "<c>"), "no special token '<a>'"),
+        (b'{"text": "a"}', ("--fim-tokens", "<a>", "<b>", "<c>"), "--fim-tokens changes nothing without --fim-rate"),
+        (b'{"text": "a"}', ("--fim-spm-rate", "1"), "--fim-spm-rate changes nothing without --fim-rate"),
         (b'{"text": "a"}', ("--end-of-text", "<end>"), "no special token '<end>'"),
     ],
 )
@@ -328,6 +330,11 @@ def test_verify_names_every_damage(tmp_path, capsys):
                  "train-3.npy holds token id 52"):  # fmt: skip
         assert part in said
     assert main(["data", "verify", str(tmp_path / "nowhere")]) == 2
+
+
+def test_a_vocabulary_of_nothing_is_no_bound(tmp_path, capsys):
+    assert main(["data", "verify", str(tmp_path), "--vocab-size", "0"]) == 2
+    assert "--vocab-size must be at least 1, and 0 is not" in capsys.readouterr().err
 
 
 def test_a_disk_that_is_full_from_the_beginning_is_left_as_it_was(tmp_path, tok, capsys, monkeypatch):

@@ -76,10 +76,8 @@ def recipe_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--fim-rate", type=float, default=0.0, help="share of documents cut to fill in the middle (default: 0)"
     )
-    made.add_argument(
-        "--fim-spm-rate", type=float, default=0.5, help="of those, share in the order SPM, not PSM (default: 0.5)"
-    )
-    made.add_argument("--fim-seed", type=int, default=0)
+    made.add_argument("--fim-spm-rate", type=float, help="of those, share in the order SPM, not PSM (default: 0.5)")
+    made.add_argument("--fim-seed", type=int, help="of which documents are cut, and where (default: 0)")
     made.add_argument("--fim-tokens", nargs=3, metavar=("PREFIX", "MIDDLE", "SUFFIX"), help="the special tokens for it")
     made.add_argument("--workers", type=int, help="threads (default: one for each processor)")
     made.add_argument("--quiet", action="store_true", help="no live line")
@@ -159,6 +157,8 @@ def verify(options: argparse.Namespace) -> None:
     from lm.data.verify import verify as verify_folder
     from lm.text import load_tokenizer
 
+    if options.vocab_size is not None and options.vocab_size < 1:
+        raise ValueError(f"--vocab-size must be at least 1, and {options.vocab_size} is not")
     tokenizer = None if options.tokenizer is None else load_tokenizer(options.tokenizer)
     vocab_size = options.vocab_size or (None if tokenizer is None else tokenizer.n_vocab)
     verdict = verify_folder(
@@ -197,9 +197,15 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
             tokenizer.special_tokens,
             tuple(options.fim_tokens or NAMES),
             rate=options.fim_rate,
-            spm_rate=options.fim_spm_rate,
-            seed=options.fim_seed,
+            spm_rate=0.5 if options.fim_spm_rate is None else options.fim_spm_rate,
+            seed=options.fim_seed or 0,
         )
+    else:
+        for name in ("fim_spm_rate", "fim_seed", "fim_tokens"):
+            if getattr(options, name) is not None:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} changes nothing without --fim-rate: give that, or leave it out"
+                )
     limit = options.limit_bytes
     recipe = Recipe(
         tokenizer, end, share, limit, None if limit is None else held_out_limit(limit), infill, options.shard_tokens
