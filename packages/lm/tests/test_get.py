@@ -194,12 +194,33 @@ def test_a_token_is_shown_to_the_hub_alone(tmp_path, serve):
 def test_a_download_that_is_told_to_stop_keeps_what_it_has(tmp_path, serve, monkeypatch):
     hub = serve("r", {"f": DATA})
     monkeypatch.setattr(download, "BLOCK", 1000)
-    stop = threading.Event()
+    stop = download.Stop()
     with pytest.raises(download.Cancelled):
         download.fetch(f"{hub.url}/cdn/f", tmp_path / "f", stop=stop, report=lambda have: have > 2000 and stop.set())
     assert (tmp_path / "f.part").stat().st_size == 3000
     assert fetch(hub, tmp_path / "f") == DATA
     assert hub.seen[-1][1] == "bytes=3000-"
+
+
+def test_a_download_that_hears_nothing_stops_when_it_is_told_to(tmp_path, serve, monkeypatch):
+    hub = serve("r", {"f": DATA})
+    hub.faults, hub.stall = ["stall"], 3600  # and no patience that would end
+    monkeypatch.setattr(download, "TIMEOUT", None)
+    stop, arrived, ends = download.Stop(), threading.Event(), []
+
+    def work():
+        try:
+            download.fetch(f"{hub.url}/cdn/f", tmp_path / "f", stop=stop, report=lambda have: arrived.set())
+        except download.Cancelled:
+            ends.append("cancelled")
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    arrived.wait()
+    stop.set()
+    worker.join(timeout=60)
+    assert ends == ["cancelled"]
+    assert 0 < (tmp_path / "f.part").stat().st_size < len(DATA)
 
 
 def test_listing_follows_pages_and_stops_at_the_limit(serve):

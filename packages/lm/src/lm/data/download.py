@@ -38,6 +38,22 @@ class Cancelled(Exception):
     """The download was told to stop; what has arrived stays, to go on from."""
 
 
+class Stop(threading.Event):
+    """Tells downloads to stop; one that waits for bytes, which may not come for a minute, hears of it at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.response: Any = None  # what is being read
+
+    def set(self) -> None:
+        super().set()
+        with (
+            contextlib.suppress(OSError, ValueError, AttributeError),  # there is none, or it is closed by now
+            socket.socket(fileno=os.dup(self.response.fileno())) as connection,
+        ):
+            connection.shutdown(socket.SHUT_RDWR)
+
+
 class Again(Exception):
     """An attempt failed in a way that the next may not. reached: whether the host answered at all."""
 
@@ -54,7 +70,7 @@ def fetch(
     sha256: str | None = None,
     most: int | None = None,
     token: str | None = None,
-    stop: threading.Event | None = None,
+    stop: Stop | None = None,
     report: Report | None = None,
 ) -> None:
     """Downloads url to path, or goes on from where an earlier call was stopped; path appears when it is whole and checked.
@@ -66,7 +82,7 @@ def fetch(
     such file, or not for everyone. ValueError: what arrived, twice, is not what the publisher states.
     """
     part = path.with_name(path.name + ".part")
-    stop = stop or threading.Event()
+    stop = stop or Stop()
     wrong = failures = 0
     while True:
         before = size_of(part)
@@ -100,7 +116,7 @@ def transfer(
     size: int | None,
     most: int | None,
     token: str | None,
-    stop: threading.Event,
+    stop: Stop,
     report: Report | None,
 ) -> None:
     """One attempt to complete `part`. Again: it is not complete, for a reason that may pass."""
@@ -158,6 +174,7 @@ def transfer(
         with open(part, "r+b" if have else "wb", buffering=0) as file:  # a kill loses nothing that arrived
             beside(part).write_text(json.dumps({"etag": version}))
             file.seek(have)
+            stop.response = response
             while end is None or have < end:
                 if stop.is_set():
                     raise Cancelled(url)
@@ -172,6 +189,8 @@ def transfer(
                 if report is not None:
                     report(have)
             os.fsync(file.fileno())
+    if stop.is_set() and (end is None or have < end):
+        raise Cancelled(url)
     if end is not None and have < end:
         raise Again(f"the connection ended after {have:,} of {end:,} bytes")
 

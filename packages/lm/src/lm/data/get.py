@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lm.data import published
-from lm.data.download import fetch
+from lm.data.download import Stop, fetch
 from lm.data.prepare import HELDOUT, Input, Reached, Recipe, carry_out, locked
 from lm.data.published import Remote
 
@@ -76,7 +75,7 @@ class Downloads:
 
     def __init__(self, remotes: list[Remote], recipe: Recipe, folder: Path, arrived: Arrived) -> None:
         self.remotes, self.recipe, self.folder, self.arrived = remotes, recipe, folder, arrived
-        self.stop = threading.Event()
+        self.stop = Stop()
         self.coming: dict[int, Future[Path]] = {}
 
     def __enter__(self) -> Downloads:
