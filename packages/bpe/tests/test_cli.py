@@ -343,7 +343,7 @@ def test_what_is_wrong_with_the_input_is_one_sentence(trained: Path, capfdbinary
     }.items():
         (trained / name).write_text(content)
     for name, expected in {
-        "words": "'three' is no id",
+        "words": "words: 'three' is no id",
         "minus": "'-2' is no id",
         "half": "'1.5' is no id",
         "long": "is no id",

@@ -187,16 +187,16 @@ def _ids_of(file: BinaryIO) -> Iterator[Any]:
     for block in itertools.chain(iter(lambda: file.read(BLOCK), b""), [b" "]):
         held += block
         end = max(map(held.rfind, (b" ", b"\n", b"\t", b"\r"))) + 1
-        yield [_number(word) for word in held[:end].split()]
+        yield [_number(word, file) for word in held[:end].split()]
         held = held[end:]
         if len(held) > BLOCK:
-            _number(held)
+            _number(held, file)
 
 
-def _number(word: bytes) -> int:
+def _number(word: bytes, file: BinaryIO) -> int:
     if not (word.isdigit() and len(word) < 20):
         shown = word[:40].decode("utf-8", "replace")
-        raise ValueError(f"{shown!r} is no id: ids are whole numbers, separated by white space")
+        raise ValueError(f"{_name(file)}: {shown!r} is no id: ids are whole numbers, separated by white space")
     return int(word)
 
 
