@@ -6,7 +6,7 @@ A tokenizer is whatever `bpe encode` takes: a tokenizer.json, a .tiktoken file, 
 candidate a process of its own for every text and tokenizer. On one thread it encodes the text once, new to it ("first"), and
 three times more, of which the best counts ("warm"); then the lines of the text one by one, as chat messages come. For the
 first text and tokenizer also batches of documents and of chat messages, on one thread and on all, and pieces of every size;
-and one long text on one thread, on all, and by as many processes, in turn. --write puts the tables
+and one long text on one thread, on all, and by as many processes, in turn, new to each and then known. --write puts the tables
 into the package's README, and a plot beside it.
 
 Only ratios within one run mean anything; the seconds are of the process's own CPU time, so that other work on the machine
@@ -256,19 +256,36 @@ def encode_share(tokenizer: str, path: Path, share: int, shares: int, turns: Con
     """A process of its own: encode its share of a text whenever it is told to, and say when that is done."""
     made, text = ours(tokenizer), read(path)
     part = text[len(text) * share // shares : len(text) * (share + 1) // shares]
-    for _ in range(WARMING):
-        made.encode_to_numpy(part, disallowed_special=())
     turns.send(True)
-    while turns.recv():
-        made.encode_to_numpy(part, disallowed_special=())
+    while (told := turns.recv()) is not None:
+        if told == "forget":
+            made = forgetful(made)
+        else:
+            made.encode_to_numpy(part, disallowed_special=())
         turns.send(True)
 
 
-def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> tuple[float, float, list[float], list[float]]:
-    """One long text, warm, by the clock: median MB/s on one thread and on all, and of each turn how many times one all are.
+def forgetful(tokenizer: bpe.Tokenizer) -> bpe.Tokenizer:
+    """The same tokenizer, which has encoded nothing yet but a letter."""
+    made = bpe.Tokenizer.from_data(tokenizer.data)
+    made.encode_ordinary("a")
+    return made
 
-    And as many times one thread are as many processes in that turn, each with its share of the text, which have nothing to do
-    with one another: what the machine gives.
+
+class Turns(NamedTuple):
+    """Of one text: median MB/s on one thread and on all; of each turn how many times one thread all are, and processes are."""
+
+    one: float
+    every: float
+    times: list[float]
+    apart: list[float]
+
+
+def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> dict[str, Turns]:
+    """One long text on one thread, on all, and by as many processes, each with its share of the text, in turn, by the clock.
+
+    "first": by tokenizers that have encoded nothing yet, so that each thread and each process learns. "warm": by others
+    that know the text. What processes give, which have nothing to do with one another, is what the machine gives.
     """
     made, text, processors = ours(tokenizer), read(path), os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")
@@ -280,37 +297,49 @@ def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> tuple[float, 
     for worker in workers:
         worker.start()
 
-    def apart() -> None:
-        for here, _ in ends:
-            here.send(True)
+    def heard() -> None:
         for here, _ in ends:
             here.recv()
 
-    def together(threads: int | None) -> None:
-        made.encode_batch_to_numpy([text], num_threads=threads, disallowed_special=())
+    def tell(what: str | None) -> None:
+        for here, _ in ends:
+            here.send(what)
 
-    for here, _ in ends:
-        here.recv()  # each has read its text and is warm
-    ways: tuple[Callable[[], None], ...] = (lambda: together(1), lambda: together(None), apart)
-    seconds: tuple[list[float], ...] = ([], [], [])
-    for turn in range(WARMING + TURNS * rounds):
-        for way, found in zip(ways, seconds, strict=True):
+    def turn(tokenizers: tuple[bpe.Tokenizer, bpe.Tokenizer]) -> tuple[float, ...]:
+        seconds = []
+        for made, threads in zip(tokenizers, (1, None), strict=True):
             begun = time.perf_counter()
-            way()
-            if turn >= WARMING:  # the caches of all threads are warm by then
-                found.append(time.perf_counter() - begun)
-    for here, _ in ends:
-        here.send(False)
+            made.encode_batch_to_numpy([text], num_threads=threads, disallowed_special=())
+            seconds.append(time.perf_counter() - begun)
+        begun = time.perf_counter()
+        tell("encode")
+        heard()
+        return (*seconds, time.perf_counter() - begun)
+
+    heard()  # each has read its text
+    found: dict[str, list[tuple[float, ...]]] = {"first": [], "warm": []}
+    for _ in range(TURNS * rounds):
+        tell("forget")
+        heard()
+        found["first"].append(turn((forgetful(made), forgetful(made))))
+    known = forgetful(made), forgetful(made)
+    for number in range(WARMING + TURNS * rounds):
+        seconds = turn(known)
+        if number >= WARMING:  # all is known to each thread by then, whichever part it took in one
+            found["warm"].append(seconds)
+    tell(None)
     for worker in workers:
         worker.join()
     size = len(text.encode()) / 1e6
-    one, every, processes = seconds
-    return (
-        size / statistics.median(one),
-        size / statistics.median(every),
-        sorted(a / b for a, b in zip(one, every, strict=True)),
-        sorted(a / b for a, b in zip(one, processes, strict=True)),
-    )
+    return {
+        how: Turns(
+            size / statistics.median(one for one, _, _ in turns),
+            size / statistics.median(every for _, every, _ in turns),
+            sorted(one / every for one, every, _ in turns),
+            sorted(one / apart for one, _, apart in turns),
+        )
+        for how, turns in found.items()
+    }
 
 
 def measure(name: str, tokenizer: str, path: Path, *arguments: str, threads: int = 1) -> dict[str, Any]:
@@ -407,11 +436,12 @@ def main() -> None:
             out.append(
                 f"| {name} | {load:.3f} | {memory:.0f} | {message:.2f} | {one:.0f} | {every:.0f} | {chat:.2f} | {chats:.2f} |"
             )
-    one, every, times, given = threads_beside_one(tokenizer, path, options.rounds)
-    out += ["", f"{path.name} as one text, warm, by the clock: {one:.0f} MB/s on one thread, {every:.0f} on {processors}: "
-            f"{statistics.median(times):.2f} times, the median of {len(times)} turns (from {times[0]:.2f} to "
-            f"{times[-1]:.2f}). {processors} processes, each with its share of the text and in the same turns: "
-            f"{statistics.median(given):.2f} times (from {given[0]:.2f} to {given[-1]:.2f})."]  # fmt: skip
+    for how, turns in threads_beside_one(tokenizer, path, options.rounds).items():
+        out += ["", f"{path.name} as one text, {how}{' pass' if how == 'first' else ''}, by the clock: {turns.one:.0f} MB/s on "
+                f"one thread, {turns.every:.0f} on {processors}: {statistics.median(turns.times):.2f} times, the median of "
+                f"{len(turns.times)} turns (from {turns.times[0]:.2f} to {turns.times[-1]:.2f}). {processors} processes, each "
+                f"with its share of the text and in the same turns: {statistics.median(turns.apart):.2f} times (from "
+                f"{turns.apart[0]:.2f} to {turns.apart[-1]:.2f})."]  # fmt: skip
     print("\n".join(out))
     if options.write:
         lines = {

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from bpe import _records, reference, training
 from bpe._intern import PretokenCounts
 from bpe._merge import Merger
+from bpe.formats import Merges
 from bpe.formats.gpt2 import PRINTABLE
-from bpe.vocabulary import Merges
 
 WORDS = st.dictionaries(
     st.text(alphabet="abc", min_size=1, max_size=14).map(str.encode),

@@ -1,10 +1,11 @@
 """Which symbols merge, beside the obvious way to find out."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpe._pairs import pairs_of_merges
+from bpe._pairs import halves_of, pairs_of_merges, pairs_of_numbers
 
 TOKENS = st.lists(
     st.one_of(st.binary(min_size=1, max_size=5), st.text("ab", min_size=1, max_size=9).map(str.encode)), unique=True
@@ -17,6 +18,11 @@ def test_merges_are_looked_up(tokens: list[bytes], data: st.DataObject) -> None:
     merges = data.draw(st.permutations(possible))
     expected = [[tokens.index(a), tokens.index(b), tokens.index(a + b)] for a, b in merges]
     assert pairs_of_merges(tokens, merges).tolist() == expected
+    given = data.draw(st.permutations(tokens))
+    halves = memoryview(bytearray(8 * len(merges))).cast("I")
+    halves[::2] = memoryview(np.array([given.index(a) for a, _ in merges], dtype=np.uint32))
+    halves[1::2] = memoryview(np.array([given.index(b) for _, b in merges], dtype=np.uint32))
+    assert pairs_of_numbers(tokens, given, halves).tolist() == expected
 
 
 def test_wrong_merges_are_named() -> None:
@@ -29,4 +35,34 @@ def test_wrong_merges_are_named() -> None:
         pairs_of_merges(tokens, [(b"a", b"long")])
     with pytest.raises(ValueError, match="stands twice"):
         pairs_of_merges(tokens, [(b"a", b"b"), (b"a", b"b")])
+    with pytest.raises(ValueError, match=r"merge 1, b'b' \+ b'c': the vocabulary has no token b'c'"):
+        pairs_of_numbers(
+            tokens, [b"c", b"b", b"a"], memoryview(bytearray(b"\2\0\0\0\1\0\0\0\1\0\0\0\0\0\0\0")).cast("I")
+        )
     assert pairs_of_merges([], []).shape == (0, 3)
+
+
+def test_merges_by_what_spells_their_halves() -> None:
+    places = {"a": 0, "Ġ": 1, "界": 2, "b c": 3}
+    merges = [["a", "Ġ"], "界 a", ["b c", "a"]]
+    found = halves_of(merges, places)
+    assert found is not None
+    assert memoryview(found).cast("I").tolist() == [0, 1, 2, 0, 3, 0]
+    assert halves_of([], places) == b""
+    wrong = [
+        "a",
+        "a x",
+        "a b c",
+        "a  Ġ",
+        " a",
+        "",
+        ["a"],
+        ["a", "a", "a"],
+        ["a", "x"],
+        ["a", []],
+        ["a", 1],
+        ("a", "a"),
+        None,
+    ]
+    for one in wrong:
+        assert halves_of(["a a", one], places) is None, one

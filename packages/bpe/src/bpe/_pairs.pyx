@@ -6,8 +6,10 @@ and Rabin 1987) and what a merge makes is looked up without joining it.
 
 from bpe.later import numpy as np
 
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.unicode cimport PyUnicode_FindChar, PyUnicode_GET_LENGTH, PyUnicode_Substring
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
@@ -23,6 +25,9 @@ cdef extern from *:
     #define BASE 0x9E3779B97F4A7C15ULL
     """
     const uint64_t BASE
+
+cdef enum:
+    SPACE = 32
 
 cdef uint32_t NONE = <uint32_t> -1
 cdef uint64_t EMPTY = <uint64_t> -1   # no symbol is numbered NONE
@@ -126,6 +131,35 @@ def merges_of_numbers(list tokens not None, const uint32_t[::1] halves not None)
     return made
 
 
+def halves_of(list merges not None, dict places not None):
+    """The halves of merges as merges_of_numbers() wants them, in a bytearray; None where one is not two texts that have a place.
+
+    merges: "left right" or [left, right], each spelled as a file does. places: the number of each token by what spells it.
+    """
+    cdef bytearray halves = bytearray(2 * len(merges) * sizeof(uint32_t))
+    cdef uint32_t *out = <uint32_t *> PyByteArray_AS_STRING(halves)
+    cdef Py_ssize_t space, size
+    cdef str text
+    for merge in merges:
+        if type(merge) is str:
+            text = merge
+            size = PyUnicode_GET_LENGTH(text)
+            space = PyUnicode_FindChar(text, SPACE, 0, size, 1)
+            if space < 0 or PyUnicode_FindChar(text, SPACE, space + 1, size, 1) >= 0:
+                return None
+            left, right = PyUnicode_Substring(text, 0, space), PyUnicode_Substring(text, space + 1, size)
+        elif type(merge) is list and len(<list> merge) == 2 and type(merge[0]) is str and type(merge[1]) is str:
+            left, right = (<list> merge)[0], (<list> merge)[1]
+        else:
+            return None
+        left, right = places.get(left), places.get(right)
+        if left is None or right is None:
+            return None
+        out[0], out[1] = left, right
+        out += 2
+    return halves
+
+
 def pairs_of_merges(list symbols not None, list merges not None):
     """The merges [(left bytes, right bytes)] as rows (left, right, made) of an array of uint32.
 
@@ -134,25 +168,64 @@ def pairs_of_merges(list symbols not None, list merges not None):
     cdef Symbols table = Symbols(symbols)
     rows = np.empty((len(merges), 3), dtype=np.uint32)
     cdef uint32_t[:, ::1] out = rows
-    cdef const Symbol *a
-    cdef const Symbol *b
-    cdef uint32_t left, right, made
     cdef size_t rank
     cdef tuple merge
     for rank in range(<size_t> len(merges)):
         merge = merges[rank]
-        left, right, made = table.find_bytes(merge[0]), table.find_bytes(merge[1]), NONE
-        if left != NONE and right != NONE:
-            a, b = &table.symbols[left], &table.symbols[right]
-            if a.size + b.size <= table.longest:
-                made = table.find(a.hash * table.powers[b.size] + b.hash, a.text, a.size, b.text, b.size)
-        if made == NONE:
-            missing = merge[0] if left == NONE else merge[1] if right == NONE else merge[0] + merge[1]
-            raise ValueError(f"merge {rank}, {merge[0]!r} + {merge[1]!r}: the vocabulary has no token {missing!r}")
-        out[rank, 0], out[rank, 1], out[rank, 2] = left, right, made
-    if len(merges) and not differ(&out[0, 0], len(merges)):
-        raise ValueError("a merge stands twice in the list; leave the second one out, it can never apply")
+        out[rank, 0], out[rank, 1] = table.find_bytes(merge[0]), table.find_bytes(merge[1])
+    wrong = join(table, out)
+    if wrong is not None:
+        refuse(symbols, wrong, merges[wrong][0], merges[wrong][1])
     return rows
+
+
+def pairs_of_numbers(list symbols not None, list tokens not None, const uint32_t[::1] halves not None):
+    """pairs_of_merges() of merges given as merges_of_numbers() takes them."""
+    cdef Symbols table = Symbols(symbols)
+    cdef size_t merges = halves.shape[0] // 2, count = len(tokens), i
+    rows = np.empty((merges, 3), dtype=np.uint32)
+    cdef uint32_t[:, ::1] out = rows
+    cdef uint32_t *number = <uint32_t *> checked_malloc(count * sizeof(uint32_t))     # among the symbols
+    try:
+        for i in range(count):
+            if i < table.count and tokens[i] is symbols[i]:     # as in most files, which list tokens by their ids
+                number[i] = <uint32_t> i
+            else:
+                number[i] = table.find_bytes(tokens[i])
+        for i in range(merges):
+            out[i, 0], out[i, 1] = number[halves[2 * i]], number[halves[2 * i + 1]]
+    finally:
+        free(number)
+    wrong = join(table, out)
+    if wrong is not None:
+        refuse(symbols, wrong, tokens[halves[2 * wrong]], tokens[halves[2 * wrong + 1]])
+    return rows
+
+
+cdef object join(Symbols table, uint32_t[:, ::1] rows):
+    """Fill in what each merge makes; the first that has a half or a whole that is no symbol, or None."""
+    cdef const Symbol *a
+    cdef const Symbol *b
+    cdef uint32_t made
+    cdef size_t rank, count = rows.shape[0]
+    for rank in range(count):
+        if rows[rank, 0] == NONE or rows[rank, 1] == NONE:
+            return rank
+        a, b, made = &table.symbols[rows[rank, 0]], &table.symbols[rows[rank, 1]], NONE
+        if a.size + b.size <= table.longest:
+            made = table.find(a.hash * table.powers[b.size] + b.hash, a.text, a.size, b.text, b.size)
+        if made == NONE:
+            return rank
+        rows[rank, 2] = made
+    if count and not differ(&rows[0, 0], count):
+        raise ValueError("a merge stands twice in the list; leave the second one out, it can never apply")
+    return None
+
+
+cdef object refuse(list symbols, rank, bytes left, bytes right):
+    """Say what of a merge is no symbol."""
+    missing = left if left not in symbols else right if right not in symbols else left + right
+    raise ValueError(f"merge {rank}, {left!r} + {right!r}: the vocabulary has no token {missing!r}")
 
 
 cdef bint differ(const uint32_t *rows, size_t count) except -1:

@@ -244,21 +244,39 @@ cdef class Ranks:
     # Symbols that are whole pretokens
 
     cdef int find_lost(self, uint32_t *lost, size_t *lost_count) except -1:
-        """Note the symbols that merges do not lead to."""
-        cdef uint32_t symbol
+        """Note the symbols that merges do not lead to; several are merged side by side."""
+        cdef uint32_t in_lane[LANES]
+        cdef Unmerged pieces[LANES]
+        cdef Lane *lane
+        cdef size_t symbol = 0, size, found, k
         cdef Work work
         memset(&work, 0, sizeof(Work))
         try:
             with nogil:
-                for symbol in range(<uint32_t> self.symbols):
-                    if self.size[symbol] > 1:
-                        if self.spelled(self.text[symbol], self.size[symbol]) and (
-                            self.by_merges(&work, self.text[symbol], self.size[symbol]) == 1
-                        ):
-                            if work.found[0] == symbol:
-                                continue
-                        lost[lost_count[0]] = symbol
-                        lost_count[0] += 1
+                need_lanes(&work)
+                while symbol < self.symbols:
+                    found = 0
+                    while symbol < self.symbols and found < LANES:
+                        size = self.size[symbol]
+                        if size > SEARCHED or not self.spelled(self.text[symbol], size):
+                            if (
+                                not self.spelled(self.text[symbol], size)
+                                or self.by_merges(&work, self.text[symbol], size) > 1
+                                or work.found[0] != symbol
+                            ):
+                                lost[lost_count[0]] = <uint32_t> symbol
+                                lost_count[0] += 1
+                        elif size > 1:
+                            in_lane[found] = <uint32_t> symbol
+                            pieces[found].text, pieces[found].size = self.text[symbol], size
+                            found += 1
+                        symbol += 1
+                    self.merge_together(work.lanes, pieces, found)
+                    for k in range(found):
+                        lane = &work.lanes[k]
+                        if lane.count > 1 or lane.symbols[0] != in_lane[k]:
+                            lost[lost_count[0]] = in_lane[k]
+                            lost_count[0] += 1
         finally:
             free_work(&work)
         return 0

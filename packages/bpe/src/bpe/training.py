@@ -339,7 +339,7 @@ def merge(
         made = now
         report("merging", made, wanted)
     tokens, halves = merger.result()
-    from bpe.vocabulary import Merges
+    from bpe.formats import Merges
 
     return tokens, Merges(tokens, halves)
 

@@ -2,51 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from bpe._pairs import merges_of_numbers, pairs_of_merges
-from bpe.formats import TokenizerData, without_collector
+from bpe.formats import TokenizerData, ending_in, rows_of
 from bpe.later import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-
-class Merges(Sequence[tuple[bytes, bytes]]):
-    """Merges as pairs of tokens, each made when it is asked for: as many tuples take longer than the merges themselves.
-
-    halves: the numbers, in `tokens`, of the left and the right token of each, as uint32.
-    """
-
-    def __init__(self, tokens: list[bytes], halves: bytearray) -> None:
-        self._tokens = tokens
-        self._halves = memoryview(halves).cast("I")
-
-    def __len__(self) -> int:
-        return len(self._halves) // 2
-
-    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        with without_collector():
-            return iter(merges_of_numbers(self._tokens, self._halves))
-
-    @overload
-    def __getitem__(self, at: int) -> tuple[bytes, bytes]: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[tuple[bytes, bytes]]: ...
-    def __getitem__(self, at: int | slice) -> tuple[bytes, bytes] | Sequence[tuple[bytes, bytes]]:
-        if isinstance(at, slice):
-            return list(self)[at]
-        at = range(len(self))[at]
-        return self._tokens[self._halves[2 * at]], self._tokens[self._halves[2 * at + 1]]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, (list, Merges)) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]  # as a list's
-
-    def __reduce__(self) -> tuple[type[list[Any]], tuple[list[tuple[bytes, bytes]]]]:
-        return list, (list(self),)
 
 
 def checked_tokens(vocab: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -106,7 +69,7 @@ def encoder_tables(data: TokenizerData, special: set[int]) -> tuple[list[bytes],
         ends = {
             token[cut:] for token in apart for cut in range(1, len(token))
         }  # so that hardly any two have to be joined
-        apart -= {left + right for left, right in data.merges if right in ends}
+        apart -= {left + right for left, right in ending_in(data.merges, ends)}
     number_of = dict(zip(data.vocab.values(), data.vocab, strict=True))
     if len(number_of) == len(data.vocab):
         for token in apart:
@@ -120,7 +83,7 @@ def encoder_tables(data: TokenizerData, special: set[int]) -> tuple[list[bytes],
     symbols = list(number_of)
     ids = np.fromiter(number_of.values(), dtype=np.uint32, count=len(number_of))
     if data.merges is not None:
-        return symbols, ids, pairs_of_merges(symbols, list(data.merges))
+        return symbols, ids, rows_of(data.merges, symbols)
     if np.any(ids[1:] < ids[:-1]):
         order = np.argsort(ids)
         symbols, ids = [symbols[i] for i in order.tolist()], ids[order]

@@ -6,16 +6,75 @@ import gc
 import os
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, overload
 
-from bpe._pairs import all_within, pairs_of_merges
+from bpe._pairs import all_within, merges_of_numbers, pairs_of_merges, pairs_of_numbers
+from bpe.later import numpy as np
 from bpe.patterns import Pattern
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Pair = tuple[bytes, bytes]
 StrPath = str | os.PathLike[str]
 
 MAX_ID = 2**31 - 1
 NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
+
+
+class Merges(Sequence[Pair]):
+    """Merges as pairs of tokens, each made when it is asked for: as many tuples take longer than the merges themselves.
+
+    halves: the numbers, in `tokens`, of the left and the right token of each, as uint32.
+    """
+
+    def __init__(self, tokens: list[bytes], halves: bytearray) -> None:
+        self._tokens = tokens
+        self._halves = memoryview(halves).cast("I")
+
+    def __len__(self) -> int:
+        return len(self._halves) // 2
+
+    def __iter__(self) -> Iterator[Pair]:
+        with without_collector():
+            return iter(merges_of_numbers(self._tokens, self._halves))
+
+    @overload
+    def __getitem__(self, at: int) -> Pair: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Pair]: ...
+    def __getitem__(self, at: int | slice) -> Pair | Sequence[Pair]:
+        if isinstance(at, slice):
+            return list(self)[at]
+        at = range(len(self))[at]
+        return self._tokens[self._halves[2 * at]], self._tokens[self._halves[2 * at + 1]]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (list, Merges)) and list(self) == list(other)
+
+    def rows(self, symbols: list[bytes]) -> NDArray[Any]:
+        """See rows_of()."""
+        return pairs_of_numbers(symbols, self._tokens, self._halves)
+
+    def ending_in(self, ends: Container[bytes]) -> Iterator[Pair]:
+        """See ending_in()."""
+        last = np.fromiter(map(ends.__contains__, self._tokens), dtype=np.bool_, count=len(self._tokens))
+        return map(self.__getitem__, np.flatnonzero(last[np.asarray(self._halves[1::2])]).tolist())
+
+    __hash__ = None  # type: ignore[assignment]  # as a list's
+
+    def __reduce__(self) -> tuple[type[list[Any]], tuple[list[Pair]]]:
+        return list, (list(self),)
+
+
+def rows_of(merges: Sequence[Pair], symbols: list[bytes]) -> NDArray[Any]:
+    """Merges as rows (left, right, made) of numbers of symbols: see bpe._pairs.pairs_of_merges."""
+    return merges.rows(symbols) if isinstance(merges, Merges) else pairs_of_merges(symbols, list(merges))
+
+
+def ending_in(merges: Sequence[Pair], ends: Container[bytes]) -> Iterator[Pair]:
+    """The merges whose right half is one of these."""
+    return merges.ending_in(ends) if isinstance(merges, Merges) else (pair for pair in merges if pair[1] in ends)
 
 
 class TokenizerData(NamedTuple):
@@ -129,11 +188,11 @@ def check_bytes(tokens: Container[bytes], source: StrPath) -> None:
 
 
 def check_merges(
-    merges: list[Pair], tokens: Mapping[bytes, int], source: StrPath, first_line: int | None = None
+    merges: Sequence[Pair], tokens: Mapping[bytes, int], source: StrPath, first_line: int | None = None
 ) -> None:
     """Refuse a merge that stands twice, or whose halves or whole are no tokens. One merge a line from first_line on."""
     try:
-        pairs_of_merges(list(tokens), merges)
+        rows_of(merges, list(tokens))
         return
     except ValueError:
         pass  # to say which line it is

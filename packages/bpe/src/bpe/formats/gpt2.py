@@ -9,12 +9,14 @@ from __future__ import annotations
 import codecs
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bpe._pairs import halves_of
 from bpe._spelled import StandIns
 from bpe.formats import (
+    Merges,
     Pair,
     StrPath,
     are_ids,
@@ -53,15 +55,7 @@ def from_printable(text: str) -> bytes | None:
         return None
 
 
-def paired(merges: Iterable[Sequence[str]], token_of: Mapping[str, bytes]) -> list[Pair] | None:
-    """The merges, of which each is two texts that token_of spells; None where one is not."""
-    try:
-        return [(token_of[left], token_of[right]) for left, right in merges]
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def read(vocab_json: StrPath, merges_txt: StrPath) -> tuple[dict[int, bytes], list[Pair]]:
+def read(vocab_json: StrPath, merges_txt: StrPath) -> tuple[dict[int, bytes], Sequence[Pair]]:
     """(vocab, merges). The format does not say which tokens are special: they stand in vocab like the others.
 
     A token with a character that is no stand-in is taken as its UTF-8. Raises ValueError with path, line and reason
@@ -88,7 +82,7 @@ def write(folder: StrPath, vocab: Mapping[int, bytes], merges: Sequence[Pair]) -
 @without_collector()
 def parse(
     vocab_data: bytes, merges_data: bytes, vocab_source: StrPath, merges_source: StrPath
-) -> tuple[dict[int, bytes], list[Pair]]:
+) -> tuple[dict[int, bytes], Sequence[Pair]]:
     """(vocab, merges) from the bytes of the two files; the sources are what errors call them."""
     content = parse_json(vocab_data, vocab_source)
     if not isinstance(content, dict):
@@ -102,9 +96,8 @@ def parse(
         lines.pop()
     # The first merge joins two single characters, so a first line that begins so is no merge; any later one may be.
     first_line = 2 if lines and lines[0].startswith("#version") else 1
-    merges = paired([line.split(" ") for line in lines[first_line - 1 :]], dict(zip(content, ids, strict=True)))
-    if merges is None:
-        merges = _parse_merges(lines, first_line, merges_source)
+    halves = halves_of(lines[first_line - 1 :], dict(zip(content, range(len(ids)), strict=True)))
+    merges = Merges(list(ids), halves) if halves is not None else _parse_merges(lines, first_line, merges_source)
     check_merges(merges, ids, merges_source, first_line)
     return vocab, merges
 

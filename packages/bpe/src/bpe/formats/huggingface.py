@@ -6,10 +6,13 @@ What this package cannot do exactly as tokenizers does is refused by name, never
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+from bpe._pairs import halves_of
 from bpe.formats import (
     NORMALIZERS,
+    Merges,
     Pair,
     StrPath,
     TokenizerData,
@@ -23,7 +26,7 @@ from bpe.formats import (
     without_collector,
     write_atomically,
 )
-from bpe.formats.gpt2 import STAND_INS, encode_text, from_printable, paired, to_printable
+from bpe.formats.gpt2 import STAND_INS, encode_text, from_printable, to_printable
 from bpe.later import regex
 from bpe.patterns import PATTERNS, resolve
 
@@ -178,7 +181,7 @@ def _read_added(entries: Any, path: StrPath) -> dict[str, dict[str, Any]]:
     return added
 
 
-def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[int, bytes], list[Pair], bool]:
+def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[int, bytes], Sequence[Pair], bool]:
     """({id: token} of vocabulary and added tokens, merges, ignore_merges)."""
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
         kind = model.get("type") if isinstance(model, dict) else model
@@ -197,7 +200,7 @@ def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[
     if spelled is None or "" in plain or not are_ids(numbers):
         plain, numbers, spelled = {}, [], []  # to find what is wrong
     tokens = dict(zip(spelled, numbers, strict=True))  # those that can be merged; added tokens are not among them
-    token_of = dict(zip(plain, spelled, strict=True))  # the same, by the text that spells them
+    places = dict(zip(plain, range(len(plain)), strict=True))  # of the same, by the text that spells them
     by_id = dict(zip(numbers, spelled, strict=True))
     for text in filter(vocab.__contains__, added) if plain else vocab:
         value = vocab[text]
@@ -219,7 +222,7 @@ def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[
             refuse(path, "an empty token")
         by_id[number] = token
         tokens[token] = number
-        token_of[text] = token
+        places[text] = len(places)
     check_bytes(tokens, path)
     for text, number in added.items():
         if text not in vocab:
@@ -227,12 +230,12 @@ def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[
                 refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and the added token {text!r}")
             by_id[number] = text.encode()
 
-    listed = merge_list
-    if {*map(type, merge_list)} == {str}:
-        listed = [merge.split(" ") for merge in merge_list]
-    merges = paired(listed, token_of) if {*map(type, listed)} <= {list} else None
-    if merges is None:
-        merges = _read_merges(merge_list, token_of, path)
+    halves = halves_of(merge_list, places)
+    merges = (
+        _read_merges(merge_list, dict(zip(places, tokens, strict=True)), path)
+        if halves is None
+        else Merges([*tokens], halves)
+    )
     check_merges(merges, tokens, path)
     return by_id, merges, _flag(model, "ignore_merges", False, path)
 

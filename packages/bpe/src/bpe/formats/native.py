@@ -9,11 +9,14 @@ there only where these are not 0, 1, 2, …. The same tokenizer always gives the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from bpe._pairs import halves_of
 from bpe.formats import (
     NORMALIZERS,
+    Merges,
+    Pair,
     StrPath,
     TokenizerData,
     are_ids,
@@ -26,7 +29,7 @@ from bpe.formats import (
     without_collector,
     write_atomically,
 )
-from bpe.formats.gpt2 import STAND_INS, from_printable, paired, to_printable
+from bpe.formats.gpt2 import STAND_INS, from_printable, to_printable
 from bpe.patterns import resolve
 
 FORMAT = "groundup-bpe"
@@ -130,18 +133,11 @@ def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
     tokens = {token: number for number, token in vocab.items()}
     check_bytes(tokens, source)
 
-    merges = None
+    merges: Sequence[Pair] | None = None
     lines = take("merges", lambda v: v is None or are_texts(v), "null or a list of merges")
     if lines is not None:
-        merges = paired([line.split(" ") for line in lines], dict(zip(spelled, vocab.values(), strict=True)))
-        if merges is None:
-            merges = []
-            for line in lines:
-                left, _, right = line.partition(" ")
-                a, b = from_printable(left), from_printable(right)
-                if not a or not b:
-                    refuse(source, f"{line!r} is no merge of two tokens")
-                merges.append((a, b))
+        halves = halves_of(lines, {text: place for place, text in enumerate(spelled)})
+        merges = Merges([*vocab.values()], halves) if halves is not None else _read_merges(lines, source)
         check_merges(merges, tokens, source)
 
     special = take("special_tokens", are_named, "an object of tokens and ids")
@@ -191,6 +187,18 @@ def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
         suffix=tuple(take("suffix", are_special, "a list of special tokens")),
         name=take("name", lambda v: v is None or is_text(v), "null or a text"),
     )
+
+
+def _read_merges(lines: list[str], source: StrPath) -> list[Pair]:
+    """The merges, one after another, refusing the first that is wrong."""
+    merges = []
+    for line in lines:
+        left, _, right = line.partition(" ")
+        a, b = from_printable(left), from_printable(right)
+        if not a or not b:
+            refuse(source, f"{line!r} is no merge of two tokens")
+        merges.append((a, b))
+    return merges
 
 
 def _is_intact(body: dict[str, Any], checksum: object) -> bool:
