@@ -18,9 +18,9 @@ ORDER = {
     "report view javascript page opening __init__ cli_train cli_report cli_encode cli __main__",
     "accounting": "units formula breakdown shape models parameters flops optimizers activations allocator memory inference "
     "hardware measuring time scaling parallel model_parallel planning report html reading __init__ answers cli __main__",
-    "lm": "extras config settings kernels attention score_blocks model loss machine distributed optimizer data checkpoint "
-    "environment step scoring measure budget board run_folder pieces text training quantization sampling native decoding "
-    "generation serving charts report experiments interop evaluation __init__ commands cli __main__",
+    "lm": "extras config settings building passes kernels attention score_blocks model loss machine distributed optimizer data "
+    "checkpoint environment step scoring measure budget board run_folder pieces text training quantization sampling native "
+    "decoding generation serving charts report experiments interop evaluation __init__ commands cli __main__",
 }
 FOREIGN = {"bpe": {"lm", "accounting"}, "accounting": {"bpe", "lm"}, "lm": set()}
 

@@ -60,7 +60,7 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
             monkeypatch.setattr(lm.score_blocks, "BLOCK", block)
             monkeypatch.setattr(accounting.activations, "QUERY_BLOCK", block)
         if norm_kernel != "folded":
-            monkeypatch.setattr(lm.model, "unweighed", lambda norm, x, reader: (norm(x), None))
+            monkeypatch.setattr(lm.model, "unweighed", apart)
         if norm_kernel == "composite":
             monkeypatch.setattr(lm.model.RMSNorm, "forward", torch_rms_norm)
         if checkpointing == "full":
@@ -77,6 +77,12 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 def norm_kernel_of(config: ModelConfig) -> str:
     """What lm runs: a norm that a product reads leaves its weight to that."""
     return "folded" if config.norm_placement == "pre" else "normalised"
+
+
+def apart(norm: Any, x: Any, reader: Any, more: Any = None) -> Any:
+    """What model.unweighed does where the norm keeps its weight."""
+    total = x if more is None else x + more
+    return total, norm(total), None
 
 
 def torch_rms_norm(norm: Any, x: Any) -> Any:

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lm import passes
+
 IGNORE = -100  # a target that does not count, by torch's convention
 # Bytes of float32 logits at a time. On a CPU those that stay near: chunks of 2, 4, 8 MiB took within 6% of each other on two
 # Zen 3 cores. On a GPU those at which the products outweigh the rest, reasoned and not measured: each chunk reads and writes
@@ -90,24 +92,17 @@ class _Chunked(torch.autograd.Function):
         with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, hidden.shape[0], chunk):
                 h = hidden[start : start + chunk].to(dtype)  # (chunk, width)
-                target = targets[start : start + chunk, None]  # (chunk, 1)
-                counts = target != ignore_index
-                target = target.where(counts, 0)
+                target = targets[start : start + chunk]
+                counts = target != ignore_index  # (chunk,)
                 logits = held[: h.shape[0]]  # (chunk, rows)
                 if dtype == total.dtype:
                     torch.mm(h, matrix.T, out=logits)
                 else:
                     logits.copy_(h @ matrix.T)
-                if vocab_size < logits.shape[1]:
-                    logits[:, vocab_size:] = -torch.inf
-                # log-sum-exp from the softmax, wanted anyway: its largest entry, exp(largest - log-sum-exp), is never 0.
-                largest, at_target = logits.amax(-1, keepdim=True), logits.gather(1, target)
-                p = torch.softmax(logits, -1, out=logits)
-                log_sum = largest - p.amax(-1, keepdim=True).log()
-                total += (log_sum - at_target).where(counts, 0.0).sum()
+                total += passes.cross_entropy(passes.compiled(logits), logits, vocab_size, target, counts).sum()
                 if hidden_grad is not None and weight_grad is not None:
-                    p = p.scatter_add_(1, target, torch.full_like(at_target, -1.0)).to(dtype)
-                    place = hidden_grad[start : start + chunk]
+                    p = logits.to(dtype)  # the gradient, by now
+                    place, counts = hidden_grad[start : start + chunk], counts.unsqueeze(-1)
                     if some_ignored:  # left out of the weight's gradient here, of the hidden state's below
                         h = h.mul_(counts) if dtype != hidden.dtype else torch.mul(h, counts, out=place)
                     if hidden_grad.dtype == weight_grad.dtype == dtype:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
+from lm import passes
 from lm.attention import MATMUL_KEYS, attention, hidden_keys
 from lm.config import CHECKPOINTINGS, ModelConfig, one_of
 from lm.score_blocks import attend
@@ -60,8 +61,7 @@ class _RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        inverse = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
-        normal = x * inverse
+        _, normal, inverse = passes.normalise(passes.compiled(x), x, eps)
         ctx.save_for_backward(normal, weight, inverse)
         scaled: Tensor = normal * weight
         return scaled
@@ -70,9 +70,8 @@ class _RMSNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         normal, weight, inverse = ctx.saved_tensors
-        product = grad * normal
-        mean = (product @ weight).unsqueeze(-1).div_(-normal.shape[-1])
-        return torch.addcmul(grad * weight, normal, mean).mul_(inverse), product.flatten(0, -2).sum(0), None
+        for_x = passes.normalise_back(passes.compiled(grad), grad * weight, normal, inverse)
+        return for_x, (grad * normal).flatten(0, -2).sum(0), None
 
 
 def in_full_precision(x: Tensor) -> bool:
@@ -82,12 +81,19 @@ def in_full_precision(x: Tensor) -> bool:
     return not torch.is_autocast_enabled("cpu")
 
 
-def unweighed(norm: nn.Module, x: Tensor, reader: nn.Module | None) -> tuple[Tensor, Tensor | None]:
-    """A norm's result, and None; or without its weight, and that, which the product that reads it then takes: see `weighed`."""
+def unweighed(
+    norm: nn.Module, x: Tensor, reader: nn.Module | None, more: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """x + more, or x; the norm of that; and None. Or the norm without its weight, and that, which the product that reads it
+    then takes: see `weighed`.
+    """
     apart = torch.is_grad_enabled() and not torch.compiler.is_compiling() and in_full_precision(x)
     if apart and isinstance(norm, RMSNorm) and type(reader) is nn.Linear:
-        return _Normalise.apply(x, norm.eps), norm.weight  # type: ignore[no-untyped-call]
-    return norm(x), None
+        if more is None:
+            return x, _Normalise.apply(x, norm.eps), norm.weight  # type: ignore[no-untyped-call]
+        return *_AddNormalise.apply(x, more, norm.eps), norm.weight  # type: ignore[no-untyped-call]
+    total = x if more is None else x + more
+    return total, norm(total), None
 
 
 def weighed(layer: nn.Module, x: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -123,21 +129,35 @@ class _Wide(torch.autograd.Function):
 
 
 class _Normalise(torch.autograd.Function):
-    """n = x / rms(x), whose gradient is (g - n mean(g n)) / rms(x)."""
+    """x / rms(x)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
-        inverse = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
-        normal: Tensor = x * inverse
+        _, normal, inverse = passes.normalise(passes.compiled(x), x, eps)
         ctx.save_for_backward(normal, inverse)
         return normal
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return passes.normalise_back(passes.compiled(grad), grad, *ctx.saved_tensors), None
+
+
+class _AddNormalise(torch.autograd.Function):
+    """x + y, and that divided by its rms: one pass over memory for two, both ways."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        total, normal, inverse = passes.normalise(passes.compiled(x), x, eps, y)
+        ctx.save_for_backward(normal, inverse)
+        return total, normal
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, own: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         normal, inverse = ctx.saved_tensors
-        mean = (grad * normal).sum(-1, keepdim=True).div_(-normal.shape[-1])
-        return torch.addcmul(grad, normal, mean).mul_(inverse), None
+        slope = passes.normalise_back(passes.compiled(grad), grad, normal, inverse, own)
+        return slope, slope, None
 
 
 class _Weighed(torch.autograd.Function):
@@ -306,29 +326,18 @@ def gated(both: Tensor) -> Tensor:
 
 
 class _Gated(torch.autograd.Function):
-    """The same, whose backward writes both halves where they belong: autograd's own makes them apart and then copies them.
-
-    On a CPU 11 ms for 16, both ways, at 4,096 × 1,408. What is kept is what autograd would keep.
-    """
+    """The same, whose backward writes both halves where they belong. What is kept is what autograd would keep."""
 
     @staticmethod
     def forward(ctx: Any, both: Tensor) -> Tensor:
-        gate, up = both.chunk(2, dim=-1)
-        active = F.silu(gate)
+        out, active = passes.gated(passes.compiled(both), both)
         ctx.save_for_backward(both, active)
-        return active * up
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        both, active = ctx.saved_tensors
-        gate, up = both.chunk(2, dim=-1)
-        out = torch.empty_like(both)
-        for_gate, for_up = out.chunk(2, dim=-1)
-        torch.mul(grad, active, out=for_up)
-        torch.mul(grad, up, out=for_gate)
-        torch.ops.aten.silu_backward.grad_input(for_gate, gate, grad_input=for_gate)
-        return out
+        return passes.gated_back(passes.compiled(grad), grad, *ctx.saved_tensors)
 
 
 class MLP(nn.Module):
@@ -378,9 +387,9 @@ class Block(nn.Module):
         if self.post:
             x = self.attention_norm(x + self.attention(x, by, documents, cache))
             return self.ffn_norm(x + self.ffn(x))  # type: ignore[no-any-return]
-        y, weight = unweighed(self.attention_norm, x, self.attention.qkv)
-        x = x + self.attention(y, by, documents, cache, weight)
-        y, weight = unweighed(self.ffn_norm, x, getattr(self.ffn, "reader", None))
+        x, y, weight = unweighed(self.attention_norm, x, self.attention.qkv)
+        y = self.attention(y, by, documents, cache, weight)
+        x, y, weight = unweighed(self.ffn_norm, x, getattr(self.ffn, "reader", None), y)
         return x + (self.ffn(y) if weight is None else self.ffn(y, weight))  # type: ignore[no-any-return]
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from lm import checkpoint
+from lm import checkpoint, passes
 from lm.budget import beyond, ran_out, what_fits
 from lm.config import ModelConfig, TrainConfig
 from lm.data import Mixture, open_data, prefetched
@@ -77,7 +77,8 @@ def train(
     data: a folder of token files, {"train": path, "heldout": path}, or a mixture of such sets: see data.open_data.
     progress: a live line on stderr. on_step: called with each line of metrics.jsonl as it is written.
     tensorboard: writes them under run_dir/tensorboard too. tokenizer: the file of the one that made the data, kept in the run.
-    A continued run gives the losses and weights of one that never stopped, bit for bit on a CPU with as many threads.
+    A continued run gives the losses and weights of one that never stopped, bit for bit on a CPU with as many threads, and with
+    a C compiler if there was one (see passes).
     Under torchrun all processes call this, and rank 0 alone writes and calls on_step; how many there are may change between
     a run and its continuation, and not what data a step sees.
 
@@ -190,6 +191,10 @@ class Run:
         self.seconds, self.loss = state["seconds"], state["loss"]
         self.norms, self.skipped, self.best = state["norms"], state["skipped"], state["best"]
         self.score = Score(**state["score"]) if state["score"] else None
+        before, now = state.get("passes"), passes.means(self.world.device)
+        if before not in (None, now) and self.progress:
+            said = f"{before} computed what stands between products in the steps so far, and {now} does now"
+            print(f"{said}: the run continues to rounding, not to the bit", file=sys.stderr)
 
     def save(self) -> None:
         """Saves the state; it is the best so far if it was just scored and no saved one scored less."""
@@ -204,6 +209,7 @@ class Run:
             "skipped": self.skipped,
             "best": self.best,
             "score": dataclasses.asdict(self.score) if self.score else None,
+            "passes": passes.means(self.world.device),
             "config": made_with(self.model.config, self.config),
             **({"scaler": scaler} if scaler else {}),
         }

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lm.building import Unavailable, built
 from lm.config import FFNS, NORMS, ModelConfig
 from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, turns
-from lm.native.building import Unavailable, built
 from lm.quantization import Int8Linear
 
 Pointer, Count = ctypes.c_void_p, ctypes.c_int64
@@ -183,7 +183,7 @@ def native_step(model: Transformer, store: Tensor) -> NativeStep | Unavailable:
 @functools.cache
 def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
     """The library, after it has continued a small text as the model does: a compiler may be wrong."""
-    library = built(dtype)
+    library = built("step", dtype)
     if isinstance(library, Unavailable):
         return library
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.no_grad():

@@ -1,7 +1,7 @@
-"""The C beside this file as a library for this machine: compiled when it is first asked for, kept for the next process.
+"""The C of the folder `native` as libraries for this machine: compiled when first asked for, kept for the next process.
 
 The C compiler is the one that Python was built with, or that the environment variable CC names, and takes about half a second.
-The library lies in the user's cache folder under a name that tells source, compiler and processor apart.
+A library lies in the user's cache folder under a name that tells source, compiler and processor apart.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Unavailable(Exception):
 
 
 @functools.cache
-def built(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
-    """The library for numbers of this type, or why there is none; asked once in a process."""
+def built(name: str, dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
+    """The library of this name for numbers of this type, or why there is none; asked once in a process."""
     try:
         if dtype not in TYPES:
             raise Unavailable(
@@ -41,7 +41,7 @@ def built(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
             )
         if os.name == "nt":
             raise Unavailable("it is not written for Windows")
-        return ctypes.CDLL(str(kept(TYPES[dtype])))
+        return ctypes.CDLL(str(kept(name, TYPES[dtype])))
     except (Unavailable, OSError, subprocess.SubprocessError) as error:
         return error if isinstance(error, Unavailable) else Unavailable(f"compiling failed ({one_line(str(error))})")
 
@@ -51,21 +51,22 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "groundup"
 
 
-def kept(real: str) -> Path:
+def kept(name: str, real: str) -> Path:
     """The library's file, made if it is not there. Unavailable; OSError."""
     path_of_compiler = shutil.which(compiler())
     if path_of_compiler is None:
         raise Unavailable(f"there is no C compiler {compiler()!r}")
     version = subprocess.run([path_of_compiler, "--version"], capture_output=True, timeout=PATIENCE).stdout
     about = "\0".join((path_of_compiler, real, *FLAGS, processor())).encode()
-    name = f"step-{real}-{hashlib.sha256(source() + version + about).hexdigest()[:24]}.so"
+    text = source(name)
+    file = f"{name}-{real}-{hashlib.sha256(text + version + about).hexdigest()[:24]}.so"
     folder = cache_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / name
+    path = folder / file
     if not mine(path):
         with tempfile.TemporaryDirectory(dir=folder) as there:  # two processes may do this at once
-            fresh = Path(there, name)
-            compile_to(fresh, path_of_compiler, real, source())
+            fresh = Path(there, file)
+            compile_to(fresh, path_of_compiler, real, text)
             fresh.chmod(0o500)
             os.replace(fresh, path)
     return path
@@ -76,9 +77,9 @@ def compiler() -> str:
     return str(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
 
 
-def source() -> bytes:
-    """step.c."""
-    return resources.files("lm").joinpath("native/step.c").read_bytes()
+def source(name: str) -> bytes:
+    """The C of a library."""
+    return resources.files("lm").joinpath(f"native/{name}.c").read_bytes()
 
 
 def mine(path: Path) -> bool:

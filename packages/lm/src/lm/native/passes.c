@@ -1,0 +1,120 @@
+/* What a training step does between its products, each in one pass over memory: see lm.passes.
+
+   REAL is float or double. Threads share the rows; a row is computed by the same operations in the same order whatever their
+   number. */
+
+#include <stdint.h>
+#include <string.h>
+#include <tgmath.h>
+
+typedef __typeof__(_Generic((REAL)0, float: (int32_t)0, double: (int64_t)0)) Whole;   /* an integer as wide as REAL */
+
+/* e^x to the last bit or two: e^x = 2^n e^r with |r| at most ln 2 / 2, and e^r by its series. */
+static inline REAL exponential(REAL x)
+{
+    const int single = sizeof(REAL) == 4, bits = single ? 23 : 52, terms = single ? 7 : 13;
+    const REAL least = single ? -87 : -708, most = single ? 88 : 709, to_whole = single ? 0x1.8p23 : 0x1.8p52;
+    const REAL ln2 = single ? 0x1.62e4p-1 : 0x1.62e42fefa38p-1, rest = single ? 0x1.7f7d1cp-20 : 0x1.ef35793c7673p-45;
+    REAL at = x < least ? least : x > most ? most : x;
+    REAL shifted = at * (REAL)1.4426950408889634 + to_whole, n = shifted - to_whole, r = at - n * ln2 - n * rest, y = 1;
+    Whole power, whole;
+    for (int i = terms; i > 0; i--) y = 1 + y * r * ((REAL)1 / i);
+    memcpy(&power, &shifted, sizeof power);
+    memcpy(&whole, &y, sizeof whole);
+    whole += (Whole)((uint64_t)power << bits);
+    memcpy(&y, &whole, sizeof y);
+    return x == x ? y : x;
+}
+
+#define EACH_ROW _Pragma("omp parallel for num_threads(threads) schedule(static)") for (int64_t row = 0; row < rows; row++)
+#define EACH _Pragma("omp simd") for (int64_t i = 0; i < width; i++)
+#define EACH_ADDED _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < width; i++)
+
+/* active = silu(gate) and out = active · up, of both (rows, 2 · width), the gate's half first. */
+void gated(int threads, int64_t rows, int64_t width, const REAL *both, REAL *active, REAL *out)
+{
+    EACH_ROW
+    {
+        const REAL *gate = both + 2 * row * width, *up = gate + width;
+        REAL *a = active + row * width, *o = out + row * width;
+        EACH
+        {
+            const REAL silu = gate[i] / (1 + exponential(-gate[i]));
+            a[i] = silu;
+            o[i] = silu * up[i];
+        }
+    }
+}
+
+/* The gradient of both, from that of out: for up grad · silu(gate), for the gate grad · up · silu'(gate). */
+void gated_back(int threads, int64_t rows, int64_t width, const REAL *grad, const REAL *both, REAL *out)
+{
+    EACH_ROW
+    {
+        const REAL *g = grad + row * width, *gate = both + 2 * row * width, *up = gate + width;
+        REAL *for_gate = out + 2 * row * width, *for_up = for_gate + width;
+        EACH
+        {
+            const REAL share = 1 / (1 + exponential(-gate[i]));
+            for_up[i] = g[i] * gate[i] * share;
+            for_gate[i] = g[i] * up[i] * share * (1 + gate[i] * (1 - share));
+        }
+    }
+}
+
+/* total = x + more, if there is more; inverse (rows,) = 1 / rms(total) and normal = total · inverse. */
+void normalise(int threads, int64_t rows, int64_t width, const REAL *x, const REAL *more, REAL *total, REAL *normal, REAL *inverse,
+               double eps)
+{
+    EACH_ROW
+    {
+        const REAL *from = x + row * width;
+        REAL *to = normal + row * width, sum = 0;
+        if (more) {
+            const REAL *other = more + row * width;
+            REAL *both = total + row * width;
+            EACH both[i] = from[i] + other[i];
+            from = both;
+        }
+        EACH_ADDED sum += from[i] * from[i];
+        const REAL by = inverse[row] = 1 / sqrt(sum / width + (REAL)eps);
+        EACH to[i] = from[i] * by;
+    }
+}
+
+/* The gradient of total, from that of normal and, if there is one, its own: own + (g - n mean(g n)) / rms(total). */
+void normalise_back(int threads, int64_t rows, int64_t width, const REAL *grad, const REAL *own, const REAL *normal,
+                    const REAL *inverse, REAL *out)
+{
+    EACH_ROW
+    {
+        const REAL *g = grad + row * width, *n = normal + row * width;
+        REAL *to = out + row * width, sum = 0;
+        EACH_ADDED sum += g[i] * n[i];
+        const REAL mean = sum / width, by = inverse[row];
+        if (own) {
+            const REAL *other = own + row * width;
+            EACH to[i] = other[i] + (g[i] - n[i] * mean) * by;
+        } else
+            EACH to[i] = (g[i] - n[i] * mean) * by;
+    }
+}
+
+/* In place of logits (rows, stride), of which the first `width` count: their softmax, less one at the target; nats (rows,): what
+   the target costs. A target below 0 costs nothing, and nothing is taken off. */
+void cross_entropy(int threads, int64_t rows, int64_t width, REAL *logits, int64_t stride, const int64_t *targets, REAL *nats)
+{
+    EACH_ROW
+    {
+        REAL *p = logits + row * stride, sum = 0, most = p[0];
+        const int64_t target = targets[row];
+        const REAL at_target = target < 0 ? 0 : p[target];
+        _Pragma("omp simd reduction(max : most)") for (int64_t i = 0; i < width; i++) most = p[i] > most ? p[i] : most;
+        EACH_ADDED sum += p[i] = exponential(p[i] - most);
+        const REAL by = 1 / sum;
+        EACH p[i] *= by;
+        memset(p + width, 0, (size_t)(stride - width) * sizeof *p);
+        nats[row] = target < 0 ? 0 : most - at_target + log(sum);
+        if (target >= 0) p[target] -= 1;
+    }
+}

@@ -1,0 +1,244 @@
+"""The passes between products, in C and by torch's operators, against definitions, each other, themselves on more threads."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import shutil
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runs import CONFIG, MODEL, run, stop_at
+
+from lm import building, passes
+from lm.config import ModelConfig
+from lm.loss import chunked_cross_entropy
+from lm.machine import threads
+from lm.model import Transformer
+from lm.training import Stopped, train
+
+COMPILER = shutil.which(building.compiler())
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler on this machine")
+WAYS = [pytest.param(True, id="C", marks=needs_compiler), pytest.param(False, id="torch")]
+
+
+def using(native: bool, dtype: torch.dtype = torch.float64) -> ctypes.CDLL | None:
+    """What computes: the library, which must be there, or None."""
+    library = passes.checked(dtype) if native else None
+    assert isinstance(library, ctypes.CDLL | None), str(library)
+    return library
+
+
+def numbers(*shape: int, seed: int = 0, scale: float = 3.0) -> torch.Tensor:
+    return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def close(got: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
+
+
+def forget() -> None:
+    for known in (building.built, passes.checked):
+        known.cache_clear()
+
+
+@pytest.fixture
+def nothing_compiled(monkeypatch, tmp_path):
+    """A context in which there is no C compiler, and nothing that one has made."""
+
+    @contextlib.contextmanager
+    def without():
+        try:
+            with monkeypatch.context() as here:
+                here.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+                here.setenv("CC", "no-such-compiler")
+                forget()
+                yield
+        finally:
+            forget()
+
+    return without
+
+
+sizes = given(rows=st.integers(0, 9), width=st.integers(1, 70), count=st.integers(1, 3), seed=st.integers(0, 99))
+
+
+@pytest.mark.parametrize("native", WAYS)
+@settings(max_examples=40, deadline=None)
+@sizes
+def test_gated(native, rows, width, count, seed):
+    both, grad = numbers(2, rows, 2 * width, seed=seed).requires_grad_(), numbers(2, rows, width, seed=seed + 1)
+    gate, up = both.chunk(2, -1)
+    wanted = F.silu(gate) * up
+    (slope,) = torch.autograd.grad(wanted, both, grad)
+    with threads(count), torch.no_grad():
+        out, active = passes.gated(using(native), both)
+        close(out, wanted)
+        close(active, F.silu(gate))
+        close(passes.gated_back(using(native), grad, both, active), slope)
+        # as gradients come that are no tensor of their own
+        close(passes.gated_back(using(native), grad[:, :1].expand(2, rows, width), both, active)[:, :1], slope[:, :1])
+
+
+@pytest.mark.parametrize("native", WAYS)
+@settings(max_examples=40, deadline=None)
+@sizes
+def test_normalise(native, rows, width, count, seed):
+    x, y, grad, own = (numbers(2, rows, width, seed=seed + i) for i in range(4))
+    by, total = using(native), (x + y).requires_grad_()
+    wanted = F.rms_norm(total, (width,), eps=0.1)
+    (slope,) = torch.autograd.grad(wanted, total, grad)
+    inverse = (total.square().mean(-1, keepdim=True) + 0.1).rsqrt()
+    across = [z.mT.contiguous().mT for z in (x, y, grad, own)]  # the same numbers in another order
+    with threads(count), torch.no_grad():
+        for a, b, g, o in ((x, y, grad, own), across):
+            summed, *got = passes.normalise(by, a, 0.1, b)
+            assert torch.equal(summed, x + y)
+            for both in (got, passes.normalise(by, a + b, 0.1)[1:]):
+                close(both[0], wanted)
+                close(both[1], inverse)
+            close(passes.normalise_back(by, g, *got), slope)
+            close(passes.normalise_back(by, g, *got, o), slope + own)
+
+
+@pytest.mark.parametrize("native", WAYS)
+@settings(max_examples=40, deadline=None)
+@sizes
+def test_cross_entropy(native, rows, width, count, seed):
+    logits = numbers(rows, width + 3, seed=seed, scale=20.0)
+    made = torch.Generator().manual_seed(seed)
+    targets = torch.randint(width, (rows,), generator=made)
+    counts = torch.rand(rows, generator=made) < 0.7
+    leaf = logits[:, :width].clone().requires_grad_()
+    wanted = F.cross_entropy(leaf, targets, reduction="none")
+    (slope,) = torch.autograd.grad(wanted.sum(), leaf)
+    with threads(count):
+        nats = passes.cross_entropy(using(native), logits, width, targets.where(counts, -100), counts)
+    close(nats, wanted.detach() * counts)
+    close(logits[:, :width][counts], slope[counts])
+    close(logits[:, :width][~counts], leaf.detach().softmax(-1)[~counts])
+    assert not logits[:, width:].any()
+
+
+@needs_compiler
+def test_float32_is_as_exact_as_torchs_own():
+    both, grad, logits = numbers(64, 600), numbers(64, 300), numbers(64, 500, scale=10.0)
+    targets = torch.arange(64)
+    counts = targets >= 0
+
+    def results(native: bool, dtype: torch.dtype) -> list[torch.Tensor]:
+        by, b, g, z = using(native, dtype), both.to(dtype), grad.to(dtype), logits.to(dtype)
+        out, active = passes.gated(by, b)
+        _, normal, inverse = passes.normalise(by, g, 1e-5)
+        back = passes.normalise_back(by, out, normal, inverse)
+        nats = passes.cross_entropy(by, z, 500, targets, counts)
+        return [x.double() for x in (out, active, passes.gated_back(by, g, b, active), normal, inverse, back, nats, z)]
+
+    exact = results(False, torch.float64)
+    for c, own, right in zip(results(True, torch.float32), results(False, torch.float32), exact, strict=True):
+        assert float((c - right).abs().max()) <= 2 * float((own - right).abs().max()) + 1e-7
+
+
+@needs_compiler
+def test_the_bits_are_the_same_on_any_number_of_threads():
+    both, x, by = numbers(37, 86).float(), numbers(37, 43).float(), using(True, torch.float32)
+
+    def results(count: int) -> list[torch.Tensor]:
+        with threads(count):
+            out, active = passes.gated(by, both)
+            _, normal, inverse = passes.normalise(by, x, 1e-5)
+            logits, targets = both.clone(), torch.arange(37)
+            nats = passes.cross_entropy(by, logits, 80, targets, targets != 3)
+            backs = passes.gated_back(by, x, both, active), passes.normalise_back(by, out, normal, inverse)
+            return [out, active, normal, inverse, logits, nats, *backs]
+
+    for count in (2, 3):
+        assert all(torch.equal(a, b) for a, b in zip(results(1), results(count), strict=True))
+
+
+@pytest.mark.parametrize("native", WAYS)
+def test_what_is_no_number_stays_none_and_large_ones_do_not_overflow(native):
+    by, dtype = using(native, torch.float32), torch.float32
+    for place in range(3):
+        both, logits = torch.zeros(1, 6, dtype=dtype), torch.zeros(1, 3, dtype=dtype)
+        both[0, place] = logits[0, place] = torch.nan
+        assert passes.gated(by, both)[0].isnan().tolist() == [[i == place for i in range(3)]]
+        assert passes.normalise(by, logits, 1e-5)[1].isnan().all()
+        assert passes.cross_entropy(by, logits, 3, torch.tensor([1]), torch.tensor([True])).isnan().all()
+    both = torch.tensor([[-1e4, -90.0, 90.0, 1e4, 1.0, 1.0, 1.0, 1.0]])
+    out, active = passes.gated(by, both)
+    torch.testing.assert_close(out, torch.tensor([[0.0, 0.0, 90.0, 1e4]]), rtol=0, atol=1e-33)
+    back = passes.gated_back(by, torch.ones(1, 4), both, active)
+    torch.testing.assert_close(back, torch.tensor([[0.0, 0, 1, 1, 0, 0, 90, 1e4]]), rtol=0, atol=1e-33)
+    logits = torch.tensor([[3e4, -3e4, 0.0]])
+    nats = passes.cross_entropy(by, logits, 3, torch.tensor([1]), torch.tensor([True]))
+    torch.testing.assert_close(nats, torch.tensor([6e4]))
+    torch.testing.assert_close(logits, torch.tensor([[1.0, -1.0, 0.0]]))
+
+
+@pytest.mark.parametrize("target", [7, -1])
+def test_a_target_outside_the_logits_is_refused_and_not_written_to(target):
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        chunked_cross_entropy(torch.zeros(3, 4), torch.zeros(7, 4), torch.tensor([0, target, 1]))
+
+
+def test_targets_of_another_type_are_not_read_as_if_of_this():
+    """Newer versions of torch take int32 for an index; others refuse it."""
+    hidden, weight, targets = numbers(3, 4), numbers(7, 4), torch.tensor([0, 6, 2])
+    wanted = chunked_cross_entropy(hidden, weight, targets)
+    with contextlib.suppress(IndexError, RuntimeError):
+        close(chunked_cross_entropy(hidden, weight, targets.int()), wanted)
+
+
+@pytest.mark.parametrize("native", WAYS)
+def test_what_is_added_may_be_of_another_type_or_shape(native):
+    x, more = numbers(3, 4).float(), numbers(4)
+    total, normal, _ = passes.normalise(using(native, torch.float32), x, 0.1, more)
+    close(total, x + more)
+    close(normal, F.rms_norm(x + more, (4,), eps=0.1))
+
+
+def test_without_a_compiler_a_step_is_torchs(nothing_compiled):
+    def gradients() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = Transformer(ModelConfig(50, 8, 2, 16, 2, 24)).double()
+        ids = torch.arange(16).view(2, 8)
+        chunked_cross_entropy(model.hidden(ids), model.head_weight, ids).backward()
+        return [p.grad for p in model.parameters()]
+
+    before = gradients()
+    with nothing_compiled():
+        assert passes.compiled(torch.zeros(1)) is None
+        for got, wanted in zip(gradients(), before, strict=True):
+            close(got, wanted)
+
+
+@needs_compiler
+def test_a_run_that_goes_on_without_the_compiler_says_so(data, tmp_path, nothing_compiled, capfd):
+    with pytest.raises(Stopped):
+        run(data, tmp_path / "run", on_step=stop_at(5))
+    capfd.readouterr()
+    with nothing_compiled(), pytest.raises(Stopped):
+        train(MODEL, CONFIG, data, tmp_path / "run", on_step=stop_at(9))
+    assert "C computed what stands between products in the steps so far, and PyTorch does now" in capfd.readouterr().err
+    with nothing_compiled():
+        train(MODEL, CONFIG, data, tmp_path / "run")
+    assert "between products" not in capfd.readouterr().err
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "change", [(b"silu * up[i]", b"silu"), (b"p[target] -= 1", b"p[target] -= 0"), (b"* by;", b";")]
+)
+def test_a_library_that_computes_something_else_is_not_used(monkeypatch, tmp_path, change):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = building.source
+    monkeypatch.setattr(building, "source", lambda name: source(name).replace(*change))
+    forget()
+    try:
+        assert str(passes.checked(torch.float32)) == "what was compiled does not compute what it should"
+    finally:
+        forget()
