@@ -28,7 +28,7 @@ def test_tokens_are_whole_sequences() -> None:
 
 
 @given(
-    st.floats(1e-3, 1e4),
+    st.floats(1e-3, 500),  # with more, a thousand of the fastest reach more sequences of one token than can be counted
     st.floats(0.01, 1.0),
     st.sampled_from(["h100", "rtx-4090", "b200"]),
     st.integers(1, 1000),
