@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING
 
+from bpe.training import extend, train
+
 if TYPE_CHECKING:
     from bpe.encodings import encoding_for_model, get_encoding
     from bpe.published import encoding_name_for_model, list_encoding_names
     from bpe.sources import JsonLines, Parquet, PlainText
     from bpe.streaming import DecodeStream
     from bpe.tokenizer import Tokenizer
-    from bpe.training import extend, train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -32,17 +33,15 @@ _HOMES = {
     "Tokenizer": "tokenizer",
     "encoding_for_model": "encodings",
     "encoding_name_for_model": "published",
-    "extend": "training",
     "get_encoding": "encodings",
     "list_encoding_names": "published",
-    "train": "training",
 }
 
 
 def __getattr__(name: str) -> object:
     """A public name, or a module of the package, imported when it is first asked for (PEP 562).
 
-    Who only trains has nothing of encoding in memory, and who only encodes nothing of training.
+    Who trains has nothing of encoding in memory until there is a tokenizer to make.
     """
     from importlib import import_module
 
