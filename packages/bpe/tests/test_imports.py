@@ -29,7 +29,7 @@ def test_public_names() -> None:
 
 
 def test_training_has_the_memory_to_itself() -> None:
-    """Nothing that only encoding, files or checkpoints need is there while it counts and merges."""
+    """Nothing that only files, checkpoints and decoding need is there while it counts and merges."""
     loaded = loaded_by("""
         import bpe
         there = set()
@@ -37,8 +37,21 @@ def test_training_has_the_memory_to_itself() -> None:
         sys.modules = dict.fromkeys(there)
     """)
     assert "bpe._merge" in loaded
-    unused = ["numpy", "regex", "inspect", "pathlib", "json", "zlib", "lzma", "hashlib", "tempfile", "bpe.tokenizer"]
-    assert not loaded.intersection([*unused, "bpe.formats", "bpe.checkpoint", "bpe._encode", "bpe._pairs"])
+    unused = ["numpy", "regex", "inspect", "pathlib", "json", "zlib", "lzma", "hashlib", "tempfile", "math"]
+    assert not loaded.intersection(
+        [*unused, "bpe.checkpoint", "bpe.published", "bpe._batch", "bpe._decode", "bpe._spelled"]
+    )
+
+
+def test_training_imports_nothing_but_threads_of_its_own() -> None:
+    """A call of train() is not slower because it is the first."""
+    loaded = loaded_by("""
+        import bpe
+        before = set(sys.modules)
+        bpe.train(["some text, some more text"], 258)
+        sys.modules = dict.fromkeys(set(sys.modules) - before)
+    """)
+    assert loaded <= {"queue", "_queue", "heapq", "_heapq"}
 
 
 def test_encoding_loads_nothing_that_it_does_not_use() -> None:

@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
+from bpe.sources import JsonLines, Parquet, PlainText
+from bpe.tokenizer import Tokenizer
 from bpe.training import extend, train
 
 if TYPE_CHECKING:
     from bpe.encodings import encoding_for_model, get_encoding
     from bpe.published import encoding_name_for_model, list_encoding_names
-    from bpe.sources import JsonLines, Parquet, PlainText
     from bpe.streaming import DecodeStream
-    from bpe.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,12 +25,8 @@ __all__ = [
     "list_encoding_names",
     "train",
 ]
-_HOMES = {
+_HOMES = {  # of what many a process never asks for
     "DecodeStream": "streaming",
-    "JsonLines": "sources",
-    "Parquet": "sources",
-    "PlainText": "sources",
-    "Tokenizer": "tokenizer",
     "encoding_for_model": "encodings",
     "encoding_name_for_model": "published",
     "get_encoding": "encodings",
@@ -39,10 +35,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """A public name, or a module of the package, imported when it is first asked for (PEP 562).
-
-    Who trains has nothing of encoding in memory until there is a tokenizer to make.
-    """
+    """A public name, or a module of the package, imported when it is first asked for (PEP 562)."""
     from importlib import import_module
 
     if name in _HOMES:

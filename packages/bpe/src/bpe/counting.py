@@ -8,7 +8,6 @@ files without a name, which go with the process however it ends; sorted files ar
 from __future__ import annotations
 
 import mmap
-import queue
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -129,6 +128,8 @@ def _in_threads(
     Ctrl-C is not kept waiting for what the threads are at, which may be a large table that is sorted and written: they end
     after it, or with the process.
     """
+    import queue
+
     jobs: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
     done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     stopped = threading.Event()

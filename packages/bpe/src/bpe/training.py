@@ -1,15 +1,12 @@
 """train(): a source of text to a Tokenizer; extend(): a Tokenizer to a larger one.
 
 Text is counted, the counts merged, and the merges made into a vocabulary by the convention of the tie-break. Where there is
-a checkpoint, the counts and each merge go through it. What a Tokenizer is made of is imported when there is one to make: until
-then counts and merges have the memory to themselves.
+a checkpoint, the counts and each merge go through it.
 """
 
 from __future__ import annotations
 
-import math
 import os
-import struct
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -20,14 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bpe import _records, counting, patterns, sources
 from bpe._merge import Merger
 from bpe._special import SpecialTokens
+from bpe.formats import Merges, StrPath, TokenizerData
 from bpe.later import numpy as np
 from bpe.progress import Progress, reporter
-from bpe.sources import StrPath
+from bpe.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bpe._records import Records
     from bpe.checkpoint import Checkpoint
-    from bpe.tokenizer import Tokenizer
 
 CONVENTIONS = ("bytes", "huggingface", "ids")
 GOES_ON = "the run is kept in {}: the same command goes on from there"
@@ -103,9 +100,6 @@ def train(
     )
     _check_reached(vocab_size, vocab_size - smallest + 256 - len(tokens))
     vocab, special_ids = number(tokens, special.names, tie_break)
-    from bpe.formats import TokenizerData
-    from bpe.tokenizer import Tokenizer
-
     return Tokenizer.from_data(TokenizerData(vocab, merges, special_ids, resolved))
 
 
@@ -220,6 +214,8 @@ class Start(NamedTuple):
         sizes = np.array([len(token) for token in numbers])
 
         def spell(records: Records) -> Records:
+            import struct
+
             spelled = bytearray()
             for batch in batched(_records.items(records), 1 << 14):
                 symbols = symbol_of[encode([pretoken for pretoken, _ in batch])]
@@ -339,8 +335,6 @@ def merge(
         made = now
         report("merging", made, wanted)
     tokens, halves = merger.result()
-    from bpe.formats import Merges
-
     return tokens, Merges(tokens, halves)
 
 
@@ -373,7 +367,8 @@ def _floor(records: Records, fit: int) -> int:
     as without spaces, few do; but counts that fall as 1/rank and take away most symbols end at symbols / (fit ln fit).
     """
     symbols = _records.symbols_of(records)
-    return max(_records.count_of_rank(records, fit), int(symbols / (5 * fit * math.log(fit + 2))))
+    log = 0.69 * (fit + 2).bit_length()  # of fit + 2, or a little more; `math` would be a tenth of a megabyte
+    return max(_records.count_of_rank(records, fit), int(symbols / (5 * fit * log)))
 
 
 def number(tokens: list[bytes], special: tuple[bytes, ...], tie_break: str) -> tuple[dict[int, bytes], dict[str, int]]:
