@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 from strategies import PIECES
 
@@ -104,7 +103,7 @@ class Reader:
             made = Tokenizer.from_ranks(ranks, pattern=pattern, special_tokens=names)
             return Tokenizer.from_data(made.data, cache_bytes=cache)
         made = Tokenizer(vocab, merges, pattern=pattern, special_tokens=names, cache_bytes=cache)
-        return made if kind == 1 else Tokenizer.from_data(replace(made.data, whole_first=True), cache_bytes=cache)
+        return made if kind == 1 else Tokenizer.from_data(made.data._replace(whole_first=True), cache_bytes=cache)
 
 
 def change(data: bytes, others: list[bytes], chance: random.Random) -> bytes:
