@@ -1,0 +1,26 @@
+"""The fuzzer's targets on a few inputs: that they still fit the package. `nox -s fuzz` gives them minutes."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+
+@pytest.fixture(scope="module")
+def targets(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[1] / "fuzz"))
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("fuzz")))
+        return importlib.import_module("targets")
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(target=st.integers(0, 4), data=st.binary(max_size=80))
+def test_what_is_random_is_no_finding(targets: ModuleType, target: int, data: bytes) -> None:
+    targets.run(bytes([target]) + data)
