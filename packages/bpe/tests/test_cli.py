@@ -123,25 +123,14 @@ def test_training_from_anywhere(
     assert "more than the memory_limit" in capsys.readouterr().err
 
 
-def test_a_run_that_is_stopped_while_it_saves_says_so_too(
-    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Tokenizer, "save", stop)
-    command = ["train", str(trained / "corpus.txt"), "--vocab-size", "280", "--out", str(trained / "new.json")]
-    assert main([*command, "--checkpoint", str(trained / "run")]) == 130
-    assert "the same command goes on from there" in capsys.readouterr().err
-
-
+@pytest.mark.parametrize(("stopped", "at"), [(counting, "count"), (Tokenizer, "save")])
 def test_a_run_that_is_stopped_says_how_to_go_on(
-    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stopped: object, at: str
 ) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(counting, "count", stop)
+    monkeypatch.setattr(stopped, at, stop)
     command = ["train", str(trained / "corpus.txt"), "--vocab-size", "280", "--out", str(trained / "new.json")]
     assert main(command) == 130
     assert "nothing was written" in capsys.readouterr().err

@@ -69,13 +69,13 @@ TWINS = {
 cdef classify_function classify_here[FAMILIES]
 cdef word_masks blank[FAMILIES]     # 64 spaces
 cdef uint8_t[64] _spaces
+fill_portable_masks()
 memset(_spaces, 32, 64)
 for _family in range(FAMILIES):
     classify_here[<int> _family] = choose_classify(_family, AVX512_TWIN)
-    classify_here[<int> _family](_spaces, &blank[<int> _family])
+    choose_classify(_family, PORTABLE_TWIN)(_spaces, &blank[<int> _family])  # the one that every processor has
 cdef characters_function characters_here = choose_characters(AVX512_TWIN)
 cdef places_function places_here = choose_places(AVX512_TWIN)
-fill_portable_masks()
 
 
 def scanner_of(pattern):

@@ -172,7 +172,7 @@ def _ids_of(file: BinaryIO) -> Iterator[Any]:
     start = file.read(6)
     if start == b"\x93NUMPY":
         name = _name(file)
-        if not os.path.isfile(name) or Path(name).suffix.lower() in compressed.MAGIC:
+        if not os.path.isfile(name) or compressed.kind_of(name) is not None:
             raise ValueError(f"{name}: a .npy is read from a file of its own, neither compressed nor through a pipe")
         try:
             ids = np.load(name, mmap_mode="r", allow_pickle=False)

@@ -55,9 +55,14 @@ def blocks(file: BinaryIO, kind: str, path: str) -> Iterator[Block]:
         yield b"".join(held), taken
 
 
+def kind_of(path: str | os.PathLike[str]) -> str | None:
+    """How a file is compressed, by its name: a value of MAGIC, or None."""
+    return MAGIC.get(os.path.splitext(os.fspath(path))[1].lower())
+
+
 def reader(path: str | os.PathLike[str]) -> BinaryIO:
     """A file open for reading, decompressed as its name says. ValueError while reading, as blocks()."""
-    kind = MAGIC.get(os.path.splitext(os.fspath(path))[1].lower())
+    kind = kind_of(path)
     file = open(path, "rb")  # noqa: SIM115 (closed by what is returned)
     return file if kind is None else io.BufferedReader(_Decompressed(file, kind, os.fspath(path)))
 

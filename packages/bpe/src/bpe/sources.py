@@ -211,15 +211,11 @@ def _texts_of(file: File) -> Iterator[Text | Stream]:
         yield from _rows(file)
     elif isinstance(file, JsonLines):
         yield from _lines(file)
-    elif _kind_of(file.path) is None and (mapped := _map(file.path)) is not None:
+    elif compressed.kind_of(file.path) is None and (mapped := _map(file.path)) is not None:
         yield mapped
     else:
         with closing(_blocks(file.path)) as stream:
             yield stream
-
-
-def _kind_of(path: StrPath) -> str | None:
-    return compressed.MAGIC.get(os.path.splitext(path)[1].lower())
 
 
 def _map(path: StrPath) -> Text | None:
@@ -236,7 +232,7 @@ def _map(path: StrPath) -> Text | None:
 
 def _blocks(path: StrPath) -> Generator[compressed.Block, None, None]:
     """The text of a file as a stream, decompressed as its name says."""
-    kind = _kind_of(path)
+    kind = compressed.kind_of(path)
     with open(path, "rb", buffering=0 if kind is None else -1) as file:
         yield from _stream_of(file) if kind is None else compressed.blocks(file, kind, os.fspath(path))
 

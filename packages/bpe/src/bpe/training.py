@@ -155,7 +155,7 @@ def extend(
     _check_reached(vocab_size, wanted - len(made))
     vocab = {**data.vocab, **dict(enumerate(made, max(data.vocab) + 1))}
     all_merges = None if data.merges is None else [*data.merges, *merges]
-    return type(tokenizer).from_data(data._replace(vocab=vocab, merges=all_merges, name=None))
+    return Tokenizer.from_data(data._replace(vocab=vocab, merges=all_merges, name=None))
 
 
 def _check_reached(vocab_size: int, missing: int) -> None:
@@ -205,7 +205,7 @@ class Start(NamedTuple):
         data = tokenizer._data
         split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
         numbers = {token: i for i, token in sorted(data.vocab.items()) if i not in split_off or len(token) == 1}
-        encode = type(tokenizer).from_data(data._replace(whole_first=False))._encoder.encode_pieces
+        encode = Tokenizer.from_data(data._replace(whole_first=False))._encoder.encode_pieces
         if encode(numbers).tolist() != list(numbers.values()):
             never = next(token for token, number in numbers.items() if encode([token]).tolist() != [number])
             raise ValueError(f"the tokenizer cannot be extended: merging never makes its token {never!r}")
