@@ -42,6 +42,7 @@ HEADERS = [
     "_lowest.h",
     "_memory.h",
     "_rewrite.h",
+    "_steps.h",
     "_unicode.h",
     "_utf8.h",
 ]

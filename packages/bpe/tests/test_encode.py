@@ -74,6 +74,22 @@ def test_the_cache_changes_nothing() -> None:
     assert once == expected_by_merges(large, text.encode())
 
 
+def test_memory_of_ids_is_used_again_once_nobody_looks_at_them() -> None:
+    tokenizer = trained(["the", " cat", " sat", " on", " a", " mat"], 10)
+    texts = [word * 300_000 for word in ("the cat ", "sat on ", "日本 ", " a mat, the mat.")]
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    for text in texts * 2:
+        ids = tokenizer.encode_to_numpy(text)
+        assert tokenizer.decode(ids) == tokenizer.decode(tokenizer.encode_batch([text])[0]) == text
+        part = ids[len(ids) // 2 :]  # which keeps all of it
+        kept.append((part, part.copy()))
+        del ids, part
+        if len(kept) == 3:
+            del kept[1]  # whose memory the next text takes
+    for part, copy in kept:
+        assert np.array_equal(part, copy)
+
+
 def test_the_cache_is_bounded() -> None:
     assert trained(["ab"], 1, cache_bytes=1 << 20)._encoder.cache_bytes <= 1 << 20
     assert trained(["ab"], 1)._encoder.cache_bytes <= 64 << 20

@@ -64,6 +64,10 @@ def test_words_of_every_length_in_every_company() -> None:
     shuffled = list(range(3000))
     chance.shuffle(shuffled)
     mixed = {shuffled[number]: token for number, token in tokenizer.vocab.items()}
+    # What lies beyond the end of a lane is mostly symbol 0, so let that be one that much merges with.
+    at = next(number for number, token in mixed.items() if token == b"e")
+    mixed[0], mixed[at] = mixed[at], mixed[0]
+    mixed = dict(sorted(mixed.items()))
     some = ["".join(chance.choices("etaoinsrhlETAOINxyz", k=length)) for length in range(1, 80) for _ in range(80)]
     some += ["".join(chance.choices("0123456789", k=8 * chance.randint(1, 8))) for _ in some]  # which merge nowhere
     chance.shuffle(some)

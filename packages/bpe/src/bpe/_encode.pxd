@@ -58,6 +58,7 @@ cdef class Numbers:
 cdef object array_of(Ids *out)
 cdef size_t most_bytes(Text text) noexcept nogil
 cdef void free_ids(Ids *out) noexcept nogil
+cdef void let_go(Ids *out) noexcept
 
 
 cdef inline int reserve(Ids *out, size_t more) except -1 nogil:
@@ -68,4 +69,4 @@ cdef inline int reserve(Ids *out, size_t more) except -1 nogil:
 
 
 cdef int make_room(Ids *out, size_t room) except -1 nogil
-cdef int reserve_for(Ids *out, size_t size) except -1 nogil
+cdef int reserve_for(Ids *out, size_t size) except -1

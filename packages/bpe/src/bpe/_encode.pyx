@@ -27,7 +27,9 @@ from bpe._cache cimport (
     BATCH, IN_RING, INLINE, MANY, SLOT_BYTES, Cache, cache_batch, cache_crowded, cache_entry, cache_first, cache_hold,
     cache_matches, cache_prepare, cache_second, cache_slot, cache_take
 )
-from bpe._memory cimport BLOCKS_LAZY, checked_malloc, checked_realloc, free_block, trim_block, zeroed_block
+from bpe._memory cimport (
+    BLOCKS_LAZY, block_with_pages, checked_malloc, checked_realloc, free_block, trim_block
+)
 from bpe._rank cimport LANES, SEARCHED, Lane, Ranks, Unmerged, need_lanes
 from bpe._scan cimport SCAN_ENDS, Pattern, Scanner, scan_block, scan_start
 from bpe._special cimport Hit, Rules, SpecialTokens
@@ -50,13 +52,18 @@ cdef extern from "numpy/arrayobject.h":
 cdef enum:
     FEWEST = 1 << 12            # slots of a new cache
     CHEAP = 24                  # bytes of a pretoken that is merged about as soon as it is put into a cache
-    TEXT_A_SLOT = 32            # bytes of a text for which a cache has a slot before it begins
+    TEXT_A_SLOT = 32            # bytes of a text for which a cache has a slot before it begins, up to
+    MOST_AHEAD = 1 << 19        # slots: a longer text has no more words that are used again and again
     FEWEST_KEPT = 1 << 10       # of one that is thrown away after use, where the bound leaves no more
     SHORT_TEXT = 1 << 12        # bytes of a text that is encoded before another thread could make use of the GIL
     MOST_SPARE = 4 * SHORT_TEXT # ids for which memory is kept from one call to the next
     UNHEARD = 1 << 24           # bytes or code points of a text that are encoded before a signal is heard
     LONG_TEXT = 1 << 20         # bytes of a text whose ids get pages of their own
+    MOST_KEPT = 1 << 25         # bytes of such pages that are kept for another text when nobody looks at the ids any more
     SHARED = 1 << 20            # ids below this have one Python int each, which all lists share
+
+
+cdef Ids kept                   # see let_go(); under the GIL, as all that looks at it
 
 
 cdef class Encoder:
@@ -317,9 +324,9 @@ cdef class Encoder:
                 reserve(out, size)
                 self.add_text(cache, at, size, rules.recognised, out)
             else:
+                reserve_for(out, size)
                 with nogil:
                     self.prepare(cache, size)
-                    reserve_for(out, size)
                     self.add_text(cache, at, size, rules.recognised, out)
         finally:
             self.give_cache(cache)
@@ -334,9 +341,9 @@ cdef class Encoder:
         cdef size_t unheard = 0
         room.bytes, room.size = NULL, 0
         try:
+            reserve_for(out, most_bytes(text))
             with nogil:
                 self.prepare(cache, text.size)
-                reserve_for(out, most_bytes(text))
                 while True:
                     unheard += BLOCK
                     if unheard >= UNHEARD:
@@ -358,7 +365,7 @@ cdef class Encoder:
         """Let a cache grow to what a text of this size will want at least."""
         cdef size_t factor = 1
         cache.expect(size)
-        while factor * cache.slots() * TEXT_A_SLOT < size:
+        while factor * cache.slots() < min(size // TEXT_A_SLOT, <size_t> MOST_AHEAD):
             factor *= 2
         return 0 if cache.full else self.let_grow(cache, factor)
 
@@ -399,7 +406,7 @@ cdef class Encoder:
             self.spare = out[0]
             self.spare.size = 0
         else:
-            free_ids(out)
+            let_go(out)
         return 0
 
     def encode_pieces(self, pieces):
@@ -446,7 +453,7 @@ cdef class Numbers:
     """Memory with ids that arrays look into, and that is freed with the last of them."""
 
     def __dealloc__(self):
-        free_ids(&self.all)
+        let_go(&self.all)
 
     cdef object part(self, const uint32_t *ids, Py_ssize_t size):
         """Some of the ids as an array."""
@@ -516,17 +523,30 @@ cdef int make_room(Ids *out, size_t room) except -1 nogil:
     return 0
 
 
-cdef int reserve_for(Ids *out, size_t size) except -1 nogil:
+cdef int reserve_for(Ids *out, size_t size) except -1:
     """Room for a text of so many bytes. Of a long one no more than an id a byte, where memory is taken only as it is written."""
     cdef size_t bytes = (size + BATCH * (INLINE + 1) + MANY) * sizeof(uint32_t)
     cdef uint32_t *pages
     if BLOCKS_LAZY and size >= LONG_TEXT and out.size == 0:
-        pages = <uint32_t *> zeroed_block(bytes)
+        pages = <uint32_t *> block_with_pages(bytes, kept.ids, kept.pages)
+        memset(&kept, 0, sizeof(Ids))
         if pages != NULL:
             free_ids(out)           # what was kept from a short text
             out.ids, out.pages, out.room = pages, bytes, bytes // sizeof(uint32_t)
             return 0
     return reserve(out, size // 4)      # about as many as most texts have
+
+
+cdef void let_go(Ids *out) noexcept:
+    """Free ids. Pages, which the system is slow to make, are kept for the next long text, those of one array at most."""
+    global kept
+    if out.pages and out.size:
+        trim(out)
+    if kept.pages < out.pages <= MOST_KEPT:
+        free_ids(&kept)
+        kept = out[0]
+    else:
+        free_ids(out)
 
 
 cdef void trim(Ids *out) noexcept nogil:

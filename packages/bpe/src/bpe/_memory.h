@@ -50,6 +50,19 @@ static size_t trim_block(void *block, size_t size, size_t used) {
     munmap((uint8_t *)block + kept, whole_pages(size) - kept);
     return kept;
 }
+/* A block with the pages of another at its beginning, whatever is in them, as far as they go; the other one is no more. */
+static void *block_with_pages(size_t size, void *other, size_t other_size) {
+    uint8_t *block = zeroed_block(size);
+    if (block == NULL || size < LARGE || other_size < LARGE || size > SIZE_MAX - 2 * HUGE_PAGE) {
+        free_block(other, other_size);
+        return block;
+    }
+    size_t moved = whole_pages(size < other_size ? size : other_size), whole = whole_pages(other_size);
+    if (mremap(other, moved, moved, MREMAP_MAYMOVE | MREMAP_FIXED, block) == MAP_FAILED) munmap(other, moved);
+    if (moved < whole) munmap((uint8_t *)other + moved, whole - moved);
+    return block;
+}
+
 /* Have the pages of a part of a block there before it is written: at once, which is cheaper than one by one as they are reached
  * (and those that are read first are made twice), and before several threads write it: where two meet on a new page, each makes
  * and clears one, and one of them is thrown away. A system that cannot (Linux before 5.14) makes them as they are written. */
@@ -65,6 +78,7 @@ static void touch_block(void *part, size_t size) {
 #define BLOCKS_LAZY 0
 static void touch_block(void *part, size_t size) { (void)part; (void)size; }
 static size_t trim_block(void *block, size_t size, size_t used) { (void)block; (void)used; return size; }
+static void *block_with_pages(size_t size, void *other, size_t other_size) { (void)other_size; free(other); return calloc(size, 1); }
 static void *zeroed_block(size_t size) { return calloc(size ? size : 1, 1); }
 static void free_block(void *block, size_t size) { (void)size; free(block); }
 #endif

@@ -22,6 +22,7 @@ cdef extern from "_memory.h" nogil:
     void *zeroed_block(size_t size)
     void free_block(void *block, size_t size)
     size_t trim_block(void *block, size_t size, size_t used)
+    void *block_with_pages(size_t size, void *other, size_t other_size)
     void touch_block(void *part, size_t size)
     void trim_heap()
     const size_t HUGE_PAGE

@@ -35,6 +35,9 @@ cdef extern from "_lanes.h" nogil:
 
     ctypedef void (*begin_function)(const MergeTables *tables, Lane *lanes, const Unmerged *pieces, size_t count) noexcept nogil
 
+cdef extern from "_steps.h" nogil:
+    ctypedef size_t (*steps_function)(const MergeTables *tables, Lane *lanes, size_t count, Lane **busy) noexcept nogil
+
 ctypedef struct Linked:         # a symbol of a window that is merged with a heap
     uint32_t symbol             # NONE once it was merged into the one before it
     uint32_t next, previous
@@ -71,13 +74,14 @@ cdef class Ranks:
     cdef bint in_order                  # made[i] is made[0] + i
     cdef uint32_t first_made
     cdef uint64_t *starts               # 65,536: of two neighbouring bytes, what begin() wants to know; see _lanes.h
-    cdef begin_function begin_lane      # or NULL: without vectors
+    cdef begin_function begin_lanes     # or NULL: without vectors
+    cdef steps_function step_lanes      # as well
     cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
     cdef size_t whole_mask
     cdef size_t longest_whole           # 0: there are none
     cdef size_t merge(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
     cdef size_t by_merges(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
-    cdef void merge_together(self, Lane *lanes, const Unmerged *pieces, size_t count) noexcept nogil
+    cdef void merge_together(self, Lane *lanes, const Unmerged *pieces, size_t count, bint placed=*) noexcept nogil
     cdef void begin(self, Lane *lanes, const Unmerged *pieces, size_t count) noexcept nogil
     cdef MergeTables tables(self) noexcept nogil
     cdef bint step(self, Lane *lane) noexcept nogil

@@ -5,9 +5,10 @@ cache; most pairs that are asked for do not merge, which a filter of one bit for
 
 A pretoken of at most SEARCHED bytes is merged in a lane: bits say which symbols are still there, and beside each stands the rank of
 joining it to the next, with its place in the low bits, so that the least of them is both. After a merge, its two new neighbours
-are fetched rather than waited for: several lanes take steps in turn, and what one asked for is there when its turn comes again. A
-longer pretoken is merged in windows (_rank_windows.pxi), those of them that are too wide for a lane with a heap (_rank_heap.pxi), which
-makes the cost n log n, whatever the text.
+are fetched rather than waited for: several lanes take steps in turn, and what one asked for is there when its turn comes again.
+Where there is AVX-512, eight lanes of few symbols take each step together (_steps.h). A longer pretoken is merged in windows
+(_rank_windows.pxi), those of them that are too wide for a lane with a heap (_rank_heap.pxi), which makes the cost n log n,
+whatever the text.
 
 About half of all merges join two bytes, and need not wait for their turn. Let A, B be bytes side by side that merge with rank r,
 where every merge whose right part is A and whose left part ends as the text does before A, and every merge whose left part is B
@@ -45,6 +46,9 @@ cdef extern from "_lanes.h" nogil:
     const uint64_t HASH
     begin_function choose_begin()
 
+cdef extern from "_steps.h" nogil:
+    steps_function choose_steps()
+
 cdef lowest_function lowest = choose_lowest()
 
 MOST_SYMBOLS = (1 << 21) - 1    # two symbols and a merge fit in 64 bits, a merge and a place in a lane in 32
@@ -65,7 +69,8 @@ cdef class Ranks:
         cdef const uint32_t[:, ::1] listed
         cdef size_t i, slots = 64, count, lost_count = 0
         cdef uint32_t *lost
-        self.begin_lane = NULL if portable else choose_begin()
+        self.begin_lanes = NULL if portable else choose_begin()
+        self.step_lanes = NULL if portable else choose_steps()
         self.kept = tuple(symbols)
         self.symbols = len(self.kept)
         if merges is not None:
@@ -335,13 +340,21 @@ cdef class Ranks:
         work.found = work.lanes.symbols
         return work.lanes.count
 
-    cdef void merge_together(self, Lane *lanes, const Unmerged *pieces, size_t count) noexcept nogil:
-        """Merge pieces, each in the lane of its number; each byte of them must be a symbol."""
+    cdef void merge_together(self, Lane *lanes, const Unmerged *pieces, size_t count, bint placed=False) noexcept nogil:
+        """Merge pieces, each in the lane of its number; each byte of them must be a symbol.
+
+        placed: lane.here and lane.begins are to say where in the text each symbol of the result begins.
+        """
         cdef Lane *busy[LANES]
+        cdef MergeTables tables
         cdef size_t i
         self.begin(lanes, pieces, count)
-        for i in range(count):
-            busy[i] = &lanes[i]
+        if self.step_lanes != NULL and not placed:
+            tables = self.tables()
+            count = self.step_lanes(&tables, lanes, count, busy)
+        else:
+            for i in range(count):
+                busy[i] = &lanes[i]
         while count:
             i = 0
             while i < count:
@@ -376,9 +389,9 @@ cdef class Ranks:
         cdef int symbol_bits = self.symbol_bits, merge_bits = self.merge_bits
         cdef Lane *lane
         cdef MergeTables tables
-        if self.begin_lane != NULL:
+        if self.begin_lanes != NULL:
             tables = self.tables()
-            self.begin_lane(&tables, lanes, pieces, count)
+            self.begin_lanes(&tables, lanes, pieces, count)
             return
         for i in range(count):
             lane, text, size = &lanes[i], pieces[i].text, pieces[i].size

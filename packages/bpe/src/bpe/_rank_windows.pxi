@@ -89,7 +89,7 @@ cdef int join_lanes(
             found += 1
         begin += SEARCHED - OVERLAP
         count += 1
-    ranks.merge_together(work.lanes, pieces, found)
+    ranks.merge_together(work.lanes, pieces, found, placed=True)
     for lane in work.lanes[:found]:
         bits = lane.here
         for i in range(lane.count):

@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset
 
 from bpe._blocks cimport Block, Blocks, Room
 from bpe._cache cimport Cache
-from bpe._encode cimport BLOCK, Encoder, Ids, array_of, free_ids, most_bytes, reserve, reserve_for
+from bpe._encode cimport BLOCK, Encoder, Ids, array_of, free_ids, let_go, most_bytes, reserve, reserve_for
 from bpe._memory cimport HUGE_PAGE, touch_block
 from bpe._special cimport Rules
 from bpe._text cimport Text
@@ -65,7 +65,7 @@ cdef class SharedText:
     def __dealloc__(self):
         free_all(self.waiting)
         free_all(self.unused)
-        free_ids(&self.out)
+        let_go(&self.out)
         if self.lock != NULL:
             PyThread_free_lock(self.lock)
 
