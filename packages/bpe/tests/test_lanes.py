@@ -22,15 +22,16 @@ from bpe.vocabulary import encoder_tables
 NONE = SpecialTokens()
 
 
-def twins(data: TokenizerData) -> list[Encoder]:
-    """Two encoders that remember nothing, so that every pretoken is merged: as this machine can, and as any could."""
+def twins(data: TokenizerData, cache_bytes: int = 0) -> list[Encoder]:
+    """Two encoders: as this machine can, and as any could. They remember nothing, so that every pretoken is merged."""
     symbols, ids, merges = encoder_tables(data, set())
     return [
         Encoder(
             ranks=Ranks(symbols=symbols, merges=merges, whole_first=False, portable=portable),
             ids=ids,
             scanner=scanner_of(data.pattern),
-            cache_bytes=0,
+            cache_bytes=cache_bytes,
+            portable=portable,
         )
         for portable in (False, True)
     ]
@@ -75,3 +76,15 @@ def test_words_of_every_length_in_every_company() -> None:
         encoders = twins(TokenizerData(vocab, tokenizer.merges, {}, patterns.resolve("gpt2")))
         assert_alike(encoders, "\n".join(some).encode())
         assert_alike(encoders, "".join(some).encode())
+
+
+@given(
+    st.lists(st.text("ab é日", min_size=1, max_size=40), min_size=1, max_size=300), st.randoms(use_true_random=False)
+)
+def test_what_is_remembered_is_found_wherever_the_text_ends(words: list[str], chance: random.Random) -> None:
+    vocab = dict(enumerate([*(bytes([byte]) for byte in range(256)), b"ab", b" a"]))
+    merges = [(b"a", b"b"), (b" ", b"a")]
+    encoders = twins(TokenizerData(vocab, merges, {}, patterns.resolve("gpt2")), cache_bytes=1 << 20)
+    text = " ".join(words).encode()
+    for _ in range(4):
+        assert_alike(encoders, text[: chance.randint(0, len(text))])

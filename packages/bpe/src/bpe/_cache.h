@@ -57,31 +57,70 @@ static inline cache_slot *cache_second(const cache_table *table, packed_key key)
     return &table->slots[hash >> 32 & table->mask];
 }
 
+/* Make the keys of a batch and fetch their sets; returns how many are of long pretokens. `short_key` makes that of a short one: a macro,
+ * because what is written for one processor cannot be inlined into what is for any. There is nothing else in these functions, so
+ * that all that the loop goes through stays in registers. */
+#define FETCH_SETS(short_key)                                       \
+    size_t longs = 0;                                               \
+    for (size_t i = 0; i < count; i++) {                            \
+        const size_t length = ends[i] - begin;                      \
+        packed_key key;                                             \
+        uint64_t hash;                                              \
+        if (length <= SHORT) {                                      \
+            key = short_key;                                        \
+            hash = hash_pair(key.low, key.high);                    \
+        } else {                                                    \
+            key.low = hash = hash_bytes(text + begin, length);      \
+            key.high = LONG_KEY + length;                           \
+            longs++;                                                \
+        }                                                           \
+        batch->keys[i] = key;                                       \
+        batch->begins[i] = begin;                                   \
+        batch->sets[i] = &slots[hash & mask];                       \
+        prefetch(batch->sets[i]);                                   \
+        begin = ends[i];                                            \
+    }                                                               \
+    return longs
+
+typedef size_t (*fetch_function)(cache_slot *slots, size_t mask, const uint8_t *text, size_t size, size_t begin, const size_t *ends,
+                                 size_t count, cache_batch *batch);
+
+static size_t fetch_portable(cache_slot *slots, size_t mask, const uint8_t *text, size_t size, size_t begin, const size_t *ends,
+                             size_t count, cache_batch *batch) {
+    FETCH_SETS(pack_key(text + begin, length, size - begin));
+}
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include <immintrin.h>
+#define CACHE_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,bmi,bmi2")))
+
+/* As pack_key(); no byte beyond the pretoken is read, so it does not matter where the text ends. */
+CACHE_AVX512 static inline packed_key pack_key_avx512(const uint8_t *at, size_t size) {
+    const __m128i bytes = _mm_maskz_loadu_epi8((__mmask16)_bzhi_u32(0xffff, (unsigned)size), at);
+    packed_key key = {(uint64_t)_mm_cvtsi128_si64(bytes), (uint64_t)_mm_extract_epi64(bytes, 1) | (uint64_t)size << 56};
+    return key;
+}
+
+CACHE_AVX512 static size_t fetch_avx512(cache_slot *slots, size_t mask, const uint8_t *text, size_t size, size_t begin,
+                                        const size_t *ends, size_t count, cache_batch *batch) {
+    (void)size;
+    FETCH_SETS(pack_key_avx512(text + begin, length));
+}
+
+static inline fetch_function choose_fetch(void) {
+    const int here = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
+    return here ? fetch_avx512 : fetch_portable;
+}
+#else
+static inline fetch_function choose_fetch(void) { return fetch_portable; }
+#endif
+
 /* Make the keys of the pretokens that end at ends[0 .. count), the first from `begin` on, and fetch their sets. */
 static void cache_prepare(const cache_table *table, const uint8_t *text, size_t size, size_t begin, const size_t *ends,
-                          size_t count, cache_batch *batch) {
-    cache_slot *slots = table->slots;
-    size_t mask = table->mask, longs = 0;
-    const int plain = ends[count - 1] + 16 <= size; /* sixteen bytes may be read at each of them */
-    for (size_t i = 0; i < count; i++) {
-        const size_t length = ends[i] - begin;
-        packed_key key;
-        uint64_t hash;
-        if (length <= SHORT) {
-            key = pack_key(text + begin, length, plain ? 16 : size - begin);
-            hash = hash_pair(key.low, key.high);
-        } else {
-            key.low = hash = hash_bytes(text + begin, length);
-            key.high = LONG_KEY + length;
-            longs++;
-        }
-        batch->keys[i] = key;
-        batch->begins[i] = begin;
-        batch->sets[i] = &slots[hash & mask];
-        prefetch(batch->sets[i]);
-        begin = ends[i];
-    }
-    batch->begins[count] = begin;
+                          size_t count, cache_batch *batch, fetch_function fetch) {
+    size_t longs = fetch(table->slots, table->mask, text, size, begin, ends, count, batch);
+    batch->begins[count] = ends[count - 1];
     batch->loose_size = 0;
     for (size_t i = 0; longs; i++)
         if (batch->keys[i].high >= LONG_KEY) {

@@ -28,12 +28,21 @@ cdef extern from "_cache.h" nogil:
         cache_slot *sets[128]
         size_t begins[129]
 
+    ctypedef size_t (*fetch_function)(
+        cache_slot *slots, size_t mask, const uint8_t *text, size_t size, size_t begin, const size_t *ends, size_t count,
+        cache_batch *batch
+    ) noexcept nogil
+    size_t fetch_portable(
+        cache_slot *slots, size_t mask, const uint8_t *text, size_t size, size_t begin, const size_t *ends, size_t count,
+        cache_batch *batch
+    )
+    fetch_function choose_fetch()
     uint64_t cache_place(const cache_slot *slot)
     bint cache_alive(const cache_table *table, const cache_slot *slot)
     uint8_t *cache_entry(const cache_table *table, const cache_slot *slot)
     void cache_prepare(
         const cache_table *table, const uint8_t *text, size_t size, size_t begin, const size_t *ends, size_t count,
-        cache_batch *batch
+        cache_batch *batch, fetch_function fetch
     )
     bint cache_hold(cache_batch *batch, size_t i, const uint32_t *ids, size_t count)
     cache_slot *cache_second(const cache_table *table, packed_key key)

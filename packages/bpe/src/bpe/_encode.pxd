@@ -3,7 +3,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t
 
 from bpe._bytes cimport packed_key
-from bpe._cache cimport Cache, cache_batch
+from bpe._cache cimport Cache, cache_batch, fetch_function
 from bpe._rank cimport Unmerged, Ranks
 from bpe._special cimport Rules, SpecialTokens
 from bpe._text cimport Text
@@ -20,6 +20,7 @@ cdef class Encoder:
     cdef Ranks ranks
     cdef uint32_t *id_of        # by symbol
     cdef int scanner
+    cdef fetch_function fetch
     cdef list idle              # caches not in use,
     cdef Cache at_hand          # and one more, which takes no list
     cdef readonly size_t cache_bytes

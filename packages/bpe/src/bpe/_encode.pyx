@@ -25,7 +25,7 @@ from bpe._blocks cimport Block, Blocks, Room
 from bpe._bytes cimport packed_key, prefetch
 from bpe._cache cimport (
     BATCH, IN_RING, INLINE, MANY, SLOT_BYTES, Cache, cache_batch, cache_crowded, cache_entry, cache_first, cache_hold,
-    cache_matches, cache_prepare, cache_second, cache_slot, cache_take
+    cache_matches, cache_prepare, cache_second, cache_slot, cache_take, choose_fetch, fetch_portable
 )
 from bpe._memory cimport (
     BLOCKS_LAZY, block_with_pages, checked_malloc, checked_realloc, free_block, trim_block
@@ -59,7 +59,7 @@ cdef enum:
     MOST_SPARE = 4 * SHORT_TEXT # ids for which memory is kept from one call to the next
     UNHEARD = 1 << 24           # bytes or code points of a text that are encoded before a signal is heard
     LONG_TEXT = 1 << 20         # bytes of a text whose ids get pages of their own
-    MOST_KEPT = 1 << 25         # bytes of such pages that are kept for another text when nobody looks at the ids any more
+    MOST_KEPT = 1 << 26         # bytes of such pages that are kept for another text when nobody looks at the ids any more
     SHARED = 1 << 20            # ids below this have one Python int each, which all lists share
 
 
@@ -70,15 +70,16 @@ cdef class Encoder:
     """The merges of a vocabulary, ready to encode.
 
     ranks: symbols and merges. ids: the id of each symbol. scanner: a bpe._scan.scanner_of(). cache_bytes: the most that all
-    caches together may take.
+    caches together may take. portable: with no more vectors than any machine has, for tests; Ranks has that too.
     """
 
-    def __cinit__(self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes):
+    def __cinit__(self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes, bint portable=False):
         cdef const uint32_t[::1] id_array = np.ascontiguousarray(ids, dtype=np.uint32)
         _import_array()     # not before an encoder is wanted: see bpe.later
         if <size_t> id_array.shape[0] != ranks.symbols:
             raise ValueError(f"{ranks.symbols} symbols with {id_array.shape[0]} ids; give each its own")
         self.ranks, self.scanner = ranks, scanner
+        self.fetch = fetch_portable if portable else choose_fetch()
         self.idle = []
         self.sharers = 1
         self.cache_bytes = self.cache_left = cache_bytes
@@ -108,7 +109,7 @@ cdef class Encoder:
         cdef bint merged
         while done < count:
             wanted = min(<size_t> BATCH, count - done)
-            cache_prepare(&cache.table, text, size, begin, ends + done, wanted, &batch)
+            cache_prepare(&cache.table, text, size, begin, ends + done, wanted, &batch, self.fetch)
             begin = ends[done + wanted - 1]
             done += wanted
             i = 0
