@@ -7,7 +7,7 @@
 
 enum {
     SEARCHED = 64, /* bytes that a lane has room for, a bit each in a word */
-    LANES = 16     /* pretokens, or windows of one, that are merged side by side */
+    LANES = 32     /* pretokens, or windows of one, that are merged side by side */
 };
 
 /* The words of Ranks.starts, from the low bits up: a quarter of the least rank of a merge of the first byte with what the second
@@ -31,7 +31,7 @@ typedef struct {        /* what goes into a lane: at most SEARCHED bytes */
 } Unmerged;
 
 typedef struct {                    /* a pretoken of at most SEARCHED bytes while it is merged */
-    uint32_t keys[SEARCHED + 1];    /* merge * SEARCHED + place, of a symbol and the next one; NONE where they do not merge */
+    uint32_t keys[SEARCHED + 1];    /* first of all: begin_avx512() counts from those of one lane to another's. merge * SEARCHED + place, of a symbol and the next one; NONE where they do not merge */
     uint32_t symbols[SEARCHED + 1]; /* as it begins, and what each has become; in the end the first `count` are the result */
     uint8_t begins[SEARCHED];       /* of the symbols that it begins with, in the text */
     uint64_t here;                  /* a bit for each of these places that still is one */
@@ -117,6 +117,7 @@ LANES_AVX512 static void begin_avx512(const MergeTables *tables, Lane *lanes, co
     const uint64_t *filter = tables->filter, *entries = tables->pairs;
     const uint64_t merge_mask = ((uint64_t)1 << merge_bits) - 1;
     const uint32_t none = (1u << symbol_bits) - 1;
+    const __m256i eight = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0);
     size_t symbols = 0, questions = 0, repeated = 0;
     for (size_t i = 0; i < count; i++) {
         symbols += join_avx512(tables, &lanes[i], pieces[i].text, pieces[i].size, (uint32_t)(i * SEARCHED),
@@ -125,20 +126,39 @@ LANES_AVX512 static void begin_avx512(const MergeTables *tables, Lane *lanes, co
         where[symbols] = where[symbols - 1]; /* of what merges with none, as the last one */
         symbols++;
     }
-    for (size_t at = 0; at + 1 < symbols; at++) {
-        const uint64_t pair = (uint64_t)flat[at] << symbol_bits | flat[at + 1], hash = pair * HASH, bit = hash >> filter_shift;
-        pairs[questions] = pair;
-        slots[questions] = hash >> shift;
-        where[questions] = where[at];
-        questions += filter[bit >> 6] >> (bit & 63) & 1;
+    for (size_t at = 0; at + 1 < symbols; at += 8) {
+        const __mmask8 asked = (__mmask8)(symbols - 1 - at < 8 ? (1u << (symbols - 1 - at)) - 1 : 0xff);
+        const __m256i left = _mm256_loadu_si256((const __m256i *)(flat + at));
+        const __m256i right = _mm256_loadu_si256((const __m256i *)(flat + at + 1));
+        const __m512i pair = _mm512_or_si512(_mm512_sll_epi64(_mm512_cvtepu32_epi64(left), _mm_cvtsi32_si128(symbol_bits)),
+                                             _mm512_cvtepu32_epi64(right));
+        const __m512i hash = _mm512_mullo_epi64(pair, _mm512_set1_epi64((long long)HASH));
+        const __m512i bit = _mm512_srl_epi64(hash, _mm_cvtsi32_si128(filter_shift));
+        const __m512i word = _mm512_mask_i64gather_epi64(_mm512_setzero_si512(), asked, _mm512_srli_epi64(bit, 6), filter, 8);
+        const __m512i turned = _mm512_rorv_epi64(word, bit); /* by the low six bits of it */
+        const __mmask8 likely = _mm512_test_epi64_mask(turned, _mm512_set1_epi64(1));
+        const __m256i key = _mm256_loadu_si256((const __m256i *)(where + at));
+        _mm512_storeu_si512(pairs + questions, _mm512_maskz_compress_epi64(likely, pair));
+        _mm512_storeu_si512(slots + questions, _mm512_maskz_compress_epi64(likely, _mm512_srl_epi64(hash, _mm_cvtsi32_si128(shift))));
+        _mm256_storeu_si256((__m256i *)(where + questions), _mm256_maskz_compress_epi32(likely, key));
+        questions += (size_t)__builtin_popcount(likely);
     }
-    for (size_t at = 0; at < questions; at++) {
-        const uint64_t entry = entries[slots[at]];
-        const uint32_t other = entry >> merge_bits != pairs[at];
-        const uint32_t place = where[at] % SEARCHED;
-        lanes[where[at] / SEARCHED].keys[place] = (uint32_t)(entry & merge_mask) * SEARCHED | place | (0 - other);
-        again[repeated] = (uint32_t)at;
-        repeated += other & (entry != FREE);
+    for (size_t at = 0; at < questions; at += 8) {
+        const __mmask8 asked = (__mmask8)(questions - at < 8 ? (1u << (questions - at)) - 1 : 0xff);
+        const __m512i free = _mm512_set1_epi64(-1), slot = _mm512_loadu_si512(slots + at);
+        const __m512i entry = _mm512_mask_i64gather_epi64(free, asked, slot, entries, 8);
+        const __m512i found = _mm512_srl_epi64(entry, _mm_cvtsi32_si128(merge_bits));
+        const __mmask8 same = _mm512_mask_cmpeq_epi64_mask(asked, found, _mm512_loadu_si512(pairs + at));
+        const __mmask8 other = _mm512_mask_cmpneq_epi64_mask((__mmask8)~same, entry, free);
+        const __m256i merge = _mm512_cvtepi64_epi32(_mm512_and_si512(entry, _mm512_set1_epi64((long long)merge_mask)));
+        const __m256i number = _mm256_loadu_si256((const __m256i *)(where + at));
+        const __m256i place = _mm256_and_si256(number, _mm256_set1_epi32(SEARCHED - 1));
+        const __m256i lane = _mm256_mullo_epi32(_mm256_srli_epi32(number, 6), _mm256_set1_epi32(sizeof(Lane) / sizeof(uint32_t)));
+        const __m256i key = _mm256_or_si256(_mm256_slli_epi32(merge, 6), place); /* 64 is SEARCHED */
+        _mm256_mask_i32scatter_epi32(lanes->keys, same, _mm256_add_epi32(lane, place), key, 4);
+        _mm256_storeu_si256((__m256i *)(again + repeated),
+                            _mm256_maskz_compress_epi32(other, _mm256_add_epi32(eight, _mm256_set1_epi32((int)at))));
+        repeated += (size_t)__builtin_popcount(other);
     }
     for (size_t i = 0; i < repeated; i++) {
         const size_t at = again[i];

@@ -540,6 +540,7 @@ cdef inline uint32_t made_by(Ranks ranks, uint32_t merge) noexcept nogil:
 cdef int need_lanes(Work *work) except -1 nogil:
     if work.lanes == NULL:
         work.lanes = <Lane *> checked_malloc(LANES * sizeof(Lane))
+        memset(work.lanes, 0, LANES * sizeof(Lane))     # so that what a lane has beyond its symbols is symbols too
     return 0
 
 
