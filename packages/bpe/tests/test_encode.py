@@ -90,6 +90,16 @@ def test_memory_of_ids_is_used_again_once_nobody_looks_at_them() -> None:
         assert np.array_equal(part, copy)
 
 
+@pytest.mark.parametrize("lengths", [[1, 3, 4, 9, 10, 2, 12, 13, 5, 14], [12, 2, 3, 9, 1, 4, 5, 6, 7, 8]])
+def test_memory_of_ids_is_used_again_whatever_length_comes_next(lengths: list[int]) -> None:
+    tokenizer = trained(["the", " cat"], 4)
+    for length in lengths:
+        text = "the cat. " * 120_000 + "xyz" * (length << 18)
+        ids = tokenizer.encode_to_numpy(text)
+        assert tokenizer.decode(ids) == text
+        del ids  # whose memory the next one takes
+
+
 def test_the_cache_is_bounded() -> None:
     assert trained(["ab"], 1, cache_bytes=1 << 20)._encoder.cache_bytes <= 1 << 20
     assert trained(["ab"], 1)._encoder.cache_bytes <= 64 << 20

@@ -50,17 +50,23 @@ static size_t trim_block(void *block, size_t size, size_t used) {
     munmap((uint8_t *)block + kept, whole_pages(size) - kept);
     return kept;
 }
-/* A block with the pages of another at its beginning, whatever is in them, as far as they go; the other one is no more. */
+/* A block with the pages of another at its beginning, whatever is in them, as far as they go; the other one is no more.
+ *
+ * The other is moved and widened in one, and so stays one mapping: before Linux 6.17 several cannot be moved at once. */
 static void *block_with_pages(size_t size, void *other, size_t other_size) {
-    uint8_t *block = zeroed_block(size);
-    if (block == NULL || size < LARGE || other_size < LARGE || size > SIZE_MAX - 2 * HUGE_PAGE) {
+    void *block = zeroed_block(size); /* for the sake of its place */
+    if (block == NULL || size < LARGE || other_size < LARGE) {
         free_block(other, other_size);
         return block;
     }
-    size_t moved = whole_pages(size < other_size ? size : other_size), whole = whole_pages(other_size);
-    if (mremap(other, moved, moved, MREMAP_MAYMOVE | MREMAP_FIXED, block) == MAP_FAILED) munmap(other, moved);
-    if (moved < whole) munmap((uint8_t *)other + moved, whole - moved);
-    return block;
+    size_t wanted = whole_pages(size), there = whole_pages(other_size);
+    if (there > wanted) {
+        munmap((uint8_t *)other + wanted, there - wanted);
+        there = wanted;
+    }
+    if (mremap(other, there, wanted, MREMAP_MAYMOVE | MREMAP_FIXED, block) != MAP_FAILED) return block;
+    munmap(other, there);
+    return zeroed_block(size); /* what was at `block` may be gone, and the place somebody else's by now */
 }
 
 /* Have the pages of a part of a block there before it is written: at once, which is cheaper than one by one as they are reached
