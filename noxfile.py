@@ -123,9 +123,14 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Every test: those of each package, and those that cross packages."""
+    """Every test once: lm's and what crosses packages, then tests_bpe and tests_accounting; `-- ARGS` go to pytest."""
     install(session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text,lm_eval]")
-    session.run("python", "-m", "pytest", *session.posargs)
+    if session.posargs:
+        session.run("python", "-m", "pytest", *session.posargs)
+        return
+    session.notify("tests_accounting")
+    session.notify("tests_bpe")
+    session.run("python", "-m", "pytest", "tests", f"{LM}/tests")
 
 
 @nox.session
@@ -312,5 +317,7 @@ def build(session: nox.Session) -> None:
         )
         session.install(*CONSTRAINTS, "numpy", "regex", "torch", "safetensors", "tomli-w", "tqdm")
         session.run("python", "-c", "import bpe, accounting, lm; print(bpe.__file__)", env={"PYTHONSAFEPATH": "1"})
+        session.run("python", "-m", "pip", "uninstall", "--yes", "groundup-bpe", silent=True)
+        session.run("python", "-m", "lm", "--help", env={"PYTHONSAFEPATH": "1"}, silent=True)  # lm works without bpe
         shutil.rmtree(ROOT / "dist", ignore_errors=True)
         shutil.copytree(folder, ROOT / "dist")
