@@ -76,7 +76,7 @@ def install_checked(session: nox.Session, what: str, **settings: str) -> None:
     need_compiler(session)
     copy = Path(session.create_tmp(), "bpe")
     shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(BPE, copy, ignore=shutil.ignore_patterns("build", "*.so", "_*.c", "*.egg-info", "__pycache__"))
+    shutil.copytree(BPE, copy, ignore=shutil.ignore_patterns("build", "*.so", "*.c", "*.egg-info", "__pycache__"))
     checks = {"BPE_CHECKED": "1", "BPE_SANITIZE": "1", **settings}
     session.install(*CONSTRAINTS, what.replace(BPE, str(copy)), env=checks)
 
@@ -124,7 +124,7 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Every test once: lm's and what crosses packages, then tests_bpe and tests_accounting; `-- ARGS` go to pytest."""
-    install(session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text,lm_eval]")
+    install(session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text,lm_eval]", "import-linter")
     if session.posargs:
         session.run("python", "-m", "pytest", *session.posargs)
         return

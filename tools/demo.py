@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 import bpe
 import lm
-from bpe.formats import write_atomically
+from bpe.native.atomic_file import write_atomically
 from lm.config import ModelConfig, TrainConfig, from_table, read_toml
 from lm.data import Tokens, describe, open_tokens
 from lm.measure import measure_speed

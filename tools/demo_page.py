@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 import bpe
-from bpe import report as tokenizer_report
-from bpe import view
+from bpe.reporting import report as tokenizer_report
+from bpe.reporting import view
 from lm import report
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-OURS = re.compile(r"bpe/_\w+\.")
+OURS = re.compile(r"bpe/(\w+/)*\w+\.(c|h|pyx|pxi|so|cpython)")
 
 
 def leaks(report: str) -> list[str]:

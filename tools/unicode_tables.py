@@ -1,6 +1,6 @@
 """Write the Unicode tables of bpe's scanners: the general category of every code point, and whether it is white space.
 
-    python tools/unicode_tables.py            # rewrites packages/bpe/src/bpe/_unicode.h
+    python tools/unicode_tables.py            # rewrites packages/bpe/src/bpe/scanning/unicode.h
     python tools/unicode_tables.py --check    # exits 1 if the file there differs from what would be written
 
 The properties are asked of tiktoken's engine, because its ids are those that the scanners promise to give, and by way of
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import tiktoken
 
-HEADER = Path(__file__).parent.parent / "packages" / "bpe" / "src" / "bpe" / "_unicode.h"
+HEADER = Path(__file__).parent.parent / "packages" / "bpe" / "src" / "bpe" / "scanning" / "unicode.h"
 CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn".split()  # noqa: SIM905
 WHITE_SPACE = 0x80
 BLOCK = 128  # code points in one block of the two-stage table

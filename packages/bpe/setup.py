@@ -1,4 +1,4 @@
-"""Compile the extension modules: cythonize, and nothing else.
+"""Compile the extension modules: every .pyx under src/bpe, each rebuilt when a file that it is made of has changed.
 
 BPE_CHECKED=1 turns on Cython's own checks (bounds, wraparound, division, initialisation) for a test run;
 BPE_SANITIZE=1 also builds under AddressSanitizer and UndefinedBehaviorSanitizer, BPE_COVERAGE=1 so that every block calls
@@ -6,6 +6,8 @@ __sanitizer_cov_trace_pc, which fuzz/coverage.c defines.
 """
 
 import os
+import re
+from pathlib import Path
 
 import numpy
 from Cython.Build import cythonize
@@ -13,41 +15,10 @@ from setuptools import Extension, setup
 
 CHECKED = os.environ.get("BPE_CHECKED") == "1"
 SANITIZE = os.environ.get("BPE_SANITIZE") == "1"
-MODULES = (
-    "_text",
-    "_spelled",
-    "_scan",
-    "_special",
-    "_intern",
-    "_blocks",
-    "_records",
-    "_merge",
-    "_pairs",
-    "_rank",
-    "_cache",
-    "_encode",
-    "_shared",
-    "_batch",
-    "_calls",
-    "_decode",
-)
-SHARED = "bpe._cyutility"  # what Cython writes for memoryviews, once instead of into every module
-HEADERS = [
-    "_bytes.h",
-    "_cache.h",
-    "_characters.h",
-    "_classify.h",
-    "_find.h",
-    "_lanes.h",
-    "_lowest.h",
-    "_memory.h",
-    "_rewrite.h",
-    "_steps.h",
-    "_unicode.h",
-    "_utf8.h",
-]
+SHARED = "bpe.native.cyutility"  # what Cython writes for memoryviews, once instead of into every module
+PACKAGE = Path("src", "bpe")  # headers are included by their path under it
 
-flags = [] if os.name == "nt" else ["-O3", "-fno-strict-aliasing", "-Wno-unused-function"]
+flags = [] if os.name == "nt" else ["-O3", "-g0", "-fno-strict-aliasing", "-Wno-unused-function"]
 link = []
 if SANITIZE:
     flags += ["-g", "-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
@@ -55,21 +26,44 @@ if SANITIZE:
 if os.environ.get("BPE_COVERAGE") == "1":
     flags += ["-fsanitize-coverage=trace-pc"]
 
+
+def made_of(source: Path, seen: set[Path]) -> set[Path]:
+    """The files of this package that a source names, and those that they name: .pxi, .pxd and headers."""
+    text = source.read_text("utf-8")
+    named = [PACKAGE / name for name in re.findall(r'^(?:#include|cdef extern from) "([\w/]+\.h)"', text, re.MULTILINE)]
+    named += [source.parent / name for name in re.findall(r'^include "([\w/]+\.pxi)"', text, re.MULTILINE)]
+    modules = re.findall(r"^from (bpe[\w.]+) cimport", text, re.MULTILINE)
+    named += [PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".pxd") for module in modules]
+    if source.suffix == ".pyx":
+        named.append(source.with_suffix(".pxd"))
+    for path in named:
+        if path.exists() and path not in seen:
+            seen.add(path)
+            made_of(path, seen)
+    return seen
+
+
+def extension(name: str, source: Path, depends: set[Path]) -> Extension:
+    return Extension(
+        name,
+        [str(source)],
+        include_dirs=[str(PACKAGE), numpy.get_include()],
+        define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+        depends=sorted(map(str, depends)),
+        extra_compile_args=flags,
+        extra_link_args=link,
+    )
+
+
+modules = [
+    extension(".".join(source.relative_to("src").with_suffix("").parts), source, made_of(source, set()))
+    for source in sorted(PACKAGE.rglob("*.pyx"))
+]
+shared = extension(SHARED, Path("src", *SHARED.split(".")).with_suffix(".c"), set())
+
 setup(
     ext_modules=cythonize(
-        [
-            Extension(
-                f"bpe.{name}",
-                [f"src/bpe/{name}.pyx"],
-                include_dirs=["src/bpe", numpy.get_include()],
-                define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
-                depends=[f"src/bpe/{header}" for header in HEADERS],
-                extra_compile_args=flags,
-                extra_link_args=link,
-            )
-            for name in MODULES
-        ]
-        + [Extension(SHARED, [f"src/{SHARED.replace('.', '/')}.c"], extra_compile_args=flags, extra_link_args=link)],
+        [*modules, shared],
         shared_utility_qualified_name=SHARED,
         include_path=["src"],
         compiler_directives={

@@ -40,7 +40,7 @@ import charts
 import numpy as np
 
 import bpe
-from bpe.opening import open_tokenizer
+from bpe.loading import open_tokenizer
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- written by nox -s bench -- encode: begin -->\n", "<!-- end of encode -->\n"

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bpe.opening import open_tokenizer
+from bpe.loading import open_tokenizer
 from bpe.tokenizer import Tokenizer
 
 PIECE = 1_000_000  # bytes

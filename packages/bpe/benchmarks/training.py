@@ -279,8 +279,10 @@ def series(found: dict[float, dict[str, Run]]) -> dict[str, list[tuple[float, fl
 
 def counting_table(paths: Sequence[Path]) -> list[str]:
     """MB/s of the pattern gpt2 on each text, the best of five: scanned by one thread, and counted by several."""
-    from bpe import _scan, counting, patterns
-    from bpe._special import SpecialTokens
+    from bpe import patterns
+    from bpe.counting import counting
+    from bpe.scanning import scanner
+    from bpe.scanning.special_tokens import SpecialTokens
 
     pattern, special = patterns.resolve("gpt2"), SpecialTokens([SPECIAL])
     threads = sorted({1, 2, os.cpu_count() or 1, *(1 << i for i in range(2, (os.cpu_count() or 1).bit_length()))})
@@ -290,15 +292,15 @@ def counting_table(paths: Sequence[Path]) -> list[str]:
     ]
     for path in paths:
         text = path.read_bytes()
-        rate = {0: len(text) / 1e6 / fastest(lambda text=text: _scan.scan_only(text))}
+        rate = {0: len(text) / 1e6 / fastest(lambda text=text: scanner.scan_only(text))}
         for workers in threads:
             seconds = fastest(
                 lambda path=path, workers=workers: counting.count(path, pattern, special, workers, lambda *_: None)
             )
             rate[workers] = len(text) / 1e6 / seconds
-        from bpe import _records
+        from bpe.counting.records import number_of
 
-        distinct = _records.number_of(counting.count(path, pattern, special, 1, lambda *_: None))
+        distinct = number_of(counting.count(path, pattern, special, 1, lambda *_: None))
         lines.append(f"| {path.name} | {' | '.join(f'{one:,.0f}' for one in rate.values())} | {distinct:,} |")
     return lines
 

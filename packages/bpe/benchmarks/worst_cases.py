@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bpe.opening import open_tokenizer
+from bpe.loading import open_tokenizer
 
 SIZE = 1_000_000  # bytes
 BOUND = 3.0

@@ -15,10 +15,11 @@ import numpy as np
 from inputs import ONE_BYTE, PATTERNS, SPECIALS, Reader
 
 import bpe
-from bpe import _scan, reference
+from bpe import reference
 from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
 from bpe.formats.gpt2 import PRINTABLE
 from bpe.patterns import resolve
+from bpe.scanning import scanner
 from bpe.tokenizer import Tokenizer
 
 FOLDER = Path(tempfile.mkdtemp(prefix="bpe-fuzz-"))
@@ -37,11 +38,11 @@ def scan(reader: Reader) -> None:
     pattern, cut = reader.one_of(PATTERNS), reader.number(300)
     text = reader.text(120)
     expected = reference.pretokenize(text, pattern)
-    same("the pretokens", _scan.split(text, pattern), expected)
-    for twin in _scan.TWINS:
-        same(f"the pretokens, {twin}", _scan.split(text, pattern, twin=twin), expected)
-    at = _scan.cut(text, min(cut, len(text)), pattern)
-    same(f"the pretokens, cut at {at}", _scan.split(text[:at], pattern) + _scan.split(text[at:], pattern), expected)
+    same("the pretokens", scanner.split(text, pattern), expected)
+    for twin in scanner.TWINS:
+        same(f"the pretokens, {twin}", scanner.split(text, pattern, twin=twin), expected)
+    at = scanner.cut(text, min(cut, len(text)), pattern)
+    same(f"the pretokens, cut at {at}", scanner.split(text[:at], pattern) + scanner.split(text[at:], pattern), expected)
 
 
 def expected_ids(tokenizer: Tokenizer, text: bytes, special: dict[str, int]) -> list[int]:

@@ -14,14 +14,14 @@ import pytest
 from strategies import corpus
 
 import bpe
-from bpe import checkpoint, counting
-from bpe.checkpoint import Checkpoint, identity
+from bpe.counting import checkpoint, counting
+from bpe.counting.checkpoint import Checkpoint, identity
 
 SIZE = 600
 CHILD = """
 import sys, time
 import bpe
-from bpe import checkpoint
+from bpe.counting import checkpoint
 checkpoint.SYNC = 0.0
 print("begun", flush=True)
 bpe.train(sys.argv[1], int(sys.argv[3]), checkpoint=sys.argv[2], progress=lambda *_: time.sleep(0.03))
@@ -198,7 +198,7 @@ def test_ctrl_c_while_waiting_for_standard_input(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-c",
-        "import sys; from bpe.cli import main; print('begun', flush=True); sys.exit(main())",
+        "import sys; from bpe.commands.main import main; print('begun', flush=True); sys.exit(main())",
     ]
     out = tmp_path / "tok.json"
     child = subprocess.Popen(

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from strategies import corpus
 
-from bpe import counting
-from bpe.cli import main
-from bpe.cli_train import size
+from bpe.commands.main import main
+from bpe.commands.train import size
+from bpe.counting import counting
 from bpe.tokenizer import Tokenizer
 
 TEXT = corpus(4)
@@ -504,9 +504,9 @@ def test_training_by_command_makes_no_tables_for_other_commands(tmp_path: Path) 
     arguments = ["train", str(tmp_path / "corpus.txt"), "--vocab-size", "280", "--out", str(tmp_path / "tok.json")]
     program = f"""if True:
         import sys
-        from bpe.cli import main
+        from bpe.commands.main import main
         assert main({arguments!r}) == 0
-        from bpe import javascript
+        from bpe.reporting import javascript
         print(javascript._every.cache_info().currsize, "regex" in sys.modules)
     """
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -18,16 +18,18 @@ from hypothesis import strategies as st
 from strategies import DATA, corpus
 
 import bpe
-from bpe import _records, counting, patterns, reference
-from bpe._intern import PretokenCounts
-from bpe._special import SpecialTokens
+from bpe import patterns, reference
+from bpe.counting import counting
+from bpe.counting.pretoken_counts import PretokenCounts
+from bpe.counting.records import count_of_rank, in_order, items, merged, number_of, pack, symbols_of
+from bpe.scanning.special_tokens import SpecialTokens
 
 SPECIAL = SpecialTokens(["<|endoftext|>"])
 
 
 def count(texts: list[bytes], limit: int | None, workers: int = 2, pattern: str = "gpt2") -> dict[bytes, int]:
     records = counting.count(texts, patterns.resolve(pattern), SPECIAL, workers, lambda *_: None, limit)
-    found = list(_records.items(records))
+    found = list(items(records))
     assert len(dict(found)) == len(found)
     if limit is not None:
         assert [word for word, _ in found] == sorted(word for word, _ in found)
@@ -64,7 +66,7 @@ def test_a_short_file_has_a_thread_for_every_so_many_bytes(tmp_path: Path, monke
     for thread_bytes in (len(text) + 1, len(text) // 2, 1):
         monkeypatch.setattr(counting, "THREAD_BYTES", thread_bytes)
         records = counting.count(path, patterns.resolve("gpt2"), SPECIAL, 4, lambda *_: None)
-        assert dict(_records.items(records)) == expected
+        assert dict(items(records)) == expected
     assert tables == [2, 4]  # the shortest is counted in the calling thread
 
 
@@ -79,15 +81,15 @@ def test_sorted_records_add_up(tables: list[dict[bytes, int]]) -> None:
             if number % 2**58:
                 expected[word] += number % 2**58
         files.append(tempfile.TemporaryFile())  # noqa: SIM115
-        files[-1].write(b"".join(_records.in_order(_records.pack(table))))
+        files[-1].write(b"".join(in_order(pack(table))))
         files[-1].seek(0)
-    records = b"".join(_records.merged(files))
-    assert list(_records.items(records)) == sorted(expected.items())
-    assert _records.number_of(records) == len(expected)
-    assert _records.symbols_of(records) == sum(number * len(word) for word, number in expected.items())
+    records = b"".join(merged(files))
+    assert list(items(records)) == sorted(expected.items())
+    assert number_of(records) == len(expected)
+    assert symbols_of(records) == sum(number * len(word) for word, number in expected.items())
     for rank, number in enumerate(sorted(expected.values(), reverse=True)):
-        assert number * 16 // 17 <= _records.count_of_rank(records, rank) <= number
-    assert _records.count_of_rank(records, len(expected)) == 1
+        assert number * 16 // 17 <= count_of_rank(records, rank) <= number
+    assert count_of_rank(records, len(expected)) == 1
     for file in files:
         file.close()
 
@@ -97,7 +99,7 @@ def test_counts_of_any_size_have_a_rank() -> None:
         for count in {1 << power, (1 << power) * 31 // 16, (2 << power) - 1}:
             table = PretokenCounts()
             table.add_count(b"word", count)
-            assert count - count // 16 - 1 <= _records.count_of_rank(_records.pack(table), 0) <= count
+            assert count - count // 16 - 1 <= count_of_rank(pack(table), 0) <= count
 
 
 def test_long_pretokens_cross_blocks() -> None:
@@ -106,9 +108,9 @@ def test_long_pretokens_cross_blocks() -> None:
     table.count_pieces(words)
     with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as two:
         for file in (one, two):
-            file.write(b"".join(_records.in_order(_records.pack(table))))
+            file.write(b"".join(in_order(pack(table))))
             file.seek(0)
-        assert list(_records.items(b"".join(_records.merged([one, two])))) == [(word, 2) for word in words]
+        assert list(items(b"".join(merged([one, two])))) == [(word, 2) for word in words]
 
 
 def test_the_result_of_training_is_the_same(tmp_path: Path) -> None:
@@ -147,7 +149,6 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
 def test_ctrl_c_does_not_wait_for_a_table_that_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     interrupted = threading.Event()
-    pack = _records.pack
 
     def slowly(table: PretokenCounts) -> bytes:
         order.append("a thread writes")
@@ -156,7 +157,7 @@ def test_ctrl_c_does_not_wait_for_a_table_that_is_written(monkeypatch: pytest.Mo
         order.append("it goes on")
         return pack(table)
 
-    monkeypatch.setattr(_records, "pack", slowly)
+    monkeypatch.setattr(counting, "pack", slowly)
     before = set(threading.enumerate())
     with pytest.raises(KeyboardInterrupt):
         count([corpus(1).encode()] * 20, 1000, workers=1)

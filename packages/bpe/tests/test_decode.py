@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bpe import reference
-from bpe._decode import Decoder
+from bpe.encoding.decoder import Decoder
 
 TOKEN = st.one_of(st.binary(max_size=40), st.sampled_from(["é", "中", "😀", "a\u0301"]).map(str.encode))
 IDS = st.one_of(st.integers(0, 300), st.integers(0, 2**32 - 2))

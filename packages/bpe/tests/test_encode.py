@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from strategies import DATA, TEXTS
 
 import bpe
-from bpe import _encode, reference
-from bpe._batch import Batch
-from bpe._merge import Merger
-from bpe._shared import SharedText
-from bpe._text import utf8
-from bpe.parallel import side_by_side
+from bpe import reference
+from bpe.encoding.batch import Batch
+from bpe.encoding.encoder import Encoder
+from bpe.encoding.shared_text import SharedText
+from bpe.merging.merger import Merger
+from bpe.native.parallel import side_by_side
+from bpe.native.text import utf8
 from bpe.tokenizer import Tokenizer
 
 BYTES = {i: bytes([i]) for i in range(256)}
@@ -155,7 +156,7 @@ def test_arguments_are_checked() -> None:
     with pytest.raises(ValueError, match="must be the 256 bytes"):
         Merger(np.empty(0, np.uint8), tokens=[b"a"], by_bytes=True, most=1, min_count=1, max_token_bytes=0, floor=1)
     with pytest.raises(TypeError):
-        _encode.Encoder()
+        Encoder()
     with pytest.raises(TypeError):
         bpe.Tokenizer(BYTES, []).encode(3)
 

@@ -6,12 +6,13 @@ import pytest
 import tiktoken
 from tokenizers import Regex, pre_tokenizers
 
-from bpe import _scan, patterns
+from bpe import patterns
+from bpe.scanning import scanner
 
 EVERY = "".join(chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
 SINGLE_BYTES = {bytes([byte]): byte for byte in range(256)}
 CLASSES = [rf"\p{{{category}}}" for category in patterns.CATEGORIES if category != "Cs"] + [r"\s"]
-TABLE = _scan.categories()
+TABLE = scanner.categories()
 
 
 def ours(expression: str) -> str:

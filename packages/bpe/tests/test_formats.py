@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpe import patterns, reference
-from bpe.formats import MAX_ID, TokenizerData, gpt2, huggingface, native, write_atomically
+from bpe.formats import MAX_ID, TokenizerData, gpt2, huggingface, native
 from bpe.formats import tiktoken as tiktoken_format
+from bpe.native.atomic_file import write_atomically
 
 BYTES = [bytes([byte]) for byte in range(256)]
 MERGES = [(b"t", b"h"), (b" ", b"th"), (b" th", b"e"), (b"#", b"#"), (b"\xc3", b"\xa9"), (b" ", b" "), (b"1", b"2")]

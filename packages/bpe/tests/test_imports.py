@@ -36,11 +36,10 @@ def test_training_has_the_memory_to_itself() -> None:
         bpe.train(["some text, some more text"], 258, progress=lambda *_: there.update(sys.modules))
         sys.modules = dict.fromkeys(there)
     """)
-    assert "bpe._merge" in loaded
+    assert "bpe.merging.merger" in loaded
     unused = ["numpy", "regex", "inspect", "pathlib", "json", "zlib", "lzma", "hashlib", "tempfile", "math"]
-    assert not loaded.intersection(
-        [*unused, "bpe.checkpoint", "bpe.published", "bpe._batch", "bpe._decode", "bpe._spelled"]
-    )
+    modules = ["counting.checkpoint", "published", "encoding.batch", "encoding.decoder", "formats.spelled"]
+    assert not loaded.intersection([*unused, *(f"bpe.{name}" for name in modules)])
 
 
 def test_training_imports_nothing_but_threads_of_its_own() -> None:
@@ -59,5 +58,6 @@ def test_encoding_loads_nothing_that_it_does_not_use() -> None:
         import bpe
         bpe.Tokenizer({i: bytes([i]) for i in range(256)}, []).encode("text")
     """)
-    assert "bpe._encode" in loaded
-    assert not loaded.intersection({"bpe.checkpoint", "bpe._batch", "bpe._decode", "bpe.published", "regex", "pathlib"})
+    assert "bpe.encoding.encoder" in loaded
+    modules = ["counting.checkpoint", "encoding.batch", "encoding.decoder", "published"]
+    assert not loaded.intersection(["regex", "pathlib", *(f"bpe.{name}" for name in modules)])

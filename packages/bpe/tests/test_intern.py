@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import DATA
 
-from bpe import _scan, reference
-from bpe._intern import PretokenCounts, safe_cut
-from bpe._special import SpecialTokens
+from bpe import reference
+from bpe.counting.pretoken_counts import PretokenCounts
+from bpe.scanning.safe_cut import safe_cut
+from bpe.scanning.scanner import SCANNED
+from bpe.scanning.special_tokens import SpecialTokens
 
-GPT2 = _scan.SCANNED["gpt2"]
+GPT2 = SCANNED["gpt2"]
 SPECIAL = ["<|endoftext|>", "<|"]
 
 

@@ -12,11 +12,11 @@ from test_windows import growing_vocabularies
 
 import bpe
 from bpe import patterns
-from bpe._encode import Encoder
-from bpe._rank import Ranks
-from bpe._scan import scanner_of
-from bpe._special import Rules, SpecialTokens
+from bpe.encoding.encoder import Encoder
+from bpe.encoding.ranks import Ranks
 from bpe.formats import TokenizerData
+from bpe.scanning.scanner import scanner_of
+from bpe.scanning.special_tokens import Rules, SpecialTokens
 from bpe.vocabulary import encoder_tables
 
 NONE = SpecialTokens()

@@ -3,11 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpe import _records, reference, training
-from bpe._intern import PretokenCounts
-from bpe._merge import Merger
+from bpe import reference, training
+from bpe.counting.pretoken_counts import PretokenCounts
+from bpe.counting.records import pack
 from bpe.formats import Merges
 from bpe.formats.gpt2 import PRINTABLE
+from bpe.merging.merger import Merger
 
 WORDS = st.dictionaries(
     st.text(alphabet="abc", min_size=1, max_size=14).map(str.encode),
@@ -28,7 +29,7 @@ def table(counts: dict[bytes, int]) -> bytearray:
     made = PretokenCounts()
     for word, count in counts.items():
         made.add_count(word, count)
-    return _records.pack(made)
+    return pack(made)
 
 
 def merge(

@@ -9,10 +9,10 @@ from functools import cache
 import pytest
 
 import bpe
-from bpe._intern import PretokenCounts
-from bpe._scan import scanner_of
-from bpe._special import SpecialTokens
+from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.patterns import PATTERNS, resolve
+from bpe.scanning.scanner import scanner_of
+from bpe.scanning.special_tokens import SpecialTokens
 from bpe.tokenizer import Tokenizer
 
 UNITS = [

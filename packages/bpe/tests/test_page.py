@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from strategies import PIECES, TEXTS, corpus
 
 import bpe
-from bpe import javascript, patterns
+from bpe import patterns
 from bpe.formats import TokenizerData
-from bpe.page import SAMPLE, page
+from bpe.reporting import javascript
+from bpe.reporting.page import SAMPLE, page
 from bpe.tokenizer import Tokenizer
 
 BYTES = {bytes([i]): i for i in range(256)}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpe._pairs import halves_of, pairs_of_merges, pairs_of_numbers
+from bpe.formats.pairs import halves_of, pairs_of_merges, pairs_of_numbers
 
 TOKENS = st.lists(
     st.one_of(st.binary(min_size=1, max_size=5), st.text("ab", min_size=1, max_size=9).map(str.encode)), unique=True

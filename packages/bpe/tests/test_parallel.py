@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from bpe.parallel import in_threads
+from bpe.native.parallel import in_threads
 
 
 @pytest.mark.parametrize("threads", [1, 2, None])

@@ -9,8 +9,8 @@ import pytest
 from strategies import corpus
 
 import bpe
-from bpe._special import SpecialTokens
 from bpe.formats.gpt2 import from_printable
+from bpe.scanning.special_tokens import SpecialTokens
 
 DATA = os.environ.get("GROUNDUP_DATA")
 GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""

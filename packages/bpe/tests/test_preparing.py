@@ -14,8 +14,8 @@ from strategies import PIECES, corpus
 from tokenizers import normalizers
 
 import bpe
+from bpe.encoding.preparing import normalize
 from bpe.formats import NORMALIZERS
-from bpe.preparing import normalize
 from bpe.tokenizer import Tokenizer
 
 CONTENTS = [

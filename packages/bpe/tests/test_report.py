@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import TEXTS, corpus
 
 import bpe
-from bpe import report
+from bpe.reporting import report
 from bpe.tokenizer import Tokenizer
 
 BYTES = {i: bytes([i]) for i in range(256)}

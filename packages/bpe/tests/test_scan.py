@@ -7,9 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import DATA, PIECES
 
-from bpe import _scan, patterns, reference
+from bpe import patterns, reference
+from bpe.scanning import scanner
 
-SCANNERS = [name for name in _scan.SCANNED if name is not None]
+SCANNERS = [name for name in scanner.SCANNED if name is not None]
 
 EVERYTHING = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 # Each character of the scripts where neighbours differ, and one of every hundred of those where hundreds are alike.
@@ -33,9 +34,9 @@ def test_the_named_patterns_all_have_scanners() -> None:
 @example(data=b"x" * 62 + b"'ll" + b"l" * 70)  # a contraction across two words
 def test_a_scanner_splits_as_its_pattern(name: str, data: bytes) -> None:
     expected = reference.pretokenize(data, name)
-    assert _scan.split(data, name) == expected
-    for twin in _scan.TWINS:
-        assert _scan.split(data, name, twin=twin) == expected, twin
+    assert scanner.split(data, name) == expected
+    for twin in scanner.TWINS:
+        assert scanner.split(data, name, twin=twin) == expected, twin
 
 
 @pytest.mark.parametrize("name", SCANNERS)
@@ -46,7 +47,7 @@ def test_a_scanner_splits_as_its_pattern(name: str, data: bytes) -> None:
 )
 def test_nothing_changes_where_words_of_sixty_four_bytes_meet(name: str, before: int, middle: str, after: int) -> None:
     data = b"x" * before + middle.encode() + b" " * after + middle.encode()
-    assert _scan.split(data, name) == reference.pretokenize(data, name)
+    assert scanner.split(data, name) == reference.pretokenize(data, name)
 
 
 @pytest.mark.parametrize("name", SCANNERS)
@@ -60,25 +61,25 @@ def test_every_code_point_alone_and_in_context(name: str) -> None:
     ]:
         # One text of all, each between characters that no pretoken spans, so that one call asks about many.
         text = "".join(map(context.format, characters)).encode()
-        assert _scan.split(text, name) == patterns.split(text, pattern)
+        assert scanner.split(text, name) == patterns.split(text, pattern)
 
 
 @pytest.mark.parametrize("name", SCANNERS)
 @given(data=DATA, at=st.integers(0, 210))
 def test_a_cut_changes_no_pretoken(name: str, data: bytes, at: int) -> None:
-    cut = _scan.cut(data, at, name)
+    cut = scanner.cut(data, at, name)
     assert min(at, len(data)) <= cut <= len(data)
-    assert _scan.split(data[:cut], name) + _scan.split(data[cut:], name) == _scan.split(data, name)
+    assert scanner.split(data[:cut], name) + scanner.split(data[cut:], name) == scanner.split(data, name)
 
 
 @pytest.mark.parametrize("name", SCANNERS)
 @given(data=DATA, more=DATA, at=st.integers(0, 210))
 @example(data="a\u00e9".encode()[:2], more="\u00e9".encode()[1:], at=1)  # what is cut off may be a letter
 def test_a_cut_is_safe_whatever_is_added_to_the_text(name: str, data: bytes, more: bytes, at: int) -> None:
-    cut = _scan.cut(data, at, name)
+    cut = scanner.cut(data, at, name)
     if cut < len(data):
         whole = data + more
-        assert _scan.split(whole[:cut], name) + _scan.split(whole[cut:], name) == _scan.split(whole, name)
+        assert scanner.split(whole[:cut], name) + scanner.split(whole[cut:], name) == scanner.split(whole, name)
 
 
 @pytest.mark.parametrize("name", SCANNERS)
@@ -92,20 +93,20 @@ def test_ordinary_text_can_be_cut_nearly_anywhere(name: str) -> None:
     ):
         text = (line * 10).encode()
         size = len(line.encode())
-        assert all(_scan.cut(text, at, name) - at < size for at in range(len(text) - size))
+        assert all(scanner.cut(text, at, name) - at < size for at in range(len(text) - size))
 
 
 def test_without_a_pattern_the_text_is_one_pretoken() -> None:
-    assert _scan.split(b"one two\n" * 1000, None) == [b"one two\n" * 1000]
-    assert _scan.split(b"", None) == []
-    assert _scan.cut(b"one two", 1, None) == 7
+    assert scanner.split(b"one two\n" * 1000, None) == [b"one two\n" * 1000]
+    assert scanner.split(b"", None) == []
+    assert scanner.cut(b"one two", 1, None) == 7
 
 
 def test_a_pattern_without_a_scanner_says_so() -> None:
-    assert _scan.scanner_of(patterns.resolve("[a-z]+|[^a-z]+")) == -1
-    assert _scan.scanner_of(patterns.resolve(None)) >= 0
+    assert scanner.scanner_of(patterns.resolve("[a-z]+|[^a-z]+")) == -1
+    assert scanner.scanner_of(patterns.resolve(None)) >= 0
     with pytest.raises(KeyError):
-        _scan.split(b"text", "[a-z]+")
+        scanner.split(b"text", "[a-z]+")
 
 
 @pytest.mark.parametrize("name", SCANNERS)
@@ -142,4 +143,4 @@ def test_long_runs_cross_words_and_blocks(name: str) -> None:
         ]:
             for times in (70, 5000):
                 data = (before + run * times + after).encode()
-                assert _scan.split(data, name) == reference.pretokenize(data, name), (before, run, after)
+                assert scanner.split(data, name) == reference.pretokenize(data, name), (before, run, after)

@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from strategies import DATA, corpus
 
 import bpe
-from bpe import _scan, compressed, sources
-from bpe._intern import PretokenCounts, safe_cut
-from bpe._special import SpecialTokens
+from bpe import compressed, sources
+from bpe.counting.pretoken_counts import PretokenCounts
+from bpe.scanning.safe_cut import safe_cut
+from bpe.scanning.scanner import SCANNED
+from bpe.scanning.special_tokens import SpecialTokens
 
 zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
 TEXT = corpus(6)
@@ -227,7 +229,7 @@ def test_open_files_and_pipes_are_one_text(tmp_path: Path) -> None:
 def test_every_named_pattern_has_a_scanner_that_streams() -> None:
     special = SpecialTokens(["<|endoftext|>"])
     text = TEXT.encode() * 3
-    for scanner in _scan.SCANNED.values():
+    for scanner in SCANNED.values():
         whole, parts = PretokenCounts(), PretokenCounts()
         whole.count(text, scanner, special)
         blocks = iter([(text[at : at + 777], 777) for at in range(0, len(text), 777)])

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bpe import reference
-from bpe._special import SpecialTokens
+from bpe.scanning.special_tokens import SpecialTokens
 
 NAMES = st.lists(st.text(alphabet="ab<", min_size=1, max_size=4), unique=True, max_size=5)
 TEXT = st.text(alphabet="ab< ", max_size=60).map(str.encode)

@@ -13,7 +13,7 @@ import pytest
 from strategies import corpus
 
 import bpe
-from bpe import token_file
+from bpe.outputs import token_file
 from bpe.tokenizer import Tokenizer
 
 TEXT = corpus(5)

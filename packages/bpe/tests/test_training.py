@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from strategies import DATA, corpus
 
 import bpe
-from bpe import _records, counting, patterns, reference, training
-from bpe._intern import PretokenCounts
+from bpe import patterns, reference, training
+from bpe.counting import counting
+from bpe.counting.pretoken_counts import PretokenCounts
+from bpe.counting.records import pack
 from bpe.tokenizer import Tokenizer
 
 
@@ -199,9 +201,7 @@ def test_a_pair_may_count_more_than_32_bits_hold() -> None:
         table.add_count(word, count)
     _, expected = reference.train(counts, 264, special_tokens=[])
     start, rule = training.Start([bytes([i]) for i in range(256)]), training.Rule("bytes", 1, None)
-    _, merges = training.merge(
-        lambda: _records.pack(table), start, 8, rule=rule, report=lambda phase, done, total: None
-    )
+    _, merges = training.merge(lambda: pack(table), start, 8, rule=rule, report=lambda phase, done, total: None)
     assert merges == expected
 
 

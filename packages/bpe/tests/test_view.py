@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpe import view
+from bpe.reporting import view
 
 SPECIAL = "<|endoftext|>"
 

@@ -7,9 +7,9 @@ from bpe.tokenizer import Tokenizer
 from bpe.training import extend, train
 
 if TYPE_CHECKING:
+    from bpe.encoding.streaming import DecodeStream
     from bpe.encodings import encoding_for_model, get_encoding
     from bpe.published import encoding_name_for_model, list_encoding_names
-    from bpe.streaming import DecodeStream
 
 __version__ = "0.1.0"
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "train",
 ]
 _HOMES = {  # of what many a process never asks for
-    "DecodeStream": "streaming",
+    "DecodeStream": "encoding.streaming",
     "encoding_for_model": "encodings",
     "encoding_name_for_model": "published",
     "get_encoding": "encodings",

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from bpe.cli import main
+from bpe.commands.main import main
 
 sys.exit(main())

@@ -6,8 +6,8 @@ import functools
 import itertools
 from typing import NamedTuple
 
-from bpe import _scan
-from bpe.later import regex
+from bpe.native.lazy_imports import regex
+from bpe.scanning import scanner
 
 # Spelled so that `regex`, fancy-regex (tiktoken) and Oniguruma (tokenizers) read them alike. `$` and `{1,3}+` mean
 # other things in Oniguruma, so cl100k says "to the end of the text" as (?!\s|\S) and does without possessive
@@ -53,7 +53,7 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# The general categories in the order of _unicode.h.
+# The general categories in the order of scanning/unicode.h.
 CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn".split()  # noqa: SIM905
 
 _ALIASES = {
@@ -163,7 +163,7 @@ def _split_as_compiled(text: bytes, pattern: Pattern) -> list[bytes]:
 def _stand_ins() -> dict[int, int]:
     """For each character that the installed `regex` puts in another category than the compiled tables: one it does not."""
     every = "".join(map(chr, range(0x110000)))
-    ours = _scan.categories()
+    ours = scanner.categories()
     theirs = bytearray(len(ours))
     for number, category in enumerate(CATEGORIES):
         for found in regex.finditer(rf"\p{{{category}}}+", every):

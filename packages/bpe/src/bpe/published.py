@@ -6,7 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from bpe.formats import gpt2, tiktoken, write_atomically
+from bpe.formats import gpt2, tiktoken
+from bpe.native.atomic_file import write_atomically
 
 HOST = "https://openaipublic.blob.core.windows.net"
 TIMEOUT = 60.0  # seconds without a byte

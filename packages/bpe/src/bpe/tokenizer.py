@@ -12,29 +12,29 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bpe import formats, patterns
-from bpe._calls import NONE, Calls
-from bpe._encode import Encoder
-from bpe._intern import safe_cut
-from bpe._rank import Ranks
-from bpe._scan import boundaries, scanner_of, split
-from bpe._special import Rules, SpecialTokens
-from bpe._text import buffer_of
+from bpe.encoding.calls import NONE, Calls
+from bpe.encoding.encoder import Encoder
+from bpe.encoding.policy import Policy, Special, check
+from bpe.encoding.preparing import Preparation
+from bpe.encoding.ranks import Ranks
 from bpe.formats import TokenizerData
-from bpe.later import numpy as np
-from bpe.parallel import in_threads, side_by_side, threads_for
-from bpe.policy import Policy, Special, check
-from bpe.preparing import Preparation
+from bpe.native.lazy_imports import numpy as np
+from bpe.native.parallel import in_threads, side_by_side, threads_for
+from bpe.native.text import buffer_of
 from bpe.progress import Progress, reporter
+from bpe.scanning.safe_cut import safe_cut
+from bpe.scanning.scanner import boundaries, scanner_of, split
+from bpe.scanning.special_tokens import Rules, SpecialTokens
 from bpe.vocabulary import checked_merge, checked_tokens, encoder_tables, number_special_tokens
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bpe._batch import Batch
-    from bpe._decode import Decoder
-    from bpe._shared import SharedText
+    from bpe.encoding.batch import Batch
+    from bpe.encoding.decoder import Decoder
+    from bpe.encoding.shared_text import SharedText
+    from bpe.encoding.streaming import DecodeStream
     from bpe.sources import Source
-    from bpe.streaming import DecodeStream
 
 Text = str | bytes | bytearray | memoryview
 Ids = Iterable[int]  # a list or an array of them, mostly
@@ -330,7 +330,7 @@ class Tokenizer(Calls):
 
     # Text to ids
 
-    # encode(), encode_ordinary() and encode_to_numpy() are in _calls.pyx
+    # encode(), encode_ordinary() and encode_to_numpy() are in encoding/calls.pyx
 
     def encode_batch(
         self,
@@ -379,8 +379,8 @@ class Tokenizer(Calls):
         threads, texts = threads_for(num_threads), list(text)
         if not self._direct:
             return in_threads(lambda one: alone(one, rules), texts, threads)
-        from bpe._batch import Batch
-        from bpe._shared import SharedText
+        from bpe.encoding.batch import Batch
+        from bpe.encoding.shared_text import SharedText
 
         batch = Batch(self._encoder, texts, rules, threads=threads, longest=SHARED_TEXT)
         side_by_side(batch.work, min(threads, 1 + batch.size // THREAD_TEXT))
@@ -406,7 +406,7 @@ class Tokenizer(Calls):
         has it, and slow: a short rest has thousands. The text is taken as it stands, not normalized. UnicodeEncodeError for
         a lone surrogate.
         """
-        from bpe.unstable import completions, unstable_from
+        from bpe.encoding.unstable import completions, unstable_from
 
         rules = self._rules(allowed_special, disallowed_special)
         data, special = self._checked(text, rules, repair=False), rules.recognised
@@ -460,7 +460,7 @@ class Tokenizer(Calls):
     def _encode_chunks(
         self, chunks: Iterable[str] | Iterable[bytes], allowed_special: Special, room: int = 1 << 15
     ) -> Iterator[NDArray[np.uint32]]:
-        from bpe.streaming import encode_chunks
+        from bpe.encoding.streaming import encode_chunks
 
         special = self._policy.recognised(allowed_special)
         return encode_chunks(
@@ -472,7 +472,7 @@ class Tokenizer(Calls):
 
     def _last_cut(self, text: bytes, special: SpecialTokens) -> int:
         """The last place at which a text that begins with a pretoken may be cut, whatever follows it; 0 for none."""
-        from bpe.streaming import last_bounded_end, last_cut
+        from bpe.encoding.streaming import last_bounded_end, last_cut
 
         found = last_cut(len(text), lambda at: self._safe_cut(text, at, special), special.longest)
         if found or self._scanner < 0 or self._preparation is not None:
@@ -502,7 +502,7 @@ class Tokenizer(Calls):
         """The ids of a text, and where each begins: in characters for a str, in bytes for bytes.
 
         A token that begins inside a character has the place of that character. Where a tokenizer.json changes the text
-        before it is encoded (see bpe.preparing), the places are those in the text that decode() gives back.
+        before it is encoded (see bpe.encoding.preparing), the places are those in the text that decode() gives back.
         """
         ids = self.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
         return ids, self._decoder.decode_with_offsets(ids, isinstance(text, str))[1]
@@ -525,7 +525,7 @@ class Tokenizer(Calls):
         """
         from pathlib import Path
 
-        from bpe import token_file
+        from bpe.outputs import token_file
 
         special = self._policy.recognised(allowed_special)
         with reporter(progress) as report:
@@ -549,7 +549,7 @@ class Tokenizer(Calls):
 
     @cached_property
     def _decoder(self) -> Decoder:
-        from bpe._decode import Decoder
+        from bpe.encoding.decoder import Decoder
 
         return Decoder(self._data.vocab)
 
@@ -594,7 +594,7 @@ class Tokenizer(Calls):
 
     def decode_stream(self) -> DecodeStream:
         """A decoder to which ids are fed as they come, and which never gives part of a character."""
-        from bpe.streaming import DecodeStream
+        from bpe.encoding.streaming import DecodeStream
 
         return DecodeStream(self.decode_bytes)
 

@@ -14,17 +14,19 @@ from itertools import chain, islice
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bpe import _records, counting, patterns, sources
-from bpe._merge import Merger
-from bpe._special import SpecialTokens
+from bpe import patterns, sources
+from bpe.counting import counting
+from bpe.counting.records import count_of_rank, items, number_of, symbols_of
 from bpe.formats import Merges, StrPath, TokenizerData
-from bpe.later import numpy as np
+from bpe.merging.merger import Merger
+from bpe.native.lazy_imports import numpy as np
 from bpe.progress import Progress, reporter
+from bpe.scanning.special_tokens import SpecialTokens
 from bpe.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from bpe._records import Records
-    from bpe.checkpoint import Checkpoint
+    from bpe.counting.checkpoint import Checkpoint
+    from bpe.counting.records import Records
 
 CONVENTIONS = ("bytes", "huggingface", "ids")
 GOES_ON = "the run is kept in {}: the same command goes on from there"
@@ -217,7 +219,7 @@ class Start(NamedTuple):
             import struct
 
             spelled = bytearray()
-            for batch in batched(_records.items(records), 1 << 14):
+            for batch in batched(items(records), 1 << 14):
                 symbols = symbol_of[encode([pretoken for pretoken, _ in batch])]
                 ends = (
                     np.searchsorted(np.cumsum(sizes[symbols]), np.cumsum([len(pretoken) for pretoken, _ in batch])) + 1
@@ -260,7 +262,7 @@ def learn(
         raise ValueError(f"memory_limit is {memory_limit}; it is a number of bytes, or None for no limit")
     about: dict[str, Any] = {}
     if checkpoint is not None:
-        from bpe.checkpoint import Checkpoint, identity
+        from bpe.counting.checkpoint import Checkpoint, identity
 
         about = {
             "format": 1,
@@ -300,7 +302,7 @@ def _check_memory(records: Records, memory_limit: int | None) -> None:
     """Say so where merging, which has every distinct pretoken in memory, takes more than counting was allowed."""
     if memory_limit is None:
         return
-    words = _records.number_of(records)
+    words = number_of(records)
     size = len(records) - 12 * words
     needed = (
         10 * words + 6 * size
@@ -366,9 +368,9 @@ def _floor(records: Records, fit: int) -> int:
     The commonest words become tokens: the count of the last word to fit is close, and below. Where words are long and rare,
     as without spaces, few do; but counts that fall as 1/rank and take away most symbols end at symbols / (fit ln fit).
     """
-    symbols = _records.symbols_of(records)
+    symbols = symbols_of(records)
     log = 0.69 * (fit + 2).bit_length()  # of fit + 2, or a little more; `math` would be a tenth of a megabyte
-    return max(_records.count_of_rank(records, fit), int(symbols / (5 * fit * log)))
+    return max(count_of_rank(records, fit), int(symbols / (5 * fit * log)))
 
 
 def number(tokens: list[bytes], special: tuple[bytes, ...], tie_break: str) -> tuple[dict[int, bytes], dict[str, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bpe.formats import TokenizerData, ending_in, rows_of
-from bpe.later import numpy as np
+from bpe.native.lazy_imports import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,7 +59,7 @@ def number_special_tokens(special_tokens: Iterable[str] | Mapping[str, int], voc
 
 
 def encoder_tables(data: TokenizerData, special: set[int]) -> tuple[list[bytes], NDArray[Any], NDArray[Any] | None]:
-    """The symbols, the id of each, and the merges between them, as bpe._rank.Ranks wants them.
+    """The symbols, the id of each, and the merges between them, as bpe.encoding.ranks.Ranks wants them.
 
     Two ids of the same bytes are one symbol, that of the lower, and of one that is not special before one that is. A special
     token is no symbol unless it is a single byte or the merges make it.

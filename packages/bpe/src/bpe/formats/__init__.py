@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, overload
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
 
-from bpe._pairs import all_within, merges_of_numbers, pairs_of_merges, pairs_of_numbers
-from bpe.later import numpy as np
+from bpe.formats.pairs import all_within, merges_of_numbers, pairs_of_merges, pairs_of_numbers
+from bpe.native.lazy_imports import numpy as np
 from bpe.patterns import Pattern
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Merges(Sequence[Pair]):
 
 
 def rows_of(merges: Sequence[Pair], symbols: list[bytes]) -> NDArray[Any]:
-    """Merges as rows (left, right, made) of numbers of symbols: see bpe._pairs.pairs_of_merges."""
+    """Merges as rows (left, right, made) of numbers of symbols: see bpe.formats.pairs.pairs_of_merges."""
     return merges.rows(symbols) if isinstance(merges, Merges) else pairs_of_merges(symbols, list(merges))
 
 
@@ -206,47 +206,3 @@ def check_merges(
         for token in (pair[0], pair[1], pair[0] + pair[1]):
             if token not in tokens:
                 refuse(source, f"{where}{token!r} is not in the vocabulary", line)
-
-
-def write_atomically(path: StrPath, data: bytes) -> None:
-    """Write a file whole or not at all; see atomic_file."""
-    with atomic_file(path) as file:
-        file.write(data)
-
-
-@contextmanager
-def atomic_file(path: StrPath) -> Iterator[BinaryIO]:
-    """A file to write, which appears under its path whole or not at all: a temporary one beside it, flushed to the disk and
-    renamed when the block ends without an error.
-
-    A link stays one, to the new file; a device or a pipe, which nothing may take the place of, is written to as it is. Raises
-    OSError with the path that was asked for.
-    """
-    asked, path = os.fspath(path), os.path.realpath(path)
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
-    try:
-        if os.path.exists(asked) and not os.path.isfile(asked) and not os.path.isdir(asked):
-            with open(asked, "wb") as file:
-                yield file
-            return
-        try:
-            with open(temporary, "xb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
-        if os.name == "posix":
-            entry = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(entry)
-            finally:
-                os.close(entry)
-    except OSError as error:
-        if error.filename not in (None, temporary):
-            raise  # of another file, that was read in the block
-        raise OSError(error.errno, error.strerror, asked) from None

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bpe._pairs import halves_of
-from bpe._spelled import StandIns
 from bpe.formats import (
     Merges,
     Pair,
@@ -28,8 +26,10 @@ from bpe.formats import (
     read_bytes,
     refuse,
     without_collector,
-    write_atomically,
 )
+from bpe.formats.pairs import halves_of
+from bpe.formats.spelled import StandIns
+from bpe.native.atomic_file import write_atomically
 
 _THEMSELVES = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
 _OTHERS = [byte for byte in range(256) if byte not in _THEMSELVES]

@@ -9,7 +9,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from bpe._pairs import halves_of
 from bpe.formats import (
     NORMALIZERS,
     Merges,
@@ -24,10 +23,11 @@ from bpe.formats import (
     read_bytes,
     refuse,
     without_collector,
-    write_atomically,
 )
 from bpe.formats.gpt2 import STAND_INS, encode_text, from_printable, to_printable
-from bpe.later import regex
+from bpe.formats.pairs import halves_of
+from bpe.native.atomic_file import write_atomically
+from bpe.native.lazy_imports import regex
 from bpe.patterns import PATTERNS, resolve
 
 # These match every character, so nothing lies between their matches.

@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bpe._pairs import halves_of
 from bpe.formats import (
     NORMALIZERS,
     Merges,
@@ -27,9 +26,10 @@ from bpe.formats import (
     read_bytes,
     refuse,
     without_collector,
-    write_atomically,
 )
 from bpe.formats.gpt2 import STAND_INS, from_printable, to_printable
+from bpe.formats.pairs import halves_of
+from bpe.native.atomic_file import write_atomically
 from bpe.patterns import resolve
 
 FORMAT = "groundup-bpe"

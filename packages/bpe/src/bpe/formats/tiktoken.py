@@ -9,8 +9,9 @@ import base64
 import binascii
 from collections.abc import Mapping
 
-from bpe._spelled import ranks_of_lines
-from bpe.formats import MAX_ID, Pair, StrPath, check_bytes, read_bytes, refuse, write_atomically
+from bpe.formats import MAX_ID, Pair, StrPath, check_bytes, read_bytes, refuse
+from bpe.formats.spelled import ranks_of_lines
+from bpe.native.atomic_file import write_atomically
 
 
 def read(path: StrPath) -> dict[bytes, int]:

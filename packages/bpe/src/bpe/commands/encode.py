@@ -1,0 +1,267 @@
+"""`bpe encode` and `bpe decode`: filters, and files to files."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import itertools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from bpe import compressed, sources
+from bpe.commands.train import corpus, keep_apart, standard_input
+from bpe.native.atomic_file import atomic_file
+from bpe.native.lazy_imports import numpy as np
+from bpe.progress import Progress, reporter, watched
+from bpe.tokenizer import Tokenizer
+
+BLOCK = 1 << 20  # bytes read, or ids decoded, at a time
+BATCH = 4096  # documents encoded at a time
+
+Opener = Callable[[str], Tokenizer]
+
+
+def add(commands: Any, open_tokenizer: Opener, named: str) -> None:
+    """Add both commands to a parser's own."""
+    encode = commands.add_parser(
+        "encode",
+        help="text to ids",
+        epilog="Without --out ids go to standard output: a text's on one line, with --jsonl a document's.",
+    )
+    encode.add_argument("tokenizer", help=named)
+    encode.add_argument("text", nargs="*", help="files (default: standard input, which is also -)")
+    encode.add_argument("--out", type=Path, help="write here, whole or not at all: X.npy is one array of all ids")
+    encode.add_argument(
+        "--jsonl", action="store_true", help="each line is a document: a JSON string, or an object with a text"
+    )
+    encode.add_argument("--text-key", default="text", help="where an object has its text (%(default)s)")
+    encode.add_argument("--workers", type=int, help="threads, with --jsonl or a .npy (default: all processors)")
+    encode.add_argument(
+        "--special",
+        choices=("recognise", "ignore", "refuse"),
+        default="recognise",
+        help="special tokens in the text are such, are ordinary text, or are an error (%(default)s)",
+    )
+    encode.set_defaults(run=lambda options: _encode(options, open_tokenizer(options.tokenizer)))
+
+    decode = commands.add_parser(
+        "decode", help="ids to text", epilog="Without --out the text goes to standard output, byte for byte."
+    )
+    decode.add_argument("tokenizer", help=named)
+    decode.add_argument(
+        "ids", nargs="*", help="files: .npy, or numbers separated by white space (default: standard input)"
+    )
+    decode.add_argument("--out", type=Path, help="write here, whole or not at all")
+    decode.add_argument("--jsonl", action="store_true", help="each line is a JSON array of ids, or an object with ids")
+    decode.add_argument("--text-key", default="text", help="where the text goes in an object (%(default)s)")
+    decode.set_defaults(run=lambda options: _decode(options, open_tokenizer(options.tokenizer)))
+
+
+def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
+    if options.workers is not None and options.workers < 1:
+        raise ValueError(f"--workers is {options.workers}; it takes at least 1")
+    if options.out is not None and options.out.suffix == ".npy":
+        if options.special == "refuse":
+            raise ValueError(
+                "--special refuse reads every text first, which a .npy does not: leave --out out, or name another file"
+            )
+        allowed: Literal["all"] | tuple[str, ...] = "all" if options.special == "recognise" else ()
+        source: Any = corpus(options.text or ["-"], options.text_key)
+        keep_apart(options.out, source)
+        if options.jsonl:
+            source = _documents(options)
+        count = tokenizer.encode_file(
+            source, options.out, allowed_special=allowed, workers=options.workers, progress=watched()
+        )
+        print(f"{options.out}: {count:,} ids")
+        return
+    if options.workers is not None and not options.jsonl:
+        raise ValueError("--workers is for --jsonl and for --out X.npy; ids are printed by one thread")
+    keep_apart(options.out, options.text)
+    for name in options.text:
+        if isinstance(sources.file_of(name), sources.Parquet):
+            raise ValueError(f"{name}: Parquet is read for --out X.npy only")
+    with _output(options.out) as out, reporter(watched() and (bool(options.text) or options.out is not None)) as report:
+        for file in _inputs(options.text, report, "encoding bytes"):
+            if options.jsonl:
+                _encode_documents(tokenizer, file, out, options)
+            else:
+                _encode_text(tokenizer, file, out, options.special)
+
+
+def _documents(options: argparse.Namespace) -> Iterator[str]:
+    """The texts of JSON lines, one after another."""
+    for file in _inputs(options.text, lambda phase, done, total: None, ""):
+        for _, value in itertools.chain.from_iterable(_batches(file, options.text_key, str, "a text")):
+            yield value if isinstance(value, str) else value[options.text_key]
+
+
+def _encode_text(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, special: str) -> None:
+    """The ids of a text on one line, as they become certain."""
+    before = b""
+    chunks = iter(lambda: file.read(BLOCK), b"")
+    for ids in tokenizer._encode_chunks(chunks, () if special == "ignore" else "all"):
+        if special == "refuse":
+            _refuse_special(tokenizer, ids.tolist())
+        if len(ids):
+            out.write(before + " ".join(map(str, ids.tolist())).encode())
+            before = b" "
+    out.write(b"\n")
+
+
+def _refuse_special(tokenizer: Tokenizer, ids: list[int]) -> None:
+    names = {number: name for name, number in tokenizer.special_tokens.items()}
+    found = next((number for number in ids if number in names), None)
+    if found is not None:
+        raise ValueError(f"the text holds the special token {names[found]!r}, which --special refuse does not allow")
+
+
+def _encode_documents(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, options: argparse.Namespace) -> None:
+    """A line of ids for each line of text: an array for a string; for an object the object, with ids in the text's place."""
+    for lines in _batches(file, options.text_key, str, "a text"):
+        values = [value for _, value in lines]
+        texts = [value if isinstance(value, str) else value[options.text_key] for value in values]
+        documents = tokenizer.encode_batch(
+            texts,
+            num_threads=options.workers or os.cpu_count() or 1,
+            allowed_special="all" if options.special == "recognise" else set(),
+            disallowed_special="all" if options.special == "refuse" else (),
+        )
+        for value, ids in zip(values, documents, strict=True):
+            _print_line(out, _exchanged(value, options.text_key, "ids", ids))
+
+
+def _decode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
+    keep_apart(options.out, options.ids)
+    with _output(options.out) as out, reporter(watched() and options.out is not None) as report:
+        for file in _inputs(options.ids, report, "decoding bytes"):
+            if options.jsonl:
+                _decode_documents(tokenizer, file, out, options.text_key)
+                continue
+            for ids in _ids_of(file):
+                with _named(file):
+                    text = tokenizer.decode_bytes(ids)
+                out.write(text)
+
+
+def _decode_documents(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, text_key: str) -> None:
+    for number, value in itertools.chain.from_iterable(_batches(file, "ids", list, "ids")):
+        with _named(file, number):
+            text = tokenizer.decode(value if isinstance(value, list) else value["ids"])
+        _print_line(out, _exchanged(value, "ids", text_key, text))
+
+
+@contextlib.contextmanager
+def _named(file: BinaryIO, line: int | None = None) -> Iterator[None]:
+    """What is wrong with ids is said with the file, and the line, that they are in."""
+    try:
+        yield
+    except (KeyError, TypeError, OverflowError) as error:
+        place = _name(file) if line is None else f"{_name(file)}, line {line}"
+        raise ValueError(f"{place}: {error.args[0]}") from None
+
+
+def _ids_of(file: BinaryIO) -> Iterator[Any]:
+    """The ids of a file, so many at a time: those of a .npy, or numbers in text."""
+    start = file.read(6)
+    if start == b"\x93NUMPY":
+        name = _name(file)
+        if not os.path.isfile(name) or compressed.kind_of(name) is not None:
+            raise ValueError(f"{name}: a .npy is read from a file of its own, neither compressed nor through a pipe")
+        try:
+            ids = np.load(name, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError, SyntaxError) as error:
+            raise ValueError(f"{name}: not a whole .npy of ids: {error}") from None
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise ValueError(f"{name}: an array of {ids.dtype} with {ids.ndim} axes, where ids are integers along one")
+        for begin in range(0, len(ids), BLOCK):
+            yield ids[begin : begin + BLOCK]
+        return
+    held = start
+    for block in itertools.chain(iter(lambda: file.read(BLOCK), b""), [b" "]):
+        held += block
+        end = max(map(held.rfind, (b" ", b"\n", b"\t", b"\r"))) + 1
+        yield [_number(word, file) for word in held[:end].split()]
+        held = held[end:]
+        if len(held) > BLOCK:
+            _number(held, file)
+
+
+def _number(word: bytes, file: BinaryIO) -> int:
+    if not (word.isdigit() and len(word) < 20):
+        shown = word[:40].decode("utf-8", "replace")
+        raise ValueError(f"{_name(file)}: {shown!r} is no id: ids are whole numbers, separated by white space")
+    return int(word)
+
+
+# Lines of JSON
+
+
+def _batches(file: BinaryIO, key: str, kind: type, what: str) -> Iterator[list[tuple[int, Any]]]:
+    """The lines, so many at a time, as (number, value): each value of that kind, or an object that has one under the key."""
+    numbered = enumerate(file, start=1)
+    while lines := list(itertools.islice(numbered, BATCH)):
+        values = []
+        for number, line in lines:
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{_name(file)}, line {number}: not JSON: {error}") from None
+            except RecursionError:
+                raise ValueError(f"{_name(file)}, line {number}: JSON nested too deeply") from None
+            found = value.get(key) if isinstance(value, dict) else value
+            if not isinstance(found, kind):
+                raise ValueError(
+                    f"{_name(file)}, line {number}: neither {what} nor an object with {what} under {key!r}"
+                )
+            values.append((number, value))
+        yield values
+
+
+def _exchanged(value: Any, key: str, new: str, content: Any) -> Any:
+    """The content by itself, or the object with it under the new key in the old one's place."""
+    if not isinstance(value, dict):
+        return content
+    return {new if name == key else name: content if name == key else other for name, other in value.items()}
+
+
+def _print_line(out: BinaryIO, value: Any) -> None:
+    out.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n")
+
+
+# Where it comes from and goes
+
+
+def _inputs(names: list[str], report: Progress, phase: str) -> Iterator[BinaryIO]:
+    """Each file in turn, open; standard input for none and for -."""
+    sizes = [os.stat(name).st_size for name in names if name != "-"]
+    done, total = 0, sum(sizes) if len(sizes) == len(names) and sizes else None
+    for name in names or ["-"]:
+        if name == "-":
+            yield standard_input()
+            continue
+        with compressed.reader(name) as file:
+            yield file
+        done += os.stat(name).st_size
+        report(phase, done, total)
+
+
+def _name(file: BinaryIO) -> str:
+    name = getattr(file, "name", None)
+    return name if isinstance(name, str) and name != "<stdin>" else "standard input"
+
+
+def _output(path: Path | None) -> AbstractContextManager[BinaryIO]:
+    if path is not None:
+        return atomic_file(path)
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "closed, so that there is nowhere to write to", "standard output")
+    return contextlib.nullcontext(sys.stdout.buffer)

@@ -1,0 +1,140 @@
+"""The command `bpe`: train, encode, decode, convert, report, view."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import re
+import sys
+import warnings
+from pathlib import Path
+
+from bpe import compressed
+from bpe.commands import encode, report, train
+from bpe.loading import NAMED, open_tokenizer
+from bpe.native.atomic_file import write_atomically
+from bpe.reporting import page
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit status. A user's mistake is one sentence on standard error and status 2."""
+    options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # names and tokens that the terminal has no characters for
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _say
+            warnings.simplefilter("default", UserWarning)
+            options.run(options)
+            if sys.stdout is not None:  # None: it was closed before the start
+                sys.stdout.flush()  # what is wrong with the output is said here, not when the interpreter ends
+    except KeyboardInterrupt as error:
+        _abandon_output()
+        printed = getattr(options, "out", None) is None
+        left = "what was printed is not all" if printed else "nothing was written"
+        _complain(f"stopped; {' '.join(getattr(error, '__notes__', [])) or left}")
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone: not an error of ours
+        _abandon_output()
+        return 0
+    except (ValueError, TypeError, KeyError, OverflowError, OSError, MemoryError, ImportError) as error:
+        if isinstance(error, OSError) and error.filename is None:
+            _abandon_output()
+        _complain(f"bpe {options.command}: {_sentence(error)}")
+        return 2
+    return 0
+
+
+def _abandon_output() -> None:
+    """Let what standard output still holds go nowhere, or the interpreter would try once more to write it when it ends."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _say(message: Warning | str, *_: object, **__: object) -> None:
+    _complain(f"bpe: {message}")
+
+
+def _complain(sentence: str) -> None:
+    if sys.stderr is not None:  # print() would take None for standard output
+        print(sentence, file=sys.stderr)
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or 'standard output'}: {error.strerror or error}" if error.errno else str(error)
+    if isinstance(error, UnicodeError):
+        return str(error)
+    return str(error.args[0]) if error.args else type(error).__name__
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bpe", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    train.add(commands, open_tokenizer)
+
+    encode.add(commands, open_tokenizer, NAMED)
+
+    add = commands.add_parser("convert", help="write a tokenizer of any format in another")
+    add.add_argument("tokenizer", help=NAMED)
+    add.add_argument("--to", required=True, choices=("native", "tiktoken", "gpt2", "huggingface"))
+    add.add_argument("--out", type=Path, required=True, help="a file; a folder for gpt2")
+    add.add_argument("--pattern", help="the split pattern of a file that holds none (.tiktoken, GPT-2's two)")
+    add.add_argument(
+        "--special",
+        action="append",
+        metavar="TOKEN[=ID]",
+        help="a special token of such a file; without an id, the next one",
+    )
+    add.set_defaults(run=_convert)
+
+    report.add(commands, open_tokenizer, NAMED)
+
+    add = commands.add_parser("view", help="a page that draws the tokens of what is typed into it")
+    add.add_argument("tokenizer", nargs="+", help=NAMED + "; two stand side by side")
+    add.add_argument("--text", type=Path, help="the text that it opens with (default: a sample)")
+    add.add_argument("--out", type=Path, required=True)
+    add.set_defaults(run=_view)
+    return parser
+
+
+def _convert(options: argparse.Namespace) -> None:
+    tokenizer = open_tokenizer(options.tokenizer, pattern=options.pattern, special_tokens=_special(options.special))
+    write = {
+        "native": tokenizer.save,
+        "tiktoken": tokenizer.to_tiktoken,
+        "gpt2": tokenizer.to_gpt2,
+        "huggingface": tokenizer.to_huggingface,
+    }
+    write[options.to](options.out)
+    print(f"{options.out}: {tokenizer.vocab_size:,} tokens")
+
+
+def _special(given: list[str] | None) -> dict[str, int] | list[str] | None:
+    """TOKEN or TOKEN=ID, all of them the one or the other."""
+    if given is None:
+        return None
+    named = [re.fullmatch(r"(.+)=(\d+)", text, re.DOTALL) for text in given]
+    if all(named):
+        ids = {match[1]: int(match[2]) for match in named if match}
+        if len(ids) < len(given):
+            raise ValueError(f"a special token is given twice in {given}; give each once")
+        return ids
+    if any(named):
+        raise ValueError("give every --special an id, as TOKEN=ID, or none")
+    return given
+
+
+def _view(options: argparse.Namespace) -> None:
+    tokenizers = {name: open_tokenizer(path) for name, path in report.named(options.tokenizer).items()}
+    if options.text is None:
+        made = page.page(tokenizers)
+    else:
+        with compressed.reader(options.text) as file:
+            text = file.read().decode("utf-8", "replace")
+        made = page.page(tokenizers, text, title=options.text.name)
+    write_atomically(options.out, made.encode("utf-8", "replace"))  # of a name that is no text
+    print(options.out)

@@ -1,0 +1,1 @@
+"""Pretokens to counts: tables, threads, files for what exceeds the memory, the checkpoint."""

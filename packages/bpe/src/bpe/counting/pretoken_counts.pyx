@@ -1,0 +1,289 @@
+"""Interned pretokens and how often each occurs: text to counts, in memory that follows the distinct pretokens only.
+
+One open-addressing table a thread, and no lock: threads count apart, and then each adds up all tables for some of the hashes.
+A slot's place follows the top of the hash, so that these lie side by side in every table. A pretoken of at most
+15 bytes lives in its slot as two machine words, so that finding it is one cache line and two comparisons; a longer one is
+in an arena and is found by its hash. The pretokens of a stretch of text are hashed 64 ahead of being looked up, with a
+prefetch in between: on a table larger than the cache the waits for memory then overlap.
+"""
+
+from libc.stdlib cimport free
+from libc.string cimport memcmp, memcpy
+
+from bpe.native.bytes cimport LONG_KEY, SHORT, count_leading_zeros, hash_bytes, hash_pair, pack_key, packed_key, prefetch
+from bpe.native.memory cimport HUGE_PAGE, checked_block, checked_realloc, free_block, touch_block
+from bpe.scanning.scanner cimport SCAN_ENDS, Scanner, scan_block, scan_start
+from bpe.scanning.special_tokens cimport Hit
+
+cdef enum:
+    AHEAD = 64
+
+cdef uint64_t PLACE = (<uint64_t> 1 << 56) - 1
+
+
+cdef class PretokenCounts:
+    """A multiset of pretokens. add_* count text; items() gives what was counted, in no particular order."""
+
+    def __cinit__(self, size_t room=1 << 12):
+        self.spread = 1
+        self.set_slots(64)
+        while self.mask < room * 2:
+            self.set_slots(self.mask * 2 + 2)
+        self.slots = new_slots(self.mask + 1)
+
+    cdef void set_slots(self, size_t count) noexcept nogil:
+        self.mask = count - 1
+        self.shift = count_leading_zeros(self.mask)
+
+    def __dealloc__(self):
+        free_block(self.slots, (self.mask + 1) * sizeof(Slot))
+        free(self.arena)
+
+    def __len__(self):
+        return self.distinct
+
+    cdef int add(self, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size) except -1 nogil:
+        """Count the pretokens that end at ends[:count], the first from `begin` on. `size` bytes may be read from `text`."""
+        cdef packed_key keys[AHEAD]
+        cdef uint64_t hashes[AHEAD]
+        cdef size_t begins[AHEAD]
+        cdef size_t done = 0, i, batch, length
+        cdef Slot *slot
+        while done < count:
+            batch = min(<size_t> AHEAD, count - done)
+            while self.distinct + batch > (self.mask + 1) // 8 * 5:
+                self.grow()
+            for i in range(batch):
+                length = ends[done + i] - begin
+                begins[i] = begin
+                if length <= SHORT:
+                    keys[i] = pack_key(text + begin, length, size - begin)
+                    hashes[i] = hash_pair(keys[i].low, keys[i].high)
+                else:
+                    hashes[i] = hash_bytes(text + begin, length)
+                    keys[i].high = 0
+                prefetch(&self.slots[home(self, hashes[i])])
+                begin = ends[done + i]
+            for i in range(batch):
+                if keys[i].high:
+                    slot = &self.slots[home(self, hashes[i])]
+                    while slot.high and (slot.low != keys[i].low or slot.high != keys[i].high):
+                        slot = slot + 1 if slot != &self.slots[self.mask] else self.slots
+                    if slot.high == 0:
+                        slot.low, slot.high = keys[i].low, keys[i].high
+                        self.distinct += 1
+                else:
+                    length = ends[done + i] - begins[i]
+                    slot = self.find_long(text + begins[i], length, hashes[i])
+                    if slot.high == 0:
+                        self.take_long(slot, text + begins[i], length, hashes[i])
+                slot.count += 1
+            done += batch
+        return 0
+
+    cdef Slot *find_short(self, uint64_t low, uint64_t high) noexcept nogil:
+        cdef size_t at = home(self, hash_pair(low, high))
+        while self.slots[at].high and (self.slots[at].low != low or self.slots[at].high != high):
+            at = (at + 1) & self.mask
+        return &self.slots[at]
+
+    cdef Slot *find_long(self, const uint8_t *text, size_t size, uint64_t hash) noexcept nogil:
+        cdef size_t at = home(self, hash)
+        cdef const uint8_t *kept
+        cdef uint32_t kept_size
+        while self.slots[at].high:
+            if self.slots[at].low == hash and self.slots[at].high >= LONG_KEY:
+                kept = self.arena + (self.slots[at].high & PLACE)
+                memcpy(&kept_size, kept, 4)
+                if kept_size == size and memcmp(kept + 4, text, size) == 0:
+                    break
+            at = (at + 1) & self.mask
+        return &self.slots[at]
+
+    cdef int take_long(self, Slot *slot, const uint8_t *text, size_t size, uint64_t hash) except -1 nogil:
+        cdef size_t needed = self.arena_size + 4 + size, room
+        cdef uint32_t size32 = <uint32_t> size
+        if size != size32:
+            with gil:
+                raise ValueError(f"a pretoken of {size:,} bytes, 4 GiB or more; choose a pattern that splits this text")
+        if needed > self.arena_room:
+            room = max(needed, self.arena_room + self.arena_room // 2, <size_t> 1 << 16)
+            self.arena = <uint8_t *> checked_realloc(self.arena, room)
+            self.arena_room = room
+        memcpy(self.arena + self.arena_size, &size32, 4)
+        memcpy(self.arena + self.arena_size + 4, text, size)
+        slot.low, slot.high = hash, LONG_KEY | self.arena_size
+        self.arena_size = needed
+        self.distinct += 1
+        return 0
+
+    cdef int grow(self) except -1 nogil:
+        cdef size_t old_size = self.mask + 1, i, at
+        cdef Slot *old = self.slots
+        cdef Slot *slots = new_slots(old_size * 2)
+        self.slots = slots
+        self.set_slots(old_size * 2)
+        for i in range(old_size):
+            if old[i].high:
+                at = home(self, hash_of(&old[i]))
+                while slots[at].high:
+                    at = (at + 1) & self.mask
+                slots[at] = old[i]
+        free_block(old, old_size * sizeof(Slot))
+        return 0
+
+    cdef const uint8_t *bytes_of(self, const Slot *slot, uint8_t *room, size_t *size) noexcept nogil:
+        """The bytes of an interned pretoken: in the arena, or written into `room`, which has SHORT + 1 bytes."""
+        cdef uint32_t size32
+        cdef size_t i
+        if slot.high >= LONG_KEY:
+            memcpy(&size32, self.arena + (slot.high & PLACE), 4)
+            size[0] = size32
+            return self.arena + (slot.high & PLACE) + 4
+        size[0] = slot.high >> 56
+        for i in range(8):
+            room[i] = <uint8_t> (slot.low >> (8 * i))
+            room[8 + i] = <uint8_t> (slot.high >> (8 * i))
+        return room
+
+    cdef int add_text(self, const uint8_t *text, size_t size, Pattern pattern, SpecialTokens special) except -1 nogil:
+        cdef Scanner scanner
+        cdef Hit hit
+        cdef size_t ends[SCAN_ENDS]
+        cdef size_t at = 0, count, begin
+        while at < size:
+            hit = special.find(text, size, at)
+            scan_start(&scanner, pattern, text + at, hit.begin - at)
+            begin = 0
+            while True:
+                count = scan_block(&scanner, ends)
+                if count == 0:
+                    break
+                self.add(text + at, ends, count, begin, size - at)
+                begin = ends[count - 1]
+            at = hit.end
+        return 0
+
+    def count(self, const uint8_t[::1] text not None, Pattern scanner, SpecialTokens special not None):
+        """Count the pretokens of `text` between the special tokens; releases the GIL. `scanner` is a scanner_of()."""
+        cdef size_t size = text.shape[0]
+        if size:
+            with nogil:
+                self.add_text(&text[0], size, scanner, special)
+
+    def count_pieces(self, pieces):
+        """Count an iterable of pretokens (bytes)."""
+        cdef const uint8_t[::1] piece
+        cdef size_t end
+        for piece in pieces:
+            end = piece.shape[0]
+            if end:
+                self.add(&piece[0], &end, 1, 0, end)
+
+    def add_share(self, list tables not None, size_t share, size_t shares):
+        """Add the counts that several tables have of one share, of so many, of all hashes; to a table that is empty, or of it."""
+        cdef PretokenCounts table
+        if share >= shares or (self.distinct and self.spread != shares):
+            raise ValueError(f"share {share} of {shares} cannot be added to a table of other hashes")
+        self.spread = shares
+        for table in tables:
+            if table.spread != 1:
+                raise ValueError("a table of a share cannot be shared out again")
+            with nogil:
+                self.add_range(table, share, shares)
+
+    cdef int add_range(self, PretokenCounts other, size_t share, size_t shares) except -1 nogil:
+        cdef uint64_t low = first_of_share(share, shares), high = first_of_share(share + 1, shares) - 1, hash
+        cdef size_t begin = home(other, low), last = home(other, high), at = begin, size
+        cdef bint beyond = False    # the slots that these hashes have when they come first: what follows may have been pushed there
+        cdef Slot *theirs
+        cdef Slot *ours
+        cdef const uint8_t *text
+        while not beyond or (at != begin and other.slots[at].high):
+            theirs = &other.slots[at]
+            beyond = beyond or at == last
+            at = (at + 1) & other.mask
+            if theirs.high == 0:
+                continue
+            hash = hash_of(theirs)
+            if hash < low or hash > high:
+                continue
+            if self.distinct + 1 > (self.mask + 1) // 8 * 5:
+                self.grow()
+            if theirs.high >= LONG_KEY:
+                text = other.bytes_of(theirs, NULL, &size)
+                ours = self.find_long(text, size, hash)
+                if ours.high == 0:
+                    self.take_long(ours, text, size, hash)
+            else:
+                ours = self.find_short(theirs.low, theirs.high)
+                if ours.high == 0:
+                    ours.low, ours.high = theirs.low, theirs.high
+                    self.distinct += 1
+            ours.count += theirs.count
+        return 0
+
+    def clear(self):
+        """Forget everything, and give the memory back."""
+        cdef Slot *slots = new_slots(64)
+        free_block(self.slots, (self.mask + 1) * sizeof(Slot))
+        free(self.arena)
+        self.slots, self.distinct, self.spread = slots, 0, 1
+        self.set_slots(64)
+        self.arena, self.arena_size, self.arena_room = NULL, 0, 0
+
+    def add_count(self, const uint8_t[::1] pretoken not None, uint64_t count):
+        """Count one pretoken `count` times."""
+        cdef size_t end = pretoken.shape[0]
+        cdef packed_key key
+        if end == 0 or count == 0:
+            return
+        self.add(&pretoken[0], &end, 1, 0, end)
+        if end <= SHORT:
+            key = pack_key(&pretoken[0], end, end)
+            self.find_short(key.low, key.high).count += count - 1
+        else:
+            self.find_long(&pretoken[0], end, hash_bytes(&pretoken[0], end)).count += count - 1
+
+    def items(self):
+        """Yield (pretoken, count) for each distinct pretoken, in no particular order."""
+        cdef size_t i, size
+        cdef uint8_t room[SHORT + 1]
+        cdef const uint8_t *text
+        for i in range(self.mask + 1):
+            if self.slots[i].high:
+                text = self.bytes_of(&self.slots[i], room, &size)
+                yield (<const char *> text)[:size], self.slots[i].count
+
+    @property
+    def memory(self):
+        """The bytes that the table takes."""
+        return (self.mask + 1) * sizeof(Slot) + self.arena_room
+
+    @property
+    def memory_to_grow(self):
+        """The bytes that it may come to when it has to grow and then, full, is packed and sorted; `memory` if that is far off."""
+        return self.memory * 4 if self.distinct * 2 > self.mask else self.memory
+
+
+cdef Slot *new_slots(size_t count) except NULL nogil:
+    """Empty slots; a block of them is soon written everywhere, if only here and there."""
+    cdef Slot *slots = <Slot *> checked_block(count * sizeof(Slot))
+    if count * sizeof(Slot) < HUGE_PAGE:
+        touch_block(slots, count * sizeof(Slot))
+    return slots
+
+
+cdef inline size_t home(PretokenCounts table, uint64_t hash) noexcept nogil:
+    """The slot where a hash is looked for first."""
+    return hash * table.spread >> table.shift
+
+
+cdef inline uint64_t hash_of(const Slot *slot) noexcept nogil:
+    return slot.low if slot.high >= LONG_KEY else hash_pair(slot.low, slot.high)
+
+
+cdef inline uint64_t first_of_share(size_t share, size_t shares) noexcept nogil:
+    """The least of the hashes that times `shares`, beyond 64 bits, come to `share`; 0, which comes after all of them, for the last."""
+    cdef uint64_t whole = <uint64_t> -1 // shares, rest = <uint64_t> -1 % shares + 1    # 2**64 = shares * whole + rest
+    return share * whole + (share * rest + shares - 1) // shares

@@ -1,0 +1,224 @@
+"""Counts as records, one after another: what is written to disk, sorted and merged there, and read by the merging.
+
+A record is the count (8 bytes), the size of the pretoken (4) and its bytes, in the machine's own order of bytes. Sorted means
+by the bytes of the pretokens, so that runs which did not fit in memory together can be added up in one pass.
+"""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, qsort
+from libc.string cimport memcmp, memcpy, memset
+
+from bpe.native.bytes cimport SHORT, count_leading_zeros
+from bpe.counting.pretoken_counts cimport PretokenCounts, Slot
+from bpe.native.memory cimport checked_malloc
+
+cdef enum:
+    HEADER = 12
+    BLOCK = 1 << 20             # bytes read or written at a time
+    STEPS = 16
+
+ctypedef struct Sorted:         # a record, and its first eight bytes as a big-endian number
+    uint64_t head
+    const uint8_t *record
+
+
+cdef inline uint64_t count_of(const uint8_t *record) noexcept nogil:
+    cdef uint64_t count
+    memcpy(&count, record, 8)
+    return count
+
+
+cdef inline uint32_t size_of(const uint8_t *record) noexcept nogil:
+    cdef uint32_t size
+    memcpy(&size, record + 8, 4)
+    return size
+
+
+cdef uint64_t head_of(const uint8_t *record) noexcept nogil:
+    cdef uint64_t head = 0
+    cdef uint32_t size = size_of(record), i
+    for i in range(min(size, <uint32_t> 8)):
+        head |= <uint64_t> record[HEADER + i] << (56 - 8 * i)
+    return head
+
+
+cdef int compare(const Sorted *a, const Sorted *b) noexcept nogil:
+    cdef uint32_t a_size, b_size
+    cdef int order
+    if a.head != b.head:
+        return 1 if a.head > b.head else -1
+    a_size, b_size = size_of(a.record), size_of(b.record)
+    order = memcmp(a.record + HEADER, b.record + HEADER, min(a_size, b_size))
+    if order:
+        return order
+    return (a_size > b_size) - (a_size < b_size)
+
+
+cdef int compare_records(const void *a, const void *b) noexcept nogil:
+    return compare(<const Sorted *> a, <const Sorted *> b)
+
+
+def pack(PretokenCounts counts not None):
+    """The records of a table as they come. The table stays as it is."""
+    cdef size_t i, size, total = 0
+    cdef uint32_t size32
+    cdef uint8_t room[SHORT + 1]
+    cdef const uint8_t *text
+    cdef Slot *slot
+    with nogil:
+        for i in range(counts.mask + 1):
+            slot = &counts.slots[i]
+            if slot.high:
+                counts.bytes_of(slot, room, &size)
+                total += HEADER + size
+    cdef bytearray packed = PyByteArray_FromStringAndSize(NULL, total)
+    cdef uint8_t *out = <uint8_t *> PyByteArray_AS_STRING(packed)
+    with nogil:
+        for i in range(counts.mask + 1):
+            slot = &counts.slots[i]
+            if slot.high:
+                text = counts.bytes_of(slot, room, &size)
+                size32 = <uint32_t> size
+                memcpy(out, &slot.count, 8)
+                memcpy(out + 8, &size32, 4)
+                memcpy(out + HEADER, text, size)
+                out += HEADER + size
+    return packed
+
+
+def in_order(const uint8_t[::1] records not None):
+    """Yield the records sorted, in blocks."""
+    cdef size_t at = 0, n = number_of(records), i
+    cdef Sorted *order = <Sorted *> checked_malloc(n * sizeof(Sorted))
+    cdef bytearray out = bytearray()
+    try:
+        with nogil:
+            for i in range(n):
+                order[i].head, order[i].record = head_of(&records[at]), &records[at]
+                at += HEADER + size_of(&records[at])
+            qsort(order, n, sizeof(Sorted), compare_records)
+        for i in range(n):
+            out += (<const char *> order[i].record)[: HEADER + size_of(order[i].record)]
+            if len(out) >= BLOCK:
+                yield bytes(out)
+                out.clear()
+        if out:
+            yield bytes(out)
+    finally:
+        free(order)
+
+
+def items(const uint8_t[::1] records not None):
+    """Yield (pretoken, count) for each record."""
+    cdef size_t at = 0, size
+    while at < <size_t> records.shape[0]:
+        size = size_of(&records[at])
+        yield (<const char *> &records[at])[HEADER : HEADER + size], count_of(&records[at])
+        at += HEADER + size
+
+
+def number_of(const uint8_t[::1] records not None):
+    """How many records there are."""
+    cdef size_t at = 0, n = 0, size = records.shape[0]
+    while at < size:
+        at += HEADER + size_of(&records[at])
+        n += 1
+    return n
+
+
+def count_of_rank(const uint8_t[::1] records not None, size_t rank):
+    """About the count of the record that this many others do not fall short of, a sixteenth too low at most; 1 if there are no more."""
+    cdef size_t buckets[64 * STEPS]     # by the power of two in a count, and by what comes after its first bit
+    cdef size_t at = 0, size = records.shape[0], more = 0, bucket
+    cdef uint64_t count
+    cdef int power
+    memset(buckets, 0, sizeof(buckets))
+    while at < size:
+        count = count_of(&records[at]) or 1
+        power = 63 - count_leading_zeros(count)
+        buckets[power * STEPS + (count << (63 - power) >> 59) % STEPS] += 1
+        at += HEADER + size_of(&records[at])
+    for bucket in reversed(range(64 * STEPS)):
+        more += buckets[bucket]
+        if more > rank:
+            power = bucket // STEPS
+            return max(1, <uint64_t> (STEPS + bucket % STEPS) << 59 >> (63 - power))
+    return 1
+
+
+def symbols_of(const uint8_t[::1] records not None):
+    """How many bytes the text had that was counted."""
+    cdef size_t at = 0, end = records.shape[0]
+    cdef uint64_t symbols = 0
+    while at < end:
+        symbols += count_of(&records[at]) * size_of(&records[at])
+        at += HEADER + size_of(&records[at])
+    return symbols
+
+
+cdef class Run:
+    """Sorted records of an open file, read a block at a time."""
+
+    cdef object file
+    cdef bytes block
+    cdef size_t at, end         # of the records that `block` still has
+    cdef Sorted first           # the record to take next; its `record` is NULL when there is none
+
+    def __cinit__(self, file):
+        self.file, self.block = file, b""
+        self.next()
+
+    cdef int next(self) except -1:
+        """Step to the next record."""
+        cdef const uint8_t *text = <const uint8_t *> <const char *> self.block
+        if self.end - self.at < HEADER or self.end - self.at < HEADER + size_of(text + self.at):
+            self.block = self.block[self.at :] + self.file.read(BLOCK)
+            self.at, self.end = 0, len(self.block)
+            text = <const uint8_t *> <const char *> self.block
+            if self.end == 0:
+                self.first.record = NULL
+                return 0
+            while self.end < HEADER or self.end < HEADER + size_of(text):
+                more = self.file.read(BLOCK)
+                if not more:
+                    raise ValueError("a temporary file of counts is cut short")
+                self.block += more
+                self.end = len(self.block)
+                text = <const uint8_t *> <const char *> self.block
+        self.first.record = text + self.at
+        self.first.head = head_of(text + self.at)
+        self.at += HEADER + size_of(text + self.at)
+        return 0
+
+
+def merged(files):
+    """Yield blocks of the sorted records of several open files of them, those of one pretoken added up."""
+    cdef list runs = [run for run in map(Run, files) if (<Run> run).first.record != NULL]
+    cdef Run run, least
+    cdef bytearray out = bytearray()
+    cdef uint64_t count
+    cdef bint ended
+    while runs:
+        least = <Run> runs[0]
+        for run in runs:
+            if compare(&run.first, &least.first) < 0:
+                least = run
+        count = count_of(least.first.record)
+        ended = False
+        for run in runs:
+            if run is not least and compare(&run.first, &least.first) == 0:
+                count += count_of(run.first.record)
+                run.next()
+                ended |= run.first.record == NULL
+        out += (<const char *> &count)[:8]
+        out += (<const char *> least.first.record)[8 : HEADER + size_of(least.first.record)]
+        least.next()
+        if ended or least.first.record == NULL:
+            runs = [run for run in runs if (<Run> run).first.record != NULL]
+        if len(out) >= BLOCK:
+            yield bytes(out)
+            out.clear()
+    if out:
+        yield bytes(out)

@@ -1,0 +1,21 @@
+from collections.abc import Iterable
+from mmap import mmap
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpe.encoding.encoder import Encoder
+from bpe.scanning.special_tokens import Rules
+
+_Text = str | bytes | bytearray | memoryview | mmap
+
+class Batch:
+    size: int
+    long: list[int]
+    def __init__(
+        self, encoder: Encoder, texts: Iterable[_Text], rules: Rules, *, threads: int = 1, longest: int = ...
+    ) -> None: ...
+    def work(self) -> None: ...
+    def arrays(self) -> list[NDArray[np.uint32] | None]: ...
+    def lists(self) -> list[list[int] | None]: ...
+    def refused(self) -> list[int]: ...

@@ -1,0 +1,237 @@
+"""Many texts encoded by several threads at once.
+
+Each thread takes the next few texts, encodes them one after another with a cache of its own, and leaves their ids in one piece of
+memory. It needs the GIL for none of this. The arrays that are made in the end look into those pieces, each of which is freed
+with the last array that does.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.pythread cimport (
+    PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock, PyThread_type_lock, WAIT_LOCK
+)
+from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from bpe.scanning.blocks cimport Room, need_room
+from bpe.native.bytes cimport prefetch
+from bpe.encoding.cache cimport Cache
+from bpe.encoding.encoder cimport Encoder, Ids, Numbers, free_ids, reserve
+from bpe.native.memory cimport checked_malloc, checked_realloc
+from bpe.scanning.special_tokens cimport Rules
+from bpe.native.text cimport LONE, Text, convert_units, room_for
+
+cdef extern from "Python.h":
+    bint PyUnicode_IS_ASCII(object text)
+    int PyErr_CheckSignals() except -1
+    int PyGC_Disable()
+    int PyGC_Enable()
+
+cdef enum:
+    MOST_AT_ONCE = 1 << 16      # bytes or code points of the texts that a thread takes, about,
+    FEWEST_AT_ONCE = 1 << 13    # and towards the end of the batch
+    UNHEARD = 1 << 8            # times that a thread takes some before it hears a signal
+    LINE = 64                   # bytes of a cache line
+    FETCHED = 8                 # lines of the next text that are on their way while one is encoded
+    SOON = 8                    # texts that are on their way while one is looked at
+
+ctypedef struct Piece:          # of memory: the ids of the texts from number `first` to before `last`
+    uint32_t *ids
+    size_t first, last
+    Piece *next
+
+ctypedef struct Given:          # a text, as Text has it, and what became of it
+    const uint8_t *bytes
+    const uint8_t *units
+    size_t size
+    int width
+    bint left                   # refused, or too long
+    size_t begin, count         # of its ids in their piece
+
+
+cdef class Batch:
+    """Texts to be encoded by every thread that calls work(); then arrays() or lists(), of which each is as Encoder gives it.
+
+    threads: how many will. longest: texts of so many bytes or code points are left to the caller; their numbers are in `long`.
+    """
+
+    cdef Encoder encoder
+    cdef Rules rules
+    cdef list texts, held           # as they were given; a Text for each that is neither bytes nor str
+    cdef Given *given
+    cdef readonly size_t size       # bytes or code points of all that are not long
+    cdef readonly list long
+    cdef size_t threads
+    cdef PyThread_type_lock lock    # of all below
+    cdef size_t next, rest          # what nobody has taken: the first of the texts, and their size
+    cdef Piece *pieces
+    cdef bint stop
+
+    def __cinit__(
+        self, Encoder encoder not None, texts, Rules rules not None, *, size_t threads=1, size_t longest=<size_t> -1
+    ):
+        cdef list all = list(texts)     # which nobody else can change
+        cdef size_t i, count = len(all)
+        cdef Given *given
+        self.encoder, self.rules, self.threads = encoder, rules, threads
+        encoder.share(threads)
+        self.texts, self.held, self.long = all, [], []
+        self.given = <Given *> calloc(count + 1, sizeof(Given))
+        self.lock = PyThread_allocate_lock()
+        if self.given == NULL or self.lock == NULL:
+            raise MemoryError
+        for i in range(count):
+            given = &self.given[i]
+            if i + SOON < count:
+                prefetch(<void *> PyList_GET_ITEM(self.texts, i + SOON))
+            self.look_at(<object> PyList_GET_ITEM(self.texts, i), given)
+            if given.size >= longest:
+                given.left = True
+                self.long.append(i)
+            else:
+                self.size += given.size
+        self.rest = self.size
+
+    def __dealloc__(self):
+        cdef Piece *next
+        while self.pieces != NULL:
+            next = self.pieces.next
+            free(self.pieces.ids)
+            free(self.pieces)
+            self.pieces = next
+        free(self.given)
+        if self.lock != NULL:
+            PyThread_free_lock(self.lock)
+
+    cdef int look_at(self, text, Given *given) except -1:
+        """What Text does, without making one for what needs no hold but the reference."""
+        cdef Text held
+        if type(text) is str:
+            given.size = PyUnicode_GET_LENGTH(text)
+            if PyUnicode_IS_ASCII(text):
+                given.bytes = <const uint8_t *> PyUnicode_DATA(text)
+            else:
+                given.width, given.units = PyUnicode_KIND(text), <const uint8_t *> PyUnicode_DATA(text)
+        elif type(text) is bytes:
+            given.bytes, given.size = <const uint8_t *> PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
+        else:
+            held = Text(text)
+            self.held.append(held)
+            given.bytes, given.units, given.size, given.width = held.bytes, held.units, held.size, held.width
+        return 0
+
+    def work(self):
+        """Encode texts until there are no more, or another thread has failed."""
+        cdef Cache cache = self.encoder.take_cache()
+        cdef Room room
+        cdef Ids found
+        cdef size_t begin, end, size, i, times = 0, count = PyList_GET_SIZE(self.texts)
+        room.bytes, room.size = NULL, 0
+        memset(&found, 0, sizeof(Ids))
+        try:
+            with nogil:
+                self.encoder.prepare(cache, self.size)
+                while self.take(count, &begin, &end, &size):
+                    reserve(&found, size // 3)      # about as many as most texts have
+                    for i in range(begin, end):
+                        self.encode_one(cache, &room, &found, &self.given[i])
+                    self.keep(begin, end, &found)
+                    times += 1
+                    if times % UNHEARD == 0:
+                        with gil:
+                            PyErr_CheckSignals()
+        finally:
+            self.stop = True        # at the end there is nothing left to do, and after a failure nothing should be
+            free(room.bytes)
+            free_ids(&found)
+            self.encoder.give_cache(cache)
+
+    cdef bint take(self, size_t count, size_t *begin, size_t *end, size_t *size) noexcept nogil:
+        """The next texts to encode, fewer towards the end, so that all threads come to it at once; whether there are any."""
+        cdef size_t wanted, taken = 0
+        PyThread_acquire_lock(self.lock, WAIT_LOCK)
+        wanted = max(<size_t> FEWEST_AT_ONCE, min(<size_t> MOST_AT_ONCE, self.rest // (4 * max(<size_t> 1, self.threads))))
+        begin[0] = self.next
+        while not self.stop and self.next < count and taken < wanted:
+            if not self.given[self.next].left:
+                taken += self.given[self.next].size
+            self.next += 1
+        end[0] = self.next
+        self.rest -= taken
+        size[0] = taken
+        PyThread_release_lock(self.lock)
+        return end[0] > begin[0]
+
+    cdef int encode_one(self, Cache cache, Room *room, Ids *found, Given *given) except -1 nogil:
+        cdef const uint8_t *text = given.bytes
+        cdef const uint8_t *next = given[1].bytes if given[1].bytes != NULL else given[1].units     # one too many is allocated
+        cdef size_t size = given.size, line
+        given.begin = found.size
+        if given.left:
+            return 0
+        for line in range(FETCHED):
+            prefetch(next + line * LINE)
+        if text == NULL:
+            need_room(room, room_for(size))
+            size = convert_units(given.units, given.width, size, room.bytes)
+            text = room.bytes
+        if size == LONE or (self.rules.refused.longest and self.rules.refused.find(text, size, 0).index >= 0):
+            given.left = True
+            return 0
+        self.encoder.add_text(cache, text, size, self.rules.recognised, found)
+        given.count = found.size - given.begin
+        return 0
+
+    cdef int keep(self, size_t first, size_t last, Ids *found) except -1 nogil:
+        """Keep the ids of some texts, in memory no larger than they are; `found` is empty then."""
+        cdef Piece *piece = <Piece *> checked_malloc(sizeof(Piece))
+        piece.ids, piece.first, piece.last = NULL, first, last
+        PyThread_acquire_lock(self.lock, WAIT_LOCK)
+        piece.next, self.pieces = self.pieces, piece
+        PyThread_release_lock(self.lock)
+        piece.ids = <uint32_t *> checked_realloc(found.ids, found.size * sizeof(uint32_t))
+        memset(found, 0, sizeof(Ids))
+        return 0
+
+    def arrays(self):
+        """The ids of each text as an array of uint32, once; None for what is left: see Encoder.encode_array()."""
+        cdef list found = [None] * PyList_GET_SIZE(self.texts)
+        cdef Piece *piece
+        cdef Numbers numbers
+        cdef size_t i
+        while self.pieces != NULL:
+            piece = self.pieces
+            numbers = Numbers()
+            numbers.all.ids = piece.ids
+            for i in range(piece.first, piece.last):
+                if not self.given[i].left:
+                    found[i] = numbers.part(numbers.all.ids + self.given[i].begin, self.given[i].count)
+            self.pieces = piece.next
+            free(piece)
+        return found
+
+    def lists(self):
+        """The ids of each text as a list; None for what is left: see Encoder.encode()."""
+        cdef list found = [None] * PyList_GET_SIZE(self.texts)
+        cdef Piece *piece = self.pieces
+        cdef size_t i
+        cdef bint collects = PyGC_Disable()     # or it looks at every number of every list, and finds no garbage there
+        try:
+            while piece != NULL:
+                for i in range(piece.first, piece.last):
+                    if not self.given[i].left:
+                        found[i] = self.encoder.to_list(piece.ids + self.given[i].begin, self.given[i].count)
+                piece = piece.next
+        finally:
+            if collects:
+                PyGC_Enable()
+        return found
+
+    def refused(self):
+        """The numbers of the texts, but the long, in which there is what is refused, once all are encoded."""
+        cdef size_t i, count = PyList_GET_SIZE(self.texts)
+        long = set(self.long)
+        return [i for i in range(count) if self.given[i].left and i not in long]

@@ -1,0 +1,360 @@
+"""Decoding: ids to bytes, from one buffer that holds every token.
+
+An id's place in that buffer is looked up in a table; where a vocabulary numbers a few tokens far beyond the others, the
+table ends before them and they are searched for. Ids are first made uint32, checked and measured, then their bytes are
+copied into the result, which is allocated once. Arrays of any integer type are read where they lie, strides and all.
+"""
+
+import sys
+
+from cpython.buffer cimport (
+    PyBUF_FORMAT,
+    PyBUF_STRIDED_RO,
+    PyBuffer_Release,
+    PyObject_CheckBuffer,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
+from cpython.long cimport PyLong_FromSize_t
+from cpython.ref cimport Py_INCREF
+from libc.stddef cimport size_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+
+from bpe.native.memory cimport checked_malloc
+
+cdef extern from "Python.h":
+    bint PyLong_CheckExact(object)
+    long long PyLong_AsLongLongAndOverflow(object, int *) except? -1
+    object PyNumber_Index(object)
+
+cdef enum:
+    COPY = 16                   # bytes that are copied without asking how many are wanted
+    RELEASE = 2048              # ids from which on the GIL is released: below it the releasing would cost more
+
+cdef bint LITTLE = sys.byteorder == "little"
+cdef uint32_t UNKNOWN = <uint32_t> -1
+
+ctypedef struct Place:
+    uint32_t begin
+    uint32_t size               # UNKNOWN: no token has this id
+
+ctypedef fused Integer:
+    int8_t
+    int16_t
+    int32_t
+    int64_t
+    uint8_t
+    uint16_t
+    uint32_t
+    uint64_t
+
+
+cdef class Numbers:
+    """Ids as uint32: those of an array that is made so, or a copy."""
+
+    cdef uint32_t *all
+    cdef size_t size
+    cdef uint32_t *owned
+
+    def __dealloc__(self):
+        free(self.owned)
+
+    cdef int make_room(self, size_t size) except -1:
+        self.owned = self.all = <uint32_t *> checked_malloc(max(<size_t> 1, size) * sizeof(uint32_t))
+        self.size = size
+        return 0
+
+
+cdef class Decoder:
+    """The bytes of every id of a vocabulary, {id: bytes}; ids from 0 to 2**32 - 1."""
+
+    cdef uint8_t *text
+    cdef Place *places          # of the ids below `dense`, then of those in `far`
+    cdef size_t dense, count
+    cdef uint32_t *far          # the ids from `dense` on, ascending
+    cdef size_t far_size
+    cdef list tokens            # the bytes object of each place, or None
+    cdef readonly object largest
+
+    def __cinit__(self, vocab):
+        cdef size_t number, i, at = 0, total = 0, used = 0
+        cdef bytes token
+        ids = sorted(vocab)
+        self.largest = max(ids, default=-1)
+        for i, number in enumerate(ids):
+            if number < 8 * (i + 1) + 1024:
+                self.dense, used = number + 1, i + 1
+        self.far_size = len(ids) - used
+        self.count = self.dense + self.far_size
+        for token in vocab.values():
+            total += len(token)
+        if total >= UNKNOWN:
+            raise ValueError(f"the tokens are {total:,} bytes in all; the most is {UNKNOWN - 1:,}")
+        self.text = <uint8_t *> checked_malloc(total + COPY)
+        memset(self.text + total, 0, COPY)
+        self.places = <Place *> checked_malloc(max(<size_t> 1, self.count) * sizeof(Place))
+        memset(self.places, 0xFF, self.count * sizeof(Place))
+        self.far = <uint32_t *> checked_malloc(max(<size_t> 1, self.far_size) * sizeof(uint32_t))
+        self.tokens = [None] * self.count
+        for i in range(<size_t> len(ids)):
+            number, token = ids[i], vocab[ids[i]]
+            if i >= used:
+                self.far[i - used] = <uint32_t> number
+                number = self.dense + i - used
+            self.places[number].begin, self.places[number].size = <uint32_t> at, <uint32_t> len(token)
+            self.tokens[number] = token
+            memcpy(self.text + at, PyBytes_AS_STRING(token), len(token))
+            at += len(token)
+
+    def __dealloc__(self):
+        free(self.text)
+        free(self.places)
+        free(self.far)
+
+    # Ids
+
+    cdef Numbers read(self, tokens):
+        """The ids of a list, an array or any other iterable.
+
+        TypeError for what is no integer, OverflowError for one below 0 or beyond 32 bits.
+        """
+        if PyObject_CheckBuffer(tokens):
+            return self.read_buffer(tokens)
+        if isinstance(tokens, str):
+            raise TypeError("ids are integers, not the characters of a str")
+        return self.read_list(tokens if type(tokens) is list else list(tokens))
+
+    cdef Numbers read_list(self, list tokens):
+        cdef Numbers numbers = Numbers()
+        cdef Py_ssize_t i, size = PyList_GET_SIZE(tokens)
+        cdef object token
+        numbers.make_room(size)
+        for i in range(size):
+            if i >= PyList_GET_SIZE(tokens):    # an __index__ below may be anyone's code
+                raise RuntimeError("the list of ids changed while it was read")
+            token = <object> PyList_GET_ITEM(tokens, i)
+            numbers.all[i] = as_id(token)
+        return numbers
+
+    cdef Numbers read_buffer(self, tokens):
+        """The ids of an array, or of anything else with a buffer, however its items lie."""
+        cdef Numbers numbers = Numbers()
+        cdef Py_buffer view
+        try:
+            PyObject_GetBuffer(tokens, &view, PyBUF_STRIDED_RO | PyBUF_FORMAT)
+        except (ValueError, BufferError):   # NumPy has types that no buffer can describe
+            return self.read_list(list(tokens))
+        try:
+            if view.ndim != 1:
+                raise TypeError(f"ids are an array of one dimension, not of {view.ndim}")
+            if view.shape == NULL or view.strides == NULL or view.format == NULL:   # not what was asked for: datetime64 does so
+                return self.read_list(list(tokens))
+            numbers.make_room(view.shape[0])
+            if view.shape[0] and not self.read_items(&view, numbers.all):
+                return self.read_list(list(tokens))
+        finally:
+            PyBuffer_Release(&view)
+        return numbers
+
+    cdef bint read_items(self, const Py_buffer *view, uint32_t *out) except -1:
+        """Copy the items of a buffer as uint32; False where they are objects, or not in the order of this machine's bytes.
+
+        TypeError where they are no integers.
+        """
+        cdef const char *code = view.format
+        cdef size_t size = view.shape[0]
+        cdef Py_ssize_t stride = view.strides[0]
+        cdef bint negative = False
+        if code[0] == 64 or code[0] == 61 or code[0] == (60 if LITTLE else 62):     # @, = and, by the machine, < or >
+            code += 1
+        if code[0] == 79 or code[0] == 60 or code[0] == 62:     # O, < or >
+            return False
+        if code[0] in b"bhilq":
+            negative = True
+        if code[0] not in b"bhilqBHILQ" or code[0] == 0 or code[1] != 0:
+            raise TypeError(f"ids are integers, not items of the format {view.format.decode()!r}")
+        if negative:
+            if view.itemsize == 1:
+                narrow(<const int8_t *> view.buf, size, stride, out)
+            elif view.itemsize == 2:
+                narrow(<const int16_t *> view.buf, size, stride, out)
+            elif view.itemsize == 4:
+                narrow(<const int32_t *> view.buf, size, stride, out)
+            else:
+                narrow(<const int64_t *> view.buf, size, stride, out)
+        elif view.itemsize == 1:
+            narrow(<const uint8_t *> view.buf, size, stride, out)
+        elif view.itemsize == 2:
+            narrow(<const uint16_t *> view.buf, size, stride, out)
+        elif view.itemsize == 4:
+            narrow(<const uint32_t *> view.buf, size, stride, out)
+        else:
+            narrow(<const uint64_t *> view.buf, size, stride, out)
+        return True
+
+    # Their bytes
+
+    cdef inline const Place *find(self, uint32_t number) noexcept nogil:
+        """The place of an id; its size is UNKNOWN where there is none (NULL for a far one)."""
+        cdef size_t low = 0, high, middle
+        if number < self.dense:
+            return &self.places[number]
+        high = self.far_size
+        while low < high:
+            middle = (low + high) // 2
+            if self.far[middle] < number:
+                low = middle + 1
+            else:
+                high = middle
+        if low < self.far_size and self.far[low] == number:
+            return &self.places[self.dense + low]
+        return NULL
+
+    cdef size_t measure(self, const uint32_t *ids, size_t size, size_t *total) noexcept nogil:
+        """How many bytes the ids have, into `total`; returns the index of the first unknown one, or `size`."""
+        cdef const Place *place
+        cdef size_t i
+        total[0] = 0
+        for i in range(size):
+            place = self.find(ids[i])
+            if place == NULL or place.size == UNKNOWN:
+                return i
+            total[0] += place.size
+        return size
+
+    cdef void fill(self, const uint32_t *ids, size_t size, uint8_t *out, size_t total) noexcept nogil:
+        cdef const Place *place
+        cdef uint8_t *end = out + total
+        cdef size_t i
+        for i in range(size):
+            place = self.find(ids[i])
+            if place.size <= COPY and <size_t> (end - out) >= COPY:
+                memcpy(out, self.text + place.begin, COPY)
+            else:
+                memcpy(out, self.text + place.begin, place.size)
+            out += place.size
+
+    cdef bytes join(self, Numbers numbers):
+        cdef size_t total, wrong
+        cdef bytes data
+        cdef uint8_t *out
+        if numbers.size >= RELEASE:
+            with nogil:
+                wrong = self.measure(numbers.all, numbers.size, &total)
+        else:
+            wrong = self.measure(numbers.all, numbers.size, &total)
+        if wrong < numbers.size:
+            self.refuse(numbers.all[wrong])
+        data = PyBytes_FromStringAndSize(NULL, total)
+        out = <uint8_t *> PyBytes_AS_STRING(data)
+        if numbers.size >= RELEASE:
+            with nogil:
+                self.fill(numbers.all, numbers.size, out, total)
+        else:
+            self.fill(numbers.all, numbers.size, out, total)
+        return data
+
+    cdef refuse(self, uint32_t number):
+        raise KeyError(f"no token has the id {number}; ids go up to {self.largest}")
+
+    def decode(self, tokens):
+        """The bytes of the ids, joined. KeyError for an unknown one; see read() for what is no id."""
+        return self.join(self.read(tokens))
+
+    def decode_each(self, tokens):
+        """The bytes of each id, as a list."""
+        cdef Numbers numbers = self.read(tokens)
+        cdef list pieces = PyList_New(numbers.size)
+        cdef const Place *place
+        cdef object token
+        cdef size_t i
+        for i in range(numbers.size):
+            place = self.find(numbers.all[i])
+            if place == NULL or place.size == UNKNOWN:
+                self.refuse(numbers.all[i])
+            token = self.tokens[place - self.places]
+            Py_INCREF(token)            # PyList_SET_ITEM takes a reference of its own
+            PyList_SET_ITEM(pieces, i, token)
+        return pieces
+
+    def decode_one(self, token):
+        """The bytes of one id."""
+        cdef uint32_t number = as_id(token)
+        cdef const Place *place = self.find(number)
+        if place == NULL or place.size == UNKNOWN:
+            self.refuse(number)
+        return self.tokens[place - self.places]
+
+    def decode_with_offsets(self, tokens, bint characters):
+        """(bytes, offsets): where each id begins in the bytes, counted in bytes, or in the characters of UTF-8.
+
+        What begins inside a character has the place of that character.
+        """
+        cdef Numbers numbers = self.read(tokens)
+        cdef bytes data = self.join(numbers)
+        cdef const uint8_t *text = <const uint8_t *> PyBytes_AS_STRING(data)
+        cdef list offsets = PyList_New(numbers.size)
+        cdef size_t i, at = 0, end = 0, begun = 0
+        cdef object place
+        for i in range(numbers.size):
+            end += self.find(numbers.all[i]).size
+            if not characters:
+                place = PyLong_FromSize_t(at)
+                at = end
+            else:                       # PyBytes end in a NUL, so there is a text[at] at the end too
+                place = PyLong_FromSize_t(begun - (1 if begun and text[at] & 0xC0 == 0x80 else 0))
+                while at < end:
+                    begun += text[at] & 0xC0 != 0x80
+                    at += 1
+            Py_INCREF(place)
+            PyList_SET_ITEM(offsets, i, place)
+        return data, offsets
+
+
+cdef inline uint32_t as_id(object token) except? 0xFFFFFFFF:
+    cdef int beyond
+    cdef long long number
+    if not PyLong_CheckExact(token):
+        token = PyNumber_Index(token)
+    number = PyLong_AsLongLongAndOverflow(token, &beyond)
+    if beyond or not 0 <= number < <long long> 0xFFFFFFFF:
+        if number == 0xFFFFFFFF:
+            raise KeyError("no token has the id 4294967295, the largest there can be")
+        raise OverflowError(f"an id is a number from 0 to 4294967295, not {token}")
+    return <uint32_t> number
+
+
+cdef int narrow(const Integer *first, size_t size, Py_ssize_t stride, uint32_t *out) except -1:
+    """Copy `size` items, `stride` bytes apart, as uint32. OverflowError for one that does not fit."""
+    cdef size_t done
+    cdef Integer item
+    if size >= RELEASE:
+        with nogil:
+            done = copy_items(first, size, stride, out)
+    else:
+        done = copy_items(first, size, stride, out)
+    if done < size:
+        memcpy(&item, <const char *> first + <Py_ssize_t> done * stride, sizeof(Integer))
+        raise OverflowError(f"an id is a number from 0 to 4294967295, not {item}")
+    return 0
+
+
+cdef size_t copy_items(const Integer *first, size_t size, Py_ssize_t stride, uint32_t *out) noexcept nogil:
+    """As narrow(), up to the first item that does not fit; returns how many were copied."""
+    cdef const char *at = <const char *> first
+    cdef Integer item
+    cdef size_t i
+    for i in range(size):
+        memcpy(&item, at, sizeof(Integer))      # it need not be aligned
+        if Integer is int64_t or Integer is uint64_t:
+            if <uint64_t> item > <uint64_t> 0xFFFFFFFF:
+                return i
+        elif Integer is int8_t or Integer is int16_t or Integer is int32_t:
+            if item < 0:
+                return i
+        out[i] = <uint32_t> item
+        at += stride
+    return size

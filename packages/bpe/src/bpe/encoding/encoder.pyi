@@ -1,0 +1,20 @@
+from collections.abc import Iterable, Sequence
+from mmap import mmap
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpe.encoding.ranks import Ranks
+from bpe.scanning.special_tokens import Rules
+
+_Buffer = bytes | bytearray | memoryview | mmap
+
+class Encoder:
+    cache_bytes: int
+    def __init__(
+        self, *, ranks: Ranks, ids: Sequence[int] | NDArray[Any], scanner: int, cache_bytes: int, portable: bool = False
+    ) -> None: ...
+    def encode(self, text: str | _Buffer, rules: Rules) -> list[int] | None: ...
+    def encode_array(self, text: str | _Buffer, rules: Rules) -> NDArray[np.uint32] | None: ...
+    def encode_pieces(self, pieces: Iterable[_Buffer]) -> NDArray[np.uint32]: ...

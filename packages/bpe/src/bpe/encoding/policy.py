@@ -1,0 +1,75 @@
+"""Which special tokens are recognised in a text, and which must not be in it: tiktoken's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, TypeVar
+
+from bpe.scanning.special_tokens import Rules, SpecialTokens
+
+Special = Literal["all"] | Collection[str]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+KEPT = 256  # sets of special tokens that are kept for the next call
+
+
+class Policy:
+    """special: those that a call may allow or refuse, with their ids. added: those that are always recognised."""
+
+    def __init__(self, special: Mapping[str, int], added: Mapping[str, int]) -> None:
+        self._special, self._added = special, added
+        self._names = frozenset(special)
+        self._recognised: dict[frozenset[str], SpecialTokens] = {}
+        self._rules: dict[tuple[SpecialTokens, frozenset[str]], Rules] = {}
+
+    def recognised(self, allowed: Special) -> SpecialTokens:
+        """The special tokens to recognise: all of them, or those of some names; other names say nothing."""
+        if isinstance(allowed, str) and allowed != "all":
+            raise TypeError(f"special tokens are 'all' or a set of names, not the str {allowed!r}")
+        names = self._names if isinstance(allowed, str) else frozenset(allowed)
+        found = self._recognised.get(names)
+        if found is None:
+            _check(names)
+            ids = {**self._added} | {name: number for name, number in self._special.items() if name in names}
+            found = SpecialTokens(ids, ids.values())
+            _keep(self._recognised, names, found)
+        return found
+
+    def rules(self, allowed: Special, disallowed: Special) -> Rules:
+        """What a call with these arguments does; "all" of `disallowed` are all that are not allowed."""
+        recognised = self.recognised(allowed)
+        if isinstance(disallowed, str) and disallowed == "all":
+            refused = frozenset() if isinstance(allowed, str) else self._names.difference(allowed)
+        else:
+            refused = frozenset(disallowed or ())  # of a str its characters, as in tiktoken
+        made = self._rules.get((recognised, refused))
+        if made is None:
+            _check(refused)
+            made = Rules(recognised, SpecialTokens(sorted(refused)))
+            _keep(self._rules, (recognised, refused), made)
+        return made
+
+
+def check(data: Any, rules: Rules) -> None:
+    """ValueError names a special token that is refused and in `data`, if there is one."""
+    found = rules.refused.search(data)
+    if found is not None:
+        name = found.decode()
+        raise ValueError(
+            f"the text holds the special token {name!r}, which is not allowed here; to have it encoded as one "
+            f"pass allowed_special={{{name!r}}} (or 'all'), to have it encoded as ordinary text "
+            f"disallowed_special=() (or a set without it)"
+        )
+
+
+def _check(names: frozenset[str]) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a special token is a str, not {name!r}")
+
+
+def _keep(made: dict[Key, Value], key: Key, value: Value) -> None:
+    if len(made) >= KEPT:
+        made.clear()  # whoever makes up names for every call
+    made[key] = value

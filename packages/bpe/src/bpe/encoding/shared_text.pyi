@@ -1,0 +1,15 @@
+from mmap import mmap
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpe.encoding.encoder import Encoder
+from bpe.scanning.special_tokens import Rules
+
+_Text = str | bytes | bytearray | memoryview | mmap
+
+class SharedText:
+    def __init__(self, encoder: Encoder, text: _Text, rules: Rules, *, threads: int = 1, block: int = ...) -> None: ...
+    def work(self) -> None: ...
+    def array(self) -> NDArray[np.uint32] | None: ...
+    def list(self) -> list[int] | None: ...

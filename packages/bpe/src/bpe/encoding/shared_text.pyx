@@ -1,0 +1,193 @@
+"""One text encoded by several threads at once, into one array.
+
+Each thread takes the next block of the text (scanning/blocks.pyx), encodes it with a cache of its own, and hands the ids in. Whoever
+hands in the block whose turn it is gives it its place, and those that were waiting for it theirs; copying is then done side by
+side. So nobody waits for anybody, and the ids go to memory once.
+"""
+
+from cpython.pythread cimport (
+    PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock, PyThread_type_lock, WAIT_LOCK
+)
+from libc.stddef cimport size_t
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from bpe.scanning.blocks cimport Block, Blocks, Room
+from bpe.encoding.cache cimport Cache
+from bpe.encoding.encoder cimport BLOCK, Encoder, Ids, array_of, free_ids, let_go, most_bytes, reserve, reserve_for
+from bpe.native.memory cimport HUGE_PAGE, touch_block
+from bpe.scanning.special_tokens cimport Rules
+from bpe.native.text cimport Text
+
+cdef enum:
+    AHEAD = 1 << 18             # ids: so far ahead of where they are written pages are made
+    UNHEARD = 1 << 7            # blocks that a thread encodes before it hears a signal
+
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
+
+ctypedef struct Done:           # the ids of a block
+    Ids all
+    size_t number               # of the block
+    size_t place                # of its ids among all
+    Done *next
+
+
+cdef class SharedText:
+    """A text to be encoded by every thread that calls work(); result() once all have returned. As Encoder.encode_array().
+
+    threads: how many will. block: bytes or code points that each takes at a time, about.
+    """
+
+    cdef Encoder encoder
+    cdef Rules rules
+    cdef Blocks blocks
+    cdef Ids out
+    cdef PyThread_type_lock lock    # of all below, and of blocks
+    cdef size_t taken, placed       # blocks
+    cdef size_t touched             # ids whose pages are there
+    cdef Done *waiting              # handed in before their turn, by number
+    cdef Done *unused
+    cdef bint stop, refused
+
+    def __cinit__(self, Encoder encoder not None, text, Rules rules not None, *, size_t threads=1, size_t block=BLOCK):
+        cdef Text held = Text(text)
+        self.encoder, self.rules = encoder, rules
+        encoder.share(threads)
+        self.blocks = Blocks(held, rules.all, encoder.scanner, block)
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError
+        reserve_for(&self.out, most_bytes(held))
+        reserve(&self.out, most_bytes(held))        # where the system does not put it off: the ids must never move
+
+    def __dealloc__(self):
+        free_all(self.waiting)
+        free_all(self.unused)
+        let_go(&self.out)
+        if self.lock != NULL:
+            PyThread_free_lock(self.lock)
+
+    def work(self):
+        """Encode blocks until there are no more, or another thread has failed."""
+        cdef Cache cache = self.encoder.take_cache()
+        cdef Room room
+        cdef size_t blocks = 0
+        room.bytes, room.size = NULL, 0
+        try:
+            with nogil:
+                self.encoder.prepare(cache, self.blocks.text.size)
+                while self.encode_block(cache, &room):
+                    blocks += 1
+                    if blocks % UNHEARD == 0:
+                        with gil:
+                            PyErr_CheckSignals()
+        except UnicodeError:
+            self.refused = True
+        finally:
+            self.stop = True        # at the end there is nothing left to do, and after a failure nothing should be
+            free(room.bytes)
+            self.encoder.give_cache(cache)
+
+    def array(self):
+        """The ids as an array of uint32, or None: see Encoder.encode_array()."""
+        return None if self.refused else array_of(&self.out)
+
+    def list(self):
+        """The ids as a list, or None."""
+        return None if self.refused else self.encoder.to_list(self.out.ids, self.out.size)
+
+    cdef bint encode_block(self, Cache cache, Room *room) except -1 nogil:
+        cdef Block block
+        cdef Done *done
+        cdef size_t number
+        if self.stop:
+            return False
+        PyThread_acquire_lock(self.lock, WAIT_LOCK)
+        try:
+            self.blocks.next(room, &block)
+            number = self.taken
+            self.taken += 1
+            done = self.unused
+            if done != NULL:
+                self.unused = done.next
+        finally:
+            PyThread_release_lock(self.lock)
+        if done == NULL:
+            done = new_done()
+        done.number, done.all.size = number, 0
+        if number == 0:
+            self.make_pages()
+        try:
+            if self.rules.refused.longest and self.rules.refused.find(block.bytes, block.size, 0).index >= 0:
+                self.refused = self.stop = True
+            else:
+                self.encoder.add_text(cache, block.bytes, block.size, self.rules.recognised, &done.all)
+        finally:
+            self.hand_in(done)
+        return block.size > 0 and not self.refused
+
+    cdef void hand_in(self, Done *done) noexcept nogil:
+        """Give the ids of a block, and of those that were waiting for it, their places, and copy them there."""
+        cdef Done **at = &self.waiting
+        cdef Done *ready = NULL
+        cdef Done **last = &ready
+        PyThread_acquire_lock(self.lock, WAIT_LOCK)
+        while at[0] != NULL and at[0].number < done.number:
+            at = &at[0].next
+        done.next, at[0] = at[0], done
+        while self.waiting != NULL and self.waiting.number == self.placed:
+            done = self.waiting
+            self.waiting = done.next
+            done.next = NULL
+            done.place = self.out.size
+            self.out.size += done.all.size
+            self.placed += 1
+            last[0] = done
+            last = &done.next
+        PyThread_release_lock(self.lock)
+        if ready == NULL:
+            return
+        self.make_pages()
+        done = ready
+        while True:
+            if done.all.size:
+                memcpy(self.out.ids + done.place, done.all.ids, done.all.size * sizeof(uint32_t))
+            if done.next == NULL:
+                break
+            done = done.next
+        PyThread_acquire_lock(self.lock, WAIT_LOCK)
+        done.next = self.unused
+        self.unused = ready
+        PyThread_release_lock(self.lock)
+
+    cdef void make_pages(self) noexcept nogil:
+        """See that what is written next has its pages."""
+        cdef size_t begin, end
+        PyThread_acquire_lock(self.lock, WAIT_LOCK)
+        begin = end = self.touched
+        while self.out.pages and end < min(self.out.size + AHEAD, self.out.pages // sizeof(uint32_t)):
+            end += HUGE_PAGE // sizeof(uint32_t)
+        self.touched = end
+        PyThread_release_lock(self.lock)
+        if end > begin:
+            end = min(end, self.out.pages // sizeof(uint32_t))
+            touch_block(self.out.ids + begin, (end - begin) * sizeof(uint32_t))
+
+
+cdef Done *new_done() except NULL nogil:
+    cdef Done *done = <Done *> calloc(1, sizeof(Done))
+    if done == NULL:
+        with gil:
+            raise MemoryError
+    return done
+
+
+cdef void free_all(Done *done) noexcept nogil:
+    cdef Done *next
+    while done != NULL:
+        next = done.next
+        free_ids(&done.all)
+        free(done)
+        done = next

@@ -1,0 +1,117 @@
+"""Text that comes in pieces to ids, and ids that come one by one to text; what is not yet certain is held back."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from bpe.native.lazy_imports import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SLICE = 1 << 15  # characters or bytes
+
+
+def encode_chunks(
+    chunks: Iterable[str] | Iterable[bytes],
+    *,
+    encode: Callable[[bytes], NDArray[np.uint32]],
+    cut: Callable[[bytes], int],
+    room: int,
+) -> Iterator[NDArray[np.uint32]]:
+    """The ids of the chunks joined, in arrays, as they become certain.
+
+    cut: the last place at which what a text has so far may be cut, whatever follows (see last_cut). room: how many bytes
+    are gathered before they are encoded.
+    """
+    held: list[bytes] = []
+    size, wanted = 0, room
+    for data in map(_joiner(), itertools.chain(_slices(chunks), [None])):
+        held.append(data)
+        size += len(data)
+        if size >= wanted:
+            text = b"".join(held)
+            at = cut(text)
+            if at:
+                yield encode(text[:at])
+            held, size = [text[at:]], len(text) - at
+            wanted = max(room, 2 * size)  # a text without a place to cut is looked at again when it has doubled
+    yield encode(b"".join(held))
+
+
+def last_cut(size: int, cut: Callable[[int], int], longest: int) -> int:
+    """The last place found at which a text of that size may be cut, whatever follows it; 0 where there is none.
+
+    cut: the first safe place from a place on, or the size. longest: of the special tokens, one of which may have begun.
+    """
+    limit = size - longest
+    step = 256
+    while limit > 0:
+        begin = max(1, limit - step)
+        last, found = 0, begin - 1
+        while True:
+            found = cut(found + 1)
+            if found > limit or found == size:
+                break
+            last = found
+        if last or begin == 1:
+            return last
+        step *= 4
+    return 0
+
+
+def last_bounded_end(text: bytes, ends: NDArray[np.uint64], limit: int) -> int:
+    """The last pretoken's end up to `limit` that is certain although no word ends there; 0 where there is none.
+
+    ends: those of the pretokens of `text`, which begins where one surely does. Between two digits a pretoken ends only
+    because the pattern takes no more of them, and between a small and a capital letter because it parts these, or after a
+    contraction; the match looked no further, whatever follows.
+    """
+    for place in range(int(np.searchsorted(ends, limit, side="right")) - 1, -1, -1):
+        end = int(ends[place])
+        before, after = text[end - 1 : end], text[end : end + 1]
+        if (before.isdigit() and after.isdigit()) or (before.islower() and after.isupper()):
+            return end
+    return 0
+
+
+def _slices(chunks: Iterable[str] | Iterable[bytes]) -> Iterator[str | bytes | memoryview]:
+    """The chunks, large ones in slices, so that no copy of all of one is made."""
+    for chunk in chunks:
+        data = chunk if isinstance(chunk, str) else memoryview(chunk)
+        for begin in range(0, len(data), SLICE):
+            yield data[begin : begin + SLICE]
+
+
+def _joiner() -> Callable[[str | bytes | memoryview | None], bytes]:
+    """A function that makes bytes of each chunk of a text in turn (None: its end), joining a surrogate pair cut in two."""
+    halves = codecs.getincrementaldecoder("utf-16-le")("replace")
+
+    def join(chunk: str | bytes | memoryview | None) -> bytes:
+        if chunk is None:
+            return halves.decode(b"", final=True).encode()
+        if isinstance(chunk, str):
+            return halves.decode(chunk.encode("utf-16-le", "surrogatepass")).encode()
+        return bytes(chunk)
+
+    return join
+
+
+class DecodeStream:
+    """Ids to text as they come: feed() gives what is certain, finish() what was held back."""
+
+    def __init__(self, decode_bytes: Callable[[list[int]], bytes]) -> None:
+        self._decode_bytes = decode_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, tokens: int | Iterable[int]) -> str:
+        """The text that is certain after these ids: whole characters only. KeyError for an unknown id."""
+        ids = [tokens] if isinstance(tokens, (int, np.integer)) else list(tokens)
+        return self._decoder.decode(self._decode_bytes(ids))
+
+    def finish(self) -> str:
+        """What is left: U+FFFD for a character that never ended. The stream can be used anew."""
+        return self._decoder.decode(b"", final=True)

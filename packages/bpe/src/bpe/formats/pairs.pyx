@@ -1,0 +1,266 @@
+"""The pairs of a merge list by number of symbol.
+
+Symbols are found by a hash that is a polynomial of their bytes, so that of two joined follows from those of its halves (Karp
+and Rabin 1987) and what a merge makes is looked up without joining it.
+"""
+
+from bpe.native.lazy_imports import numpy as np
+
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.unicode cimport PyUnicode_FindChar, PyUnicode_GET_LENGTH, PyUnicode_Substring
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcmp, memset
+
+from bpe.native.memory cimport checked_malloc
+
+cdef extern from "Python.h":
+    void PyObject_GC_UnTrack(object)
+
+cdef extern from *:
+    """
+    #define BASE 0x9E3779B97F4A7C15ULL
+    """
+    const uint64_t BASE
+
+cdef enum:
+    SPACE = 32
+
+cdef uint32_t NONE = <uint32_t> -1
+cdef uint64_t EMPTY = <uint64_t> -1   # no symbol is numbered NONE
+
+ctypedef struct Symbol:
+    const uint8_t *text
+    uint64_t hash
+    uint32_t size
+
+
+cdef class Symbols:
+    """Byte strings, each once, that are found by their hash."""
+
+    cdef Symbol *symbols
+    cdef size_t count, mask
+    cdef uint64_t *table        # the high half of the hash, then the symbol; EMPTY where there is none
+    cdef uint64_t *powers       # of BASE
+    cdef size_t longest
+    cdef list kept              # keeps the bytes alive
+
+    def __cinit__(self, list symbols):
+        cdef size_t i, at
+        cdef bytes token
+        self.kept = symbols
+        self.count = len(symbols)
+        if self.count >= NONE:
+            raise ValueError(f"{self.count:,} symbols; the most is {NONE - 1:,}")
+        self.symbols = <Symbol *> checked_malloc(self.count * sizeof(Symbol))
+        for i in range(self.count):
+            token = symbols[i]
+            self.symbols[i].text = <const uint8_t *> PyBytes_AS_STRING(token)
+            self.symbols[i].size = <uint32_t> len(token)
+            self.longest = max(self.longest, <size_t> len(token))
+        self.powers = <uint64_t *> checked_malloc((self.longest + 1) * sizeof(uint64_t))
+        self.powers[0] = 1
+        for i in range(self.longest):
+            self.powers[i + 1] = self.powers[i] * BASE
+        self.mask = 63
+        while self.mask < self.count * 2:
+            self.mask = self.mask * 2 + 1
+        self.table = <uint64_t *> checked_malloc((self.mask + 1) * sizeof(uint64_t))
+        memset(self.table, 0xFF, (self.mask + 1) * sizeof(uint64_t))
+        for i in range(self.count):
+            self.symbols[i].hash = hash_of(self.symbols[i].text, self.symbols[i].size)
+            at = slot(self.symbols[i].hash) & self.mask
+            while self.table[at] != EMPTY:
+                at = (at + 1) & self.mask
+            self.table[at] = self.symbols[i].hash >> 32 << 32 | i
+
+    def __dealloc__(self):
+        free(self.symbols)
+        free(self.powers)
+        free(self.table)
+
+    cdef inline uint32_t find(
+        self, uint64_t hash, const uint8_t *left, size_t left_size, const uint8_t *right, size_t right_size
+    ) noexcept nogil:
+        """The symbol that is left and right joined, or NONE."""
+        cdef size_t at = slot(hash) & self.mask
+        cdef const Symbol *symbol
+        while self.table[at] != EMPTY:
+            if self.table[at] >> 32 == hash >> 32:
+                symbol = &self.symbols[<uint32_t> self.table[at]]
+                if (
+                    symbol.hash == hash
+                    and symbol.size == left_size + right_size
+                    and memcmp(symbol.text, left, left_size) == 0
+                    and memcmp(symbol.text + left_size, right, right_size) == 0
+                ):
+                    return <uint32_t> self.table[at]
+            at = (at + 1) & self.mask
+        return NONE
+
+    cdef inline uint32_t find_bytes(self, bytes token):
+        cdef const uint8_t *text = <const uint8_t *> PyBytes_AS_STRING(token)
+        return self.find(hash_of(text, len(token)), text, len(token), text, 0)
+
+
+def all_within(numbers, int64_t most):
+    """Whether all are ints, no bools, from 0 to `most`."""
+    cdef int overflow
+    cdef int64_t value
+    for number in numbers:
+        if type(number) is not int:
+            return False
+        value = PyLong_AsLongLongAndOverflow(number, &overflow)
+        if overflow or value < 0 or value > most:
+            return False
+    return True
+
+
+def merges_of_numbers(list tokens not None, const uint32_t[::1] halves not None):
+    """The merges [(left bytes, right bytes)], of which the halves are given by their numbers in `tokens`, left, right, left…"""
+    cdef size_t merges = halves.shape[0] // 2, i
+    cdef list made = [None] * merges
+    cdef tuple merge
+    for i in range(merges):
+        merge = (tokens[halves[2 * i]], tokens[halves[2 * i + 1]])
+        PyObject_GC_UnTrack(merge)      # of bytes, which the collector would find out by looking at each
+        made[i] = merge
+    return made
+
+
+def halves_of(list merges not None, dict places not None):
+    """The halves of merges as merges_of_numbers() wants them, in a bytearray; None where one is not two texts that have a place.
+
+    merges: "left right" or [left, right], each spelled as a file does. places: the number of each token by what spells it.
+    """
+    cdef bytearray halves = bytearray(2 * len(merges) * sizeof(uint32_t))
+    cdef uint32_t *out = <uint32_t *> PyByteArray_AS_STRING(halves)
+    cdef Py_ssize_t space, size
+    cdef str text
+    for merge in merges:
+        if type(merge) is str:
+            text = merge
+            size = PyUnicode_GET_LENGTH(text)
+            space = PyUnicode_FindChar(text, SPACE, 0, size, 1)
+            if space < 0 or PyUnicode_FindChar(text, SPACE, space + 1, size, 1) >= 0:
+                return None
+            left, right = PyUnicode_Substring(text, 0, space), PyUnicode_Substring(text, space + 1, size)
+        elif type(merge) is list and len(<list> merge) == 2 and type(merge[0]) is str and type(merge[1]) is str:
+            left, right = (<list> merge)[0], (<list> merge)[1]
+        else:
+            return None
+        left, right = places.get(left), places.get(right)
+        if left is None or right is None:
+            return None
+        out[0], out[1] = left, right
+        out += 2
+    return halves
+
+
+def pairs_of_merges(list symbols not None, list merges not None):
+    """The merges [(left bytes, right bytes)] as rows (left, right, made) of an array of uint32.
+
+    ValueError names a merge whose halves or whole are no symbols, or says that one stands twice.
+    """
+    cdef Symbols table = Symbols(symbols)
+    rows = np.empty((len(merges), 3), dtype=np.uint32)
+    cdef uint32_t[:, ::1] out = rows
+    cdef size_t rank
+    cdef tuple merge
+    for rank in range(<size_t> len(merges)):
+        merge = merges[rank]
+        out[rank, 0], out[rank, 1] = table.find_bytes(merge[0]), table.find_bytes(merge[1])
+    wrong = join(table, out)
+    if wrong is not None:
+        refuse(symbols, wrong, merges[wrong][0], merges[wrong][1])
+    return rows
+
+
+def pairs_of_numbers(list symbols not None, list tokens not None, const uint32_t[::1] halves not None):
+    """pairs_of_merges() of merges given as merges_of_numbers() takes them."""
+    cdef Symbols table = Symbols(symbols)
+    cdef size_t merges = halves.shape[0] // 2, count = len(tokens), i
+    rows = np.empty((merges, 3), dtype=np.uint32)
+    cdef uint32_t[:, ::1] out = rows
+    cdef uint32_t *number = <uint32_t *> checked_malloc(count * sizeof(uint32_t))     # among the symbols
+    try:
+        for i in range(count):
+            if i < table.count and tokens[i] is symbols[i]:     # as in most files, which list tokens by their ids
+                number[i] = <uint32_t> i
+            else:
+                number[i] = table.find_bytes(tokens[i])
+        for i in range(merges):
+            out[i, 0], out[i, 1] = number[halves[2 * i]], number[halves[2 * i + 1]]
+    finally:
+        free(number)
+    wrong = join(table, out)
+    if wrong is not None:
+        refuse(symbols, wrong, tokens[halves[2 * wrong]], tokens[halves[2 * wrong + 1]])
+    return rows
+
+
+cdef object join(Symbols table, uint32_t[:, ::1] rows):
+    """Fill in what each merge makes; the first that has a half or a whole that is no symbol, or None."""
+    cdef const Symbol *a
+    cdef const Symbol *b
+    cdef uint32_t made
+    cdef size_t rank, count = rows.shape[0]
+    for rank in range(count):
+        if rows[rank, 0] == NONE or rows[rank, 1] == NONE:
+            return rank
+        a, b, made = &table.symbols[rows[rank, 0]], &table.symbols[rows[rank, 1]], NONE
+        if a.size + b.size <= table.longest:
+            made = table.find(a.hash * table.powers[b.size] + b.hash, a.text, a.size, b.text, b.size)
+        if made == NONE:
+            return rank
+        rows[rank, 2] = made
+    if count and not differ(&rows[0, 0], count):
+        raise ValueError("a merge stands twice in the list; leave the second one out, it can never apply")
+    return None
+
+
+cdef object refuse(list symbols, rank, bytes left, bytes right):
+    """Say what of a merge is no symbol."""
+    missing = left if left not in symbols else right if right not in symbols else left + right
+    raise ValueError(f"merge {rank}, {left!r} + {right!r}: the vocabulary has no token {missing!r}")
+
+
+cdef bint differ(const uint32_t *rows, size_t count) except -1:
+    """Whether no two rows begin with the same pair."""
+    cdef size_t mask = 63, i, at
+    cdef uint64_t pair
+    cdef uint64_t *seen
+    while mask < count * 2:
+        mask = mask * 2 + 1
+    seen = <uint64_t *> checked_malloc((mask + 1) * sizeof(uint64_t))
+    memset(seen, 0xFF, (mask + 1) * sizeof(uint64_t))
+    try:
+        for i in range(count):
+            pair = <uint64_t> rows[3 * i] << 32 | rows[3 * i + 1]
+            at = slot(pair * BASE) & mask
+            while seen[at] != EMPTY:
+                if seen[at] == pair:
+                    return False
+                at = (at + 1) & mask
+            seen[at] = pair
+    finally:
+        free(seen)
+    return True
+
+
+cdef inline uint64_t hash_of(const uint8_t *text, size_t size) noexcept nogil:
+    cdef uint64_t hash = 0
+    cdef size_t i
+    for i in range(size):
+        hash = hash * BASE + text[i] + 1
+    return hash
+
+
+cdef inline size_t slot(uint64_t hash) noexcept nogil:
+    """Where to look first: the low bits of a polynomial are those of the low bits of its bytes, so mix the high ones in."""
+    hash ^= hash >> 32
+    hash *= 0xD6E8FEB86659FD93ULL
+    return hash ^ (hash >> 32)

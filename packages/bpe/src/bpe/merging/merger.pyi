@@ -1,0 +1,20 @@
+from bpe.counting.records import Records
+
+class Merger:
+    def __init__(
+        self,
+        records: Records,
+        *,
+        tokens: list[bytes],
+        spelled: bool = False,
+        by_bytes: bool,
+        most: int,
+        min_count: int,
+        max_token_bytes: int,
+        floor: int,
+        vectors: bool = True,
+    ) -> None: ...
+    def apply(self, left: int, right: int) -> int: ...
+    def advance(self, merges: int) -> int: ...
+    def made_from(self, begin: int) -> list[tuple[int, int, int]]: ...
+    def result(self) -> tuple[list[bytes], bytearray]: ...

@@ -1,0 +1,39 @@
+from libc.stddef cimport size_t
+from libc.stdlib cimport malloc, realloc
+
+cdef inline void *checked_malloc(size_t size) except NULL nogil:
+    cdef void *block = malloc(size if size else 1)
+    if block == NULL:
+        with gil:
+            raise MemoryError
+    return block
+
+
+cdef inline void *checked_realloc(void *block, size_t size) except NULL nogil:
+    """On failure the old block stays as it was, for its owner to free."""
+    cdef void *larger = realloc(block, size if size else 1)
+    if larger == NULL:
+        with gil:
+            raise MemoryError
+    return larger
+
+
+cdef extern from "native/memory.h" nogil:
+    void *zeroed_block(size_t size)
+    void free_block(void *block, size_t size)
+    size_t trim_block(void *block, size_t size, size_t used)
+    void *block_with_pages(size_t size, void *other, size_t other_size)
+    void touch_block(void *part, size_t size)
+    void trim_heap()
+    const size_t HUGE_PAGE
+    enum:
+        BLOCKS_LAZY
+
+
+cdef inline void *checked_block(size_t size) except NULL nogil:
+    """Zeroes, in huge pages where that pays; to be freed by free_block() with the same size."""
+    cdef void *block = zeroed_block(size)
+    if block == NULL:
+        with gil:
+            raise MemoryError
+    return block

@@ -1,0 +1,71 @@
+"""`bpe view`: a page that carries whole tokenizers, encodes what is typed into it, and draws the tokens.
+
+Everything is in the one file: the vocabularies (javascript.py), the encoder (assets/encoder.js), the drawing
+(assets/view.js and its styles). A tokenizer whose split pattern JavaScript cannot say is drawn as it stands, by view.py,
+and says so.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping
+from importlib import resources
+
+from bpe.reporting import javascript, view
+from bpe.tokenizer import Tokenizer
+
+SAMPLE = """\
+Type here. Every colour is a token, and no two neighbours share one.
+
+The quick brown fox isn't quicker than the QUICK-brown_fox2000; 3.14159265 and 1,234,567 are cut into pieces.
+Größe, naïve, ἀρχή, начало, 言葉と言語, 한국어, العربية, हिन्दी, 👩‍🔬 and 🇨🇭.
+
+    def fibonacci(n: int) -> int:
+        return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+"""
+
+
+def page(tokenizers: Tokenizer | Mapping[str, Tokenizer], text: str = SAMPLE, *, title: str = "Tokens") -> str:
+    """The page of a text under one tokenizer or several, side by side, by name; it refers to nothing outside."""
+    named = tokenizers if isinstance(tokenizers, Mapping) else {tokenizers.name: tokenizers}
+    columns, vocabularies = [], []
+    for number, (name, tokenizer) in enumerate(named.items()):
+        try:
+            packed = javascript.packed(tokenizer.data).decode()
+        except ValueError as error:
+            columns.append(_column(name, _still(tokenizer, text, str(error))))
+            continue
+        columns.append(_column(name, _LIVE.format(name=html.escape(name)), f' data-vocabulary="vocabulary-{number}"'))
+        vocabularies.append(f'<script type="text/plain" id="vocabulary-{number}">{packed}</script>')
+    parts = {
+        "title": html.escape(title),
+        "style": _asset("tokens.css") + _asset("view.css"),
+        "columns": "\n".join(columns),
+        "text": json.dumps(text).replace("<", "\\u003c"),
+        "vocabularies": "\n".join(vocabularies),
+        "script": _asset("encoder.js") + _asset("view.js"),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _asset("view.html"))
+
+
+def _still(tokenizer: Tokenizer, text: str, why: str) -> str:
+    """The tokens of the text as they are when the page is made; they may spell another, as where it is normalized."""
+    ids = tokenizer.encode(text, allowed_special="all")
+    drawn = view.tokens_html(tokenizer, tokenizer.decode_bytes(ids), ids=ids)
+    return f'<p class="trouble">{html.escape(why)}; what stands here does not follow what is typed.</p>{drawn}'
+
+
+_LIVE = """\
+<p class="about"></p><div class="facts"></div><p class="trouble" role="status"></p>
+<pre class="bpe-tokens" tabindex="0" translate="no" role="group" aria-label="The tokens of {name}"></pre>
+<p class="more"></p>"""
+
+
+def _column(name: str, inside: str, attributes: str = "") -> str:
+    return f'<section data-name="{html.escape(name)}"{attributes}>\n<h2>{html.escape(name)}</h2>\n{inside}\n</section>'
+
+
+def _asset(name: str) -> str:
+    return (resources.files("bpe.reporting") / "assets" / name).read_text("utf-8")

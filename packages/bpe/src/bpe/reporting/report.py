@@ -1,0 +1,273 @@
+"""What tokenizers do to texts, in figures: compression, speed, and what of their vocabularies is of use.
+
+measure() gives a Report; it prints as tables, as JSON (as_dict) and as a page (html).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from itertools import combinations
+from typing import Any
+
+from bpe import patterns
+from bpe.native.lazy_imports import numpy as np
+from bpe.scanning import scanner
+from bpe.tokenizer import Tokenizer
+
+_WORD = re.compile(rb"\S+")
+_BESIDE = ("", "a", "A", " ", "1", "!", "'", "\n", "中", "\u0301")  # what may stand beside a token, a kind each
+PILE_BYTES = 825 * 10**9  # the Pile (Gao et al. 2020), as it is usually quoted
+
+
+@dataclass(frozen=True)
+class Compression:
+    """A tokenizer on a text. A word is a run of anything but ASCII white space."""
+
+    tokenizer: str
+    text: str
+    bytes: int
+    tokens: int
+    bytes_per_token: float
+    tokens_per_word: float
+    used: float  # the share of the vocabulary that the text uses
+    megabytes_per_second: float  # one thread, ids to an array, measured once here and now
+    pile_hours: float  # what the Pile would take at that speed
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a tokenizer's tokens are: ids in lists, and the longest as text."""
+
+    tokenizer: str
+    tokens: int
+    special: int
+    longest: list[str]
+    unused: list[int]  # in none of the texts
+    unreachable: list[int]  # in no text at all
+    broken: list[int]  # not whole characters
+
+
+@dataclass(frozen=True)
+class Report:
+    """texts: each tokenizer on each text; vocabularies: each tokenizer; merges_in_common: (one, another, the share)."""
+
+    texts: list[Compression]
+    vocabularies: list[Vocabulary]
+    merges_in_common: list[tuple[str, str, float]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return asdict(self)
+
+    def tables(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+        """(heading, rows with the names of the columns first) of each table."""
+        texts: list[tuple[str, ...]] = [
+            ("tokenizer", "text", "bytes", "tokens", "bytes/token", "tokens/word", "used", "MB/s", "Pile, hours")
+        ]
+        texts += [
+            (
+                row.tokenizer, row.text, f"{row.bytes:,}", f"{row.tokens:,}", f"{row.bytes_per_token:.3f}",
+                f"{row.tokens_per_word:.3f}", f"{row.used:.1%}", f"{row.megabytes_per_second:.0f}", f"{row.pile_hours:.2f}",
+            )
+            for row in self.texts
+        ]  # fmt: skip
+        vocabularies: list[tuple[str, ...]] = [
+            ("tokenizer", "tokens", "special", "unused", "unreachable", "parts of characters", "longest")
+        ]
+        vocabularies += [
+            (
+                row.tokenizer, f"{row.tokens:,}", f"{row.special:,}", f"{len(row.unused):,}", f"{len(row.unreachable):,}",
+                f"{len(row.broken):,}", "  ".join(map(_shown, row.longest)),
+            )
+            for row in self.vocabularies
+        ]  # fmt: skip
+        found = [("Texts", texts), ("Vocabularies", vocabularies)]
+        if self.merges_in_common:
+            common: list[tuple[str, ...]] = [("one", "another", "merges in common")]
+            found.append(
+                ("Merges", common + [(one, other, f"{share:.1%}") for one, other, share in self.merges_in_common])
+            )
+        return found
+
+    def __str__(self) -> str:
+        return "\n\n".join("\n".join(_aligned(rows)) for _, rows in self.tables())
+
+    def html(self) -> str:
+        """A page that needs nothing but itself."""
+        parts = []
+        for heading, (names, *rows) in self.tables():
+            head = "".join(f"<th>{escape(name)}</th>" for name in names)
+            body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>\n" for row in rows)
+            parts.append(f"<h2>{heading}</h2>\n<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>\n")
+        return _PAGE.replace("TABLES", "".join(parts)).replace("NOTES", escape(_NOTES))
+
+
+_NOTES = (
+    "A word is a run of anything but ASCII white space. Used: the share of the vocabulary that the text uses. MB/s: one "
+    "thread, once, on the machine that wrote this page; Pile: the hours that 825 GB would take so. Unused: in none of these "
+    "texts. Unreachable: tokens that no text gives, because merging never makes them or the split pattern always cuts them. "
+    "Merges in common: of all that either tokenizer has."
+)
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Tokenizers</title>
+<style>
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; color: #222 }
+table { border-collapse: collapse; display: block; overflow-x: auto }
+th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #ddd; font-variant-numeric: tabular-nums }
+th:first-child, td:first-child, td:last-child, th:last-child { text-align: left }
+@media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 } th, td { border-color: #444 } }
+</style></head><body>
+<h1>Tokenizers</h1>
+TABLES<p>NOTES</p>
+</body></html>
+"""
+
+
+def measure(tokenizers: Mapping[str, Tokenizer], texts: Mapping[str, Sequence[bytes]]) -> Report:
+    """Every tokenizer on every text, a text being several that are encoded apart. ValueError for one that is empty."""
+    rows, vocabularies = [], []
+    for name, tokenizer in tokenizers.items():
+        seen: set[int] = set()
+        for text_name, parts in texts.items():
+            row, used = compression(tokenizer, parts, name=name, text_name=text_name)
+            rows.append(row)
+            seen |= used
+        vocab = tokenizer.vocab
+        vocabularies.append(
+            Vocabulary(
+                tokenizer=name,
+                tokens=len(vocab),
+                special=len(tokenizer.special_tokens),
+                longest=[token.decode(errors="replace") for _, token in longest_tokens(tokenizer, 5)],
+                unused=sorted(set(vocab) - seen),
+                unreachable=unreachable_tokens(tokenizer),
+                broken=broken_tokens(tokenizer),
+            )
+        )
+    common = [
+        (one, other, common_merges(tokenizers[one], tokenizers[other])) for one, other in combinations(tokenizers, 2)
+    ]
+    return Report(rows, vocabularies, common)
+
+
+def compression(
+    tokenizer: Tokenizer, texts: Sequence[bytes], *, name: str = "", text_name: str = ""
+) -> tuple[Compression, set[int]]:
+    """Measure a tokenizer on a text, and the ids it has there. ValueError for an empty one, which has no rates."""
+    size = sum(map(len, texts))
+    if not size:
+        raise ValueError(f"the text {text_name!r} is empty, so there is nothing to measure")
+    begun = time.perf_counter()
+    ids = [tokenizer.encode_to_numpy(text, allowed_special="all") for text in texts]
+    seconds = max(time.perf_counter() - begun, 1e-9)
+    tokens = sum(map(len, ids))
+    used = set(np.unique(np.concatenate(ids)).tolist())
+    words = max(1, sum(sum(1 for _ in _WORD.finditer(text)) for text in texts))
+    rate = size / seconds
+    row = Compression(
+        tokenizer=name or tokenizer.name,
+        text=text_name,
+        bytes=size,
+        tokens=tokens,
+        bytes_per_token=size / tokens,
+        tokens_per_word=tokens / words,
+        used=len(used) / tokenizer.vocab_size,
+        megabytes_per_second=rate / 1e6,
+        pile_hours=PILE_BYTES / rate / 3600,
+    )
+    return row, used
+
+
+def _ordinary(tokenizer: Tokenizer) -> list[tuple[int, bytes]]:
+    """(id, bytes) of each token that text can be merged to: neither special nor added."""
+    data = tokenizer._data
+    split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
+    return [(number, token) for number, token in sorted(data.vocab.items()) if number not in split_off]
+
+
+def longest_tokens(tokenizer: Tokenizer, count: int = 10) -> list[tuple[int, bytes]]:
+    """The longest tokens that are not special, longest first, as (id, bytes)."""
+    return sorted(_ordinary(tokenizer), key=lambda item: (-len(item[1]), item[0]))[:count]
+
+
+def broken_tokens(tokenizer: Tokenizer) -> list[int]:
+    """The ids of tokens of several bytes that are not whole characters: they never stand alone in well-formed text."""
+    broken = []
+    for number, token in sorted(tokenizer.vocab.items()):
+        if len(token) > 1:
+            try:
+                token.decode()
+            except UnicodeDecodeError:
+                broken.append(number)
+    return broken
+
+
+def unreachable_tokens(tokenizer: Tokenizer) -> list[int]:
+    """The ids of ordinary tokens that no text gives.
+
+    What is merged between two borders of tokens depends on the bytes there alone, so that a token which its own bytes do
+    not merge to is nowhere made; only where a pretoken that is a token is taken whole can it still be given. Nor is one
+    that the split pattern cuts whatever stands beside it (a character of every kind is tried; parts of characters aside).
+    """
+    data = tokenizer._data
+    by_merging = Tokenizer.from_data(data._replace(whole_first=False))._encoder
+    found = []
+    for number, token in _ordinary(tokenizer):
+        made = by_merging.encode_pieces([token]).tolist() == [number]
+        if made or data.whole_first:
+            pieces = _split(token, data.pattern)
+            if len(pieces) == 1 or (made and not _always_cut(token, data.pattern)):
+                continue
+        found.append(number)
+    return found
+
+
+def _split(text: bytes, pattern: patterns.Pattern) -> list[bytes]:
+    if pattern.name or not pattern.expressions:
+        return scanner.split(text, pattern.name)
+    return patterns.split(text, pattern)
+
+
+def _always_cut(token: bytes, pattern: patterns.Pattern) -> bool:
+    """Whether a pretoken ends inside the token, whatever stands beside it."""
+    try:
+        token.decode()
+    except UnicodeDecodeError:
+        return False
+    for before in map(str.encode, _BESIDE):
+        for after in map(str.encode, _BESIDE):
+            end = 0
+            ends = [end := end + len(piece) for piece in _split(before + token + after, pattern)]
+            if not any(len(before) < end < len(before) + len(token) for end in ends):
+                return False
+    return True
+
+
+def common_merges(a: Tokenizer, b: Tokenizer) -> float:
+    """The share of merges two tokenizers have in common: of all that either has (Jaccard)."""
+    ours, theirs = set(a.merges), set(b.merges)
+    return len(ours & theirs) / max(1, len(ours | theirs))
+
+
+def _shown(token: str) -> str:
+    """A token on one line: its middle left out where it is long, and what would not be seen spelled out."""
+    short = token if len(token) <= 24 else f"{token[:12]}…{token[-8:]}"
+    return repr(short)
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """The rows as lines of text whose columns stand under one another; columns of numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    right = [all(cell[:1].isdigit() for cell in column[1:]) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if numbers else cell.ljust(width)
+            for cell, width, numbers in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,6 @@
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t
+
+from bpe.scanning.special_tokens cimport SpecialTokens
+
+cdef size_t safe_place(const uint8_t *text, size_t size, size_t at, int scanner, SpecialTokens special) noexcept nogil

@@ -1,0 +1,31 @@
+"""Where a text can be cut, so that its parts are counted or encoded apart with the same result."""
+
+from bpe.scanning.scanner cimport PATTERN_WHOLE, Pattern, scan_cut
+
+
+def safe_cut(const uint8_t[::1] text not None, size_t at, int scanner, SpecialTokens special not None):
+    """The first place from `at` on where `text` can be cut without changing what is counted or encoded, or its length.
+
+    That is a place where a pretoken surely ends (see scan_cut) and which no special token has inside it. Whatever may
+    follow the text changes none of this, as long as the place is `special.longest` bytes from its end. Where no place can
+    be told from the text around it (no split, or a pattern that no compiled scanner serves: -1), a special token begins
+    there, which splits the text before any pattern does.
+    """
+    cdef size_t size = text.shape[0]
+    if size == 0:
+        return 0
+    with nogil:
+        at = safe_place(&text[0], size, at, scanner, special)
+    return at
+
+
+cdef size_t safe_place(const uint8_t *text, size_t size, size_t at, int scanner, SpecialTokens special) noexcept nogil:
+    while at < size:
+        if scanner < 0 or scanner == PATTERN_WHOLE:
+            at = special.find(text, size, at if at else 1).begin
+        else:
+            at = scan_cut(<Pattern> scanner, text, size, at)
+        if at >= size or not special.straddles(text, size, at):
+            return at
+        at += 1
+    return size

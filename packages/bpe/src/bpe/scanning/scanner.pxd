@@ -1,0 +1,59 @@
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+cdef extern from "scanning/characters.h" nogil:
+    ctypedef union word_masks:  # 64 bytes of text: a bit each, in a mask for each class
+        uint64_t letter, upper, lower, mark, digit, space, punctuation, other
+        uint64_t blank, line, apostrophe, slash
+        uint64_t high, continuation, inside, han
+        uint64_t of[16]
+    ctypedef void (*classify_function)(const uint8_t *text, word_masks *found) noexcept nogil
+    ctypedef void (*characters_function)(
+        const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill, uint8_t *spill_class
+    ) noexcept nogil
+    ctypedef size_t (*places_function)(uint64_t ones, size_t base, size_t *places) noexcept nogil
+
+cdef enum:
+    SCAN_BLOCK = 4096           # bytes scanned by one call of scan_block()
+    SCAN_ENDS = SCAN_BLOCK + 64 # room for the ends one call can write, and for what is written beyond them
+
+cdef enum Pattern:
+    PATTERN_WHOLE               # no split: the whole text is one pretoken
+    PATTERN_GPT2
+    PATTERN_CL100K
+    PATTERN_LLAMA3
+    PATTERN_QWEN2
+    PATTERN_QWEN35
+    PATTERN_O200K
+    PATTERN_DEEPSEEK
+
+# What the words so far leave to the next: for each mask that is shifted, 1 if the byte before the word is in it.
+ctypedef struct Before:
+    uint64_t letter, digit, space, blank, punctuation, other, line, han
+    uint64_t tab                # white space that is no line end
+    uint64_t alone              # a character that a letter may follow within the pretoken it begins
+    uint64_t taken              # a line end (o200k: or slash) that belongs to the punctuation before it
+    uint64_t absorbed           # o200k: a mark that belongs to the punctuation before it
+    uint64_t both, lowered      # o200k: letters by what may follow them
+    uint64_t run                # deepseek-v3: an ASCII letter of a run that an ASCII punctuation mark began
+
+ctypedef struct Scanner:
+    const uint8_t *text
+    size_t size
+    size_t at                   # where the next word to scan begins
+    Pattern pattern
+    int family                  # which classes the pattern knows
+    classify_function classify
+    characters_function characters
+    places_function places
+    word_masks word, ahead      # the words at and after `at`
+    uint64_t spill              # bytes of `ahead` that belong to a character begun in `word`
+    uint8_t spill_class
+    Before before
+    uint64_t cleared, added     # boundaries of `word` already decided by a contraction that began before it
+    uint64_t suffix             # o200k: bytes of `word` that belong to such a contraction
+    size_t group                # digits, at the end of what is scanned, since the last boundary: at most 3
+
+cdef void scan_start(Scanner *scanner, Pattern pattern, const uint8_t *text, size_t size) noexcept nogil
+cdef size_t scan_block(Scanner *scanner, size_t *ends) noexcept nogil
+cdef size_t scan_cut(Pattern pattern, const uint8_t *text, size_t size, size_t at) noexcept nogil

@@ -1,0 +1,296 @@
+"""Split patterns as scanners: text to the ends of its pretokens, 64 bytes at a time.
+
+A scanner never looks at one character after another. `classify` turns 64 bytes into words of 64 bits, one for letters, one
+for digits, one for white space…; the pattern is then a handful of shifts and masks on those words, whose result has a bit
+for each byte that begins a pretoken. (The idea is simdjson's, Langdale and Lemire 2019.) Characters beyond ASCII are
+decoded one by one, but only to set their bits in the same words. What masks cannot say (contractions, long lookahead) is
+a loop over the few set bits that ask for it.
+
+Here are the driver, which reads words and writes ends, and the faces. Each family of patterns has a file, which derives
+its masks: gpt2.pxi, cl100k.pxi (llama3 and the qwens too), o200k.pxi, deepseek.pxi; the operations on
+masks that they share are in masks.pxi. All share these terms:
+
+* a mask holds all bytes of a character, a boundary only its first: `inside` holds the others;
+* the mask of the bytes that follow a mask is that mask shifted up, with the bit that the last word left (`Before`);
+* the mask of the bytes that come before a mask is that mask shifted down, with a bit of the word ahead;
+* to flood a mask from some starts is one addition: the carry runs through the ones.
+"""
+
+from libc.string cimport memcpy, memset
+
+from bpe.native.bytes cimport count_leading_zeros, count_trailing_zeros
+
+from bpe.native.lazy_imports import numpy as np
+
+cdef extern from "scanning/characters.h" nogil:
+    void fill_portable_masks()
+    void need_class_table(int family)
+    classify_function choose_classify(int family, int twin)
+    places_function choose_places(int twin)
+    characters_function choose_characters(int twin)
+    uint8_t read_class(const uint8_t *text, size_t room, int family, size_t *length)
+    size_t decode_character(const uint8_t *text, size_t room, uint32_t *code)
+    uint8_t category_of(uint32_t code)
+    int has_avx512()
+    int has_avx2()
+    enum:
+        AVX512_TWIN, AVX2_TWIN, PORTABLE_TWIN
+    enum:
+        CATEGORY_LO     # the last of the five letter categories, which come first,
+        CATEGORY_ME     # of the marks, which come next,
+        CATEGORY_NO     # and of the numbers, which follow them
+        CATEGORY_CS     # that of bytes that are not UTF-8
+        WHITE_SPACE
+    enum:
+        LETTER, UPPER, LOWER, MARK, DIGIT, SPACE, PUNCTUATION, OTHER
+        CLASS       # the bits of these
+    enum:
+        FAMILY_GPT2, FAMILY_CL100K, FAMILY_MARKS, FAMILY_O200K, FAMILY_DEEPSEEK, FAMILIES
+
+SCANNED = {  # by the pattern's name; None is no split at all
+    None: PATTERN_WHOLE,
+    "gpt2": PATTERN_GPT2,
+    "cl100k": PATTERN_CL100K,
+    "o200k": PATTERN_O200K,
+    "llama3": PATTERN_LLAMA3,
+    "qwen2": PATTERN_QWEN2,
+    "qwen3.5": PATTERN_QWEN35,
+    "deepseek-v3": PATTERN_DEEPSEEK,
+}
+# The twins of the vector code that this processor can run, the one that serves first.
+TWINS = {
+    name: number
+    for name, number, here in (
+        ("avx512", AVX512_TWIN, has_avx512()), ("avx2", AVX2_TWIN, has_avx2()), ("portable", PORTABLE_TWIN, True)
+    )
+    if here
+}
+
+cdef classify_function classify_here[FAMILIES]
+cdef word_masks blank[FAMILIES]     # 64 spaces
+cdef uint8_t[64] _spaces
+fill_portable_masks()
+memset(_spaces, 32, 64)
+for _family in range(FAMILIES):
+    classify_here[<int> _family] = choose_classify(_family, AVX512_TWIN)
+    choose_classify(_family, PORTABLE_TWIN)(_spaces, &blank[<int> _family])  # the one that every processor has
+cdef characters_function characters_here = choose_characters(AVX512_TWIN)
+cdef places_function places_here = choose_places(AVX512_TWIN)
+
+
+def scanner_of(pattern):
+    """The number of the compiled scanner that serves a bpe.patterns.Pattern, or -1 where only `regex` does."""
+    return SCANNED.get(pattern.name, -1) if pattern.name or not pattern.expressions else -1
+
+
+def categories():
+    """Of every code point a byte: its general category (unicode.h numbers them), plus 128 where it is white space."""
+    cdef bytearray table = bytearray(0x110000)
+    cdef uint8_t[::1] out = table
+    cdef uint32_t code
+    for code in range(0x110000):
+        out[code] = category_of(code)
+    return bytes(table)
+
+
+cdef inline int family_of(Pattern pattern) noexcept nogil:
+    if pattern == PATTERN_GPT2:
+        return FAMILY_GPT2
+    if pattern == PATTERN_QWEN35:
+        return FAMILY_MARKS
+    if pattern == PATTERN_O200K:
+        return FAMILY_O200K
+    if pattern == PATTERN_DEEPSEEK:
+        return FAMILY_DEEPSEEK
+    return FAMILY_CL100K
+
+
+cdef void scan_start(Scanner *s, Pattern pattern, const uint8_t *text, size_t size) noexcept nogil:
+    scan_start_with(s, pattern, text, size, classify_here[family_of(pattern)], characters_here, places_here)
+
+
+cdef void scan_start_with(
+    Scanner *s, Pattern pattern, const uint8_t *text, size_t size, classify_function classify, characters_function characters,
+    places_function places
+) noexcept nogil:
+    memset(s, 0, sizeof(Scanner))
+    s.text = text
+    s.size = size
+    s.pattern = pattern
+    s.family = family_of(pattern)
+    s.classify, s.characters, s.places = classify, characters, places
+    if pattern != PATTERN_WHOLE:
+        need_class_table(s.family)
+        read_word(s, 0, &s.ahead)
+
+
+cdef size_t scan_block(Scanner *s, size_t *ends) noexcept nogil:
+    """Write the ends of the pretokens of the next SCAN_BLOCK bytes; 0 when the text is at its end."""
+    cdef size_t count = 0, stop = s.at + SCAN_BLOCK
+    cdef uint64_t begins
+    if s.at >= s.size:
+        return 0
+    if s.pattern == PATTERN_WHOLE:
+        s.at = s.size
+    while s.at < s.size and (s.at < stop or count == 0):  # 0 would say that the text has ended
+        s.word = s.ahead
+        read_word(s, s.at + 64, &s.ahead)
+        if s.family == FAMILY_GPT2:
+            begins = gpt2_begins(s)
+        elif s.family == FAMILY_O200K:
+            begins = o200k_begins(s)
+        elif s.family == FAMILY_DEEPSEEK:
+            begins = deepseek_begins(s)
+        else:
+            begins = cl100k_begins(s)
+        if s.at == 0:
+            begins &= ~<uint64_t> 1     # it ends nothing
+        if s.size - s.at < 64:
+            begins &= (<uint64_t> 1 << (s.size - s.at)) - 1
+        count += s.places(begins, s.at, ends + count)
+        s.at += 64
+    if s.at >= s.size:
+        ends[count] = s.size
+        count += 1
+    return count
+
+
+cdef void read_word(Scanner *s, size_t at, word_masks *word) noexcept nogil:
+    """Classify the 64 bytes at `at`. Beyond the end of the text all is white space: `(?!\\S)` holds there."""
+    cdef uint8_t padded[64]
+    if at + 64 <= s.size:
+        s.classify(s.text + at, word)
+    elif at >= s.size:
+        word[0] = blank[s.family]
+        return
+    else:
+        memset(padded, 32, 64)
+        memcpy(padded, s.text + at, s.size - at)
+        s.classify(padded, word)
+    if word.high:
+        s.characters(s.text + at, s.size - at, s.family, word, &s.spill, &s.spill_class)
+
+
+cdef inline uint8_t class_at(const Scanner *s, size_t at, size_t *length) noexcept nogil:
+    """The class and the length of the character at `at`, for the rare lookahead that goes past a word."""
+    return read_class(s.text + at, s.size - at, s.family, length) & CLASS
+
+
+include "masks.pxi"
+include "gpt2.pxi"
+include "cl100k.pxi"
+include "o200k.pxi"
+include "deepseek.pxi"
+
+
+cdef size_t scan_cut(Pattern pattern, const uint8_t *text, size_t size, size_t at) noexcept nogil:
+    """The first place from `at` on where the text may be cut without changing a pretoken; `size` if there is none.
+
+    For every pattern here, that is where words end, in any script, with spaces or without:
+
+    * after a letter or a number, before a character that is neither, and no mark and no apostrophe: only marks and
+      o200k's contractions ever follow letters in a pretoken, and only numbers follow numbers;
+    * after anything but white space, before white space that is no line end: all it can ever follow in a pretoken is
+      white space.
+
+    So a pretoken ends there, and what follows is matched afresh. What comes before is matched as it would be at the end
+    of a text: the only expressions that look beyond what they take are those of white space, which does not reach the
+    cut, and o200k's for letters, which sees that they end. None of this depends on what may be added to the text later:
+    a character cut off by its end is never taken for another.
+    """
+    cdef uint8_t before, after
+    if pattern == PATTERN_WHOLE:
+        return size
+    at = at if at > 0 else 1
+    while at < size:
+        if text[at] & 0xc0 != 0x80 and text[at] != 39:     # a character begins, and it is no apostrophe
+            after = category_from(text + at, size - at)
+            if after > CATEGORY_NO and after != CATEGORY_CS:
+                before = category_before(text, at)
+                if before <= CATEGORY_LO or CATEGORY_ME < before <= CATEGORY_NO:
+                    return at
+                if after & WHITE_SPACE and not before & WHITE_SPACE and text[at] != 10 and text[at] != 13:
+                    return at
+        at += 1
+    return size
+
+
+cdef inline uint8_t category_from(const uint8_t *text, size_t room) noexcept nogil:
+    """The category of the character that begins the text."""
+    cdef uint32_t code
+    decode_character(text, room, &code)
+    return category_of(code)
+
+
+cdef inline uint8_t category_before(const uint8_t *text, size_t at) noexcept nogil:
+    """The category of the character that ends at `at`, where one does; UTF-8 is self-synchronising, so that it is found."""
+    cdef size_t back = 1
+    cdef uint32_t code
+    while back < 4 and back < at and text[at - back] & 0xc0 == 0x80:
+        back += 1
+    return category_of(code) if decode_character(text + at - back, back, &code) == back else CATEGORY_CS
+
+
+cdef void scan_start_as(Scanner *s, Pattern pattern, const uint8_t *text, size_t size, int twin) noexcept nogil:
+    scan_start_with(
+        s, pattern, text, size, choose_classify(family_of(pattern), twin), choose_characters(twin), choose_places(twin)
+    )
+
+
+def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, twin=None):
+    """The ends of the pretokens of `text` under the compiled scanner of a named pattern: an array of uint64.
+
+    twin: which of TWINS is to do it. KeyError where no scanner serves the pattern, or this processor not the twin.
+    """
+    cdef Scanner scanner
+    cdef size_t size = text.shape[0], count
+    cdef size_t ends[SCAN_ENDS]
+    cdef Pattern number = SCANNED[pattern]
+    blocks = [np.empty(0, dtype=np.uint64)]
+    if size == 0:
+        return blocks[0]
+    scan_start_as(&scanner, number, &text[0], size, AVX512_TWIN if twin is None else TWINS[twin])
+    while True:
+        with nogil:
+            count = scan_block(&scanner, ends)
+        if count == 0:
+            return np.concatenate(blocks)
+        blocks.append(np.array(<uint64_t[:count]> <uint64_t *> ends))
+
+
+def split(const uint8_t[::1] text not None, pattern="gpt2", *, twin=None):
+    """The pretokens of `text` as a list of bytes; see boundaries()."""
+    cdef bytes whole = bytes(text)
+    cdef list pieces = []
+    begin = 0
+    for end in boundaries(text, pattern, twin=twin).tolist():
+        pieces.append(whole[begin:end])
+        begin = end
+    return pieces
+
+
+def cut(const uint8_t[::1] text not None, size_t at, pattern="gpt2"):
+    """The first place from `at` on where `text` can be cut without changing a pretoken; its length if there is none."""
+    cdef Pattern number = SCANNED[pattern]
+    if text.shape[0] == 0:
+        return 0
+    return scan_cut(number, &text[0], text.shape[0], at)
+
+
+def scan_only(const uint8_t[::1] text not None, pattern="gpt2", *, twin=None):
+    """How many pretokens `text` has: the scanner alone, for benchmarks."""
+    cdef Scanner scanner
+    cdef size_t total = 0, count
+    cdef size_t ends[SCAN_ENDS]
+    cdef Pattern number = SCANNED[pattern]
+    cdef int which = AVX512_TWIN if twin is None else TWINS[twin]
+    if text.shape[0] == 0:
+        return 0
+    with nogil:
+        scan_start_as(&scanner, number, &text[0], text.shape[0], which)
+        while True:
+            count = scan_block(&scanner, ends)
+            if count == 0:
+                break
+            total += count
+    return total

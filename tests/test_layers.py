@@ -1,0 +1,75 @@
+"""Who may import whom, as .importlinter says: import-linter reads the Python files, and what it cannot see is read here."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from importlinter.cli import lint_imports
+
+ROOT = Path(__file__).parent.parent
+CONTRACTS = ROOT / ".importlinter"
+PACKAGES = ("bpe", "accounting", "lm")
+
+
+def layers(package: str) -> dict[str, int]:
+    """The height of each room of a package, 0 the lowest; empty for a package that has no contract of layers."""
+    parser = configparser.ConfigParser()
+    parser.read(CONTRACTS)
+    for name in parser.sections():
+        if parser[name].get("type") == "layers" and parser[name].get("containers") == package:
+            rows = parser[name]["layers"].split("\n")
+            rooms = [re.findall(r"\w+", row) for row in rows if row.strip()]
+            return {room: height for height, row in enumerate(reversed(rooms)) for room in row}
+    return {}
+
+
+def files(package: str) -> list[Path]:
+    source = ROOT / "packages" / package / "src"
+    return sorted(path for kind in ("py", "pyx", "pxd") for path in source.rglob(f"*.{kind}"))
+
+
+def modules(path: Path) -> Iterator[str]:
+    """The modules that a file imports when it runs, or is compiled, by their whole names; names imported from them too."""
+    text = path.read_text()
+    if path.suffix != ".py":  # no Python: its lines are read
+        for module, names in re.findall(r"^\s*from ([\w.]+) c?import ([^#\n]*)", text, re.MULTILINE):
+            yield module
+            yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
+        return
+    waiting: list[ast.AST] = [ast.parse(text)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting += node.orelse
+            continue
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+        waiting += ast.iter_child_nodes(node)
+
+
+def test_contracts(capsys: pytest.CaptureFixture[str]) -> None:
+    """The contracts of .importlinter: what is broken is told as import-linter tells it."""
+    failed = lint_imports(config_filename=str(CONTRACTS), no_cache=True)
+    assert not failed, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_compiled_modules_keep_to_the_layers(package: str) -> None:
+    """import-linter sees no .pyx or .pxd, neither what they import nor who imports them."""
+    height = layers(package)
+    source = ROOT / "packages" / package / "src"
+    for path in files(package):
+        here = path.relative_to(source / package).with_suffix("").parts[0]
+        for module in modules(path):
+            compiled = path.suffix != ".py" or source.joinpath(*module.split(".")).with_suffix(".pyx").exists()
+            there = module.removeprefix(f"{package}.").split(".")[0]
+            if compiled and module.startswith(f"{package}.") and here in height and there in height:
+                assert height[there] <= height[here], f"{path} imports {module}, which is in a layer above it"
