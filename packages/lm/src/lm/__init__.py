@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lm.scoring import evaluate
     from lm.training import train
 
+__version__ = "0.1.0"
 __all__ = [
     "ModelConfig",
     "TrainConfig",

@@ -1,0 +1,102 @@
+"""The tool that runs the pages: what is wrong on a page is found, with its line. `nox -s docs` runs the pages themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pages
+import pytest
+
+
+def page(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(pages, "ROOT", folder)
+    monkeypatch.chdir(folder)
+    path = folder / "page.md"
+    path.write_text(text)
+    return path
+
+
+RIGHT = """# Title
+
+```python
+a = 1
+```
+
+Words.
+
+```python
+>>> a + 1
+2
+```
+
+<!-- before: echo more > made.txt -->
+```console
+$ cat made.txt
+more
+$ seq 9
+1
+...
+9
+```
+
+<!-- not run: it never ends -->
+```sh
+sleep infinity
+```
+
+```toml
+key = 1
+```
+"""
+
+
+def test_a_right_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran, reasons = pages.run_page(page(tmp_path, RIGHT, monkeypatch))
+    assert ran == 4
+    assert reasons == ["page.md:26: not run: it never ends"]
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (("a + 1", "a + 2"), "page.md:10"),
+        (("a = 1", "a = b"), "'b' is not defined"),
+        (("\nmore\n", "\nless\n"), "page.md:16"),
+        (("echo more", "false"), "exit status 1"),
+        (("key = 1", "key ="), "Invalid value"),
+        (("```toml", "```"), "page.md:29: say the language"),
+        (("```toml", "```ocaml"), "nothing is known about blocks in ocaml"),
+        (("key = 1\n```", "key = 1"), "page.md:29: this block is not closed"),
+        (("ends -->\n", "ends -->\nWords.\n"), "directly in front"),
+    ],
+)
+def test_what_is_wrong_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str], found: str
+) -> None:
+    assert change[0] in RIGHT
+    wrong = page(tmp_path, RIGHT.replace(*change), monkeypatch)
+    with pytest.raises((pages.Fault, NameError, ValueError), match=found):
+        pages.run_page(wrong)
+
+
+def test_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "[a](page.md#x) [b](none.md) [c](https://example.org/x) [d](https://nowhere) ![e](none.png)\n"
+    text += "```text\n[f](no.md)\n```\n"
+    wrong = list(pages.wrong_links(page(tmp_path, text, monkeypatch)))
+    assert [line.split()[1].strip(":") for line in wrong] == ["none.md", "https://nowhere", "none.png"]
+
+
+def test_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("accounting")
+    text = "`accounting.parameters(shape)` `accounting.nothing` `tools/no.py` `nothing.x`\n"
+    text += "`accounting.TransformerShape.d_model`\n"
+    wrong = list(pages.unknown_names(page(tmp_path, text, monkeypatch)))
+    assert [line.split()[-1] for line in wrong] == ["accounting.nothing", "tools/no.py"]
+
+
+def test_the_corpus_and_what_is_held_out(tmp_path: Path) -> None:
+    pages.furnish(tmp_path)
+    corpus, heldout = ((tmp_path / f"{name}.txt").read_text() for name in ("corpus", "heldout"))
+    assert len(corpus) > 300_000
+    assert len(heldout) > 30_000
+    assert heldout[:1000] not in corpus

@@ -1,0 +1,84 @@
+"""What the repository says about itself agrees with itself: versions, pins, pages that name files."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from oldest import lower_bounds, oldest
+
+ROOT = Path(__file__).parent.parent
+PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if line and line[0] != "#")
+
+
+PACKAGES = ("bpe", "lm", "accounting")
+
+
+def project(package: str) -> dict[str, object]:
+    return tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text())["project"]
+
+
+def test_one_version() -> None:
+    versions = {importlib.import_module(package).__version__ for package in PACKAGES}
+    assert len(versions) == 1
+    (version,) = versions
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE).group(1).strip(",") == version
+    major, minor, _ = map(int, version.split("."))
+    assert f"groundup-accounting>={major}.{minor},<{major}.{minor + 1}" in project("lm")["dependencies"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_installed_version_is_that_of_the_source(package: str) -> None:
+    assert "version" in project(package)["dynamic"]
+    assert importlib.metadata.version(f"groundup-{package}") == importlib.import_module(package).__version__
+
+
+def test_oldest_versions_are_the_lower_bounds() -> None:
+    pins = oldest()
+    assert pins["numpy"] == "1.26"
+    assert pins["ruff"] == PINS["ruff"]
+    assert not [name for name in pins if name.startswith("groundup")]
+    assert lower_bounds(
+        ["numpy>=1.26,<3", "lm_eval>=0.4.9; python_version > '3'", "x>=2; python_version < '3'", "y"]
+    ) == {
+        "numpy": "1.26",
+        "lm-eval": "0.4.9",
+    }
+
+
+def test_hooks_use_the_versions_of_the_sessions() -> None:
+    text = (ROOT / ".pre-commit-config.yaml").read_text()
+    pinned = re.findall(r"\[([\w-]+)==([\w.]+)\]", text)
+    assert len(pinned) == text.count("additional_dependencies")
+    for name, version in pinned:
+        assert PINS[name] == version
+
+
+def test_workflows_use_the_versions_of_the_sessions() -> None:
+    text = "".join(path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml"))
+    pinned = re.findall(r"pip install ([\w-]+)==([\w.]+)", text)
+    assert {"cibuildwheel", "twine"} == {name for name, _ in pinned}
+    for name, version in pinned:
+        assert PINS[name] == version
+
+
+def sessions() -> set[str]:
+    return set(re.findall(r"^@nox\.session.*\ndef (\w+)", (ROOT / "noxfile.py").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    "page", ["CONTRIBUTING.md", "RELEASING.md", "SECURITY.md", "README.md", ".github/pull_request_template.md"]
+)
+def test_pages_name_sessions_that_exist(page: str) -> None:
+    named = re.findall(r"nox -s ((?:\w+ ?)+)", (ROOT / page).read_text())
+    assert {name for names in named for name in names.split()} <= sessions()
+
+
+def test_workflows_name_sessions_that_exist() -> None:
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        named = re.findall(r"session: (\[[^]]*\]|\w+)", path.read_text())
+        assert set(re.findall(r"\w+", " ".join(named))) <= sessions(), path

@@ -1,0 +1,58 @@
+"""Constraints that install the oldest versions of the dependencies that the packages allow.
+
+    python tools/oldest.py > oldest.txt        what `nox -s tests_minimum` installs with
+
+Each dependency with a lower bound in a pyproject.toml (`numpy>=1.26`), extras included, is pinned to that bound; the
+others keep the version of constraints.txt.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+
+
+def lower_bounds(requirements: list[str]) -> dict[str, str]:
+    """The version after >= of each requirement that has one, by normalised name.
+
+    Example:
+        >>> lower_bounds(["numpy>=1.26", "lm_eval>=0.4.9; python_version < '4'", "groundup-bpe"])
+        {'numpy': '1.26', 'lm-eval': '0.4.9'}
+    """
+    found = {}
+    for text in requirements:
+        requirement = Requirement(text)
+        if requirement.marker is not None and not requirement.marker.evaluate():
+            continue
+        for specifier in requirement.specifier:
+            if specifier.operator == ">=":
+                found[canonicalize_name(requirement.name)] = specifier.version
+    return found
+
+
+def pyproject_requirements(path: Path) -> list[str]:
+    """The dependencies of a package, those of its extras included."""
+    project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+    extras = project.get("optional-dependencies", {}).values()
+    return [*project["dependencies"], *(requirement for extra in extras for requirement in extra)]
+
+
+def oldest() -> dict[str, str]:
+    """Every pin: constraints.txt, with the lower bounds of the three packages in its place where there are any."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    pins = {canonicalize_name(name): version for name, version in pins.items()}
+    bounds: dict[str, str] = {}
+    for path in sorted(ROOT.glob("packages/*/pyproject.toml")):
+        bounds |= lower_bounds(pyproject_requirements(path))
+    return pins | {name: version for name, version in bounds.items() if not name.startswith("groundup-")}
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"{name}=={version}\n" for name, version in sorted(oldest().items()))
