@@ -1,4 +1,4 @@
-"""AUDIT.md's own column is what accounting says now; the others' columns are checked by `nox -s audit`, which has them."""
+"""docs/design/audit.md's own column is what accounting says now; the others' columns are checked by `nox -s audit`, which has them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 accounting = pytest.importorskip("accounting", reason="the audit is of accounting, which is not installed")
 
-PAGE = Path(__file__).parent.parent / "AUDIT.md"
+PAGE = Path(__file__).parent.parent / "docs/design/audit.md"
 
 
 def rows(title: str) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Our figures beside those of the packages that count too, shape by shape, and why they differ: writes AUDIT.md.
+"""Our figures beside those of the packages that count too, shape by shape, and why they differ: writes docs/design/audit.md.
 
 nox -s audit, or in an environment with torch and PACKAGES:
     python tools/audit.py [--check]
@@ -51,7 +51,7 @@ from accounting import (  # noqa: E402
 )
 from accounting.parameters import tensors  # noqa: E402
 
-PAGE = Path(__file__).parent.parent / "AUDIT.md"
+PAGE = Path(__file__).parent.parent / "docs/design/audit.md"
 PACKAGES = (
     *("torch", "transformers", "fvcore", "calflops", "deepspeed", "ptflops", "thop", "torchinfo", "llm-analysis"),
     *("accelerate", "bitsandbytes"),
@@ -515,12 +515,14 @@ def page(problems: list[str]) -> str:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--check", action="store_true", help="write nothing, and fail if AUDIT.md says otherwise")
+    options.add_argument(
+        "--check", action="store_true", help="write nothing, and fail if docs/design/audit.md says otherwise"
+    )
     check = options.parse_args().check
     problems: list[str] = []
     words = page(problems)
     if check and PAGE.read_text(encoding="utf-8") != words:
-        problems.append("AUDIT.md says otherwise: run this without --check")
+        problems.append("docs/design/audit.md says otherwise: run this without --check")
     elif not check and not problems:
         PAGE.write_text(words, encoding="utf-8")
     for problem in problems:
