@@ -314,7 +314,7 @@ def gpu(session: nox.Session) -> None:
 
 @nox.session
 def audit(session: nox.Session) -> None:
-    """Write docs/design/audit.md anew: accounting's figures beside those of the packages that count too; `-- --check` only compares."""
+    """Write docs/design/audit.md anew: accounting beside the packages that count too; `-- --check` only compares."""
     install(session, ACCOUNTING)
     counters = ("fvcore", "calflops", "ptflops", "thop", "torchinfo", "bitsandbytes", "accelerate")
     session.install(*CONSTRAINTS, "setuptools", "wheel", "torch", "numpy", "transformers", *counters)

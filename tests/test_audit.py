@@ -1,4 +1,4 @@
-"""docs/design/audit.md's own column is what accounting says now; the others' columns are checked by `nox -s audit`, which has them."""
+"""The audit's own column is what accounting says now; the others' are checked by `nox -s audit`, which has the packages."""
 
 from __future__ import annotations
 
