@@ -7,7 +7,7 @@ candidate a process of its own for every text and tokenizer. On one thread it en
 three times more, of which the best counts ("warm"); then the lines of the text one by one, as chat messages come. For the
 first text and tokenizer also batches of documents and of chat messages, on one thread and on all, and pieces of every size;
 and one long text on one thread, on all, and by as many processes, in turn, new to each and then known. --write puts the tables
-into the package's README, and a plot beside it.
+into docs/design/performance/bpe.md, and a plot beside it.
 
 Only ratios within one run mean anything; the seconds are of the process's own CPU time, so that other work on the machine
 counts less, but where it says by the clock. A peer that is not installed, or cannot read a tokenizer, is left out, and named.
@@ -42,9 +42,9 @@ import numpy as np
 import bpe
 from bpe.loading import open_tokenizer
 
-README = Path(__file__).parent.parent / "README.md"
+PAGE = Path(__file__).parents[3] / "docs/design/performance/bpe.md"
 BEGIN, END = "<!-- written by nox -s bench -- encode: begin -->\n", "<!-- end of encode -->\n"
-PLOT = Path(__file__).parent.parent / "docs" / "encoding.svg"
+PLOT = PAGE.with_name("bpe-encoding.svg")
 MESSAGES = 20_000  # lines, at most, that are encoded one by one
 DOCUMENT = 5_000  # characters of a document of a batch
 CHAT = range(50, 301)  # characters of the chat messages of another: as many of each length as of any other
@@ -453,7 +453,6 @@ def main() -> None:
             if (name, path, tokenizer) in found
         }
         title = f"{path.name}, {Path(tokenizer).stem}: one thread, warm"
-        PLOT.parent.mkdir(exist_ok=True)
         PLOT.write_text(charts.svg([(title, "characters given at once", "MB/s", lines)]))
         command = f"{' '.join(path.name for path in options.texts)} --tokenizers " + " ".join(
             Path(tokenizer).name for tokenizer in options.tokenizers
@@ -461,12 +460,12 @@ def main() -> None:
         command += f" --rounds {options.rounds}"
         if options.only:
             command += f" --only {shlex.join(options.only)}"
-        before, _, rest = README.read_text().partition(BEGIN)
+        before, _, rest = PAGE.read_text().partition(BEGIN)
         _, _, after = rest.partition(END)
-        README.write_text(
+        PAGE.write_text(
             f"{before}{BEGIN}    nox -s bench -- encode {command} --write\n\n"
             + "\n".join(out)
-            + f"\n\n![MB/s against the size of what is given at once]({PLOT.relative_to(README.parent)})\n{END}{after}"
+            + f"\n\n![MB/s against the size of what is given at once]({PLOT.name})\n{END}{after}"
         )
 
 

@@ -6,7 +6,7 @@
         [--growth [1 2 4 …]]       the first FILE's sentences in new orders and with new words, as many times its size
         [--vocab-sizes [1000 …]]   vocabularies of these sizes, on the first FILE that has tokens for them all
         [--patience 120]           seconds that one training may take; a peer that takes longer is not asked for more
-        [--write [curves]]         put tables and plot into the package's README, its part of that name, and docs/training.svg
+        [--write [curves]]         put tables and plot into docs/design/performance/bpe.md, its part of that name
 
 Of several vocabulary sizes a FILE gets the first that ours reaches on it. Each training is a process of its own, timed from
 the call to its result, the list of merges with it, without the time to import; memory is the most that the process ever
@@ -137,9 +137,9 @@ CANDIDATES: dict[str, tuple[str, Callable[[str, int], Callable[[], Later]]]] = {
     "sentencepiece": ("sentencepiece", train_sentencepiece),
 }
 FOLLOWED = tuple(name for name in CANDIDATES if "tie_break" not in name)  # as corpus and vocabulary grow
-README = Path(__file__).parent.parent / "README.md"
-PLOT = Path(__file__).parent.parent / "docs" / "training.svg"
-PARTS = {  # of the README, and what stands before and after each
+PAGE = Path(__file__).parents[3] / "docs/design/performance/bpe.md"
+PLOT = PAGE.with_name("bpe-training.svg")
+PARTS = {  # of the page, and what stands before and after each
     "tables": ("<!-- written by nox -s bench -- train: begin -->\n", "<!-- end -->\n"),
     "curves": ("<!-- written by nox -s bench -- train … --write curves: begin -->\n", "<!-- end of curves -->\n"),
 }
@@ -422,9 +422,8 @@ def main() -> None:
     print("\n".join(out))
     if options.write:
         if panels:
-            PLOT.parent.mkdir(exist_ok=True)
             PLOT.write_text(charts.svg(panels))
-            out += ["", f"![Seconds of training]({PLOT.relative_to(README.parent)})"]
+            out += ["", f"![Seconds of training]({PLOT.name})"]
         command = " ".join(path.name for path in options.texts)
         for flag in ("rounds", "patience", "vocab_size"):
             value = getattr(options, flag)
@@ -445,11 +444,9 @@ def main() -> None:
             command += " --only " + " ".join(f"'{name}'" if " " in name else name for name in options.only)
         begin, end = PARTS[options.write]
         command += " --write" + (f" {options.write}" if options.write != "tables" else "")
-        before, _, rest = README.read_text().partition(begin)
+        before, _, rest = PAGE.read_text().partition(begin)
         _, _, after = rest.partition(end)
-        README.write_text(
-            f"{before}{begin}    nox -s bench -- train {command}\n\n" + "\n".join(out) + f"\n{end}{after}"
-        )
+        PAGE.write_text(f"{before}{begin}    nox -s bench -- train {command}\n\n" + "\n".join(out) + f"\n{end}{after}")
 
 
 if __name__ == "__main__":
