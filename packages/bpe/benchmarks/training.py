@@ -280,7 +280,7 @@ def series(found: dict[float, dict[str, Run]]) -> dict[str, list[tuple[float, fl
 def counting_table(paths: Sequence[Path]) -> list[str]:
     """MB/s of the pattern gpt2 on each text, the best of five: scanned by one thread, and counted by several."""
     from bpe import patterns
-    from bpe.counting import counting
+    from bpe.counting.count import count_source
     from bpe.scanning import scanner
     from bpe.scanning.special_tokens import SpecialTokens
 
@@ -295,12 +295,12 @@ def counting_table(paths: Sequence[Path]) -> list[str]:
         rate = {0: len(text) / 1e6 / fastest(lambda text=text: scanner.scan_only(text))}
         for workers in threads:
             seconds = fastest(
-                lambda path=path, workers=workers: counting.count(path, pattern, special, workers, lambda *_: None)
+                lambda path=path, workers=workers: count_source(path, pattern, special, workers, lambda *_: None)
             )
             rate[workers] = len(text) / 1e6 / seconds
         from bpe.counting.records import number_of
 
-        distinct = number_of(counting.count(path, pattern, special, 1, lambda *_: None))
+        distinct = number_of(count_source(path, pattern, special, 1, lambda *_: None))
         lines.append(f"| {path.name} | {' | '.join(f'{one:,.0f}' for one in rate.values())} | {distinct:,} |")
     return lines
 

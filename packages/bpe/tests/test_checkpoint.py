@@ -14,7 +14,8 @@ import pytest
 from strategies import corpus
 
 import bpe
-from bpe.counting import checkpoint, counting
+from bpe import training
+from bpe.counting import checkpoint
 from bpe.counting.checkpoint import Checkpoint, identity
 
 SIZE = 600
@@ -42,7 +43,7 @@ def test_a_finished_run_is_there_at_once_and_goes_further(
     folder = tmp_path / "run"
     expected = [bpe.train(text, size) for size in (SIZE, SIZE + 50, SIZE - 50)]
     assert bpe.train(text, SIZE, checkpoint=folder).vocab == expected[0].vocab
-    monkeypatch.setattr(counting, "count", None)  # the counts are not made again
+    monkeypatch.setattr(training, "count_source", None)  # the counts are not made again
     for tokenizer in expected:
         again = bpe.train([text], tokenizer.vocab_size, checkpoint=folder, workers=1)
         assert (again.vocab, again.merges) == (tokenizer.vocab, tokenizer.merges)

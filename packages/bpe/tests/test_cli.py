@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from strategies import corpus
 
+from bpe import training
 from bpe.commands.main import main
 from bpe.commands.train import size
-from bpe.counting import counting
 from bpe.tokenizer import Tokenizer
 
 TEXT = corpus(4)
@@ -123,7 +123,7 @@ def test_training_from_anywhere(
     assert "more than the memory_limit" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("stopped", "at"), [(counting, "count"), (Tokenizer, "save")])
+@pytest.mark.parametrize(("stopped", "at"), [(training, "count_source"), (Tokenizer, "save")])
 def test_a_run_that_is_stopped_says_how_to_go_on(
     trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stopped: object, at: str
 ) -> None:

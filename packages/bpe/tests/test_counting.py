@@ -19,7 +19,9 @@ from strategies import DATA, corpus
 
 import bpe
 from bpe import patterns, reference
-from bpe.counting import counting
+from bpe.counting import count as counting
+from bpe.counting import spill
+from bpe.counting.count import Plan, plan
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import count_of_rank, in_order, items, merged, number_of, pack, symbols_of
 from bpe.scanning.special_tokens import SpecialTokens
@@ -28,7 +30,7 @@ SPECIAL = SpecialTokens(["<|endoftext|>"])
 
 
 def count(texts: list[bytes], limit: int | None, workers: int = 2, pattern: str = "gpt2") -> dict[bytes, int]:
-    records = counting.count(texts, patterns.resolve(pattern), SPECIAL, workers, lambda *_: None, limit)
+    records = counting.count_source(texts, patterns.resolve(pattern), SPECIAL, workers, lambda *_: None, limit)
     found = list(items(records))
     assert len(dict(found)) == len(found)
     if limit is not None:
@@ -44,7 +46,7 @@ def test_any_text_within_any_limit(texts: list[bytes], workers: int) -> None:
 
 
 def test_files_are_added_up_in_several_levels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "FAN_IN", 3)
+    monkeypatch.setattr(spill, "FAN_IN", 3)
     monkeypatch.setattr(counting, "SMALLEST_CHUNK", 200)
     texts = [corpus(seed).encode() for seed in range(4)]
     expected = reference.count_pretokens(texts, "gpt2", ["<|endoftext|>"])
@@ -61,11 +63,11 @@ def test_a_short_file_has_a_thread_for_every_so_many_bytes(tmp_path: Path, monke
     text = path.read_bytes()
     expected = reference.count_pretokens([text], "gpt2", ["<|endoftext|>"])
     tables: list[int] = []
-    in_threads = counting._in_threads
-    monkeypatch.setattr(counting, "_in_threads", lambda *given: tables.append(len(given[2])) or in_threads(*given))
+    stream = counting.stream
+    monkeypatch.setattr(counting, "stream", lambda *given, **how: tables.append(given[2]) or stream(*given, **how))
     for thread_bytes in (len(text) + 1, len(text) // 2, 1):
         monkeypatch.setattr(counting, "THREAD_BYTES", thread_bytes)
-        records = counting.count(path, patterns.resolve("gpt2"), SPECIAL, 4, lambda *_: None)
+        records = counting.count_source(path, patterns.resolve("gpt2"), SPECIAL, 4, lambda *_: None)
         assert dict(items(records)) == expected
     assert tables == [2, 4]  # the shortest is counted in the calling thread
 
@@ -113,6 +115,28 @@ def test_long_pretokens_cross_blocks() -> None:
         assert list(items(b"".join(merged([one, two])))) == [(word, 2) for word in words]
 
 
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("total", "workers", "limit", "expected"),
+    [
+        (0, 8, None, Plan(1, True, 64 << 10, 1 << 12, None)),  # nothing to count
+        (MIB, 8, None, Plan(1, True, 128 << 10, 5461, None)),  # short: by the caller, in an eighth at a time
+        (3 * MIB, 8, None, Plan(1, True, 384 << 10, 1 << 14, None)),
+        (4 * MIB, 8, None, Plan(2, False, 256 << 10, 1 << 12, None)),  # two megabytes for each thread
+        (1 << 40, 8, None, Plan(8, False, MIB, 1 << 12, None)),
+        (1 << 40, 1, None, Plan(1, False, MIB, 1 << 14, None)),  # a lone table is not added to others
+        (None, 8, None, Plan(8, False, MIB, 1 << 12, None)),  # a stream may be long
+        (1 << 40, 2, 288 * MIB, Plan(2, False, MIB, 1 << 12, 144 * MIB)),  # a share for each thread
+        (1 << 40, 2, 72 * MIB, Plan(2, False, MIB // 4, 1 << 12, 36 * MIB)),  # a chunk cannot exceed a share
+        (1 << 40, 4, 1, Plan(4, False, 4 << 10, 1 << 12, 0)),
+    ],
+)
+def test_plan(total: int | None, workers: int, limit: int | None, expected: Plan) -> None:
+    assert plan(total, workers, limit) == expected
+
+
 def test_the_result_of_training_is_the_same(tmp_path: Path) -> None:
     path = tmp_path / "corpus.txt"
     path.write_text(corpus(1) * 3)
@@ -157,7 +181,7 @@ def test_ctrl_c_does_not_wait_for_a_table_that_is_written(monkeypatch: pytest.Mo
         order.append("it goes on")
         return pack(table)
 
-    monkeypatch.setattr(counting, "pack", slowly)
+    monkeypatch.setattr(spill, "pack", slowly)
     before = set(threading.enumerate())
     with pytest.raises(KeyboardInterrupt):
         count([corpus(1).encode()] * 20, 1000, workers=1)

@@ -19,7 +19,7 @@ from bpe.encoding.batch import Batch
 from bpe.encoding.encoder import Encoder
 from bpe.encoding.shared_text import SharedText
 from bpe.merging.merger import Merger
-from bpe.native.parallel import side_by_side
+from bpe.native.parallel import run_together
 from bpe.native.text import utf8
 from bpe.tokenizer import Tokenizer
 
@@ -289,7 +289,7 @@ def test_a_signal_ends_the_work_of_every_thread(threads: int) -> None:
         for work in (shared.work, batch.work):
             signal.setitimer(signal.ITIMER_REAL, 0.01)
             with pytest.raises(Rung):
-                side_by_side(work, threads)
+                run_together(work, threads)
             assert threading.active_count() == 1, "nobody goes on"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -358,8 +358,8 @@ def test_the_first_error_of_threads_side_by_side_is_raised() -> None:
             raise KeyError("theirs")
 
     with pytest.raises(KeyError, match="theirs"):
-        side_by_side(work, 2)
-    assert side_by_side(failed.wait, 3) is None
+        run_together(work, 2)
+    assert run_together(failed.wait, 3) is None
 
 
 def test_long_texts_of_a_batch_are_shared_out_and_come_in_their_places() -> None:

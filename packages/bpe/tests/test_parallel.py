@@ -1,16 +1,19 @@
 """Work in threads: in order, and over at the first error."""
 
+import os
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
-from bpe.native.parallel import in_threads
+from bpe.native.parallel import available_cpus, cgroup_cpus, map_in_threads, stream
 
 
 @pytest.mark.parametrize("threads", [1, 2, None])
 @pytest.mark.parametrize("items", [0, 1, 2, 7, 100])
 def test_results_are_in_the_order_of_the_items(threads: int | None, items: int) -> None:
-    assert in_threads(lambda item: item * item, range(items), threads) == [item * item for item in range(items)]
+    assert map_in_threads(lambda item: item * item, range(items), threads) == [item * item for item in range(items)]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -24,7 +27,7 @@ def test_an_error_is_raised_and_what_waits_is_left(threads: int) -> None:
 
     before = threading.active_count()
     with pytest.raises(KeyError, match="the first"):
-        in_threads(work, range(10_000), threads)
+        map_in_threads(work, range(10_000), threads)
     assert len(done) < 9_999
     assert threading.active_count() == before
 
@@ -43,6 +46,85 @@ def test_ctrl_c_in_the_caller_leaves_what_waits_and_no_thread() -> None:
 
     before = threading.active_count()
     with pytest.raises(KeyboardInterrupt):
-        in_threads(work, range(10_000), 2)
+        map_in_threads(work, range(10_000), 2)
     assert len(done) < 10_000
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("items", [0, 1, 2, 100])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_stream_has_every_result(threads: int, items: int, ordered: bool) -> None:
+    def square(item: int) -> int:
+        time.sleep(0.001 if item % 5 == 0 else 0)
+        return item * item
+
+    found = list(stream(square, iter(range(items)), threads, ordered=ordered))
+    assert (found if ordered else sorted(found)) == [item * item for item in range(items)]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_stream_takes_items_as_they_are_wanted_and_ends_with_an_error(ordered: bool) -> None:
+    taken: list[int] = []
+
+    def items() -> object:
+        for item in range(10_000):
+            taken.append(item)
+            yield item
+
+    def work(item: int) -> int:
+        if item == 20:
+            raise KeyError("the twentieth")
+        return item
+
+    before = threading.active_count()
+    with pytest.raises(KeyError, match="the twentieth"):
+        list(stream(work, items(), 3, ordered=ordered))
+    assert len(taken) <= 20 + 1 + 2 * 3
+    assert threading.active_count() == before
+    results = stream(work, items(), 3, ordered=ordered)
+    next(results)
+    results.close()
+    assert threading.active_count() == before
+
+
+def test_processors_follow_the_affinity() -> None:
+    if not hasattr(os, "sched_setaffinity"):
+        pytest.skip("this system has no affinity")
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert available_cpus() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "expected"),
+    [
+        ("0::/", {}, None),
+        ("0::/", {"cpu.max": "max 100000\n"}, None),
+        ("0::/", {"cpu.max": "150000 100000\n"}, 2),  # as a container sees its own
+        ("0::/a/b", {"a/cpu.max": "400000 100000\n", "a/b/cpu.max": "max 100000\n"}, 4),  # of the group above
+        ("0::/a/b", {"a/cpu.max": "400000 100000\n", "a/b/cpu.max": "50000 100000\n"}, 1),
+        (
+            "4:cpu,cpuacct:/a\n1:name=systemd:/a",
+            {"cpu/a/cpu.cfs_quota_us": "250000\n", "cpu/a/cpu.cfs_period_us": "100000\n"},
+            3,
+        ),
+        ("4:cpu,cpuacct:/a", {"cpu/a/cpu.cfs_quota_us": "-1\n", "cpu/a/cpu.cfs_period_us": "100000\n"}, None),
+        ("no such line", {}, None),
+    ],
+)
+def test_processors_follow_the_quota_of_the_cgroup(
+    tmp_path: Path, group: str, files: dict[str, str], expected: int | None
+) -> None:
+    write(tmp_path / "cgroup", group + "\n")
+    for name, text in files.items():
+        write(tmp_path / "fs" / name, text)
+    assert cgroup_cpus(str(tmp_path / "cgroup"), str(tmp_path / "fs")) == expected

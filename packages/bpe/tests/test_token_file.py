@@ -97,7 +97,7 @@ def test_a_full_disk_leaves_what_was_there(
     if fails == "write":
         monkeypatch.setattr(token_file, "_write_header", full)
     else:
-        monkeypatch.setattr(token_file.os, fails, full)
+        monkeypatch.setattr(os, fails, full)
     with pytest.raises(OSError, match="No space left") as error:
         tokenizer.encode_file(["mat"], out)
     assert error.value.filename == str(out)

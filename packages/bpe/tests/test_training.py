@@ -14,7 +14,7 @@ from strategies import DATA, corpus
 
 import bpe
 from bpe import patterns, reference, training
-from bpe.counting import counting
+from bpe.counting import count as counting
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import pack
 from bpe.tokenizer import Tokenizer

@@ -19,7 +19,7 @@ from bpe.encoding.preparing import Preparation
 from bpe.encoding.ranks import Ranks
 from bpe.formats import TokenizerData
 from bpe.native.lazy_imports import numpy as np
-from bpe.native.parallel import in_threads, side_by_side, threads_for
+from bpe.native.parallel import available_cpus, map_in_threads, run_together, threads_for
 from bpe.native.text import buffer_of
 from bpe.progress import Progress, reporter
 from bpe.scanning.safe_cut import safe_cut
@@ -378,16 +378,16 @@ class Tokenizer(Calls):
         """Short texts, each by one of several threads, then each long one by all of them; what none takes, alone."""
         threads, texts = threads_for(num_threads), list(text)
         if not self._direct:
-            return in_threads(lambda one: alone(one, rules), texts, threads)
+            return map_in_threads(lambda one: alone(one, rules), texts, threads)
         from bpe.encoding.batch import Batch
         from bpe.encoding.shared_text import SharedText
 
         batch = Batch(self._encoder, texts, rules, threads=threads, longest=SHARED_TEXT)
-        side_by_side(batch.work, min(threads, 1 + batch.size // THREAD_TEXT))
+        run_together(batch.work, min(threads, 1 + batch.size // THREAD_TEXT))
         found = of_batch(batch)
         for i in batch.long:
             shared = SharedText(self._encoder, texts[i], rules, threads=threads)
-            side_by_side(shared.work, threads)
+            run_together(shared.work, threads)
             found[i] = of_shared(shared)
         for i in batch.refused() + [i for i in batch.long if found[i] is None]:
             found[i] = alone(texts[i], rules)
@@ -541,7 +541,7 @@ class Tokenizer(Calls):
                 largest=self.max_token_value,
                 tokenizer=self.fingerprint,
                 end_of_text=self._data.special_tokens.get("<|endoftext|>"),
-                workers=(os.cpu_count() or 1) if workers is None else workers,
+                workers=available_cpus() if workers is None else workers,
                 report=report,
             )
 
@@ -586,11 +586,11 @@ class Tokenizer(Calls):
 
     def decode_batch(self, batch: Sequence[Ids], *, errors: str = "replace", num_threads: int = 8) -> list[str]:
         """decode() of each, in parallel."""
-        return in_threads(lambda tokens: self.decode(tokens, errors), batch, num_threads)
+        return map_in_threads(lambda tokens: self.decode(tokens, errors), batch, num_threads)
 
     def decode_bytes_batch(self, batch: Sequence[Ids], *, num_threads: int = 8) -> list[bytes]:
         """decode_bytes() of each, in parallel."""
-        return in_threads(self.decode_bytes, batch, num_threads)
+        return map_in_threads(self.decode_bytes, batch, num_threads)
 
     def decode_stream(self) -> DecodeStream:
         """A decoder to which ids are fed as they come, and which never gives part of a character."""

@@ -6,8 +6,6 @@ a checkpoint, the counts and each merge go through it.
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import chain, islice
@@ -15,11 +13,13 @@ from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import patterns, sources
-from bpe.counting import counting
+from bpe.counting.count import count_source
 from bpe.counting.records import count_of_rank, items, number_of, symbols_of
 from bpe.formats import Merges, StrPath, TokenizerData
 from bpe.merging.merger import Merger
 from bpe.native.lazy_imports import numpy as np
+from bpe.native.parallel import available_cpus
+from bpe.native.warn import warn_caller
 from bpe.progress import Progress, reporter
 from bpe.scanning.special_tokens import SpecialTokens
 from bpe.tokenizer import Tokenizer
@@ -278,7 +278,7 @@ def learn(
     def counted() -> Records:
         records = None if kept is None else kept.counts()
         if records is None:
-            records = counting.count(source, pattern, special, workers or os.cpu_count() or 1, report, memory_limit)
+            records = count_source(source, pattern, special, workers or available_cpus(), report, memory_limit)
             if kept is not None:
                 if identity(source) != about["corpus"]:
                     raise ValueError("the corpus was changed while it was counted; train again, on files that rest")
@@ -308,10 +308,9 @@ def _check_memory(records: Records, memory_limit: int | None) -> None:
         10 * words + 6 * size
     )  # a word's length and count; a byte's symbol, and its place in the postings of a pair
     if needed > memory_limit:
-        warnings.warn(
+        warn_caller(
             f"merging the {words:,} distinct pretokens takes up to {needed:,} bytes, more than the memory_limit of "
-            f"{memory_limit:,}, which bounds the counting only",
-            stacklevel=5,
+            f"{memory_limit:,}, which bounds the counting only"
         )
 
 

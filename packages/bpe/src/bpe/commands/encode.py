@@ -129,7 +129,7 @@ def _encode_documents(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, optio
         texts = [value if isinstance(value, str) else value[options.text_key] for value in values]
         documents = tokenizer.encode_batch(
             texts,
-            num_threads=options.workers or os.cpu_count() or 1,
+            num_threads=options.workers,
             allowed_special="all" if options.special == "recognise" else set(),
             disallowed_special="all" if options.special == "refuse" else (),
         )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe import sources
-from bpe.native.atomic_file import write_atomically
+from bpe.native.atomic_file import atomic_file, write_atomically
 
 if TYPE_CHECKING:
     from bpe.counting.records import Records
@@ -138,19 +138,9 @@ class Checkpoint:
         """Keep the records; they are there whole or not at all."""
         view = memoryview(records)
         self._digest = _digest(view)
-        path = self._folder / "counts"
-        temporary = self._folder / f".counts.{os.urandom(4).hex()}"
-        try:
-            with open(temporary, "wb") as file:
-                file.write(_COUNTS + _ORDER + bytes(4) + self._digest)
-                file.write(view)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, os.fspath(path)) from None
-        finally:
-            temporary.unlink(missing_ok=True)
+        with atomic_file(self._folder / "counts") as file:
+            file.write(_COUNTS + _ORDER + bytes(4) + self._digest)
+            file.write(view)
 
     # Merges
 

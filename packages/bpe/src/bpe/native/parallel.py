@@ -1,27 +1,78 @@
-"""Work spread over threads."""
+"""Threads: how many there may be, and the three ways in which this package spreads work over them.
+
+`run_together` calls one function in several threads, `map_in_threads` a function of each item of a list, and `stream` a
+function of each item of an iterator, with results as they come.
+"""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+def available_cpus() -> int:
+    """How many processors this process may use: those of its affinity, as far as the quota of its cgroup allows."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cgroup_cpus()
+    return cpus if quota is None else min(cpus, quota)
+
+
+@functools.cache
+def cgroup_cpus(proc: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") -> int | None:
+    """The processors that the process's cgroup (version 1 or 2) and those above it may use, rounded up; None for no quota."""
+    lines = (_read(proc) or "").splitlines()
+    quotas: list[float] = []
+    for hierarchy, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
+        if hierarchy == "0":
+            folder, quota_of = mounted, _quota_v2
+        elif "cpu" in controllers.split(","):
+            folder, quota_of = os.path.join(mounted, "cpu"), _quota_v1
+        else:
+            continue
+        names = [name for name in path.split("/") if name]
+        # In a container the path may be the host's: its own cgroup is then what is mounted at the top.
+        for depth in range(len(names) + 1):
+            quota = quota_of(os.path.join(folder, *names[:depth]))
+            if quota is not None and quota > 0:
+                quotas.append(quota)
+    return max(1, -int(-min(quotas) // 1)) if quotas else None
+
+
+def _quota_v2(folder: str) -> float | None:
+    """`cpu.max` is "QUOTA PERIOD" in microseconds, or "max PERIOD"."""
+    quota, _, period = (_read(os.path.join(folder, "cpu.max")) or "max").partition(" ")
+    return float(quota) / float(period) if quota.isdigit() and period.strip().isdigit() else None
+
+
+def _quota_v1(folder: str) -> float | None:
+    quota, period = (_read(os.path.join(folder, f"cpu.cfs_{name}_us")) or "" for name in ("quota", "period"))
+    return float(quota) / float(period) if quota.strip().isdigit() and period.strip().isdigit() else None
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return None
+
+
 def threads_for(num_threads: int | None) -> int:
-    """How many threads serve a call that allows this many: no more than there are processors. ValueError below 1."""
-    processors = os.cpu_count() or 1
+    """The threads of a call: num_threads, no more than there are processors; all for None. ValueError below 1."""
     if num_threads is not None and num_threads <= 0:
         raise ValueError(f"num_threads is {num_threads}; it takes at least 1")
-    return processors if num_threads is None else min(num_threads, processors)
+    return available_cpus() if num_threads is None else min(num_threads, available_cpus())
 
 
-def side_by_side(work: Callable[[], None], threads: int) -> None:
-    """Call work() in so many threads at once, this one among them; back when all have returned.
+def run_together(work: Callable[[], None], threads: int) -> None:
+    """Call work() in `threads` threads at once, this one among them; back when all have returned.
 
     For work that ends early in every thread once it has failed in one. The first error is raised; that of this thread, Ctrl-C
     before all, comes first.
@@ -47,10 +98,10 @@ def side_by_side(work: Callable[[], None], threads: int) -> None:
         raise errors[0]
 
 
-def in_threads(work: Callable[[Item], Result], batch: Iterable[Item], num_threads: int | None) -> list[Result]:
-    """work() of each item, in order, in as many threads as there are processors and num_threads allows.
+def map_in_threads(work: Callable[[Item], Result], batch: Iterable[Item], num_threads: int | None) -> list[Result]:
+    """work() of each item, in order, in threads_for(num_threads) threads, this one among them.
 
-    None: as many as there are processors. An error ends it, and is raised. ValueError for num_threads below 1.
+    An error ends it, and is raised. ValueError for num_threads below 1.
     """
     items = list(batch)
     threads = min(threads_for(num_threads), len(items))
@@ -59,7 +110,7 @@ def in_threads(work: Callable[[Item], Result], batch: Iterable[Item], num_thread
     share = -(-len(items) // (4 * threads))
     parts = [items[at : at + share] for at in range(0, len(items), share)]
     results: list[list[Result]] = [[] for _ in parts]
-    waiting = iter(range(len(parts)))  # one for all threads: its next step is a single one for the interpreter
+    waiting = iter(range(len(parts)))  # shared by all threads: next() of it is atomic
     stopped = threading.Event()
 
     def work_through() -> None:
@@ -72,6 +123,67 @@ def in_threads(work: Callable[[Item], Result], batch: Iterable[Item], num_thread
             stopped.set()
             raise
 
-    # concurrent.futures would do, but comes with logging and more: as long to import as to train on a short text
-    side_by_side(work_through, threads)
+    # concurrent.futures would do, but its import takes as long as training on a short text
+    run_together(work_through, threads)
     return list(itertools.chain.from_iterable(results))
+
+
+def stream(
+    work: Callable[[Item], Result], items: Iterable[Item], threads: int, *, ordered: bool = True
+) -> Iterator[Result]:
+    """work() of each item in `threads` threads, while the calling thread asks for the next items.
+
+    At most 2 * threads items are under way. ordered: results come in the order of the items, else as they are ready. An error
+    of work() or of items ends it and is raised, when the threads have finished what they are at. Ctrl-C does not wait for
+    them, for one item may take long: they end after it, or with the process.
+    """
+    from queue import SimpleQueue
+
+    jobs: SimpleQueue[tuple[int, Item] | None] = SimpleQueue()
+    done: SimpleQueue[tuple[int, Result | None, BaseException | None]] = SimpleQueue()
+    stopped = threading.Event()
+
+    def work_through() -> None:
+        while (job := jobs.get()) is not None and not stopped.is_set():
+            number, item = job
+            try:
+                done.put((number, work(item), None))
+            except BaseException as error:
+                done.put((number, None, error))
+
+    workers = [threading.Thread(target=work_through, daemon=True) for _ in range(threads)]
+    arrived: dict[int, Result] = {}
+    begun = given = 0  # items that were handed out; results that were handed in
+
+    def next_result() -> Result:
+        while (ordered and given not in arrived) or not arrived:
+            number, result, error = done.get()
+            if error is not None:
+                raise error
+            arrived[number] = result  # type: ignore[assignment]  # None only with an error
+        return arrived.pop(given if ordered else next(iter(arrived)))
+
+    try:
+        for worker in workers:
+            worker.start()
+        for item in items:
+            if begun - given == 2 * threads:
+                result = next_result()
+                given += 1
+                yield result
+            jobs.put((begun, item))
+            begun += 1
+        while given < begun:
+            result = next_result()
+            given += 1
+            yield result
+    except KeyboardInterrupt:
+        workers.clear()
+        raise
+    finally:
+        stopped.set()
+        for _ in range(threads):
+            jobs.put(None)
+        for worker in workers:
+            if worker.ident is not None:
+                worker.join()

@@ -5,21 +5,20 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe import sources
+from bpe.native.atomic_file import atomic_file, write_atomically
 from bpe.native.lazy_imports import numpy as np
+from bpe.native.parallel import stream
 from bpe.progress import Progress
 
 CHUNK = 4 << 20  # bytes of text that a thread encodes at a time
 HEADER = 128  # bytes of the .npy before its data: room for any count
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
-
     from numpy.typing import NDArray
 
     Encoded = tuple[NDArray[np.uint32], sources.Stretch]
@@ -41,7 +40,6 @@ def write(
 ) -> int:
     """Encode the texts of a source in threads and write their ids in order; see Tokenizer.encode_file."""
     import hashlib
-    from concurrent.futures import ThreadPoolExecutor
 
     if dtype not in (np.dtype(np.uint16), np.dtype(np.uint32)):
         raise ValueError(f"ids are written as uint16 or uint32, not {dtype}")
@@ -55,23 +53,26 @@ def write(
         raise ValueError(f"{out} is there and is no file, so that ids cannot be written to it: name another")
     description = _description_of(out)
     total = sources.size_of(source)
-    temporary = out.with_name(f".{out.name}.{os.urandom(4).hex()}")
     count = size = read = 0
     digest = hashlib.sha256()
-    try:
-        with open(temporary, "wb") as file, ThreadPoolExecutor(workers) as pool:
-            file.write(bytes(HEADER))
-            for array, stretch in _in_order(pool, workers, _jobs(source, encode, cut, margin)):
-                data = array.astype(dtype.newbyteorder("<"), copy=False)
-                digest.update(data.data)
-                file.write(data.data)
-                count += len(array)
-                size += stretch.end - stretch.begin
-                read += stretch.read
-                report("encoding bytes", read, total)
-            _write_header(file, dtype, count)
-            file.flush()
-            os.fsync(file.fileno())
+
+    def encode_stretch(stretch: sources.Stretch) -> Encoded:
+        with memoryview(stretch.text)[stretch.begin : stretch.end] as piece:
+            ids = encode(piece)
+        sources.release(stretch.text, stretch.begin, stretch.end)
+        return ids, stretch
+
+    with atomic_file(out) as file:
+        file.write(bytes(HEADER))
+        for array, stretch in stream(encode_stretch, sources.stretches(source, cut, margin, CHUNK), workers):
+            data = array.astype(dtype.newbyteorder("<"), copy=False)
+            digest.update(data.data)
+            file.write(data.data)
+            count += len(array)
+            size += stretch.end - stretch.begin
+            read += stretch.read
+            report("encoding bytes", read, total)
+        _write_header(file, dtype, count)
         about = {
             "count": count,
             "dtype": str(dtype),
@@ -80,21 +81,11 @@ def write(
             "end_of_text": end_of_text,
             "sha256": digest.hexdigest(),  # of the ids as they lie in the file, its header aside
         }
-        beside = temporary.with_name(f"{temporary.name}.json")
+        text = json.dumps({key: value for key, value in about.items() if value is not None}, indent=1) + "\n"
         try:
-            beside.write_text(
-                json.dumps({key: value for key, value in about.items() if value is not None}, indent=1) + "\n"
-            )
-            os.replace(beside, description)
-        finally:
-            beside.unlink(missing_ok=True)
-        os.replace(temporary, out)
-    except OSError as error:
-        if error.filename is None or os.path.basename(error.filename).startswith(temporary.name):
+            write_atomically(description, text.encode())
+        except OSError as error:
             raise OSError(error.errno, error.strerror, os.fspath(out)) from None
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
     return count
 
 
@@ -121,32 +112,3 @@ def _write_header(file: BinaryIO, dtype: np.dtype[Any], count: int) -> None:
     about = f"{{'descr': '{dtype.newbyteorder('<').str}', 'fortran_order': False, 'shape': ({count},), }}"
     file.seek(0)
     file.write(b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little") + about.ljust(HEADER - 11).encode() + b"\n")
-
-
-def _jobs(
-    source: sources.Source, encode: Callable[[Any], NDArray[np.uint32]], cut: Callable[[Any, int], int], margin: int
-) -> Iterator[Callable[[], Encoded]]:
-    for stretch in sources.stretches(source, cut, margin, CHUNK):
-
-        def job(stretch: sources.Stretch = stretch) -> Encoded:
-            with memoryview(stretch.text)[stretch.begin : stretch.end] as piece:
-                ids = encode(piece)
-            sources.release(stretch.text, stretch.begin, stretch.end)
-            return ids, stretch
-
-        yield job
-
-
-def _in_order(pool: ThreadPoolExecutor, workers: int, jobs: Iterator[Callable[[], Encoded]]) -> Iterator[Encoded]:
-    """The results of the jobs in their order, with no more under way than keeps the threads busy."""
-    waiting: deque[Future[Encoded]] = deque()
-    try:
-        for job in jobs:
-            waiting.append(pool.submit(job))
-            if len(waiting) > 2 * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()

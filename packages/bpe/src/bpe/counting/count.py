@@ -1,0 +1,173 @@
+"""Counting: a source of text to the records of its pretokens and how often each occurs.
+
+The calling thread reads the source in chunks, so that Ctrl-C is heard wherever it waits; threads count the chunks, each into a
+table of its own, and the tables are added up. A short text is counted by the calling thread. A table that outgrows its share of
+a memory limit is sorted and written to a temporary file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bpe import patterns, sources
+from bpe.counting.pretoken_counts import PretokenCounts
+from bpe.counting.records import pack
+from bpe.counting.spill import Spill
+from bpe.native.parallel import map_in_threads, stream
+from bpe.native.warn import warn_caller
+from bpe.progress import Progress
+from bpe.scanning.safe_cut import safe_cut
+from bpe.scanning.scanner import scanner_of
+from bpe.scanning.special_tokens import SpecialTokens
+
+if TYPE_CHECKING:
+    from bpe.counting.records import Records
+
+THREAD_BYTES = 2 << 20  # of text for each thread: with less, adding up its table costs more than it saves
+BYTES_PER_PRETOKEN = 192  # a short text has a distinct pretoken in 120 bytes, a longer one fewer
+LEAST_ROOM, MOST_ROOM = 1 << 12, 1 << 14  # pretokens that a table is made with room for
+CHUNK = (
+    1 << 20
+)  # bytes of text: large enough that handing it out costs nothing, small enough that Ctrl-C is heard at once
+SMALL_CHUNK = 1 << 16  # of a text that is short for its threads
+SMALLEST_CHUNK = 4 << 10  # within a memory limit
+MEMORY_PER_BYTE = 144  # that a table may grow by for a byte of text, with what it takes to double, pack and sort it
+ADDING_UP = 3  # times what the tables take: they, their sums, and the records of these
+SHARES = 4  # of all hashes, that each thread adds up one by one
+
+Chunk = list[sources.Stretch]
+
+
+class Plan(NamedTuple):
+    """How a source is counted."""
+
+    threads: int
+    in_caller: bool  # by the calling thread alone
+    chunk: int  # bytes of text that are counted between two looks at a table's memory
+    room: int  # pretokens that each table is made with room for
+    share: int | None  # bytes of memory that each table may take
+
+
+def plan(total: int | None, workers: int, memory_limit: int | None) -> Plan:
+    """How to count `total` bytes of text (None: not known) with `workers` threads and within a memory limit (None: none)."""
+    threads = workers if total is None else max(1, min(workers, total // THREAD_BYTES))
+    share = None if memory_limit is None else memory_limit // threads
+    chunk = CHUNK if share is None else min(CHUNK, max(SMALLEST_CHUNK, share // MEMORY_PER_BYTE))
+    if total is not None:
+        chunk = min(chunk, max(SMALL_CHUNK, total // (8 * threads)))
+    room = LEAST_ROOM
+    if total is not None and threads == 1 and share is None:
+        room = max(LEAST_ROOM, min(total // BYTES_PER_PRETOKEN, MOST_ROOM))
+    return Plan(threads, total is not None and total < 2 * THREAD_BYTES, chunk, room, share)
+
+
+def count_source(
+    source: sources.Source,
+    pattern: patterns.Pattern,
+    special: SpecialTokens,
+    workers: int,
+    report: Progress,
+    memory_limit: int | None = None,
+) -> Records:
+    """The records of the pretokens of a source (see bpe.counting.records); those of special tokens are not counted.
+
+    Args:
+        source: The corpus.
+        pattern: The split pattern.
+        special: The special tokens, which split the text before the pattern does.
+        workers: The most threads that count.
+        report: Told of the bytes that are counted.
+        memory_limit: Bytes that the tables may take together. What exceeds them goes to temporary files, and the records are
+            then sorted, in a map of such a file.
+
+    Raises:
+        OSError: The disk is full; it names the folder of the temporary files.
+    """
+    scanner = scanner_of(pattern)
+    if scanner < 0:
+        workers = 1
+        warn_caller(
+            f"no compiled scanner serves the pattern {' then '.join(pattern.expressions)!r}: splitting goes through `regex`, "
+            "in one thread, some thirty times slower"
+        )
+    total = sources.size_of(source)
+    threads, in_caller, chunk_bytes, room, share = plan(total, workers, memory_limit)
+    tables = [PretokenCounts(room) for _ in range(threads)]
+    idle = list(tables)
+    with Spill() as spill:
+
+        def count_chunk(chunk: Chunk) -> None:
+            table = idle.pop()
+            for text, begin, end, _ in chunk:
+                with memoryview(text)[begin:end] as stretch:
+                    if scanner >= 0:
+                        table.count(stretch, scanner, special)
+                    else:
+                        _count_slowly(stretch, pattern, special, table)
+                sources.release(text, begin, end)
+            if share is not None and table.memory_to_grow > share:
+                spill.add(table)
+            idle.append(table)
+
+        chunks = _reported(_chunks(source, scanner, special, chunk_bytes), report, total)
+        for _ in map(count_chunk, chunks) if in_caller else stream(count_chunk, chunks, threads, ordered=False):
+            pass
+        memory = ADDING_UP * sum(table.memory for table in tables)
+        if spill.used or (memory_limit is not None and memory > memory_limit):
+            for _ in stream(spill.add, tables, threads, ordered=False):
+                pass
+            return spill.sum()
+    return _add_up(tables)
+
+
+def _chunks(source: sources.Source, scanner: int, special: SpecialTokens, size: int) -> Iterator[Chunk]:
+    """The source in chunks of about `size` bytes: a large text in stretches, small ones together."""
+    chunk: Chunk = []
+    gathered = 0
+
+    def cut(text: Any, at: int) -> int:
+        return safe_cut(text, at, scanner, special)
+
+    for stretch in sources.stretches(source, cut, special.longest, size):
+        chunk.append(stretch)
+        gathered += stretch.end - stretch.begin
+        if gathered >= size:
+            yield chunk
+            chunk, gathered = [], 0
+    if chunk:
+        yield chunk
+
+
+def _reported(chunks: Iterator[Chunk], report: Progress, total: int | None) -> Iterator[Chunk]:
+    """The same chunks; reports each when the next is asked for."""
+    done = 0
+    for chunk in chunks:
+        yield chunk
+        done += sum(stretch.read for stretch in chunk)
+        report("counting bytes", done, total)
+
+
+def _count_slowly(text: memoryview, pattern: patterns.Pattern, special: SpecialTokens, table: PretokenCounts) -> None:
+    """Count a text by a pattern that only `regex` serves."""
+    for piece, index in special.split(text):
+        if index < 0:
+            table.count_pieces(patterns.split(piece, pattern))
+
+
+def _add_up(tables: list[PretokenCounts]) -> Records:
+    """The records of all tables, which are left empty. Each thread adds up a share of the hashes at a time."""
+    tables = [table for table in tables if len(table)]
+    if len(tables) <= 1:
+        return pack(tables[0]) if tables else b""
+    shares = SHARES * len(tables)
+
+    def add_share(share: int) -> Records:
+        table = PretokenCounts(max(map(len, tables)) // shares)
+        table.add_share(tables, share, shares)
+        return pack(table)
+
+    parts = map_in_threads(add_share, range(shares), len(tables))
+    for table in tables:
+        table.clear()
+    return b"".join(parts)

@@ -1,0 +1,16 @@
+"""Warnings that name the line of the user's own code, however deep in this package they arise."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+PACKAGE = __name__.partition(".")[0]
+
+
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn as if from the innermost line outside this package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
