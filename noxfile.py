@@ -387,7 +387,7 @@ def wheels(session: nox.Session) -> None:
     session.run("python", "-m", "build", "--wheel", "--outdir", str(folder), BPE, silent=True)
     (made,) = map(str, folder.glob("*.whl"))
     session.run("auditwheel", "show", made)
-    session.run("auditwheel", "repair", "--plat", "auto", "--wheel-dir", str(folder / "repaired"), made)
+    session.run("auditwheel", "repair", "--strip", "--plat", "auto", "--wheel-dir", str(folder / "repaired"), made)
     (repaired,) = map(str, (folder / "repaired").glob("*.whl"))
     session.run("python", "tools/check_wheel.py", repaired)
     bare = folder / "bare"
