@@ -18,6 +18,7 @@ import bpe
 from bpe import reference
 from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
 from bpe.formats.gpt2 import PRINTABLE
+from bpe.native import cpu
 from bpe.patterns import resolve
 from bpe.scanning import scanner
 from bpe.tokenizer import Tokenizer
@@ -38,9 +39,8 @@ def scan(reader: Reader) -> None:
     pattern, cut = reader.one_of(PATTERNS), reader.number(300)
     text = reader.text(120)
     expected = reference.pretokenize(text, pattern)
-    same("the pretokens", scanner.split(text, pattern), expected)
-    for twin in scanner.TWINS:
-        same(f"the pretokens, {twin}", scanner.split(text, pattern, twin=twin), expected)
+    for level in cpu.available():
+        same(f"the pretokens, {level}", scanner.split(text, pattern, level=level), expected)
     at = scanner.cut(text, min(cut, len(text)), pattern)
     same(f"the pretokens, cut at {at}", scanner.split(text[:at], pattern) + scanner.split(text[at:], pattern), expected)
 

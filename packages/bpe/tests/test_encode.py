@@ -19,6 +19,7 @@ from bpe.encoding.batch import Batch
 from bpe.encoding.encoder import Encoder
 from bpe.encoding.shared_text import SharedText
 from bpe.merging.merger import Merger
+from bpe.native import cpu
 from bpe.native.parallel import run_together
 from bpe.native.text import utf8
 from bpe.tokenizer import Tokenizer
@@ -202,7 +203,8 @@ def test_a_str_becomes_the_utf8_that_python_makes_of_it(text: str) -> None:
         expected = text.encode()
     except UnicodeEncodeError:
         expected = None
-    assert utf8(text) == utf8(text, portable=True) == expected
+    for level in cpu.available():
+        assert utf8(text, level=level) == expected, level
 
 
 def shared_ids(tokenizer: Tokenizer, text: str | bytes, block: int, workers: int) -> list[int] | None:

@@ -9,6 +9,7 @@ from bpe.counting.records import pack
 from bpe.formats import Merges
 from bpe.formats.gpt2 import PRINTABLE
 from bpe.merging.merger import Merger
+from bpe.native import cpu
 
 WORDS = st.dictionaries(
     st.text(alphabet="abc", min_size=1, max_size=14).map(str.encode),
@@ -33,7 +34,7 @@ def table(counts: dict[bytes, int]) -> bytearray:
 
 
 def merge(
-    counts: dict[bytes, int], vocab_size: int, tie_break: str, floor: int, vectors: bool = True, **bounds: int
+    counts: dict[bytes, int], vocab_size: int, tie_break: str, floor: int, level: str | None = None, **bounds: int
 ) -> list[tuple[bytes, bytes]]:
     """The merges that bring the 256 bytes to vocab_size tokens, by Merger."""
     alphabet = bytes(range(256))
@@ -47,7 +48,7 @@ def merge(
         min_count=bounds.get("min_count", 1),
         max_token_bytes=bounds.get("max_token_bytes", 0),
         floor=floor,
-        vectors=vectors,
+        level=level,
     )
     made = 0
     while (now := merger.advance(3)) > made:
@@ -61,7 +62,7 @@ def merge(
 
 @given(
     counts=st.one_of(WORDS, LONG_WORDS, WORDS_WITH_RUNS),
-    vectors=st.booleans(),
+    level=st.sampled_from(cpu.available()),
     extra=st.integers(0, 40),
     tie_break=st.sampled_from(["bytes", "huggingface", "ids"]),
     floor=st.sampled_from([1, 2, 5, 1000, 2**40]),
@@ -70,7 +71,7 @@ def merge(
 )
 def test_merges_as_the_reference_whatever_the_floor(
     counts: dict[bytes, int],
-    vectors: bool,
+    level: str,
     extra: int,
     tie_break: str,
     floor: int,
@@ -89,7 +90,7 @@ def test_merges_as_the_reference_whatever_the_floor(
     if tie_break == "huggingface" and bound:
         bound = max(2, bound - 1)
     bounds = {"min_count": min_count, "max_token_bytes": bound}
-    assert merge(counts, 256 + extra, tie_break, floor, vectors, **bounds) == expected
+    assert merge(counts, 256 + extra, tie_break, floor, level, **bounds) == expected
 
 
 @given(counts=st.one_of(WORDS, WORDS_WITH_RUNS), tie_break=st.sampled_from(["bytes", "huggingface", "ids"]))

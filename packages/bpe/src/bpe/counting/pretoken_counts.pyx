@@ -11,6 +11,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
 from bpe.native.bytes cimport LONG_KEY, SHORT, count_leading_zeros, hash_bytes, hash_pair, pack_key, packed_key, prefetch
+from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport HUGE_PAGE, checked_block, checked_realloc, free_block, touch_block
 from bpe.scanning.scanner cimport SCAN_ENDS, Scanner, scan_block, scan_start
 from bpe.scanning.special_tokens cimport Hit
@@ -47,6 +48,7 @@ cdef class PretokenCounts:
         cdef packed_key keys[AHEAD]
         cdef uint64_t hashes[AHEAD]
         cdef size_t begins[AHEAD]
+        cdef uint64_t seed = hash_seed
         cdef size_t done = 0, i, batch, length
         cdef Slot *slot
         while done < count:
@@ -58,9 +60,9 @@ cdef class PretokenCounts:
                 begins[i] = begin
                 if length <= SHORT:
                     keys[i] = pack_key(text + begin, length, size - begin)
-                    hashes[i] = hash_pair(keys[i].low, keys[i].high)
+                    hashes[i] = hash_pair(keys[i].low, keys[i].high, seed)
                 else:
-                    hashes[i] = hash_bytes(text + begin, length)
+                    hashes[i] = hash_bytes(text + begin, length, seed)
                     keys[i].high = 0
                 prefetch(&self.slots[home(self, hashes[i])])
                 begin = ends[done + i]
@@ -82,7 +84,7 @@ cdef class PretokenCounts:
         return 0
 
     cdef Slot *find_short(self, uint64_t low, uint64_t high) noexcept nogil:
-        cdef size_t at = home(self, hash_pair(low, high))
+        cdef size_t at = home(self, hash_pair(low, high, hash_seed))
         while self.slots[at].high and (self.slots[at].low != low or self.slots[at].high != high):
             at = (at + 1) & self.mask
         return &self.slots[at]
@@ -243,7 +245,7 @@ cdef class PretokenCounts:
             key = pack_key(&pretoken[0], end, end)
             self.find_short(key.low, key.high).count += count - 1
         else:
-            self.find_long(&pretoken[0], end, hash_bytes(&pretoken[0], end)).count += count - 1
+            self.find_long(&pretoken[0], end, hash_bytes(&pretoken[0], end, hash_seed)).count += count - 1
 
     def items(self):
         """Yield (pretoken, count) for each distinct pretoken, in no particular order."""
@@ -280,7 +282,7 @@ cdef inline size_t home(PretokenCounts table, uint64_t hash) noexcept nogil:
 
 
 cdef inline uint64_t hash_of(const Slot *slot) noexcept nogil:
-    return slot.low if slot.high >= LONG_KEY else hash_pair(slot.low, slot.high)
+    return slot.low if slot.high >= LONG_KEY else hash_pair(slot.low, slot.high, hash_seed)
 
 
 cdef inline uint64_t first_of_share(size_t share, size_t shares) noexcept nogil:

@@ -3,6 +3,7 @@
 #ifndef BPE_CACHE_H
 #define BPE_CACHE_H
 #include "native/bytes.h"
+#include "native/cpu.h"
 
 enum {
     WAYS = 2,    /* slots of a set: one cache line */
@@ -29,6 +30,7 @@ typedef struct {
     size_t mask; /* of the first slot of a set */
     uint8_t *ring;
     uint64_t ring_size, written;
+    uint64_t seed; /* of hashes: hash_seed */
 } cache_table;
 
 typedef struct {
@@ -53,7 +55,7 @@ static inline uint8_t *cache_entry(const cache_table *table, const cache_slot *s
 
 /* The first slot of the set that a pretoken goes to where its first is full. */
 static inline cache_slot *cache_second(const cache_table *table, packed_key key) {
-    const uint64_t hash = key.high >= LONG_KEY ? key.low : hash_pair(key.low, key.high);
+    const uint64_t hash = key.high >= LONG_KEY ? key.low : hash_pair(key.low, key.high, table->seed);
     return &table->slots[hash >> 32 & table->mask];
 }
 
@@ -68,9 +70,9 @@ static inline cache_slot *cache_second(const cache_table *table, packed_key key)
         uint64_t hash;                                              \
         if (length <= SHORT) {                                      \
             key = short_key;                                        \
-            hash = hash_pair(key.low, key.high);                    \
+            hash = hash_pair(key.low, key.high, seed);                    \
         } else {                                                    \
-            key.low = hash = hash_bytes(text + begin, length);      \
+            key.low = hash = hash_bytes(text + begin, length, seed);      \
             key.high = LONG_KEY + length;                           \
             longs++;                                                \
         }                                                           \
@@ -82,44 +84,42 @@ static inline cache_slot *cache_second(const cache_table *table, packed_key key)
     }                                                               \
     return longs
 
-typedef size_t (*fetch_function)(cache_slot *slots, size_t mask, const uint8_t *text, size_t size, size_t begin, const size_t *ends,
+typedef size_t (*fetch_function)(cache_slot *slots, size_t mask, uint64_t seed, const uint8_t *text, size_t size, size_t begin, const size_t *ends,
                                  size_t count, cache_batch *batch);
 
-static size_t fetch_portable(cache_slot *slots, size_t mask, const uint8_t *text, size_t size, size_t begin, const size_t *ends,
+static size_t fetch_portable(cache_slot *slots, size_t mask, uint64_t seed, const uint8_t *text, size_t size, size_t begin, const size_t *ends,
                              size_t count, cache_batch *batch) {
     FETCH_SETS(pack_key(text + begin, length, size - begin));
 }
 
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#include <immintrin.h>
-#define CACHE_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,bmi,bmi2")))
-
+#ifdef BPE_X86
 /* As pack_key(); no byte beyond the pretoken is read, so it does not matter where the text ends. */
-CACHE_AVX512 static inline packed_key pack_key_avx512(const uint8_t *at, size_t size) {
+TARGET_AVX512 static inline packed_key pack_key_avx512(const uint8_t *at, size_t size) {
     const __m128i bytes = _mm_maskz_loadu_epi8((__mmask16)_bzhi_u32(0xffff, (unsigned)size), at);
     packed_key key = {(uint64_t)_mm_cvtsi128_si64(bytes), (uint64_t)_mm_extract_epi64(bytes, 1) | (uint64_t)size << 56};
     return key;
 }
 
-CACHE_AVX512 static size_t fetch_avx512(cache_slot *slots, size_t mask, const uint8_t *text, size_t size, size_t begin,
+TARGET_AVX512 static size_t fetch_avx512(cache_slot *slots, size_t mask, uint64_t seed, const uint8_t *text, size_t size, size_t begin,
                                         const size_t *ends, size_t count, cache_batch *batch) {
     (void)size;
     FETCH_SETS(pack_key_avx512(text + begin, length));
 }
 
-static inline fetch_function choose_fetch(void) {
-    const int here = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
-    return here ? fetch_avx512 : fetch_portable;
-}
-#else
-static inline fetch_function choose_fetch(void) { return fetch_portable; }
 #endif
+
+static inline fetch_function choose_fetch(int level) {
+    (void)level;
+#ifdef BPE_X86
+    if (level >= LEVEL_AVX512) return fetch_avx512;
+#endif
+    return fetch_portable;
+}
 
 /* Make the keys of the pretokens that end at ends[0 .. count), the first from `begin` on, and fetch their sets. */
 static void cache_prepare(const cache_table *table, const uint8_t *text, size_t size, size_t begin, const size_t *ends,
                           size_t count, cache_batch *batch, fetch_function fetch) {
-    size_t longs = fetch(table->slots, table->mask, text, size, begin, ends, count, batch);
+    size_t longs = fetch(table->slots, table->mask, table->seed, text, size, begin, ends, count, batch);
     batch->begins[count] = ends[count - 1];
     batch->loose_size = 0;
     for (size_t i = 0; longs; i++)

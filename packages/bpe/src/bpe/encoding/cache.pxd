@@ -22,6 +22,7 @@ cdef extern from "encoding/cache.h" nogil:
         size_t mask
         uint8_t *ring
         uint64_t ring_size, written
+        uint64_t seed
 
     ctypedef struct cache_batch:
         packed_key keys[128]
@@ -29,14 +30,10 @@ cdef extern from "encoding/cache.h" nogil:
         size_t begins[129]
 
     ctypedef size_t (*fetch_function)(
-        cache_slot *slots, size_t mask, const uint8_t *text, size_t size, size_t begin, const size_t *ends, size_t count,
+        cache_slot *slots, size_t mask, uint64_t seed, const uint8_t *text, size_t size, size_t begin, const size_t *ends, size_t count,
         cache_batch *batch
     ) noexcept nogil
-    size_t fetch_portable(
-        cache_slot *slots, size_t mask, const uint8_t *text, size_t size, size_t begin, const size_t *ends, size_t count,
-        cache_batch *batch
-    )
-    fetch_function choose_fetch()
+    fetch_function choose_fetch(int level)
     uint64_t cache_place(const cache_slot *slot)
     bint cache_alive(const cache_table *table, const cache_slot *slot)
     uint8_t *cache_entry(const cache_table *table, const cache_slot *slot)

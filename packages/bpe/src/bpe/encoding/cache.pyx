@@ -16,6 +16,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from bpe.native.bytes cimport LONG_KEY, hash_pair
+from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport checked_block, free_block, zeroed_block
 from bpe.encoding.ranks cimport free_work
 
@@ -31,6 +32,7 @@ cdef class Cache:
 
     def __cinit__(self, size_t slots):
         self.table.mask = slots - WAYS
+        self.table.seed = hash_seed
         self.table.ring_size = slots * (SLOT_BYTES - sizeof(cache_slot))
         self.table.slots = <cache_slot *> checked_block(slots * sizeof(cache_slot))
         self.table.ring = <uint8_t *> checked_block(ring_bytes(self.table.ring_size))
@@ -210,7 +212,7 @@ cdef class Cache:
 
 
 cdef inline uint64_t hash_of(uint64_t low, uint64_t high) noexcept nogil:
-    return low if high >= LONG_KEY else hash_pair(low, high)
+    return low if high >= LONG_KEY else hash_pair(low, high, hash_seed)
 
 
 cdef inline bint holds(const cache_table *table, const cache_slot *slot) noexcept nogil:

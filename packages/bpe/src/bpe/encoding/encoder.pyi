@@ -13,7 +13,13 @@ _Buffer = bytes | bytearray | memoryview | mmap
 class Encoder:
     cache_bytes: int
     def __init__(
-        self, *, ranks: Ranks, ids: Sequence[int] | NDArray[Any], scanner: int, cache_bytes: int, portable: bool = False
+        self,
+        *,
+        ranks: Ranks,
+        ids: Sequence[int] | NDArray[Any],
+        scanner: int,
+        cache_bytes: int,
+        level: str | None = None,
     ) -> None: ...
     def encode(self, text: str | _Buffer, rules: Rules) -> list[int] | None: ...
     def encode_array(self, text: str | _Buffer, rules: Rules) -> NDArray[np.uint32] | None: ...

@@ -25,8 +25,9 @@ from bpe.scanning.blocks cimport Block, Blocks, Room
 from bpe.native.bytes cimport packed_key, prefetch
 from bpe.encoding.cache cimport (
     BATCH, IN_RING, INLINE, MANY, SLOT_BYTES, Cache, cache_batch, cache_crowded, cache_entry, cache_first, cache_hold,
-    cache_matches, cache_prepare, cache_second, cache_slot, cache_take, choose_fetch, fetch_portable
+    cache_matches, cache_prepare, cache_second, cache_slot, cache_take, choose_fetch
 )
+from bpe.native.cpu cimport level_of
 from bpe.native.memory cimport (
     BLOCKS_LAZY, block_with_pages, checked_malloc, checked_realloc, free_block, trim_block
 )
@@ -70,16 +71,16 @@ cdef class Encoder:
     """The merges of a vocabulary, ready to encode.
 
     ranks: symbols and merges. ids: the id of each symbol. scanner: a bpe.scanning.scanner.scanner_of(). cache_bytes: the most that all
-    caches together may take. portable: with no more vectors than any machine has, for tests; Ranks has that too.
+    caches together may take. level: the SIMD level, by default that of the process.
     """
 
-    def __cinit__(self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes, bint portable=False):
+    def __cinit__(self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes, level=None):
         cdef const uint32_t[::1] id_array = np.ascontiguousarray(ids, dtype=np.uint32)
         _import_array()     # not before an encoder is wanted: see bpe.native.lazy_imports
         if <size_t> id_array.shape[0] != ranks.symbols:
             raise ValueError(f"{ranks.symbols} symbols with {id_array.shape[0]} ids; give each its own")
         self.ranks, self.scanner = ranks, scanner
-        self.fetch = fetch_portable if portable else choose_fetch()
+        self.fetch = choose_fetch(level_of(level))
         self.idle = []
         self.sharers = 1
         self.cache_bytes = self.cache_left = cache_bytes

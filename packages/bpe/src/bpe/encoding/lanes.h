@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "native/cpu.h"
+
 enum {
     SEARCHED = 64, /* bytes that a lane has room for, a bit each in a word */
     LANES = 32     /* pretokens, or windows of one, that are merged side by side */
@@ -49,12 +51,10 @@ typedef struct { /* what beginning wants to know of Ranks, under the same names 
 
 typedef void (*begin_function)(const MergeTables *tables, Lane *lanes, const Unmerged *pieces, size_t count);
 
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#include <immintrin.h>
-#define LANES_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,popcnt")))
+#ifdef BPE_X86
 
 /* Of eight bytes of a text and those after them, from number `at` on, what `starts` says. */
-LANES_AVX512 static inline __m512i starts_avx512(const MergeTables *tables, const uint8_t *text, size_t size, size_t at,
+TARGET_AVX512 static inline __m512i starts_avx512(const MergeTables *tables, const uint8_t *text, size_t size, size_t at,
                                                  __m128i *bytes) {
     if (at >= size) return _mm512_set1_epi64(NO_START);
     const uint64_t valid = ~0ULL >> (64 - (size - at < 9 ? size - at : 9));
@@ -66,7 +66,7 @@ LANES_AVX512 static inline __m512i starts_avx512(const MergeTables *tables, cons
 
 /* Put a piece into a lane, the bytes joined that are joined at once; its symbols go to `flat` too, and to `where` the number of
  * the key of each, counted from `key`. Returns how many there are. Up to seven more words are written. */
-LANES_AVX512 static inline size_t join_avx512(const MergeTables *tables, Lane *lane, const uint8_t *text, size_t size, uint32_t key,
+TARGET_AVX512 static inline size_t join_avx512(const MergeTables *tables, Lane *lane, const uint8_t *text, size_t size, uint32_t key,
                                               uint32_t *flat, uint32_t *where) {
     const __m512i unbound = _mm512_set1_epi64(UNBOUND);
     const __m256i eight = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0);
@@ -106,7 +106,7 @@ LANES_AVX512 static inline size_t join_avx512(const MergeTables *tables, Lane *l
 }
 
 /* As Ranks.begin(). What the filter says, and whether a slot has the pair that was asked for, is no branch here either. */
-LANES_AVX512 static void begin_avx512(const MergeTables *tables, Lane *lanes, const Unmerged *pieces, size_t count) {
+TARGET_AVX512 static void begin_avx512(const MergeTables *tables, Lane *lanes, const Unmerged *pieces, size_t count) {
     enum { ROOM = LANES * (SEARCHED + 1) + 8 };
     uint32_t flat[ROOM]; /* the symbols of all pieces, after each piece one that merges with none */
     uint32_t where[ROOM], again[ROOM]; /* the key of each, and which of those have to be looked for further */
@@ -173,14 +173,14 @@ LANES_AVX512 static void begin_avx512(const MergeTables *tables, Lane *lanes, co
     }
 }
 
-/* NULL: this machine has no such vectors. */
-static inline begin_function choose_begin(void) {
-    const int here = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                     __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
-    return here ? begin_avx512 : NULL;
-}
-#else
-static inline begin_function choose_begin(void) { return NULL; }
 #endif
+
+/* NULL where there is no vector version. */
+static inline begin_function choose_begin(int level) {
+    (void)level;
+#ifdef BPE_X86
+    if (level >= LEVEL_AVX512) return begin_avx512;
+#endif
+    return NULL;
+}
 #endif

@@ -1,8 +1,10 @@
-/* The least of a few numbers: what merging one pretoken asks for again and again. */
+/* The least of a few numbers: what merging one pretoken asks for at each step. */
 #ifndef BPE_LOWEST_H
 #define BPE_LOWEST_H
 #include <stddef.h>
 #include <stdint.h>
+
+#include "native/cpu.h"
 
 /* `count` is a positive multiple of eight. */
 typedef uint32_t (*lowest_function)(const uint32_t *keys, size_t count);
@@ -13,18 +15,23 @@ static uint32_t lowest_portable(const uint32_t *keys, size_t count) {
     return best;
 }
 
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#include <immintrin.h>
-__attribute__((target("avx2"))) static uint32_t lowest_avx2(const uint32_t *keys, size_t count) {
+#ifdef BPE_X86
+TARGET_AVX2 static uint32_t lowest_avx2(const uint32_t *keys, size_t count) {
     __m256i best = _mm256_loadu_si256((const __m256i *)keys);
-    for (size_t i = 8; i < count; i += 8) best = _mm256_min_epu32(best, _mm256_loadu_si256((const __m256i *)(keys + i)));
+    for (size_t i = 8; i < count; i += 8)
+        best = _mm256_min_epu32(best, _mm256_loadu_si256((const __m256i *)(keys + i)));
     __m128i half = _mm_min_epu32(_mm256_castsi256_si128(best), _mm256_extracti128_si256(best, 1));
     half = _mm_min_epu32(half, _mm_shuffle_epi32(half, 0x4e));
     half = _mm_min_epu32(half, _mm_shuffle_epi32(half, 0xb1));
     return (uint32_t)_mm_cvtsi128_si32(half);
 }
-static inline lowest_function choose_lowest(void) { return __builtin_cpu_supports("avx2") ? lowest_avx2 : lowest_portable; }
-#else
-static inline lowest_function choose_lowest(void) { return lowest_portable; }
 #endif
+
+static inline lowest_function choose_lowest(int level) {
+    (void)level;
+#ifdef BPE_X86
+    if (level >= LEVEL_AVX2) return lowest_avx2;
+#endif
+    return lowest_portable;
+}
 #endif

@@ -38,6 +38,9 @@ cdef extern from "encoding/lanes.h" nogil:
 cdef extern from "encoding/steps.h" nogil:
     ctypedef size_t (*steps_function)(const MergeTables *tables, Lane *lanes, size_t count, Lane **busy) noexcept nogil
 
+cdef extern from "encoding/lowest.h" nogil:
+    ctypedef uint32_t (*lowest_function)(const uint32_t *keys, size_t count) noexcept nogil
+
 ctypedef struct Linked:         # a symbol of a window that is merged with a heap
     uint32_t symbol             # NONE once it was merged into the one before it
     uint32_t next, previous
@@ -76,6 +79,7 @@ cdef class Ranks:
     cdef uint64_t *starts               # 65,536: of two neighbouring bytes, what begin() wants to know; see lanes.h
     cdef begin_function begin_lanes     # or NULL: without vectors
     cdef steps_function step_lanes      # as well
+    cdef lowest_function lowest
     cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
     cdef size_t whole_mask
     cdef size_t longest_whole           # 0: there are none

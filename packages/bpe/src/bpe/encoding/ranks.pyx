@@ -28,11 +28,12 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memset
 
 from bpe.native.bytes cimport count_leading_zeros, count_trailing_zeros, hash_bytes, prefetch
+from bpe.native.cpu cimport level_of
+from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport checked_block, checked_malloc, checked_realloc, free_block
 
 cdef extern from "encoding/lowest.h" nogil:
-    ctypedef uint32_t (*lowest_function)(const uint32_t *keys, size_t count) noexcept nogil
-    lowest_function choose_lowest()
+    lowest_function choose_lowest(int level)
 
 cdef extern from "encoding/lanes.h" nogil:
     enum:
@@ -44,12 +45,10 @@ cdef extern from "encoding/lanes.h" nogil:
     const uint32_t NONE
     const uint64_t FREE
     const uint64_t HASH
-    begin_function choose_begin()
+    begin_function choose_begin(int level)
 
 cdef extern from "encoding/steps.h" nogil:
-    steps_function choose_steps()
-
-cdef lowest_function lowest = choose_lowest()
+    steps_function choose_steps(int level)
 
 MOST_SYMBOLS = (1 << 21) - 1    # two symbols and a merge fit in 64 bits, a merge and a place in a lane in 32
 MOST_MERGES = (1 << 22) - 2
@@ -61,16 +60,17 @@ cdef class Ranks:
 
     symbols: the bytes of each. merges: None where any two neighbours that join to a symbol merge, by the order of the symbols;
     or (left, right, made) by number of symbol, an array of shape (merges, 3) in order of rank. whole_first: a pretoken that is a
-    symbol is that symbol, whatever the merges say. portable: with no more vectors than any machine has, for tests. ValueError for
+    symbol is that symbol, whatever the merges say. level: the SIMD level, by default
+    that of the process. ValueError for
     more symbols or merges than fit.
     """
 
-    def __cinit__(self, *, symbols, merges, bint whole_first, bint portable=False):
+    def __cinit__(self, *, symbols, merges, bint whole_first, level=None):
         cdef const uint32_t[:, ::1] listed
         cdef size_t i, slots = 64, count, lost_count = 0
         cdef uint32_t *lost
-        self.begin_lanes = NULL if portable else choose_begin()
-        self.step_lanes = NULL if portable else choose_steps()
+        cdef int number = level_of(level)
+        self.begin_lanes, self.step_lanes, self.lowest = choose_begin(number), choose_steps(number), choose_lowest(number)
         self.kept = tuple(symbols)
         self.symbols = len(self.kept)
         if merges is not None:
@@ -294,7 +294,7 @@ cdef class Ranks:
         memset(self.whole, 0xFF, slots * sizeof(uint32_t))
         self.whole_mask = slots - 1
         for i in range(count):
-            at = hash_bytes(self.text[lost[i]], self.size[lost[i]]) & self.whole_mask
+            at = hash_bytes(self.text[lost[i]], self.size[lost[i]], hash_seed) & self.whole_mask
             while self.whole[at] != NONE:
                 at = (at + 1) & self.whole_mask
             self.whole[at] = lost[i]
@@ -303,7 +303,7 @@ cdef class Ranks:
 
     cdef uint32_t find_whole(self, const uint8_t *text, size_t size) noexcept nogil:
         """The symbol that these bytes are as a whole though merges do not reach it, or NONE."""
-        cdef size_t at = hash_bytes(text, size) & self.whole_mask
+        cdef size_t at = hash_bytes(text, size, hash_seed) & self.whole_mask
         cdef uint32_t symbol
         while self.whole[at] != NONE:
             symbol = self.whole[at]
@@ -454,7 +454,7 @@ cdef class Ranks:
         cdef uint32_t best, symbol, at, other
         cdef uint64_t bits = lane.here, near
         cdef uint32_t right = arrived(self, &lane.right), left = arrived(self, &lane.left)
-        best = min(lowest(lane.keys, lane.searched), min(right, left))  # before the two are stored, which loads would wait for
+        best = min(self.lowest(lane.keys, lane.searched), min(right, left))  # before the two are stored, which loads would wait for
         if best == NONE:
             lane.count = 0
             while bits:

@@ -11,7 +11,7 @@
 /* Merge lanes to their end, those that hold few symbols; the others are named in `busy`. Returns how many those are. */
 typedef size_t (*steps_function)(const MergeTables *tables, Lane *lanes, size_t count, Lane **busy);
 
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#ifdef BPE_X86
 enum {
     FEW = 8,      /* symbols that a group has places for, */
     SEVERAL = 16, /* or a wider one */
@@ -20,7 +20,7 @@ enum {
 };
 /* Keys from here on say that there is no merge: NONE, less one for each place that it moved up, as the places in keys count down. */
 #define NEVER 0xffffff00u
-#define STEPS_INLINE static inline __attribute__((always_inline)) LANES_AVX512
+#define STEPS_INLINE static inline __attribute__((always_inline)) TARGET_AVX512
 
 /* Rows to columns. */
 STEPS_INLINE void transpose_avx512(__m256i *rows) {
@@ -131,15 +131,15 @@ STEPS_INLINE void merge_group_avx512(const MergeTables *tables, Lane *const *gro
     }
 }
 
-LANES_AVX512 static void merge_few_avx512(const MergeTables *tables, Lane *const *group, size_t count) {
+TARGET_AVX512 static void merge_few_avx512(const MergeTables *tables, Lane *const *group, size_t count) {
     merge_group_avx512(tables, group, count, FEW);
 }
 
-LANES_AVX512 static void merge_several_avx512(const MergeTables *tables, Lane *const *group, size_t count) {
+TARGET_AVX512 static void merge_several_avx512(const MergeTables *tables, Lane *const *group, size_t count) {
     merge_group_avx512(tables, group, count, SEVERAL);
 }
 
-LANES_AVX512 static size_t steps_avx512(const MergeTables *tables, Lane *lanes, size_t count, Lane **busy) {
+TARGET_AVX512 static size_t steps_avx512(const MergeTables *tables, Lane *lanes, size_t count, Lane **busy) {
     Lane *few[LANES], *several[LANES];
     size_t few_count = 0, several_count = 0, left = 0;
     for (size_t i = 0; i < count; i++) {
@@ -158,9 +158,14 @@ LANES_AVX512 static size_t steps_avx512(const MergeTables *tables, Lane *lanes, 
     return left;
 }
 
-/* NULL: this machine has no such vectors. */
-static inline steps_function choose_steps(void) { return choose_begin() == begin_avx512 ? steps_avx512 : NULL; }
-#else
-static inline steps_function choose_steps(void) { return NULL; }
 #endif
+
+/* NULL where there is no vector version. */
+static inline steps_function choose_steps(int level) {
+    (void)level;
+#ifdef BPE_X86
+    if (level >= LEVEL_AVX512) return steps_avx512;
+#endif
+    return NULL;
+}
 #endif

@@ -1,8 +1,10 @@
-/* Where a pair of symbols stands in a word: eight places at a time where the machine's base instructions can (SSE2). */
+/* Where a pair of symbols stands in a word: eight places at a time with SSE2, which every x86-64 processor has. */
 #ifndef BPE_FIND_H
 #define BPE_FIND_H
 #include <stddef.h>
 #include <stdint.h>
+
+#include "native/cpu.h"
 
 #define FIND_SLACK 9 /* symbols beyond the end of a word that find_narrow() may read */
 
@@ -12,8 +14,7 @@ static inline size_t find_wide(const uint32_t *symbols, size_t size, uint32_t a,
     return size;
 }
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
+#ifdef BPE_X86
 static inline size_t find_narrow(const uint16_t *symbols, size_t size, uint32_t a, uint32_t b) {
     const __m128i left = _mm_set1_epi16((short)a), right = _mm_set1_epi16((short)b);
     for (size_t i = 0; i + 1 < size; i += 8) {

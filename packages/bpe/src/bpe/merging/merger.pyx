@@ -31,6 +31,8 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
 from bpe.native.bytes cimport count_leading_zeros, count_trailing_zeros, hash_pair, prefetch
+from bpe.native.cpu cimport level_of
+from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport checked_block, checked_malloc, checked_realloc, free_block, trim_heap
 
 cdef extern from "merging/find.h" nogil:
@@ -50,7 +52,7 @@ cdef extern from "merging/rewrite.h" nogil:
     ctypedef struct rewritten_batch:
         rewritten *of
     ctypedef void (*rewrite_function)(uint16_t *, const uint32_t *, size_t, uint32_t, uint32_t, uint32_t, rewritten_batch *) noexcept
-    rewrite_function choose_rewrite()
+    rewrite_function choose_rewrite(int level)
 
 cdef enum:
     NARROW_HEADER = REWRITE_HEADER  # numbers before a word's symbols: its length, and its count in eight bytes; five
@@ -119,8 +121,7 @@ cdef class Merger:
     symbols stand for: each pretoken is then an array of uint32. by_bytes: ties go to the greatest (left bytes,
     right bytes) rather than the smallest (left symbol, right symbol). most: how many merges there will be at most.
     max_token_bytes: no merge gives a longer token (0: no bound). floor: pairs that count less are left aside as long as
-    there are others. vectors: whether words may be rewritten by the processor's vector instructions, if it has them. These
-    two change time and memory only.
+    there are others; it changes time and memory only. level: the SIMD level, by default that of the process.
     """
 
     cdef void *words            # of uint16_t or uint32_t
@@ -160,12 +161,12 @@ cdef class Merger:
 
     def __cinit__(
         self, const uint8_t[::1] records not None, *, list tokens not None, bint spelled=False, bint by_bytes, size_t most,
-        int64_t min_count, size_t max_token_bytes, int64_t floor, bint vectors=True,
+        int64_t min_count, size_t max_token_bytes, int64_t floor, level=None,
     ):
         cdef uint8_t of_byte[256]
         if not spelled and sorted(tokens) != [bytes([byte]) for byte in range(256)]:
             raise ValueError("the tokens must be the 256 bytes, each once")
-        self.rewrite_short = choose_rewrite() if vectors else NULL
+        self.rewrite_short = choose_rewrite(level_of(level))
         self.by_bytes = by_bytes
         self.spelled = spelled
         self.first = len(tokens)
@@ -235,7 +236,7 @@ cdef class Merger:
 
     cdef Pair *find(self, uint64_t key) noexcept nogil:
         """The pair, or NULL."""
-        cdef size_t at = hash_pair(key, 0) & self.mask
+        cdef size_t at = hash_pair(key, 0, hash_seed) & self.mask
         while self.slots[at] != NO_PAIR:
             if self.pairs[self.slots[at]].key == key:
                 return &self.pairs[self.slots[at]]
@@ -263,7 +264,7 @@ cdef class Merger:
         return pair
 
     cdef inline void link(self, uint32_t number) noexcept nogil:
-        cdef size_t at = hash_pair(self.pairs[number].key, 0) & self.mask
+        cdef size_t at = hash_pair(self.pairs[number].key, 0, hash_seed) & self.mask
         while self.slots[at] != NO_PAIR:
             at = (at + 1) & self.mask
         self.slots[at] = number
@@ -504,7 +505,7 @@ cdef class Merger:
 
     cdef inline void foresee(self, uint64_t key) noexcept nogil:
         """Have the slot of a pair fetched, which will be asked for soon."""
-        prefetch(&self.slots[hash_pair(key, 0) & self.mask])
+        prefetch(&self.slots[hash_pair(key, 0, hash_seed) & self.mask])
 
     cdef inline void lower(self, uint64_t key, int64_t by) noexcept nogil:
         cdef Pair *pair

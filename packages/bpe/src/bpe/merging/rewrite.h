@@ -1,11 +1,17 @@
-/* A pair of symbols replaced in many short words at a time, with AVX-512: the commonest step of merging, and without vectors
- * one of loops over few symbols, whose ends no processor foresees. */
+/* A pair of symbols replaced in many short words at a time, with AVX-512: the commonest step of training. Without vectors it
+ * is a loop over a few symbols for each word, whose end is an unpredictable branch; that version is in words.pxi. */
 #ifndef BPE_REWRITE_H
 #define BPE_REWRITE_H
 #include <stddef.h>
 #include <stdint.h>
 
-enum { REWRITE_MOST = 32, REWRITE_BATCH = 16, REWRITE_HEADER = 5 }; /* symbols of a short word; words; numbers before symbols */
+#include "native/cpu.h"
+
+enum {
+    REWRITE_MOST = 32,  /* symbols of a short word */
+    REWRITE_BATCH = 16, /* words */
+    REWRITE_HEADER = 5  /* numbers that stand before the symbols of a word */
+};
 
 /* What became of a word: a bit for each place where the pair stood, and the symbols as they were; how many these were. */
 typedef struct {
@@ -22,15 +28,14 @@ typedef struct {
 typedef void (*rewrite_function)(
     uint16_t *words, const uint32_t *places, size_t count, uint32_t a, uint32_t b, uint32_t made, rewritten_batch *all);
 
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#include <immintrin.h>
-
+#ifdef BPE_X86
 /* All words are read before any is written: the vector that takes in the end of a word takes in the begin of the next, and to
  * read what was just written by a part of a vector is to wait. */
-__attribute__((target("avx512f,avx512bw,avx512vbmi2,bmi,popcnt"))) static void rewrite_avx512(
+TARGET_AVX512 static void rewrite_avx512(
     uint16_t *words, const uint32_t *places, size_t count, uint32_t a, uint32_t b, uint32_t made, rewritten_batch *batch) {
     rewritten *all = batch->of;
-    const __m512i lefts = _mm512_set1_epi16((short)a), rights = _mm512_set1_epi16((short)b), mades = _mm512_set1_epi16((short)made);
+    const __m512i lefts = _mm512_set1_epi16((short)a), rights = _mm512_set1_epi16((short)b);
+    const __m512i mades = _mm512_set1_epi16((short)made);
     for (size_t i = 0; i < count; i++) {
         const uint32_t size = words[places[i]];
         all[i].size = size;
@@ -59,10 +64,14 @@ __attribute__((target("avx512f,avx512bw,avx512vbmi2,bmi,popcnt"))) static void r
     }
 }
 
-static inline rewrite_function choose_rewrite(void) {
-    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vbmi2") ? rewrite_avx512 : NULL;
-}
-#else
-static inline rewrite_function choose_rewrite(void) { return NULL; }
 #endif
+
+/* NULL where there is no vector version. */
+static inline rewrite_function choose_rewrite(int level) {
+    (void)level;
+#ifdef BPE_X86
+    if (level >= LEVEL_AVX512) return rewrite_avx512;
+#endif
+    return NULL;
+}
 #endif

@@ -111,8 +111,8 @@ cdef int tally(Merger self, Symbol *words, int64_t *sieve, size_t sieve_mask) ex
                 for i in range(<size_t> word[0] - 1):
                     key = <uint64_t> symbols[i] << 32 | symbols[i + 1]
                     if sift:
-                        sieve[hash_pair(key, 0) & sieve_mask] += count
-                    elif sieve == NULL or sieve[hash_pair(key, 0) & sieve_mask] >= self.floor:
+                        sieve[hash_pair(key, 0, hash_seed) & sieve_mask] += count
+                    elif sieve == NULL or sieve[hash_pair(key, 0, hash_seed) & sieve_mask] >= self.floor:
                         pair = self.find(key)
                         if pair == NULL:
                             pair = self.add(key)

@@ -5,16 +5,30 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Compiler intrinsics. An atomic_word is how one thread tells others that something is there to be read. */
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
-static inline int count_trailing_zeros(uint64_t word) { unsigned long at; _BitScanForward64(&at, word); return (int)at; }
-static inline int count_leading_zeros(uint64_t word) { unsigned long at; _BitScanReverse64(&at, word); return 63 - (int)at; }
-static inline uint64_t multiply_fold(uint64_t a, uint64_t b) { uint64_t high, low = _umul128(a, b, &high); return high ^ low; }
+static inline int count_trailing_zeros(uint64_t word) {
+    unsigned long at;
+    _BitScanForward64(&at, word);
+    return (int)at;
+}
+static inline int count_leading_zeros(uint64_t word) {
+    unsigned long at;
+    _BitScanReverse64(&at, word);
+    return 63 - (int)at;
+}
+static inline uint64_t multiply_fold(uint64_t a, uint64_t b) {
+    uint64_t high, low = _umul128(a, b, &high);
+    return high ^ low;
+}
 static inline void prefetch(const void *address) { _mm_prefetch((const char *)address, _MM_HINT_T0); }
 typedef volatile long atomic_word;
 static inline long load_acquire(atomic_word *word) { return _InterlockedOr(word, 0); }
 static inline void store_release(atomic_word *word, long value) { _InterlockedExchange(word, value); }
-static inline int exchange_if(atomic_word *word, long from, long to) { return _InterlockedCompareExchange(word, to, from) == from; }
+static inline int exchange_if(atomic_word *word, long from, long to) {
+    return _InterlockedCompareExchange(word, to, from) == from;
+}
 #else
 static inline int count_trailing_zeros(uint64_t word) { return __builtin_ctzll(word); }
 static inline int count_leading_zeros(uint64_t word) { return __builtin_clzll(word); }
@@ -23,7 +37,7 @@ static inline uint64_t multiply_fold(uint64_t a, uint64_t b) {
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 static inline void prefetch(const void *address) { __builtin_prefetch(address); }
-typedef long atomic_word; /* by which threads tell each other that something is there to be read */
+typedef long atomic_word;
 static inline long load_acquire(atomic_word *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 static inline void store_release(atomic_word *word, long value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
 static inline int exchange_if(atomic_word *word, long from, long to) {
@@ -31,39 +45,63 @@ static inline int exchange_if(atomic_word *word, long from, long to) {
 }
 #endif
 
-/* wyhash's mixing step (Wang Yi, 2019): one 64x64 -> 128-bit multiplication folded in half. */
-static inline uint64_t hash_pair(uint64_t a, uint64_t b) {
-    return multiply_fold(a ^ 0xa0761d6478bd642fULL, b ^ 0xe7037ed1a0b428dbULL);
+/* Hashes of text, in the manner of wyhash (Wang Yi, 2019): one 64 x 64 -> 128-bit multiplication whose halves are folded
+ * together. Both factors depend on the seed (native/hash_seed.pyx): a factor that a text could make zero would hide what
+ * the other one says, and texts that collide could be prepared. */
+static inline uint64_t other_seed(uint64_t seed) { return seed << 32 | seed >> 32; }
+
+static inline uint64_t hash_pair(uint64_t a, uint64_t b, uint64_t seed) {
+    return multiply_fold(a ^ seed, b ^ other_seed(seed));
 }
 
-static inline uint64_t hash_bytes(const uint8_t *at, size_t size) {
-    uint64_t hash = size, a = 0, b = 0;
+static inline uint64_t hash_bytes(const uint8_t *at, size_t size, uint64_t seed) {
+    uint64_t hash = size ^ other_seed(seed), a = 0, b = 0;
     for (; size > 16; at += 16, size -= 16) {
         memcpy(&a, at, 8);
         memcpy(&b, at + 8, 8);
-        hash = multiply_fold(a ^ 0x8bb84b93962eacc9ULL, b ^ hash ^ 0xe7037ed1a0b428dbULL);
+        hash = multiply_fold(a ^ seed, b ^ hash);
     }
     a = b = 0;
     memcpy(&a, at, size < 8 ? size : 8);
     if (size > 8) memcpy(&b, at + 8, size - 8);
-    return multiply_fold(a ^ 0xa0761d6478bd642fULL, b ^ hash ^ 0x4b33a62ed433d4a3ULL);
+    return multiply_fold(a ^ seed, b ^ hash);
 }
 
 enum { SHORT = 15 }; /* bytes of the longest pretoken that is packed */
 
-/* A pretoken of at most SHORT bytes as two words: its bytes, zeros, and its length in the last byte of all (on a big-endian
- * machine the words differ, but they are only ever compared with words made by this function). `room` is how many bytes
- * may be read from `at`: with 16 or more the load is one instruction and the bytes beyond are masked away. */
-typedef struct { uint64_t low, high; } packed_key;
+/* A pretoken of at most SHORT bytes as two words, so that comparing two of them takes two instructions. By the value of
+ * the words, which does not depend on the byte order of the machine:
+ *
+ *     byte     0 1 2 3 4 5 6 7 | 8 9 ... 14 | 15
+ *              low             | high       |
+ *              text, then zeros             | its length      */
+typedef struct {
+    uint64_t low, high;
+} packed_key;
 
 #define LONG_KEY 0xff00000000000000ULL /* plus its size: the second word of a longer one, which no short one has */
 
-static const uint64_t keep_low[16] = {
-    0, 0xff, 0xffff, 0xffffff, 0xffffffff, 0xffffffffffULL, 0xffffffffffffULL, 0xffffffffffffffULL,
-    ~0ULL, ~0ULL, ~0ULL, ~0ULL, ~0ULL, ~0ULL, ~0ULL, ~0ULL};
+static const uint64_t keep_low[16] = {0,
+                                      0xff,
+                                      0xffff,
+                                      0xffffff,
+                                      0xffffffff,
+                                      0xffffffffffULL,
+                                      0xffffffffffffULL,
+                                      0xffffffffffffffULL,
+                                      ~0ULL,
+                                      ~0ULL,
+                                      ~0ULL,
+                                      ~0ULL,
+                                      ~0ULL,
+                                      ~0ULL,
+                                      ~0ULL,
+                                      ~0ULL};
 static const uint64_t keep_high[16] = {
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xffff, 0xffffff, 0xffffffff, 0xffffffffffULL, 0xffffffffffffULL, 0xffffffffffffffULL};
 
+/* `room` is how many bytes may be read from `at`. With 16 or more the load is two instructions, and the bytes beyond the
+ * pretoken are masked away. */
 static inline packed_key pack_key(const uint8_t *at, size_t size, size_t room) {
     packed_key key;
     if (room >= 16) {

@@ -11,7 +11,7 @@ cdef extern from "native/bytes.h" nogil:
 
     int count_trailing_zeros(uint64_t word)
     int count_leading_zeros(uint64_t word)
-    uint64_t hash_pair(uint64_t a, uint64_t b)
-    uint64_t hash_bytes(const uint8_t *at, size_t size)
+    uint64_t hash_pair(uint64_t a, uint64_t b, uint64_t seed)
+    uint64_t hash_bytes(const uint8_t *at, size_t size, uint64_t seed)
     packed_key pack_key(const uint8_t *at, size_t size, size_t room)
     void prefetch(const void *address)

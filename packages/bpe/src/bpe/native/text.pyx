@@ -10,17 +10,18 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND
 from libc.stdlib cimport free, malloc
 
+from bpe.native.cpu cimport level_of
+
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
 
 cdef extern from "native/utf8.h" nogil:
     ctypedef size_t (*utf8_function)(const void *units, size_t count, uint8_t *to) noexcept nogil
-    utf8_function choose_utf8(int width)
-    utf8_function choose_utf8_portable(int width)
+    utf8_function choose_utf8(int width, int level)
 
 cdef utf8_function utf8_of_width[5]
 for _width in (1, 2, 4):
-    utf8_of_width[<int> _width] = choose_utf8(_width)
+    utf8_of_width[<int> _width] = choose_utf8(_width, level_of(None))
 
 
 cdef class Text:
@@ -73,7 +74,7 @@ cdef size_t room_for(size_t units) noexcept nogil:
     return 4 * units + SLACK
 
 
-def utf8(str text not None, *, bint portable=False):
+def utf8(str text not None, *, level=None):
     """The UTF-8 of a str as bytes, or None where it has a surrogate: the conversion alone, for tests and benchmarks."""
     cdef Text read = Text(text)
     cdef uint8_t *to
@@ -84,10 +85,7 @@ def utf8(str text not None, *, bint portable=False):
     if to == NULL:
         raise MemoryError
     try:
-        if portable:
-            size = choose_utf8_portable(read.width)(read.units, read.size, to)
-        else:
-            size = read.convert(0, read.size, to)
+        size = choose_utf8(read.width, level_of(level))(read.units, read.size, to)
         return None if size == LONE else PyBytes_FromStringAndSize(<const char *> to, size)
     finally:
         free(to)

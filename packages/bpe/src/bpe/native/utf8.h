@@ -1,15 +1,18 @@
-/* What Python keeps of a str (code points of one, two or four bytes each) to UTF-8.
+/* The code points of a str, which Python keeps as units of one, two or four bytes each, to UTF-8.
  *
- * With AVX-512 sixteen characters at a time, whatever they are: each makes up to four bytes in its own lane, and those that there
- * are move together. The portable twin answers the same. */
+ * AVX-512 converts sixteen at a time, whatever they are: each makes up to four bytes in a lane of its own, and the bytes that
+ * there are move together. The conversion is then 17 times as fast, which makes encoding a str of Russian 104%, of Thai 50%,
+ * of Chinese 43%, and of English with a few dashes 13% faster (o200k, warm: `python benchmarks/utf8.py FILE ...`). */
 #ifndef BPE_UTF8_H
 #define BPE_UTF8_H
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#define UTF8_SLACK 64             /* bytes that may be written beyond the last */
-#define UTF8_LONE ((size_t)-1)    /* there is a surrogate, which has no UTF-8 */
+#include "native/cpu.h"
+
+#define UTF8_SLACK 64 /* bytes that may be written beyond the last */
+#define UTF8_LONE ((size_t)-1) /* instead of a size: there is a surrogate, which has no UTF-8 */
 
 /* The UTF-8 of units[0 .. count) at `to`, where there is room for four bytes a unit and UTF8_SLACK more; returns its size. */
 typedef size_t (*utf8_function)(const void *units, size_t count, uint8_t *to);
@@ -55,16 +58,9 @@ UTF8_PORTABLE(utf8_portable_1, uint8_t)
 UTF8_PORTABLE(utf8_portable_2, uint16_t)
 UTF8_PORTABLE(utf8_portable_4, uint32_t)
 
-static inline utf8_function choose_utf8_portable(int width) {
-    return width == 1 ? utf8_portable_1 : width == 2 ? utf8_portable_2 : utf8_portable_4;
-}
-
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#include <immintrin.h>
-#define UTF8_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi2,bmi2,popcnt")))
-
+#ifdef BPE_X86
 /* Sixteen code points; NULL where one is a surrogate. */
-UTF8_AVX512 static inline uint8_t *utf8_sixteen(__m512i code, __mmask16 here, uint8_t *to) {
+TARGET_AVX512 static inline uint8_t *utf8_sixteen(__m512i code, __mmask16 here, uint8_t *to) {
     const __m512i low = _mm512_set1_epi32(0x3f), more = _mm512_set1_epi32(0x80);
     const __mmask16 two = _mm512_mask_cmpge_epu32_mask(here, code, _mm512_set1_epi32(0x80));
     const __mmask16 three = _mm512_mask_cmpge_epu32_mask(here, code, _mm512_set1_epi32(0x800));
@@ -94,7 +90,7 @@ UTF8_AVX512 static inline uint8_t *utf8_sixteen(__m512i code, __mmask16 here, ui
 }
 
 #define UTF8_SIXTEENS(name, unit, ASCII, LOAD)                                               \
-    UTF8_AVX512 static size_t name(const void *units, size_t count, uint8_t *to) {           \
+    TARGET_AVX512 static size_t name(const void *units, size_t count, uint8_t *to) {           \
         const unit *from = units;                                                            \
         uint8_t *const begin = to;                                                           \
         size_t i = 0;                                                                        \
@@ -143,15 +139,13 @@ UTF8_SIXTEENS(utf8_avx512_1, uint8_t, UTF8_ASCII_1, UTF8_LOAD_1)
 UTF8_SIXTEENS(utf8_avx512_2, uint16_t, UTF8_ASCII_2, UTF8_LOAD_2)
 UTF8_SIXTEENS(utf8_avx512_4, uint32_t, UTF8_ASCII_4, UTF8_LOAD_4)
 
-static inline int utf8_vectors_here(void) {
-    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi2")
-        && __builtin_cpu_supports("bmi2");
-}
-static inline utf8_function choose_utf8(int width) {
-    if (!utf8_vectors_here()) return choose_utf8_portable(width);
-    return width == 1 ? utf8_avx512_1 : width == 2 ? utf8_avx512_2 : utf8_avx512_4;
-}
-#else
-static inline utf8_function choose_utf8(int width) { return choose_utf8_portable(width); }
 #endif
+
+static inline utf8_function choose_utf8(int width, int level) {
+    (void)level;
+#ifdef BPE_X86
+    if (level >= LEVEL_AVX512) return width == 1 ? utf8_avx512_1 : width == 2 ? utf8_avx512_2 : utf8_avx512_4;
+#endif
+    return width == 1 ? utf8_portable_1 : width == 2 ? utf8_portable_2 : utf8_portable_4;
+}
 #endif

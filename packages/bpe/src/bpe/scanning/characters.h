@@ -1,7 +1,7 @@
 /* Characters beyond ASCII: decoded, and marked in the words of classify.h. */
 #ifndef BPE_CHARACTERS_H
 #define BPE_CHARACTERS_H
-#include "scanning/classify.h"
+#include "scanning/classes.h"
 
 /* The character at text[0]: its length in bytes, and its code point in *code. A byte that begins no well-formed UTF-8
  * sequence (Unicode 17, table 3-7) is a character of its own, one byte long, and has the code point of a lone surrogate,
@@ -22,7 +22,8 @@ static inline size_t decode_character(const uint8_t *text, size_t room, uint32_t
     }
     if (lead >= 0xf0 && lead <= 0xf4 && room >= 4 && (text[1] & 0xc0) == 0x80 && (text[2] & 0xc0) == 0x80 &&
         (text[3] & 0xc0) == 0x80) {
-        *code = (lead & 0x07) << 18 | (uint32_t)(text[1] & 0x3f) << 12 | (uint32_t)(text[2] & 0x3f) << 6 | (text[3] & 0x3f);
+        *code = (lead & 0x07) << 18 | (uint32_t)(text[1] & 0x3f) << 12 | (uint32_t)(text[2] & 0x3f) << 6;
+        *code |= text[3] & 0x3f;
         if (*code >= 0x10000 && *code <= 0x10ffff) return 4;
     }
     *code = 0xdc00 | lead;
@@ -71,10 +72,10 @@ static void characters_portable(const uint8_t *text, size_t room, int family, wo
 typedef void (*characters_function)(const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill,
                                     uint8_t *spill_class);
 
-#ifdef BPE_HAS_AVX2
+#ifdef BPE_X86
 /* The same, sixteen characters at a time: their bytes are moved together, and what is found of each goes back to its place by
  * depositing the bits of a mask where the first bytes are. Characters of four bytes, and the end of the text, go the other way. */
-__attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi2,bmi,bmi2,popcnt"))) static void characters_avx512(
+TARGET_AVX512 static void characters_avx512(
     const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill, uint8_t *spill_class) {
     if (room < 66) { /* before anything is read: beyond the text may be nothing */
         characters_portable(text, room, family, word, spill, spill_class);
@@ -87,7 +88,8 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi2,bmi,bmi2,popcnt")))
         return;
     }
     const __m512i second = _mm512_loadu_si512(text + 1), third = _mm512_loadu_si512(text + 2);
-    const __m512i continues = _mm512_set1_epi32(0xc0), continued = _mm512_set1_epi32(0x80), six = _mm512_set1_epi32(0x3f);
+    const __m512i continues = _mm512_set1_epi32(0xc0), continued = _mm512_set1_epi32(0x80);
+    const __m512i six = _mm512_set1_epi32(0x3f);
     const void *classes = class_table[family];
     uint64_t marks[CLASS + 1] = {0}, inside = *spill, han = *spill_class & IS_HAN ? *spill : 0;
     size_t length = 0;
@@ -139,10 +141,10 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi2,bmi,bmi2,popcnt")))
 }
 #endif
 
-static inline characters_function choose_characters(int twin) {
-    (void)twin;
-#ifdef BPE_HAS_AVX2
-    if (twin <= AVX512_TWIN && has_avx512() && __builtin_cpu_supports("bmi2")) return characters_avx512;
+static inline characters_function choose_characters(int level) {
+    (void)level;
+#ifdef BPE_X86
+    if (level >= LEVEL_AVX512) return characters_avx512;
 #endif
     return characters_portable;
 }

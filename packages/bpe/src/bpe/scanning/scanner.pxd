@@ -11,6 +11,8 @@ cdef extern from "scanning/characters.h" nogil:
     ctypedef void (*characters_function)(
         const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill, uint8_t *spill_class
     ) noexcept nogil
+
+cdef extern from "scanning/places.h" nogil:
     ctypedef size_t (*places_function)(uint64_t ones, size_t base, size_t *places) noexcept nogil
 
 cdef enum:

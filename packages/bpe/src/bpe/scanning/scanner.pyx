@@ -19,22 +19,21 @@ masks that they share are in masks.pxi. All share these terms:
 from libc.string cimport memcpy, memset
 
 from bpe.native.bytes cimport count_leading_zeros, count_trailing_zeros
+from bpe.native.cpu cimport level_of
 
 from bpe.native.lazy_imports import numpy as np
 
+cdef extern from "scanning/places.h" nogil:
+    places_function choose_places(int level)
+
 cdef extern from "scanning/characters.h" nogil:
-    void fill_portable_masks()
+    void fill_byte_masks()
     void need_class_table(int family)
-    classify_function choose_classify(int family, int twin)
-    places_function choose_places(int twin)
-    characters_function choose_characters(int twin)
+    classify_function choose_classify(int family, int level)
+    characters_function choose_characters(int level)
     uint8_t read_class(const uint8_t *text, size_t room, int family, size_t *length)
     size_t decode_character(const uint8_t *text, size_t room, uint32_t *code)
     uint8_t category_of(uint32_t code)
-    int has_avx512()
-    int has_avx2()
-    enum:
-        AVX512_TWIN, AVX2_TWIN, PORTABLE_TWIN
     enum:
         CATEGORY_LO     # the last of the five letter categories, which come first,
         CATEGORY_ME     # of the marks, which come next,
@@ -57,25 +56,17 @@ SCANNED = {  # by the pattern's name; None is no split at all
     "qwen3.5": PATTERN_QWEN35,
     "deepseek-v3": PATTERN_DEEPSEEK,
 }
-# The twins of the vector code that this processor can run, the one that serves first.
-TWINS = {
-    name: number
-    for name, number, here in (
-        ("avx512", AVX512_TWIN, has_avx512()), ("avx2", AVX2_TWIN, has_avx2()), ("portable", PORTABLE_TWIN, True)
-    )
-    if here
-}
 
 cdef classify_function classify_here[FAMILIES]
 cdef word_masks blank[FAMILIES]     # 64 spaces
 cdef uint8_t[64] _spaces
-fill_portable_masks()
+fill_byte_masks()
 memset(_spaces, 32, 64)
 for _family in range(FAMILIES):
-    classify_here[<int> _family] = choose_classify(_family, AVX512_TWIN)
-    choose_classify(_family, PORTABLE_TWIN)(_spaces, &blank[<int> _family])  # the one that every processor has
-cdef characters_function characters_here = choose_characters(AVX512_TWIN)
-cdef places_function places_here = choose_places(AVX512_TWIN)
+    classify_here[<int> _family] = choose_classify(_family, level_of(None))
+    classify_here[<int> _family](_spaces, &blank[<int> _family])
+cdef characters_function characters_here = choose_characters(level_of(None))
+cdef places_function places_here = choose_places(level_of(None))
 
 
 def scanner_of(pattern):
@@ -231,16 +222,16 @@ cdef inline uint8_t category_before(const uint8_t *text, size_t at) noexcept nog
     return category_of(code) if decode_character(text + at - back, back, &code) == back else CATEGORY_CS
 
 
-cdef void scan_start_as(Scanner *s, Pattern pattern, const uint8_t *text, size_t size, int twin) noexcept nogil:
+cdef void scan_start_as(Scanner *s, Pattern pattern, const uint8_t *text, size_t size, int level) noexcept nogil:
     scan_start_with(
-        s, pattern, text, size, choose_classify(family_of(pattern), twin), choose_characters(twin), choose_places(twin)
+        s, pattern, text, size, choose_classify(family_of(pattern), level), choose_characters(level), choose_places(level)
     )
 
 
-def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, twin=None):
+def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
     """The ends of the pretokens of `text` under the compiled scanner of a named pattern: an array of uint64.
 
-    twin: which of TWINS is to do it. KeyError where no scanner serves the pattern, or this processor not the twin.
+    level: the SIMD level, by default that of the process. KeyError where no scanner serves the pattern.
     """
     cdef Scanner scanner
     cdef size_t size = text.shape[0], count
@@ -249,7 +240,7 @@ def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, twin=None):
     blocks = [np.empty(0, dtype=np.uint64)]
     if size == 0:
         return blocks[0]
-    scan_start_as(&scanner, number, &text[0], size, AVX512_TWIN if twin is None else TWINS[twin])
+    scan_start_as(&scanner, number, &text[0], size, level_of(level))
     while True:
         with nogil:
             count = scan_block(&scanner, ends)
@@ -258,12 +249,12 @@ def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, twin=None):
         blocks.append(np.array(<uint64_t[:count]> <uint64_t *> ends))
 
 
-def split(const uint8_t[::1] text not None, pattern="gpt2", *, twin=None):
+def split(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
     """The pretokens of `text` as a list of bytes; see boundaries()."""
     cdef bytes whole = bytes(text)
     cdef list pieces = []
     begin = 0
-    for end in boundaries(text, pattern, twin=twin).tolist():
+    for end in boundaries(text, pattern, level=level).tolist():
         pieces.append(whole[begin:end])
         begin = end
     return pieces
@@ -277,13 +268,13 @@ def cut(const uint8_t[::1] text not None, size_t at, pattern="gpt2"):
     return scan_cut(number, &text[0], text.shape[0], at)
 
 
-def scan_only(const uint8_t[::1] text not None, pattern="gpt2", *, twin=None):
+def scan_only(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
     """How many pretokens `text` has: the scanner alone, for benchmarks."""
     cdef Scanner scanner
     cdef size_t total = 0, count
     cdef size_t ends[SCAN_ENDS]
     cdef Pattern number = SCANNED[pattern]
-    cdef int which = AVX512_TWIN if twin is None else TWINS[twin]
+    cdef int which = level_of(level)
     if text.shape[0] == 0:
         return 0
     with nogil:

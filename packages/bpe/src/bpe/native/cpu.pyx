@@ -1,0 +1,47 @@
+"""Which SIMD level this process uses: the best that the processor has, or the one that BPE_SIMD names.
+
+It is decided once, when this module is first imported. native/cpu.h says what each level consists of.
+"""
+
+import os
+
+cdef extern from "native/cpu.h" nogil:
+    int best_level()
+
+LEVELS = ("portable", "avx2", "avx512")
+AVAILABLE = LEVELS[: best_level() + 1]
+
+
+def level():
+    """The name of the level that this process uses."""
+    return LEVELS[chosen]
+
+
+def available():
+    """The names of the levels that this processor has, the lowest first."""
+    return AVAILABLE
+
+
+cdef int level_of(name) except -1:
+    """The number of a level; None is the one that this process uses. ValueError for one that is unknown or not available."""
+    if name is None:
+        return chosen
+    if name not in AVAILABLE:
+        here = f"this machine has {', '.join(AVAILABLE)}"
+        if name in LEVELS:
+            raise ValueError(f"the SIMD level {name!r} is not available: {here}")
+        raise ValueError(f"{name!r} is not a SIMD level: {here}")
+    return LEVELS.index(name)
+
+
+cdef int decide() except -1:
+    wanted = os.environ.get("BPE_SIMD")
+    if not wanted:
+        return len(AVAILABLE) - 1
+    try:
+        return level_of(wanted)
+    except ValueError as error:
+        raise ValueError(f"BPE_SIMD={wanted}: {error}") from None
+
+
+cdef int chosen = decide()
