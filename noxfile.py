@@ -194,6 +194,10 @@ def docs(session: nox.Session) -> None:
     session.install(*CONSTRAINTS, "zensical", "mkdocstrings-python", "tiktoken", "tokenizers")
     session.run("zensical", "build", "--clean", "--strict")
     session.run("python", "tools/pages.py", *session.posargs)
+    if any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"))):
+        session.run("python", "tools/check_site.py", "site")
+    else:
+        session.warn("No Chromium was found: how the pages look on a telephone was not checked")
 
 
 @nox.session
@@ -395,3 +399,6 @@ def wheels(session: nox.Session) -> None:
     python = str(bare / "bin" / "python")
     session.run(python, "-m", "pip", "install", *CONSTRAINTS, f"{repaired}[test]", external=True, silent=True)
     session.run(python, "-m", "pytest", *(session.posargs or [f"{BPE}/tests"]), external=True)
+    session.install(*CONSTRAINTS, "cibuildwheel")
+    for platform in ("linux", "macos", "windows"):  # which wheels a release builds: that its settings can be read
+        session.run("cibuildwheel", BPE, "--print-build-identifiers", "--platform", platform)

@@ -1,0 +1,87 @@
+"""Look at every page of the site on a telephone: nothing wider than the screen, nothing loaded from elsewhere.
+
+    python tools/check_site.py site [--pictures FOLDER]      with Chromium, which has to be installed
+
+The screen is 390 pixels wide. Exit status 1 and a line for each page that is not as it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.server
+import json
+import sys
+import tempfile
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent / "packages/bpe/tests"))
+import chromium  # noqa: E402, the tests of bpe's pages speak to the same browser
+
+WIDTH, HEIGHT = 390, 844
+LOOK = """(() => {
+  const wide = [...document.querySelectorAll("main *")].filter(one => {
+    for (let around = one; around && around.tagName != "MAIN"; around = around.parentElement)
+      if (["auto", "scroll", "hidden"].includes(getComputedStyle(around).overflowX)) return false;
+    return one.getBoundingClientRect().right > innerWidth + 1;
+  });
+  const elsewhere = performance.getEntriesByType("resource").map(one => one.name).filter(name => !name.startsWith(location.origin));
+  return JSON.stringify({
+    wide: wide.slice(0, 3).map(one => one.tagName + " " + (one.textContent || "").trim().slice(0, 40)),
+    elsewhere, small: parseFloat(getComputedStyle(document.querySelector("main p") || document.body).fontSize),
+  });
+})()"""
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Print nothing for each request."""
+
+
+def faults(browser: chromium.Chromium, address: str, picture: Path | None) -> list[str]:
+    """What is wrong with a page, a sentence each."""
+    browser.call("Page.navigate", url=address)
+    while browser.run("document.readyState") != "complete":
+        time.sleep(0.02)
+    if picture is not None:
+        browser.picture(picture)
+    seen = json.loads(str(browser.run(LOOK)))
+    found = [f"wider than {WIDTH} pixels: {what}" for what in seen["wide"]]
+    found += [f"loads {name}" for name in seen["elsewhere"]]
+    if seen["small"] < 14:
+        found.append(f"text of {seen['small']} pixels: too small to read")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("site", type=Path)
+    parser.add_argument("--pictures", type=Path, help="a folder for a picture of each page's first screen")
+    options = parser.parse_args()
+    if chromium.PATH is None:
+        raise SystemExit("no Chromium was found: install it, or name it in CHROMIUM")
+    pages = sorted(options.site.rglob("index.html"))
+    if not pages:
+        raise SystemExit(f"{options.site}: there is no page in it; nox -s docs builds the site")
+    if options.pictures is not None:
+        options.pictures.mkdir(parents=True, exist_ok=True)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(options.site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder, chromium.Chromium(Path(folder), (WIDTH, HEIGHT)) as browser:
+        browser.call("Emulation.setDeviceMetricsOverride", width=WIDTH, height=HEIGHT, deviceScaleFactor=2, mobile=True)
+        for page in pages:
+            name = str(page.parent.relative_to(options.site))
+            picture = options.pictures and options.pictures / f"{name.replace('/', '-').replace('.', 'index')}.png"
+            for fault in faults(browser, f"http://127.0.0.1:{server.server_port}/{name}/", picture):
+                print(f"{name}: {fault}")
+                wrong += 1
+    server.shutdown()
+    print(f"{len(pages)} pages at {WIDTH} pixels, {wrong} faults")
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main()
