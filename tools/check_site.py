@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent / "packages/bpe/tests"))
-import chromium  # noqa: E402, the tests of bpe's pages speak to the same browser
+import chromium  # the tests of bpe's pages speak to the same browser
 
 WIDTH, HEIGHT = 390, 844
 LOOK = """(() => {
@@ -27,10 +27,11 @@ LOOK = """(() => {
       if (["auto", "scroll", "hidden"].includes(getComputedStyle(around).overflowX)) return false;
     return one.getBoundingClientRect().right > innerWidth + 1;
   });
-  const elsewhere = performance.getEntriesByType("resource").map(one => one.name).filter(name => !name.startsWith(location.origin));
+  const loaded = performance.getEntriesByType("resource").map(one => one.name);
   return JSON.stringify({
     wide: wide.slice(0, 3).map(one => one.tagName + " " + (one.textContent || "").trim().slice(0, 40)),
-    elsewhere, small: parseFloat(getComputedStyle(document.querySelector("main p") || document.body).fontSize),
+    elsewhere: loaded.filter(name => !name.startsWith(location.origin)),
+    small: parseFloat(getComputedStyle(document.querySelector("main p") || document.body).fontSize),
   });
 })()"""
 
