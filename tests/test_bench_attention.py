@@ -15,9 +15,7 @@ def test_flops_are_those_of_accounting():
         case = Case(64, causal, 1024)
         heads, texts = bench_attention.NUMBERS // 64, bench_attention.POSITIONS // 1024
         shape = accounting.TransformerShape(64, 1024, 1, 64 * heads, heads, 64)
-        counted = accounting.training_flops(
-            shape, 1024, texts, attention="causal" if causal else "full", recompute="fused"
-        )
+        counted = accounting.training_flops(shape, 1024, texts, pairs="causal" if causal else "full", recompute="fused")
         assert case.flops("forward") == counted["forward scores"]
         assert case.flops("backward") == counted["backward scores"] + counted["recomputed scores"]
         assert case.flops("both") == case.flops("forward") + case.flops("backward")

@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import lm.attention  # noqa: E402
 import lm.model  # noqa: E402
-from accounting.parameters import tensors  # noqa: E402
+from accounting.counting.parameters import tensors  # noqa: E402
 from lm.decoding import Cache  # noqa: E402
 from lm.model import Transformer  # noqa: E402
 
@@ -187,19 +187,19 @@ def test_bytes_of_the_cache(seed: int) -> None:
 
 
 def test_the_chunks_of_the_loss_are_those_of_lm() -> None:
-    from accounting.activations import CHUNK_BYTES
+    from accounting.policy import LOGITS_CHUNK_BYTES
     from lm import loss
 
-    assert loss.CHUNK_BYTES["cuda"] == CHUNK_BYTES
-    assert loss.chunk_bytes_on(torch.device("cuda")) == CHUNK_BYTES
-    assert loss.chunk_bytes_on(torch.device("cpu")) == loss.CHUNK_BYTES["cpu"] < CHUNK_BYTES
+    assert loss.CHUNK_BYTES["cuda"] == LOGITS_CHUNK_BYTES
+    assert loss.chunk_bytes_on(torch.device("cuda")) == LOGITS_CHUNK_BYTES
+    assert loss.chunk_bytes_on(torch.device("cpu")) == loss.CHUNK_BYTES["cpu"] < LOGITS_CHUNK_BYTES
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_run_folder_is_the_shape_of_its_model(seed: int, tmp_path: Path) -> None:
     import tomli_w
 
-    from accounting.reading import find
+    from accounting.models.files import find
     from lm.config import to_table
 
     config = random_config(random.Random(seed))

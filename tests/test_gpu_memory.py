@@ -15,7 +15,7 @@ pytest.importorskip("accounting", reason="the budget is in accounting, which is 
 import gpu_memory  # noqa: E402
 from caching_allocator import MIB, CachingAllocator  # noqa: E402
 
-from accounting.allocator import block  # noqa: E402
+from accounting.memory.allocator import block  # noqa: E402
 
 
 def test_sizes_and_segments() -> None:

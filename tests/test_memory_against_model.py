@@ -24,7 +24,9 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 import lm.attention  # noqa: E402
 import lm.model  # noqa: E402
 import lm.score_blocks  # noqa: E402
-from accounting.optimizers import step_temporaries  # noqa: E402
+from accounting import Policy  # noqa: E402
+from accounting.memory import activations  # noqa: E402
+from accounting.memory.optimizer_state import step_temporaries  # noqa: E402
 from lm.config import ModelConfig  # noqa: E402
 from lm.loss import chunked_cross_entropy, cross_entropy  # noqa: E402
 from lm.model import Transformer  # noqa: E402
@@ -58,7 +60,7 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         monkeypatch.setattr(lm.model, "MATMUL_KEYS", 1 << 30 if attention == "blocks" else 0)
         if attention == "blocks":  # several, of positions as few as these
             monkeypatch.setattr(lm.score_blocks, "BLOCK", block)
-            monkeypatch.setattr(accounting.activations, "QUERY_BLOCK", block)
+            monkeypatch.setattr(activations, "QUERY_BLOCK", block)
         if norm_kernel != "folded":
             monkeypatch.setattr(lm.model, "unweighed", apart)
         if norm_kernel == "composite":
@@ -149,8 +151,8 @@ def test_saved_activations(seed: int, precision: str, run_as: Callable[..., None
     model = Transformer(config)
     if precision == "bf16":
         model = model.bfloat16()
-    policy = {"precision": precision, "attention": attention, "norm_kernel": norm_kernel, "loss": loss}
-    predicted = accounting.saved_activations(config.shape(), batch, length, **policy)
+    policy = Policy(precision=precision, attention_kernel=attention, norm_kernel=norm_kernel, loss=loss)
+    predicted = accounting.saved_activations(config.shape(), batch, length, policy=policy)
     narrower = 0
     if precision == "bf16" and config.norm == "layernorm":  # a CPU keeps both statistics of each position in bf16
         narrower = 4 * batch * length * config.shape().norms
@@ -166,7 +168,7 @@ def test_saved_activations_of_experts(seed: int, run_as: Callable[..., None]) ->
     model, shape = mixture(config, experts, rng.randint(1, experts))
     assert accounting.parameters(shape).total == sum(parameter.numel() for parameter in model.parameters())
     batch, length = rng.randint(1, 3), rng.randint(2, config.context_length)
-    predicted = accounting.saved_activations(shape, batch, length, norm_kernel=norm_kernel_of(config))
+    predicted = accounting.saved_activations(shape, batch, length, policy=Policy(norm_kernel=norm_kernel_of(config)))
     assert predicted.total == saved(model, *data(config, batch, length), "plain", "fp32")
 
 
@@ -185,15 +187,13 @@ def test_what_checkpointing_leaves_alive(seed: int, checkpointing: str, run_as: 
     weights = live.now - 16 * batch * length
     with live:
         result = step_loss(model, ids, targets, loss)
-    predicted = accounting.saved_activations(
-        config.shape(),
-        batch,
-        length,
-        attention=attention,
+    policy = Policy(
+        attention_kernel=attention,
         norm_kernel=norm_kernel_of(config),
-        checkpointing=checkpointing,
+        activation_checkpointing=checkpointing,
         loss=loss,
     )
+    predicted = accounting.saved_activations(config.shape(), batch, length, policy=policy)
     # the loss itself; the mask that every layer adds, which autograd has no use for; targets, which chunks do not keep
     beside = result.nbytes + (4 * length**2 if attention != "fused" else 0)
     beside += 8 * batch * length if loss == "chunked" else 0
@@ -239,8 +239,8 @@ def peak(config: ModelConfig, batch: int, length: int, loss: str, precision: str
 def test_peak_of_a_step(name: str, attention: str, loss: str, run_as: Callable[..., None]) -> None:
     run_as(attention=attention)
     config, batch, length = PEAKS[name]
-    policy = {"attention": attention, "norm_kernel": "folded", "loss": loss}
-    predicted = accounting.training_memory(config.shape(), batch, length, **policy)
+    policy = Policy(attention_kernel=attention, norm_kernel="folded", loss=loss)
+    predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     assert int(predicted.total) == pytest.approx(peak(config, batch, length, loss), rel=0.02), predicted.peak.title
 
 
@@ -250,8 +250,10 @@ def test_peak_of_a_step(name: str, attention: str, loss: str, run_as: Callable[.
 def test_peak_with_checkpointing(name: str, attention: str, checkpointing: str, run_as: Callable[..., None]) -> None:
     run_as(attention=attention, checkpointing=checkpointing)
     config, batch, length = PEAKS[name]
-    policy = {"attention": attention, "norm_kernel": "folded", "checkpointing": checkpointing, "loss": "chunked"}
-    predicted = accounting.training_memory(config.shape(), batch, length, **policy)
+    policy = Policy(
+        attention_kernel=attention, norm_kernel="folded", activation_checkpointing=checkpointing, loss="chunked"
+    )
+    predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     measured = peak(config, batch, length, "chunked")
     assert int(predicted.total) == pytest.approx(measured, rel=0.02), predicted.peak.title
 
@@ -264,8 +266,8 @@ def test_peak_with_checkpointing(name: str, attention: str, checkpointing: str, 
 def test_peak_under_autocast(name: str, loss: str, checkpointing: str, run_as: Callable[..., None]) -> None:
     run_as(attention="fused", checkpointing=checkpointing)
     config, batch, length = PEAKS[name]
-    policy = {"precision": "autocast", "norm_kernel": "normalised", "loss": loss, "checkpointing": checkpointing}
-    predicted = accounting.training_memory(config.shape(), batch, length, **policy)
+    policy = Policy(precision="autocast", norm_kernel="normalised", loss=loss, activation_checkpointing=checkpointing)
+    predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     measured = peak(config, batch, length, loss, "autocast")
     assert int(predicted.total) == pytest.approx(measured, rel=0.03), predicted.peak.title
 
@@ -275,7 +277,9 @@ def test_peak_in_blocks_of_512(name: str, run_as: Callable[..., None]) -> None:
     run_as(attention="fused")
     config, batch, length = PEAKS[name]
     exact, rounded = (
-        accounting.training_memory(config.shape(), batch, length, norm_kernel="folded", allocator=allocator)
+        accounting.training_memory(
+            config.shape(), batch, length, policy=Policy(norm_kernel="folded", allocator=allocator)
+        )
         for allocator in ("exact", "cuda")
     )
     measured, in_blocks = peak(config, batch, length, "plain"), peak(config, batch, length, "plain", block=512)
@@ -308,7 +312,7 @@ def test_optimizer_state_and_step(seed: int, kind: str, step: str) -> None:
         optimizer.step()
     states = [value for optimizer in both for state in optimizer.state.values() for value in state.values()]
     kept = sum(value.nbytes for value in states if torch.is_tensor(value) and value.ndim)
-    assert kept == accounting.optimizer_state(config.shape(), optimizer=kind).total
+    assert kept == accounting.optimizer_state(config.shape(), policy=Policy(optimizer=kind)).total
     live = Live(known=[*model.parameters(), *(parameter.grad for parameter in model.parameters())])
     for value in states:
         if torch.is_tensor(value):
@@ -317,7 +321,9 @@ def test_optimizer_state_and_step(seed: int, kind: str, step: str) -> None:
     with live:
         for optimizer in both:
             optimizer.step()
-    predicted = sum(count * size for count, size in step_temporaries(config.shape(), optimizer=kind, step=step))
+    predicted = sum(
+        count * size for count, size in step_temporaries(config.shape(), Policy(optimizer=kind, optimizer_step=step))
+    )
     # of AdamW, tensor by tensor, the denominator before may still be there; and some scalars
     before_it = (
         4 * max(parameter.numel() for parameter in model.parameters()) if (kind, step) == ("adamw", "loop") else 0
@@ -354,7 +360,7 @@ def test_peak_by_the_chunk_of_the_loss(
     monkeypatch.setattr(lm.loss, "CHUNK_BYTES", {"cpu": chunk})
     norm_kernel = "folded" if precision == "fp32" else "normalised"
     policy = {"norm_kernel": norm_kernel, "loss": "chunked", "chunk_bytes": chunk, "precision": precision}
-    predicted = accounting.training_memory(config.shape(), batch, length, **policy)
+    predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     assert rows < 40 or predicted.peak.title == "loss"
     measured = peak(config, batch, length, "chunked", precision)
     assert int(predicted.total) == pytest.approx(measured, rel=0.02), predicted.peak.title

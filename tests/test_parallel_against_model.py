@@ -13,7 +13,8 @@ pytest.importorskip("accounting", reason="the budget is in accounting, which is 
 
 from model_shapes import random_config  # noqa: E402
 
-from accounting.model_parallel import Layout, Place, device_parameters, places, shard, split  # noqa: E402
+from accounting.cluster.device import device_parameters  # noqa: E402
+from accounting.cluster.layout import Layout, Place, places, shard, split  # noqa: E402
 from lm.config import ModelConfig  # noqa: E402
 from lm.model import Block, Transformer, turns  # noqa: E402
 
@@ -106,9 +107,9 @@ def test_a_device_holds_what_its_model_would(seed: int) -> None:
 
     for place in places(layout):
         with torch.device("meta"):
-            block = share_of_block(config, whole.blocks[0], layout, place.rank)
+            block = share_of_block(config, whole.blocks[0], layout, place.tensor_rank)
         expected = layers[place.stage] * size(block)
-        rows = split(config.vocab_rows, layout.tensor)[place.rank] * config.d_model
+        rows = split(config.vocab_rows, layout.tensor)[place.tensor_rank] * config.d_model
         if place.stage == 0:
             expected += rows + (size(whole.positions) if whole.positions is not None else 0)
         if place.stage == layout.pipeline - 1:

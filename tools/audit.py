@@ -49,7 +49,7 @@ from accounting import (  # noqa: E402
     parameters,
     training_memory,
 )
-from accounting.parameters import tensors  # noqa: E402
+from accounting.counting.parameters import tensors  # noqa: E402
 
 PAGE = Path(__file__).parent.parent / "docs/design/audit.md"
 PACKAGES = (
@@ -84,7 +84,7 @@ def configuration(name: str, shape: TransformerShape) -> Any:
         chosen = {"num_local_experts": shape.experts, "num_experts_per_tok": shape.experts_per_token}
         return transformers.MixtralConfig(**llama(shape, sliding_window=None, **chosen))
     if name.startswith("mistral"):
-        return transformers.MistralConfig(**llama(shape, sliding_window=shape.window))
+        return transformers.MistralConfig(**llama(shape, sliding_window=shape.sliding_window))
     if name.startswith("qwen2"):
         return transformers.Qwen2Config(**llama(shape))
     if shape.experts and name.startswith("qwen3"):
@@ -93,9 +93,9 @@ def configuration(name: str, shape: TransformerShape) -> Any:
     if name.startswith("qwen3"):
         return transformers.Qwen3Config(**llama(shape))
     if name.startswith("gemma-2-"):
-        return transformers.Gemma2Config(**llama(shape, sliding_window=shape.window))
+        return transformers.Gemma2Config(**llama(shape, sliding_window=shape.sliding_window))
     if name.startswith("gemma-3-"):
-        return transformers.Gemma3TextConfig(**llama(shape, sliding_window=shape.window))
+        return transformers.Gemma3TextConfig(**llama(shape, sliding_window=shape.sliding_window))
     if name.startswith("gemma"):
         return transformers.GemmaConfig(**llama(shape))
     return transformers.LlamaConfig(**llama(shape))
@@ -320,7 +320,7 @@ def audited() -> list[str]:
 
 def resolved(shape: TransformerShape) -> tuple[Any, ...]:
     """What two ways of writing a shape have in common."""
-    return parameters(shape).terms, forward_flops(shape, LENGTH, attention="causal").terms, shape.context_length
+    return parameters(shape).terms, forward_flops(shape, LENGTH, pairs="causal").terms, shape.context_length
 
 
 def one_shape(name: str, problems: list[str]) -> tuple[list[str], list[str]]:
@@ -467,7 +467,7 @@ def page(problems: list[str]) -> str:
             "",
             paragraph(
                 "Ours are matrix multiplications, a multiplication and an addition being two, scores over all T² pairs "
-                '(`attention="full"`). Trainer\'s are forward and backward, and stand beside ours of both.'
+                '(`pairs="full"`). Trainer\'s are forward and backward, and stand beside ours of both.'
             ),
             "",
             "| counter | why it differs |",

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from accounting import (
     FLOPRate,
+    Group,
     Parameters,
+    Policy,
     forward_flops,
     human,
     optimizer_flops,
@@ -17,8 +19,14 @@ from accounting import (
 from lm.config import ModelConfig
 from lm.loss import CHUNK_BYTES
 
-# Memory by the categories that people ask about; the components of accounting.training_memory's peak that each holds.
-CATEGORIES = ("parameters", "gradients", "optimizer state", "activations", "logits and temporaries")
+# Memory by the categories that people ask about; the groups of accounting.training_memory's peak that each holds.
+CATEGORIES = {
+    "parameters": (Group.PARAMETERS,),
+    "gradients": (Group.GRADIENTS,),
+    "optimizer state": (Group.OPTIMIZER_STATE,),
+    "activations": (Group.SAVED,),
+    "logits and temporaries": (Group.THIS_BLOCK, Group.IN_FLIGHT, Group.TEMPORARY, Group.ALLOCATOR),
+}
 
 
 class Budget:
@@ -40,7 +48,14 @@ class Budget:
         self.step = training_flops(shape, batch_size=batch_size)
         self.optimizer = optimizer_flops(shape)
         self.memory = training_memory(
-            shape, batch_size, attention="blocks", norm_kernel="folded", loss="chunked", chunk_bytes=CHUNK_BYTES["cpu"]
+            shape,
+            batch_size,
+            policy=Policy(
+                attention_kernel="blocks",
+                norm_kernel="folded",
+                loss="chunked",
+                logits_chunk_bytes=CHUNK_BYTES["cpu"],
+            ),
         )  # as lm does it on a CPU
         self.context = config.context_length
 
@@ -62,15 +77,8 @@ class Budget:
 
     def memory_by_category(self) -> dict[str, int]:
         """Bytes at the peak of a step; the categories add up to peak_bytes."""
-        found = dict.fromkeys(CATEGORIES, 0)
-        for name, size in self.memory.items():
-            if name.startswith("kept: "):
-                found["activations"] += int(size)
-            elif name in found:
-                found[name] += int(size)
-            else:
-                found["logits and temporaries"] += int(size)
-        return found
+        found = self.memory.peak.by_group()
+        return {name: sum(int(found[group]) for group in groups) for name, groups in CATEGORIES.items()}
 
     def lines(self) -> list[str]:
         """The budget as lines for a terminal."""

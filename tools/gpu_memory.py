@@ -27,7 +27,7 @@ from torch import Tensor
 
 import lm.attention
 import lm.model
-from accounting import TrainingMemory, training_memory
+from accounting import PhaseKind, Policy, TrainingMemory, training_memory
 from lm.config import ModelConfig
 from lm.loss import CHUNK_BYTES, chunked_cross_entropy, cross_entropy
 from lm.model import Transformer
@@ -230,22 +230,22 @@ def predict(row: Row) -> TrainingMemory:
         row.config.shape(),
         row.batch,
         row.length,
-        precision=row.precision,
-        attention="fused",
-        norm_kernel="normalised",
-        loss=row.loss,
-        chunk_bytes=CHUNK_BYTES["cuda"],
-        allocator="cuda",
+        policy=Policy(
+            precision=row.precision,
+            norm_kernel="normalised",
+            loss=row.loss,
+            logits_chunk_bytes=CHUNK_BYTES["cuda"],
+            allocator="cuda",
+        ),
     )
 
 
 def phases(memory: TrainingMemory) -> tuple[int, int, int]:
     """Predicted bytes of what Measured has: forward and loss, backward, step."""
-    found = {"forward": 0, "backward": 0, "step": 0}
+    found = dict.fromkeys(PhaseKind, 0)
     for phase in memory.phases:
-        kind = "step" if "step" in phase.title else "backward" if phase.title.startswith("backward") else "forward"
-        found[kind] = max(found[kind], int(phase.total))
-    return found["forward"], found["backward"], found["step"]
+        found[phase.kind] = max(found[phase.kind], int(phase.total))
+    return found[PhaseKind.FORWARD], found[PhaseKind.BACKWARD], found[PhaseKind.OPTIMIZER_STEP]
 
 
 def never(x: Tensor) -> bool:

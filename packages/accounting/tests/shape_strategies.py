@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from accounting import TransformerShape
-from accounting.model_parallel import Layout
+from accounting.cluster.layout import Layout
 
 
 @st.composite
@@ -29,8 +29,8 @@ def shapes(draw: st.DrawFn, *, experts: bool = True) -> TransformerShape:
         position=draw(st.sampled_from(["rope", "learned", "none"])),
         tied_embeddings=draw(st.booleans()),
         bias=draw(st.booleans()),
-        window=window,
-        window_layers=None if window is None else draw(st.none() | st.integers(1, layers)),
+        sliding_window=window,
+        sliding_window_layers=None if window is None else draw(st.none() | st.integers(1, layers)),
         qk_norm=draw(st.booleans()),
         post_norm=draw(st.booleans()),
         experts=several,

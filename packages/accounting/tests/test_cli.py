@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import accounting
-from accounting import SHAPES, max_batch_size, report, training_memory
-from accounting.cli import main
+from accounting import SHAPES, Policy, max_batch_size, training_memory
+from accounting.commands import report
+from accounting.commands.parser import main
 
 XL = ["report", "gpt2-xl-swiglu", "--context", "1024", "--batch", "4"]
 
@@ -33,11 +34,11 @@ def test_columns_add_up(capsys: pytest.CaptureFixture[str]) -> None:
         ["--gib"],
         ["--world", "7", "--zero", "3"],
         ["--tensor", "5", "--pipeline", "3", "--world", "2", "--micro-batches", "4", "--sequence-parallel"],
-        ["--precision", "bf16", "--kernel", "eager", "--loss", "chunked"],
-        ["--precision", "autocast", "--checkpointing", "selective", "--allocator", "cuda"],
+        ["--precision", "bf16", "--attention-kernel", "eager", "--loss", "chunked"],
+        ["--precision", "autocast", "--activation-checkpointing", "selective", "--allocator", "cuda"],
     ):
         pages = run(capsys, *XL, *extra).split("\n\n")
-        assert len(pages) == 13 + ("--checkpointing" in extra) + (
+        assert len(pages) == 13 + ("--activation-checkpointing" in extra) + (
             4 if "--tensor" in extra else 3 if "--world" in extra else 0
         )
         for page in pages:
@@ -66,15 +67,15 @@ def test_gb_and_gib_are_never_mixed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     words = run(capsys, *XL, "--explain")
-    assert "= 6·B·T·L·d·f = 6·4·1,024·48·1,600·6,400" in words
-    assert "= 6·(N - O)·B·T = 6·(2,127,057,600 - 160,822,400)·4·1,024" in words
+    assert "= 6·batch·seq·n_layers·d_model·d_ff = 6·4·1,024·48·1,600·6,400" in words
+    assert "= 6·(n_params - embedding_params)·batch·seq = 6·(2,127,057,600 - 160,822,400)·4·1,024" in words
     # of all tables only those of whole numbers found by trying, and their lines, have none
     told = [page.splitlines()[0] for page in words.split("\n\n") if "\n" in page and "  = " not in page]
-    assert told == ["peak as a line in the batch size", "largest batch that fits", "letters"]
+    assert told == ["peak as a line in the batch size", "largest batch that fits", "names"]
     assert "= tokens·FLOPs a token/rate" in run(
         capsys, "time", "gpt2", "--tokens", "1e9", "--device", "h100", "--mfu", "0.4", "--explain"
     )
-    assert "  d   width of the model" in words or "  d  width of the model" in words
+    assert "  d_model  width of the residual stream" in words
 
 
 def test_json_and_csv_hold_the_same_exact_numbers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +116,8 @@ def test_every_command_answers_programs_too(capsys: pytest.CaptureFixture[str], 
 
 def test_fit_explains_its_answer_by_one_more(capsys: pytest.CaptureFixture[str]) -> None:
     for extra in ("", " --world 4 --zero 3 --tensor 2 --pipeline 2 --micro-batches 4 --sequence-parallel"):
-        command = f"fit gpt2 --device rtx-3060 --context 512 --batch 2 --checkpointing selective --loss chunked{extra}"
+        how = "--activation-checkpointing selective --loss chunked"
+        command = f"fit gpt2 --device rtx-3060 --context 512 --batch 2 {how}{extra}"
         for record in json.loads(run(capsys, *command.split(), "--json")):
             assert record["value"] > 0
             assert record["bytes"] <= 12 * 10**9 < record["bytes of one more"]
@@ -130,8 +132,8 @@ def test_the_others_explain_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_differences_and_lines_show_their_formulas(capsys: pytest.CaptureFixture[str]) -> None:
     words = run(capsys, "compare", "gpt2", "gpt2-swiglu", "--explain")
-    assert "gpt2: L·(2·d·f + f + d) = 12·(2·768·3,072 + 3,072 + 768)\n" in words
-    assert "gpt2-swiglu: L·3·d·f = 12·3·768·3,072\n" in words
+    assert "gpt2: n_layers·(2·d_model·d_ff + d_ff + d_model) = 12·(2·768·3,072 + 3,072 + 768)\n" in words
+    assert "gpt2-swiglu: n_layers·3·d_model·d_ff = 12·3·768·3,072\n" in words
     for name in ("gpt2", "gpt2-xl", "mixtral-8x7b"):
         line, how, *_ = run(
             capsys, "peak", name, "--precision", "bf16", "--allocator", "cuda", "--explain"
@@ -204,15 +206,26 @@ def test_html(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
             assert page.count("<svg") == 2
             assert "http" not in page
             assert "<script" not in page
-    run(capsys, "report", "gpt2", "--html", str(path), "--device", "rtx-3090", "--checkpointing", "full")
+    run(capsys, "report", "gpt2", "--html", str(path), "--device", "rtx-3090", "--activation-checkpointing", "full")
     page = path.read_text(encoding="utf-8")
     assert 'class="formula"' not in page
-    run(capsys, "report", "gpt2", "--html", str(path), "--device", "rtx-3090", "--checkpointing", "full", "--explain")
+    run(
+        capsys,
+        "report",
+        "gpt2",
+        "--html",
+        str(path),
+        "--device",
+        "rtx-3090",
+        "--activation-checkpointing",
+        "full",
+        "--explain",
+    )
     page = path.read_text(encoding="utf-8")
     ElementTree.fromstring(re.sub("<meta [^>]*>", "", page.replace("<!doctype html>", "")))
-    assert '<tr class="formula"><td colspan="5">= V·d = 50,257·768</td></tr>' in page
+    assert '<tr class="formula"><td colspan="5">= vocab·d_model = 50,257·768</td></tr>' in page
     assert page.count('class="limit"') == 1
-    most = max_batch_size(SHAPES["gpt2"], 24 * 10**9, checkpointing="full")
+    most = max_batch_size(SHAPES["gpt2"], 24 * 10**9, policy=Policy(activation_checkpointing="full"))
     assert f"The most that fit: {most:,} in rtx-3090." in page
 
 
@@ -237,7 +250,9 @@ def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:
     line, shape = table[1].replace(",", "").split(), SHAPES["gpt2"]
     for limit, batch in zip((24, 40, 80, 141), map(int, line[4:]), strict=True):
         assert int(line[1]) * batch + int(line[2]) <= limit * 10**9 < int(line[1]) * (batch + 1) + int(line[2])
-        assert training_memory(shape, batch, precision="bf16").total == int(line[1]) * batch + int(line[2])
+        assert training_memory(shape, batch, policy=Policy(precision="bf16")).total == int(line[1]) * batch + int(
+            line[2]
+        )
     assert "92.6" in run(capsys, "optimal", "--compute", "5.76e23")
 
 
@@ -326,7 +341,7 @@ def test_a_wrong_call_says_how(capsys: pytest.CaptureFixture[str], arguments: st
         ("fit gpt2 --device rtx_4090", "no device is called 'rtx_4090': did you mean 'rtx-4090'?"),
         ("report gpt2 --html /nowhere/page.html", "/nowhere/page.html: No such file or directory"),
         ("time gpt2 --hours 1e30 --device h100 --mfu 0.4", "hours 1e+30 are more than can be counted"),
-        ("report gpt2-swiglu --kernel blocks --context 1e15", "block by block to 1,048,576 positions"),
+        ("report gpt2-swiglu --attention-kernel blocks --context 1e15", "block by block to 1,048,576 positions"),
     ],
 )
 def test_a_mistake_names_what_was_given(capsys: pytest.CaptureFixture[str], arguments: str, says: str) -> None:
@@ -375,11 +390,11 @@ def test_an_answer_loads_nothing_but_what_it_needs() -> None:
         "training_memory(SHAPES['gpt2'], 4).total; print(*sorted(set(sys.modules) - before))"
     )
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-    assert "accounting.memory" in loaded
+    assert "accounting.memory.training" in loaded
     assert {name.partition(".")[0] for name in loaded} <= {"accounting", *sys.stdlib_module_names}
-    others = ("scaling", "parallel", "model_parallel", "planning", "time", "hardware", "inference")
+    others = ("cluster", "hardware", "planning", "commands", "memory.inference", "models.files", "counting.optimizer")
     assert not {f"accounting.{name}" for name in others} & set(loaded)
-    assert not {"accounting.cli", "accounting.report", "accounting.html", "argparse", "csv"} & set(loaded)
+    assert not {"argparse", "csv", "json"} & set(loaded)
 
 
 def test_the_package_is_the_command() -> None:

@@ -1,7 +1,6 @@
 """Inverses: the answer fits, and the answer plus one does not."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +9,7 @@ from shape_strategies import laid_out, shapes
 
 from accounting import (
     SHAPES,
+    Policy,
     TransformerShape,
     largest_shape,
     longest_context,
@@ -17,72 +17,71 @@ from accounting import (
     memory_line,
     training_memory,
 )
-from accounting.model_parallel import Layout, device_memory, fullest, places
-from accounting.planning import deepened, widened
+from accounting.cluster.layout import Layout, places
+from accounting.cluster.memory import device_memory, fullest
+from accounting.planning.fitting import deepened, widened
 
-OPTIONS = st.fixed_dictionaries(
-    {
+POLICIES = st.builds(
+    Policy,
+    **{
         "precision": st.sampled_from(["fp32", "bf16", "autocast"]),
-        "attention": st.sampled_from(["fused", "eager"]),
-        "checkpointing": st.sampled_from(["none", "selective", "full"]),
+        "attention_kernel": st.sampled_from(["fused", "eager"]),
+        "activation_checkpointing": st.sampled_from(["none", "selective", "full"]),
         "loss": st.sampled_from(["plain", "chunked"]),
-        "step": st.sampled_from(["fused", "foreach", "loop"]),
-        "accumulate": st.booleans(),
+        "optimizer_step": st.sampled_from(["fused", "foreach", "loop"]),
+        "gradient_accumulation": st.booleans(),
         "allocator": st.sampled_from(["exact", "cuda"]),
         "optimizer": st.sampled_from(["adamw", "adamw8bit", "sgd", "muon"]),
-    }
+    },
 )
 
 
-@given(shapes(), st.integers(1, 1 << 28), OPTIONS)
+@given(shapes(), st.integers(1, 1 << 28), POLICIES)
 @settings(max_examples=40)
-def test_largest_batch_and_context(shape: TransformerShape, memory: int, options: dict[str, Any]) -> None:
-    batch = max_batch_size(shape, memory, **options)
-    assert batch == 0 or training_memory(shape, batch, **options).total <= memory
-    assert training_memory(shape, batch + 1, **options).total > memory
-    length = longest_context(shape, memory, 2, **options)
+def test_largest_batch_and_context(shape: TransformerShape, memory: int, policy: Policy) -> None:
+    batch = max_batch_size(shape, memory, policy=policy)
+    assert batch == 0 or training_memory(shape, batch, policy=policy).total <= memory
+    assert training_memory(shape, batch + 1, policy=policy).total > memory
+    length = longest_context(shape, memory, 2, policy=policy)
 
     def at(positions: int) -> int:
         grown = replace(shape, context_length=max(shape.context_length, positions))
-        return int(training_memory(grown, 2, positions, **options).total)
+        return int(training_memory(grown, 2, positions, policy=policy).total)
 
     assert length == 0 or at(length) <= memory
     assert at(length + 1) > memory
 
 
-@given(shapes(), st.integers(1, 1 << 28), st.sampled_from(["layers", "width"]), OPTIONS)
+@given(shapes(), st.integers(1, 1 << 28), st.sampled_from(["layers", "width"]), POLICIES)
 @settings(max_examples=40)
-def test_largest_of_its_kind(shape: TransformerShape, memory: int, vary: str, options: dict[str, Any]) -> None:
-    found = largest_shape(shape, memory, 2, vary=vary, **options)
-    assert found is None or training_memory(found, 2, **options).total <= memory
+def test_largest_of_its_kind(shape: TransformerShape, memory: int, vary: str, policy: Policy) -> None:
+    found = largest_shape(shape, memory, 2, vary=vary, policy=policy)
+    assert found is None or training_memory(found, 2, policy=policy).total <= memory
     if vary == "layers":
         beyond = deepened(shape, 1 if found is None else found.num_layers + 1)
     else:
         beyond = widened(shape, 1 if found is None else found.kv_heads + 1)
-    assert training_memory(beyond, 2, **options).total > memory
+    assert training_memory(beyond, 2, policy=policy).total > memory
 
 
-SHARED = {"precision", "attention", "checkpointing", "loss", "step"}
-
-
-@given(laid_out(), st.integers(1, 1 << 26), OPTIONS)
+@given(laid_out(), st.integers(1, 1 << 26), POLICIES)
 @settings(max_examples=25)
 def test_what_fits_every_device_of_a_layout(
-    drawn: tuple[TransformerShape, Layout], memory: int, options: dict[str, Any]
+    drawn: tuple[TransformerShape, Layout], memory: int, policy: Policy
 ) -> None:
     shape, layout = drawn
-    options = {name: value for name, value in options.items() if name in SHARED}
-    batch = max_batch_size(shape, memory, layout=layout, **options)
+    policy = replace(policy, allocator="exact", optimizer="adamw")
+    batch = max_batch_size(shape, memory, layout=layout, policy=policy)
     for place in places(layout):
-        assert batch == 0 or device_memory(shape, layout, place, batch, **options).total <= memory
-    assert fullest(shape, layout, batch + 1, **options).total > memory
+        assert batch == 0 or device_memory(shape, layout, place, batch, policy=policy).total <= memory
+    assert fullest(shape, layout, batch + 1, policy=policy).total > memory
     for vary, make, size in (("layers", deepened, "num_layers"), ("width", widened, "kv_heads")):
-        found = largest_shape(shape, memory, 1, vary=vary, layout=layout, **options)
+        found = largest_shape(shape, memory, 1, vary=vary, layout=layout, policy=policy)
         if found is not None:
-            assert fullest(found, layout, 1, **options).total <= memory
-            assert fullest(make(shape, getattr(found, size) + 1), layout, 1, **options).total > memory
+            assert fullest(found, layout, 1, policy=policy).total <= memory
+            assert fullest(make(shape, getattr(found, size) + 1), layout, 1, policy=policy).total > memory
         else:  # as it stands it can be laid out, and so what is as large cannot fit
-            assert fullest(shape, layout, 1, **options).total > memory
+            assert fullest(shape, layout, 1, policy=policy).total > memory
 
 
 def test_a_layout_needs_a_layer_for_each_stage() -> None:
@@ -114,13 +113,14 @@ def test_deepest_and_widest(name: str, memory: int) -> None:
 @pytest.mark.parametrize("attention", ["fused", "eager"])
 def test_memory_is_the_line_it_says(name: str, loss: str, attention: str) -> None:
     shape = SHAPES[name]
-    line = memory_line(shape, loss=loss, attention=attention)
+    policy = Policy(loss=loss, attention_kernel=attention)
+    line = memory_line(shape, policy=policy)
     for batch in (line.first, line.first + 1, line.first + 100, 10**6):
         predicted = line.slope * batch + int(line.intercept)
-        assert training_memory(shape, batch, loss=loss, attention=attention).total == predicted
+        assert training_memory(shape, batch, policy=policy).total == predicted
     if line.first > 1:
         below = line.first - 1
-        found = training_memory(shape, below, loss=loss, attention=attention)
+        found = training_memory(shape, below, policy=policy)
         assert found.total != line.slope * below + int(line.intercept)
 
 
@@ -130,5 +130,5 @@ def test_refusals() -> None:
         max_batch_size(shape, 0)
     with pytest.raises(ValueError, match="vary 'height' is not known: use one of layers, width"):
         largest_shape(shape, 10**9, vary="height")
-    with pytest.raises(ValueError, match="checkpointing 'some' is not known"):
-        max_batch_size(shape, 10**9, checkpointing="some")
+    with pytest.raises(ValueError, match="activation_checkpointing 'some' is not known"):
+        Policy(activation_checkpointing="some")

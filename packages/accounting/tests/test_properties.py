@@ -10,6 +10,7 @@ from shape_strategies import shapes
 import accounting
 from accounting import (
     Breakdown,
+    Policy,
     TransformerShape,
     decode_flops,
     elementwise_flops,
@@ -23,7 +24,7 @@ from accounting import (
 
 SIZES = (
     *("vocab_size", "context_length", "num_layers", "d_model", "d_ff", "head_dim", "num_heads", "num_kv_heads"),
-    *("experts", "experts_per_token", "window"),
+    *("experts", "experts_per_token", "sliding_window"),
 )
 
 
@@ -32,21 +33,29 @@ def everything(shape: TransformerShape, batch: int) -> dict[str, Breakdown]:
         "parameters": parameters(shape),
         "active": parameters(shape, active=True),
         "full": forward_flops(shape, None, batch),
-        "half": forward_flops(shape, None, batch, attention="half"),
-        "causal": forward_flops(shape, None, batch, attention="causal"),
+        "half": forward_flops(shape, None, batch, pairs="half"),
+        "causal": forward_flops(shape, None, batch, pairs="causal"),
         "elementwise": elementwise_flops(shape, None, batch),
         "training": training_flops(shape, None, batch, recompute="full"),
         "decode": decode_flops(shape, None, batch),
-        "checkpointed": training_memory(shape, batch, checkpointing="selective", attention="eager").peak,
-        "autocast": training_memory(shape, batch, precision="autocast", checkpointing="full").peak,
-        "in blocks": training_memory(shape, batch, precision="bf16", allocator="cuda").peak,
+        "checkpointed": training_memory(
+            shape, batch, policy=Policy(activation_checkpointing="selective", attention_kernel="eager")
+        ).peak,
+        "autocast": training_memory(
+            shape, batch, policy=Policy(precision="autocast", activation_checkpointing="full")
+        ).peak,
+        "in blocks": training_memory(shape, batch, policy=Policy(precision="bf16", allocator="cuda")).peak,
         "adamw": optimizer_flops(shape),
         "muon": optimizer_flops(shape, optimizer="muon"),
         "cache": kv_cache(shape, batch),
         "inference": accounting.inference_memory(shape, batch),
         "int4": accounting.inference_memory(shape, batch, weights="int4", cache="int8"),
         "plain": training_memory(shape, batch).peak,
-        "chunked": training_memory(shape, batch, loss="chunked", attention="eager", checkpointing="full").peak,
+        "chunked": training_memory(
+            shape,
+            batch,
+            policy=Policy(loss="chunked", attention_kernel="eager", activation_checkpointing="full"),
+        ).peak,
     }
 
 
@@ -63,7 +72,7 @@ def test_totals_are_sums_of_exact_parts_and_formulas_tell_the_truth(shape: Trans
 
 @given(shapes(), st.integers(1, 5))
 def test_adding_a_layer_adds_the_same(shape: TransformerShape, batch: int) -> None:
-    shape = replace(shape, window_layers=None)
+    shape = replace(shape, sliding_window_layers=None)
     one, two, three = (everything(replace(shape, num_layers=shape.num_layers + more), batch) for more in range(3))
     for name in one:
         if name not in (
@@ -102,22 +111,22 @@ def grown(shape: TransformerShape, size: str) -> TransformerShape:
             if shape.experts in (None, shape.experts_per_token)
             else replace(shape, experts_per_token=shape.experts)
         )
-    if size == "window":
-        return shape if shape.window is None else replace(shape, window=shape.window + 1)
+    if size == "sliding_window":
+        return shape if shape.sliding_window is None else replace(shape, sliding_window=shape.sliding_window + 1)
     return replace(shape, **{size: getattr(shape, size) + 1})
 
 
 @given(shapes(), st.sampled_from(SIZES), st.integers(1, 5))
 @settings(max_examples=200)
 def test_monotone_in_every_size(shape: TransformerShape, size: str, batch: int) -> None:
-    shape = replace(shape, window_layers=None, vocab_multiple=1)
+    shape = replace(shape, sliding_window_layers=None, vocab_multiple=1)
     small, large = everything(shape, batch), everything(grown(shape, size), batch)
     more = everything(shape, batch + 1)
     for name in small:
         # A window that reaches the whole sequence needs no mask any more, and a second key head has whole score matrices copy
         # what views of larger tensors kept alive: their training alone may take less.
         trains = small[name].title in [phase.title for phase in training_memory(shape, 1).phases]
-        if not (trains and size in ("window", "num_kv_heads")):
+        if not (trains and size in ("sliding_window", "num_kv_heads")):
             assert small[name].total <= large[name].total, (name, size)
         assert small[name].total <= more[name].total, name
 
@@ -127,11 +136,11 @@ def test_causal_counts_the_pairs_one_by_one(shape: TransformerShape, length: int
     shape = replace(shape, context_length=max(shape.context_length, length))
     windowed = shape.windowed_layers
     pairs = sum(
-        min(i, shape.window) if shape.window is not None and layer < windowed else i
+        min(i, shape.sliding_window) if shape.sliding_window is not None and layer < windowed else i
         for layer in range(shape.num_layers)
         for i in range(1, length + 1)
     )
-    found = forward_flops(shape, length, batch, attention="causal")["scores"]
+    found = forward_flops(shape, length, batch, pairs="causal")["scores"]
     assert found == 4 * batch * shape.num_heads * shape.head_width * pairs
 
 
@@ -139,7 +148,7 @@ def test_causal_counts_the_pairs_one_by_one(shape: TransformerShape, length: int
 def test_decoding_one_by_one_is_the_causal_forward(shape: TransformerShape, length: int) -> None:
     shape = replace(shape, context_length=max(shape.context_length, length))
     steps = sum(int(decode_flops(shape, position).total) for position in range(1, length + 1))
-    assert steps == forward_flops(shape, length, attention="causal").total
+    assert steps == forward_flops(shape, length, pairs="causal").total
 
 
 @given(shapes(), st.sampled_from(["none", "fused", "selective", "full"]))
@@ -156,7 +165,9 @@ def test_backward_is_twice_the_forward(shape: TransformerShape, recompute: str) 
 @given(shapes(), st.integers(1, 9), st.sampled_from(["fused", "eager"]), st.sampled_from(["plain", "chunked"]))
 def test_checkpointing_only_ever_saves(shape: TransformerShape, batch: int, attention: str, loss: str) -> None:
     none, selective, full = (
-        accounting.saved_activations(shape, batch, attention=attention, loss=loss, checkpointing=how)
+        accounting.saved_activations(
+            shape, batch, policy=Policy(attention_kernel=attention, loss=loss, activation_checkpointing=how)
+        )
         for how in ("none", "selective", "full")
     )
     assert full.total <= none.total
@@ -181,5 +192,5 @@ def test_bytes_of_state(optimizer: str, precision: str) -> None:
         "sgd": 4 * count,
         "muon": 4 * blocks + 8 * (count - blocks),
     }[optimizer]
-    found = accounting.optimizer_state(shape, optimizer=optimizer, master=precision == "bf16")
+    found = accounting.optimizer_state(shape, policy=Policy(optimizer=optimizer, precision=precision))
     assert found.total == expected + (4 * count if precision == "bf16" else 0)

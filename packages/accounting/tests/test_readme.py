@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.cli import main
+from accounting.commands.parser import main
 
 README = Path(__file__).parent.parent / "README.md"
 BLOCK = re.compile(r"```\n\$ accounting (.+)\n((?:.*\n)*?)```")

@@ -68,9 +68,9 @@ def test_xl_by_part() -> None:
 
 def test_causal_is_exact() -> None:
     shape = SHAPES["gpt2-xl-swiglu"]
-    assert forward_flops(shape, attention="causal").total == 4_352_432_537_600
-    assert forward_flops(shape, 16384, attention="causal").total == 108_293_626_265_600
-    full, half = forward_flops(shape)["scores"], forward_flops(shape, attention="half")["scores"]
+    assert forward_flops(shape, pairs="causal").total == 4_352_432_537_600
+    assert forward_flops(shape, 16384, pairs="causal").total == 108_293_626_265_600
+    full, half = forward_flops(shape)["scores"], forward_flops(shape, pairs="half")["scores"]
     assert 2 * half == full
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from accounting import SHAPES, TransformerShape, forward_flops, from_config, from_huggingface, from_run, parameters
-from accounting.reading import find
+from accounting.models.files import find
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ from accounting.reading import find
         ({"ffn": "glu"}, "ffn 'glu' is not known: use one of swiglu"),
         ({"norm": "batch"}, "norm 'batch' is not known"),
         ({"position": "alibi"}, "position 'alibi' is not known"),
-        ({"window": 0}, "window must be at least 1"),
-        ({"window_layers": 2}, "without a window"),
-        ({"window": 8, "window_layers": 13}, "window_layers 13 is more than num_layers 12"),
+        ({"sliding_window": 0}, "sliding_window must be at least 1"),
+        ({"sliding_window_layers": 2}, "without a sliding_window"),
+        ({"sliding_window": 8, "sliding_window_layers": 13}, "sliding_window_layers 13 is more than num_layers 12"),
         ({"tied_embeddings": "yes"}, "tied_embeddings must be True or False, and 'yes' is neither"),
         ({"bias": 1}, "bias must be True or False"),
         ({"qkv_bias": 0}, "qkv_bias must be True, False or None"),
@@ -46,8 +46,8 @@ def test_learned_positions_end_and_others_do_not() -> None:
     assert forward_flops(SHAPES["gpt2-swiglu"], 1025).total > 0
     with pytest.raises(ValueError, match="batch_size must be at least 1"):
         forward_flops(SHAPES["gpt2"], 1, 0)
-    with pytest.raises(ValueError, match="attention 'flash' is not known: use one of full, half, causal"):
-        forward_flops(SHAPES["gpt2"], attention="flash")
+    with pytest.raises(ValueError, match="pairs 'flash' is not known: use one of full, half, causal"):
+        forward_flops(SHAPES["gpt2"], pairs="flash")
 
 
 def test_padding_rounds_rows_up() -> None:
@@ -161,7 +161,7 @@ CONFIGS = {
 def resolved(shape: TransformerShape) -> dict[str, Any]:
     """The shape with what it leaves open filled in: two ways of writing one shape are then equal."""
     filled = asdict(shape) | {"num_kv_heads": shape.kv_heads, "head_dim": shape.head_width}
-    return filled | {"qkv_bias": shape.biased_qkv, "window_layers": shape.windowed_layers}
+    return filled | {"qkv_bias": shape.biased_qkv, "sliding_window_layers": shape.windowed_layers}
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -175,7 +175,7 @@ def test_huggingface_families(name: str, tmp_path: Path) -> None:
 def test_gemma3_sees_far_in_every_sixth_layer() -> None:
     config = CONFIGS["gemma-2-2b"] | {"model_type": "gemma3_text", "sliding_window": 512}
     shape = from_config(config)
-    assert (shape.qk_norm, shape.post_norm, shape.window, shape.window_layers) == (True, True, 512, 22)
+    assert (shape.qk_norm, shape.post_norm, shape.sliding_window, shape.sliding_window_layers) == (True, True, 512, 22)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import accounting
 from accounting import DEVICES, LAWS, SHAPES, affordable_tokens, compute_optimal, measured_device, training_time
-from accounting.measuring import this_machine
-from accounting.scaling import loss
+from accounting.hardware.measuring import this_machine
+from accounting.planning.scaling import loss
 
 
 def test_time_is_flops_over_rate() -> None:
@@ -36,10 +36,10 @@ def test_tokens_are_whole_sequences() -> None:
     st.sampled_from(["full", "half", "causal"]),
 )
 def test_affordable_tokens_fit_and_one_sequence_more_does_not(
-    hours: float, part: float, name: str, devices: int, length: int, attention: str
+    hours: float, part: float, name: str, devices: int, length: int, pairs: str
 ) -> None:
     shape, device = SHAPES["gpt2"], DEVICES[name]
-    common: dict[str, Any] = {"devices": devices, "seq_len": length, "attention": attention}
+    common: dict[str, Any] = {"devices": devices, "seq_len": length, "pairs": pairs}
     tokens = int(affordable_tokens(shape, hours, device, part, **common))
     if tokens:
         assert float(training_time(shape, tokens, device, part, **common).seconds) <= hours * 3600

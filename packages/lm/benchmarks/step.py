@@ -184,7 +184,7 @@ def flops_a_token() -> float:
     from lm.config import ModelConfig
 
     shape = ModelConfig(VOCAB, CONTEXT, LAYERS, WIDTH, HEADS, HIDDEN).shape()
-    return int(training_flops(shape, attention="causal").total) / CONTEXT
+    return int(training_flops(shape, pairs="causal").total) / CONTEXT
 
 
 def main() -> None:

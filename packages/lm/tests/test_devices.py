@@ -123,7 +123,7 @@ def test_the_use_of_a_device_whose_peak_is_known_is_said_of_each_step(data, tmp_
     accounting = pytest.importorskip("accounting", reason="the package accounting is not installed")
     monkeypatch.setattr(training, "peak_flops", lambda device, precision: 1e9)
     run(data, tmp_path)
-    a_token = accounting.training_flops(MODEL.shape(), attention="causal").total / MODEL.context_length
+    a_token = accounting.training_flops(MODEL.shape(), pairs="causal").total / MODEL.context_length
     lines = [line for line in metrics(tmp_path) if "loss" in line]
     assert len(lines) == CONFIG.steps
     for line in lines:

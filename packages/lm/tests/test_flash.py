@@ -321,18 +321,18 @@ def test_checkpointing_and_twice_under_no_grad():
 
 def test_flops_are_those_of_accounting():
     for window in (None, 5):
-        shape = accounting.TransformerShape(64, 20, 1, 64, 4, 64, num_kv_heads=2, window=window)
+        shape = accounting.TransformerShape(64, 20, 1, 64, 4, 64, num_kv_heads=2, sliding_window=window)
         q, k = made(3, 4, 20, 16).float().requires_grad_(), made(3, 2, 20, 16).float().requires_grad_()
         with FlopCounterMode(display=False) as forward:
             out = flash_attention(q, k, k, window=window)
         with FlopCounterMode(display=False) as backward:
             out.sum().backward()
-        counted = accounting.training_flops(shape, 20, 3, attention="causal", recompute="fused")
+        counted = accounting.training_flops(shape, 20, 3, pairs="causal", recompute="fused")
         assert forward.get_total_flops() == counted["forward scores"]
         assert backward.get_total_flops() == counted["backward scores"] + counted["recomputed scores"]
         with FlopCounterMode(display=False) as full:
             flash_attention(q, k, k, causal=False)
-        assert full.get_total_flops() == accounting.forward_flops(shape, 20, 3, attention="full")["scores"]
+        assert full.get_total_flops() == accounting.forward_flops(shape, 20, 3, pairs="full")["scores"]
 
 
 @given(queries=st.integers(0, 20), keys=st.integers(0, 20), window=st.none() | st.integers(1, 25), causal=st.booleans())

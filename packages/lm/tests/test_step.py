@@ -282,12 +282,17 @@ def test_a_model_beyond_memory_is_refused_with_what_fits(data, tmp_path, monkeyp
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     accounting = pytest.importorskip("accounting", reason="the package accounting is not installed")
-    policy = {"loss": "chunked", "norm_kernel": "folded", "attention": "blocks", "accumulate": True}
-    policy["chunk_bytes"] = CHUNK_BYTES["cpu"]
+    policy = accounting.Policy(
+        loss="chunked",
+        norm_kernel="folded",
+        attention_kernel="blocks",
+        gradient_accumulation=True,
+        logits_chunk_bytes=CHUNK_BYTES["cpu"],
+    )
     config = dataclasses.replace(CONFIG, batch_size=16)
 
-    def needs(micro, **more):
-        return int(accounting.training_memory(MODEL.shape(), micro, **policy, **more).total)
+    def needs(micro):
+        return int(accounting.training_memory(MODEL.shape(), micro, policy=policy).total)
 
     for room, says in (
         (needs(4), r"with 16 sequences at a time: by accounting's count 4 fit: write --train\.micro_batch_size 4"),

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from accounting.activations import saved_activations
 from accounting.breakdown import Breakdown
-from accounting.flops import (
-    decode_flops,
-    elementwise_flops,
-    forward_flops,
-    optimizer_flops,
-    training_estimates,
-    training_flops,
-)
-from accounting.memory import TrainingMemory, training_memory
-from accounting.models import SHAPES
-from accounting.optimizers import optimizer_state
-from accounting.parameters import parameters
+from accounting.counting.flops import forward_flops, training_flops
+from accounting.counting.parameters import parameters
+from accounting.memory.activations import saved_activations
+from accounting.memory.optimizer_state import optimizer_state
+from accounting.memory.records import Group, Phase, PhaseKind
+from accounting.memory.training import TrainingMemory, training_memory
+from accounting.models.published import SHAPES
+from accounting.policy import Policy
 from accounting.shape import TransformerShape
 from accounting.units import ByteRate, Bytes, FLOPRate, FLOPs, Parameters, Seconds, TokenRate, Tokens, human
 
@@ -23,27 +18,47 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from accounting.hardware import DEVICES, Device, measured_device
-    from accounting.inference import inference_memory, kv_cache, weight_bytes
-    from accounting.model_parallel import Layout, Place, device_flops, device_memory, device_parameters, device_traffic
-    from accounting.parallel import sharded_state, step_traffic
-    from accounting.planning import largest_shape, longest_context, max_batch_size, memory_line
-    from accounting.reading import from_config, from_huggingface, from_run
-    from accounting.scaling import LAWS, ComputeOptimal, compute_optimal
-    from accounting.time import Roofline, TrainingTime, affordable_tokens, decode_time, mfu, prefill_time, training_time
+    from accounting.cluster.device import device_flops, device_parameters
+    from accounting.cluster.layout import Layout, Place
+    from accounting.cluster.memory import device_memory, device_state
+    from accounting.cluster.traffic import device_traffic
+    from accounting.counting.elementwise import elementwise_flops
+    from accounting.counting.estimates import training_estimates
+    from accounting.counting.flops import decode_flops
+    from accounting.counting.optimizer import optimizer_flops
+    from accounting.hardware.devices import DEVICES, Device, measured_device
+    from accounting.memory.inference import inference_memory, kv_cache, weight_bytes
+    from accounting.models.files import from_config, from_huggingface, from_run
+    from accounting.planning.fitting import largest_shape, longest_context, max_batch_size, memory_line
+    from accounting.planning.scaling import LAWS, ComputeOptimal, compute_optimal
+    from accounting.planning.time import (
+        Roofline,
+        TrainingTime,
+        affordable_tokens,
+        decode_time,
+        mfu,
+        prefill_time,
+        training_time,
+    )
 
 # Loaded when they are first asked for: a question about memory then waits for nothing else.
 _LATER = {
     name: module
     for module, names in (
-        ("hardware", "DEVICES Device measured_device"),
-        ("inference", "inference_memory kv_cache weight_bytes"),
-        ("model_parallel", "Layout Place device_flops device_memory device_parameters device_traffic"),
-        ("parallel", "sharded_state step_traffic"),
-        ("planning", "largest_shape longest_context max_batch_size memory_line"),
-        ("reading", "from_config from_huggingface from_run"),
-        ("scaling", "LAWS ComputeOptimal compute_optimal"),
-        ("time", "Roofline TrainingTime affordable_tokens decode_time mfu prefill_time training_time"),
+        ("cluster.device", "device_flops device_parameters"),
+        ("cluster.layout", "Layout Place"),
+        ("cluster.memory", "device_memory device_state"),
+        ("cluster.traffic", "device_traffic"),
+        ("counting.elementwise", "elementwise_flops"),
+        ("counting.estimates", "training_estimates"),
+        ("counting.flops", "decode_flops"),
+        ("counting.optimizer", "optimizer_flops"),
+        ("hardware.devices", "DEVICES Device measured_device"),
+        ("memory.inference", "inference_memory kv_cache weight_bytes"),
+        ("models.files", "from_config from_huggingface from_run"),
+        ("planning.fitting", "largest_shape longest_context max_batch_size memory_line"),
+        ("planning.scaling", "LAWS ComputeOptimal compute_optimal"),
+        ("planning.time", "Roofline TrainingTime affordable_tokens decode_time mfu prefill_time training_time"),
     )
     for name in names.split()
 }
@@ -59,9 +74,13 @@ __all__ = [
     "Device",
     "FLOPRate",
     "FLOPs",
+    "Group",
     "Layout",
     "Parameters",
+    "Phase",
+    "PhaseKind",
     "Place",
+    "Policy",
     "Roofline",
     "Seconds",
     "TokenRate",
@@ -76,6 +95,7 @@ __all__ = [
     "device_flops",
     "device_memory",
     "device_parameters",
+    "device_state",
     "device_traffic",
     "elementwise_flops",
     "forward_flops",
@@ -96,8 +116,6 @@ __all__ = [
     "parameters",
     "prefill_time",
     "saved_activations",
-    "sharded_state",
-    "step_traffic",
     "training_estimates",
     "training_flops",
     "training_memory",

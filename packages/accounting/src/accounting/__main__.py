@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from accounting.cli import main
+from accounting.commands.parser import main
 
 sys.exit(main())

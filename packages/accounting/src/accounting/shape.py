@@ -20,8 +20,8 @@ class TransformerShape:
 
     d_ff: width of one feed-forward layer, of one expert where there are experts; it has three matrices if gated (swiglu,
     geglu) and two otherwise. bias: on every matrix but the head, and on LayerNorm; qkv_bias, where given, overrides it for
-    queries, keys and values. window: the positions a query sees, its own included, in window_layers of the layers (all of
-    them if not given). post_norm: a second norm after each sublayer. qk_norm: one RMSNorm weight of head_dim each for
+    queries, keys and values. sliding_window: the positions a query sees, its own included, in sliding_window_layers of the
+    layers (all of them if not given). post_norm: a second norm after each sublayer. qk_norm: one RMSNorm weight of head_dim each for
     queries and keys. experts: feed-forward layers of which each token passes experts_per_token, chosen by a router of
     d_model × experts. Embedding and head have vocab_size rows, rounded up to vocab_multiple.
     """
@@ -40,8 +40,8 @@ class TransformerShape:
     position: str = "rope"
     tied_embeddings: bool = False
     bias: bool = False
-    window: int | None = None
-    window_layers: int | None = None
+    sliding_window: int | None = None
+    sliding_window_layers: int | None = None
     qkv_bias: bool | None = None
     qk_norm: bool = False
     post_norm: bool = False
@@ -52,7 +52,14 @@ class TransformerShape:
     def __post_init__(self) -> None:
         for name in ("vocab_size", "context_length", "num_layers", "d_model", "num_heads", "d_ff", "vocab_multiple"):
             positive(name, getattr(self, name))
-        for name in ("num_kv_heads", "head_dim", "window", "window_layers", "experts", "experts_per_token"):
+        for name in (
+            "num_kv_heads",
+            "head_dim",
+            "sliding_window",
+            "sliding_window_layers",
+            "experts",
+            "experts_per_token",
+        ):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
         for name in ("tied_embeddings", "bias", "qk_norm", "post_norm"):
@@ -75,10 +82,14 @@ class TransformerShape:
             )
         if self.position == "rope" and self.head_width % 2:
             raise ValueError(f"head_dim {self.head_width} is odd, and rope turns pairs: make it even")
-        if self.window_layers is not None and self.window is None:
-            raise ValueError(f"window_layers {self.window_layers} has no meaning without a window: give window")
-        if self.window_layers is not None and self.window_layers > self.num_layers:
-            raise ValueError(f"window_layers {self.window_layers} is more than num_layers {self.num_layers}")
+        if self.sliding_window_layers is not None and self.sliding_window is None:
+            raise ValueError(
+                f"sliding_window_layers {self.sliding_window_layers} has no meaning without a sliding_window: give one"
+            )
+        if self.sliding_window_layers is not None and self.sliding_window_layers > self.num_layers:
+            raise ValueError(
+                f"sliding_window_layers {self.sliding_window_layers} is more than num_layers {self.num_layers}"
+            )
         if (self.experts is None) != (self.experts_per_token is None):
             raise ValueError(
                 f"experts {self.experts} and experts_per_token {self.experts_per_token} go together: give both or neither"
@@ -112,10 +123,10 @@ class TransformerShape:
 
     @property
     def windowed_layers(self) -> int:
-        """Layers that see no further than the window."""
-        if self.window is None:
+        """Layers that see no further than the sliding_window."""
+        if self.sliding_window is None:
             return 0
-        return self.num_layers if self.window_layers is None else self.window_layers
+        return self.num_layers if self.sliding_window_layers is None else self.sliding_window_layers
 
     @property
     def biased_qkv(self) -> bool:

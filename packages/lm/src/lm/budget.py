@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,30 +12,36 @@ from lm.config import ModelConfig, TrainConfig
 from lm.loss import chunk_bytes_on
 from lm.machine import in_words, memory_of
 
+if TYPE_CHECKING:
+    from accounting import Policy
+
 # What torch says, in words alone, where a CPU or MPS has no memory left.
 OUT_OF_MEMORY = ("DefaultCPUAllocator", "MPS backend out of memory")
 
 
-def policy(model: ModelConfig, config: TrainConfig, device: torch.device) -> dict[str, Any]:
-    """How a step here is computed, in the words of accounting.training_memory."""
+def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, accumulate: bool = False) -> Policy:
+    """How a step here is computed, in the words of accounting.Policy."""
+    from accounting import Policy  # here, because nothing but a budget needs it
+
     cpu, wide = device.type == "cpu", config.precision not in ("bf16", "fp16")
     whole = "blocks" if wide else "eager"
-    return {
-        "precision": "fp32" if wide else "autocast",
-        "attention": whole if cpu and model.context_length <= MATMUL_KEYS else "fused",
-        "norm_kernel": ("folded" if wide and model.norm_placement == "pre" else "normalised") if cpu else "fused",
-        "checkpointing": config.checkpointing,
-        "loss": "chunked",
-        "chunk_bytes": chunk_bytes_on(device),
-    }
+    return Policy(
+        precision="fp32" if wide else "autocast",
+        attention_kernel=whole if cpu and model.context_length <= MATMUL_KEYS else "fused",
+        norm_kernel=("folded" if wide and model.norm_placement == "pre" else "normalised") if cpu else "fused",
+        activation_checkpointing=config.checkpointing,
+        loss="chunked",
+        logits_chunk_bytes=chunk_bytes_on(device),
+        gradient_accumulation=accumulate,
+    )
 
 
 def largest_micro_batch(model: ModelConfig, config: TrainConfig, device: torch.device, **change: Any) -> int:
     """The most sequences that accounting says fit one pass on the device, where a step has more than one; 0: not even one."""
     from accounting import max_batch_size  # here, because nothing but a budget needs it
 
-    counted = {**policy(model, config, device), "accumulate": True, **change}
-    return int(max_batch_size(model.shape(), memory_of(device), **counted))
+    counted = dataclasses.replace(policy(model, config, device, accumulate=True), **change)
+    return int(max_batch_size(model.shape(), memory_of(device), policy=counted))
 
 
 def beyond(model: ModelConfig, config: TrainConfig, device: torch.device, own: int) -> str | None:
@@ -47,7 +54,8 @@ def beyond(model: ModelConfig, config: TrainConfig, device: torch.device, own: i
     from accounting import training_memory  # here, because nothing but a budget needs it
 
     micro = config.micro_batch_size or own
-    needed = training_memory(model.shape(), micro, accumulate=micro < own, **policy(model, config, device)).total
+    counted = policy(model, config, device, accumulate=micro < own)
+    needed = training_memory(model.shape(), micro, policy=counted).total
     return None if int(needed) <= memory_of(device) else what_fits(model, config, device, own, "not enough memory on")
 
 
@@ -65,7 +73,9 @@ def what_fits(
     said = f"{what} {room} with {micro} sequences at a time: "
     if fitting := most():
         return f"{said}by accounting's count {fitting} fit: write --train.micro_batch_size {fitting}"
-    if config.checkpointing != "full" and (fitting := most(checkpointing="full") or (1 if micro == 1 else 0)):
+    if config.checkpointing != "full" and (
+        fitting := most(activation_checkpointing="full") or (1 if micro == 1 else 0)
+    ):
         return f"{said}write --train.checkpointing full --train.micro_batch_size {fitting}"
     return f"{said}not even one fits: choose a smaller model or a shorter context_length"
 

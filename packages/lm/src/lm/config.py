@@ -137,7 +137,7 @@ class ModelConfig:
             position=self.position,
             tied_embeddings=self.tied_embeddings,
             bias=self.bias,
-            window=self.window,
+            sliding_window=self.window,
             qk_norm=self.qk_norm,
             vocab_multiple=self.vocab_multiple,
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from accounting.hardware import Device
+    from accounting.hardware.devices import Device
 
 # Where Linux says how much memory a control group may have, of version 2 and of version 1.
 GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -83,7 +83,7 @@ def limits_of_the_group() -> Iterator[int]:
 
 def known_device(name: str) -> Device | None:
     """The published figures of the card that the driver calls by this name; None: nobody's, or not surely this one's."""
-    from accounting.hardware import DEVICES  # here, because nothing but a rate of arithmetic needs it
+    from accounting.hardware.devices import DEVICES  # here, because nothing but a rate of arithmetic needs it
 
     words = set(re.split(r"[^a-z0-9]+", name.lower()))
     fitting = [known for known in DEVICES if set(known.split("-")) <= words]

@@ -181,7 +181,7 @@ class Run:
         if self.peak is not None:
             from accounting import training_flops  # here, because nothing but MFU needs it
 
-            flops = training_flops(model_config.shape(), attention="causal")
+            flops = training_flops(model_config.shape(), pairs="causal")
             self.flops_a_token = int(flops.total) / model_config.context_length
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:

@@ -29,7 +29,7 @@ def plan(options: argparse.Namespace) -> None:
     data = open_data(data_of(options.config, options.data)) if options.data else None
     shape, context = model.shape(), model.context_length
     tokens = config.batch_size * context
-    flops = int(training_flops(shape, batch_size=config.batch_size, attention="causal").total)
+    flops = int(training_flops(shape, batch_size=config.batch_size, pairs="causal").total)
     whole = flops * config.steps
 
     def row(name: str, value: str, note: str = "") -> None:
@@ -43,8 +43,8 @@ def plan(options: argparse.Namespace) -> None:
     row("training FLOPs a step", f"{flops:,}", f"{tokens:,} tokens")
     row("training FLOPs in all", f"{whole:,}", f"{config.steps:,} steps, {config.steps * tokens:,} tokens")
     micro = config.micro_batch_size or config.batch_size
-    counted = policy(model, config, device)
-    memory = training_memory(shape, micro, accumulate=micro < config.batch_size, **counted)
+    counted = policy(model, config, device, accumulate=micro < config.batch_size)
+    memory = training_memory(shape, micro, policy=counted)
     row("training memory", f"{int(memory.total):,}", f"bytes at its highest, {micro} sequences at a time")
     for name, value in filter(lambda pair: pair[1], memory.items()):
         row(f"  {name}", f"{int(value):,}")

@@ -57,7 +57,7 @@ def budget(config: ModelConfig) -> list[tuple[str, ...]]:
     from accounting import forward_flops, inference_memory, kv_cache, parameters
 
     shape = config.shape()
-    flops = forward_flops(shape, attention="causal")
+    flops = forward_flops(shape, pairs="causal")
     rows = [
         ("parameters", parameters(shape)),
         (f"matrix-multiply FLOPs of reading {config.context_length:,} tokens", flops),

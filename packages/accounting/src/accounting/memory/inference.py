@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
+from accounting.counting.dimensions import Dimensions
+from accounting.counting.parameters import parameters
 from accounting.formula import Symbol, Term
-from accounting.parameters import parameters, symbols
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import Bytes
 
@@ -21,12 +22,12 @@ def kv_cache(
     A layer with a window keeps no more than the window.
     """
     choose("dtype", dtype, tuple(BITS))
-    B, S = Symbol("B", positive("batch_size", batch_size)), Symbol("S", shape.sequence(context))
-    s, windowed = symbols(shape), shape.windowed_layers
-    held = (s["L"] - windowed) * S if windowed else s["L"] * S
-    if windowed:
-        held = held + Symbol("Lw", windowed) * min(S, Symbol("W", shape.window or 0))
-    each = B * s["k"] * s["e"] * held
+    batch, seen = Symbol("batch", positive("batch_size", batch_size)), Symbol("context", shape.sequence(context))
+    n = Dimensions(shape)
+    held = n.n_layers * seen
+    if shape.windowed_layers:
+        held = (n.n_layers - n.window_layers) * seen + n.window_layers * min(seen, n.window)
+    each = batch * n.n_kv_heads * n.head_dim * held
     stored = each * BITS[dtype] // 8
     return breakdown("KV cache", Bytes, {"keys": stored, "values": stored}, f"{dtype}, nothing padded")
 
@@ -34,15 +35,17 @@ def kv_cache(
 def weight_bytes(shape: TransformerShape, *, weights: str = "bf16", active: int | None = None) -> Breakdown:
     """Bytes of the weights as stored: int8 and int4 for the matrices of the blocks, the rest of those models in bf16.
 
-    Quantised numbers share one bf16 scale in groups of 128. active, where given, counts only so many experts a layer.
+    Quantised elements share one bf16 scale in groups of 128. active, where given, counts only so many experts a layer.
     """
     choose("weights", weights, tuple(BITS))
     counted = parameters(shape)
     ffn = counted["ffn"]
     if active is not None and shape.experts is not None:
         ffn = type(ffn)(int(ffn) // shape.experts * min(active, shape.experts))
-    blocks = Symbol("M", int(counted["attention"]) + int(ffn) + int(counted["router"]))
-    rest = Symbol("R", int(counted.total) - int(counted["attention"]) - int(counted["ffn"]) - int(counted["router"]))
+    blocks = Symbol("quantised_weights", int(counted["attention"]) + int(ffn) + int(counted["router"]))
+    rest = Symbol(
+        "other_weights", int(counted.total) - int(counted["attention"]) - int(counted["ffn"]) - int(counted["router"])
+    )
     scaled = weights in SCALED
     return breakdown(
         "weights",
@@ -66,19 +69,19 @@ def inference_memory(
     cache: str = "bf16",
 ) -> Breakdown:
     """Bytes of a model decoding batch_size sequences whose caches hold `context` positions each."""
-    B, s = Symbol("B", positive("batch_size", batch_size)), symbols(shape)
+    n, batch = Dimensions(shape), Symbol("batch", positive("batch_size", batch_size))
     stored = dict(weight_bytes(shape, weights=weights).terms)
     cached: Term | int = sum(term for _, term in kv_cache(shape, batch_size, context, dtype=cache).terms)
     width = BITS["fp32" if weights == "fp32" else "bf16"] // 8
-    hidden = max((s["h"] + 2 * s["k"]) * s["e"], (3 if shape.gated else 2) * shape.active_experts * s["f"])
+    hidden = max((n.n_heads + 2 * n.n_kv_heads) * n.head_dim, (3 if shape.gated else 2) * shape.active_experts * n.d_ff)
     return breakdown(
         "inference memory",
         Bytes,
         {
             **stored,
             "kv cache": cached,
-            "activations": B * (2 * s["d"] + hidden) * width,
-            "logits": B * s["V"] * 4,
+            "activations": batch * (2 * n.d_model + hidden) * width,
+            "logits": batch * n.vocab * 4,
         },
         f"weights {weights}, cache {cache} at {shape.sequence(context)} positions; a decoding step holds the residual, "
         "its norm, the wider of the two sublayers, and logits in fp32; no allocator's slack",

@@ -3,23 +3,9 @@
 from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
-from accounting.formula import Symbol, Term
+from accounting.counting.dimensions import Dimensions
 from accounting.shape import TransformerShape
 from accounting.units import Parameters
-
-
-def symbols(shape: TransformerShape) -> dict[str, Term]:
-    """The letters of the formulas (breakdown.SYMBOLS says what they mean) with the numbers of this shape."""
-    return {
-        "V": Symbol("V", shape.vocab_rows),
-        "C": Symbol("C", shape.context_length),
-        "L": Symbol("L", shape.num_layers),
-        "d": Symbol("d", shape.d_model),
-        "h": Symbol("h", shape.num_heads),
-        "k": Symbol("k", shape.kv_heads),
-        "e": Symbol("e", shape.head_width),
-        "f": Symbol("f", shape.d_ff),
-    }
 
 
 def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
@@ -27,38 +13,36 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
 
     A tied head has none of its own. The final norm is among the norms, as are the query and key norms.
     """
-    s = symbols(shape)
-    L, d, h, k, e, f = s["L"], s["d"], s["h"], s["k"], s["e"], s["f"]
-    attention = d * e * (h + 2 * k) + h * e * d
+    n = Dimensions(shape)
+    attention = n.d_model * n.head_dim * (n.n_heads + 2 * n.n_kv_heads) + n.n_heads * n.head_dim * n.d_model
     if shape.biased_qkv:
-        attention = attention + e * (h + 2 * k)
+        attention = attention + n.head_dim * (n.n_heads + 2 * n.n_kv_heads)
     if shape.bias:
-        attention = attention + d
+        attention = attention + n.d_model
     matrices = 3 if shape.gated else 2
-    ffn = matrices * d * f
+    ffn = matrices * n.d_model * n.d_ff
     if shape.bias:
-        ffn = ffn + (matrices - 1) * f + d
+        ffn = ffn + (matrices - 1) * n.d_ff + n.d_model
     router = 0
     if shape.experts is not None:
-        experts = Symbol("A", shape.active_experts) if active else Symbol("E", shape.experts)
-        ffn = experts * ffn
-        router = L * d * Symbol("E", shape.experts)
-    norms = shape.norms * (2 * d if shape.norm == "layernorm" and shape.bias else d)
+        ffn = (n.active_experts if active else n.n_experts) * ffn
+        router = n.n_layers * n.d_model * n.n_experts
+    norms = shape.norms * (2 * n.d_model if shape.norm == "layernorm" and shape.bias else n.d_model)
     if shape.qk_norm:
-        norms = norms + L * 2 * e
+        norms = norms + n.n_layers * 2 * n.head_dim
     return breakdown(
         "parameters" + (" (active)" if active else ""),
         Parameters,
         {
-            "embedding": s["V"] * d,
-            "positions": s["C"] * d if shape.position == "learned" else 0,
-            "attention": L * attention,
-            "ffn": L * ffn,
+            "embedding": n.vocab * n.d_model,
+            "positions": n.max_seq * n.d_model if shape.position == "learned" else 0,
+            "attention": n.n_layers * attention,
+            "ffn": n.n_layers * ffn,
             "router": router,
             "norms": norms,
-            "head": 0 if shape.tied_embeddings else s["V"] * d,
+            "head": 0 if shape.tied_embeddings else n.vocab * n.d_model,
         },
-        "every trainable number once: "
+        "every trainable element once: "
         + (
             "the tied head is the embedding and counts nothing"
             if shape.tied_embeddings
@@ -85,13 +69,13 @@ def matrices(shape: TransformerShape) -> dict[tuple[int, int], int]:
     return counts
 
 
-def block_matrices(shape: TransformerShape) -> int:
-    """Numbers in the matrices of one block, those that its products read."""
+def block_weights(shape: TransformerShape) -> int:
+    """Elements of the matrices of one block, those that its matrix multiplications read."""
     return sum(rows * columns * count for (rows, columns), count in matrices(shape).items()) // shape.num_layers
 
 
 def other_tensors(shape: TransformerShape) -> list[tuple[int, int]]:
-    """The parameters that are no matrix of a block, as tensors: (how many, numbers of one)."""
+    """The parameters that are no matrix of a block, as tensors: (how many, elements of one)."""
     d, f, e, L = shape.d_model, shape.d_ff, shape.head_width, shape.num_layers
     copies = L * (shape.experts or 1)
     found = [(1 if shape.tied_embeddings else 2, shape.vocab_rows * d)]
@@ -109,5 +93,5 @@ def other_tensors(shape: TransformerShape) -> list[tuple[int, int]]:
 
 
 def tensors(shape: TransformerShape) -> list[tuple[int, int]]:
-    """Every parameter as a tensor: (how many, numbers of one)."""
+    """Every parameter as a tensor: (how many, elements of one)."""
     return [(count, rows * columns) for (rows, columns), count in matrices(shape).items()] + other_tensors(shape)

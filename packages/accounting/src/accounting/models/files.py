@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from accounting.models import SHAPES, named
+from accounting.models.published import SHAPES, named
 from accounting.shape import TransformerShape, positive
 
 TYPE_CHECKING = False
@@ -76,6 +76,8 @@ def from_run(path: str) -> TransformerShape:
             raise ValueError(f"{path} is not TOML: {error}") from None
     if not isinstance(model, dict):
         raise ValueError(f"{path} has no [model] table: give the config.toml of an lm run")
+    if "window" in model:
+        model["sliding_window"] = model.pop("window")
     known = {field.name for field in fields(TransformerShape)}
     others = [name for name in model if name not in known and name not in _FREE and not name.startswith("rope_")]
     if others:
@@ -134,8 +136,8 @@ def _llama_like(family: str, config: Mapping[str, Any]) -> TransformerShape:
         qkv_bias=True if family == "qwen2" else None,
         qk_norm=family in ("qwen3", "qwen3_moe", "gemma3_text"),
         post_norm=family in ("gemma2", "gemma3_text"),
-        window=window,
-        window_layers=windowed,
+        sliding_window=window,
+        sliding_window_layers=windowed,
         experts=experts,
         experts_per_token=None if experts is None else _need(config, "num_experts_per_tok"),
     )

@@ -6,14 +6,20 @@ import argparse
 import os
 import sys
 
-from accounting import answers
-from accounting.activations import ATTENTIONS, CHECKPOINTINGS, LOSSES, NORM_KERNELS, PRECISIONS
-from accounting.allocator import ALLOCATORS
-from accounting.flops import ATTENTIONS as COUNTINGS
-from accounting.flops import OPTIMIZERS
-from accounting.hardware import DEVICES
-from accounting.inference import BITS
-from accounting.optimizers import STEPS
+from accounting.commands import answers
+from accounting.counting.flops import PAIRS
+from accounting.hardware.devices import DEVICES
+from accounting.memory.inference import BITS
+from accounting.policy import (
+    ALLOCATORS,
+    ATTENTION_KERNELS,
+    CHECKPOINTINGS,
+    LOSSES,
+    NORM_KERNELS,
+    OPTIMIZER_STEPS,
+    OPTIMIZERS,
+    PRECISIONS,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -133,7 +139,7 @@ def parser() -> argparse.ArgumentParser:
     time.add_argument("--batch", type=_whole, help="sequences of an optimizer step: gives the steps of the schedule")
     time.add_argument("--price", type=_number, help="money for one device and hour")
     time.add_argument("--context", type=_whole, help="positions of a sequence")
-    time.add_argument("--attention", choices=COUNTINGS, default="full", help="pairs of positions counted")
+    time.add_argument("--pairs", choices=PAIRS, default="full", help="pairs of positions counted")
     _faces(time, "how each figure follows from the others")
     time.set_defaults(run=answers.time)
 
@@ -176,19 +182,23 @@ def _sizes(to: argparse.ArgumentParser, *, counting: bool = True) -> None:
     to.add_argument("--context", type=_whole, help="positions of a sequence, all that the shape has unless given")
     to.add_argument("--batch", type=_whole, default=1, help="sequences")
     if counting:
-        to.add_argument("--attention", choices=COUNTINGS, default="full", help="pairs of positions counted as FLOPs")
+        to.add_argument("--pairs", choices=PAIRS, default="full", help="pairs of positions counted as FLOPs")
 
 
 def _memory(to: argparse.ArgumentParser) -> None:
     to.add_argument("--precision", choices=tuple(PRECISIONS), default="fp32")
     to.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
-    to.add_argument("--step", choices=STEPS, default="fused", help="how the optimizer goes over the parameters")
-    to.add_argument("--kernel", choices=ATTENTIONS, default="fused", help="attention's: fused keeps no T² weights")
-    to.add_argument("--norm-kernel", choices=NORM_KERNELS, default="fused", help="what an RMSNorm keeps")
-    to.add_argument("--checkpointing", choices=CHECKPOINTINGS, default="none")
+    to.add_argument(
+        "--optimizer-step", choices=OPTIMIZER_STEPS, default="fused", help="how the optimizer goes over the parameters"
+    )
+    to.add_argument(
+        "--attention-kernel", choices=ATTENTION_KERNELS, default="fused", help="fused saves no seq² weights"
+    )
+    to.add_argument("--norm-kernel", choices=NORM_KERNELS, default="fused", help="what an RMSNorm saves")
+    to.add_argument("--activation-checkpointing", choices=CHECKPOINTINGS, default="none")
     to.add_argument("--loss", choices=LOSSES, default="plain")
     to.add_argument("--allocator", choices=ALLOCATORS, default="exact", help="cuda: with what rounding to blocks adds")
-    to.add_argument("--accumulate", action="store_true", help="gradients of earlier micro-batches are there")
+    to.add_argument("--gradient-accumulation", action="store_true", help="gradients of earlier micro-batches are there")
 
 
 def _layout(to: argparse.ArgumentParser, passes: str) -> None:

@@ -36,7 +36,7 @@ SHAPES: dict[str, TransformerShape] = {
     "llama-3-8b": TransformerShape(128256, 8192, 32, 4096, 32, 14336, num_kv_heads=8),
     "llama-3-70b": TransformerShape(128256, 8192, 80, 8192, 64, 28672, num_kv_heads=8),
     "llama-3.2-1b": TransformerShape(128256, 131072, 16, 2048, 32, 8192, num_kv_heads=8, tied_embeddings=True),
-    "mistral-7b": TransformerShape(32000, 32768, 32, 4096, 32, 14336, num_kv_heads=8, window=4096),
+    "mistral-7b": TransformerShape(32000, 32768, 32, 4096, 32, 14336, num_kv_heads=8, sliding_window=4096),
     "mixtral-8x7b": TransformerShape(32000, 32768, 32, 4096, 32, 14336, num_kv_heads=8, experts=8, experts_per_token=2),
     "qwen2.5-0.5b": TransformerShape(
         151936, 32768, 24, 896, 14, 4864, num_kv_heads=2, tied_embeddings=True, qkv_bias=True
@@ -72,8 +72,8 @@ SHAPES: dict[str, TransformerShape] = {
         ffn="geglu",
         tied_embeddings=True,
         post_norm=True,
-        window=4096,
-        window_layers=13,
+        sliding_window=4096,
+        sliding_window_layers=13,
     ),
     "gemma-3-1b": TransformerShape(
         262144,
@@ -88,8 +88,8 @@ SHAPES: dict[str, TransformerShape] = {
         tied_embeddings=True,
         post_norm=True,
         qk_norm=True,
-        window=512,
-        window_layers=22,
+        sliding_window=512,
+        sliding_window_layers=22,
     ),
 }
 

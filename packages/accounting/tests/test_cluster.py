@@ -1,7 +1,6 @@
 """Tensor and pipeline parallelism: the shares add up to the whole, evenly or not."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,26 +9,17 @@ from shape_strategies import laid_out, shapes
 
 from accounting import (
     SHAPES,
+    Policy,
     TransformerShape,
     forward_flops,
     parameters,
     saved_activations,
-    step_traffic,
     training_memory,
 )
-from accounting.model_parallel import (
-    Layout,
-    Place,
-    device_flops,
-    device_memory,
-    device_parameters,
-    device_traffic,
-    fullest,
-    places,
-    replicated_parameters,
-    shard,
-    split,
-)
+from accounting.cluster.device import device_flops, device_parameters, replicated_parameters
+from accounting.cluster.layout import Layout, Place, places, shard, split
+from accounting.cluster.memory import device_memory, fullest
+from accounting.cluster.traffic import device_traffic
 
 
 @given(st.integers(0, 1000), st.integers(1, 50))
@@ -52,7 +42,7 @@ def test_parameters_add_up(drawn: tuple[TransformerShape, Layout]) -> None:
     shape, layout = drawn
     held = sum(int(device_parameters(shape, layout, place).total) for place in places(layout))
     again = sum(
-        replicated_parameters(shape, layout, place) for place in places(layout) if place.rank
+        replicated_parameters(shape, layout, place) for place in places(layout) if place.tensor_rank
     )  # on every device of a layer, where one would do
     tied = shape.vocab_rows * shape.d_model if shape.tied_embeddings and layout.pipeline > 1 else 0
     assert held - again - copied_keys(shape, layout) - tied == parameters(shape).total
@@ -78,21 +68,22 @@ def test_alone_it_is_the_whole(shape: TransformerShape) -> None:
 @given(
     shapes(),
     st.integers(1, 3),
-    st.fixed_dictionaries(
-        {
+    st.builds(
+        Policy,
+        **{
             "precision": st.sampled_from(["fp32", "bf16", "autocast"]),
             "optimizer": st.sampled_from(["adamw", "adamw8bit", "sgd", "muon"]),
-            "step": st.sampled_from(["fused", "foreach", "loop"]),
-            "attention": st.sampled_from(["fused", "eager"]),
-            "checkpointing": st.sampled_from(["none", "selective", "full"]),
+            "optimizer_step": st.sampled_from(["fused", "foreach", "loop"]),
+            "attention_kernel": st.sampled_from(["fused", "eager"]),
+            "activation_checkpointing": st.sampled_from(["none", "selective", "full"]),
             "loss": st.sampled_from(["plain", "chunked"]),
-        }
+        },
     ),
 )
-def test_memory_alone_is_that_of_one_device(shape: TransformerShape, batch: int, options: dict[str, Any]) -> None:
+def test_memory_alone_is_that_of_one_device(shape: TransformerShape, batch: int, policy: Policy) -> None:
     shape = replace(shape, vocab_multiple=1)
-    mine = device_memory(shape, Layout(), Place(), batch, **options)
-    assert mine.total == training_memory(shape, batch, accumulate=True, **options).total
+    mine = device_memory(shape, Layout(), Place(), batch, policy=policy)
+    assert mine.total == training_memory(shape, batch, policy=replace(policy, gradient_accumulation=True)).total
 
 
 def test_the_embedding_and_the_step_can_be_the_peak() -> None:
@@ -105,10 +96,10 @@ def test_the_embedding_and_the_step_can_be_the_peak() -> None:
     assert of_two.title.endswith("backward of the embedding")
     assert of_two["newest gradient"] == 4 * 50257 * 768
     assert "second gradient" not in of_two
-    stepping = device_memory(shape, Layout(data=8), Place(), 1, 8, step="foreach")
+    stepping = device_memory(shape, Layout(data=8), Place(), 1, 8, policy=Policy(optimizer_step="foreach"))
     assert stepping.title.endswith("optimizer step")
     assert stepping["temporaries"] == 4 * 124_439_808
-    sharded = device_memory(shape, Layout(data=8, zero=1), Place(), 1, 8, step="foreach")
+    sharded = device_memory(shape, Layout(data=8, zero=1), Place(), 1, 8, policy=Policy(optimizer_step="foreach"))
     assert sharded.title.endswith("backward of the embedding")
 
 
@@ -116,14 +107,16 @@ def test_the_embedding_and_the_step_can_be_the_peak() -> None:
 @settings(max_examples=40)
 def test_memory_of_a_device(drawn: tuple[TransformerShape, Layout], batch: int, attention: str) -> None:
     shape, layout = drawn
-    most = fullest(shape, layout, batch, attention=attention).total
+    most = fullest(shape, layout, batch, policy=Policy(attention_kernel=attention)).total
     for place in places(layout):
-        held = device_memory(shape, layout, place, batch, attention=attention)
+        held = device_memory(shape, layout, place, batch, policy=Policy(attention_kernel=attention))
         count = int(device_parameters(shape, layout, place).total)
         assert held["parameters"] == held["gradients"] == 4 * count
         assert held["optimizer state"] == 8 * count
         assert held.total <= most
-        alone = device_memory(shape, replace(layout, micro_batches=1), place, batch, attention=attention)
+        alone = device_memory(
+            shape, replace(layout, micro_batches=1), place, batch, policy=Policy(attention_kernel=attention)
+        )
         more = layout.in_flight(place.stage) - 1
         assert (held.total > alone.total) == (more > 0)
 
@@ -147,12 +140,12 @@ def test_traffic_goes_with_the_micro_batches(drawn: tuple[TransformerShape, Layo
 def test_what_a_layer_sends() -> None:
     """Megatron's count: four all-reduces of batch × positions × width for each layer, each 2(t - 1)/t of it from a device."""
     shape, layout = SHAPES["llama-3-8b"], Layout(tensor=8)
-    sent = device_traffic(shape, layout, Place(), 1, 4096, precision="bf16")
+    sent = device_traffic(shape, layout, Place(), 1, 4096, policy=Policy(precision="bf16"))
     each = 2 * 7 * (4096 * 4096 // 8) * 2
     assert sent["sums of layers, forward"] == sent["sums of layers, backward"] == 32 * 2 * each
     assert sent["sum of embeddings"] == sent["gradient of the head's input"] == each
     ring = replace(layout, sequence_parallel=True)
-    again = device_traffic(shape, ring, Place(), 1, 4096, precision="bf16")
+    again = device_traffic(shape, ring, Place(), 1, 4096, policy=Policy(precision="bf16"))
     assert again["sums of layers, forward"] == sent["sums of layers, forward"]
     assert 2 * int(again["sums of layers, backward"]) == 3 * int(sent["sums of layers, backward"])
 
@@ -167,7 +160,8 @@ def test_stages_pass_on_the_residual() -> None:
     middle = int(device_parameters(shape, layout, Place(1)).total)
     assert middle == 4 * 7_087_872
     assert sent[1]["reduce-scatter of gradients"] == middle // 4 * 3 * 4
-    assert step_traffic(shape, 4)["reduce-scatter of gradients"] == 124_439_808 // 4 * 3 * 4
+    alone = device_traffic(shape, Layout(data=4))
+    assert alone["reduce-scatter of gradients"] == 124_439_808 // 4 * 3 * 4
 
 
 def test_in_flight() -> None:
@@ -178,14 +172,14 @@ def test_in_flight() -> None:
 def test_sequence_parallelism_shares_what_lies_between_the_products() -> None:
     shape = SHAPES["gpt2"]
     plain, shared = (
-        device_memory(shape, Layout(tensor=4, sequence_parallel=how), Place(), 8, loss="chunked")
+        device_memory(shape, Layout(tensor=4, sequence_parallel=how), Place(), 8, policy=Policy(loss="chunked"))
         for how in (False, True)
     )
-    for name in ("kept: norms", "kept: attention input", "kept: ffn input"):
+    for name in ("saved: norms", "saved: attention input", "saved: ffn input"):
         assert 4 * int(shared[name]) == plain[name]
-    assert shared["kept: ffn hidden"] == plain["kept: ffn hidden"]
+    assert shared["saved: ffn hidden"] == plain["saved: ffn hidden"]
     whole = saved_activations(shape, 8)
-    assert 4 * int(plain["kept: ffn hidden"]) == whole["ffn hidden"]
+    assert 4 * int(plain["saved: ffn hidden"]) == whole["ffn hidden"]
 
 
 def test_refusals() -> None:
@@ -201,6 +195,6 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="micro_batches must be at least 1"):
         Layout(micro_batches=0)
     with pytest.raises(ValueError, match=r"optimizer 'muon' goes by whole tensors.* use one of adamw, sgd"):
-        device_memory(shape, Layout(tensor=2), Place(), optimizer="muon")
-    with pytest.raises(ValueError, match="step 'slow' is not known"):
-        device_memory(shape, Layout(), Place(), step="slow")
+        device_memory(shape, Layout(tensor=2), Place(), policy=Policy(optimizer="muon"))
+    with pytest.raises(ValueError, match="optimizer_step 'slow' is not known"):
+        device_memory(shape, Layout(), Place(), policy=Policy(optimizer_step="slow"))

@@ -6,7 +6,7 @@ import importlib
 import os
 import time
 
-from accounting.hardware import Device, measured_device
+from accounting.hardware.devices import Device, measured_device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accounting.breakdown import Breakdown
-from accounting.flops import decode_flops, forward_flops, training_flops
-from accounting.hardware import Device
-from accounting.inference import BITS, kv_cache, weight_bytes
+from accounting.counting.flops import decode_flops, forward_flops, training_flops
+from accounting.hardware.devices import Device
+from accounting.memory.inference import BITS, kv_cache, weight_bytes
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import Bytes, FLOPRate, FLOPs, Seconds, TokenRate, Tokens
 
@@ -46,7 +46,7 @@ def training_time(
     seq_len: int | None = None,
     devices: int = 1,
     dtype: str = "bf16",
-    attention: str = "full",
+    pairs: str = "full",
     price: float | None = None,
 ) -> TrainingTime:
     """The time of training on so many tokens at a model FLOPs utilisation (Chowdhery et al. 2022), devices scaling linearly.
@@ -58,7 +58,7 @@ def training_time(
     rate = _rate(device, dtype, mfu, devices)
     length = shape.sequence(seq_len)
     sequences = -(-positive("tokens", tokens) // length)
-    flops = training_flops(shape, length, sequences, attention=attention)
+    flops = training_flops(shape, length, sequences, pairs=pairs)
     if price is not None and not 0 <= price < float("inf"):
         raise ValueError(f"price must be money for one device and hour, and {price!r} is not: leave it out if unknown")
     seconds = Seconds(flops.total / rate)
@@ -82,13 +82,13 @@ def affordable_tokens(
     seq_len: int | None = None,
     devices: int = 1,
     dtype: str = "bf16",
-    attention: str = "full",
+    pairs: str = "full",
 ) -> Tokens:
     """The most tokens, in whole sequences, that training reaches in so many hours: the total to give to a schedule."""
     if not 0 < hours < float("inf"):
         raise ValueError(f"hours must be above 0, and {hours!r} is not")
     length = shape.sequence(seq_len)
-    each, rate = training_flops(shape, length, 1, attention=attention).total, _rate(device, dtype, mfu, devices)
+    each, rate = training_flops(shape, length, 1, pairs=pairs).total, _rate(device, dtype, mfu, devices)
     about = hours * 3600 * float(rate) / int(each)
     if about >= 2**53:  # where floating-point numbers no longer tell one sequence from the next
         raise ValueError(f"hours {hours:g} are more than can be counted to a sequence: give fewer")
@@ -109,13 +109,13 @@ def mfu(
     seq_len: int | None = None,
     devices: int = 1,
     dtype: str = "bf16",
-    attention: str = "full",
+    pairs: str = "full",
 ) -> float:
     """The part of the peak that a measured rate of training, of all devices together, amounts to."""
     if not 0 < tokens_per_second < float("inf"):
         raise ValueError(f"tokens_per_second must be above 0, and {tokens_per_second!r} is not")
     length = shape.sequence(seq_len)
-    each = int(training_flops(shape, length, 1, attention=attention).total) / length
+    each = int(training_flops(shape, length, 1, pairs=pairs).total) / length
     return each * tokens_per_second / float(_rate(device, dtype, 1.0, devices))
 
 
@@ -147,7 +147,7 @@ def prefill_time(
     cache: str = "bf16",
 ) -> Roofline:
     """Roofline of reading a prompt: every weight read once, the keys and values written once. Williams et al. 2009."""
-    flops = forward_flops(shape, prompt, batch_size, attention="causal")
+    flops = forward_flops(shape, prompt, batch_size, pairs="causal")
     length = shape.sequence(prompt)
     stored = weight_bytes(shape, weights=weights, active=shape.active_experts * batch_size * length)
     return _roofline(device, flops, stored, kv_cache(shape, batch_size, length, dtype=cache), weights)

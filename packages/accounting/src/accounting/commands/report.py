@@ -9,20 +9,19 @@ import textwrap
 from dataclasses import dataclass
 
 from accounting.breakdown import SYMBOLS, Breakdown
-from accounting.flops import (
-    decode_flops,
-    elementwise_flops,
-    estimate_terms,
-    forward_flops,
-    optimizer_flops,
-    training_flops,
-)
-from accounting.inference import inference_memory, kv_cache
-from accounting.memory import training_memory
-from accounting.model_parallel import Layout, device_memory, device_parameters, device_traffic, places
-from accounting.parallel import sharded_state, step_traffic
-from accounting.parameters import parameters
-from accounting.planning import max_batch_size, memory_line
+from accounting.cluster.device import device_parameters
+from accounting.cluster.layout import Layout, places
+from accounting.cluster.memory import device_memory, device_state
+from accounting.cluster.traffic import device_traffic
+from accounting.counting.elementwise import elementwise_flops
+from accounting.counting.estimates import estimate_terms
+from accounting.counting.flops import decode_flops, forward_flops, training_flops
+from accounting.counting.optimizer import optimizer_flops
+from accounting.counting.parameters import parameters
+from accounting.memory.inference import inference_memory, kv_cache
+from accounting.memory.training import training_memory
+from accounting.planning.fitting import max_batch_size, memory_line
+from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape
 from accounting.units import Bytes, Count, Parameters, human
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 BAR = 24  # characters of a full bar
 LIMITS = tuple((f"{size} GB", size * 10**9) for size in (24, 40, 80, 141))  # of the cards people have
-DEVICE_OPTIONS = ("precision", "optimizer", "step", "attention", "norm_kernel", "checkpointing", "loss")
 _NUMBERS = {"k": "thousands", "M": "millions", "G": "billions", "T": "trillions"}
 _PREFIXES = {False: (1000, ("", "k", "M", "G", "T", "P", "E", "Z")), True: (1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi"))}
 
@@ -87,31 +85,31 @@ def report(
     seq_len: int | None = None,
     batch_size: int = 1,
     *,
-    counted: str = "full",
+    pairs: str = "full",
+    policy: Policy = DEFAULT,
     layout: Layout | None = None,
     limits: tuple[tuple[str, int], ...] = LIMITS,
-    **options: Any,
 ) -> tuple[Section, ...]:
-    """Everything about one shape; `counted` is forward_flops's attention, the options are those of training_memory.
+    """Everything about one shape.
 
     With a layout of several devices or micro-batches, also what each holds and sends; a replica's micro-batches then share
     batch_size. limits: the memories, (name, bytes), whose largest batch is wanted.
     """
     length = shape.sequence(seq_len)
-    step = training_flops(shape, length, batch_size, attention=counted)
-    memory = training_memory(shape, batch_size, length, **options)
-    line = memory_line(shape, length, **options)
+    step = training_flops(shape, length, batch_size, pairs=pairs)
+    memory = training_memory(shape, batch_size, length, policy=policy)
+    line = memory_line(shape, length, policy=policy)
     estimates = estimate_terms(shape, length, batch_size)
     cache = kv_cache(shape, 1, 1)
     again: tuple[Section, ...] = ()
-    if options.get("checkpointing", "none") != "none":
-        hardware = training_flops(shape, length, batch_size, attention=counted, recompute=options["checkpointing"])
+    if policy.activation_checkpointing != "none":
+        hardware = training_flops(shape, length, batch_size, pairs=pairs, recompute=policy.activation_checkpointing)
         again = (section(hardware, "training FLOPs with what is recomputed"),)
-    several = layout is not None and (layout.world > 1 or layout.micro_batches > 1)
-    group = devices(shape, layout, length, batch_size, **options) if layout is not None and several else ()
+    several = layout is not None and (layout.gpus > 1 or layout.micro_batches > 1)
+    group = devices(shape, layout, length, batch_size, policy=policy) if layout is not None and several else ()
     return (
         section(parameters(shape)),
-        section(forward_flops(shape, length, batch_size, attention=counted)),
+        section(forward_flops(shape, length, batch_size, pairs=pairs)),
         section(elementwise_flops(shape, length, batch_size), "beside them, elementwise FLOPs"),
         section(step),
         *again,
@@ -125,7 +123,7 @@ def report(
             "the same step, forward and backward, as others count it; not parts of anything",
             additive=False,
         ),
-        section(optimizer_flops(shape, optimizer=memory.optimizer)),
+        section(optimizer_flops(shape, optimizer=policy.optimizer)),
         section(memory.peak, f"training memory at its peak: {memory.peak.title}"),
         Section(
             "training memory over a step",
@@ -144,7 +142,7 @@ def report(
         Section(
             "largest batch that fits",
             Count,
-            tuple(Row(name, max_batch_size(shape, limit, length, **options)) for name, limit in limits),
+            tuple(Row(name, max_batch_size(shape, limit, length, policy=policy)) for name, limit in limits),
             "sequences; one more does not fit; GB is 10^9 bytes",
             additive=False,
         ),
@@ -162,31 +160,25 @@ def report(
 
 
 def devices(
-    shape: TransformerShape, layout: Layout, length: int, batch_size: int, **options: Any
+    shape: TransformerShape, layout: Layout, length: int, batch_size: int, policy: Policy
 ) -> tuple[Section, ...]:
     """What the devices of a layout hold and send: of data parallelism alone, any of them; else the fullest, and each stage."""
     if batch_size % layout.micro_batches:
         raise ValueError(
             f"micro_batches {layout.micro_batches} do not divide the batch of {batch_size}: they are equally large"
         )
-    each, precision, zero = batch_size // layout.micro_batches, options.get("precision", "fp32"), layout.zero
-    known = {name: value for name, value in options.items() if name in DEVICE_OPTIONS}
-    held = {place: device_memory(shape, layout, place, each, length, **known) for place in places(layout)}
+    each = batch_size // layout.micro_batches
+    held = {place: device_memory(shape, layout, place, each, length, policy=policy) for place in places(layout)}
     most = max(held, key=lambda place: int(held[place].total))
     memory = section(held[most], f"memory of the fullest device, {held[most].title.removeprefix('memory of ')}")
     if layout.tensor == layout.pipeline == 1:
-        optimizer = options.get("optimizer", "adamw")
         return (
-            section(sharded_state(shape, layout.data, zero=zero, precision=precision, optimizer=optimizer)),
+            section(device_state(shape, layout, policy=policy)),
             memory,
-            section(step_traffic(shape, layout.data, zero=zero, precision=precision)),
+            section(device_traffic(shape, layout, most, each, length, policy=policy)),
         )
     stages = {stage: [held[place] for place in held if place.stage == stage] for stage in range(layout.pipeline)}
-    checkpointing = options.get("checkpointing", "none")
-    traffic = {
-        place: device_traffic(shape, layout, place, each, length, precision=precision, checkpointing=checkpointing)
-        for place in held
-    }
+    traffic = {place: device_traffic(shape, layout, place, each, length, policy=policy) for place in held}
     words = f"{layout.data} × {layout.tensor} × {layout.pipeline} devices by data, within layers, by stages"
     return (
         section(device_parameters(shape, layout, most), f"parameters on the fullest device, stage {most.stage}"),
@@ -206,9 +198,9 @@ def text(sections: tuple[Section, ...], *, binary: bool = False, explain: bool =
     """The sections as tables of plain text; binary=True prints bytes in GiB (2^30) instead of GB (10^9)."""
     pages = [_table(one, binary and issubclass(one.unit, Bytes), explain) for one in sections]
     if explain:
-        used = {letter for one in sections for row in one.rows for letter in _letters(row.formula)}
-        legend = [f"  {letter}  {meaning}" for letter, meaning in SYMBOLS.items() if letter in used]
-        pages.append("\n".join(["letters", *legend]))
+        used = {name for one in sections for row in one.rows for name in _names(row.formula)}
+        legend = [f"  {name}  {meaning}" for name, meaning in SYMBOLS.items() if name in used]
+        pages.append("\n".join(["names", *legend]))
     return "\n\n".join(pages)
 
 
@@ -289,7 +281,7 @@ def bar(value: int, highest: int) -> str:
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def _letters(formula: str) -> set[str]:
+def _names(formula: str) -> set[str]:
     for mark in "·+-()/,":
         formula = formula.replace(mark, " ")
     return set(formula.split())

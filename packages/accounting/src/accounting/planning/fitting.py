@@ -1,8 +1,8 @@
 """What fits: exact inverses by bisection, where the answer fits and the answer plus one does not.
 
 All of it rests on memory being monotone in every size, which the tests check; 8-bit moments alone are not where a tensor
-reaches 4,096 numbers and its own shrink. Options not named here are those of training_memory and go to it as they are; with a
-layout of several devices they are those of device_memory, device_bytes are those of each, and batches are micro-batches.
+reaches 4,096 elements and its own shrink. With a layout of several devices device_bytes are those of each, and batches are
+micro-batches of a replica.
 """
 
 from __future__ import annotations
@@ -10,29 +10,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from accounting.memory import training_memory
-from accounting.model_parallel import Layout, Place, fullest, shard
+from accounting.cluster.layout import Layout, Place, shard
+from accounting.cluster.memory import fullest
+from accounting.memory.training import training_memory
+from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import Bytes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 VARIED = ("layers", "width")
 FAR = 1 << 40  # a batch so large that the phase with the steepest line is the peak
 
 
-def max_batch_size(shape: TransformerShape, device_bytes: int, seq_len: int | None = None, **options: Any) -> int:
+def max_batch_size(
+    shape: TransformerShape,
+    device_bytes: int,
+    seq_len: int | None = None,
+    *,
+    policy: Policy = DEFAULT,
+    layout: Layout | None = None,
+) -> int:
     """The largest batch whose training step peaks within device_bytes; 0 if not even one sequence fits."""
     positive("device_bytes", int(device_bytes))
-    far = peak_bytes(shape, FAR, seq_len, **options)
-    slope = peak_bytes(shape, FAR + 1, seq_len, **options) - far
+    far = peak_bytes(shape, FAR, seq_len, policy=policy, layout=layout)
+    slope = peak_bytes(shape, FAR + 1, seq_len, policy=policy, layout=layout) - far
     guess = FAR - (far - int(device_bytes)) // slope  # right wherever the phase that wins far out is the peak already
-    return _largest(lambda batch: peak_bytes(shape, batch, seq_len, **options) <= int(device_bytes), guess)
+    return _largest(
+        lambda batch: peak_bytes(shape, batch, seq_len, policy=policy, layout=layout) <= int(device_bytes), guess
+    )
 
 
-def longest_context(shape: TransformerShape, device_bytes: int, batch_size: int = 1, **options: Any) -> int:
+def longest_context(
+    shape: TransformerShape,
+    device_bytes: int,
+    batch_size: int = 1,
+    *,
+    policy: Policy = DEFAULT,
+    layout: Layout | None = None,
+) -> int:
     """The longest sequence that a training step of batch_size of them can hold in device_bytes; 0 if none.
 
     Learned positions grow with it, since each has parameters of its own.
@@ -40,7 +54,9 @@ def longest_context(shape: TransformerShape, device_bytes: int, batch_size: int 
     positive("device_bytes", int(device_bytes))
 
     return _largest(
-        lambda length: peak_bytes(lengthened(shape, length), batch_size, length, **options) <= int(device_bytes)
+        lambda length: (
+            peak_bytes(lengthened(shape, length), batch_size, length, policy=policy, layout=layout) <= int(device_bytes)
+        )
     )
 
 
@@ -51,7 +67,8 @@ def largest_shape(
     seq_len: int | None = None,
     *,
     vary: str = "layers",
-    **options: Any,
+    policy: Policy = DEFAULT,
+    layout: Layout | None = None,
 ) -> TransformerShape | None:
     """The deepest (vary="layers") or widest (vary="width") relative of `shape` that trains in device_bytes; None if none.
 
@@ -61,9 +78,10 @@ def largest_shape(
     positive("device_bytes", int(device_bytes))
     choose("vary", vary, VARIED)
     make = deepened if vary == "layers" else widened
-    least = _least(lambda n: make(shape, n), options.get("layout"))
+    least = _least(lambda n: make(shape, n), layout)
     steps = _largest(
-        lambda n: peak_bytes(make(shape, n), batch_size, seq_len, **options) <= int(device_bytes), least=least
+        lambda n: peak_bytes(make(shape, n), batch_size, seq_len, policy=policy, layout=layout) <= int(device_bytes),
+        least=least,
     )
     return make(shape, steps) if steps >= least else None
 
@@ -90,10 +108,10 @@ def lengthened(shape: TransformerShape, positions: int) -> TransformerShape:
 
 def deepened(shape: TransformerShape, layers: int) -> TransformerShape:
     """The shape with so many layers; of those with a window, the same part as before, rounded down but at least one."""
-    windowed = shape.window_layers
+    windowed = shape.sliding_window_layers
     if windowed is not None:
         windowed = max(1, windowed * layers // shape.num_layers)
-    return replace(shape, num_layers=layers, window_layers=windowed)
+    return replace(shape, num_layers=layers, sliding_window_layers=windowed)
 
 
 def widened(shape: TransformerShape, kv_heads: int) -> TransformerShape:
@@ -120,17 +138,17 @@ class Line:
     phase: str
 
 
-def memory_line(shape: TransformerShape, seq_len: int | None = None, **options: Any) -> Line:
+def memory_line(shape: TransformerShape, seq_len: int | None = None, *, policy: Policy = DEFAULT) -> Line:
     """The peak of a training step as a straight line in the batch size, in the phase that wins for large batches.
 
     Every phase is such a line for all but the smallest batches; below `first` another phase, such as the optimizer's step,
     is higher. It is a line of the tensors' own bytes: an allocator's rounding is left out.
     """
-    options["allocator"] = "exact"
-    high, higher = (training_memory(shape, FAR + more, seq_len, **options).peak for more in (0, 1))
+    policy = replace(policy, allocator="exact")
+    high, higher = (training_memory(shape, FAR + more, seq_len, policy=policy).peak for more in (0, 1))
     slope = int(higher.total) - int(high.total)
     intercept = int(high.total) - slope * FAR
-    below = _largest(lambda batch: peak_bytes(shape, batch, seq_len, **options) != slope * batch + intercept)
+    below = _largest(lambda batch: peak_bytes(shape, batch, seq_len, policy=policy) != slope * batch + intercept)
     return Line(Bytes(slope), Bytes(intercept), below + 1, high.title)
 
 
@@ -139,13 +157,13 @@ def peak_bytes(
     batch_size: int,
     seq_len: int | None = None,
     *,
+    policy: Policy = DEFAULT,
     layout: Layout | None = None,
-    **options: Any,
 ) -> int:
     """Bytes at the peak of a training step: what everything here compares with device_bytes."""
     if layout is None:
-        return int(training_memory(shape, batch_size, seq_len, **options).total)
-    return int(fullest(shape, layout, batch_size, seq_len, **options).total)
+        return int(training_memory(shape, batch_size, seq_len, policy=policy).total)
+    return int(fullest(shape, layout, batch_size, seq_len, policy=policy).total)
 
 
 def _largest(fits: Callable[[int], bool], guess: int = 1, least: int = 1) -> int:

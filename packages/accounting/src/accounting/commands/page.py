@@ -5,26 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 from html import escape
 
-from accounting.breakdown import Breakdown
-from accounting.flops import forward_flops
-from accounting.inference import kv_cache
-from accounting.memory import training_memory
-from accounting.parameters import parameters
-from accounting.planning import max_batch_size
-from accounting.report import LIMITS, Section, percentages
+from accounting.commands.report import LIMITS, Section, percentages
+from accounting.counting.flops import forward_flops
+from accounting.counting.parameters import parameters
+from accounting.memory.inference import kv_cache
+from accounting.memory.records import Group, Phase
+from accounting.memory.training import training_memory
+from accounting.planning.fitting import max_batch_size
+from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape
 from accounting.units import Count, human
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 CONTEXTS = tuple(1 << power for power in range(10, 21))  # 1k to 1M
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 260, 64, 14, 30
 RIGHT = 12  # of the chart of shares; that of memory leaves room for the names of its limits
 COLOURS = ("#3b6ea8", "#e08a2c", "#4f9a54", "#a06cb0", "#8a8f98")
 SAMPLES = 24  # batches at which the memory is computed
-GROUPS = ("parameters", "optimizer state", "gradients", "activations", "temporary")
+GROUPS = {
+    "parameters": (Group.PARAMETERS,),
+    "optimizer state": (Group.OPTIMIZER_STATE,),
+    "gradients": (Group.GRADIENTS,),
+    "activations": (Group.SAVED, Group.THIS_BLOCK, Group.IN_FLIGHT),
+    "temporary": (Group.TEMPORARY, Group.ALLOCATOR),
+}
 STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1d2330; --soft: #667085; --line: #d9dde5; --card: #f6f7f9;
   --limit: #c8373f; }
@@ -66,9 +69,10 @@ def page(
     *,
     limits: tuple[tuple[str, int], ...] = LIMITS,
     explain: bool = False,
-    **options: Any,
+    pairs: str = "full",
+    policy: Policy = DEFAULT,
 ) -> str:
-    """The page; limits are lines across the chart of memory, (name, bytes), and the options are those of training_memory.
+    """The page; limits are lines across the chart of memory, (name, bytes).
 
     Every row shows its formula under the pointer, and with explain=True below it too.
     """
@@ -80,21 +84,21 @@ def page(
             '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
             f"<title>{title}</title><style>{STYLE}</style></head><body>",
             f"<h1>{title}</h1>",
-            figures(shape, length, batch_size, **options),
+            figures(shape, length, batch_size, policy=policy),
             "<h2>Share of the forward FLOPs as the context grows</h2>",
             shares(shape),
             "<p>Matrix multiplications, over the pairs of positions that a causal mask shows.</p>",
             "<h2>Peak of a training step against the batch</h2>",
-            memory(shape, length, limits, **options),
+            memory(shape, length, limits, policy=policy),
             *(table(one, explain=explain) for one in sections),
             "</body></html>",
         ]
     )
 
 
-def figures(shape: TransformerShape, length: int, batch_size: int, **options: Any) -> str:
+def figures(shape: TransformerShape, length: int, batch_size: int, policy: Policy) -> str:
     """The few numbers that are asked for first."""
-    step = training_memory(shape, batch_size, length, **options)
+    step = training_memory(shape, batch_size, length, policy=policy)
     forward = forward_flops(shape, length, batch_size)
     cards = (
         (human(parameters(shape).total).removesuffix(" parameters"), "parameters"),
@@ -144,7 +148,7 @@ def shares(shape: TransformerShape) -> str:
     """Stacked shares of the forward FLOPs, causal, from 1k to 1M positions; learned positions grow with the context."""
     lengths = CONTEXTS
     far = replace(shape, context_length=max(shape.context_length, lengths[-1]))
-    counts = [forward_flops(far, one, attention="causal") for one in lengths]
+    counts = [forward_flops(far, one, pairs="causal") for one in lengths]
     lines, bar = [_open("shares of the forward FLOPs"), *_grid()], (WIDTH - LEFT - RIGHT) / len(lengths)
     for at, (length, count) in enumerate(zip(lengths, counts, strict=True)):
         x, low = LEFT + at * bar, float(TOP + HEIGHT)
@@ -159,13 +163,13 @@ def shares(shape: TransformerShape) -> str:
     return "\n".join([_legend(list(counts[0])), *lines, "</svg></div>"])
 
 
-def memory(shape: TransformerShape, length: int, limits: tuple[tuple[str, int], ...], **options: Any) -> str:
+def memory(shape: TransformerShape, length: int, limits: tuple[tuple[str, int], ...], policy: Policy) -> str:
     """What the peak is made of, stacked, over the batch, with the memory of devices drawn across it."""
     highest = max(size for _, size in limits)
-    most = max_batch_size(shape, highest, length, **options)
+    most = max_batch_size(shape, highest, length, policy=policy)
     last = max(2, most + max(1, most // 12))
     batches = sorted({max(1, round(1 + (last - 1) * part / SAMPLES)) for part in range(SAMPLES + 1)})
-    peaks = [_grouped(training_memory(shape, batch, length, **options).peak) for batch in batches]
+    peaks = [_grouped(training_memory(shape, batch, length, policy=policy).peak) for batch in batches]
     top = max(max(sum(parts) for parts in peaks), highest) * 1.04
     right = WIDTH - max(RIGHT, *(14 + 7 * len(words) for words, _ in limits))
 
@@ -197,19 +201,18 @@ def memory(shape: TransformerShape, length: int, limits: tuple[tuple[str, int], 
         lines.append(f'<text class="limit-text" x="{right + 8}" y="{lowest:.1f}">{escape(words)}</text>')
     ticks = [1, *(int(one) for one in _ticks(last) if one > last / 20 and one == int(one))]
     lines += [_text(x(tick), TOP + HEIGHT + 18, f"{tick:,}", "middle") for tick in ticks]
-    fits = ", ".join(f"{max_batch_size(shape, size, length, **options):,} in {escape(words)}" for words, size in limits)
+    fits = ", ".join(
+        f"{max_batch_size(shape, size, length, policy=policy):,} in {escape(words)}" for words, size in limits
+    )
     return "\n".join(
         [_legend(list(GROUPS)), *lines, "</svg></div>", f"<p>Sequences in a batch. The most that fit: {fits}.</p>"]
     )
 
 
-def _grouped(peak: Breakdown) -> list[int]:
-    """The components of a peak in GROUPS."""
-    sums = dict.fromkeys(GROUPS, 0)
-    for name, value in peak.items():
-        kept = name.startswith(("kept:", "this block:"))
-        sums[name if name in sums else "activations" if kept else "temporary"] += int(value)
-    return list(sums.values())
+def _grouped(peak: Phase) -> list[int]:
+    """Bytes of a peak by GROUPS."""
+    found = peak.by_group()
+    return [sum(int(found[group]) for group in among) for among in GROUPS.values()]
 
 
 def _open(label: str) -> str:

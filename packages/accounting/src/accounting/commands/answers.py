@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
-from accounting import report as reports
-from accounting.hardware import DEVICES, Device, device, measured_device
-from accounting.inference import inference_memory, kv_cache
-from accounting.memory import training_memory
-from accounting.model_parallel import Layout
-from accounting.planning import (
+from accounting.cluster.layout import Layout
+from accounting.commands import report as reports
+from accounting.hardware.devices import DEVICES, Device, device, measured_device
+from accounting.memory.inference import inference_memory, kv_cache
+from accounting.memory.training import training_memory
+from accounting.models.files import find
+from accounting.planning.fitting import (
     deepened,
     largest_shape,
     lengthened,
@@ -20,10 +21,10 @@ from accounting.planning import (
     peak_bytes,
     widened,
 )
-from accounting.reading import find
-from accounting.scaling import LAWS, compute_optimal, formula
+from accounting.planning.scaling import LAWS, compute_optimal, formula
+from accounting.planning.time import affordable_tokens, decode_time, mfu, prefill_time, training_time
+from accounting.policy import Policy
 from accounting.shape import positive
-from accounting.time import affordable_tokens, decode_time, mfu, prefill_time, training_time
 from accounting.units import Bytes, FLOPs, human
 
 TYPE_CHECKING = False
@@ -51,19 +52,11 @@ class Answer:
     data: Any = None
 
 
-def policy(options: argparse.Namespace) -> dict[str, Any]:
-    """The options of training_memory."""
-    return {
-        "precision": options.precision,
-        "optimizer": options.optimizer,
-        "step": options.step,
-        "attention": options.kernel,
-        "norm_kernel": options.norm_kernel,
-        "checkpointing": options.checkpointing,
-        "loss": options.loss,
-        "accumulate": options.accumulate,
-        "allocator": options.allocator,
-    }
+def policy(options: argparse.Namespace) -> Policy:
+    """How the step is computed."""
+    return Policy(
+        **{field.name: getattr(options, field.name) for field in fields(Policy) if hasattr(options, field.name)}
+    )
 
 
 def layout(options: argparse.Namespace) -> Layout:
@@ -95,10 +88,10 @@ def report(options: argparse.Namespace) -> Answer:
         shape,
         options.context,
         options.batch,
-        counted=options.attention,
+        pairs=options.pairs,
         layout=layout(options),
         limits=limits,
-        **policy(options),
+        policy=policy(options),
     )
     if options.html:
         if (
@@ -107,7 +100,7 @@ def report(options: argparse.Namespace) -> Answer:
             and os.path.samefile(options.html, options.shape)
         ):
             raise ValueError(f"--html {options.html} is the file that the shape is read from: name another")
-        from accounting.html import page  # here, because nothing but a page needs it
+        from accounting.commands.page import page  # here, because nothing but a page needs it
 
         drawn = limits[:1] if options.device else limits
         words = page(
@@ -118,7 +111,8 @@ def report(options: argparse.Namespace) -> Answer:
             options.batch,
             limits=drawn,
             explain=options.explain,
-            **policy(options),
+            pairs=options.pairs,
+            policy=policy(options),
         )
         with open(options.html, "w", encoding="utf-8") as file:
             file.write(words)
@@ -130,7 +124,7 @@ def report(options: argparse.Namespace) -> Answer:
 def compare(options: argparse.Namespace) -> Answer:
     """Two shapes, part by part."""
     first, second = (
-        reports.report(find(name), options.context, options.batch, counted=options.attention, **policy(options))
+        reports.report(find(name), options.context, options.batch, pairs=options.pairs, policy=policy(options))
         for name in (options.first, options.second)
     )
     text = reports.compare(first, second, (options.first, options.second), binary=options.gib, explain=options.explain)
@@ -139,14 +133,11 @@ def compare(options: argparse.Namespace) -> Answer:
 
 def fit(options: argparse.Namespace) -> Answer:
     """What trains in so many bytes, with the peaks of the answer and of one more."""
-    shape, known, where = find(options.shape), policy(options), layout(options)
+    shape, where = find(options.shape), layout(options)
     limit = device(options.device).memory if options.device else Bytes(int(options.memory * GB))
     batch, length = options.batch, options.context
-    several = where.world > 1 or where.micro_batches > 1
-    if several:
-        if options.allocator != "exact":
-            raise ValueError(f"--allocator {options.allocator} is counted of one device alone: leave it out")
-        known = {name: value for name, value in known.items() if name in reports.DEVICE_OPTIONS} | {"layout": where}
+    several = where.gpus > 1 or where.micro_batches > 1
+    known: dict[str, Any] = {"policy": policy(options), "layout": where if several else None}
     most = max_batch_size(shape, limit, length, **known)
     longest = longest_context(shape, limit, batch, **known)
     deep, wide = (largest_shape(shape, limit, batch, length, vary=vary, **known) for vary in ("layers", "width"))
@@ -189,7 +180,7 @@ def fit(options: argparse.Namespace) -> Answer:
         if options.explain:
             here = f"{human(Bytes(taken))} at the peak, {{}} with one more" if taken is not None else "one takes {}"
             rows.append(("", "= " + here.format("-" if beyond is None else human(Bytes(beyond)))))
-    words = training_memory(shape, 1, 1, **policy(options)).convention
+    words = training_memory(shape, 1, 1, policy=policy(options)).convention
     if several:
         words = (
             f"each of {where.data} × {where.tensor} × {where.pipeline} devices by data, within layers, by stages, gradients "
@@ -206,7 +197,7 @@ def time(options: argparse.Namespace) -> Answer:
         "seq_len": options.context,
         "devices": options.devices,
         "dtype": dtype,
-        "attention": options.attention,
+        "pairs": options.pairs,
     }
     part = options.mfu
     if part is None:
@@ -271,20 +262,22 @@ def time(options: argparse.Namespace) -> Answer:
 
 def peak(options: argparse.Namespace) -> Answer:
     """The peak as a line in the batch, of several shapes, and the largest batch in common cards."""
-    known = policy(options)
+    how_run = policy(options)
     table = [("shape", "a, bytes a sequence", "b, bytes", "from batch", *(name for name, _ in reports.LIMITS))]
     records, how = [], []
     for name in options.shapes:
         shape = find(name)
-        line = memory_line(shape, options.context, **known)
-        batches = {card: max_batch_size(shape, limit, options.context, **known) for card, limit in reports.LIMITS}
+        line = memory_line(shape, options.context, policy=how_run)
+        batches = {
+            card: max_batch_size(shape, limit, options.context, policy=how_run) for card, limit in reports.LIMITS
+        }
         numbers = (int(line.slope), int(line.intercept), line.first, *batches.values())
         table.append((name, *(f"{number:,}" for number in numbers)))
-        phases = training_memory(shape, line.first, options.context, **{**known, "allocator": "exact"}).phases
+        phases = training_memory(shape, line.first, options.context, policy=replace(how_run, allocator="exact")).phases
         row = next(reports.whole_row(name, phase) for phase in phases if phase.title == line.phase)
         how.append(f"  {name}, {line.phase}: {row.formula} = {row.numbers}")
         records.append({"shape": name, "a": numbers[0], "b": numbers[1], "from batch": line.first, **batches})
-    words = training_memory(find(options.shapes[0]), 1, options.context, **known).convention
+    words = training_memory(find(options.shapes[0]), 1, options.context, policy=how_run).convention
     note = reports.wrapped(f"peak = a · batch + b; the largest batch in each; {words}")
     return Answer("\n".join([reports.columns(table), *(how if options.explain else []), note]), records)
 
@@ -400,7 +393,7 @@ def machine_of(options: argparse.Namespace) -> tuple[Device, str]:
 
 def timed() -> Device:
     """This machine, by a measurement."""
-    from accounting.measuring import this_machine  # here, because nothing else looks for torch
+    from accounting.hardware.measuring import this_machine  # here, because nothing else looks for torch
 
     return this_machine()
 

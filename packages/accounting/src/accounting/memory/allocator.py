@@ -13,7 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-ALLOCATORS = ("exact", "cuda")
 BLOCK = 512
 OWN_SEGMENT = 10 << 20
 SEGMENT_MULTIPLE = 2 << 20

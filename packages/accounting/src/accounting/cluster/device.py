@@ -1,0 +1,67 @@
+"""What a device of a layout holds and computes: its parameters and FLOPs."""
+
+from __future__ import annotations
+
+from accounting.breakdown import Breakdown, breakdown
+from accounting.cluster.layout import Layout, Place, shard
+from accounting.counting.flops import forward_flops
+from accounting.counting.parameters import parameters
+from accounting.formula import Symbol, Term
+from accounting.shape import TransformerShape
+from accounting.units import FLOPs, Parameters
+
+
+def device_parameters(shape: TransformerShape, layout: Layout, place: Place) -> Breakdown:
+    """Parameters on a device. Norms, positions, routers and the biases after a sum are on every device of a layer.
+
+    Over several stages a tied head is a copy of the embedding, whose gradients the two stages add up.
+    """
+    first, last = place.stage == 0, place.stage == layout.pipeline - 1
+    mine = shard(shape, layout, place)
+    terms = dict(parameters(mine).terms)
+    rows = Symbol("vocab", mine.vocab_rows) * Symbol("d_model", shape.d_model)
+    if not first:
+        terms["embedding"] = terms["positions"] = Term(0)
+    if not last and shape.norms:  # without the one before the head
+        terms["norms"] = terms["norms"] - Symbol("d_model", shape.d_model) * (
+            2 if shape.norm == "layernorm" and shape.bias else 1
+        )
+    if not last:
+        terms["head"] = Term(0)
+    elif shape.tied_embeddings and not first:
+        terms["head"] = rows
+    return breakdown(
+        f"parameters of stage {place.stage}, rank {place.tensor_rank}",
+        Parameters,
+        terms,
+        f"one of {layout.tensor} shares of {mine.num_layers} of {shape.num_layers} layers",
+    )
+
+
+def device_flops(
+    shape: TransformerShape,
+    layout: Layout,
+    place: Place,
+    batch_size: int = 1,
+    seq_len: int | None = None,
+    *,
+    pairs: str = "full",
+) -> Breakdown:
+    """Matrix-multiply FLOPs of a device in the forward pass of batch_size sequences of its replica.
+
+    The shares of all devices add up to the whole, but for key heads and routers that several of them compute.
+    """
+    mine = shard(shape, layout, place)
+    terms = dict(forward_flops(mine, shape.sequence(seq_len), batch_size, pairs=pairs).terms)
+    if place.stage != layout.pipeline - 1:
+        del terms["head"]
+    return breakdown(
+        f"forward FLOPs of stage {place.stage}, rank {place.tensor_rank}", FLOPs, terms, "matrix multiplications only"
+    )
+
+
+def replicated_parameters(shape: TransformerShape, layout: Layout, place: Place) -> int:
+    """Of a device's parameters, those that every device of its layer holds: norms, positions, routers, biases after sums."""
+    held, mine = device_parameters(shape, layout, place), shard(shape, layout, place)
+    biases = mine.num_layers * shape.d_model * (1 + (shape.experts or 1)) if shape.bias else 0
+    return int(held["norms"]) + int(held["positions"]) + int(held["router"]) + biases

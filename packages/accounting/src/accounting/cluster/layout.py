@@ -1,0 +1,110 @@
+"""How devices share a model: data, tensor and pipeline parallelism together, and the shape that each device computes.
+
+Tensor parallelism splits heads, feed-forward width and vocabulary over devices that compute one layer together (Shoeybi et
+al. 2019), which makes the share of a device a shape of its own, with fewer heads and a narrower feed-forward layer. Pipeline
+parallelism gives each stage a run of layers, one micro-batch forward and one backward in turn (1F1B, Narayanan et al. 2021).
+Sequence parallelism splits the positions of what lies between the products (Korthikanti et al. 2022). What does not divide is
+split as evenly as whole numbers go, the first shares one larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from accounting.cluster.zero import ZERO_STAGES
+from accounting.shape import TransformerShape, choose, positive
+
+
+@dataclass(frozen=True)
+class Layout:
+    """data × tensor × pipeline devices; ValueError for what cannot be. micro_batches: forward passes of a step."""
+
+    data: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    zero: int = 0
+    sequence_parallel: bool = False
+    micro_batches: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("data", "tensor", "pipeline", "micro_batches"):
+            positive(name, getattr(self, name))
+        choose("zero", str(self.zero), ZERO_STAGES)
+
+    @property
+    def gpus(self) -> int:
+        """Devices in all."""
+        return self.data * self.tensor * self.pipeline
+
+    def in_flight(self, stage: int) -> int:
+        """Micro-batches whose activations a stage holds at once: the first stage waits longest for its gradients."""
+        return min(self.micro_batches, self.pipeline - stage)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One device's place in the layout: its stage, its rank among those that share a layer, and that of its replica."""
+
+    stage: int = 0
+    tensor_rank: int = 0
+    data_rank: int = 0
+
+
+FIRST = Place()
+
+
+def split(whole: int, parts: int) -> list[int]:
+    """A whole number in so many shares that differ by at most one, the larger ones first."""
+    return [whole // parts + (at < whole % parts) for at in range(parts)]
+
+
+def places(layout: Layout) -> Iterator[Place]:
+    """Every place of the first replica."""
+    return (Place(stage, rank) for stage in range(layout.pipeline) for rank in range(layout.tensor))
+
+
+def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerShape:
+    """What a device computes, as a shape: its layers, heads, feed-forward width and rows of the vocabulary.
+
+    Where there are more devices than key heads, those that share one hold a copy of it. ValueError: too many devices.
+    """
+    for name, most in (("num_heads", shape.num_heads), ("d_ff", shape.d_ff), ("vocabulary", shape.vocab_rows)):
+        if layout.tensor > most:
+            raise ValueError(f"tensor {layout.tensor} is more than {name} {most}: every device needs a share of it")
+    if layout.pipeline > shape.num_layers:
+        raise ValueError(
+            f"pipeline {layout.pipeline} is more than num_layers {shape.num_layers}: every stage needs a layer"
+        )
+    for name, at, devices in (
+        ("stage", place.stage, layout.pipeline),
+        ("tensor_rank", place.tensor_rank, layout.tensor),
+        ("data_rank", place.data_rank, layout.data),
+    ):
+        if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < devices:
+            raise ValueError(f"{name} must be a whole number of at least 0 and below {devices}, and {at!r} is not")
+    group, kv = shape.num_heads // shape.kv_heads, shape.kv_heads
+    if layout.tensor <= kv:
+        keys = split(kv, layout.tensor)[place.tensor_rank]
+        heads = keys * group
+    else:
+        mine = place.tensor_rank * kv // layout.tensor
+        sharing = [rank for rank in range(layout.tensor) if rank * kv // layout.tensor == mine]
+        keys, heads = 1, split(group, len(sharing))[sharing.index(place.tensor_rank)]
+    layers = split(shape.num_layers, layout.pipeline)
+    before = sum(layers[: place.stage])
+    # those with a window are spread over the depth
+    ends = [at * shape.windowed_layers // shape.num_layers for at in (before, before + layers[place.stage])]
+    windowed = ends[1] - ends[0]
+    return replace(
+        shape,
+        vocab_size=split(shape.vocab_rows, layout.tensor)[place.tensor_rank],
+        vocab_multiple=1,
+        num_layers=layers[place.stage],
+        num_heads=heads,
+        num_kv_heads=keys,
+        head_dim=shape.head_width,
+        d_ff=split(shape.d_ff, layout.tensor)[place.tensor_rank],
+        sliding_window=shape.sliding_window if windowed else None,
+        sliding_window_layers=windowed if windowed and windowed < layers[place.stage] else None,
+    )

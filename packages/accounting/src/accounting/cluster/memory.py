@@ -1,0 +1,170 @@
+"""Bytes on a device of a layout where they are most in a step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from accounting.breakdown import Breakdown, breakdown
+from accounting.cluster.device import device_parameters
+from accounting.cluster.layout import FIRST, Layout, Place, places, shard
+from accounting.cluster.zero import shard_of, sharded_bytes
+from accounting.counting.parameters import matrices
+from accounting.formula import Symbol, Term, added
+from accounting.memory.activations import ForwardPass
+from accounting.memory.optimizer_state import optimizer_state, step_temporaries
+from accounting.memory.records import (
+    MADE_ONCE,
+    Component,
+    Group,
+    Item,
+    Phase,
+    PhaseKind,
+    items,
+    phase,
+    total_bytes,
+)
+from accounting.memory.training import Moment, Step
+from accounting.policy import DEFAULT, Policy
+from accounting.shape import TransformerShape
+from accounting.units import Bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from accounting.memory.records import Tensors
+
+STATE_BYTES = {"adamw": 8, "sgd": 4}  # bytes of optimizer state a parameter, of those that any shard can have
+
+
+def device_state(
+    shape: TransformerShape, layout: Layout, place: Place = FIRST, *, policy: Policy = DEFAULT
+) -> Breakdown:
+    """Bytes of parameters, gradients and optimizer state on a device, without activations.
+
+    Muon and 8-bit AdamW, whose states go by whole tensors, are counted where no layer is split and no stage is alone.
+    """
+    state = _state(Step(_forward_pass(shape, layout, place, 1, 1, policy)), shape, layout, place)
+    return breakdown(
+        f"state on a device of {layout.gpus}, {'DDP' if layout.zero == 0 else f'ZeRO-{layout.zero}'}",
+        Bytes,
+        {item.name: item.bytes for item in state},
+        f"{policy.precision}, {policy.optimizer}; shard {place.data_rank + 1} of {layout.data}; activations not in it",
+    )
+
+
+def device_memory(
+    shape: TransformerShape,
+    layout: Layout,
+    place: Place = FIRST,
+    batch_size: int = 1,
+    seq_len: int | None = None,
+    *,
+    policy: Policy = DEFAULT,
+) -> Phase:
+    """Bytes on a device where they are most in a step, in micro-batches of batch_size sequences.
+
+    Gradients are those of all its parameters from the start, as micro-batches add to them. Of ZeRO the largest shard.
+    """
+    run = Step(_forward_pass(shape, layout, place, batch_size, seq_len, policy))
+    last = place.stage == layout.pipeline - 1
+    if place.stage:
+        del run.shared[Component.TOKEN_IDS]
+    state = _state(run, shape, layout, place)
+    moments = [*(run.losses() if last else []), *run.blocks()]
+    if place.stage == 0:
+        moments.append(run.embedding_backward(tied=run.shape.tied_embeddings and last))
+    waiting = _in_flight(run, layout, place, last=last)
+    words = (
+        f"{policy.optimizer}, {policy.optimizer_step} step; {policy.description}; "
+        f"{layout.in_flight(place.stage)} micro-batches in flight; no allocator's rounding, no buffers of collectives"
+    )
+    title = f"memory of stage {place.stage}, rank {place.tensor_rank}"
+    phases = [
+        phase(f"{title}: {one.title}", one.kind, [*state, _newest(run, one), *waiting, *one.alive], words)
+        for one in moments
+    ]
+    stepping = [item for item in state if item.name in ("parameters", "gradients", "optimizer state")]
+    stepping.append(Item("temporaries", Group.TEMPORARY, _step_temporaries(run, shape, layout, place)))
+    phases.append(phase(f"{title}: optimizer step", PhaseKind.OPTIMIZER_STEP, stepping, words))
+    return max(phases, key=lambda one: int(one.total))
+
+
+def fullest(
+    shape: TransformerShape,
+    layout: Layout,
+    batch_size: int = 1,
+    seq_len: int | None = None,
+    *,
+    policy: Policy = DEFAULT,
+) -> Phase:
+    """device_memory where it is most: what decides whether the layout fits."""
+    alike = {(place.stage, shard(shape, layout, place)): place for place in places(layout)}  # most ranks hold the same
+    found = (device_memory(shape, layout, place, batch_size, seq_len, policy=policy) for place in alike.values())
+    return max(found, key=lambda one: int(one.total))
+
+
+def _forward_pass(
+    shape: TransformerShape, layout: Layout, place: Place, batch_size: int, seq_len: int | None, policy: Policy
+) -> ForwardPass:
+    """The device's share of a forward pass; gradients accumulate, whatever the policy says."""
+    if policy.optimizer not in STATE_BYTES and not layout.tensor == layout.pipeline == 1:
+        raise ValueError(
+            f"optimizer {policy.optimizer!r} goes by whole tensors, and here several devices share them: "
+            f"use one of {', '.join(STATE_BYTES)}"
+        )
+    if policy.allocator != "exact":
+        raise ValueError(f"allocator {policy.allocator!r} is counted of one device alone: use 'exact'")
+    mine = shard(shape, layout, place)
+    accumulating = replace(policy, gradient_accumulation=True)
+    shards = layout.tensor if layout.sequence_parallel else 1
+    return ForwardPass(mine, batch_size, shape.sequence(seq_len), accumulating, shards)
+
+
+def _state(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> list[Item]:
+    """Parameters, gradients and optimizer state, by ZeRO's stage."""
+    params = Symbol("n_params", int(device_parameters(shape, layout, place).total))
+    dp, layers = Symbol("dp", layout.data), run.shape.num_layers
+    sizes = sharded_bytes(params, dp, run.weight, layout.zero, run.block_params, layers, place.data_rank)
+    policy = run.policy
+    if policy.optimizer in STATE_BYTES:
+        each = STATE_BYTES[policy.optimizer] + 4 * policy.bytes.master_weights
+        kept = each * (shard_of(params, dp, place.data_rank) if layout.zero else params)
+    else:
+        whole = added(term for _, term in optimizer_state(run.shape, policy=policy).terms)
+        kept = shard_of(whole, dp, place.data_rank) if layout.zero else whole
+    groups = {"parameters": Group.PARAMETERS, "gathered parameters": Group.PARAMETERS}
+    found = [Item(name, groups.get(name, Group.GRADIENTS), [(1, size)]) for name, size in sizes.items()]
+    return [*found, Item("optimizer state", Group.OPTIMIZER_STATE, [(1, kept)])]
+
+
+def _newest(run: Step, moment: Moment) -> Item:
+    """The gradients that are not yet added to those of earlier micro-batches, which are there from the start."""
+    beside = int(moment.gradients.finished) - int(run.params) * int(run.weight) + int(moment.gradients.newest)
+    return Item("newest gradient", Group.GRADIENTS, [(1, Symbol("newest_gradient", beside))] if beside else [])
+
+
+def _in_flight(run: Step, layout: Layout, place: Place, *, last: bool) -> list[Item]:
+    """What other micro-batches have saved whose backward is still to come."""
+    others = Symbol("in_flight", layout.in_flight(place.stage) - 1)
+    of_blocks: dict[Component, Tensors] = {
+        one: [(run.n.n_layers * count, size) for count, size in found] for one, found in run.saved_block.items()
+    }
+    saved = {one: found for one, found in run.shared.items() if one not in MADE_ONCE} | of_blocks
+    if last:
+        saved |= run.head
+    waiting = items(Group.IN_FLIGHT, saved)
+    return [Item(item.name, item.group, [(1, others * total_bytes(item.tensors))]) for item in waiting]
+
+
+def _step_temporaries(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> list[tuple[int, Term]]:
+    """step_temporaries of what a device steps over: of all it holds, or with ZeRO of its shard."""
+    policy, held = run.policy, device_parameters(shape, layout, place)
+    if policy.optimizer_step == "fused" or policy.optimizer not in STATE_BYTES:
+        return step_temporaries(run.shape, policy)
+    params = Symbol("n_params", int(held.total))
+    share = shard_of(params, Symbol("dp", layout.data)) if layout.zero else params
+    if policy.optimizer_step == "foreach":
+        return [(1, 4 * share)]
+    sizes = [rows * columns for rows, columns in matrices(run.shape)]
+    sizes += [int(held[name]) for name in ("embedding", "positions", "head")]
+    largest = Symbol("largest_tensor", min(int(share), max(sizes)))
+    return [(2 if policy.optimizer == "adamw" else 1, 4 * largest)]

@@ -1,0 +1,46 @@
+"""ZeRO: what data-parallel replicas share out of the model's state, and what they send for it. (Rajbhandari et al. 2020)
+
+A shard is a whole number of elements: of n over `dp` devices each takes ⌈n / dp⌉ until none are left, so that the first holds
+most and decides what fits. Stage 0 replicates everything (DDP), 1 shards the optimizer's state, 2 gradients too, 3 parameters
+too (FSDP). Stage 3 gathers the block it works on and the next; 2 and 3 hold the whole gradient of the block being reduced.
+"""
+
+from __future__ import annotations
+
+from accounting.formula import Symbol, Term
+
+ZERO_STAGES = ("0", "1", "2", "3")
+
+
+def shard_of(whole: Term, dp: Term, data_rank: int = 0) -> Term:
+    """What replica `data_rank` of dp holds: ⌈whole / dp⌉, of the last what is left, which may be nothing."""
+    each = (whole + (dp - 1)) // dp
+    left = int(whole) - data_rank * int(each)
+    return each if left >= int(each) else Symbol("last_shard", max(0, left))
+
+
+def sharded_bytes(
+    params: Term, dp: Term, weight: Term, zero: int, block: Term, layers: int, data_rank: int = 0
+) -> dict[str, Term]:
+    """Bytes of parameters and gradients of `weight` bytes each on one of dp devices, with what stages 2 and 3 gather."""
+    share, several = shard_of(params, dp, data_rank), int(dp) > 1
+    return {
+        "parameters": (share if zero >= 3 else params) * weight,
+        "gathered parameters": min(2, layers) * block * weight if zero >= 3 and several else Term(0),
+        "gradients": (share if zero >= 2 else params) * weight,
+        "gradients being reduced": block * weight if zero >= 2 and several else Term(0),
+    }
+
+
+def zero_traffic(params: Term, dp: Term, weight: Term, zero: int) -> dict[str, Term]:
+    """Bytes that a device sends for parameters of `weight` bytes that dp devices hold, by collective."""
+    once = ((params + (dp - 1)) // dp) * (dp - 1) * weight
+    terms = {"reduce-scatter of gradients": once}
+    if zero >= 3:
+        return {**terms, "all-gather for the forward": once, "all-gather for the backward": once}
+    return {**terms, "all-gather of gradients" if zero == 0 else "all-gather of parameters": once}
+
+
+def all_reduced(elements: Term, devices: Term) -> Term:
+    """Elements that a device sends when so many are summed over devices: a reduce-scatter and an all-gather in a ring."""
+    return 2 * ((devices - 1) * ((elements + (devices - 1)) // devices))

@@ -1,0 +1,119 @@
+"""FLOPs of forward, backward and decoding: matrix multiplications by component.
+
+A multiplication of (m, k) by (k, n) is 2·m·k·n FLOPs. Its backward is two such multiplications, so twice that.
+"""
+
+from __future__ import annotations
+
+from accounting.breakdown import Breakdown, breakdown
+from accounting.counting.dimensions import Dimensions
+from accounting.formula import Symbol, Term, constant
+from accounting.shape import TransformerShape, choose, positive
+from accounting.units import FLOPs
+
+PAIRS = ("full", "half", "causal")
+RECOMPUTATIONS = ("none", "fused", "selective", "full")
+
+_COUNTED = {
+    "full": "every one of the seq² pairs of positions, masked or not, as an explicit matrix multiplication computes them",
+    "half": "half of the seq² pairs of positions, the usual approximation of causality",
+    "causal": "exactly the pairs a causal mask shows: seq·(seq + 1)/2, fewer with a window",
+}
+
+
+def forward_flops(
+    shape: TransformerShape, seq_len: int | None = None, batch_size: int = 1, *, pairs: str = "full"
+) -> Breakdown:
+    """Matrix-multiply FLOPs of one forward pass over batch_size sequences, the head at every position."""
+    seq = Symbol("seq", shape.sequence(seq_len))
+    batch = Symbol("batch", positive("batch_size", batch_size))
+    choose("pairs", pairs, PAIRS)
+    return breakdown(
+        "forward FLOPs",
+        FLOPs,
+        _forward(shape, seq, batch, doubled_pairs(shape, seq, pairs)),
+        f"matrix multiplications only; attention scores over {_COUNTED[pairs]}",
+    )
+
+
+def decode_flops(shape: TransformerShape, context: int | None = None, batch_size: int = 1) -> Breakdown:
+    """Matrix-multiply FLOPs of one decoding step: one new token each for batch_size sequences, keys and values cached.
+
+    context is the number of positions the token sees, its own included.
+    """
+    n = Dimensions(shape)
+    seen = Symbol("context", shape.sequence(context))
+    batch = Symbol("batch", positive("batch_size", batch_size))
+    pairs = 2 * ((shape.num_layers - shape.windowed_layers) * seen)
+    if shape.windowed_layers:
+        pairs = pairs + 2 * (n.window_layers * min(seen, n.window))
+    return breakdown(
+        "decode FLOPs",
+        FLOPs,
+        _forward(shape, constant(1), batch, pairs),
+        "matrix multiplications of one token a sequence, which sees the context positions of the cache",
+    )
+
+
+def doubled_pairs(shape: TransformerShape, seq: Term, pairs: str = "causal") -> Term:
+    """Twice the pairs (query, visible key) of one sequence and one head, summed over the layers; an exact integer."""
+    n = Dimensions(shape)
+    if pairs == "full":
+        return n.n_layers * (2 * seq * seq)
+    if pairs == "half":
+        return n.n_layers * (seq * seq)
+    if not shape.windowed_layers or shape.sliding_window is None or shape.sliding_window >= seq:
+        return n.n_layers * (seq * (seq + 1))
+    inside = n.window_layers * (n.window * (n.window + 1) + 2 * n.window * (seq - n.window))
+    if shape.windowed_layers == shape.num_layers:
+        return inside
+    return (n.n_layers - n.window_layers) * (seq * (seq + 1)) + inside
+
+
+def _forward(shape: TransformerShape, seq: Term, batch: Term, pairs: Term) -> dict[str, int]:
+    n = Dimensions(shape)
+    tokens = batch * seq * n.n_layers
+    ffn = (6 if shape.gated else 4) * (tokens * n.d_model * n.d_ff)
+    terms: dict[str, int] = {
+        "projections": 4 * (tokens * n.d_model * n.head_dim * (n.n_heads + n.n_kv_heads)),
+        # twice 2·head_dim for each pair: once for q·k, once for the weights times v
+        "scores": 2 * (batch * n.n_heads * n.head_dim * pairs),
+        "ffn": ffn if shape.experts is None else n.active_experts * ffn,
+    }
+    if shape.experts is not None:
+        terms["router"] = 2 * (tokens * n.d_model * n.n_experts)
+    return {**terms, "head": 2 * (batch * seq * n.d_model * n.vocab)}
+
+
+def training_flops(
+    shape: TransformerShape,
+    seq_len: int | None = None,
+    batch_size: int = 1,
+    *,
+    pairs: str = "full",
+    recompute: str = "none",
+) -> Breakdown:
+    """Matrix-multiply FLOPs of one forward and backward pass: the step without its optimizer.
+
+    With recompute="none" these are the model's FLOPs, for MFU; otherwise the hardware's, for HFU: "fused" recomputes q·k
+    in the attention's backward (FlashAttention), "selective" the whole of the attention's scores, "full" every block.
+    """
+    forward = dict(forward_flops(shape, seq_len, batch_size, pairs=pairs).terms)
+    choose("recompute", recompute, RECOMPUTATIONS)
+    terms: dict[str, int] = {f"forward {name}": term for name, term in forward.items()}
+    # the head's backward counts too: its input and its weight both have gradients
+    terms |= {f"backward {name}": 2 * term for name, term in forward.items()}
+    if recompute == "fused":
+        terms["recomputed scores"] = forward["scores"] // 2
+    elif recompute == "selective":
+        terms["recomputed scores"] = forward["scores"]
+    elif recompute == "full":
+        terms |= {f"recomputed {name}": term for name, term in forward.items() if name != "head"}
+    return breakdown(
+        "training FLOPs",
+        FLOPs,
+        terms,
+        "matrix multiplications of forward and backward, the backward exactly twice the forward; "
+        + ("nothing recomputed (model FLOPs)" if recompute == "none" else f"recomputing: {recompute} (hardware FLOPs)")
+        + f"; scores over {_COUNTED[pairs]}",
+    )

@@ -1,0 +1,288 @@
+"""Bytes that the forward pass saves for the backward, by component: what autograd keeps, each storage once.
+
+The order of operations is that of an ordinary PyTorch model, `lm` of this repository: one matrix for queries, keys and
+values, one for gate and up, queries and keys rotated together. Parameters are not among what is counted.
+Components are lists of tensors, (how many, bytes of one), because an allocator rounds each tensor up by itself.
+"""
+
+from __future__ import annotations
+
+from accounting.breakdown import Breakdown, breakdown
+from accounting.counting.dimensions import Dimensions
+from accounting.counting.parameters import block_weights
+from accounting.formula import Symbol, Term
+from accounting.memory.records import Component, total_bytes
+from accounting.policy import DEFAULT, Policy
+from accounting.shape import TransformerShape, positive
+from accounting.units import Bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from accounting.memory.records import Tensors
+
+QUERY_BLOCK = 64  # queries that attention_kernel "blocks" takes at a time, lm.score_blocks.BLOCK
+MOST_IN_BLOCKS = 1 << 20  # positions
+
+
+class ForwardPass:
+    """A forward pass as named numbers: batch and seq, the shape's dimensions, bytes of an element, and the policy.
+
+    shards: devices among which the positions between the matrix multiplications are shared out (sequence parallelism).
+    """
+
+    def __init__(
+        self, shape: TransformerShape, batch_size: int, seq_len: int | None, policy: Policy, shards: int = 1
+    ) -> None:
+        self.shape, self.policy = shape, policy
+        self.batch: Term = Symbol("batch", positive("batch_size", batch_size))
+        self.seq: Term = Symbol("seq", shape.sequence(seq_len))
+        self.tokens: Term = self.batch * self.seq
+        self.n = Dimensions(shape)
+        self.act: Term = Symbol("act_bytes", policy.bytes.activations)
+        self.residual: Term = Symbol("residual_bytes", policy.bytes.residual)
+        self.weight: Term = Symbol("weight_bytes", policy.bytes.weights)
+        # positions that a device holds of what lies between the matrix multiplications: all, or the largest of equal shares
+        tp = Symbol("tp", shards)
+        self.between: Term = self.tokens if shards == 1 else self.batch * ((self.seq + (tp - 1)) // tp)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether matrix multiplications are in 16 bits."""
+        return self.policy.bytes.activations < 4
+
+    @property
+    def loss_vocab(self) -> Term:
+        """The vocabulary without what pads it: the loss is over these alone."""
+        padded = self.shape.vocab_rows != self.shape.vocab_size
+        return Symbol("vocab_unpadded", self.shape.vocab_size) if padded else self.n.vocab
+
+    @property
+    def head_norm_kernel(self) -> str:
+        """The kernel that norms queries and keys: of narrow elements PyTorch's own, where the residual's is lm's."""
+        kernel = self.policy.norm_kernel
+        return "composite" if kernel in ("normalised", "folded") and self.narrow else kernel
+
+
+def saved_activations(
+    shape: TransformerShape, batch_size: int, seq_len: int | None = None, *, policy: Policy = DEFAULT
+) -> Breakdown:
+    """Bytes saved between forward and backward of the model and its loss.
+
+    Args:
+        shape: the model.
+        batch_size: sequences in the batch.
+        seq_len: positions of a sequence; the whole context unless given.
+        policy: precision, kernels, activation checkpointing and loss.
+
+    Returns:
+        Bytes of every tensor that autograd keeps, each storage once.
+
+    >>> from accounting import SHAPES
+    >>> saved_activations(SHAPES["gpt2"], 1)["attention output"]
+    Bytes(37_748_736)
+    """
+    run = ForwardPass(shape, batch_size, seq_len, policy)
+    terms: dict[str, int] = {one.value: total_bytes(found) for one, found in shared_tensors(run).items()}
+    terms |= {one.value: run.n.n_layers * total_bytes(found) for one, found in saved_by_block(run).items()}
+    terms |= {one.value: total_bytes(found) for one, found in head_tensors(run).items()}
+    words = f"{policy.description}: every tensor that autograd keeps, each storage once"
+    return breakdown("saved activations", Bytes, terms, words)
+
+
+def shared_tensors(run: ForwardPass) -> dict[Component, Tensors]:
+    """What all layers share: the token ids, a complex rotation for every position and pair, the mask of a window."""
+    window, tables = run.shape.sliding_window, []
+    if run.shape.position == "rope":
+        tables.append((1, 4 * (run.n.max_seq * run.n.head_dim)))
+    if run.policy.attention_kernel == "fused" and window is not None and window < int(run.seq):
+        tables.append((1, run.seq * run.seq * run.act))
+    return {Component.TOKEN_IDS: [(1, 8 * run.tokens)], Component.TABLES: tables}
+
+
+def saved_by_block(run: ForwardPass) -> dict[Component, Tensors]:
+    """What one block saves until its backward; with checkpointing the rest is computed again then."""
+    if run.policy.activation_checkpointing == "full":
+        return {Component.BLOCK_INPUTS: [(1, run.between * run.n.d_model * run.residual)]}
+    block = block_tensors(run)
+    if run.policy.activation_checkpointing == "selective":
+        del block[Component.ATTENTION_WEIGHTS]
+        # the copies that score matrices want are made inside, from what is saved
+        block[Component.QKV] = _entering_attention(run)
+    return block
+
+
+def block_tensors(run: ForwardPass) -> dict[Component, Tensors]:
+    """What one block saves when nothing is recomputed."""
+    shape, n, act, tokens = run.shape, run.n, run.act, run.tokens
+    folded = run.policy.norm_kernel == "folded" and shape.norm == "rmsnorm" and not shape.post_norm
+    norms = 4 if shape.post_norm else 2
+    saved: dict[Component, Tensors] = {
+        Component.NORMS: [(norms * count, size) for count, size in norm_tensors(run, run.between, n.d_model)],
+        Component.ATTENTION_INPUT: [
+            (
+                1,
+                (n.n_heads + 2 * n.n_kv_heads) * n.head_dim * n.d_model * act
+                if folded
+                else run.between * n.d_model * act,
+            )
+        ],
+    }
+    if shape.qk_norm:
+        saved[Component.QK_NORMS] = _qk_norms(run)
+    saved[Component.QKV] = _qkv(run)
+    saved[Component.ATTENTION_WEIGHTS] = _attention_weights(run)
+    saved[Component.ATTENTION_OUTPUT] = [(1, tokens * n.n_heads * n.head_dim * act)]
+    folded_ffn = folded and shape.experts is None
+    matrices = 2 if shape.gated else 1
+    saved[Component.FFN_INPUT] = [
+        (1, matrices * n.d_ff * n.d_model * act if folded_ffn else run.between * n.d_model * act)
+    ]
+    # gated: gate and up, which are one storage of 2·d_ff, the activated gate, and the product; else before and after
+    hidden = tokens * n.d_ff * act
+    inside: Tensors = [(1, 2 * hidden), (2, hidden)] if shape.gated else [(2, hidden)]
+    saved[Component.FFN_HIDDEN] = [(shape.active_experts * count, size) for count, size in inside]
+    if shape.experts is not None:
+        saved[Component.ROUTER] = _router(run)
+    if run.policy.precision == "autocast":
+        saved[Component.WEIGHTS_IN_BF16] = [(1, 2 * Symbol("block_weights", block_weights(shape)))]
+    return saved
+
+
+def _router(run: ForwardPass) -> Tensors:
+    """The router's probabilities and indices, and what the experts read and gave."""
+    tokens, act, active = run.tokens, run.act, run.shape.active_experts
+    return [
+        (1, tokens * run.n.n_experts * act),  # of a token its probabilities
+        (1, tokens * act),  # and their sum over those chosen
+        (active, 8 * tokens),  # of a choice its index
+        (active, 16 * tokens),  # its place among the token's and among the expert's
+        (2 * active, tokens * act),  # its weight as one of the token's and as one of the expert's
+        (3 * active, tokens * run.n.d_model * act),  # what the expert read, what it gave, and that weighed
+    ]
+
+
+def _qk_norms(run: ForwardPass) -> Tensors:
+    """The statistics of each head, and copies of the heads before they are weighed.
+
+    What came in is saved with queries, keys and values, or as a copy in fp32.
+    """
+    n, tokens = run.n, run.tokens
+    copies = {"fused": 0, "normalised": 1, "folded": 1, "composite": 2 if run.narrow else 1}[run.head_norm_kernel]
+    saved: Tensors = [(1, 4 * (tokens * n.n_heads)), (1, 4 * (tokens * n.n_kv_heads))]
+    if copies:
+        saved += [
+            (copies, 4 * (tokens * n.n_heads * n.head_dim)),
+            (copies, 4 * (tokens * n.n_kv_heads * n.head_dim)),
+        ]
+    return saved
+
+
+def _attention_weights(run: ForwardPass) -> Tensors:
+    """The seq × seq weights of every head, those of each block of queries, or a log-sum-exp of each row."""
+    n, kernel = run.n, run.policy.attention_kernel
+    if kernel == "blocks":
+        seen = scores_in_blocks(int(run.seq), run.shape.sliding_window)
+        return [(1, run.batch * n.n_heads * Symbol("block_scores", scores) * run.act) for scores in seen]
+    if kernel == "eager":
+        return [(1, run.batch * n.n_heads * run.seq * run.seq * run.act)]
+    return [(1, 4 * (run.tokens * n.n_heads))]
+
+
+def _entering_attention(run: ForwardPass) -> Tensors:
+    """What attention's inside is computed from: views of the projection, or with norms of queries and keys one copy more."""
+    if run.policy.attention_kernel != "blocks":
+        return _qkv_of_fused(run)
+    n = run.n
+    copies = 2 if run.shape.qk_norm and run.policy.norm_kernel in ("fused", "composite") else 1
+    return [(copies, run.tokens * ((n.n_heads + 2 * n.n_kv_heads) * n.head_dim) * run.act)]
+
+
+def _projected(run: ForwardPass) -> tuple[int, Term]:
+    """The output of the projection, into which the values are a view."""
+    n = run.n
+    return 1, run.tokens * ((n.n_heads + 2 * n.n_kv_heads) * n.head_dim) * run.act
+
+
+def _rotated(run: ForwardPass) -> tuple[int, Term]:
+    """Queries and keys, if something was done to them since the projection."""
+    n = run.n
+    return 1, run.tokens * ((n.n_heads + n.n_kv_heads) * n.head_dim) * run.act
+
+
+def _qkv_of_fused(run: ForwardPass) -> Tensors:
+    changed = run.shape.position == "rope" or run.shape.qk_norm
+    return [_projected(run), _rotated(run)] if changed else [_projected(run)]
+
+
+def _qkv(run: ForwardPass) -> Tensors:
+    """Queries, keys and values as attention saves them: views keep the whole of the storage they look into."""
+    shape, n, act, kernel = run.shape, run.n, run.act, run.policy.norm_kernel
+    if run.policy.attention_kernel == "fused":
+        return _qkv_of_fused(run)
+    if run.policy.attention_kernel == "blocks":
+        # the projection as the input of the norm, unless that made a copy
+        raw = shape.qk_norm and kernel in ("fused", "composite")
+        return [
+            (1, run.tokens * n.n_heads * n.head_dim * act),
+            (2, run.tokens * n.n_kv_heads * n.head_dim * act),
+            *([_projected(run)] if raw else []),
+        ]
+    copies = copies_of_heads(run)
+    if int(run.batch) == 1 or shape.kv_heads == 1:
+        return [*copies, *reversed(_qkv_of_fused(run))]
+    of_norm = run.head_norm_kernel == "fused" or (not run.narrow and kernel not in ("normalised", "folded"))
+    return [*copies, _projected(run)] if shape.qk_norm and of_norm else copies
+
+
+def scores_in_blocks(length: int, window: int | None) -> list[int]:
+    """Scores of each block of queries of one head: each query's row is as long as what the block sees of the keys."""
+    if length > MOST_IN_BLOCKS:
+        raise ValueError(
+            f"attention_kernel 'blocks' is counted block by block to {MOST_IN_BLOCKS:,} positions, and {length:,} are "
+            "more: use 'fused' (lm takes blocks to 256)"
+        )
+    return [
+        (last - first) * (last - (0 if window is None else max(0, first + 1 - window)))
+        for first in range(0, length, QUERY_BLOCK)
+        for last in (min(first + QUERY_BLOCK, length),)
+    ]
+
+
+def copies_of_heads(run: ForwardPass) -> Tensors:
+    """Whole score matrices want batch and key heads as one dimension, which copies unless one of the two is 1."""
+    n, kernel = run.n, run.policy.attention_kernel
+    queries = (1, run.tokens * (n.n_heads * n.head_dim) * run.act)
+    keys_and_values = (2, run.tokens * (n.n_kv_heads * n.head_dim) * run.act)
+    if kernel == "blocks":
+        return [queries, keys_and_values]
+    if kernel != "eager":
+        return []
+    if int(run.batch) == 1 or run.shape.kv_heads == 1:
+        return [] if run.shape.kv_heads == run.shape.num_heads or int(run.seq) == 1 else [queries]
+    return [queries, keys_and_values]
+
+
+def norm_tensors(run: ForwardPass, tokens: Term, width: Term) -> Tensors:
+    """What one norm saves: its input, raw or normalised, which nothing else saves, and fp32 statistics of each position."""
+    if run.shape.norm == "none":
+        return []
+    if run.shape.norm == "layernorm":
+        return [(1, tokens * width * run.residual), (2, 4 * tokens)]
+    if run.policy.norm_kernel == "composite":  # input and normalised input, in fp32 whatever came in, and the statistic
+        return [(2, 4 * (tokens * width)), (1, 4 * tokens)]
+    return [(1, tokens * width * run.residual), (1, 4 * tokens)]
+
+
+def head_tensors(run: ForwardPass) -> dict[Component, Tensors]:
+    """What the final norm, the head and the loss save."""
+    n = run.n
+    saved = {Component.FINAL_NORM: norm_tensors(run, run.between, n.d_model)}
+    if run.policy.loss == "chunked":  # its gradients are ready on the way forward, and nothing else is saved
+        gradients: Tensors = [(1, run.tokens * n.d_model * run.residual), (1, n.vocab * n.d_model * run.weight)]
+        return {**saved, Component.LOSS: gradients}
+    saved[Component.HEAD_INPUT] = [(1, run.between * n.d_model * run.act)]
+    if run.policy.precision == "autocast":
+        saved[Component.HEAD_IN_BF16] = [(1, 2 * (n.vocab * n.d_model))]
+    # log-probabilities, targets, and the sum of weights
+    saved[Component.LOSS] = [(1, 4 * (run.tokens * run.loss_vocab)), (1, 8 * run.tokens), (1, Term(4))]
+    return saved

@@ -1,0 +1,82 @@
+"""Bytes an optimizer keeps from step to step, and the temporaries of the step itself."""
+
+from __future__ import annotations
+
+from accounting.breakdown import Breakdown, breakdown
+from accounting.counting.parameters import matrices, other_tensors, parameters, tensors
+from accounting.formula import Symbol, Term, constant
+from accounting.policy import DEFAULT, Policy
+from accounting.shape import TransformerShape
+from accounting.units import Bytes
+
+QUANTISED_BLOCK = 256  # elements that share one fp32 scale in 8-bit states (Dettmers et al. 2022)
+QUANTISED_FROM = 4096  # smaller tensors keep their moments in fp32, as bitsandbytes has it
+QUANTISED_MAPS = 2 * 256  # the 256 values that a byte stands for, in fp32, one table for each moment
+
+
+def optimizer_state(shape: TransformerShape, *, policy: Policy = DEFAULT) -> Breakdown:
+    """Bytes kept between steps: fp32 moments (8-bit with a scale for 256 of them), and with bf16 weights fp32 ones.
+
+    >>> from accounting import SHAPES
+    >>> optimizer_state(SHAPES["gpt2"]).total
+    Bytes(995_518_464)
+    """
+    optimizer = policy.optimizer
+    params = Symbol("n_params", int(parameters(shape).total))
+    terms: dict[str, int]
+    if optimizer == "sgd":
+        terms, words = {"momentum": 4 * params}, "SGD: one fp32 momentum"
+    elif optimizer == "adamw8bit":
+        large = [(count, size) for count, size in tensors(shape) if size >= QUANTISED_FROM]
+        quantised = Symbol("quantised_params", sum(count * size for count, size in large))
+        scales = Symbol("scale_blocks", sum(count * -(-size // QUANTISED_BLOCK) for count, size in large))
+        moment = quantised + 4 * (params - quantised)
+        terms = {"first moment": moment, "second moment": moment}
+        terms |= {"scales": 2 * 4 * scales, "tables": constant(4 * QUANTISED_MAPS)}
+        words = (
+            f"AdamW in 8 bits: two moments of a byte with one fp32 scale for {QUANTISED_BLOCK} of each, in fp32 where a tensor "
+            f"has fewer than {QUANTISED_FROM:,}, and two tables of what a byte means"
+        )
+    elif optimizer == "muon":
+        muon = Symbol("muon_params", sum(rows * columns * count for (rows, columns), count in matrices(shape).items()))
+        terms = {"momentum": 4 * muon, "first moment": 4 * (params - muon), "second moment": 4 * (params - muon)}
+        words = "Muon: one fp32 momentum for the matrices of the blocks, AdamW's two moments for the rest"
+    else:
+        terms, words = {"first moment": 4 * params, "second moment": 4 * params}, "AdamW: two fp32 moments"
+    if policy.bytes.master_weights:
+        terms["master weights"] = 4 * params
+        words += ", and fp32 master weights"
+    return breakdown("optimizer state", Bytes, terms, words)
+
+
+def state_tensors(shape: TransformerShape, policy: Policy) -> list[tuple[int, int]]:
+    """The same as tensors: (how many, bytes of one)."""
+    optimizer = policy.optimizer
+    found: list[tuple[int, int]] = []
+    if optimizer == "muon":
+        found += [(count, 4 * rows * columns) for (rows, columns), count in matrices(shape).items()]
+    for count, size in other_tensors(shape) if optimizer == "muon" else tensors(shape):
+        if optimizer == "adamw8bit" and size >= QUANTISED_FROM:
+            found += [(2 * count, size), (2 * count, 4 * -(-size // QUANTISED_BLOCK))]
+        else:
+            found.append(((1 if optimizer == "sgd" else 2) * count, 4 * size))
+    return found + [(count, 4 * size) for count, size in tensors(shape)] if policy.bytes.master_weights else found
+
+
+def step_temporaries(shape: TransformerShape, policy: Policy) -> list[tuple[int, Term]]:
+    """Tensors alive only inside the optimizer's step: (how many, bytes of one).
+
+    "fused" has none; "foreach" holds AdamW's denominator √v of every parameter at once, of SGD the decayed gradient; "loop"
+    the root and the denominator of the largest parameter, of SGD its decayed gradient. Muon goes one by one: of its largest
+    matrix the update in fp32, two bf16 copies, and two Gram matrices of its smaller side.
+    """
+    if policy.optimizer == "muon":
+        sides = max(matrices(shape), key=lambda size: 8 * size[0] * size[1] + 4 * size[0] ** 2)
+        rows, columns = Symbol("matrix_rows", sides[0]), Symbol("matrix_columns", sides[1])
+        return [(1, 4 * (rows * columns)), (2, 2 * (rows * columns)), (2, 2 * (rows * rows))]
+    if policy.optimizer_step == "fused" or policy.optimizer == "adamw8bit":
+        return []
+    if policy.optimizer_step == "foreach":
+        return [(1, 4 * Symbol("n_params", int(parameters(shape).total)))]
+    largest = Symbol("largest_tensor", max(size for _, size in tensors(shape)))
+    return [(1 if policy.optimizer == "sgd" else 2, 4 * largest)]

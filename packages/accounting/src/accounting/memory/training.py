@@ -1,0 +1,346 @@
+"""Bytes of a training step on one device, phase by phase: forward, loss, backward, step; the highest phase is the peak.
+
+Going backward, a block gives up what it saved and leaves the gradients of its weights: a straight line down the blocks,
+so that the highest point is at the last or at the first of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from accounting.counting.parameters import parameters, tensors
+from accounting.formula import Symbol, Term, added
+from accounting.memory.activations import (
+    ForwardPass,
+    block_tensors,
+    copies_of_heads,
+    head_tensors,
+    saved_by_block,
+    scores_in_blocks,
+    shared_tensors,
+)
+from accounting.memory.allocator import BLOCK, waste
+from accounting.memory.optimizer_state import optimizer_state, state_tensors, step_temporaries
+from accounting.memory.records import (
+    OF_FFN,
+    Component,
+    Group,
+    Item,
+    Phase,
+    PhaseKind,
+    items,
+    phase,
+    temporary,
+)
+from accounting.policy import DEFAULT, Policy
+from accounting.shape import TransformerShape
+from accounting.units import Bytes, Count, human
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from accounting.memory.records import Tensors
+
+
+@dataclass(frozen=True)
+class TrainingMemory(Mapping[str, Count]):
+    """The phases of a step, each with what is alive where it needs most; the components are those of the peak."""
+
+    phases: tuple[Phase, ...]
+    policy: Policy
+    convention: str
+
+    @property
+    def peak(self) -> Phase:
+        """The phase that needs most; of equals, the first."""
+        return max(self.phases, key=lambda one: int(one.total))
+
+    @property
+    def total(self) -> Count:
+        return self.peak.total
+
+    @property
+    def formula(self) -> dict[str, str]:
+        return self.peak.formula
+
+    def explain(self) -> dict[str, str]:
+        return self.peak.explain()
+
+    def __getitem__(self, name: str) -> Count:
+        return self.peak[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.peak)
+
+    def __len__(self) -> int:
+        return len(self.peak)
+
+    def __int__(self) -> int:
+        return int(self.total)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Gradients of the weights at one moment: their bytes, the newest one's apart, and the whole tensors among them."""
+
+    finished: Term
+    newest: Term
+    tensors: Tensors
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One phase before anything is added up: its gradients, and all that comes and goes."""
+
+    title: str
+    kind: PhaseKind
+    gradients: Gradients
+    alive: list[Item]
+
+
+def training_memory(
+    shape: TransformerShape, batch_size: int, seq_len: int | None = None, *, policy: Policy = DEFAULT
+) -> TrainingMemory:
+    """Bytes alive in every phase of a training step, gradients freed after the step before.
+
+    Args:
+        shape: the model.
+        batch_size: sequences of one forward and backward pass.
+        seq_len: positions of a sequence; the whole context unless given.
+        policy: how the step is computed.
+
+    Returns:
+        The phases; `.total` is the bytes at the highest of them, `.peak`.
+
+    >>> from accounting import SHAPES
+    >>> training_memory(SHAPES["gpt2"], 8).peak.title
+    'backward of the loss'
+    """
+    run = Step(ForwardPass(shape, batch_size, seq_len, policy))
+    chunks = f", {human(Bytes(policy.logits_chunk_bytes))} of logits at a time" if policy.loss == "chunked" else ""
+    convention = f"{policy.optimizer}, {policy.optimizer_step} step; {policy.description}{chunks}; " + (
+        "every tensor in a block of its own, what remains of shared segments not in it; "
+        if policy.allocator == "cuda"
+        else "no allocator's rounding, "
+    )
+    convention += "no driver, no libraries"
+    states = added(term for _, term in optimizer_state(shape, policy=policy).terms)
+    held = [*run.weights, *state_tensors(shape, policy)]
+    counters = Term(0)
+    if policy.optimizer.startswith("adamw"):
+        counters = Symbol("n_tensors", sum(count for count, _ in tensors(shape)))
+    phases = []
+    for moment in [*run.losses(), *run.blocks(), run.embedding_backward(tied=shape.tied_embeddings), run.stepping()]:
+        alive = [
+            Item("parameters", Group.PARAMETERS, [(1, run.params * run.weight)]),
+            Item("optimizer state", Group.OPTIMIZER_STATE, [(1, states)]),
+            Item("gradients", Group.GRADIENTS, [(1, moment.gradients.finished), (1, moment.gradients.newest)]),
+            *moment.alive,
+        ]
+        if policy.allocator == "cuda":
+            rounded = [*held, *moment.gradients.tensors, *(one for item in moment.alive for one in item.tensors)]
+            alive.append(Item("allocator rounding", Group.ALLOCATOR, [(1, BLOCK * counters + waste(rounded))]))
+        phases.append(phase(moment.title, moment.kind, alive, convention))
+    return TrainingMemory(tuple(phases), policy, convention)
+
+
+class Step:
+    """The phases of one training step, as tensors."""
+
+    def __init__(self, run: ForwardPass) -> None:
+        self.run, self.shape, self.policy, self.n = run, run.shape, run.policy, run.n
+        self.weight = run.weight
+        counted = parameters(self.shape)
+        self.params = Symbol("n_params", int(counted.total))
+        self.ffn_params = Symbol("ffn_params", (int(counted["ffn"]) + int(counted["router"])) // self.shape.num_layers)
+        attention_params = Symbol("attention_params", int(counted["attention"]) // self.shape.num_layers)
+        self.block_params = self.ffn_params + attention_params
+        self.embedding_matrix = self.n.vocab * self.n.d_model
+        self.weights: Tensors = [(count, size * self.weight) for count, size in tensors(self.shape)]
+        self.whole_block = block_tensors(run)  # nothing recomputed
+        self.saved_block = saved_by_block(run)
+        self.head = head_tensors(run)
+        self.shared = shared_tensors(run)
+        self.materialises_scores = self.policy.attention_kernel != "fused"
+        if self.materialises_scores:
+            self.shared[Component.MASK] = [(1, run.seq * run.seq * run.act)]
+
+    @property
+    def hidden(self) -> tuple[int, Term]:
+        """The residual stream, or its gradient."""
+        return 1, self.run.tokens * self.n.d_model * self.run.residual
+
+    def gradients(self, finished: Term, newest: Term, blocks: int = 0) -> Gradients:
+        """Gradients of so many parameters, and of the newest: a tensor of its own until it is added to those before.
+
+        Under autocast the newest is that of the bf16 copy, and then a second one in fp32. blocks: how many are through.
+        """
+        one = newest * self.weight + newest * self.run.act if self._autocast else newest * self.weight
+        if self.policy.gradient_accumulation:
+            return Gradients(self.params * self.weight, one, self.weights)
+        layers = self.shape.num_layers
+        whole = [(int(count) // layers * blocks, size) for count, size in self.weights if count >= layers]
+        return Gradients(finished * self.weight, one, whole)
+
+    @property
+    def _autocast(self) -> bool:
+        return self.policy.precision == "autocast"
+
+    def losses(self) -> list[Moment]:
+        """Forward, loss, and their backward down to the final norm."""
+        none, n, run = Term(0), self.n, self.run
+        head: dict[Component, Tensors] = {one: found for one, found in self.head.items() if one is not Component.LOSS}
+        before = [*self.saved(n.n_layers), *items(Group.SAVED, head)]
+        after = [*before, *items(Group.SAVED, {Component.LOSS: self.head[Component.LOSS]})]
+        # autocast keeps the copies that it made until the loss is there, whatever is recomputed later
+        copies: list[Item] = []
+        if self._autocast and self.policy.activation_checkpointing == "full":
+            of_block = self.whole_block[Component.WEIGHTS_IN_BF16]
+            copies.append(temporary("weights in bf16", *((n.n_layers * count, size) for count, size in of_block)))
+        if self._autocast and self.policy.loss == "chunked":
+            copies.append(temporary("head in bf16", (1, 2 * self.embedding_matrix)))
+        nothing = self.gradients(none, none)
+        if self.policy.loss == "chunked":
+            # the saved gradients times the loss's own are tensors of their own
+            scaled = Gradients(
+                nothing.finished + self.embedding_matrix * self.weight,
+                nothing.newest,
+                [*nothing.tensors, (1, self.embedding_matrix * self.weight)],
+            )
+            chunks = temporary("chunks of logits", *self._chunks())
+            loss = [*after, *copies, temporary("hidden state", self.hidden), chunks]
+            return [
+                Moment("loss", PhaseKind.FORWARD, nothing, loss),
+                Moment(
+                    "backward of the loss",
+                    PhaseKind.BACKWARD,
+                    scaled,
+                    [*after, temporary("hidden gradient", self.hidden)],
+                ),
+            ]
+        logits = 1, run.tokens * n.vocab * run.act
+        wide = 4 * (run.tokens * run.loss_vocab)  # the loss is computed in fp32
+        in_fp32 = temporary("logits in fp32", *([(1, wide)] if run.narrow else []))
+        # the gradient of the chosen log-probabilities is as large as all of them, and becomes that of the logits
+        loss_gradients = [*after, temporary("gradients of logits", (2, wide))]
+        head_gradients = [*before, temporary("gradients of logits", logits), temporary("hidden gradient", self.hidden)]
+        newest = self.gradients(none, self.embedding_matrix)
+        return [
+            Moment("forward", PhaseKind.FORWARD, nothing, [*before, *copies, temporary("logits", logits)]),
+            Moment("loss", PhaseKind.FORWARD, nothing, [*after, *copies, temporary("logits", logits), in_fp32]),
+            Moment("backward of the loss", PhaseKind.BACKWARD, nothing, loss_gradients),
+            Moment("backward of the head", PhaseKind.BACKWARD, newest, head_gradients),
+        ]
+
+    def _chunks(self) -> Tensors:
+        """Logits of one chunk; its softmax stands where they stood. In 16 bits the products go in and out beside it."""
+        run, n = self.run, self.n
+        chunk = min(int(run.tokens), max(1, self.policy.logits_chunk_bytes // (4 * self.shape.vocab_rows)))
+        rows = Symbol("chunk_rows", chunk)
+        logits: Tensors = [(1, 4 * (rows * n.vocab))]
+        if run.narrow:
+            logits += [
+                (1, rows * n.vocab * run.act),
+                (1, n.vocab * n.d_model * run.act),
+                (1, rows * n.d_model * run.act),
+            ]
+        return logits
+
+    def blocks(self) -> list[Moment]:
+        """The backward of feed-forward layer and attention, in the last block and in the first."""
+        shape, n, run = self.shape, self.n, self.run
+        wide = (2 if shape.gated else 1) * shape.active_experts  # tensors of d_ff that meet where an activation is
+        ffn = temporary("gradients of activations", self.hidden, (wide, run.tokens * n.d_ff * run.act))
+        attention = temporary("gradients of activations", self.hidden, *self._attention_gradients())
+        bottom = Term(0) if shape.tied_embeddings else self.embedding_matrix
+        if shape.position == "learned":
+            bottom = bottom + n.max_seq * n.d_model
+        moments = []
+        for name, others, finished in (
+            ("last", n.n_layers - 1, self.embedding_matrix),
+            ("first", Term(0), self.params - bottom - self.block_params),
+        ):
+            done = int(n.n_layers - 1 - others)
+            saved = self.saved(others)
+            moments += [
+                Moment(
+                    f"backward of the {name} block, ffn",
+                    PhaseKind.BACKWARD,
+                    self.gradients(finished, n.d_model * n.d_ff, done),
+                    [*saved, *self._ffn_backward(), ffn],
+                ),
+                Moment(
+                    f"backward of the {name} block, attention",
+                    PhaseKind.BACKWARD,
+                    self.gradients(finished + self.ffn_params, n.n_heads * n.head_dim * n.d_model, done),
+                    [*saved, *self._attention_backward(), attention],
+                ),
+            ]
+        return moments
+
+    def _attention_gradients(self) -> Tensors:
+        """What attention's backward holds at once: the gradients of weights and scores, or of its inputs and output."""
+        run, n = self.run, self.n
+        queries = run.tokens * (n.n_heads * n.head_dim) * run.act
+        if self.policy.attention_kernel == "eager":
+            return [(2, run.batch * n.n_heads * run.seq * run.seq * run.act)]
+        if self.policy.attention_kernel == "blocks":  # of the block that sees most, and twice those of keys and values
+            most = Symbol("block_scores", max(scores_in_blocks(int(run.seq), self.shape.sliding_window)))
+            keys = run.tokens * n.n_kv_heads * n.head_dim * run.act
+            return [(1, run.batch * n.n_heads * most * run.act), (1, queries), (4, keys)]
+        return [(3, queries), (1, run.tokens * n.d_model * run.act)]
+
+    def embedding_backward(self, *, tied: bool) -> Moment:
+        """The end of the backward: the embedding's gradient is dense, and of one tied to a head here this is the second."""
+        matrix, saved = self.embedding_matrix, items(Group.SAVED, self.shared)
+        newest = matrix * self.weight
+        if tied:  # the head's gradient is there already, and the sum of the two is a third tensor
+            second = temporary("second gradient", (1, max(self.hidden[1], newest)))
+            gradients, alive = Gradients(self.params * self.weight, newest, self.weights), [*saved, second]
+        else:
+            others = self.params if self.policy.gradient_accumulation else self.params - matrix
+            gradients = Gradients(others * self.weight, newest, self.weights)
+            alive = [*saved, temporary("hidden gradient", self.hidden)]
+        return Moment("backward of the embedding", PhaseKind.BACKWARD, gradients, alive)
+
+    def stepping(self) -> Moment:
+        """The optimizer's step."""
+        gradients = Gradients(self.params * self.weight, Term(0), self.weights)
+        alive = temporary("temporaries", *step_temporaries(self.shape, self.policy))
+        return Moment("optimizer step", PhaseKind.OPTIMIZER_STEP, gradients, [alive])
+
+    def saved(self, blocks: Term) -> list[Item]:
+        """What so many blocks save, and what all of them share."""
+        of_blocks: dict[Component, Tensors] = {
+            one: [(blocks * count, size) for count, size in found] for one, found in self.saved_block.items()
+        }
+        return items(Group.SAVED, {**self.shared, **of_blocks})
+
+    def _ffn_backward(self) -> list[Item]:
+        """What the block in its backward holds when that begins: all that it saved or computed again."""
+        found = dict(self.saved_block if self.policy.activation_checkpointing == "selective" else self.whole_block)
+        return [*items(Group.THIS_BLOCK, found), *self._recomputed_input()]
+
+    def _attention_backward(self) -> list[Item]:
+        """The same once the feed-forward layer is done: what is left, and half of the norms."""
+        found = dict(self.whole_block)
+        if self.policy.activation_checkpointing == "selective":  # weights made once more, beside what they were made of
+            found = {**self.saved_block, Component.ATTENTION_WEIGHTS: self.whole_block[Component.ATTENTION_WEIGHTS]}
+            found[Component.QKV_COPIES] = copies_of_heads(self.run)
+        found = {one: tensors for one, tensors in found.items() if one not in OF_FFN}
+        found[Component.NORMS] = [(count // 2, size) for count, size in found[Component.NORMS]]
+        if self.materialises_scores:  # the output's own backward is over when the weights' begins
+            del found[Component.ATTENTION_OUTPUT]
+        return [*items(Group.THIS_BLOCK, found), *self._recomputed_input()]
+
+    def _recomputed_input(self) -> list[Item]:
+        """The input of a block that is computed again, unless that saves it anyway, and not only something made of it."""
+        if self.policy.activation_checkpointing != "full":
+            return []
+        run, kernel = self.run, self.policy.norm_kernel
+        if self.shape.norm == "none":
+            there = int(run.act) == int(run.residual)
+        else:
+            there = kernel == "fused" or (kernel == "composite" and int(run.residual) == 4)
+            there = there or self.shape.norm == "layernorm"
+        return [] if there else [Item("this block: input", Group.THIS_BLOCK, self.saved_block[Component.BLOCK_INPUTS])]

@@ -1,0 +1,108 @@
+"""How a model is trained or run, as far as it decides what is kept in memory: one object, passed as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accounting.shape import choose, positive
+
+ATTENTION_KERNELS = ("fused", "eager", "blocks")
+NORM_KERNELS = ("fused", "normalised", "folded", "composite")
+CHECKPOINTINGS = ("none", "selective", "full")
+LOSSES = ("plain", "chunked")
+OPTIMIZERS = ("adamw", "adamw8bit", "sgd", "muon")
+OPTIMIZER_STEPS = ("fused", "foreach", "loop")
+ALLOCATORS = ("exact", "cuda")
+LOGITS_CHUNK_BYTES = 512 << 20  # what lm takes on CUDA: lm.loss.CHUNK_BYTES["cuda"]
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Bytes of one number in the weights (and their gradients), in the residual stream with its norms, and in all else."""
+
+    weights: int
+    residual: int
+    activations: int
+    master_weights: bool  # fp32 weights in the optimizer
+
+
+PRECISIONS = {
+    "fp32": Precision(4, 4, 4, False),
+    "bf16": Precision(2, 2, 2, True),
+    # fp32 weights, of which every matrix multiplication reads a bf16 copy: torch.autocast
+    "autocast": Precision(4, 4, 2, False),
+}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How a step is computed; ValueError for a setting that is not known.
+
+    Args:
+        precision: "fp32"; "bf16" for weights, gradients and activations, with fp32 master weights in the optimizer;
+            "autocast" for fp32 weights, gradients and residual stream, with matrix multiplications in bf16, whose copies of
+            the weights autograd keeps.
+        optimizer: "adamw", "adamw8bit" (bitsandbytes), "sgd" (with momentum) or "muon".
+        optimizer_step: "fused", "foreach" or "loop": how PyTorch goes over the parameters, which decides the temporaries.
+        attention_kernel: what attention saves. "fused" saves queries, keys, values, output and one log-sum-exp a row
+            (FlashAttention); "eager" saves the seq × seq weights; "blocks" those that a block of 64 queries may see (lm on a
+            CPU in fp32). How many FLOPs are counted is another question: `pairs` of forward_flops.
+        norm_kernel: what an RMSNorm saves. "fused" its input; "normalised" its input divided by its root mean square;
+            "folded" that too, where the matrix multiplication that follows reads the same copy, and its matrix times the
+            norm's weight (lm in fp32); "composite" both (PyTorch's own on a CPU).
+        activation_checkpointing: "selective" saves what enters attention's inside but nothing of it (Korthikanti et al.
+            2022); "full" only what enters each block (Chen et al. 2016).
+        loss: "plain" saves log-probabilities; "chunked" the gradients of hidden state and head.
+        logits_chunk_bytes: of fp32 logits that the chunked loss has alive at once.
+        gradient_accumulation: the gradients of earlier micro-batches are there from the start.
+        allocator: "cuda" adds what rounding every tensor up to a block takes (see memory/allocator.py), with the step
+            counter that fused AdamW keeps on the device for each parameter.
+
+    >>> Policy(precision="bf16", activation_checkpointing="full").description
+    'bf16, fused attention, fused norms, plain loss, activation checkpointing full'
+    """
+
+    precision: str = "fp32"
+    optimizer: str = "adamw"
+    optimizer_step: str = "fused"
+    attention_kernel: str = "fused"
+    norm_kernel: str = "fused"
+    activation_checkpointing: str = "none"
+    loss: str = "plain"
+    logits_chunk_bytes: int = LOGITS_CHUNK_BYTES
+    gradient_accumulation: bool = False
+    allocator: str = "exact"
+
+    def __post_init__(self) -> None:
+        for name, among in (
+            ("precision", tuple(PRECISIONS)),
+            ("optimizer", OPTIMIZERS),
+            ("optimizer_step", OPTIMIZER_STEPS),
+            ("attention_kernel", ATTENTION_KERNELS),
+            ("norm_kernel", NORM_KERNELS),
+            ("activation_checkpointing", CHECKPOINTINGS),
+            ("loss", LOSSES),
+            ("allocator", ALLOCATORS),
+        ):
+            choose(name, getattr(self, name), among)
+        positive("logits_chunk_bytes", self.logits_chunk_bytes)
+        if not isinstance(self.gradient_accumulation, bool):
+            raise ValueError(
+                f"gradient_accumulation must be True or False, and {self.gradient_accumulation!r} is neither"
+            )
+
+    @property
+    def bytes(self) -> Precision:
+        """Bytes of one number, by what it is a number of."""
+        return PRECISIONS[self.precision]
+
+    @property
+    def description(self) -> str:
+        """What decides the saved activations, in words."""
+        return (
+            f"{self.precision}, {self.attention_kernel} attention, {self.norm_kernel} norms, {self.loss} loss, "
+            f"activation checkpointing {self.activation_checkpointing}"
+        )
+
+
+DEFAULT = Policy()

@@ -1,0 +1,70 @@
+"""ZeRO: what data-parallel replicas hold and send."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shape_strategies import shapes
+
+from accounting import SHAPES, Layout, Place, Policy, TransformerShape, device_state, device_traffic, parameters
+
+
+def test_zero_paper_table() -> None:
+    """16 bytes a parameter on one device; on 64, ZeRO-1 leaves 8 + 8/64 in fp32, ZeRO-3 16/64 and what is gathered."""
+    shape = SHAPES["gpt2-xl-swiglu"]
+    count = 2_127_057_600
+    assert device_state(shape, Layout()).total == 16 * count
+    assert device_state(shape, Layout(64)).total == 16 * count
+    assert device_state(shape, Layout(64, zero=1)).total == 8 * count + 8 * count // 64
+    third = device_state(shape, Layout(64, zero=3))
+    assert third["parameters"] == third["gradients"] == 4 * -(-count // 64)
+    block = (491_520_000 + 1_474_560_000) // 48
+    assert third["gathered parameters"] == 2 * 4 * block
+
+
+@given(shapes(), st.integers(1, 9), st.sampled_from(["fp32", "bf16"]))
+def test_shards_cover_and_shrink(shape: TransformerShape, devices: int, precision: str) -> None:
+    shape = replace(shape, vocab_multiple=1)
+    policy = Policy(precision=precision)
+    count, size = int(parameters(shape).total), policy.bytes.weights
+    sheets = [device_state(shape, Layout(devices, zero=stage), policy=policy) for stage in range(4)]
+    for name, since, each in (
+        ("optimizer state", 1, 8 + 4 * (size == 2)),
+        ("gradients", 2, size),
+        ("parameters", 3, size),
+    ):
+        whole = int(sheets[0][name])
+        assert whole == each * count
+        for stage, sheet in enumerate(sheets):
+            if stage < since:
+                assert sheet[name] == whole
+            else:
+                assert whole <= int(sheet[name]) * devices < whole + devices * each
+    moved = [int(device_traffic(shape, Layout(devices, zero=stage), policy=policy)) for stage in range(4)]
+    assert moved[0] == moved[1] == moved[2]
+    assert 2 * moved[3] == 3 * moved[0]
+    assert (moved[0] == 0) == (devices == 1)
+    assert moved[0] >= 2 * count * size * (devices - 1) // devices
+
+
+@given(shapes(), st.integers(1, 9))
+def test_shards_add_up_to_the_whole(shape: TransformerShape, devices: int) -> None:
+    shape = replace(shape, vocab_multiple=1)
+    whole = device_state(shape, Layout(devices))
+    shards = [device_state(shape, Layout(devices, zero=3), Place(data_rank=rank)) for rank in range(devices)]
+    for name in ("parameters", "gradients", "optimizer state"):
+        held = [int(one[name]) for one in shards]
+        assert sum(held) == whole[name]
+        assert held == sorted(held, reverse=True)
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match="zero '4' is not known: use one of 0, 1, 2, 3"):
+        Layout(8, zero=4)
+    with pytest.raises(ValueError, match="data must be at least 1, and 0 is not"):
+        Layout(0)
+    with pytest.raises(ValueError, match="data_rank must be a whole number of at least 0 and below 4, and 4 is not"):
+        device_state(SHAPES["gpt2"], Layout(4, zero=3), Place(data_rank=4))
+    with pytest.raises(ValueError, match="allocator 'cuda' is counted of one device alone"):
+        device_state(SHAPES["gpt2"], Layout(4), policy=Policy(allocator="cuda"))
