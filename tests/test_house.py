@@ -15,8 +15,6 @@ PACKAGES = ("bpe", "accounting", "lm")
 # Each package's files from the ground up: a file imports only those before it. Files of a folder count under its name.
 # A package whose layers are in .importlinter is not here: tests/test_layers.py checks them.
 ORDER = {
-    "accounting": "units formula breakdown shape models parameters flops optimizers activations allocator memory inference "
-    "hardware measuring time scaling parallel model_parallel planning report html reading __init__ answers cli __main__",
     "lm": "extras config settings building passes kernels attention score_blocks model loss machine distributed optimizer data "
     "checkpoint environment step scoring measure budget board run_folder pieces text training quantization sampling native "
     "decoding generation serving charts report experiments interop evaluation __init__ commands cli __main__",

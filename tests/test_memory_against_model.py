@@ -341,9 +341,10 @@ def test_master_weights_in_fp32() -> None:
     optimizer = torch.optim.AdamW(masters, 1e-3)
     optimizer.step()
     moments = [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
-    state = accounting.optimizer_state(config.shape(), master=True)
+    policy = Policy(precision="bf16")
+    state = accounting.optimizer_state(config.shape(), policy=policy)
     assert state.total == sum(tensor.nbytes for tensor in [*masters, *moments])
-    step = accounting.training_memory(config.shape(), 1, precision="bf16").phases[-1]
+    step = accounting.training_memory(config.shape(), 1, policy=policy).phases[-1]
     weights = sum(parameter.nbytes + parameter.grad.nbytes for parameter in model.parameters())
     assert step.total == state.total + weights
 
@@ -359,7 +360,7 @@ def test_peak_by_the_chunk_of_the_loss(
     chunk = rows * 4 * config.vocab_size
     monkeypatch.setattr(lm.loss, "CHUNK_BYTES", {"cpu": chunk})
     norm_kernel = "folded" if precision == "fp32" else "normalised"
-    policy = {"norm_kernel": norm_kernel, "loss": "chunked", "chunk_bytes": chunk, "precision": precision}
+    policy = Policy(precision=precision, norm_kernel=norm_kernel, loss="chunked", logits_chunk_bytes=chunk)
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     assert rows < 40 or predicted.peak.title == "loss"
     measured = peak(config, batch, length, "chunked", precision)

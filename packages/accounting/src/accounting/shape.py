@@ -21,9 +21,9 @@ class TransformerShape:
     d_ff: width of one feed-forward layer, of one expert where there are experts; it has three matrices if gated (swiglu,
     geglu) and two otherwise. bias: on every matrix but the head, and on LayerNorm; qkv_bias, where given, overrides it for
     queries, keys and values. sliding_window: the positions a query sees, its own included, in sliding_window_layers of the
-    layers (all of them if not given). post_norm: a second norm after each sublayer. qk_norm: one RMSNorm weight of head_dim each for
-    queries and keys. experts: feed-forward layers of which each token passes experts_per_token, chosen by a router of
-    d_model × experts. Embedding and head have vocab_size rows, rounded up to vocab_multiple.
+    layers (all of them if not given). post_norm: a second norm after each sublayer. qk_norm: one RMSNorm weight of head_dim
+    each for queries and keys. experts: feed-forward layers of which each token passes experts_per_token, chosen by a router
+    of d_model × experts. Embedding and head have vocab_size rows, rounded up to vocab_multiple.
     """
 
     vocab_size: int

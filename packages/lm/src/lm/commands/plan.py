@@ -39,7 +39,7 @@ def plan(options: argparse.Namespace) -> None:
     row("parameters", f"{int(count.total):,}")
     for name, value in filter(lambda pair: pair[1], count.items()):
         row(f"  {name}", f"{int(value):,}")
-    row("forward FLOPs a token", f"{int(forward_flops(shape, attention='causal').total) // context:,}", "causal, exact")
+    row("forward FLOPs a token", f"{int(forward_flops(shape, pairs='causal').total) // context:,}", "causal, exact")
     row("training FLOPs a step", f"{flops:,}", f"{tokens:,} tokens")
     row("training FLOPs in all", f"{whole:,}", f"{config.steps:,} steps, {config.steps * tokens:,} tokens")
     micro = config.micro_batch_size or config.batch_size
