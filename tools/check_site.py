@@ -25,7 +25,7 @@ LOOK = """(() => {
   const wide = [...document.querySelectorAll("main *")].filter(one => {
     for (let around = one; around && around.tagName != "MAIN"; around = around.parentElement)
       if (["auto", "scroll", "hidden"].includes(getComputedStyle(around).overflowX)) return false;
-    return one.getBoundingClientRect().right > innerWidth + 1;
+    return one.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
   });
   const loaded = performance.getEntriesByType("resource").map(one => one.name);
   return JSON.stringify({

@@ -1,0 +1,32 @@
+"""The tool that looks at the site on a telephone finds what is too wide, and what is loaded from elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import chromium
+import pytest
+
+TOOL = Path(__file__).parent.parent / "tools" / "check_site.py"
+PAGE = '<meta name="viewport" content="width=device-width"><main><p>Words.</p>{}</main>'
+
+
+@pytest.mark.skipif(chromium.PATH is None, reason="there is no Chromium here")
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ('<div style="width: 100px">narrow</div>', "0 faults"),
+        ('<div style="width: 900px">wide</div>', "page: wider than 390 pixels: DIV wide"),
+        ('<div style="overflow-x: auto"><div style="width: 900px">scrolls</div></div>', "0 faults"),
+        ('<img src="http://127.0.0.1:9/x.png">', "page: loads http://127.0.0.1:9/x.png"),
+        ("<style>p { font-size: 9px }</style>", "page: text of 9 pixels"),
+    ],
+)
+def test_what_is_wrong_is_found(tmp_path: Path, part: str, said: str) -> None:
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "index.html").write_text(PAGE.format(part))
+    done = subprocess.run([sys.executable, TOOL, tmp_path], capture_output=True, text=True, timeout=120)
+    assert said in done.stdout, done.stderr
+    assert done.returncode == ("0 faults" not in said)
