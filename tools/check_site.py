@@ -71,7 +71,10 @@ def main() -> None:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(options.site)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     wrong = 0
-    with tempfile.TemporaryDirectory() as folder, chromium.Chromium(Path(folder), (WIDTH, HEIGHT)) as browser:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        chromium.Chromium(Path(folder), (WIDTH, HEIGHT)) as browser,
+    ):
         browser.call("Emulation.setDeviceMetricsOverride", width=WIDTH, height=HEIGHT, deviceScaleFactor=2, mobile=True)
         for page in pages:
             name = str(page.parent.relative_to(options.site))

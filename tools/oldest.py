@@ -2,8 +2,8 @@
 
     python tools/oldest.py > oldest.txt        what `nox -s tests_minimum` installs with
 
-Each dependency with a lower bound in a pyproject.toml (`numpy>=1.26`), extras included, is pinned to that bound; the
-others keep the version of constraints.txt.
+Each dependency with a lower bound in a pyproject.toml (`numpy>=1.26`), extras included, is pinned to that bound. What these
+depend on in turn is left to pip: the versions of constraints.txt would be too new for some of them.
 """
 
 from __future__ import annotations
@@ -44,14 +44,11 @@ def pyproject_requirements(path: Path) -> list[str]:
 
 
 def oldest() -> dict[str, str]:
-    """Every pin: constraints.txt, with the lower bounds of the three packages in its place where there are any."""
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
-    pins = {canonicalize_name(name): version for name, version in pins.items()}
+    """The version to pin each dependency of the three packages to, by name."""
     bounds: dict[str, str] = {}
     for path in sorted(ROOT.glob("packages/*/pyproject.toml")):
         bounds |= lower_bounds(pyproject_requirements(path))
-    return pins | {name: version for name, version in bounds.items() if not name.startswith("groundup-")}
+    return {name: version for name, version in bounds.items() if not name.startswith("groundup-")}
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ import sys
 import tempfile
 import time
 import tomllib
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,10 +90,11 @@ def blocks(page: Path) -> Iterator[Block]:
 
 def shell(command: str, where: str) -> str:
     """Run a command by bash, and return what it prints."""
-    ran = subprocess.run(["bash", "-euo", "pipefail", "-c", command], capture_output=True, text=True, timeout=LONGEST)
+    run = ["bash", "-euo", "pipefail", "-c", command]
+    ran = subprocess.run(run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LONGEST)
     if ran.returncode:
-        raise Fault(f"{where}: exit status {ran.returncode} of\n{command}\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
-    return ran.stdout + ran.stderr
+        raise Fault(f"{where}: exit status {ran.returncode} of\n{command}\n{ran.stdout[-4000:]}")
+    return ran.stdout
 
 
 def console(block: Block, where: str) -> None:
@@ -239,6 +241,8 @@ def main() -> None:
             ran, reasons = run_page(Path(options.pages[0]))
         except Fault as fault:
             raise SystemExit(str(fault)) from None
+        except Exception:
+            raise SystemExit(f"{options.pages[0]}:\n{traceback.format_exc(limit=-2)}") from None
         print(f"{ran} blocks run", *reasons, sep="\n  ")
         return
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
