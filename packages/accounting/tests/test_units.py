@@ -19,6 +19,13 @@ def test_units_refuse_each_other() -> None:
         lambda: Seconds(1.0) + FLOPRate(1.0),
         lambda: Seconds(1.0) > Bytes(1),
         lambda: max(Tokens(1), Parameters(2)),
+        lambda: Bytes(6) // FLOPs(2),
+        lambda: Bytes(6) % FLOPs(4),
+        lambda: Bytes(3) == FLOPs(3),
+        lambda: Bytes(3) != FLOPs(3),
+        lambda: Seconds(3.0) == Bytes(3),
+        lambda: Seconds(3.0) / FLOPRate(2.0),
+        lambda: ByteRate(3.0) / Bytes(2),
     ):
         with pytest.raises(TypeError, match=r"unit|no meaning"):
             wrong()
@@ -35,6 +42,43 @@ def test_units_do_what_physics_says() -> None:
     assert isinstance(2 * Bytes(3), Bytes)
     assert repr(Bytes(1000)) == "Bytes(1_000)"
     assert str(Bytes(1000)) == "1,000"
+
+
+def test_units_refuse_what_would_be_cut() -> None:
+    for wrong in (
+        lambda: Bytes(10) + 0.9,
+        lambda: Bytes(10) - 0.5,
+        lambda: Bytes(10) // 2.5,
+        lambda: sum([Bytes(1), 0.5]),
+    ):
+        with pytest.raises(TypeError, match="are whole numbers"):
+            wrong()
+    assert 0.9 + Bytes(10) == 10.9  # a plain float, of which nothing is cut
+    assert not Bytes(10) >= 10.5
+    assert Bytes(10) < 10.5
+    assert Bytes(10) == 10.0
+    assert Bytes(10) != 10.5
+    assert Bytes(10) * 0.55 == 5.5
+    assert (
+        repr((Bytes(10) // 4, Bytes(10) % 4, Bytes(10) // Bytes(4), 12 - Bytes(10)))
+        == "(Bytes(2), Bytes(2), 2, Bytes(2))"
+    )
+    assert (
+        repr((Seconds(3.0) / 2, Seconds(3.0) / Seconds(2.0), 4.0 - Seconds(3.0))) == "(Seconds(1.5), 1.5, Seconds(1.0))"
+    )
+
+
+def test_formulas_refuse_what_would_be_cut() -> None:
+    four = Symbol("batch", 4)
+    for wrong in (
+        lambda: four * 0.5,
+        lambda: four + 0.5,
+        lambda: four // 1.5,
+        lambda: four - 1.0,
+    ):
+        with pytest.raises(TypeError, match="a formula is of whole numbers"):
+            wrong()
+    assert (10 - four).text() == "10 - batch"
 
 
 def test_human() -> None:

@@ -1,6 +1,6 @@
 """Whole numbers that remember how they were computed.
 
-`Symbol("B", 4) * Symbol("T", 1024) * 2` is the int 8,192, and also knows the texts `B·T·2` and `4·1,024·2`. Every
+`Symbol("batch", 4) * Symbol("seq", 1024) * 2` is the int 8,192, and also knows the texts `batch·seq·2` and `4·1,024·2`. Every
 figure this package prints is such a number, so the formula shown is the one that was evaluated, and cannot drift from it.
 """
 
@@ -14,7 +14,7 @@ _SUM, _QUOTIENT, _PRODUCT, _ATOM = 1, 2, 3, 4
 
 
 class Term(int):
-    """An int with its expression; + - * // by ints give a Term, everything else an int or float as usual."""
+    """An int with its expression; + - * // by ints give a Term, a float raises TypeError, everything else is an int's."""
 
     _operation: str
     _operands: tuple[int, ...]
@@ -25,26 +25,34 @@ class Term(int):
         term._operands = operands
         return term
 
+    # adding nothing and multiplying by one would only lengthen a formula
+
     def __add__(self, other: int) -> Term:
-        # adding nothing and multiplying by one would only lengthen the formula
-        if type(other) is int and other == 0:
-            return self
-        return Term(int(self) + int(other), "+", (self, other))
+        number = _whole(other)
+        return self if _is(other, 0) else Term(int(self) + number, "+", (self, other))
 
     def __radd__(self, other: int) -> Term:
-        return self if type(other) is int and other == 0 else Term(int(other) + int(self), "+", (other, self))
+        number = _whole(other)
+        return self if _is(other, 0) else Term(number + int(self), "+", (other, self))
 
     def __sub__(self, other: int) -> Term:
-        return self if type(other) is int and other == 0 else Term(int(self) - int(other), "-", (self, other))
+        number = _whole(other)
+        return self if _is(other, 0) else Term(int(self) - number, "-", (self, other))
+
+    def __rsub__(self, other: int) -> Term:
+        return Term(_whole(other) - int(self), "-", (other, self))
 
     def __mul__(self, other: int) -> Term:
-        return self if type(other) is int and other == 1 else Term(int(self) * int(other), "·", (self, other))
+        number = _whole(other)
+        return self if _is(other, 1) else Term(int(self) * number, "·", (self, other))
 
     def __rmul__(self, other: int) -> Term:
-        return self if type(other) is int and other == 1 else Term(int(other) * int(self), "·", (other, self))
+        number = _whole(other)
+        return self if _is(other, 1) else Term(number * int(self), "·", (other, self))
 
     def __floordiv__(self, other: int) -> Term:
-        return self if type(other) is int and other == 1 else Term(int(self) // int(other), "//", (self, other))
+        number = _whole(other)
+        return self if _is(other, 1) else Term(int(self) // number, "//", (self, other))
 
     def text(self, *, values: bool = False) -> str:
         """The expression in symbols, or with values=True with every symbol replaced by its number."""
@@ -79,6 +87,18 @@ def added(terms: Iterable[Term]) -> Term:
     for term in terms:
         total = term if not total._operands and total == 0 else total + term
     return total
+
+
+def _is(operand: int, number: int) -> bool:
+    """Whether a plain int is this number; one with a name belongs into the formula."""
+    return type(operand) is int and operand == number
+
+
+def _whole(operand: object) -> int:
+    """The operand as an int; TypeError for what is no whole number, which a formula would cut."""
+    if not isinstance(operand, int):
+        raise TypeError(f"a formula is of whole numbers, and {operand!r} is none: use // by an int, or float() first")
+    return int(operand)
 
 
 def _render(operand: int, values: bool) -> tuple[str, int]:
