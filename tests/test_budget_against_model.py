@@ -26,7 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 import lm.attention  # noqa: E402
 import lm.model  # noqa: E402
 from accounting.counting.parameters import tensors  # noqa: E402
-from lm.decoding import Cache  # noqa: E402
+from lm.generation.kv_cache import Cache  # noqa: E402
 from lm.model import Transformer  # noqa: E402
 
 

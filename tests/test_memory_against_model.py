@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import lm.attention  # noqa: E402
 import lm.model  # noqa: E402
-import lm.score_blocks  # noqa: E402
+import lm.ops.cpu.block_attention  # noqa: E402
 from accounting import Policy  # noqa: E402
 from accounting.memory import activations  # noqa: E402
 from accounting.memory.optimizer_state import step_temporaries  # noqa: E402
@@ -59,7 +59,7 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         monkeypatch.setattr(lm.attention, "MATMUL_KEYS", 1 << 30 if attention == "eager" else 0)
         monkeypatch.setattr(lm.model, "MATMUL_KEYS", 1 << 30 if attention == "blocks" else 0)
         if attention == "blocks":  # several, of positions as few as these
-            monkeypatch.setattr(lm.score_blocks, "BLOCK", block)
+            monkeypatch.setattr(lm.ops.cpu.block_attention, "BLOCK", block)
             monkeypatch.setattr(activations, "QUERY_BLOCK", block)
         if norm_kernel != "folded":
             monkeypatch.setattr(lm.model, "unweighed", apart)

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lm import kernels
+from lm.ops import triton as kernels
 
 LM = Path(__file__).parent.parent / "packages" / "lm"
 BEGIN, END = "<!-- bench-attention: begin -->", "<!-- bench-attention: end -->"
@@ -56,7 +56,7 @@ class Case(NamedTuple):
 
 
 def ours(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    from lm.kernels.flash import flash_attention
+    from lm.ops.triton.flash import flash_attention
 
     return flash_attention(q, k, v, causal=causal)  # type: ignore[return-value]
 
@@ -225,17 +225,17 @@ def write(lines: Sequence[str], drawing: str) -> None:
 
 def tune(cases: Sequence[Case], device: str, dtype: torch.dtype) -> None:
     """Measures the candidate tiles of every kernel on every case, and keeps the choices for later processes."""
-    from lm.kernels import backward, forward, settings
-    from lm.kernels.problem import Problem
+    from lm.ops.triton import backward, forward, tile_sizes
+    from lm.ops.triton.problem import Problem
 
     for case in cases:
         q, k, v, grad = case.tensors(device, dtype)
         problem = Problem(q, k, v, None, case.causal, 1 / math.sqrt(case.head_dim), None)
         out, lse = forward.forward(problem)
         delta = backward.row_deltas(problem, out, grad, None)
-        settings.tune("forward", problem, functools.partial(forward.gather_values, problem, out, lse))
-        settings.tune("keys", problem, functools.partial(backward.key_gradients, problem, grad, lse, delta))
-        settings.tune("queries", problem, functools.partial(backward.query_gradients, problem, grad, lse, delta))
+        tile_sizes.tune("forward", problem, functools.partial(forward.gather_values, problem, out, lse))
+        tile_sizes.tune("keys", problem, functools.partial(backward.key_gradients, problem, grad, lse, delta))
+        tile_sizes.tune("queries", problem, functools.partial(backward.query_gradients, problem, grad, lse, delta))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

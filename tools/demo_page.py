@@ -1,4 +1,4 @@
-"""The demo's page: what was made, drawn by lm.report, with the tokenizer, the budget beside what was measured, the samples."""
+"""The demo's page: what was made, with the tokenizer, the budget beside what was measured, the samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 import bpe
 from bpe.reporting import report as tokenizer_report
 from bpe.reporting import view
-from lm import report
+from lm.reporting import report
 
 if TYPE_CHECKING:
     from demo import Demo

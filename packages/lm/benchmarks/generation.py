@@ -26,13 +26,13 @@ from torch import Tensor
 
 from lm.config import ModelConfig
 from lm.data import open_tokens
-from lm.generation import Batch
+from lm.generation.engine import Batch
+from lm.generation.sampling import Sampling
 from lm.interop import load, to_huggingface
 from lm.model import Transformer
-from lm.native import building
-from lm.quantization import quantized
-from lm.sampling import Sampling
-from lm.scoring import evaluate
+from lm.ops.cpu import build as building
+from lm.ops.cpu.int8 import quantized
+from lm.training.validation import evaluate
 
 CONFIG = ModelConfig(4096, 256, 4, 256, 4, 704)
 BEGIN, END = "<!-- generation -->", "<!-- end of generation -->"
@@ -130,7 +130,7 @@ def main() -> None:
     if compiler := shutil.which(building.compiler()):
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
-            building.compile_to(Path(folder, "step.so"), compiler, "float", building.source())
+            building.compile_to(Path(folder, "step.so"), compiler, "float", building.source("decode_step"))
             lines[-1] += f" Compiling them took {time.perf_counter() - began:.1f} s, once on a machine."
     same = seen["lm"][0][0] == seen["transformers"][0][0]
     lines += ["", f"lm and transformers wrote {'the same tokens' if same else 'different tokens'}."]

@@ -32,9 +32,9 @@ def ours(compile: bool) -> Step:
     import torch
 
     from lm.config import ModelConfig, TrainConfig
-    from lm.machine import keep_memory
+    from lm.device import keep_memory
     from lm.model import Transformer
-    from lm.step import Stepper
+    from lm.training.step import Stepper
 
     keep_memory()
     model = Transformer(ModelConfig(VOCAB, CONTEXT, LAYERS, WIDTH, HEADS, HIDDEN))

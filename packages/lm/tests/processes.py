@@ -13,7 +13,7 @@ import traceback
 import torch
 from runs import run, stop_at
 
-from lm.step import Stepper
+from lm.training.step import Stepper
 
 
 def free_port():

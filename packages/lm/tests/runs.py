@@ -8,9 +8,9 @@ import signal
 import numpy as np
 import torch
 
-from lm import checkpoint
 from lm.config import ModelConfig, TrainConfig
-from lm.training import train
+from lm.training import checkpoint
+from lm.training.trainer import train
 
 MODEL = ModelConfig(50, 16, 2, 16, 2, 24)
 CONFIG = TrainConfig(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm.charts import (
+from lm.reporting.charts import (
     BOX,
     Html,
     Line,

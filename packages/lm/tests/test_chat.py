@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import lm
-from lm import checkpoint
-from lm.cli import main
-from lm.generation import Batch
+from lm.commands.cli import main
+from lm.generation.engine import Batch
+from lm.training import checkpoint
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
 
@@ -33,7 +33,7 @@ def run_of(tmp_path_factory):
         torch.manual_seed(0)
         model = lm.Transformer(config).eval()
     from lm.config import TrainConfig, to_table
-    from lm.step import make_optimizer
+    from lm.training.step import make_optimizer
 
     optimizer = make_optimizer(model, TrainConfig(steps=1, warmup_steps=0))
     checkpoint.save(folder / "checkpoints", 0, model, optimizer, {})

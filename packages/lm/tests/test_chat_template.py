@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_conversations import MARKS, TALK, lines
 
-from lm.cli import main
-from lm.data.conversations import ROLES, Template, messages_of
-from lm.text import load_tokenizer
+from lm.chat_template import ROLES, Template, messages_of
+from lm.commands.cli import main
+from lm.tokenizer import load_tokenizer
 
 bpe = pytest.importorskip("bpe")
 transformers = pytest.importorskip("transformers")

@@ -12,10 +12,11 @@ import torch
 from runs import MODEL
 from safetensors import SafetensorError
 
-from lm import checkpoint
-from lm.checkpoint import Damaged, NotSaved
+from lm import files
 from lm.model import Transformer
 from lm.optimizer import adamw
+from lm.training import checkpoint
+from lm.training.checkpoint import Damaged, NotSaved
 
 
 @pytest.fixture
@@ -136,4 +137,4 @@ def test_a_file_that_may_not_grow_is_said(saved, failing):
 
 def test_a_full_disk_in_the_words_of_safetensors():
     error = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-    assert checkpoint.reason(error, Path()).startswith("the disk is full")
+    assert files.reason(error, Path()).startswith("the disk is full")

@@ -14,13 +14,13 @@ import sys
 import numpy as np
 import pytest
 
-from lm import training
-from lm.cli import main
+from lm.commands.cli import main
+from lm.commands.configuration import configuration
 from lm.data import open_tokens, write_tokens
 from lm.model import Transformer
-from lm.run_folder import load, read_config
-from lm.scoring import evaluate
-from lm.settings import configuration
+from lm.training import trainer as training
+from lm.training.run_folder import load, read_config
+from lm.training.validation import evaluate
 
 SMALL = """
 [model]
@@ -145,16 +145,16 @@ def test_a_full_disk_is_one_sentence(work, capsys, monkeypatch, full):
     (work / "tok.json").write_text("{}")
     if full == "tokenizer":
         error.filename = str(work / "tok.json")
-        monkeypatch.setattr("lm.text.check_tokenizer", lambda *_: None)
-        monkeypatch.setattr("lm.text.shutil.copyfile", fail)
+        monkeypatch.setattr("lm.tokenizer.check_tokenizer", lambda *_: None)
+        monkeypatch.setattr("lm.tokenizer.shutil.copyfile", fail)
         assert train(work, "--tokenizer", str(work / "tok.json"), "--quiet") == 2
         assert not list((work / "run").glob(".tokenizer*"))
     elif full == "lock":
-        monkeypatch.setattr("lm.run_folder.os.ftruncate", fail)
+        monkeypatch.setattr("lm.training.run_folder.os.ftruncate", fail)
         assert train(work, "--quiet") == 2
     else:
         assert train(work, "--quiet") == 0
-        monkeypatch.setattr("lm.report._replace", fail)
+        monkeypatch.setattr("lm.reporting.report._replace", fail)
         capsys.readouterr()
         assert main(["report", str(work / "run"), "--samples", "0"]) == 2
     said = capsys.readouterr().err

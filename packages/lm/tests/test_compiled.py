@@ -14,8 +14,8 @@ import pytest
 import torch
 from runs import TIMES, metrics
 
-from lm import checkpoint
-from lm.run_folder import read_config
+from lm.training import checkpoint
+from lm.training.run_folder import read_config
 
 pytestmark = [
     pytest.mark.soak,  # each process compiles for some twenty seconds

@@ -12,8 +12,8 @@ import tomllib
 import pytest
 import tomli_w
 
+from lm.commands.configuration import configuration, presets
 from lm.config import ModelConfig, TrainConfig, from_table, override, read_toml, to_table
-from lm.settings import configuration, presets
 
 GOOD = {"vocab_size": 50, "context_length": 16, "num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 
@@ -157,7 +157,10 @@ def test_configurations_are_frozen():
 
 def test_the_face_of_the_package_is_light():
     """Importing lm loads no torch, so that `lm --help` and a mistyped setting answer at once."""
-    code = "import sys; sys.path[:0] = sys.argv[1:]; import lm, lm.cli; print('torch' in sys.modules, 'ModelConfig' in dir(lm))"
+    code = (
+        "import sys; sys.path[:0] = sys.argv[1:]; import lm, lm.commands.cli;"
+        "print('torch' in sys.modules, 'ModelConfig' in dir(lm))"
+    )
     out = subprocess.run(
         [sys.executable, "-c", code, *filter(None, sys.path)], capture_output=True, text=True, check=True
     )
@@ -192,3 +195,14 @@ def test_shape_carries_every_dimension():
 def test_a_setting_without_its_section_is_found(setting, says):
     with pytest.raises(KeyError, match=re.escape(f"{setting!r} is no setting: {says}")):
         override({}, setting, "8", {"model": ModelConfig, "train": TrainConfig})
+
+
+def test_the_modules_of_the_package_are_reached_without_importing_each():
+    code = (
+        "import sys; sys.path[:0] = sys.argv[1:]; import lm;"
+        "print(all(getattr(lm, name).__name__ for name in lm._MODULES), lm.checkpoint.save.__module__)"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code, *filter(None, sys.path)], capture_output=True, text=True, check=True
+    )
+    assert out.stdout == "True lm.training.checkpoint\n"

@@ -12,11 +12,11 @@ import torch
 from runs import CONFIG, assert_same_run, metrics, stop_at
 
 import lm
-from lm.cli import main
+from lm.commands.cli import main
 from lm.data import open_data, open_tokens, write_tokens
 from lm.loss import IGNORE
-from lm.scoring import evaluate
-from lm.training import Stopped
+from lm.training.trainer import Stopped
+from lm.training.validation import evaluate
 
 bpe_only = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
 TALK = [
@@ -50,7 +50,7 @@ def masked(folder, mask, name="train", seed=0):
 @bpe_only
 @pytest.mark.parametrize("special", [MARKS, MARKS[:1]])
 def test_the_assistants_part_alone_is_learned_and_prompts_are_what_was_trained_on(special):
-    from lm.data.conversations import Template, messages_of
+    from lm.chat_template import Template, messages_of
 
     tok = tokenizer(special)
     template, talk = Template(tok), messages_of(TALK)
@@ -72,7 +72,7 @@ def test_the_assistants_part_alone_is_learned_and_prompts_are_what_was_trained_o
 
 @bpe_only
 def test_what_does_not_fit_loses_its_oldest_turns():
-    from lm.data.conversations import Template, messages_of
+    from lm.chat_template import Template, messages_of
 
     template, talk = Template(tokenizer()), messages_of(TALK[:4])
     whole = template.prompt(talk)
@@ -111,7 +111,7 @@ def test_lines_that_are_no_conversations_are_named(tmp_path, capsys, line, says)
 @bpe_only
 def test_a_model_learns_to_answer(tmp_path, capsys):
     """From lines of JSON to an imported run that answers as it was taught: by command alone."""
-    from lm.data.conversations import Message, Template
+    from lm.chat_template import Message, Template
 
     tokenizer().save(tmp_path / "tok.json")
     ask = [

@@ -13,14 +13,15 @@ from test_step import VARIANTS, made
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lm import measure, training
-from lm.budget import ran_out
-from lm.cli import main
+from lm.commands.cli import main
 from lm.data import prefetched
 from lm.model import RMSNorm
 from lm.optimizer import clip_gradients
-from lm.step import Stepper
-from lm.training import OutOfMemory
+from lm.training import measure
+from lm.training import trainer as training
+from lm.training.budget import ran_out
+from lm.training.step import Stepper
+from lm.training.trainer import OutOfMemory
 
 
 class WithoutDoubles(TorchDispatchMode):

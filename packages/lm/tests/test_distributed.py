@@ -17,10 +17,10 @@ import torch.multiprocessing
 from processes import free_port, lose_one, processes, train
 from runs import CONFIG, assert_same_run, metrics, run, some_tokens, stop_at
 
-from lm import checkpoint
 from lm.data import write_tokens
-from lm.distributed import World
-from lm.training import Stopped
+from lm.training import checkpoint
+from lm.training.distributed import World
+from lm.training.trainer import Stopped
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
 

@@ -17,18 +17,18 @@ import torch
 from runs import CONFIG, MODEL, run
 from test_model import SHAPES, make
 
-from lm import checkpoint
-from lm.cli import main
+from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.data import open_tokens, write_tokens
-from lm.evaluation import Item, Request, Task, evaluate_tasks, likelihoods, read_task, running, undertrained
+from lm.evaluation import Item, Request, Task, evaluate_tasks, likelihoods, read_task, run_tasks, undertrained
 from lm.evaluation.kept import keeping
 from lm.evaluation.results import Scored, measures
 from lm.interop import load, to_huggingface
 from lm.model import Transformer
-from lm.scoring import evaluate
-from lm.step import make_optimizer
-from lm.text import keep_tokenizer
+from lm.tokenizer import keep_tokenizer
+from lm.training import checkpoint
+from lm.training.step import make_optimizer
+from lm.training.validation import evaluate
 
 needs_bpe = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
 WORDS = ["the cat", "sat", "on a", "mat.", "été", "ran", "then", "水"]
@@ -287,8 +287,8 @@ def test_tasks_come_to_what_single_passes_do_and_go_on_where_they_stopped(tmp_pa
     assert len(lines) == 21
     file.write_text("".join(lines[:9]) + lines[9][:5])
     asked = []
-    real = running.likelihoods
-    monkeypatch.setattr(running, "likelihoods", lambda model, requests: asked.extend(requests) or real(model, requests))
+    real = run_tasks.likelihoods
+    monkeypatch.setattr(run_tasks, "likelihoods", lambda model, requests: asked.extend(requests) or real(model, requests))
     assert evaluate_tasks(model, tokenizer, [task], folder=tmp_path) == [result]
     assert len(asked) == 3 * 12
     asked.clear()
@@ -320,12 +320,12 @@ def test_texts_are_scored_by_windows_as_token_files_are(tmp_path, small):
 @needs_bpe
 def test_the_space_before_an_ending_is_the_endings(small):
     _, tokenizer = small
-    request = running.pair_request(tokenizer, "the ", "a then")
-    assert request == running.pair_request(tokenizer, "the", " a then")
+    request = run_tasks.pair_request(tokenizer, "the ", "a then")
+    assert request == run_tasks.pair_request(tokenizer, "the", " a then")
     assert tokenizer.decode(request.ids) == " a then"
-    merged = running.pair_request(tokenizer, "t", "he")  # one token: nothing of it stands in the context alone
+    merged = run_tasks.pair_request(tokenizer, "t", "he")  # one token: nothing of it stands in the context alone
     assert (merged.before, merged.ids) == ((tokenizer.eot_token,), tuple(tokenizer.encode("the")))
-    assert running.pair_request(tokenizer, "", "the").before == (tokenizer.eot_token,)
+    assert run_tasks.pair_request(tokenizer, "", "the").before == (tokenizer.eot_token,)
 
 
 SMALL = ModelConfig(vocab_size=1, context_length=16, num_layers=1, d_model=16, num_heads=2, d_ff=24)
@@ -402,7 +402,7 @@ def test_ctrl_c_keeps_what_was_done(tmp_path, corpus, capsys, monkeypatch):
     folder = trained(tmp_path / "run", corpus, tokenizer())
     words = [{"context": f"they ran {i}", "continuation": "then"} for i in range(6)]
     command = ["eval", str(folder), "--on", str(written(tmp_path / "w.jsonl", *words))]
-    real, calls = running.likelihoods, []
+    real, calls = run_tasks.likelihoods, []
 
     def likelihoods(model, requests):
         calls.append(len(requests))
@@ -410,8 +410,8 @@ def test_ctrl_c_keeps_what_was_done(tmp_path, corpus, capsys, monkeypatch):
             raise KeyboardInterrupt
         return real(model, requests)
 
-    monkeypatch.setattr(running, "AT_ONCE", 1)
-    monkeypatch.setattr(running, "likelihoods", likelihoods)
+    monkeypatch.setattr(run_tasks, "AT_ONCE", 1)
+    monkeypatch.setattr(run_tasks, "likelihoods", likelihoods)
     assert main(command) == 130
     assert f"stopped: what was done is in {folder / 'evaluation'}" in capsys.readouterr().err
     assert main(command) == 0
@@ -562,7 +562,7 @@ DATA = os.environ.get("GROUNDUP_DATA")
 @pytest.mark.skipif(not DATA, reason="GROUNDUP_DATA names no folder of published sets")
 def test_the_published_sets_are_read_and_scored():
     from lm.interop import from_llama2c
-    from lm.text import load_tokenizer
+    from lm.tokenizer import load_tokenizer
 
     real = Path(DATA)
     sets = {path.stem: read_task(path) for path in sorted((real / "data" / "eval").glob("*.jsonl"))}
@@ -597,7 +597,7 @@ def test_hellaswag_is_the_published_procedure_item_by_item(tmp_path, corpus, mon
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
 
-    from lm.evaluation.running import scored
+    from lm.evaluation.run_tasks import scored
     from lm.interop import to_huggingface
 
     folder = trained(tmp_path / "run", corpus, tokenizer())

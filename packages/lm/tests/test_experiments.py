@@ -17,17 +17,18 @@ import numpy as np
 import pytest
 import torch
 
-from lm import checkpoint, training
-from lm.cli import main
+from lm.commands.cli import main
+from lm.commands.configuration import configuration, presets
 from lm.config import ModelConfig, TrainConfig
 from lm.data import open_data, write_tokens
 from lm.experiments import sgd
-from lm.experiments.running import frequencies, run
-from lm.experiments.running import work as work_of
+from lm.experiments.run_trials import frequencies, run
+from lm.experiments.run_trials import work as work_of
 from lm.experiments.trials import BASE, Ablations, BatchSizes, LearningRates, Mean, Outcome, Trial, gap
 from lm.model import Transformer
-from lm.run_folder import lock
-from lm.settings import configuration, presets
+from lm.training import checkpoint
+from lm.training import trainer as training
+from lm.training.run_folder import lock
 
 MODEL = ModelConfig(vocab_size=24, context_length=8, num_layers=1, d_model=16, num_heads=2, d_ff=32)
 TRAIN = TrainConfig(

@@ -16,19 +16,19 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import accounting
 import lm
-from lm import kernels
 from lm.attention import attention, choose, probe, visible
-from lm.decoding import Decoder
+from lm.generation.decoder import Decoder
+from lm.ops import triton as kernels
 
 if kernels.lacking() is not None:
     pytest.skip(kernels.lacking(), allow_module_level=True)
 if interpreter.LATE:
     raise ImportError("triton was imported before its interpreter was asked for: import tests/interpreter.py earlier")
 
-from lm.kernels import decode as decoding
-from lm.kernels import settings as tile_settings
-from lm.kernels.flash import decode_attention, flash_attention, pairs
-from lm.kernels.problem import Problem, Tiles
+from lm.ops.triton import decode as decoding
+from lm.ops.triton import tile_sizes
+from lm.ops.triton.flash import decode_attention, flash_attention, pairs
+from lm.ops.triton.problem import Problem, Tiles
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
@@ -207,7 +207,7 @@ def test_tiles_of_other_shapes_and_tensor_descriptors(monkeypatch, head_dim):
         for described in (False, True):
             tiles = {"forward": (16, 32), "keys": (32, 16), "queries": (32, 32)}
             for kind, (rows, columns) in tiles.items():
-                monkeypatch.setitem(tile_settings.INTERPRETED, kind, Tiles(rows, columns, described=described))
+                monkeypatch.setitem(tile_sizes.INTERPRETED, kind, Tiles(rows, columns, described=described))
             got = run(lambda *x: flash_attention(*x, **masks), q, k, v, q, torch.float32)  # noqa: B023
             for x, y in zip(got, want, strict=True):
                 torch.testing.assert_close(x.double(), y, atol=3e-6, rtol=1e-5)
@@ -395,7 +395,7 @@ def test_decoding_is_taken_for_few_queries_that_nothing_is_learned_from(monkeypa
             taken.append(_name)
             return _function(*arguments, **named)
 
-        monkeypatch.setattr(f"lm.kernels.flash.{name}", noted)
+        monkeypatch.setattr(f"lm.ops.triton.flash.{name}", noted)
     q, k = made(1, 2, 2, 16).float(), made(1, 1, 300, 16).float()
     with torch.no_grad():
         out = attention(q, k, k, backend="flash")
@@ -411,7 +411,7 @@ def test_generation_decodes_through_it(monkeypatch, window):
     texts = [[1, 2, 3], [4] * 20, [5, 6, 7, 8]]
     logits = {}
     for shares_keys in (True, False):
-        monkeypatch.setattr("lm.decoding.decodes", lambda *_: shares_keys)  # noqa: B023
+        monkeypatch.setattr("lm.generation.decoder.decodes", lambda *_: shares_keys)  # noqa: B023
         decoder = Decoder(model, rows=3)
         for row, text in enumerate(texts):
             decoder.read(row, text)
@@ -471,20 +471,20 @@ def test_flash_says_what_is_missing(monkeypatch):
 
 
 def test_every_kernel_has_tiles_for_every_width():
-    for family in [*tile_settings.TABLE.values(), *tile_settings.WIDE_TABLE.values()]:
+    for family in [*tile_sizes.TABLE.values(), *tile_sizes.WIDE_TABLE.values()]:
         assert set(family) == {"forward", "keys", "queries", "decode"}
         for tiles in family.values():
             assert list(tiles) == [16, 32, 64, 128, 256]
-    assert set(tile_settings.FAMILIES.values()) == set(tile_settings.TABLE) == set(tile_settings.WIDE_TABLE)
+    assert set(tile_sizes.FAMILIES.values()) == set(tile_sizes.TABLE) == set(tile_sizes.WIDE_TABLE)
 
 
 def test_an_unknown_devices_tiles_are_measured_once_and_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(tile_settings, "CHOSEN", {})
-    monkeypatch.setattr(tile_settings, "interpreted", lambda: False)
+    monkeypatch.setattr(tile_sizes, "CHOSEN", {})
+    monkeypatch.setattr(tile_sizes, "interpreted", lambda: False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (17, 3))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    tile_settings.kept_choices.cache_clear()
+    tile_sizes.kept_choices.cache_clear()
     q = made(1, 1, 40, 64, dtype=torch.float16)
     problem, launched, clock = Problem(q, q, q, None, True, 0.125, None), [], []
 
@@ -496,21 +496,21 @@ def test_an_unknown_devices_tiles_are_measured_once_and_kept(monkeypatch, tmp_pa
         clock.append(1.0 if len(clock) == 1 else 2.0)  # the second candidate is the fastest
         return clock[-1]
 
-    monkeypatch.setattr(tile_settings, "seconds", measure)
-    chosen = tile_settings.tiles_for("forward", problem, launch)
-    assert launched == tile_settings.candidates("forward", 64, torch.float16, (17, 3))
+    monkeypatch.setattr(tile_sizes, "seconds", measure)
+    chosen = tile_sizes.tiles_for("forward", problem, launch)
+    assert launched == tile_sizes.candidates("forward", 64, torch.float16, (17, 3))
     assert len(launched) > 1
     assert chosen == launched[1]
-    for memory in (tile_settings.CHOSEN, {}):  # in this process, and in another that finds the file
-        monkeypatch.setattr(tile_settings, "CHOSEN", memory)
-        tile_settings.kept_choices.cache_clear()
-        assert tile_settings.tiles_for("forward", problem, launch) == chosen
+    for memory in (tile_sizes.CHOSEN, {}):  # in this process, and in another that finds the file
+        monkeypatch.setattr(tile_sizes, "CHOSEN", memory)
+        tile_sizes.kept_choices.cache_clear()
+        assert tile_sizes.tiles_for("forward", problem, launch) == chosen
     assert len(launched) == len(clock)
 
     (tmp_path / "cache/groundup/attention.json").write_text('{"torn')
-    tile_settings.kept_choices.cache_clear()
-    assert tile_settings.kept_choices() == {}
-    tile_settings.kept_choices.cache_clear()
+    tile_sizes.kept_choices.cache_clear()
+    assert tile_sizes.kept_choices() == {}
+    tile_sizes.kept_choices.cache_clear()
 
 
 def test_candidates_without_room_or_with_other_results_are_passed_over(monkeypatch, tmp_path):
@@ -518,12 +518,12 @@ def test_candidates_without_room_or_with_other_results_are_passed_over(monkeypat
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a file"))
     (tmp_path / "a file").write_text("a cache that cannot be written is done without")
-    monkeypatch.setattr(tile_settings, "CHOSEN", {})
+    monkeypatch.setattr(tile_sizes, "CHOSEN", {})
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (10, 0))
-    tile_settings.kept_choices.cache_clear()
+    tile_sizes.kept_choices.cache_clear()
     q = made(1, 1, 40, 128, dtype=torch.float16)
     problem = Problem(q, q, q, None, True, 0.125, None)
-    first, second, *others, special = tile_settings.candidates("keys", 128, torch.float16, (10, 0))
+    first, second, *others, special = tile_sizes.candidates("keys", 128, torch.float16, (10, 0))
     assert special.specialized
     large, wrong = {first}, {special, *others}
 
@@ -532,13 +532,13 @@ def test_candidates_without_room_or_with_other_results_are_passed_over(monkeypat
             raise OutOfResources(300, 227, "shared memory")
         return (q * 2 if tiles in wrong else q,)
 
-    assert tile_settings.tune("keys", problem, launch, lambda call: 1.0) == second
+    assert tile_sizes.tune("keys", problem, launch, lambda call: 1.0) == second
     wrong, large = {second, special, *others}, set()
-    assert tile_settings.tune("keys", problem, launch, lambda call: 2.0) == first
+    assert tile_sizes.tune("keys", problem, launch, lambda call: 2.0) == first
     large = {first, second, special, *others}
     with pytest.raises(RuntimeError, match="no tiles of the keys kernel run on this device"):
-        tile_settings.tune("keys", problem, launch, lambda call: 1.0)
-    tile_settings.kept_choices.cache_clear()
+        tile_sizes.tune("keys", problem, launch, lambda call: 1.0)
+    tile_sizes.kept_choices.cache_clear()
 
 
 # ---- the page that explains it

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from test_model import SHAPES, make, some_ids
 from test_native import needs_compiler
 
-from lm.decoding import Decoder
-from lm.generation import Batch, Writer, generate, generate_batch, stream
-from lm.quantization import Int8Linear, quantized
-from lm.sampling import Sampling
+from lm.generation.decoder import Decoder
+from lm.generation.engine import Batch
+from lm.generation.sampling import Sampling
+from lm.generation.stream import Writer, generate, generate_batch, stream
+from lm.ops.cpu.int8 import Int8Linear, quantized
 
 ALL = {"num_kv_heads": 1, "window": 4, "norm_placement": "post", "bias": True, "qk_norm": True}
 MORE_SHAPES = SHAPES | {"all at once": ALL, "exact": {"ffn": "gelu_exact"}, "slowed": {"rope_factor": 3.0}}

@@ -20,7 +20,7 @@ import pytest
 from corpora import as_json_lines, as_text, read_back, stories, tokenizer
 from hub import COMMIT, Hub
 
-from lm.cli import main
+from lm.commands.cli import main
 from lm.data import download, open_data, open_tokens, published, token_files
 
 needs_bpe = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
@@ -412,7 +412,7 @@ def test_no_network_is_one_sentence(tmp_path, tok, monkeypatch, capsys):
         assert said.count("\n") == 1
 
 
-RUN = "import sys; from lm.cli import main; sys.exit(main(sys.argv[1:]))"
+RUN = "import sys; from lm.commands.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
 @needs_bpe

@@ -11,13 +11,13 @@ import torch
 from test_interop import GPT2
 from test_pieces import tok_bin
 
-from lm.cli import main
+from lm.commands.cli import main
 from lm.config import ModelConfig
-from lm.generation import generate
+from lm.generation.stream import generate
 from lm.interop import from_llama2c, to_gguf
 from lm.model import Transformer
-from lm.pieces import PieceTokenizer
-from lm.text import load_tokenizer, prompt_ids
+from lm.piece_tokenizer import PieceTokenizer
+from lm.tokenizer import load_tokenizer, prompt_ids
 
 gguf = pytest.importorskip("gguf")
 SHAPES = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lm.config import ModelConfig
-from lm.generation import generate
+from lm.generation.stream import generate
 from lm.loss import chunked_cross_entropy
 from lm.model import Transformer
 from lm.optimizer import adamw, clip_gradients

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from test_model import make, some_ids
 from torch import nn
 
-from lm import building
-from lm.decoding import Decoder
-from lm.machine import threads
+from lm.device import threads
+from lm.generation.decoder import Decoder
 from lm.model import Transformer
-from lm.native import step
-from lm.quantization import Int8Linear, quantized
+from lm.ops.cpu import build as building
+from lm.ops.cpu import decode_step as step
+from lm.ops.cpu.int8 import Int8Linear, quantized
 
 COMPILER = shutil.which(building.compiler())
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler on this machine")
@@ -190,23 +190,23 @@ def test_a_compiler_that_fails_and_a_folder_that_cannot_be_are_said(afresh, monk
 
 @needs_compiler
 def test_it_is_compiled_once_and_only_what_this_user_wrote_is_run(afresh):
-    path = building.kept("step", "double")
+    path = building.kept("decode_step", "double")
     made = path.stat()
     assert path.parent == afresh
     assert not made.st_mode & 0o022
-    assert building.kept("step", "double").stat().st_ino == made.st_ino
+    assert building.kept("decode_step", "double").stat().st_ino == made.st_ino
     path.chmod(0o722)
-    assert building.kept("step", "double").stat().st_ino != made.st_ino
+    assert building.kept("decode_step", "double").stat().st_ino != made.st_ino
     path.unlink()
     path.symlink_to(Path("/bin/sh"))
-    assert not building.kept("step", "double").is_symlink()
+    assert not building.kept("decode_step", "double").is_symlink()
     assert sorted(afresh.iterdir()) == [path]
 
 
 @needs_compiler
 @pytest.mark.parametrize("change", [(b"sums[i] / total", b"sums[i]"), (b"largest = logits[i];", b"")])
 def test_a_library_that_computes_something_else_is_not_used(afresh, change):
-    path = building.kept("step", "double")
+    path = building.kept("decode_step", "double")
     path.unlink()
     building.compile_to(path, COMPILER, "double", building.source("step").replace(*change))
     path.chmod(0o500)

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lm.model
-from lm import score_blocks
 from lm.attention import attention, hidden_keys
 from lm.config import ModelConfig
 from lm.loss import chunked_cross_entropy, cross_entropy
 from lm.model import MLP, Attention, RMSNorm, SwiGLU, Transformer, norm, positions_in, rotary, turn
-from lm.optimizer import adamw, clip_gradients, constant, cosine, linear
+from lm.ops.cpu import block_attention as score_blocks
+from lm.optimizer import adamw, clip_gradients
+from lm.schedule import constant, cosine, linear
 
 DTYPES = {torch.float32: 2e-5, torch.float64: 1e-12}
 few = settings(max_examples=25, deadline=None)

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import CONFIG, MODEL, run, stop_at
 
-from lm import building, passes
 from lm.config import ModelConfig
+from lm.device import threads
 from lm.loss import chunked_cross_entropy
-from lm.machine import threads
 from lm.model import Transformer
-from lm.training import Stopped, train
+from lm.ops.cpu import build as building
+from lm.ops.cpu import passes
+from lm.training.trainer import Stopped, train
 
 COMPILER = shutil.which(building.compiler())
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler on this machine")

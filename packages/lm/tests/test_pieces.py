@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_interop import llama2c_file
 
-from lm.cli import main
+from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.data import open_tokens, write_tokens
-from lm.generation import generate
+from lm.generation.stream import generate
 from lm.interop import from_huggingface, from_llama2c, load, to_huggingface
 from lm.model import Transformer
-from lm.pieces import PieceTokenizer
-from lm.run_folder import read_config
-from lm.text import load_tokenizer, prompt_ids, stop_ids
+from lm.piece_tokenizer import PieceTokenizer
+from lm.tokenizer import load_tokenizer, prompt_ids, stop_ids
+from lm.training.run_folder import read_config
 
 WORDS = [" t", "he", " a", "nd", " the", "ll", " he", "  ", "lo", " hello", "\u00e9t"]
 LETTERS = list(" thelondar.\u00e9\u6f22")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from corpora import END, as_gzip, as_json_lines, as_text, read_back, stories, tokenizer
 
-from lm.cli import main
+from lm.commands.cli import main
 from lm.data import TokenWriter, open_data, open_tokens, token_files, write_tokens
 from lm.data.infill import NAMES, FillInTheMiddle
 from lm.data.prepare import Recipe, prepare

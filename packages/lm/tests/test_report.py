@@ -9,7 +9,7 @@ from importlib import resources
 
 import pytest
 
-from lm import report
+from lm.reporting import report
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -233,7 +233,7 @@ def test_a_section_with_broken_text_is_still_written(run):
 
 
 def test_drawing_needs_no_torch():
-    code = "import sys, lm.report; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    code = "import sys, lm.reporting.report; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     paths = os.pathsep.join(sys.path)
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": paths}).returncode == 0
 
@@ -300,7 +300,7 @@ def test_a_run_that_goes_through_the_roof_does_not_press_the_others_flat(run):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_colour_of_letters_can_be_read(scheme):
-    css = (resources.files("lm") / "assets" / "report.css").read_text("utf-8").partition("@media print")[0]
+    css = (resources.files("lm.reporting") / "assets" / "report.css").read_text("utf-8").partition("@media print")[0]
     blocks = [dict(re.findall(r"--([\w]+): (#[0-9a-f]{6})", block)) for block in re.findall(r":root \{([^}]*)\}", css)]
     colours = blocks[0] if scheme == "light" else {**blocks[0], **blocks[1]}
 

@@ -10,7 +10,7 @@ from runs import MODEL, some_tokens
 
 from lm.data import write_tokens
 from lm.model import Transformer
-from lm.scoring import evaluate
+from lm.training.validation import evaluate
 
 
 def brute_force(model, ids, context, stride, before):

@@ -45,7 +45,7 @@ def served(model, tokenizer, *, rows=4, waiting=8, max_tokens=200, **more):
     """A server in a thread: its address, and its engine."""
     import uvicorn
 
-    from lm.data.conversations import Template
+    from lm.chat_template import Template
     from lm.serving.app import Server
     from lm.serving.engine import Engine
     from lm.serving.requests import Limits
@@ -128,7 +128,7 @@ def test_completions_are_what_generate_alone_writes(client, model, tokenizer, st
 
 
 def test_chat_streams_the_same_as_whole(client, model, tokenizer):
-    from lm.data.conversations import Message, Template
+    from lm.chat_template import Message, Template
 
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
     given = {"model": "small", "messages": messages, "max_tokens": 40, "temperature": 0.7, "seed": 3}
@@ -289,9 +289,9 @@ def test_the_command_serves_until_ctrl_c_and_says_when_a_port_is_taken(model, to
     import httpx
     import tomli_w
 
-    from lm import checkpoint
     from lm.config import TrainConfig, to_table
-    from lm.step import make_optimizer
+    from lm.training import checkpoint
+    from lm.training.step import make_optimizer
 
     checkpoint.save(tmp_path / "checkpoints", 0, model, make_optimizer(model, TrainConfig(steps=1, warmup_steps=0)), {})
     (tmp_path / "config.toml").write_text(tomli_w.dumps({"model": to_table(model.config)}))

@@ -14,15 +14,17 @@ import pytest
 import torch
 from runs import CONFIG, MODEL, metrics, run, some_tokens, stop_at
 
-from lm import budget, checkpoint, machine, training
-from lm import measure as measuring
+from lm import device as machine
 from lm.data import open_tokens
 from lm.loss import CHUNK_BYTES
-from lm.measure import Speed, compile_pays, measure, verdict
 from lm.model import Transformer
-from lm.scoring import evaluate
-from lm.step import Learner, Stepper
-from lm.training import OutOfMemory, Stopped
+from lm.training import budget, checkpoint
+from lm.training import measure as measuring
+from lm.training import trainer as training
+from lm.training.measure import Speed, compile_pays, measure, verdict
+from lm.training.step import Learner, Stepper
+from lm.training.trainer import OutOfMemory, Stopped
+from lm.training.validation import evaluate
 
 END = 3
 VARIANTS = {
@@ -328,7 +330,7 @@ def test_freed_memory_is_kept_and_huge():
     program = """
 import resource, torch
 from pathlib import Path
-from lm.machine import keep_memory
+from lm.device import keep_memory
 keep_memory()
 def step():
     return torch.ones(64 << 20).sum()

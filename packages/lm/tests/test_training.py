@@ -20,16 +20,17 @@ import pytest
 import torch
 from runs import CONFIG, MODEL, assert_same_run, metrics, run, some_tokens, stop_at, timeless
 
-from lm import checkpoint
-from lm.checkpoint import NotSaved
+from lm import files
 from lm.data import batch, write_tokens
 from lm.extras import MissingExtra
 from lm.loss import IGNORE
-from lm.measure import measure_speed
 from lm.model import Transformer
-from lm.run_folder import Taken, load, lock, read_config
-from lm.step import Stepper, compile_blocks, in_trouble
-from lm.training import Diverged, Stopped
+from lm.training import checkpoint
+from lm.training.checkpoint import NotSaved
+from lm.training.measure import measure_speed
+from lm.training.run_folder import Taken, load, lock, read_config
+from lm.training.step import Stepper, compile_blocks, in_trouble
+from lm.training.trainer import Diverged, Stopped
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +112,8 @@ def test_a_run_that_crashed_goes_back_to_its_checkpoint(data, whole, tmp_path):
 
 
 def test_a_checkpoint_is_named_only_when_what_it_goes_with_is_on_the_disk(data, tmp_path, monkeypatch):
-    flushed, real = [], checkpoint.sync
-    monkeypatch.setattr(checkpoint, "sync", lambda path: (flushed.append(path.name), real(path)))
+    flushed, real = [], files.sync
+    monkeypatch.setattr(files, "sync", lambda path: (flushed.append(path.name), real(path)))
     run(data, tmp_path)
     assert flushed[0] == ".config.toml.partial"
     assert flushed.count("metrics.jsonl") == flushed.count(".latest.partial") == 5
@@ -124,7 +125,7 @@ KILLED = """
 import sys, torch
 sys.path[:0] = sys.argv[4:]
 from lm.config import ModelConfig, TrainConfig
-from lm.training import train
+from lm.training.trainer import train
 model = ModelConfig(50, 16, 2, 16, 2, 24)
 every = {"eval_every": 150, "eval_tokens": 100, "checkpoint_every": 10}
 config = TrainConfig(int(sys.argv[3]), batch_size=2, threads=1, device="cpu", **every)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lm.config import ModelConfig, TrainConfig
-    from lm.generation import generate, generate_batch, stream
+    from lm.generation.stream import generate, generate_batch, stream
     from lm.interop import load
     from lm.model import Transformer
-    from lm.scoring import evaluate
-    from lm.training import train
+    from lm.training.trainer import train
+    from lm.training.validation import evaluate
 
 __version__ = "0.1.0"
 __all__ = [
@@ -30,21 +30,55 @@ _HOME = {
     "ModelConfig": "lm.config",
     "TrainConfig": "lm.config",
     "Transformer": "lm.model",
-    "evaluate": "lm.scoring",
-    "generate": "lm.generation",
-    "generate_batch": "lm.generation",
+    "evaluate": "lm.training.validation",
+    "generate": "lm.generation.stream",
+    "generate_batch": "lm.generation.stream",
     "load": "lm.interop",
-    "stream": "lm.generation",
-    "train": "lm.training",
+    "stream": "lm.generation.stream",
+    "train": "lm.training.trainer",
+}
+
+# `import lm` is enough to write lm.model.Block: a module is imported when its name is first used.
+_MODULES = {
+    **{
+        name: f"lm.{name}"
+        for name in (
+            "attention",
+            "chat_template",
+            "config",
+            "data",
+            "device",
+            "evaluation",
+            "experiments",
+            "files",
+            "generation",
+            "interop",
+            "loss",
+            "model",
+            "ops",
+            "optimizer",
+            "reporting",
+            "schedule",
+            "serving",
+            "tokenizer",
+            "training",
+        )
+    },
+    "checkpoint": "lm.training.checkpoint",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
+    value: object
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(_MODULES[name])
+    else:
         raise AttributeError(f"module 'lm' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, *_MODULES]

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from lm.cli import main
+from lm.commands.cli import main
 
 sys.exit(main())

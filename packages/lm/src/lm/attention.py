@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lm import kernels
+from lm.ops import triton as kernels
 
 BACKENDS = ("auto", "flash", "sdpa", "matmul", "reference")
 log = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ def _flash(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None, do
     lacking = flash_lacks()
     if lacking is not None:
         raise ValueError(f"backend 'flash' is not to be had: {lacking}")
-    from lm.kernels.flash import decode_attention, flash_attention
+    from lm.ops.triton.flash import decode_attention, flash_attention
 
     queries, keys = q.shape[2], k.shape[2]
     rows = q.shape[1] // k.shape[1] * queries
@@ -286,7 +286,7 @@ def flash_lacks() -> str | None:
     """What the backend "flash" needs and this installation does not have; None where it has all, now imported."""
     lacking = kernels.lacking()
     if lacking is None:
-        import lm.kernels.flash  # noqa: F401 (so that a compiled caller finds it imported)
+        import lm.ops.triton.flash  # noqa: F401 (so that a compiled caller finds it imported)
     return lacking
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lm import passes
+from lm.ops.cpu import passes
 
 IGNORE = -100  # a target that does not count, by torch's convention
 # Bytes of float32 logits at a time. On a CPU those that stay near: chunks of 2, 4, 8 MiB took within 6% of each other on two

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from lm import passes
 from lm.attention import MATMUL_KEYS, attention, hidden_keys
 from lm.config import CHECKPOINTINGS, ModelConfig, one_of
-from lm.score_blocks import attend
+from lm.ops.cpu import passes
+from lm.ops.cpu.block_attention import attend
 
 
 class LayerCache(Protocol):

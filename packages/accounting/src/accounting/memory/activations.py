@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from accounting.memory.records import Tensors
 
-QUERY_BLOCK = 64  # queries that attention_kernel "blocks" takes at a time, lm.score_blocks.BLOCK
+QUERY_BLOCK = 64  # queries that attention_kernel "blocks" takes at a time, lm.ops.cpu.block_attention.BLOCK
 MOST_IN_BLOCKS = 1 << 20  # positions
 
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from lm.commands import Commands, add, add_model, add_sampling, model_of, sampling_of
+from lm.commands.options import Commands, add, add_model, add_sampling, model_of, sampling_of
 
 HELP = "/reset begins anew, /help says this, /quit ends; Ctrl-C stops an answer"
 
@@ -20,7 +20,7 @@ def register(commands: Commands) -> None:
 
 
 def chat(options: argparse.Namespace) -> None:
-    from lm.data.conversations import Message, Template
+    from lm.chat_template import Message, Template
     from lm.interop.importing import own_tokenizer
 
     if options.max_new_tokens < 1:
@@ -79,7 +79,8 @@ def heard() -> str | None:
 
 def answered(model: Any, template: Any, ids: list[int], most: int, sampling: Any, seed: int | None) -> str:
     """An answer, written as it comes, until it ends or Ctrl-C ends it; what was written of it."""
-    from lm.generation import Batch, Writer
+    from lm.generation.engine import Batch
+    from lm.generation.stream import Writer
 
     batch, writer = Batch(model, rows=1), Writer(template.tokenizer.decode_stream(), template.stop)
     text = ""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm.commands import Commands, Ended, add
+from lm.commands.options import Commands, Ended, add
 
 if TYPE_CHECKING:
     from lm.data.prepare import Reached, Recipe
@@ -133,8 +133,9 @@ def prepare(options: argparse.Namespace) -> None:
 
 
 def chat(options: argparse.Namespace) -> None:
-    from lm.data.conversations import Template, prepare_conversations
-    from lm.text import load_tokenizer
+    from lm.chat_template import Template
+    from lm.data.conversations import prepare_conversations
+    from lm.tokenizer import load_tokenizer
 
     template = Template(load_tokenizer(options.tokenizer), options.end_of_text)
     made, empty = prepare_conversations(options.files, template, options.out, heldout=options.heldout)
@@ -155,7 +156,7 @@ def chat(options: argparse.Namespace) -> None:
 
 def verify(options: argparse.Namespace) -> None:
     from lm.data.verify import verify as verify_folder
-    from lm.text import load_tokenizer
+    from lm.tokenizer import load_tokenizer
 
     if options.vocab_size is not None and options.vocab_size < 1:
         raise ValueError(f"--vocab-size must be at least 1, and {options.vocab_size} is not")
@@ -180,7 +181,7 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
     from lm.data.infill import NAMES, FillInTheMiddle
     from lm.data.prepare import Recipe, end_of_text_of
     from lm.data.published import held_out_limit
-    from lm.text import load_tokenizer
+    from lm.tokenizer import load_tokenizer
 
     for name in ("limit_bytes", "shard_tokens", "workers"):
         value = getattr(options, name)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lm.commands import Commands, Ended, add
+from lm.commands.options import Commands, Ended, add
 
 
 def register(commands: Commands) -> None:
@@ -38,9 +38,9 @@ def register(commands: Commands) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> None:
+    from lm.device import choose_device
     from lm.interop import load
-    from lm.machine import choose_device
-    from lm.quantization import quantized
+    from lm.ops.cpu.int8 import quantized
 
     for_one, for_other = (("limit", "tokenizer", "uncleaned", "out"), "--on"), (("max_tokens",), "--data")
     for names, wanted in (for_one, for_other):
@@ -53,11 +53,11 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def on_data(model: Any, options: argparse.Namespace) -> None:
-    from lm import scoring
     from lm.data import check_range, open_heldout
     from lm.interop.importing import tokenizer_of
-    from lm.run_folder import read_config
-    from lm.text import load_tokenizer
+    from lm.tokenizer import load_tokenizer
+    from lm.training import validation as scoring
+    from lm.training.run_folder import read_config
 
     tokens = open_heldout(options.data)
     check_range(tokens, model.config.vocab_size)
@@ -86,7 +86,7 @@ def on_data(model: Any, options: argparse.Namespace) -> None:
 
 def on_sets(model: Any, options: argparse.Namespace) -> None:
     from lm.evaluation import as_json, as_table, evaluate_tasks, read_task
-    from lm.evaluation.running import model_fingerprint
+    from lm.evaluation.run_tasks import model_fingerprint
     from lm.interop.importing import own_tokenizer
 
     tokenizer = own_tokenizer(options.run, options.tokenizer)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm.commands import Commands, Ended, add
-from lm.settings import configuration, data_of, presets
+from lm.commands.configuration import configuration, data_of, presets
+from lm.commands.options import Commands, Ended, add
 
 if TYPE_CHECKING:
     from lm.experiments.trials import Experiment, Outcome
@@ -98,8 +98,8 @@ def ablations(options: argparse.Namespace) -> None:
 def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], Experiment]) -> None:
     from lm.data import open_data
     from lm.experiments import page
-    from lm.experiments.running import frequencies, run
-    from lm.training import OutOfMemory, Stopped
+    from lm.experiments.run_trials import frequencies, run
+    from lm.training.trainer import OutOfMemory, Stopped
 
     for name in ("jobs", "seeds"):
         if getattr(options, name) < 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from lm.commands import Commands, add
+from lm.commands.options import Commands, add
 
 
 def register(commands: Commands) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import sys
 from typing import Any
 
-from lm.commands import Commands, add, add_model, add_sampling, model_of, sampling_of
+from lm.commands.options import Commands, add, add_model, add_sampling, model_of, sampling_of
 
 BETWEEN = "\n----\n"  # samples
 
@@ -32,9 +32,10 @@ def register(commands: Commands) -> None:
 
 
 def generate(options: argparse.Namespace) -> None:
-    from lm.generation import Batch, Writer, check_request
+    from lm.generation.engine import Batch, check_request
+    from lm.generation.stream import Writer
     from lm.interop.importing import own_tokenizer
-    from lm.text import prompt_ids, stop_ids
+    from lm.tokenizer import prompt_ids, stop_ids
 
     if options.samples < 1:
         raise ValueError(f"--samples must be at least 1, and {options.samples} is not")

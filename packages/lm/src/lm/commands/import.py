@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lm.commands import Commands, add
+from lm.commands.options import Commands, add
 
 
 def register(commands: Commands) -> None:
@@ -20,7 +20,7 @@ def register(commands: Commands) -> None:
 
 def import_(options: argparse.Namespace) -> None:
     from lm.interop import import_run
-    from lm.text import kept_tokenizer
+    from lm.tokenizer import kept_tokenizer
 
     model = import_run(options.source, options.to, tokenizer=options.tokenizer)
     count = sum(parameter.numel() for parameter in model.parameters())

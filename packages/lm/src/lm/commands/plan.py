@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from lm.commands import Commands, add
-from lm.settings import configuration, data_of, presets
+from lm.commands.configuration import configuration, data_of, presets
+from lm.commands.options import Commands, add
 
 
 def register(commands: Commands) -> None:
@@ -17,11 +17,11 @@ def register(commands: Commands) -> None:
 
 def plan(options: argparse.Namespace) -> None:
     from accounting import compute_optimal, forward_flops, parameters, training_flops, training_memory
-    from lm.budget import beyond, largest_micro_batch, policy, ran_out, what_fits
     from lm.data import open_data
-    from lm.machine import choose_device, in_words, memory_of, peak_flops
-    from lm.measure import measure
-    from lm.run_folder import on_this_machine
+    from lm.device import choose_device, in_words, memory_of, peak_flops
+    from lm.training.budget import beyond, largest_micro_batch, policy, ran_out, what_fits
+    from lm.training.measure import measure
+    from lm.training.run_folder import on_this_machine
 
     model, config = configuration(options.config, options.settings)
     config = on_this_machine(config)

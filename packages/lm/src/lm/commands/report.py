@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lm.commands import Commands, add
+from lm.commands.options import Commands, add
 
 if TYPE_CHECKING:
-    from lm.report import Run, Section
+    from lm.reporting.report import Run, Section
 
 SAMPLE_TOKENS = 160
 
@@ -37,7 +37,7 @@ def register(commands: Commands) -> None:
 
 
 def report(options: argparse.Namespace) -> None:
-    from lm.report import read, write
+    from lm.reporting.report import read, write
 
     if options.samples is not None and options.samples < 0:
         raise ValueError(f"--samples must be at least 0, and {options.samples} is not")
@@ -59,9 +59,9 @@ def samples(runs: list[Run], options: argparse.Namespace) -> list[Section]:
     """What each run writes, from its newest checkpoint and with its own tokenizer. MissingExtra: asked for, and no bpe."""
     from importlib.util import find_spec
 
-    from lm.report import Html, Section, text
-    from lm.report import samples as cards
-    from lm.text import kept_tokenizer
+    from lm.reporting.report import Html, Section, text
+    from lm.reporting.report import samples as cards
+    from lm.tokenizer import kept_tokenizer
 
     count = options.samples
     kept = [
@@ -85,9 +85,9 @@ def samples(runs: list[Run], options: argparse.Namespace) -> list[Section]:
 
 def write_samples(folder: Path, tokenizer_path: Path, prompts: list[str], count: int) -> list[tuple[str, str]]:
     """Prompt and continuation, `count` for each prompt; from the end of a text where there is no prompt."""
-    from lm.generation import stream
-    from lm.run_folder import load
-    from lm.text import load_tokenizer
+    from lm.generation.stream import stream
+    from lm.tokenizer import load_tokenizer
+    from lm.training.run_folder import load
 
     model, tokenizer = load(folder), load_tokenizer(tokenizer_path)
     ends = [i for name, i in tokenizer.special_tokens.items() if name == "<|endoftext|>"]

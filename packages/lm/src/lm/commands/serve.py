@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lm.commands import Commands, Ended, add, add_model, model_of
+from lm.commands.options import Commands, Ended, add, add_model, model_of
 
 FAILED = 1
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -33,7 +33,7 @@ def serve(options: argparse.Namespace) -> None:
 
     uvicorn = need("uvicorn", "lm serve", "groundup-lm[serve]")
     need("starlette", "lm serve", "groundup-lm[serve]")
-    from lm.data.conversations import Template
+    from lm.chat_template import Template
     from lm.serving.app import Server
     from lm.serving.engine import Engine
     from lm.serving.requests import Limits

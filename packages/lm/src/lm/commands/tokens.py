@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from lm.commands import Commands, add
+from lm.commands.options import Commands, add
 
 
 def register(commands: Commands) -> None:
@@ -22,7 +22,7 @@ def register(commands: Commands) -> None:
 def tokens(options: argparse.Namespace) -> None:
     from lm.evaluation import undertrained
     from lm.interop.importing import tokenizer_of
-    from lm.text import load_tokenizer
+    from lm.tokenizer import load_tokenizer
 
     if options.top is not None and options.top < 1:
         raise ValueError(f"--top must be at least 1, and {options.top} is not")

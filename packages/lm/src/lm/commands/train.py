@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lm.commands import Commands, Ended, add
-from lm.settings import configuration, data_of, presets
+from lm.commands.configuration import configuration, data_of, presets
+from lm.commands.options import Commands, Ended, add
 
 STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
 FAILED = 1
@@ -29,9 +29,9 @@ def register(commands: Commands) -> None:
 
 
 def train(options: argparse.Namespace) -> None:
-    from lm import training
-    from lm.distributed import Lost, local_rank
-    from lm.text import check_tokenizer
+    from lm.tokenizer import check_tokenizer
+    from lm.training import trainer as training
+    from lm.training.distributed import Lost, local_rank
 
     model, config = configuration(options.config, options.settings)
     data, out = data_of(options.config, options.data), Path(options.out)

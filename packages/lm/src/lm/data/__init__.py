@@ -1,11 +1,11 @@
 """Token data: files of ids, mixtures of them, the batch of each step, and how text becomes ids."""
 
 from lm.data.batches import batch, shuffled, windows_of
-from lm.data.folder import token_files
 from lm.data.mixture import Mixture, Part, open_data, open_heldout
 from lm.data.prefetch import prefetched
 from lm.data.shards import Ids, Shards
 from lm.data.token_file import Tokens, TokenWriter, check_range, describe, open_tokens, write_tokens
+from lm.data.token_folder import token_files
 
 __all__ = [
     "Ids",

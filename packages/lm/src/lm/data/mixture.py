@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from lm.data.batches import inputs_and_targets, window
-from lm.data.folder import token_files
 from lm.data.token_file import Tokens, check_range, open_tokens
+from lm.data.token_folder import token_files
 from lm.loss import IGNORE
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")

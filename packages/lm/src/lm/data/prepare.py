@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lm.data.documents import Document, documents, is_one_text
-from lm.data.folder import PREPARED
 from lm.data.infill import FillInTheMiddle
 from lm.data.token_file import TokenWriter
+from lm.data.token_folder import PREPARED
 
 GROUP = 1 << 20  # bytes of text that a thread encodes at a time
 LARGE = 1 << 24  # bytes of a document beyond which it is encoded as a stream

@@ -2,7 +2,7 @@
 
 from lm.evaluation.likelihood import Likelihood, Request, likelihoods
 from lm.evaluation.results import Result, as_json, as_table
-from lm.evaluation.running import evaluate_tasks
+from lm.evaluation.run_tasks import evaluate_tasks
 from lm.evaluation.tasks import Item, Task, read_task
 from lm.evaluation.undertrained import Undertrained, undertrained
 

@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lm.device import choose_device
 from lm.evaluation.likelihood import likelihoods
-from lm.evaluation.running import first_of, pair_request, windows
+from lm.evaluation.run_tasks import first_of, pair_request, windows
 from lm.extras import need
-from lm.generation import Batch, Continuation, Writer
+from lm.generation.engine import Batch, Continuation
+from lm.generation.sampling import Sampling
+from lm.generation.stream import Writer
 from lm.interop.importing import load, own_tokenizer
-from lm.machine import choose_device
-from lm.sampling import Sampling
-from lm.text import prompt_ids, stop_ids
+from lm.tokenizer import prompt_ids, stop_ids
 
 LM: Any = need("lm_eval.api.model", "the evaluation harness", "groundup-lm[lm_eval]").LM
 

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lm.checkpoint import reason
 from lm.evaluation.results import Scored
-from lm.run_folder import take
+from lm.files import reason
+from lm.training.run_folder import take
 
 VERSION = 1
 

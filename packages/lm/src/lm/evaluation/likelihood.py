@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lm.decoding import LayerStore
+from lm.generation.kv_cache import LayerStore
 from lm.model import Transformer
 
 T = TypeVar("T")

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from lm import report
-from lm.charts import Html, Line, chart, number, table
 from lm.experiments.trials import BASE, Experiment, Mean, Outcome, by_variant, gap
+from lm.reporting import report
+from lm.reporting.charts import Html, Line, chart, number, table
 
 
 def ranked(experiment: Experiment, outcomes: dict[str, Outcome]) -> list[tuple[str, list[Outcome]]]:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lm.charts import Point, number, quantity, smooth, thin
 from lm.config import ModelConfig, to_table
-from lm.report import Run, read
+from lm.reporting.charts import Point, number, quantity, smooth, thin
+from lm.reporting.report import Run, read
 
 
 def card(config: ModelConfig, run_dir: Path | None, architecture: str, *, has_tokenizer: bool) -> dict[str, str]:

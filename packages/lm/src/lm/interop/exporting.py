@@ -13,11 +13,11 @@ from torch import Tensor
 from lm.config import ModelConfig
 from lm.interop import gpt2, llama
 from lm.interop.card import card
-from lm.interop.folder import replacing, write_weights
 from lm.interop.importing import load, talks_by, tokenizer_of
+from lm.interop.model_folder import replacing, write_weights
 from lm.interop.tensors import Table, exported, with_biases
 from lm.model import Transformer
-from lm.text import load_tokenizer
+from lm.tokenizer import load_tokenizer
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 SHARD_BYTES = 5_000_000_000

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from lm.checkpoint import reason, sync
 from lm.config import ModelConfig
 from lm.extras import need
+from lm.files import reason, sync
 from lm.interop.importing import load, talks_by, tokenizer_of
 from lm.interop.tensors import Part, Table, exported, with_biases
 from lm.model import Transformer, frequencies
-from lm.pieces import SPACE, PieceTokenizer
-from lm.text import BEGINS, ENDS, load_tokenizer
+from lm.piece_tokenizer import SPACE, PieceTokenizer
+from lm.tokenizer import BEGINS, ENDS, load_tokenizer
 
 DTYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
 Q8_BLOCK = 32  # a row of a matrix is whole blocks of so many, or stays in fp16

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lm.config import ModelConfig
-from lm.interop.settings import Settings
+from lm.interop.hf_config import Settings
 from lm.interop.tensors import Part, Table
 
 # Their names of activations, and ours.

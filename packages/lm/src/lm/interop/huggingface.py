@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lm.config import ModelConfig
 from lm.interop import gpt2, llama
-from lm.interop.folder import read_json, read_weights, verify
+from lm.interop.model_folder import read_json, read_weights, verify
 from lm.interop.tensors import built, imported
 from lm.model import Transformer
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import tomli_w
 
-from lm import checkpoint
+from lm.chat_template import Template
 from lm.config import TrainConfig, to_table
-from lm.data.conversations import Template
 from lm.interop.huggingface import from_huggingface
 from lm.interop.llama2c import from_llama2c
 from lm.interop.nanogpt import from_nanogpt
 from lm.model import Transformer
-from lm.run_folder import load as load_run
-from lm.run_folder import read_config, writing
-from lm.step import make_optimizer
-from lm.text import PAIR, kept_tokenizer, load_tokenizer
+from lm.tokenizer import PAIR, kept_tokenizer, load_tokenizer
+from lm.training import checkpoint
+from lm.training.run_folder import load as load_run
+from lm.training.run_folder import read_config, writing
+from lm.training.step import make_optimizer
 
 
 def load(path: str | Path, step: int | None = None) -> Transformer:

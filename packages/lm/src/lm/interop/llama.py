@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lm.config import ModelConfig
-from lm.interop.settings import Settings
+from lm.interop.hf_config import Settings
 from lm.interop.tensors import Part, Table
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")

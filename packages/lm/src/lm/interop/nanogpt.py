@@ -9,9 +9,9 @@ from torch import Tensor
 
 from lm.config import ModelConfig
 from lm.interop import gpt2
-from lm.interop.folder import load_pickled
+from lm.interop.hf_config import Settings
 from lm.interop.huggingface import tidied
-from lm.interop.settings import Settings
+from lm.interop.model_folder import load_pickled
 from lm.interop.tensors import built, imported
 from lm.model import Transformer
 

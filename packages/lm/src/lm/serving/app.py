@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from lm.data.conversations import Template
+from lm.chat_template import Template
 from lm.serving.engine import Busy, Engine, Job
 from lm.serving.requests import Asked, BadRequest, Limits, chat, completion, parse
 
@@ -84,7 +84,7 @@ class Server:
         return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
 
     async def page(self, request: Request) -> Response:
-        page = resources.files("lm").joinpath("assets/chat.html").read_text(encoding="utf-8")
+        page = resources.files("lm.serving").joinpath("assets/chat.html").read_text(encoding="utf-8")
         return HTMLResponse(page, headers={"Content-Security-Policy": POLICY})
 
     async def models(self, request: Request) -> Response:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lm.generation import Batch, Continuation, Writer
+from lm.generation.engine import Batch, Continuation
+from lm.generation.sampling import Sampling
+from lm.generation.stream import Writer
 from lm.model import Transformer
-from lm.sampling import Sampling
 
 
 class Busy(RuntimeError):

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lm.data.conversations import Template, messages_of
-from lm.sampling import Sampling
-from lm.text import prompt_ids, stop_ids
+from lm.chat_template import Template, messages_of
+from lm.generation.sampling import Sampling
+from lm.tokenizer import prompt_ids, stop_ids
 
 COMMON = {
     "model",

@@ -1,0 +1,75 @@
+"""The command `lm`: each of its commands is a file beside this one. A user's mistake is one sentence and exit status 2."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+
+from lm.commands.options import Ended
+from lm.extras import MissingExtra
+
+# The files of this folder, in the order of `lm --help`.
+COMMANDS = (
+    "chat",
+    "data",
+    "eval",
+    "experiment",
+    "export",
+    "generate",
+    "import",
+    "plan",
+    "report",
+    "serve",
+    "tokens",
+    "train",
+)
+STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = make_parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and not options.takes_settings:
+        parser.error(f"unknown argument {rest[0]!r}")
+    options.settings = rest
+    warnings.formatwarning = lambda message, *_, **__: f"lm: {message}\n"  # without the line of code that it came from
+    # Torch's threads spin for work before they sleep. When they spin for long, as they do unasked, anything else that runs on
+    # the machine makes a step ten times slower. It is read when torch is loaded, which no command has done yet.
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    try:
+        options.command(options)
+    except KeyboardInterrupt:
+        return STOPPED
+    except BrokenPipeError:  # the reader of a pipe went away: what is left to say has no one to say it to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Ended as ended:
+        print(f"lm: {ended}", file=sys.stderr)
+        return ended.status
+    except (ValueError, TypeError, KeyError, OSError, MissingExtra) as error:
+        message = error.args[0] if isinstance(error, KeyError) and error.args else error
+        if isinstance(error, OSError) and error.strerror and error.filename is not None:
+            message = f"{error.filename}: {error.strerror}"
+        elif isinstance(error, OSError) and error.errno in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+        ):  # of a write, which names no file
+            message = "the disk is full: free some space and run the same command again"
+        print(f"lm: {message}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lm", description="Transformers from the ground up: train, evaluate, generate."
+    )
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name in COMMANDS:
+        importlib.import_module(f"lm.commands.{name}").register(subparsers)
+    return parser

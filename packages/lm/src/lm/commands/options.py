@@ -1,0 +1,65 @@
+"""What the commands of `lm` share.
+
+A command's file has register(commands), which adds its parser with add(), and a function that gets the parsed options. What is
+heavy (torch, the model) it imports in that function, so that every other command and `--help` answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from lm.generation.sampling import Sampling
+    from lm.model import Transformer
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+class Ended(Exception):
+    """What ends a command without being a mistake in what was asked, as a stopped or diverged run: with an exit status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def add(
+    commands: Commands, name: str, run: Callable[[argparse.Namespace], None], text: str, *, takes_settings: bool = False
+) -> argparse.ArgumentParser:
+    """A command's parser, to add arguments to. takes_settings: `--section.key value` are left in options.settings."""
+    made = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    made.set_defaults(command=run, takes_settings=takes_settings)
+    return made
+
+
+def add_model(made: argparse.ArgumentParser) -> None:
+    """The arguments that name a model, which model_of() loads."""
+    made.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
+    made.add_argument("--tokenizer", help="a tokenizer file (default: the run's own)")
+    made.add_argument("--int8", action="store_true", help="weights as int8: faster on a CPU, and a little less exact")
+
+
+def model_of(options: argparse.Namespace) -> Transformer:
+    from lm.interop import load
+    from lm.ops.cpu.int8 import quantized
+
+    model = load(options.run)
+    return quantized(model) if options.int8 else model
+
+
+def add_sampling(made: argparse.ArgumentParser) -> None:
+    """The arguments of sampling_of(), and the seed."""
+    made.add_argument("--temperature", type=float, default=0.8, help="0 takes the likeliest (default: 0.8)")
+    made.add_argument("--top-k", type=int)
+    made.add_argument("--top-p", type=float)
+    made.add_argument("--min-p", type=float)
+    made.add_argument("--repetition-penalty", type=float, default=1.0)
+    made.add_argument("--seed", type=int)
+
+
+def sampling_of(options: argparse.Namespace) -> Sampling:
+    from lm.generation.sampling import Sampling
+
+    return Sampling(options.temperature, options.top_k, options.top_p, options.min_p, options.repetition_penalty)

@@ -1,0 +1,1 @@
+"""The decoder, its key/value cache, sampling, and what streams tokens."""

@@ -1,0 +1,282 @@
+"""Decoding: the next token's logits for several texts at once, over a key/value cache that is allocated once.
+
+A prompt goes through the model as it is (`Decoder.read`). One more token for each text (`Decoder.step`) is so little
+arithmetic that what a step costs is reading the weights and calling torch. So on a CPU it is one call of C, where a compiler is
+(lm.ops.cpu); elsewhere it works in buffers made once, on the model's own fused weights, with as few operations as there can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lm.attention import as_bias, decodes
+from lm.config import ModelConfig
+from lm.generation.kv_cache import Cache, LayerStore
+from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, turn, turns
+from lm.ops.cpu.decode_step import NativeStep, native_step
+
+# Rows from which on torch's products of matrices are as fast: measured on two cores with AVX-512 at 64 and 256 wide.
+MOST_NATIVE_ROWS = 32
+
+
+class Decoder:
+    """A model with a cache of `rows` texts; it works on the model's own weights, so train or move the model and make another.
+
+    capacity: the most tokens of a text, at most the model's context_length, which is what it is if not given. native: False
+    takes PyTorch for the steps, True C or a ValueError, None C where it can be had. how: which of them it was, and why.
+    likeliest: of each row of the last step the first of its largest logits, below 0 if there is none; None if not taken in C.
+    """
+
+    def __init__(
+        self, model: Transformer, rows: int = 1, capacity: int | None = None, *, native: bool | None = None
+    ) -> None:
+        self.model, self.config = model, model.config
+        if capacity is not None and capacity > model.config.context_length:
+            raise ValueError(f"capacity {capacity} is more than the context of {model.config.context_length}: lower it")
+        self.cache = Cache(model, rows, capacity)
+        self.device, self.dtype = model.embedding.weight.device, model.embedding.weight.dtype
+        self.likeliest: list[int] | None = None
+        self.native: NativeStep | None = None
+        self.how = "in PyTorch"
+        if native is not False and self.device.type == "cpu":
+            made = native_step(model, self.cache.store)
+            if isinstance(made, NativeStep):
+                self.native, self.how = made, "in C"
+            elif native:
+                raise ValueError(f"there is no step in C, because {made}: let native be None")
+            else:
+                self.how += f", because {made}"
+        self.layers = [Layer(cast(Block, block)) for block in model.blocks]
+        self.final_norm = normaliser(model.final_norm)
+        self.head = multiplier(nn_head(model))
+        self.buffers: dict[int, Buffers] = {}
+        self.positions = None if model.positions is None else model.positions.weight
+        self.shares_keys = decodes(self.device, self.dtype, self.config.head_width)
+        self.turns: Tensor | None = None
+        if self.config.position == "rope":
+            c = self.config
+            self.turns = turns(c.context_length, c.head_width, c.rope_theta, self.dtype, self.device, c.rope_scaling)
+
+    @torch.inference_mode()
+    def read(self, row: int, ids: Sequence[int]) -> Tensor:
+        """Appends ids to a row's text; the logits (vocab_size,) of what follows."""
+        cache = self.cache
+        start, of_row = cache.lengths[row], cache.store[:, :, row : row + 1]
+        layers = [LayerStore(k, v, start) for k, v in of_row]
+        hidden = self.model.hidden(torch.tensor([ids], device=self.device), start=start, cache=[*layers])
+        cache.lengths[row] = start + len(ids)
+        return self.model.logits(hidden[0, -1])
+
+    def step(self, tokens: Sequence[int]) -> Tensor:
+        """Appends tokens[i] to the text of row i, for the first len(tokens) rows; the logits (len(tokens), vocab_size)
+        of what follows each, in a buffer that the next step overwrites.
+        """
+        batch = len(tokens)
+        lengths = self.cache.lengths[:batch]
+        if max(lengths) >= self.cache.capacity:
+            raise ValueError(f"a row holds {max(lengths)} tokens, and has no room for another: make a larger Decoder")
+        self.likeliest = None
+        if self.native is not None and batch <= MOST_NATIVE_ROWS:
+            made = self.native(tokens, lengths)
+            logits, self.likeliest = made.logits, made.likeliest[:batch]
+        else:
+            logits = self._step_in_torch(tokens, lengths)
+        for row in range(batch):
+            self.cache.lengths[row] += 1
+        return logits
+
+    @torch.inference_mode()
+    def _step_in_torch(self, tokens: Sequence[int], lengths: list[int]) -> Tensor:
+        c, batch = self.config, len(tokens)
+        buffers = self.buffers.get(batch)
+        if buffers is None:
+            buffers = self.buffers[batch] = Buffers(c, batch, self.dtype, self.device)
+        x, places = buffers.x, Places(self.cache, lengths, c.window, self.shares_keys)
+        if batch == 1:
+            x.copy_(self.model.embedding.weight.select(0, tokens[0]))
+        else:
+            torch.index_select(self.model.embedding.weight, 0, torch.tensor(tokens, device=self.device), out=x)
+        at = lengths[0] if batch == 1 else places.at
+        if self.positions is not None:
+            x.add_(self.positions[at])
+        by = None if self.turns is None else self.turns[at].unsqueeze(-2)  # (1, pairs) or (batch, 1, pairs)
+        for i, layer in enumerate(self.layers):
+            layer.step(x, buffers, places, i, by)
+        logits = self.head(self.final_norm(x, buffers), buffers.logits)
+        return logits.view(batch, -1)[:, : c.vocab_size]
+
+
+class Buffers:
+    """What a step of `batch` rows writes into, and the views of it that it reads.
+
+    A single row is a vector: torch multiplies a matrix by one a fifth faster than by a matrix of one row.
+    """
+
+    def __init__(self, c: ModelConfig, batch: int, dtype: torch.dtype, device: torch.device) -> None:
+        def empty(*shape: int) -> Tensor:
+            return torch.empty(shape, dtype=dtype, device=device)
+
+        heads, kv, width = c.num_heads, c.kv_heads, c.head_width
+        self.batch = batch
+        lead = () if batch == 1 else (batch,)
+        self.x, self.normed, self.scale = empty(*lead, c.d_model), empty(*lead, c.d_model), empty(*lead, 1)
+        self.flat, self.attended = empty(*lead, (heads + 2 * kv) * width), (*lead, heads * width)
+        qkv = self.flat.view(batch, heads + 2 * kv, width)
+        self.q, self.k = qkv[:, :heads], qkv[:, heads : heads + kv]
+        self.qk, self.kv = qkv[:, : heads + kv], qkv[:, heads:].view(batch, 2, kv, width)
+        self.kv_first = self.kv.transpose(0, 1)  # (2, batch, kv_heads, head_dim)
+        # The query heads that share a key head are as many queries of it.
+        self.grouped = self.q.view(batch, kv, heads // kv, width)
+        self.pairs: Tensor | None = None  # (batch, heads + kv_heads, head_dim / 2), complex
+        if width % 2 == 0 and dtype in (torch.float32, torch.float64):
+            self.pairs = torch.view_as_complex(self.qk.view(batch, heads + kv, width // 2, 2))
+        self.up = empty(*lead, c.d_ff * (2 if c.ffn == "swiglu" else 1))
+        self.gate, self.gated = self.up[..., : c.d_ff], self.up[..., c.d_ff :]
+        self.logits = empty(*lead, c.vocab_rows)
+
+
+class Places:
+    """Where a step writes in the cache, and what it reads of it: the same for all layers."""
+
+    def __init__(self, cache: Cache, lengths: list[int], window: int | None, shares_keys: bool) -> None:
+        self.window, self.shares_keys = window, shares_keys
+        batch, end = len(lengths), max(lengths) + 1
+        begin = 0 if window is None or batch > 1 else max(0, end - window)
+        rows = cache.first_row if batch == 1 else cache.store[:, :, :batch]
+        # The keys of layer 0, its values, the keys of layer 1, …, each (batch, kv_heads, seen, head_dim)
+        self.seen = rows.narrow(4, begin, end - begin).flatten(0, 1).unbind(0)
+        self.bias: Tensor | None = None
+        self.lengths: Tensor | None = None
+        if batch == 1:
+            self.one = rows.select(4, lengths[0]).unbind(0)  # of each layer (2, 1, kv_heads, head_dim)
+            return
+        device = cache.store.device
+        self.stores = cache.store.unbind(0)
+        self.at = torch.tensor(lengths, device=device)
+        self.row = torch.arange(batch, device=device)
+        if shares_keys:
+            self.lengths = self.at + 1
+        elif window is not None or min(lengths) + 1 < end:
+            key, query = torch.arange(end, device=device), self.at[:, None]
+            visible = key <= query if window is None else (key <= query) & (key > query - window)
+            self.bias = as_bias(visible, cache.store.dtype)[:, None, None]
+
+    def write(self, layer: int, buffers: Buffers) -> None:
+        """Puts the keys and values of the new tokens at the end of their rows."""
+        if buffers.batch == 1:
+            self.one[layer].copy_(buffers.kv_first)
+        else:
+            self.stores[layer][:, self.row, :, self.at] = buffers.kv
+
+    def attend(self, layer: int, buffers: Buffers) -> Tensor:
+        """What the new tokens gather: (batch, heads, 1, head_dim), or the heads of a group beside each other."""
+        keys, values = self.seen[2 * layer : 2 * layer + 2]
+        if self.shares_keys:
+            from lm.ops.triton.flash import decode_attention
+
+            q = buffers.q.unsqueeze(2)
+            return cast(Tensor, decode_attention(q, keys, values, window=self.window, lengths=self.lengths))
+        return F.scaled_dot_product_attention(buffers.grouped, keys, values, attn_mask=self.bias)
+
+
+class Layer:
+    """One block, ready for steps."""
+
+    def __init__(self, block: Block) -> None:
+        attention, ffn = block.attention, block.ffn
+        self.post = block.post
+        self.attention_norm, self.ffn_norm = normaliser(block.attention_norm), normaliser(block.ffn_norm)
+        self.q_norm, self.k_norm = attention.q_norm, attention.k_norm
+        self.qkv, self.output = multiplier(attention.qkv), adder(attention.output)
+        self.activate = None if isinstance(ffn, SwiGLU) else cast(MLP, ffn).activate
+        self.up = multiplier(ffn.gate_up if isinstance(ffn, SwiGLU) else cast(MLP, ffn).up)
+        self.down = adder(cast(nn.Linear, ffn.down))
+
+    def step(self, x: Tensor, b: Buffers, places: Places, layer: int, by: Tensor | None) -> None:
+        """x (batch, d_model), in place."""
+        inside = x if self.post else self.attention_norm(x, b)
+        flat = self.qkv(inside, b.flat)
+        if flat is not b.flat:
+            b.flat.copy_(flat)
+        if self.q_norm is not None and self.k_norm is not None:
+            b.q.copy_(self.q_norm(b.q))
+            b.k.copy_(self.k_norm(b.k))
+        if by is not None:
+            if b.pairs is not None:
+                b.pairs.mul_(by)
+            else:
+                b.qk.copy_(turn(b.qk, by))
+        places.write(layer, b)
+        self.output(x, places.attend(layer, b).reshape(b.attended))
+        if self.post:
+            x.copy_(self.attention_norm(x, b))
+        up = self.up(x if self.post else self.ffn_norm(x, b), b.up)
+        if self.activate is not None:
+            up = self.activate(up)
+        elif up is b.up:
+            up = F.silu(b.gate, inplace=True).mul_(b.gated)
+        else:
+            gate, gated = up.chunk(2, -1)
+            up = F.silu(gate).mul_(gated)
+        self.down(x, up)
+        if self.post:
+            x.copy_(self.ffn_norm(x, b))
+
+
+def nn_head(model: Transformer) -> nn.Module:
+    """The head as a layer, also where its weight is the embedding's."""
+    if model.head is not None:
+        return model.head
+    head = nn.Linear(1, 1, bias=False, device="meta")
+    head.weight = model.embedding.weight
+    return head
+
+
+def multiplier(linear: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+    """(x, out) → linear(x), in out if that is where it can write."""
+    if type(linear) is not nn.Linear:
+        return lambda x, out: cast(Tensor, linear(x))
+    weight, turned, bias = linear.weight, linear.weight.t(), cast("Tensor | None", linear.bias)
+
+    def multiply(x: Tensor, out: Tensor) -> Tensor:
+        if x.ndim == 1:
+            return torch.mv(weight, x, out=out) if bias is None else torch.addmv(bias, weight, x, out=out)
+        return torch.mm(x, turned, out=out) if bias is None else torch.addmm(bias, x, turned, out=out)
+
+    return multiply
+
+
+def adder(linear: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+    """(x, y) → x + linear(y), in x."""
+    if type(linear) is not nn.Linear:
+        return lambda x, y: x.add_(linear(y))
+    weight, turned, bias = linear.weight, linear.weight.t(), cast("Tensor | None", linear.bias)
+
+    def add(x: Tensor, y: Tensor) -> Tensor:
+        x = x.addmv_(weight, y) if x.ndim == 1 else x.addmm_(y, turned)
+        return x if bias is None else x.add_(bias)
+
+    return add
+
+
+def normaliser(norm: nn.Module) -> Callable[[Tensor, Buffers], Tensor]:
+    """(x, buffers) → norm(x), in buffers.normed if that is where it can write."""
+    if not isinstance(norm, RMSNorm) or norm.weight.dtype not in (torch.float32, torch.float64):
+        return lambda x, b: cast(Tensor, norm(x))
+    width, eps, weight = len(norm.weight), norm.eps, norm.weight.detach()
+    on_cpu, weight_of_sum, eps_of_sum = weight.device.type == "cpu", weight * width**0.5, width * eps
+
+    def normalise(x: Tensor, b: Buffers) -> Tensor:
+        if on_cpu and x.ndim == 1:  # a number is at hand, and one operation less for each that Python takes over
+            return torch.mul(x, (float(torch.dot(x, x)) / width + eps) ** -0.5, out=b.normed).mul_(weight)
+        # x / √(Σx²/width + eps) · weight = x / √(Σx² + width · eps) · √width · weight
+        torch.linalg.vector_norm(x, dim=-1, keepdim=True, out=b.scale)
+        b.scale.square_().add_(eps_of_sum).rsqrt_()
+        return torch.mul(x, b.scale, out=b.normed).mul_(weight_of_sum)
+
+    return normalise

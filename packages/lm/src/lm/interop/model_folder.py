@@ -1,0 +1,203 @@
+"""A folder of weights on the disk: written whole or not at all, with checksums; read with every file accounted for.
+
+FOLDER/checksums.json    the SHA-256 of every other file, by which an export knows its own folders and an import altered ones
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from lm.files import hash_file, reason, sync
+
+FORMAT, VERSION = "groundup-export", 1
+CHECKSUMS = "checksums.json"
+WEIGHTS, PICKLED = "model.safetensors", "pytorch_model.bin"
+
+
+@contextlib.contextmanager
+def replacing(folder: str | Path) -> Iterator[Path]:
+    """A new folder beside `folder` to write into, which takes its place, flushed and with checksums, when all went well.
+
+    FileExistsError: there is something at `folder` that no export of ours put there. OSError: with what failed, in a sentence.
+    """
+    folder = Path(folder)
+    if folder.exists() and not is_ours(folder):
+        raise FileExistsError(f"{folder} is there already, and holds no export of this program: choose another folder")
+    mark = secrets.token_hex(4)
+    temporary, old = (folder.with_name(f".{folder.name}.{mark}.{kind}") for kind in ("partial", "old"))
+    try:
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            temporary.mkdir()
+            yield temporary
+            write_checksums(temporary)
+            readable = (temporary / CHECKSUMS).stat().st_mode  # safetensors makes files that only their owner reads
+            for path in temporary.iterdir():
+                path.chmod(readable)
+                sync(path)
+            sync(temporary)
+            if folder.exists():
+                os.rename(folder, old)
+            try:
+                os.rename(temporary, folder)
+            except OSError:
+                if old.exists():
+                    os.rename(old, folder)
+                raise
+            sync(folder.parent)
+        except (OSError, safetensors.SafetensorError) as error:
+            if isinstance(error, FileExistsError | FileNotFoundError):
+                raise
+            raise OSError(f"{folder} cannot be written: {reason(error, folder.parent)}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether an export may replace what is there: a folder that is empty, or that an export made."""
+    if not folder.is_dir() or folder.is_symlink():
+        return False
+    names = {entry.name for entry in os.scandir(folder)}
+    return not names or (CHECKSUMS in names and names == {CHECKSUMS, *read_checksums(folder)})
+
+
+def write_checksums(folder: Path) -> None:
+    """Writes the checksums of what the folder holds."""
+    sums = {path.name: hash_file(path) for path in sorted(folder.iterdir())}
+    says = {"format": FORMAT, "version": VERSION, "sha256": sums}
+    (folder / CHECKSUMS).write_text(json.dumps(says, indent=1) + "\n")
+
+
+def read_checksums(folder: Path) -> dict[str, str]:
+    """The checksums that stand in the folder; none where it was not we who wrote it."""
+    if not (folder / CHECKSUMS).is_file():
+        return {}
+    says = read_json(folder / CHECKSUMS)
+    sums = says.get("sha256")
+    if says.get("format") != FORMAT or not isinstance(sums, dict):
+        return {}
+    return {str(name): str(digest) for name, digest in sums.items()}
+
+
+def verify(folder: Path) -> None:
+    """ValueError, naming the file: one that the checksums name is missing or is not what was written."""
+    for name, digest in read_checksums(folder).items():
+        path = folder / name
+        if os.path.basename(name) != name or not path.is_file():
+            raise ValueError(f"{folder} is not whole: {name} is missing, export it again")
+        if hash_file(path) != digest:
+            raise ValueError(f"{path} is not what was exported: its checksum in {CHECKSUMS} is another")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object. FileNotFoundError, ValueError: naming the file."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} holds {type(value).__name__}, and should hold an object")
+    return value
+
+
+def write_weights(folder: Path, tensors: Iterable[tuple[str, Tensor]], shard_bytes: int) -> None:
+    """Writes tensors as model.safetensors, or in shards of at most shard_bytes (or one tensor) each, with their index."""
+    shards: list[dict[str, Tensor]] = [{}]
+    sizes = [0]
+    for name, tensor in tensors:
+        size = tensor.nbytes
+        if shards[-1] and sizes[-1] + size > shard_bytes:
+            shards.append({})
+            sizes.append(0)
+        shards[-1][name] = tensor
+        sizes[-1] += size
+    if len(shards) == 1:
+        safetensors.torch.save_file(shards[0], folder / WEIGHTS, metadata={"format": "pt"})
+        return
+    places: dict[str, str] = {}
+    for number, shard in enumerate(shards, 1):
+        file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        safetensors.torch.save_file(shard, folder / file, metadata={"format": "pt"})
+        places |= dict.fromkeys(shard, file)
+    index = {"metadata": {"total_size": sum(sizes)}, "weight_map": places}
+    (folder / f"{WEIGHTS}.index.json").write_text(json.dumps(index, indent=1) + "\n")
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder: model.safetensors, or its shards by their index, or pytorch_model.bin in either way.
+
+    What is pickled is read with weights_only alone. FileNotFoundError: there are no weights. ValueError: a file is damaged,
+    or the index and the files contradict each other.
+    """
+    for name, read in ((WEIGHTS, read_safetensors), (PICKLED, read_pickled)):
+        if (folder / name).is_file():
+            return read(folder / name)
+        index = folder / f"{name}.index.json"
+        if index.is_file():
+            return read_shards(folder, index, read)
+    raise FileNotFoundError(f"{folder} holds no weights: there is neither {WEIGHTS} nor {PICKLED}, nor an index of one")
+
+
+def read_shards(folder: Path, index: Path, read: Any) -> dict[str, Tensor]:
+    """The tensors that an index places in files. ValueError: a file lacks one, or has one that the index does not name."""
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not places or not all(isinstance(file, str) for file in places.values()):
+        raise ValueError(f'{index} has no "weight_map" of tensors and files')
+    files = sorted(set(places.values()))
+    for file in files:
+        if os.path.basename(file) != file or file in ("", ".", ".."):
+            raise ValueError(f"{index} names the file {file!r}, which is not a file of its own folder")
+        if not (folder / file).is_file():
+            raise ValueError(f"{folder} is not whole: {file}, which {index.name} names, is missing")
+    tensors: dict[str, Tensor] = {}
+    for file in files:
+        there = read(folder / file)
+        named = {name for name, place in places.items() if place == file}
+        for name in sorted(named ^ there.keys()):
+            lacks = "lacks" if name in named else "has"
+            raise ValueError(f"{folder / file} {lacks} the tensor {name!r}, and {index.name} says otherwise")
+        tensors |= there
+    return tensors
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a .safetensors file. ValueError: it is damaged."""
+    try:
+        return safetensors.torch.load_file(path)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path} is damaged or no .safetensors file: {error}") from None
+
+
+def read_pickled(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file that torch.save wrote. ValueError: it holds anything else, or is damaged."""
+    value = load_pickled(path)
+    if not isinstance(value, Mapping) or not all(isinstance(tensor, Tensor) for tensor in value.values()):
+        raise ValueError(f"{path} holds something else than tensors by name")
+    return {str(name): tensor for name, tensor in value.items()}
+
+
+def load_pickled(path: Path) -> Any:
+    """What torch.save wrote, as far as it is tensors and plain values: nothing in the file is ever run."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # the unpickler raises what it likes at what it will not load
+        said = str(error).strip().splitlines()
+        raise ValueError(
+            f"{path} is damaged, or holds more than tensors and plain values, which are all that is loaded of a pickled "
+            f"file: {said[0] if said else type(error).__name__}"
+        ) from None

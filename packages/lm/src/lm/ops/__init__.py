@@ -1,0 +1,1 @@
+"""What is only faster than the model as it is written: C for CPUs in cpu, attention in Triton in triton."""

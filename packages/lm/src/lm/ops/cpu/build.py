@@ -1,0 +1,114 @@
+"""The C of the this folder as libraries for this machine: compiled when first asked for, kept for the next process.
+
+The C compiler is the one that Python was built with, or that the environment variable CC names, and takes about half a second.
+A library lies in the user's cache folder under a name that tells source, compiler and processor apart.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import re
+import shutil
+import stat
+import subprocess
+import sysconfig
+import tempfile
+from importlib import resources
+from pathlib import Path
+
+import torch
+
+TYPES = {torch.float32: "float", torch.float64: "double"}
+FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
+PATIENCE = 120.0  # seconds for the compiler
+
+
+class Unavailable(Exception):
+    """There is no compiled code for this, and why, in the words that follow "because"."""
+
+
+@functools.cache
+def built(name: str, dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
+    """The library of this name for numbers of this type, or why there is none; asked once in a process."""
+    try:
+        if dtype not in TYPES:
+            raise Unavailable(
+                f"weights are {str(dtype).removeprefix('torch.')}, and it is written for float32 and float64"
+            )
+        if os.name == "nt":
+            raise Unavailable("it is not written for Windows")
+        return ctypes.CDLL(str(kept(name, TYPES[dtype])))
+    except (Unavailable, OSError, subprocess.SubprocessError) as error:
+        return error if isinstance(error, Unavailable) else Unavailable(f"compiling failed ({one_line(str(error))})")
+
+
+def cache_folder() -> Path:
+    """Where libraries are kept: groundup in XDG_CACHE_HOME, or in ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "groundup"
+
+
+def kept(name: str, real: str) -> Path:
+    """The library's file, made if it is not there. Unavailable; OSError."""
+    path_of_compiler = shutil.which(compiler())
+    if path_of_compiler is None:
+        raise Unavailable(f"there is no C compiler {compiler()!r}")
+    version = subprocess.run([path_of_compiler, "--version"], capture_output=True, timeout=PATIENCE).stdout
+    about = "\0".join((path_of_compiler, real, *FLAGS, processor())).encode()
+    text = source(name)
+    file = f"{name}-{real}-{hashlib.sha256(text + version + about).hexdigest()[:24]}.so"
+    folder = cache_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / file
+    if not mine(path):
+        with tempfile.TemporaryDirectory(dir=folder) as there:  # two processes may do this at once
+            fresh = Path(there, file)
+            compile_to(fresh, path_of_compiler, real, text)
+            fresh.chmod(0o500)
+            os.replace(fresh, path)
+    return path
+
+
+def compiler() -> str:
+    """The command of the C compiler, which need not be there."""
+    return str(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+
+
+def source(name: str) -> bytes:
+    """The C of a library."""
+    return resources.files("lm.ops.cpu").joinpath(f"{name}.c").read_bytes()
+
+
+def mine(path: Path) -> bool:
+    """Whether a file is there that no one but this user can have written: it will be run."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
+def compile_to(path: Path, by: str, real: str, text: bytes) -> None:
+    """text, C, as a library. Unavailable: with the first error that the compiler tells."""
+    command = [by, *FLAGS, f"-DREAL={real}", "-x", "c", "-", "-o", str(path), "-lm"]
+    made = subprocess.run(command, input=text, capture_output=True, timeout=PATIENCE)
+    if made.returncode:
+        said = made.stderr.decode(errors="replace")
+        wrong = re.search("(?m)^.*error.*$", said)
+        raise Unavailable(f"compiling failed ({one_line(wrong[0] if wrong else said)})")
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())[:200]
+
+
+def processor() -> str:
+    """What tells apart processors that -march=native makes different code for."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    return "\n".join(sorted(line for line in lines if re.match("flags|Features|model name|CPU part", line)))

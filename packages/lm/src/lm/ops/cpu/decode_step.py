@@ -1,0 +1,202 @@
+"""A step of decoding in C: what step.c is given of a model and of its cache."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lm.config import FFNS, NORMS, ModelConfig
+from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, turns
+from lm.ops.cpu.build import Unavailable, built
+from lm.ops.cpu.int8 import Int8Linear
+
+Pointer, Count = ctypes.c_void_p, ctypes.c_int64
+BYTES = 64  # of a vector in step.c
+
+
+class Matrix(ctypes.Structure):
+    _fields_ = [
+        *((name, Pointer) for name in ("weight", "scale", "bias")),
+        *((name, Count) for name in ("rows", "columns", "stride")),
+    ]
+
+
+class Norm(ctypes.Structure):
+    _fields_ = [("weight", Pointer), ("bias", Pointer)]
+
+
+class Layer(ctypes.Structure):
+    _fields_ = [
+        *((name, Norm) for name in ("attention_norm", "ffn_norm", "q_norm", "k_norm")),
+        *((name, Matrix) for name in ("qkv", "output", "up", "down")),
+    ]
+
+
+class Model(ctypes.Structure):
+    _fields_ = [
+        *((name, Count) for name in ("layers", "d_model", "heads", "kv_heads", "head_dim", "d_ff", "window")),
+        *((name, Count) for name in ("norm", "ffn", "post", "qk_norm")),
+        ("eps", ctypes.c_double),
+        *((name, Pointer) for name in ("embedding", "positions", "turns")),
+        ("final_norm", Norm),
+        ("head", Matrix),
+        ("layer", ctypes.POINTER(Layer)),
+    ]
+
+
+class Task(ctypes.Structure):
+    _fields_ = [
+        *((name, Pointer) for name in ("model", "cache")),
+        *((name, Count) for name in ("rows", "capacity", "batch", "threads", "vocab_size")),
+        *((name, Pointer) for name in ("tokens", "lengths", "likeliest", "room", "logits")),
+    ]
+
+
+class NativeStep:
+    """One more token for each of several texts, over a cache's memory: store (layers, 2, rows, kv_heads, capacity, head_dim).
+
+    It points into the model's own weights. Unavailable: the library is not written for such a model.
+    """
+
+    def __init__(self, library: ctypes.CDLL, model: Transformer, store: Tensor) -> None:
+        c = model.config
+        self.library, self.store, self.dtype = library, store, store.dtype
+        self.kept = list[Tensor]()  # what the pointers point to
+        self.calls = dict[tuple[int, int], Call]()
+        layers = [self.layer(cast(Block, block)) for block in model.blocks]
+        size = (c.context_length, c.head_width)
+        by = turns(*size, c.rope_theta, self.dtype, store.device, c.rope_scaling) if c.position == "rope" else None
+        self.vocab_size, self.vocab_rows = c.vocab_size, c.vocab_rows
+        self.model = Model(
+            *(c.num_layers, c.d_model, c.num_heads, c.kv_heads, c.head_width, c.d_ff, c.window or 0),
+            *(NORMS.index(c.norm), FFNS.index(c.ffn), c.norm_placement == "post", c.qk_norm, c.norm_eps),
+            self.at(model.embedding.weight),
+            None if model.positions is None else self.at(model.positions.weight),
+            None if by is None else self.at(torch.view_as_real(by)),
+            self.norm(model.final_norm),
+            self.matrix(model.embedding if model.head is None else model.head),
+            (Layer * len(layers))(*layers),
+        )
+
+    def __call__(self, tokens: Sequence[int], lengths: Sequence[int]) -> Call:
+        """tokens[i] follows the lengths[i] tokens of row i; what came of it, which the next call overwrites.
+
+        IndexError: a token that the vocabulary does not have.
+        """
+        if min(tokens) < 0 or max(tokens) >= self.vocab_size:
+            raise IndexError(f"token ids {list(tokens)} are not all in the vocabulary of {self.vocab_size}")
+        key = len(tokens), torch.get_num_threads()
+        call = self.calls.get(key)
+        if call is None:
+            call = self.calls[key] = Call(self, *key)
+        call.tokens[:] = tokens  # type: ignore[call-overload]
+        call.lengths[:] = lengths  # type: ignore[call-overload]
+        call.run()
+        return call
+
+    def at(self, tensor: Tensor, dtype: torch.dtype | None = None) -> int:
+        """The address of its numbers."""
+        if tensor.dtype != (dtype or self.dtype):
+            raise Unavailable(f"weights are of several types, {self.dtype} and {tensor.dtype}")
+        self.kept.append(tensor.detach().contiguous())
+        return self.kept[-1].data_ptr()
+
+    def norm(self, norm: nn.Module | None) -> Norm:
+        if norm is None or type(norm) is nn.Identity:
+            return Norm()
+        if type(norm) not in (RMSNorm, nn.LayerNorm):
+            raise Unavailable(f"there is a {type(norm).__name__} in the model")
+        bias = getattr(norm, "bias", None)
+        return Norm(self.at(cast(Tensor, norm.weight)), None if bias is None else self.at(bias))
+
+    def matrix(self, layer: nn.Module) -> Matrix:
+        bias = getattr(layer, "bias", None)
+        place = None if bias is None else self.at(bias)
+        if isinstance(layer, Int8Linear):
+            whole, scale = packed(layer.whole, BYTES // self.dtype.itemsize), layer.scale.to(self.dtype)
+            size = layer.outputs, layer.inputs, whole.shape[1]
+            return Matrix(self.at(whole, torch.int8), self.at(scale), place, *size)
+        if type(layer) not in (nn.Linear, nn.Embedding):
+            raise Unavailable(f"there is a {type(layer).__name__} in the model")
+        weight = cast(Tensor, layer.weight)
+        return Matrix(self.at(weight), None, place, *weight.shape, weight.shape[1])
+
+    def layer(self, block: Block) -> Layer:
+        attention, ffn = block.attention, block.ffn
+        up = ffn.gate_up if isinstance(ffn, SwiGLU) else cast(MLP, ffn).up
+        norms = (block.attention_norm, block.ffn_norm, attention.q_norm, attention.k_norm)
+        matrices = (attention.qkv, attention.output, up, cast(nn.Linear, ffn.down))
+        return Layer(*(self.norm(norm) for norm in norms), *(self.matrix(matrix) for matrix in matrices))
+
+
+class Call:
+    """A step of so many texts on so many threads: what it is called with and what comes of it.
+
+    logits (batch, vocab_size). likeliest: of each text the first of its largest logits; below 0 if there is none, as where one
+    is NaN; then as many more for each further thread.
+    """
+
+    def __init__(self, step: NativeStep, batch: int, threads: int) -> None:
+        rows, capacity = step.store.shape[2], step.store.shape[4]
+        model, size = ctypes.byref(step.model), step.library.scratch
+        size.restype = Count
+        self.room = torch.empty(size(model, *map(Count, (batch, capacity, threads))), dtype=step.dtype)
+        whole = torch.empty(batch, step.vocab_rows, dtype=step.dtype)
+        self.logits = whole[:, : step.vocab_size]
+        self.tokens, self.lengths, self.likeliest = (Count * batch)(), (Count * batch)(), (Count * (threads * batch))()
+        self.task = Task(
+            *(ctypes.addressof(step.model), step.store.data_ptr(), rows, capacity, batch, threads, step.vocab_size),
+            *map(ctypes.addressof, (self.tokens, self.lengths, self.likeliest)),
+            *(self.room.data_ptr(), whole.data_ptr()),
+        )
+        call = step.library.step
+        call.restype = None
+        self.run: Callable[[], None] = functools.partial(call, ctypes.byref(self.task))
+
+
+def packed(whole: Tensor, lanes: int) -> Tensor:
+    """int8 (rows, columns), of each block of 4 · lanes columns one of each fourth beside each other, as step.c unpacks them."""
+    rows, columns = whole.shape
+    whole = F.pad(whole, (0, -columns % (4 * lanes)))
+    return whole.view(rows, -1, 4, lanes).transpose(2, 3).reshape(rows, -1)
+
+
+def native_step(model: Transformer, store: Tensor) -> NativeStep | Unavailable:
+    """A step for this model and cache, or why there is none."""
+    if store.device.type != "cpu":
+        return Unavailable(f"the model is on {store.device}")
+    library = checked(store.dtype)
+    if isinstance(library, Unavailable):
+        return library
+    try:
+        return NativeStep(library, model, store)
+    except Unavailable as reason:
+        return reason
+
+
+@functools.cache
+def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
+    """The library, after it has continued a small text as the model does: a compiler may be wrong."""
+    library = built("decode_step", dtype)
+    if isinstance(library, Unavailable):
+        return library
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.no_grad():
+        torch.manual_seed(0)
+        model = Transformer(ModelConfig(40, 3, 2, 48, 3, 40, num_kv_heads=1, qk_norm=True)).to(dtype)
+        step, ids = NativeStep(library, model, torch.zeros(2, 2, 1, 1, 3, 16, dtype=dtype)), [7, 39, 20]
+        logits, best = list[Tensor](), list[int]()
+        for place, token in enumerate(ids):
+            made = step([token], [place])
+            logits.append(made.logits.clone())
+            best.append(made.likeliest[0])
+        got = torch.cat(logits)
+        right = torch.allclose(got, model(torch.tensor([ids]))[0], rtol=0, atol=1e-4)
+        if not right or best != got.argmax(1).tolist():
+            return Unavailable("what was compiled does not compute what it should")
+    return library

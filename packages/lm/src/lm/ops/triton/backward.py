@@ -1,0 +1,396 @@
+"""The backward pass: three launches, none of which adds to what another program wrote, so that the bits never change.
+
+With scores s = scale q·k, weights p = exp(s - lse), output o = p v and the gradient do of the output:
+
+    delta = Σ o do - dlse               for each query          (delta_kernel)
+    dv = pᵀ do    dk = scale dsᵀ q      for each block of keys, over the queries that see it, over all heads of its group
+    dq = scale ds k                     for each block of queries, over the keys it sees
+
+where ds = p (do vᵀ - delta). The weights are recomputed from q, k and the log-sum-exp in both passes: seven products of
+matrices for the five of a single pass, which would have to add up dq atomically, in any order.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from lm.ops.triton.problem import LOG2E as LOG2_OF_E
+from lm.ops.triton.problem import Problem, Tiles, sources
+from lm.ops.triton.tile_sizes import tiles_for
+from lm.ops.triton.tiles import key_run, load_tile, query_run, seen, store_tile
+
+LOG2E = tl.constexpr(LOG2_OF_E)
+
+
+@triton.jit
+def delta_kernel(
+    out,
+    grad,
+    grad_lse,
+    delta,
+    out_strides,
+    grad_strides,
+    lse_strides,
+    heads,
+    queries,
+    HEAD: tl.constexpr,
+    WIDTH: tl.constexpr,
+    QUERIES: tl.constexpr,
+    WIDE: tl.constexpr,
+    LSE: tl.constexpr,
+):
+    """delta = Σ out grad - grad_lse for each row: (batch, heads, queries)."""
+    blocks = tl.cdiv(queries, QUERIES)
+    block, head, batch = (
+        tl.program_id(0) % blocks,
+        tl.program_id(0) // blocks % heads,
+        tl.program_id(0) // blocks // heads,
+    )
+    first = block * QUERIES
+    o = load_tile(out, out_strides, batch, head, first, queries, HEAD, QUERIES, WIDTH, True, "far")
+    do = load_tile(grad, grad_strides, batch, head, first, queries, HEAD, QUERIES, WIDTH, True, "far")
+    query = first + tl.arange(0, QUERIES)
+    row = tl.sum(o.to(WIDE) * do.to(WIDE), 1)
+    if LSE:
+        at = grad_lse + tl.cast(batch, tl.int64) * lse_strides[0] + tl.cast(head, tl.int64) * lse_strides[1]
+        row -= tl.load(at + query.to(tl.int64) * lse_strides[2], mask=query < queries, other=0.0)
+    tl.store(delta + (tl.cast(batch, tl.int64) * heads + head) * queries + query, row, mask=query < queries)
+
+
+@triton.jit
+def gather_keys(
+    dk,
+    dv,
+    own_k,
+    own_v,
+    q,
+    grad,
+    lse,
+    delta,
+    q_strides,
+    grad_strides,
+    documents,
+    document_strides,
+    batch,
+    head,
+    heads,
+    first,
+    low,
+    high,
+    queries,
+    keys,
+    window,
+    factor,
+    HEAD: tl.constexpr,
+    WIDTH: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    DOCUMENTS: tl.constexpr,
+    COPY: tl.constexpr,
+    SPECIALIZED: tl.constexpr,
+    WIDE: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """The hot loop: what query tiles low … high of one head add to dk and dv of a block of keys. Scores stand transposed."""
+    key = first + tl.arange(0, KEYS)
+    row = (tl.cast(batch, tl.int64) * heads + head) * queries
+    for at in tl.range(low, high, QUERIES, warp_specialize=SPECIALIZED):
+        query = at + tl.arange(0, QUERIES)
+        tile_q = load_tile(q, q_strides, batch, head, at, queries, HEAD, QUERIES, WIDTH, MASKED, COPY)
+        scores = tl.dot(own_k, tile_q.T, input_precision="ieee", out_dtype=WIDE)  # (keys, queries)
+        if MASKED:
+            level = tl.load(lse + row + query, mask=query < queries, other=0.0)
+            shift = tl.load(delta + row + query, mask=query < queries, other=0.0)
+        else:
+            level = tl.load(lse + row + query)
+            shift = tl.load(delta + row + query)
+        weights = tl.exp2(scores * factor - (level * LOG2E)[None, :])
+        if MASKED:
+            visible = seen(
+                query[None, :], key[:, None], queries, keys, window, documents, document_strides, batch,
+                CAUSAL, WINDOWED, DOCUMENTS,
+            )  # fmt: skip
+            weights = tl.where(visible, weights, 0.0)
+        tile_do = load_tile(grad, grad_strides, batch, head, at, queries, HEAD, QUERIES, WIDTH, MASKED, COPY)
+        dv = tl.dot(weights.to(tile_do.dtype), tile_do, dv, input_precision="ieee", out_dtype=WIDE)
+        dweights = tl.dot(own_v, tile_do.T, input_precision="ieee", out_dtype=WIDE)
+        dscores = weights * (dweights - shift[None, :])
+        dk = tl.dot(dscores.to(tile_q.dtype), tile_q, dk, input_precision="ieee", out_dtype=WIDE)
+    return dk, dv
+
+
+@triton.jit
+def keys_kernel(
+    q,
+    k,
+    v,
+    grad,
+    dk,
+    dv,
+    lse,
+    delta,
+    documents,
+    runs,
+    q_strides,
+    k_strides,
+    v_strides,
+    grad_strides,
+    dk_strides,
+    dv_strides,
+    document_strides,
+    heads,
+    group,
+    queries,
+    keys,
+    window,
+    factor,
+    scale,
+    HEAD: tl.constexpr,
+    WIDTH: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    DOCUMENTS: tl.constexpr,
+    COPY: tl.constexpr,
+    SPECIALIZED: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """dk and dv of a block of keys: the query heads of its group one after the other, so that their sum has one order."""
+    blocks, kv_heads = tl.cdiv(keys, KEYS), heads // group
+    block, kv = tl.program_id(0) % blocks, tl.program_id(0) // blocks % kv_heads
+    batch = tl.program_id(0) // blocks // kv_heads
+    first = block * KEYS  # with causality the first keys are seen by the most queries, and they begin first
+    own_k = load_tile(k, k_strides, batch, kv, first, keys, HEAD, KEYS, WIDTH, True, COPY)
+    own_v = load_tile(v, v_strides, batch, kv, first, keys, HEAD, KEYS, WIDTH, True, COPY)
+    sum_k = tl.zeros([KEYS, WIDTH], WIDE)
+    sum_v = tl.zeros([KEYS, WIDTH], WIDE)
+    start, full, rest, end = query_run(
+        block, queries, keys, window, runs, batch, blocks, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS
+    )
+    for head in range(kv * group, (kv + 1) * group):
+        if CAUSAL or DOCUMENTS:
+            sum_k, sum_v = gather_keys(
+                sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, documents, document_strides,
+                batch, head, heads, first, start, full, queries, keys, window, factor,
+                HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
+            )  # fmt: skip
+        sum_k, sum_v = gather_keys(
+            sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, documents, document_strides,
+            batch, head, heads, first, full, rest, queries, keys, window, factor,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=False,
+        )  # fmt: skip
+        sum_k, sum_v = gather_keys(
+            sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, documents, document_strides,
+            batch, head, heads, first, rest, end, queries, keys, window, factor,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
+        )  # fmt: skip
+    store_tile(dk, dk_strides, batch, kv, first, keys, sum_k * scale, HEAD, KEYS, WIDTH)
+    store_tile(dv, dv_strides, batch, kv, first, keys, sum_v, HEAD, KEYS, WIDTH)
+
+
+@triton.jit
+def gather_queries(
+    dq,
+    own_q,
+    own_do,
+    level,
+    shift,
+    k,
+    v,
+    k_strides,
+    v_strides,
+    documents,
+    document_strides,
+    batch,
+    kv,
+    first,
+    low,
+    high,
+    queries,
+    keys,
+    window,
+    factor,
+    HEAD: tl.constexpr,
+    WIDTH: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    DOCUMENTS: tl.constexpr,
+    COPY: tl.constexpr,
+    SPECIALIZED: tl.constexpr,
+    WIDE: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """The hot loop: what key tiles low … high add to dq of a block of queries."""
+    query = first + tl.arange(0, QUERIES)
+    for at in tl.range(low, high, KEYS, warp_specialize=SPECIALIZED):
+        tile_k = load_tile(k, k_strides, batch, kv, at, keys, HEAD, KEYS, WIDTH, MASKED, COPY)
+        scores = tl.dot(own_q, tile_k.T, input_precision="ieee", out_dtype=WIDE)
+        weights = tl.exp2(scores * factor - level[:, None])
+        if MASKED:
+            i, j = query[:, None], (at + tl.arange(0, KEYS))[None, :]
+            visible = seen(i, j, queries, keys, window, documents, document_strides, batch, CAUSAL, WINDOWED, DOCUMENTS)
+            weights = tl.where(visible, weights, 0.0)
+        tile_v = load_tile(v, v_strides, batch, kv, at, keys, HEAD, KEYS, WIDTH, MASKED, COPY)
+        dweights = tl.dot(own_do, tile_v.T, input_precision="ieee", out_dtype=WIDE)
+        dscores = weights * (dweights - shift[:, None])
+        dq = tl.dot(dscores.to(tile_k.dtype), tile_k, dq, input_precision="ieee", out_dtype=WIDE)
+    return dq
+
+
+@triton.jit
+def queries_kernel(
+    q,
+    k,
+    v,
+    grad,
+    dq,
+    lse,
+    delta,
+    documents,
+    runs,
+    q_strides,
+    k_strides,
+    v_strides,
+    grad_strides,
+    dq_strides,
+    document_strides,
+    heads,
+    group,
+    queries,
+    keys,
+    window,
+    factor,
+    scale,
+    HEAD: tl.constexpr,
+    WIDTH: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    DOCUMENTS: tl.constexpr,
+    COPY: tl.constexpr,
+    SPECIALIZED: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """dq of a block of queries."""
+    blocks = tl.cdiv(queries, QUERIES)
+    block, head, batch = (
+        tl.program_id(0) % blocks,
+        tl.program_id(0) // blocks % heads,
+        tl.program_id(0) // blocks // heads,
+    )
+    if CAUSAL:
+        block = blocks - 1 - block
+    first, kv = block * QUERIES, head // group
+    own_q = load_tile(q, q_strides, batch, head, first, queries, HEAD, QUERIES, WIDTH, True, COPY)
+    own_do = load_tile(grad, grad_strides, batch, head, first, queries, HEAD, QUERIES, WIDTH, True, COPY)
+    query = first + tl.arange(0, QUERIES)
+    row = (tl.cast(batch, tl.int64) * heads + head) * queries + query
+    level = tl.load(lse + row, mask=query < queries, other=0.0) * LOG2E
+    shift = tl.load(delta + row, mask=query < queries, other=0.0)
+    total = tl.zeros([QUERIES, WIDTH], WIDE)
+    start, full, rest, end = key_run(
+        block, queries, keys, window, runs, batch, blocks, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS
+    )
+    if WINDOWED or DOCUMENTS:
+        total = gather_queries(
+            total, own_q, own_do, level, shift, k, v, k_strides, v_strides, documents, document_strides, batch, kv,
+            first, start, full, queries, keys, window, factor,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
+        )  # fmt: skip
+    total = gather_queries(
+        total, own_q, own_do, level, shift, k, v, k_strides, v_strides, documents, document_strides, batch, kv,
+        first, full, rest, queries, keys, window, factor,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=False,
+    )  # fmt: skip
+    total = gather_queries(
+        total, own_q, own_do, level, shift, k, v, k_strides, v_strides, documents, document_strides, batch, kv,
+        first, rest, end, queries, keys, window, factor,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
+    )  # fmt: skip
+    store_tile(dq, dq_strides, batch, head, first, queries, total * scale, HEAD, QUERIES, WIDTH)
+
+
+def backward(
+    problem: Problem, out: Tensor, lse: Tensor, grad: Tensor, grad_lse: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk, dv, laid out as q, k and v, from the gradients of the output and, if there is one, of the log-sum-exp."""
+    q, k, v = problem.q, problem.k, problem.v
+    if problem.empty:
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    with problem.device():
+        delta = row_deltas(problem, out, grad, grad_lse)
+        tiles = tiles_for("keys", problem, lambda tiles: key_gradients(problem, grad, lse, delta, tiles))
+        dk, dv = key_gradients(problem, grad, lse, delta, tiles)
+        tiles = tiles_for("queries", problem, lambda tiles: query_gradients(problem, grad, lse, delta, tiles))
+        (dq,) = query_gradients(problem, grad, lse, delta, tiles)
+    return dq, dk, dv
+
+
+def row_deltas(problem: Problem, out: Tensor, grad: Tensor, grad_lse: Tensor | None) -> Tensor:
+    """What delta_kernel computes: (batch, heads, queries)."""
+    delta = torch.empty(problem.q.shape[:3], dtype=problem.wide, device=out.device)
+    rows = 64 if problem.width <= 128 else 32
+    delta_kernel[(triton.cdiv(problem.queries, rows) * problem.heads * problem.batch,)](
+        out=out,
+        grad=grad,
+        grad_lse=grad_lse,
+        delta=delta,
+        out_strides=out.stride(),
+        grad_strides=grad.stride(),
+        lse_strides=(0, 0, 0) if grad_lse is None else grad_lse.stride(),
+        heads=problem.heads,
+        queries=problem.queries,
+        HEAD=problem.head_dim,
+        WIDTH=problem.width,
+        QUERIES=rows,
+        WIDE=problem.wide_name,
+        LSE=grad_lse is not None,
+    )
+    return delta
+
+
+def key_gradients(problem: Problem, grad: Tensor, lse: Tensor, delta: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
+    """dk and dv."""
+    q, k, v = problem.q, problem.k, problem.v
+    dk, dv = torch.empty_like(k), torch.empty_like(v)
+    rows = {"q": tiles.queries, "k": tiles.keys, "v": tiles.keys, "grad": tiles.queries}
+    keys_kernel[(triton.cdiv(problem.keys, tiles.keys) * problem.kv_heads * problem.batch,)](
+        **problem.arguments(tiles, "keys"),
+        SPECIALIZED=tiles.specialized,
+        **sources(tiles, rows, problem.width, q=q, k=k, v=v, grad=grad),
+        dk=dk,
+        dv=dv,
+        lse=lse,
+        delta=delta,
+        dk_strides=dk.stride(),
+        dv_strides=dv.stride(),
+        scale=problem.scale,
+    )
+    return dk, dv
+
+
+def query_gradients(problem: Problem, grad: Tensor, lse: Tensor, delta: Tensor, tiles: Tiles) -> tuple[Tensor]:
+    """dq."""
+    q, k, v = problem.q, problem.k, problem.v
+    dq = torch.empty_like(q)
+    rows = {"q": tiles.queries, "k": tiles.keys, "v": tiles.keys, "grad": tiles.queries}
+    queries_kernel[(triton.cdiv(problem.queries, tiles.queries) * problem.heads * problem.batch,)](
+        **problem.arguments(tiles, "queries"),
+        SPECIALIZED=tiles.specialized,
+        **sources(tiles, rows, problem.width, q=q, k=k, v=v, grad=grad),
+        dq=dq,
+        lse=lse,
+        delta=delta,
+        dq_strides=dq.stride(),
+        scale=problem.scale,
+    )
+    return (dq,)

@@ -1,0 +1,210 @@
+"""Decoding: a few queries against a long cache of keys and values, which several programs share out among them.
+
+One query has no work for a device full of programs, so each takes a span of the keys (decode_kernel) and a second launch adds
+up what they gathered, weighted by their log-sum-exps (merge_kernel). The query heads of a group stand as rows of one tile, so
+that each key is read once for all of them. (Flash-Decoding: Dao, Haziza, Massa and Sizov 2023)
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from lm.ops.triton.forward import finish, gather
+from lm.ops.triton.problem import Problem, Tiles, sources
+from lm.ops.triton.tile_sizes import tiles_for
+
+MOST_ROWS = 128  # of a tile: queries times the heads of a group
+MOST_SPLITS = 128
+KEYS_A_SPLIT = 256  # at the least: below it, starting a program costs more than it reads
+
+
+@triton.jit
+def decode_kernel(
+    q,
+    k,
+    v,
+    partial,
+    partial_lse,
+    lengths,
+    q_strides,
+    k_strides,
+    v_strides,
+    heads,
+    group,
+    queries,
+    keys,
+    window,
+    factor,
+    splits,
+    HEAD: tl.constexpr,
+    WIDTH: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    LENGTHS: tl.constexpr,
+    COPY: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """One span of keys → partial (batch, heads, queries, splits, HEAD) and partial_lse (batch, heads, queries, splits)."""
+    split, kv_heads = tl.program_id(0) % splits, heads // group
+    kv, batch = tl.program_id(0) // splits % kv_heads, tl.program_id(0) // splits // kv_heads
+    if LENGTHS:
+        keys = tl.minimum(tl.load(lengths + batch), keys).to(tl.int32)
+
+    # Row r is query r % queries of head r // queries of the group.
+    row = tl.arange(0, QUERIES)
+    query, head = row % queries, kv * group + row // queries
+    column = tl.arange(0, WIDTH)
+    own = q + tl.cast(batch, tl.int64) * q_strides[0] + column.to(tl.int64)[None, :] * q_strides[3]
+    own += (head.to(tl.int64) * q_strides[1] + query.to(tl.int64) * q_strides[2])[:, None]
+    there = (row < group * queries)[:, None] & (column < HEAD)[None, :]
+    own_q = tl.load(own, mask=there, other=0.0)
+
+    # The keys that any query sees are shared out in whole tiles; those that all see need no mask.
+    low, full, rest = 0, 0, keys
+    if CAUSAL:
+        rest = tl.maximum(0, tl.minimum(keys, keys - queries + 1))
+    if WINDOWED:
+        low = tl.maximum(0, keys - queries - window + 1)
+        full = tl.maximum(0, keys - window)
+    span = tl.cdiv(tl.cdiv(keys, KEYS) - low // KEYS, splits) * KEYS
+    start = low // KEYS * KEYS + split * span
+    end = tl.minimum(start + span, keys)
+    full = tl.maximum(tl.cdiv(full, KEYS) * KEYS, start)
+    rest = tl.minimum(rest, end) // KEYS * KEYS
+    if rest <= full:
+        full = start
+        rest = start
+
+    peak = tl.full([QUERIES], float("-inf"), WIDE)
+    total = tl.zeros([QUERIES], WIDE)
+    gathered = tl.zeros([QUERIES, WIDTH], WIDE)
+    if WINDOWED:
+        gathered, total, peak = gather(
+            gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), batch, kv, query,
+            start, full, queries, keys, window, factor,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, False, WIDE, MASKED=True,
+        )  # fmt: skip
+    gathered, total, peak = gather(
+        gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), batch, kv, query,
+        full, rest, queries, keys, window, factor,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, False, WIDE, MASKED=False,
+    )  # fmt: skip
+    gathered, total, peak = gather(
+        gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), batch, kv, query,
+        rest, end, queries, keys, window, factor,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, False, WIDE, MASKED=True,
+    )  # fmt: skip
+
+    gathered, level = finish(gathered, total, peak)
+    at = ((tl.cast(batch, tl.int64) * heads + head) * queries + query) * splits + split
+    tl.store(partial + at[:, None] * HEAD + column[None, :], gathered, mask=there)
+    tl.store(partial_lse + at, level, mask=row < group * queries)
+
+
+@triton.jit
+def merge_kernel(
+    partial,
+    partial_lse,
+    out,
+    lse,
+    out_strides,
+    heads,
+    queries,
+    splits,
+    HEAD: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
+    """out = Σ exp(lse_s - lse) partial_s over the splits of one row, and lse = ln Σ exp(lse_s)."""
+    row = tl.program_id(0).to(tl.int64)
+    query, head, batch = row % queries, row // queries % heads, row // queries // heads
+    split, column = tl.arange(0, SPLITS), tl.arange(0, WIDTH)
+    levels = tl.load(partial_lse + row * splits + split, mask=split < splits, other=float("-inf"))
+    peak = tl.max(levels, 0)
+    shares = tl.exp(levels - tl.where(peak == float("-inf"), 0.0, peak))
+    total = tl.sum(shares, 0)
+    there = (split < splits)[:, None] & (column < HEAD)[None, :]
+    parts = tl.load(partial + (row * splits + split)[:, None] * HEAD + column[None, :], mask=there, other=0.0)
+    nothing = total == 0.0
+    total = tl.where(nothing, 1.0, total)
+    gathered = tl.sum(parts * shares[:, None], 0) / total
+    at = out + batch * out_strides[0] + head * out_strides[1] + query * out_strides[2]
+    tl.store(at + column.to(tl.int64) * out_strides[3], gathered.to(out.dtype.element_ty), mask=column < HEAD)
+    tl.store(lse + row, tl.where(nothing, float("-inf"), peak + tl.log(total)))
+
+
+def decode(problem: Problem, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The output, laid out as q, and the natural log-sum-exp (batch, heads, queries)."""
+    q = problem.q
+    out = torch.empty_like(q)
+    lse = torch.empty(q.shape[:3], dtype=problem.wide, device=q.device)
+    if problem.empty:
+        return out.zero_(), lse.fill_(float("-inf"))
+    with problem.device():
+        splits = splits_for(problem)
+
+        def launch(tiles: Tiles) -> tuple[Tensor, ...]:
+            decode_splits(problem, lengths, splits, tiles)
+            return ()  # where the spans end depends on the tiles, and so does what each gives
+
+        tiles = tiles_for("decode", problem, launch)
+        partial, partial_lse = decode_splits(problem, lengths, splits, tiles)
+        merge_kernel[(problem.batch * problem.heads * problem.queries,)](
+            partial=partial,
+            partial_lse=partial_lse,
+            out=out,
+            lse=lse,
+            out_strides=out.stride(),
+            heads=problem.heads,
+            queries=problem.queries,
+            splits=splits,
+            HEAD=problem.head_dim,
+            WIDTH=problem.width,
+            SPLITS=triton.next_power_of_2(splits),
+        )
+    return out, lse
+
+
+def decode_splits(problem: Problem, lengths: Tensor | None, splits: int, tiles: Tiles) -> tuple[Tensor, Tensor]:
+    """What each span of the keys gives: (batch, heads, queries, splits, head_dim) and (batch, heads, queries, splits)."""
+    q, k, v = problem.q, problem.k, problem.v
+    rows = (*q.shape[:3], splits)
+    partial = torch.empty((*rows, problem.head_dim), dtype=problem.wide, device=q.device)
+    partial_lse = torch.empty(rows, dtype=problem.wide, device=q.device)
+    named = problem.arguments(tiles, "queries")
+    for name in ("documents", "runs", "document_strides", "DOCUMENTS"):
+        del named[name]
+    group = problem.heads // problem.kv_heads
+    named["QUERIES"] = max(16, triton.next_power_of_2(group * problem.queries))
+    decode_kernel[(splits * problem.kv_heads * problem.batch,)](
+        **named,
+        **sources(tiles, {"k": tiles.keys, "v": tiles.keys}, problem.width, k=k, v=v),
+        q=q,
+        q_strides=q.stride(),
+        partial=partial,
+        partial_lse=partial_lse,
+        lengths=lengths,
+        splits=splits,
+        LENGTHS=lengths is not None,
+    )
+    return partial, partial_lse
+
+
+def splits_for(problem: Problem) -> int:
+    """As many spans as give each multiprocessor two programs, of at least KEYS_A_SPLIT keys each."""
+    seen = problem.keys if problem.window is None else min(problem.keys, problem.window + problem.queries - 1)
+    wanted = -(-2 * processors(problem.q.device) // (problem.batch * problem.kv_heads))
+    return max(1, min(wanted, MOST_SPLITS, seen // KEYS_A_SPLIT))
+
+
+@functools.cache
+def processors(device: torch.device) -> int:
+    """Multiprocessors of a CUDA device; 2 stand for the interpreter's, so that it splits too."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2

@@ -1,0 +1,260 @@
+"""flash_attention as PyTorch sees it: an operator with its shapes, its gradient, its FLOPs, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
+
+from lm.ops.triton import lacking
+
+if (what := lacking()) is not None:
+    raise ImportError(what)
+
+from lm.ops.triton import backward, decode, forward
+from lm.ops.triton.problem import Problem, check, interpreted
+
+
+def flash_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = True,
+    scale: float | None = None,
+    window: int | None = None,
+    documents: Tensor | None = None,
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """softmax(scale q kᵀ) v over what each query may see, with no score matrix in memory: (batch, heads, queries, head_dim).
+
+    q (batch, heads, queries, head_dim); k, v (batch, kv_heads, keys, head_dim), where kv_heads divides heads and query head h
+    reads key head h // (heads / kv_heads); head_dim at most 256; float16, bfloat16, or float32, in full precision; any strides.
+    Tensors on a CUDA device, or on the CPU where TRITON_INTERPRET=1 was set before this was imported, there float64 too.
+
+    The queries are the last of the keys' positions: with `causal`, query i of Q sees the keys up to i + K - Q, and with
+    `window` only the last `window` of those. documents (batch, keys), integers: a query sees only keys of its own document.
+    A query that sees nothing gives zeros, and a log-sum-exp of -inf. scale: 1 / √head_dim if not given. With return_lse also
+    the natural logarithm of each row's sum of exponentials, (batch, heads, queries) in float32, which has a gradient too.
+
+    The same inputs give the same bits, forward and backward. Under autocast the inputs are cast as for torch's own attention.
+    The gradient has no gradient, and torch.vmap is refused: batch is a dimension of its own.
+    """
+    check_device(q)
+    q, k, v = autocast(q, k, v)
+    check(q, k, v, documents, causal, scale, window)
+    scale = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
+    out, lse = torch.ops.groundup.flash_attention(q, k, v, documents, causal, scale, window)
+    return (out, lse) if return_lse else out
+
+
+def decode_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = True,
+    scale: float | None = None,
+    window: int | None = None,
+    lengths: Tensor | None = None,
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """flash_attention for few queries and many keys, which are shared out among the programs. It has no gradient.
+
+    As flash_attention. lengths (batch,), integers: how many of the keys each sequence has, so that a cache of one size serves
+    sequences of many; the queries are the last of those. heads / kv_heads · queries is at most 128.
+    """
+    check_device(q)
+    q, k, v = autocast(q, k, v)
+    check(q, k, v, None, causal, scale, window)
+    rows = q.shape[1] // k.shape[1] * q.shape[2]
+    if rows > decode.MOST_ROWS:
+        raise ValueError(
+            f"{rows} queries for each key head are more than the {decode.MOST_ROWS} of one tile: use flash_attention"
+        )
+    if lengths is not None and (
+        lengths.shape != q.shape[:1] or lengths.dtype not in (torch.int32, torch.int64) or lengths.device != q.device
+    ):
+        raise ValueError(
+            f"lengths is {lengths.dtype} {tuple(lengths.shape)} on {lengths.device}: "
+            f"it is int32 or int64 {(q.shape[0],)} on {q.device}"
+        )
+    scale = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
+    out, lse = torch.ops.groundup.decode_attention(q, k, v, lengths, causal, scale, window)
+    return (out, lse) if return_lse else out
+
+
+def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors in the dtype that autocast asks for, where it is on; float64 stays, as in torch's own attention."""
+    kind = tensors[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return tensors
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(x.to(dtype) if x.dtype in (torch.float16, torch.bfloat16, torch.float32) else x for x in tensors)
+
+
+def check_device(q: Tensor) -> None:
+    """ValueError where the kernels cannot run on q's device."""
+    if q.device.type != ("cpu" if interpreted() else "cuda"):
+        raise ValueError(
+            f"flash attention runs on CUDA devices, and q is on {q.device}: use backend='sdpa' "
+            "(or, to try it out slowly on the CPU, set TRITON_INTERPRET=1 before it is imported)"
+        )
+    if q.dtype == torch.float64 and q.is_cuda:
+        raise TypeError("float64 is for checking gradients in Triton's interpreter: use backend='sdpa'")
+
+
+@torch.library.custom_op("groundup::flash_attention", mutates_args=())
+def _flash(
+    q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, causal: bool, scale: float, window: int | None
+) -> tuple[Tensor, Tensor]:
+    return forward.forward(Problem(q, k, v, documents, causal, scale, window))
+
+
+@_flash.register_fake
+def _(
+    q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, causal: bool, scale: float, window: int | None
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(q), _rows(q)
+
+
+@torch.library.custom_op("groundup::flash_attention_backward", mutates_args=())
+def _flash_backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    documents: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    grad: Tensor,
+    grad_lse: Tensor | None,
+    causal: bool,
+    scale: float,
+    window: int | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    problem = Problem(q, k, v, documents, causal, scale, window)
+    return backward.backward(problem, out, lse, grad, grad_lse)
+
+
+@_flash_backward.register_fake
+def _(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    documents: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    grad: Tensor,
+    grad_lse: Tensor | None,
+    causal: bool,
+    scale: float,
+    window: int | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+@torch.library.custom_op("groundup::decode_attention", mutates_args=())
+def _decode(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, causal: bool, scale: float, window: int | None
+) -> tuple[Tensor, Tensor]:
+    return decode.decode(Problem(q, k, v, None, causal, scale, window), lengths)
+
+
+@_decode.register_fake
+def _(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, causal: bool, scale: float, window: int | None
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(q), _rows(q)
+
+
+def _rows(q: Tensor) -> Tensor:
+    return q.new_empty(q.shape[:3], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, documents, ctx.causal, ctx.scale, ctx.window = inputs
+    ctx.save_for_backward(q, k, v, documents, *output)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+    q, k, v, documents, out, lse = ctx.saved_tensors
+    if grad is None:  # only the log-sum-exp was used
+        grad = torch.zeros_like(out)
+    gradients = torch.ops.groundup.flash_attention_backward(
+        q, k, v, documents, out, lse, grad, grad_lse, ctx.causal, ctx.scale, ctx.window
+    )
+    return *gradients, None, None, None, None
+
+
+def _no_second(ctx: Any, *grads: Tensor | None) -> tuple[None, ...]:
+    raise RuntimeError(
+        "the gradient of flash_attention has no gradient: use backend='matmul', whose every operation has"
+    )
+
+
+def _no_gradient(ctx: Any, *grads: Tensor | None) -> tuple[None, ...]:
+    raise RuntimeError("decode_attention has no gradient: use flash_attention")
+
+
+def _no_vmap(info: Any, dims: Any, *arguments: Any) -> tuple[Any, Any]:
+    raise RuntimeError("flash attention does not go under torch.vmap: fold the mapped dimension into batch")
+
+
+_flash.register_autograd(_differentiate, setup_context=_save)
+_flash_backward.register_autograd(_no_second)
+_decode.register_autograd(_no_gradient)
+for _operator in (_flash, _flash_backward, _decode):
+    _operator.register_vmap(_no_vmap)
+
+
+def pairs(queries: int, keys: int, causal: bool, window: int | None) -> int:
+    """How many pairs of a query and a key that it sees there are in one head; documents are not told apart."""
+    if not causal:
+        return queries * keys
+    # Position p sees min(p + 1, window) keys, and the positions are keys - queries … keys - 1, none below 0.
+    reach = keys if window is None else min(window, keys)
+    below = max(0, keys - queries)
+
+    def up_to(positions: int) -> int:
+        growing = min(positions, reach)
+        return growing * (growing + 1) // 2 + (positions - growing) * reach
+
+    return up_to(keys) - up_to(below)
+
+
+@register_flop_formula(torch.ops.groundup.flash_attention)
+def _forward_flops(
+    q: Any, k: Any, v: Any, documents: Any, causal: bool, scale: float, window: int | None, **_: Any
+) -> int:
+    batch, heads, queries, head_dim = map(int, q)
+    return 4 * batch * heads * head_dim * pairs(queries, int(k[2]), causal, window)
+
+
+@register_flop_formula(torch.ops.groundup.flash_attention_backward)
+def _backward_flops(
+    q: Any,
+    k: Any,
+    v: Any,
+    documents: Any,
+    out: Any,
+    lse: Any,
+    grad: Any,
+    grad_lse: Any,
+    causal: bool,
+    scale: float,
+    window: int | None,
+    **_: Any,
+) -> int:
+    """Five products, as torch counts its own: the four of the gradient, and the scores once more."""
+    return _forward_flops(q, k, v, documents, causal, scale, window) * 5 // 2
+
+
+@register_flop_formula(torch.ops.groundup.decode_attention)
+def _decode_flops(
+    q: Any, k: Any, v: Any, lengths: Any, causal: bool, scale: float, window: int | None, **_: Any
+) -> int:
+    return _forward_flops(q, k, v, None, causal, scale, window)

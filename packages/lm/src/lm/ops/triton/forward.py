@@ -1,0 +1,182 @@
+"""The forward pass: each program takes a block of queries past its run of key tiles, and keeps a running softmax.
+
+For each query the running maximum m, the sum l of exp2(s - m), and the sum of exp2(s - m) v, all in float32, are rescaled
+when the maximum grows, so that no score matrix is ever held. (Milakov and Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022,
+arXiv:2205.14135; Dao 2023, arXiv:2307.08691) Scores are taken in powers of two: exp(x) = exp2(x log2 e).
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from lm.ops.triton.problem import Problem, Tiles, sources
+from lm.ops.triton.tile_sizes import tiles_for
+from lm.ops.triton.tiles import key_run, load_tile, seen, store_tile
+
+LN2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def gather(
+    gathered,
+    total,
+    peak,
+    own_q,
+    k,
+    v,
+    k_strides,
+    v_strides,
+    documents,
+    document_strides,
+    batch,
+    kv,
+    query,
+    low,
+    high,
+    queries,
+    keys,
+    window,
+    factor,
+    HEAD: tl.constexpr,
+    WIDTH: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    DOCUMENTS: tl.constexpr,
+    COPY: tl.constexpr,
+    SPECIALIZED: tl.constexpr,
+    WIDE: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """The hot loop: what queries (QUERIES,) gather from key tiles low … high, added to what they have gathered."""
+    for at in tl.range(low, high, KEYS, warp_specialize=SPECIALIZED):
+        tile_k = load_tile(k, k_strides, batch, kv, at, keys, HEAD, KEYS, WIDTH, MASKED, COPY)
+        scores = tl.dot(own_q, tile_k.T, input_precision="ieee", out_dtype=WIDE)
+        if MASKED:
+            i, j = query[:, None], (at + tl.arange(0, KEYS))[None, :]
+            visible = seen(i, j, queries, keys, window, documents, document_strides, batch, CAUSAL, WINDOWED, DOCUMENTS)
+            scores = tl.where(visible, scores, float("-inf"))
+        higher = tl.maximum(peak, tl.max(scores, 1) * factor)
+        level = higher
+        if MASKED:  # a row that has seen nothing yet has no maximum to subtract
+            level = tl.where(higher == float("-inf"), 0.0, higher)
+        weights = tl.exp2(scores * factor - level[:, None])
+        shrink = tl.exp2(peak - level)
+        total = total * shrink + tl.sum(weights, 1)
+        tile_v = load_tile(v, v_strides, batch, kv, at, keys, HEAD, KEYS, WIDTH, MASKED, COPY)
+        gathered = gathered * shrink[:, None]
+        gathered = tl.dot(weights.to(tile_v.dtype), tile_v, gathered, input_precision="ieee", out_dtype=WIDE)
+        peak = higher
+    return gathered, total, peak
+
+
+@triton.jit
+def finish(gathered, total, peak):
+    """Output and natural log-sum-exp of rows; zeros and -inf of those that saw nothing."""
+    nothing = total == 0.0
+    total = tl.where(nothing, 1.0, total)
+    return gathered / total[:, None], tl.where(nothing, float("-inf"), peak * LN2 + tl.log(total))
+
+
+@triton.jit
+def forward_kernel(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    documents,
+    runs,
+    q_strides,
+    k_strides,
+    v_strides,
+    out_strides,
+    document_strides,
+    heads,
+    group,
+    queries,
+    keys,
+    window,
+    factor,
+    HEAD: tl.constexpr,
+    WIDTH: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    DOCUMENTS: tl.constexpr,
+    COPY: tl.constexpr,
+    SPECIALIZED: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """q (batch, heads, queries, HEAD), k and v (batch, heads / group, keys, HEAD) → out as q, lse (batch, heads, queries)."""
+    blocks = tl.cdiv(queries, QUERIES)
+    block, head, batch = (
+        tl.program_id(0) % blocks,
+        tl.program_id(0) // blocks % heads,
+        tl.program_id(0) // blocks // heads,
+    )
+    if CAUSAL:
+        block = blocks - 1 - block  # the last queries see the most keys: the longest work begins first
+    first = block * QUERIES
+    kv = head // group
+    query = first + tl.arange(0, QUERIES)
+
+    peak = tl.full([QUERIES], float("-inf"), WIDE)
+    total = tl.zeros([QUERIES], WIDE)
+    gathered = tl.zeros([QUERIES, WIDTH], WIDE)
+    start, full, rest, end = key_run(
+        block, queries, keys, window, runs, batch, blocks, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS
+    )
+    own_q = load_tile(q, q_strides, batch, head, first, queries, HEAD, QUERIES, WIDTH, True, COPY)
+    if WINDOWED or DOCUMENTS:
+        gathered, total, peak = gather(
+            gathered, total, peak, own_q, k, v, k_strides, v_strides, documents, document_strides, batch, kv, query,
+            start, full, queries, keys, window, factor,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
+        )  # fmt: skip
+    gathered, total, peak = gather(
+        gathered, total, peak, own_q, k, v, k_strides, v_strides, documents, document_strides, batch, kv, query,
+        full, rest, queries, keys, window, factor,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=False,
+    )  # fmt: skip
+    gathered, total, peak = gather(
+        gathered, total, peak, own_q, k, v, k_strides, v_strides, documents, document_strides, batch, kv, query,
+        rest, end, queries, keys, window, factor,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
+    )  # fmt: skip
+
+    gathered, level = finish(gathered, total, peak)
+    store_tile(out, out_strides, batch, head, first, queries, gathered, HEAD, QUERIES, WIDTH)
+    tl.store(lse + (tl.cast(batch, tl.int64) * heads + head) * queries + query, level, mask=query < queries)
+
+
+def forward(problem: Problem) -> tuple[Tensor, Tensor]:
+    """The output, laid out as q, and the natural log-sum-exp (batch, heads, queries): float32, of float64 float64."""
+    q = problem.q
+    out = torch.empty_like(q)
+    lse = torch.empty(q.shape[:3], dtype=problem.wide, device=q.device)
+    if problem.empty:
+        return out.zero_(), lse.fill_(float("-inf"))
+    with problem.device():
+        tiles = tiles_for("forward", problem, lambda tiles: gather_values(problem, out, lse, tiles))
+        gather_values(problem, out, lse, tiles)
+    return out, lse
+
+
+def gather_values(problem: Problem, out: Tensor, lse: Tensor, tiles: Tiles) -> tuple[Tensor]:
+    """Launches forward_kernel, and gives the output that it wrote."""
+    rows = {"q": tiles.queries, "k": tiles.keys, "v": tiles.keys}
+    forward_kernel[(triton.cdiv(problem.queries, tiles.queries) * problem.heads * problem.batch,)](
+        **problem.arguments(tiles, "queries"),
+        SPECIALIZED=tiles.specialized,
+        **sources(tiles, rows, problem.width, q=problem.q, k=problem.k, v=problem.v),
+        out=out,
+        lse=lse,
+        out_strides=out.stride(),
+    )
+    return (out,)

@@ -1,0 +1,220 @@
+"""One call of attention as the kernels are told of it: tensors, sizes, masks. Everything that a launch needs but the tiles."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from lm.ops.triton.tiles import document_runs_kernel
+
+LOG2E = 1.4426950408889634
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How one kernel cuts its work: a tile is `queries` × `keys` scores, computed by `warps` warps.
+
+    stages: how many tiles are on their way from memory at once. described: copied by tensor descriptors (TMA) where the tensors
+    allow it. specialized: some warps only copy, the others only compute.
+    """
+
+    queries: int
+    keys: int
+    warps: int = 4
+    stages: int = 2
+    described: bool = False
+    specialized: bool = False
+
+
+@dataclass(frozen=True)
+class Problem:
+    """q (batch, heads, queries, head_dim); k, v (batch, heads / group, keys, head_dim); documents (batch, keys) or None."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    documents: Tensor | None
+    causal: bool
+    scale: float
+    window: int | None
+
+    @property
+    def batch(self) -> int:
+        return self.q.shape[0]
+
+    @property
+    def heads(self) -> int:
+        return self.q.shape[1]
+
+    @property
+    def kv_heads(self) -> int:
+        return self.k.shape[1]
+
+    @property
+    def queries(self) -> int:
+        return self.q.shape[2]
+
+    @property
+    def keys(self) -> int:
+        return self.k.shape[2]
+
+    @property
+    def head_dim(self) -> int:
+        return self.q.shape[3]
+
+    @property
+    def width(self) -> int:
+        """The power of two that head_dim is padded to, at least the 16 that matrix units work on."""
+        return max(16, int(triton.next_power_of_2(self.head_dim)))
+
+    @property
+    def wide(self) -> torch.dtype:
+        """What sums are kept in."""
+        return torch.float64 if self.q.dtype == torch.float64 else torch.float32
+
+    @property
+    def wide_name(self) -> Any:
+        """The same, as Triton names it."""
+        return tl.float64 if self.wide == torch.float64 else tl.float32
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to compute: no query, or none that has a key."""
+        return self.q.numel() == 0 or self.k.numel() == 0
+
+    def device(self) -> contextlib.AbstractContextManager[Any]:
+        """Launches go to the current device, which need not be that of the tensors."""
+        return torch.cuda.device(self.q.device) if self.q.is_cuda else contextlib.nullcontext()
+
+    def arguments(self, tiles: Tiles, blocks_of: str) -> dict[str, Any]:
+        """What all kernels are told, by name. blocks_of: "queries" or "keys", the side that a program takes a block of."""
+        window = self.window if self.window is not None and self.window < self.keys else None
+        runs = None if self.documents is None else self._document_runs(self.documents, tiles, blocks_of)
+        return {
+            "documents": self.documents,
+            "runs": runs,
+            "document_strides": (0, 0) if self.documents is None else self.documents.stride(),
+            "heads": self.heads,
+            "group": self.heads // self.kv_heads,
+            "queries": self.queries,
+            "keys": self.keys,
+            "window": window or 0,
+            "factor": self.scale * LOG2E,
+            "HEAD": self.head_dim,
+            "WIDTH": self.width,
+            "QUERIES": tiles.queries,
+            "KEYS": tiles.keys,
+            "CAUSAL": self.causal,
+            "WINDOWED": window is not None,
+            "DOCUMENTS": self.documents is not None,
+            "WIDE": self.wide_name,
+            "num_warps": tiles.warps,
+            "num_stages": tiles.stages,
+        }
+
+    def _document_runs(self, documents: Tensor, tiles: Tiles, blocks_of: str) -> Tensor:
+        """Which tiles each block shares a document with: int32 (batch, blocks, 4), see document_runs_kernel."""
+        queries = (self.queries, self.keys - self.queries, tiles.queries)
+        keys = (self.keys, 0, tiles.keys)
+        (rows, row_shift, row_tile), (columns, column_shift, column_tile) = (
+            (queries, keys) if blocks_of == "queries" else (keys, queries)
+        )
+        blocks = triton.cdiv(rows, row_tile)
+        runs = torch.empty(self.batch, blocks, 4, dtype=torch.int32, device=self.q.device)
+        document_runs_kernel[(blocks, self.batch)](
+            documents,
+            documents.stride(),
+            runs,
+            rows,
+            columns,
+            row_shift,
+            column_shift,
+            self.keys,
+            ROWS=row_tile,
+            COLUMNS=column_tile,
+            CHUNK=16,
+        )
+        return runs
+
+
+def sources(tiles: Tiles, rows: dict[str, int], width: int, **tensors: Tensor) -> dict[str, Any]:
+    """The tensors that a kernel reads tiles of, by name, with their strides: as descriptors where that is asked and can be."""
+    named: dict[str, Any] = {f"{name}_strides": x.stride() for name, x in tensors.items()}
+    described = tiles.described and has_descriptors(tensors["k"].device) and describable(*tensors.values())
+    for name, x in tensors.items():
+        named[name] = descriptor(x, rows[name], width) if described else x
+    reach = max(rows[name] * x.stride(2) + width * x.stride(3) for name, x in tensors.items())
+    return named | {"COPY": "described" if described else "near" if reach < 2**31 else "far"}
+
+
+def describable(*tensors: Tensor) -> bool:
+    """Whether tensor descriptors can copy tiles of these: rows without gaps, every other stride and the start on 16 bytes."""
+    return all(
+        x.stride(3) == 1
+        and x.data_ptr() % 16 == 0
+        and all(stride > 0 and stride * x.element_size() % 16 == 0 for stride in x.stride()[:3])
+        and max(x.shape) < 2**31
+        for x in tensors
+    )
+
+
+def descriptor(x: Tensor, rows: int, width: int) -> Any:
+    """A tensor descriptor of x (batch, heads, length, head_dim) for tiles (rows, width), with zeros past the end."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, width])
+
+
+@functools.cache
+def has_descriptors(device: torch.device) -> bool:
+    """Tensor descriptors want a Hopper device or a later one, and a Triton that makes them on the host (3.4 or later)."""
+    if tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 4):
+        return False
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def check(
+    q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, causal: bool, scale: float | None, window: int | None
+) -> None:
+    """ValueError or TypeError for what the kernels cannot take, saying what they can."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.ndim != 4:
+            raise ValueError(f"{name} has {x.ndim} dimensions, and 4 are needed: (batch, heads, positions, head_dim)")
+        if x.dtype not in DTYPES or x.dtype != q.dtype:
+            raise TypeError(f"q, k and v are {q.dtype}, {k.dtype}, {v.dtype}: give them one dtype, float16 to float64")
+        if x.device != q.device:
+            raise ValueError(f"q is on {q.device} and {name} on {x.device}: put them on one device")
+    if k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        raise ValueError(
+            f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit: "
+            "they differ only in heads and positions, k and v not at all"
+        )
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        raise ValueError(f"{k.shape[1]} key heads do not divide {q.shape[1]} query heads: each serves as many of them")
+    if not 1 <= q.shape[3] <= 256:
+        raise ValueError(f"head_dim {q.shape[3]} is outside 1 to 256, which is what tiles hold: use backend='sdpa'")
+    if scale is not None and not (scale > 0 and math.isfinite(scale)):
+        raise ValueError(f"scale {scale} must be a positive number: negate q instead")
+    if window is not None and (window < 1 or not causal):
+        raise ValueError(f"window {window} must be at least 1, and goes with causal=True")
+    if documents is not None:
+        if documents.shape != (q.shape[0], k.shape[2]):
+            raise ValueError(
+                f"documents is {tuple(documents.shape)}, and it names a document for each key: {(q.shape[0], k.shape[2])}"
+            )
+        if documents.dtype not in (torch.int32, torch.int64) or documents.device != q.device:
+            raise ValueError(f"documents is {documents.dtype} on {documents.device}: int32 or int64 on {q.device}")
+
+
+def interpreted() -> bool:
+    """Whether kernels run in Triton's interpreter, on the CPU: TRITON_INTERPRET=1 was set when they were imported."""
+    return type(document_runs_kernel).__name__ == "InterpretedFunction"

@@ -1,0 +1,1 @@
+"""What is shown of runs: reports, charts, TensorBoard. Nothing here needs torch."""

@@ -1,0 +1,47 @@
+"""The learning rate of a step: cosine, linear, constant, each after a linear warm-up."""
+
+from __future__ import annotations
+
+import math
+
+
+def cosine(step: int, *, max_lr: float, min_lr: float = 0.0, warmup_steps: int = 0, total_steps: int) -> float:
+    """Linear warm-up, then half a cosine from max_lr down to min_lr at total_steps, and min_lr from there on."""
+    if step < warmup_steps:
+        return warmup(step, max_lr, warmup_steps)
+    if step >= total_steps:
+        return min_lr
+    done = (step - warmup_steps) / (total_steps - warmup_steps)
+    return min_lr + 0.5 * (max_lr - min_lr) * (1.0 + math.cos(math.pi * done))
+
+
+def linear(
+    step: int,
+    *,
+    max_lr: float,
+    min_lr: float = 0.0,
+    warmup_steps: int = 0,
+    total_steps: int,
+    decay_steps: int | None = None,
+) -> float:
+    """Linear warm-up, max_lr, and over the last decay_steps (all after the warm-up, if not given) a line down to min_lr.
+
+    With few decay_steps this is warm-up–stable–decay. (Hu et al. 2024, arXiv:2404.06395)
+    """
+    if step < warmup_steps:
+        return warmup(step, max_lr, warmup_steps)
+    decay_steps = total_steps - warmup_steps if decay_steps is None else decay_steps
+    if step >= total_steps:
+        return min_lr
+    left = min(1.0, (total_steps - step) / decay_steps)
+    return min_lr + (max_lr - min_lr) * left
+
+
+def constant(step: int, *, max_lr: float, warmup_steps: int = 0) -> float:
+    """Linear warm-up, then max_lr."""
+    return warmup(step, max_lr, warmup_steps) if step < warmup_steps else max_lr
+
+
+def warmup(step: int, max_lr: float, warmup_steps: int) -> float:
+    """The line that reaches max_lr at step warmup_steps. Step 0 is already above zero, so that it is not wasted."""
+    return max_lr * (step + 1) / (warmup_steps + 1)

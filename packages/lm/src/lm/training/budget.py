@@ -1,0 +1,86 @@
+"""What accounting says of a run on this machine: which of its counts are this package's, and how many sequences fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lm.attention import MATMUL_KEYS
+from lm.config import ModelConfig, TrainConfig
+from lm.device import in_words, memory_of
+from lm.loss import chunk_bytes_on
+
+if TYPE_CHECKING:
+    from accounting import Policy
+
+# What torch says, in words alone, where a CPU or MPS has no memory left.
+OUT_OF_MEMORY = ("DefaultCPUAllocator", "MPS backend out of memory")
+
+
+def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, accumulate: bool = False) -> Policy:
+    """How a step here is computed, in the words of accounting.Policy."""
+    from accounting import Policy  # here, because nothing but a budget needs it
+
+    cpu, wide = device.type == "cpu", config.precision not in ("bf16", "fp16")
+    whole = "blocks" if wide else "eager"
+    return Policy(
+        precision="fp32" if wide else "autocast",
+        attention_kernel=whole if cpu and model.context_length <= MATMUL_KEYS else "fused",
+        norm_kernel=("folded" if wide and model.norm_placement == "pre" else "normalised") if cpu else "fused",
+        activation_checkpointing=config.checkpointing,
+        loss="chunked",
+        logits_chunk_bytes=chunk_bytes_on(device),
+        gradient_accumulation=accumulate,
+    )
+
+
+def largest_micro_batch(model: ModelConfig, config: TrainConfig, device: torch.device, **change: Any) -> int:
+    """The most sequences that accounting says fit one pass on the device, where a step has more than one; 0: not even one."""
+    from accounting import max_batch_size  # here, because nothing but a budget needs it
+
+    counted = dataclasses.replace(policy(model, config, device, accumulate=True), **change)
+    return int(max_batch_size(model.shape(), memory_of(device), policy=counted))
+
+
+def beyond(model: ModelConfig, config: TrainConfig, device: torch.device, own: int) -> str | None:
+    """what_fits where a step of `own` sequences cannot fit a CPU's memory, by accounting's count; else None.
+
+    A CPU has no error for it: the system ends the process, or another one, without a word.
+    """
+    if device.type != "cpu":
+        return None
+    from accounting import training_memory  # here, because nothing but a budget needs it
+
+    micro = config.micro_batch_size or own
+    counted = policy(model, config, device, accumulate=micro < own)
+    needed = training_memory(model.shape(), micro, policy=counted).total
+    return None if int(needed) <= memory_of(device) else what_fits(model, config, device, own, "not enough memory on")
+
+
+def what_fits(
+    model: ModelConfig, config: TrainConfig, device: torch.device, own: int, what: str = "out of memory on"
+) -> str:
+    """What to say where `own` sequences a step in this process are too many: the setting to lower, and how far."""
+    micro = config.micro_batch_size or own
+
+    def most(**change: Any) -> int:
+        fits = min(largest_micro_batch(model, config, device, **change), micro - 1)
+        return max((n for n in range(1, fits + 1) if own % n == 0), default=0)
+
+    room = f"{in_words(device)} ({memory_of(device) / 1e9:.1f} GB)"
+    said = f"{what} {room} with {micro} sequences at a time: "
+    if fitting := most():
+        return f"{said}by accounting's count {fitting} fit: write --train.micro_batch_size {fitting}"
+    if config.checkpointing != "full" and (
+        fitting := most(activation_checkpointing="full") or (1 if micro == 1 else 0)
+    ):
+        return f"{said}write --train.checkpointing full --train.micro_batch_size {fitting}"
+    return f"{said}not even one fits: choose a smaller model or a shorter context_length"
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether an error says that there is no memory left."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(words in said for words in OUT_OF_MEMORY)

@@ -1,0 +1,140 @@
+"""Scoring: what a model makes of a text, every token counted once, in nats and in bits per byte."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from lm.data import Tokens, windows_of
+from lm.loss import IGNORE
+from lm.model import Transformer
+from lm.training.step import Learner
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a model makes of a text: nats over `tokens` predictions, which stand for `bytes` of text where that is known."""
+
+    nats: float
+    tokens: int
+    bytes: float | None = None
+
+    @property
+    def loss(self) -> float:
+        """Nats a token."""
+        return self.nats / self.tokens
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """Comparable between tokenizers, and with compressors."""
+        return None if self.bytes is None else self.nats / self.bytes / math.log(2)
+
+    def __str__(self) -> str:
+        bits = "" if self.bits_per_byte is None else f", {self.bits_per_byte:.4f} bits per byte"
+        return f"loss {self.loss:.4f} nats a token{bits}, over {self.tokens:,} tokens"
+
+
+def mixed(scores: Sequence[tuple[float, Score]]) -> Score:
+    """What is to be expected of a mixture, from the shares and the scores of its sets."""
+    if len(scores) == 1:
+        return scores[0][1]
+    tokens, whole = sum(score.tokens for _, score in scores), sum(share for share, _ in scores)
+    sizes = [share * score.bytes / score.tokens for share, score in scores if score.bytes is not None]
+    size = sum(sizes) / whole * tokens if len(sizes) == len(scores) else None
+    return Score(sum(share * score.loss for share, score in scores) / whole * tokens, tokens, size)
+
+
+@torch.inference_mode()
+def evaluate(
+    model: Transformer,
+    tokens: Tokens | NDArray[Any],
+    *,
+    context_length: int | None = None,
+    stride: int | None = None,
+    max_tokens: int | None = None,
+    batch_size: int = 16,
+    documents: bool = False,
+    summed: Callable[[Tensor, Tensor], Tensor] | None = None,
+    progress: bool = False,
+) -> Score:
+    """Scores every token once, the very first included, so that the nats are what it would take to store the text.
+
+    Windows of context_length (the model's, if not given) move by `stride` (context_length, if not given): all but the first
+    context_length tokens are predicted from at least context_length - stride tokens before them.
+    The first token is predicted from end_of_text where tokens.end_of_text names it, as documents were joined by it in training;
+    else it costs log(vocab_size), as it would without a model.
+    max_tokens: score about that many, in windows spread evenly over the text, instead of all; then `bytes` is in proportion.
+    Where tokens.mask says that only some are learned, only those are scored, and `bytes` is not known.
+    documents: none sees another, as in training with documents. summed: stands for step.Learner(model), as a run's own does.
+    """
+    config = model.config
+    context = config.context_length if context_length is None else context_length
+    stride = context if stride is None else stride
+    if not 1 <= stride <= context <= config.context_length:
+        raise ValueError(
+            f"stride {stride} and context_length {context} must be in order, from 1 to the model's {config.context_length}"
+        )
+    ids = tokens.ids if isinstance(tokens, Tokens) else tokens
+    before = tokens.end_of_text if isinstance(tokens, Tokens) else None
+    targets = len(ids) - (before is None)  # ids[1:], where nothing is known to stand before the first
+    windows = list(windows_of(targets, context, stride)) if targets else []
+    mask = None
+    if isinstance(tokens, Tokens) and tokens.mask is not None:
+        mask, shift = tokens.mask, len(ids) - targets  # target i is token i + shift
+        windows = [window for window in windows if mask[window[1] + shift : window[2] + shift].any()]
+        if not windows:
+            raise ValueError(f"none of the tokens in {tokens.path} is to be learned, so there is nothing to score")
+    if max_tokens is not None and len(windows) * stride > max_tokens:
+        wanted = max(1, max_tokens // stride)
+        windows = [windows[i * len(windows) // wanted] for i in range(wanted)]
+    nats, scored = 0.0, 0
+    if mask is None and before is None and (not windows or windows[0][0] == 0):
+        nats, scored = math.log(config.vocab_size), 1
+    if documents and before is None:
+        raise ValueError("documents are told apart by the end-of-text token, and the tokens do not say which that is")
+    if summed is None:
+        summed = Learner(model, before if documents else None)
+    device = model.embedding.weight.device
+    was_training = model.training
+    model.eval()
+    total = sum(end - first for _, first, end in windows)
+    with tqdm(total=total, desc="evaluate", unit="token", unit_scale=True, disable=not progress) as bar:
+        for group in alike(windows, batch_size):
+            begin, first, end = group[0]
+            rows = np.empty((len(group), end - begin + 1), dtype=np.int64)
+            for row, (start, _, stop) in zip(rows, group, strict=True):
+                # Input i is the token before target i. Targets are ids[1:], or all ids and then end_of_text is the first input.
+                if before is None:
+                    row[:] = ids[start : stop + 1]
+                else:
+                    row[1:] = ids[start:stop]
+                    row[0] = ids[start - 1] if start else before
+            both = torch.from_numpy(rows).to(device)
+            wanted_targets = both[:, 1 + first - begin :]
+            if mask is not None:
+                marks = np.stack([mask[start + shift : stop + shift] for _, start, stop in group])
+                wanted_targets = wanted_targets.masked_fill(torch.from_numpy(marks == 0).to(device), IGNORE)
+            loss = summed(both[:, :-1], wanted_targets)
+            nats += float(loss)
+            scored += int((wanted_targets != IGNORE).sum())
+            bar.update(len(group) * (end - first))
+    model.train(was_training)
+    size = tokens.bytes if isinstance(tokens, Tokens) and mask is None else None
+    share = size * scored / len(ids) if size else None
+    return Score(nats, scored, share)
+
+
+def alike(windows: list[tuple[int, int, int]], most: int) -> Iterator[list[tuple[int, int, int]]]:
+    """Runs of at most `most` windows of the same length that score as many tokens each: what fits one batch."""
+    for _, run in itertools.groupby(windows, key=lambda window: (window[2] - window[0], window[2] - window[1])):
+        while group := list(itertools.islice(run, most)):
+            yield group
