@@ -33,7 +33,7 @@ def random_config(rng: random.Random) -> ModelConfig:
         bias=rng.random() < 0.5,
         qk_norm=rng.random() < 0.3,
         vocab_multiple=rng.choice([1, 8, 64]),
-        window=rng.choice([None, None, 3]),
+        sliding_window=rng.choice([None, None, 3]),
     )
 
 

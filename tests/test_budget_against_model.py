@@ -179,7 +179,7 @@ def test_flops_of_decoding(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_bytes_of_the_cache(seed: int) -> None:
     rng = random.Random(seed)
-    config = dataclasses.replace(random_config(rng), window=None)
+    config = dataclasses.replace(random_config(rng), sliding_window=None)
     rows, capacity = rng.randint(1, 4), rng.randint(1, config.context_length)
     for dtype, name in ((torch.float32, "fp32"), (torch.bfloat16, "bf16")):
         held = Cache(Transformer(config).to(dtype), rows, capacity).store
@@ -203,6 +203,6 @@ def test_a_run_folder_is_the_shape_of_its_model(seed: int, tmp_path: Path) -> No
     from lm.config import to_table
 
     config = random_config(random.Random(seed))
-    config = dataclasses.replace(config, rope_factor=8.0, rope_original_context=64)
+    config = dataclasses.replace(config, rope_factor=8.0, rope_original_context_length=64)
     (tmp_path / "config.toml").write_text(tomli_w.dumps({"model": to_table(config)}))
     assert find(str(tmp_path)) == config.shape()

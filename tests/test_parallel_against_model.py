@@ -38,7 +38,7 @@ def share_of_block(config: ModelConfig, whole: Block, layout: Layout, rank: int)
             position=config.position,
             bias=config.bias,
             qk_norm=config.qk_norm,
-            window=config.window,
+            sliding_window=config.sliding_window,
         )
     )
     e, h, k = config.head_width, config.num_heads, config.kv_heads

@@ -13,7 +13,7 @@ import pytest
 import tomli_w
 
 from lm.commands.configuration import configuration, presets
-from lm.config import ModelConfig, TrainConfig, from_table, override, read_toml, to_table
+from lm.config import RENAMED, ModelConfig, TrainConfig, from_table, override, read_toml, settable, to_table
 
 GOOD = {"vocab_size": 50, "context_length": 16, "num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 
@@ -31,7 +31,7 @@ GOOD = {"vocab_size": 50, "context_length": 16, "num_layers": 2, "d_model": 16, 
         ({"position": "alibi"}, "position 'alibi'"),
         ({"norm_placement": "both"}, "norm_placement 'both'"),
         ({"norm_eps": 0.0}, "norm_eps must be more than 0"),
-        ({"window": 0}, "window must be at least 1"),
+        ({"sliding_window": 0}, "window must be at least 1"),
         ({"rope_theta": float("inf")}, "rope_theta must be a finite number, and inf is not"),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_training_is_refused_with_value_and_bound(change, says):
 
 def test_tables_come_back_as_they_went():
     for config in (
-        ModelConfig(**GOOD, num_kv_heads=2, window=5, bias=True, norm_eps=1e-6),
+        ModelConfig(**GOOD, num_kv_heads=2, sliding_window=5, bias=True, norm_eps=1e-6),
         TrainConfig(100, warmup_steps=10, schedule="linear", decay_steps=20, micro_batch_size=2),
     ):
         text = tomli_w.dumps(to_table(config))
@@ -170,7 +170,7 @@ def test_the_face_of_the_package_is_light():
 @pytest.mark.skipif(importlib.util.find_spec("accounting") is None, reason="the package accounting is not installed")
 def test_shape_carries_every_dimension():
     config = ModelConfig(
-        **GOOD, num_kv_heads=2, head_dim=6, ffn="gelu", norm="layernorm", bias=True, window=4, vocab_multiple=64
+        **GOOD, num_kv_heads=2, head_dim=6, ffn="gelu", norm="layernorm", bias=True, sliding_window=4, vocab_multiple=64
     )
     shape = config.shape()
     for field in dataclasses.fields(config):
@@ -206,3 +206,14 @@ def test_the_modules_of_the_package_are_reached_without_importing_each():
         [sys.executable, "-c", code, *filter(None, sys.path)], capture_output=True, text=True, check=True
     )
     assert out.stdout == "True lm.training.checkpoint\n"
+
+
+@pytest.mark.parametrize(("section", "before"), RENAMED)
+def test_a_setting_that_was_renamed_is_refused_with_its_name_now(section, before):
+    kind = {"model": ModelConfig, "train": TrainConfig}[section]
+    now = RENAMED[section, before]
+    assert now in settable(kind)
+    with pytest.raises(KeyError, match=now):
+        from_table(kind, {before: 1}, section)
+    with pytest.raises(KeyError, match=now):
+        override({}, f"--{section}.{before}", "1", {"model": ModelConfig, "train": TrainConfig})

@@ -133,7 +133,7 @@ def test_a_model_learns_to_answer(tmp_path, capsys):
     train = ["train", str(tmp_path / "small.toml"), "--quiet", "--data", data, *given]
     assert main([*train, "--out", base]) == 0
     assert main(["import", base, "--to", chat]) == 0
-    more = ["--train.steps", "120", "--train.documents", "true"]
+    more = ["--train.steps", "120", "--train.document_masking", "true"]
     assert main([*train, "--out", chat, *more]) == 0
     template, model = Template(tokenizer()), lm.load(chat)
     for n in range(8):
@@ -189,7 +189,7 @@ def test_a_run_on_conversations_resumes_to_the_bit(tmp_path):
     mask = np.random.default_rng(1).integers(0, 2, 1000)
     masked(tmp_path, mask)
     masked(tmp_path, mask[:200], "heldout", 1)
-    config = dataclasses.replace(CONFIG, documents=True, steps=10)
+    config = dataclasses.replace(CONFIG, document_masking=True, steps=10)
     shape = lm.ModelConfig(50, 16, 1, 16, 2, 24)
 
     def go(folder, **more):
@@ -219,10 +219,10 @@ def test_scoring_counts_what_is_learned_alone(tmp_path, documents):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = lm.Transformer(lm.ModelConfig(50, 128, 1, 16, 2, 24)).eval()
-    score = evaluate(model, tokens, documents=documents)
+    score = evaluate(model, tokens, document_masking=documents)
     inputs = torch.tensor([[3, *tokens.ids[:-1].tolist()]])
     with torch.no_grad():
-        groups = lm.model.documents_in(inputs, 3) if documents else None
+        groups = lm.model.document_ids_of(inputs, 3) if documents else None
         logs = model.logits(model.hidden(inputs, groups))[0].double().log_softmax(-1)
     nats = -logs[torch.arange(100), torch.tensor(tokens.ids.astype(np.int64))]
     assert score.tokens == mask.sum()

@@ -24,7 +24,7 @@ from lm.training.trainer import Stopped
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
 
-BATCH = dataclasses.replace(CONFIG, batch_size=8, micro_batch_size=2, steps=10, documents=True)
+BATCH = dataclasses.replace(CONFIG, batch_size=8, micro_batch_size=2, steps=10, document_masking=True)
 
 
 def losses(folder):

@@ -46,7 +46,9 @@ def one_by_one(model, before, ids):
     return nats, greedy
 
 
-@pytest.mark.parametrize("change", [{}, SHAPES["gpt2"], {"num_kv_heads": 1, "window": 3}, {"vocab_multiple": 16}])
+@pytest.mark.parametrize(
+    "change", [{}, SHAPES["gpt2"], {"num_kv_heads": 1, "sliding_window": 3}, {"vocab_multiple": 16}]
+)
 @pytest.mark.parametrize("budget", [1, 40, 8192])
 def test_likelihoods_are_those_of_single_passes(change, budget):
     model = make(dtype=torch.float64, **change).train()
@@ -288,7 +290,9 @@ def test_tasks_come_to_what_single_passes_do_and_go_on_where_they_stopped(tmp_pa
     file.write_text("".join(lines[:9]) + lines[9][:5])
     asked = []
     real = run_tasks.likelihoods
-    monkeypatch.setattr(run_tasks, "likelihoods", lambda model, requests: asked.extend(requests) or real(model, requests))
+    monkeypatch.setattr(
+        run_tasks, "likelihoods", lambda model, requests: asked.extend(requests) or real(model, requests)
+    )
     assert evaluate_tasks(model, tokenizer, [task], folder=tmp_path) == [result]
     assert len(asked) == 3 * 12
     asked.clear()

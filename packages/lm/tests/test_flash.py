@@ -49,11 +49,13 @@ def made(*shape, dtype=torch.float64, seed=0):
     return torch.randn(*shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
 
 
-def definition(q, k, v, causal=True, window=None, documents=None):
+def definition(q, k, v, causal=True, sliding_window=None, document_ids=None):
     """Output and log-sum-exp of softmax(q kᵀ / √head_dim) v, in the dtype of q; zeros and -inf where nothing is seen."""
     group, queries, keys = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    seen = visible(queries, keys, causal=causal, window=window, documents=documents, device=q.device)
+    seen = visible(
+        queries, keys, causal=causal, sliding_window=sliding_window, document_ids=document_ids, device=q.device
+    )
     scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(~seen, -math.inf)
     lse = scores.logsumexp(-1)
     weights = (scores - lse.masked_fill(lse.isinf(), 0.0)[..., None]).exp()
@@ -68,16 +70,16 @@ def cases(draw):
     queries, keys = draw(st.integers(1, 40)), draw(st.integers(1, 40))
     head_dim = draw(st.sampled_from([16, 20, 32, 64]))
     causal = draw(st.booleans())
-    window = draw(st.none() | st.integers(1, 40)) if causal else None
-    documents = None
+    sliding_window = draw(st.none() | st.integers(1, 40)) if causal else None
+    document_ids = None
     if draw(st.booleans()):
         rows = [draw(st.lists(st.integers(-1, 2), min_size=keys, max_size=keys)) for _ in range(batch)]
         if draw(st.booleans()):
             rows = [sorted(row) for row in rows]
-        documents = torch.tensor(rows, device=DEVICE)
+        document_ids = torch.tensor(rows, device=DEVICE)
     q = made(batch, queries, kv_heads * group, head_dim, dtype=dtype).transpose(1, 2)
     k, v = (made(batch, kv_heads, keys, head_dim, dtype=dtype, seed=seed) for seed in (1, 2))
-    return q, k, v, {"causal": causal, "window": window, "documents": documents}, dtype
+    return q, k, v, {"causal": causal, "sliding_window": sliding_window, "document_ids": document_ids}, dtype
 
 
 def run(function, q, k, v, upstream, dtype):
@@ -101,7 +103,7 @@ def test_output_and_gradients_are_off_by_at_most_twice_what_sdpa_is(case):
         assert error <= 2 * allowed + ROUNDING[dtype] * want.abs().max().clamp_min(1.0)
 
 
-@pytest.mark.parametrize("masks", [{}, {"causal": False}, {"window": 9}])
+@pytest.mark.parametrize("masks", [{}, {"causal": False}, {"sliding_window": 9}])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_where_numbers_are_many_no_rounding_is_allowed_for(dtype, masks):
     q, k, v, upstream = (made(2, 2, 40, 32, dtype=dtype, seed=seed) for seed in range(4))
@@ -124,7 +126,9 @@ def test_log_sum_exp(case):
 
 
 @pytest.mark.skipif(CUDA, reason="float64 is for the interpreter")
-@pytest.mark.parametrize("masks", [{}, {"causal": False}, {"window": 2, "documents": torch.tensor([[0, 0, 1, 1, 1]])}])
+@pytest.mark.parametrize(
+    "masks", [{}, {"causal": False}, {"sliding_window": 2, "document_ids": torch.tensor([[0, 0, 1, 1, 1]])}]
+)
 def test_gradients_of_output_and_log_sum_exp_are_those_of_finite_differences(masks):
     q, k, v = (made(1, heads, length, 3, seed=heads).requires_grad_() for heads, length in ((2, 4), (1, 5), (1, 5)))
     both = functools.partial(flash_attention, **masks, return_lse=True)
@@ -201,8 +205,8 @@ def test_the_same_bits_every_time(dtype):
 @pytest.mark.parametrize("head_dim", [16, 24])
 def test_tiles_of_other_shapes_and_tensor_descriptors(monkeypatch, head_dim):
     q, k, v = made(1, 2, 40, head_dim).float(), *(made(1, 1, 70, head_dim, seed=s).float() for s in (1, 2))
-    documents = torch.tensor([[0] * 37 + [5] * 33])
-    for masks in ({}, {"window": 19, "documents": documents}, {"causal": False}):
+    document_ids = torch.tensor([[0] * 37 + [5] * 33])
+    for masks in ({}, {"sliding_window": 19, "document_ids": document_ids}, {"causal": False}):
         want = run(lambda *x: definition(*x, **masks)[0], q, k, v, q, torch.float64)  # noqa: B023
         for described in (False, True):
             tiles = {"forward": (16, 32), "keys": (32, 16), "queries": (32, 32)}
@@ -229,10 +233,10 @@ def test_scale():
         ({"v": made(1, 2, 5, 8)}, ValueError, "do not fit"),
         ({"q": made(1, 4, 4, 8).float()}, TypeError, "give them one dtype"),
         ({"q": made(1, 4, 4, 300), "k": made(1, 2, 4, 300), "v": made(1, 2, 4, 300)}, ValueError, "head_dim 300"),
-        ({"window": 0}, ValueError, "window 0"),
-        ({"window": 2, "causal": False}, ValueError, "causal=True"),
-        ({"documents": torch.zeros(1, 3)}, ValueError, "a document for each key"),
-        ({"documents": torch.zeros(1, 4, device=DEVICE)}, ValueError, "int32 or int64"),
+        ({"sliding_window": 0}, ValueError, "window 0"),
+        ({"sliding_window": 2, "causal": False}, ValueError, "causal=True"),
+        ({"document_ids": torch.zeros(1, 3)}, ValueError, "a document for each key"),
+        ({"document_ids": torch.zeros(1, 4, device=DEVICE)}, ValueError, "int32 or int64"),
     ],
 )
 def test_what_is_refused(change, error, says):
@@ -260,10 +264,10 @@ def test_the_operator_keeps_pytorchs_rules():
 
 def test_one_graph_without_a_break():
     q, k, v = (made(1, heads, 18, 16, seed=heads).float().requires_grad_() for heads in (2, 1, 1))
-    documents = torch.tensor([[0] * 7 + [1] * 11], device=DEVICE)
+    document_ids = torch.tensor([[0] * 7 + [1] * 11], device=DEVICE)
 
     def loss(q, k, v):
-        return (attention(2 * q, k, v, window=9, documents=documents, backend="flash") ** 2).sum()
+        return (attention(2 * q, k, v, sliding_window=9, document_ids=document_ids, backend="flash") ** 2).sum()
 
     for dynamic in (False, True):
         compiled = torch.compile(loss, backend="aot_eager", fullgraph=True, dynamic=dynamic)
@@ -320,11 +324,11 @@ def test_checkpointing_and_twice_under_no_grad():
 
 
 def test_flops_are_those_of_accounting():
-    for window in (None, 5):
-        shape = accounting.TransformerShape(64, 20, 1, 64, 4, 64, num_kv_heads=2, sliding_window=window)
+    for sliding_window in (None, 5):
+        shape = accounting.TransformerShape(64, 20, 1, 64, 4, 64, num_kv_heads=2, sliding_window=sliding_window)
         q, k = made(3, 4, 20, 16).float().requires_grad_(), made(3, 2, 20, 16).float().requires_grad_()
         with FlopCounterMode(display=False) as forward:
-            out = flash_attention(q, k, k, window=window)
+            out = flash_attention(q, k, k, sliding_window=sliding_window)
         with FlopCounterMode(display=False) as backward:
             out.sum().backward()
         counted = accounting.training_flops(shape, 20, 3, pairs="causal", recompute="fused")
@@ -335,22 +339,29 @@ def test_flops_are_those_of_accounting():
         assert full.get_total_flops() == accounting.forward_flops(shape, 20, 3, pairs="full")["scores"]
 
 
-@given(queries=st.integers(0, 20), keys=st.integers(0, 20), window=st.none() | st.integers(1, 25), causal=st.booleans())
-def test_pairs_are_those_that_are_visible(queries, keys, window, causal):
-    window = window if causal else None
-    assert pairs(queries, keys, causal, window) == int(visible(queries, keys, causal=causal, window=window).sum())
+@given(
+    queries=st.integers(0, 20),
+    keys=st.integers(0, 20),
+    sliding_window=st.none() | st.integers(1, 25),
+    causal=st.booleans(),
+)
+def test_pairs_are_those_that_are_visible(queries, keys, sliding_window, causal):
+    sliding_window = sliding_window if causal else None
+    assert pairs(queries, keys, causal, sliding_window) == int(
+        visible(queries, keys, causal=causal, sliding_window=sliding_window).sum()
+    )
 
 
 def test_the_model_learns_through_it(monkeypatch):
-    config = lm.ModelConfig(11, 24, 2, 32, 2, 40, num_kv_heads=1, window=7)
+    config = lm.ModelConfig(11, 24, 2, 32, 2, 40, num_kv_heads=1, sliding_window=7)
     model = lm.Transformer(config).to(DEVICE)
     ids = torch.arange(48, device=DEVICE).view(2, 24) % 11
-    documents = torch.arange(48, device=DEVICE).view(2, 24) // 9
+    document_ids = torch.arange(48, device=DEVICE).view(2, 24) // 9
     results = []
     for backend in ("flash", "sdpa"):
         monkeypatch.setattr("lm.model.attention", functools.partial(attention, backend=backend))
         model.zero_grad()
-        logits = model(ids, documents)
+        logits = model(ids, document_ids)
         logits.square().mean().backward()
         results.append([logits.detach(), *(x.grad.clone() for x in model.parameters())])
     for x, y in zip(*results, strict=True):
@@ -365,13 +376,15 @@ def test_the_model_learns_through_it(monkeypatch):
     heads=st.sampled_from([(1, 1), (2, 1), (6, 2)]),
     queries=st.integers(1, 4),
     keys=st.integers(1, 90),
-    window=st.none() | st.integers(1, 50),
+    sliding_window=st.none() | st.integers(1, 50),
     causal=st.booleans(),
     lengths=st.booleans(),
     data=st.data(),
 )
-def test_decoding_is_attention_however_the_keys_are_shared_out(heads, queries, keys, window, causal, lengths, data):
-    (heads, kv_heads), window = heads, window if causal else None
+def test_decoding_is_attention_however_the_keys_are_shared_out(
+    heads, queries, keys, sliding_window, causal, lengths, data
+):
+    (heads, kv_heads), sliding_window = heads, sliding_window if causal else None
     q, k = made(2, heads, queries, 20).float(), made(2, kv_heads, keys, 20, seed=1).float()
     v = made(2, kv_heads, keys, 20, seed=2).float()
     has = [data.draw(st.integers(0, keys)) if lengths else keys for _ in range(2)]
@@ -379,10 +392,12 @@ def test_decoding_is_attention_however_the_keys_are_shared_out(heads, queries, k
         patch.setattr(decoding, "KEYS_A_SPLIT", 16)
         patch.setattr(decoding, "processors", lambda _: 6)
         given_lengths = torch.tensor(has, device=DEVICE) if lengths else None
-        out, lse = decode_attention(q, k, v, causal=causal, window=window, lengths=given_lengths, return_lse=True)
+        out, lse = decode_attention(
+            q, k, v, causal=causal, sliding_window=sliding_window, lengths=given_lengths, return_lse=True
+        )
     for b, length in enumerate(has):
         rows = (x[b : b + 1, :, :length].double() for x in (k, v))
-        want, want_lse = definition(q[b : b + 1].double(), *rows, causal=causal, window=window)
+        want, want_lse = definition(q[b : b + 1].double(), *rows, causal=causal, sliding_window=sliding_window)
         torch.testing.assert_close(out[b : b + 1].double(), want, atol=3e-6, rtol=1e-5)
         torch.testing.assert_close(lse[b : b + 1].double(), want_lse, atol=3e-6, rtol=1e-5)
 
@@ -405,9 +420,13 @@ def test_decoding_is_taken_for_few_queries_that_nothing_is_learned_from(monkeypa
     torch.testing.assert_close(out, attention(q, k, k, backend="sdpa").detach(), atol=2e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("window", [None, 9])
-def test_generation_decodes_through_it(monkeypatch, window):
-    model = lm.Transformer(lm.ModelConfig(11, 40, 2, 32, 4, 40, num_kv_heads=2, window=window)).to(DEVICE).eval()
+@pytest.mark.parametrize("sliding_window", [None, 9])
+def test_generation_decodes_through_it(monkeypatch, sliding_window):
+    model = (
+        lm.Transformer(lm.ModelConfig(11, 40, 2, 32, 4, 40, num_kv_heads=2, sliding_window=sliding_window))
+        .to(DEVICE)
+        .eval()
+    )
     texts = [[1, 2, 3], [4] * 20, [5, 6, 7, 8]]
     logits = {}
     for shares_keys in (True, False):
@@ -596,10 +615,10 @@ def test_more_than_two_to_the_31_numbers():
     heads, length, head_dim = 40, 2**20, 64  # 2.7 thousand million numbers in q, 5.4 GB
     q = torch.randn(1, heads, length, head_dim, dtype=torch.bfloat16, device=DEVICE)
     k = torch.randn(1, 1, length, head_dim, dtype=torch.bfloat16, device=DEVICE)
-    out = flash_attention(q, k, k, window=100)
+    out = flash_attention(q, k, k, sliding_window=100)
     last = slice(length - 64, length)
     near = slice(length - 200, length)
     want = attention(
-        q[:, -1:, last].double(), k[:, :, near].double(), k[:, :, near].double(), window=100, backend="sdpa"
+        q[:, -1:, last].double(), k[:, :, near].double(), k[:, :, near].double(), sliding_window=100, backend="sdpa"
     )
     torch.testing.assert_close(out[:, -1:, last].double(), want, atol=2e-2, rtol=2e-2)

@@ -17,7 +17,7 @@ from lm.generation.sampling import Sampling
 from lm.generation.stream import Writer, generate, generate_batch, stream
 from lm.ops.cpu.int8 import Int8Linear, quantized
 
-ALL = {"num_kv_heads": 1, "window": 4, "norm_placement": "post", "bias": True, "qk_norm": True}
+ALL = {"num_kv_heads": 1, "sliding_window": 4, "norm_placement": "post", "bias": True, "qk_norm": True}
 MORE_SHAPES = SHAPES | {"all at once": ALL, "exact": {"ffn": "gelu_exact"}, "slowed": {"rope_factor": 3.0}}
 
 

@@ -24,7 +24,7 @@ SHAPES = {
     "llama": {},
     "grouped and tied": {"num_kv_heads": 1, "tied_embeddings": True, "rope_theta": 5e4, "vocab_multiple": 64},
     "biased": {"bias": True},
-    "slowed": {"rope_factor": 4.0, "rope_original_context": 16, "rope_theta": 500.0},
+    "slowed": {"rope_factor": 4.0, "rope_original_context_length": 16, "rope_theta": 500.0},
     "normed": {"qk_norm": True, "head_dim": 32},
     "gpt2": GPT2,
     "gpt2 without biases": GPT2 | {"bias": False, "tied_embeddings": False},
@@ -151,7 +151,7 @@ def test_a_tokenizer_of_pieces_in_llama_cpp(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"window": 4}, "window 4"),
+        ({"sliding_window": 4}, "window 4"),
         ({"norm_placement": "post"}, "norm_placement 'post'"),
         ({"position": "none"}, "position 'none'"),
         ({"ffn": "silu"}, "ffn 'silu'"),

@@ -16,7 +16,7 @@ from lm.optimizer import adamw, clip_gradients
 SHAPES = {
     "llama": {},
     "grouped": {"num_kv_heads": 1, "head_dim": 6, "qk_norm": True},
-    "windowed": {"window": 3},
+    "windowed": {"sliding_window": 3},
     "gpt2": {"ffn": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "bias": True},
     "post": {"norm_placement": "post", "ffn": "relu2"},
     "post, layernorm": {"norm_placement": "post", "norm": "layernorm", "position": "learned", "ffn": "silu"},
@@ -103,10 +103,10 @@ def test_packed_documents_are_as_if_alone(shape):
     model = make(**SHAPES[shape])
     lengths = [3, 1, 6]
     ids = some_ids(1)
-    documents = torch.repeat_interleave(torch.tensor([4, 4, 9]) + torch.arange(3), torch.tensor(lengths))[None]
+    document_ids = torch.repeat_interleave(torch.tensor([4, 4, 9]) + torch.arange(3), torch.tensor(lengths))[None]
     with torch.no_grad():
         alone = torch.cat([model(part) for part in ids.split(lengths, dim=1)], dim=1)
-        torch.testing.assert_close(model(ids, documents), alone, rtol=0, atol=1e-12)
+        torch.testing.assert_close(model(ids, document_ids), alone, rtol=0, atol=1e-12)
         assert not torch.allclose(model(ids), alone)
 
 

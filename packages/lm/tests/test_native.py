@@ -208,6 +208,6 @@ def test_it_is_compiled_once_and_only_what_this_user_wrote_is_run(afresh):
 def test_a_library_that_computes_something_else_is_not_used(afresh, change):
     path = building.kept("decode_step", "double")
     path.unlink()
-    building.compile_to(path, COMPILER, "double", building.source("step").replace(*change))
+    building.compile_to(path, COMPILER, "double", building.source("decode_step").replace(*change))
     path.chmod(0o500)
     assert Decoder(make()).how == "in PyTorch, because what was compiled does not compute what it should"

@@ -93,18 +93,18 @@ def attention_cases(draw):
     batch, width = draw(st.integers(1, 2)), draw(st.sampled_from([1, 4, 8]))
     queries, keys = draw(st.integers(1, 9)), draw(st.integers(1, 9))
     causal = draw(st.booleans())
-    window = draw(st.none() | st.integers(1, 10)) if causal else None
-    documents = None
+    sliding_window = draw(st.none() | st.integers(1, 10)) if causal else None
+    document_ids = None
     if queries <= keys and draw(st.booleans()):
-        documents = torch.tensor(
+        document_ids = torch.tensor(
             [draw(st.lists(st.integers(0, 2), min_size=keys, max_size=keys)) for _ in range(batch)]
         )
     q = randn(batch, kv_heads * group, queries, width)
     k, v = randn(batch, kv_heads, keys, width, seed=1), randn(batch, kv_heads, keys, width, seed=2)
-    return q, k, v, causal, window, documents
+    return q, k, v, causal, sliding_window, document_ids
 
 
-def attend(q, k, v, causal, window, documents):
+def attend(q, k, v, causal, sliding_window, document_ids):
     """softmax(q kᵀ / √width) v, with -inf where a query sees nothing."""
     group, queries, keys = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
@@ -113,10 +113,10 @@ def attend(q, k, v, causal, window, documents):
     seen = torch.ones(q.shape[0], queries, keys, dtype=torch.bool)
     if causal:
         seen = seen & (j <= i)
-    if window is not None:
-        seen = seen & (j > i - window)
-    if documents is not None:
-        seen = seen & (documents[:, keys - queries :, None] == documents[:, None, :])
+    if sliding_window is not None:
+        seen = seen & (j > i - sliding_window)
+    if document_ids is not None:
+        seen = seen & (document_ids[:, keys - queries :, None] == document_ids[:, None, :])
     scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(~seen[:, None], -math.inf)
     return scores.softmax(-1).nan_to_num(0.0) @ v
 
@@ -124,12 +124,18 @@ def attend(q, k, v, causal, window, documents):
 @settings(max_examples=150, deadline=None)
 @given(case=attention_cases(), backend=st.sampled_from(["auto", "sdpa", "matmul", "reference"]))
 def test_attention(case, backend):
-    q, k, v, causal, window, documents = case
-    want = attend(q, k, v, causal, window, documents)
-    got = attention(q, k, v, causal=causal, window=window, documents=documents, backend=backend)
+    q, k, v, causal, sliding_window, document_ids = case
+    want = attend(q, k, v, causal, sliding_window, document_ids)
+    got = attention(q, k, v, causal=causal, sliding_window=sliding_window, document_ids=document_ids, backend=backend)
     close(got, want, torch.float64)
     single = attention(
-        q.float(), k.float(), v.float(), causal=causal, window=window, documents=documents, backend=backend
+        q.float(),
+        k.float(),
+        v.float(),
+        causal=causal,
+        sliding_window=sliding_window,
+        document_ids=document_ids,
+        backend=backend,
     )
     close(single, want, torch.float32)
 
@@ -137,14 +143,19 @@ def test_attention(case, backend):
 @settings(max_examples=60, deadline=None)
 @given(case=attention_cases(), backend=st.sampled_from(["sdpa", "matmul"]))
 def test_attention_gradients(case, backend):
-    q, k, v, causal, window, documents = case
+    q, k, v, causal, sliding_window, document_ids = case
     upstream = randn(*q.shape, seed=3)
     grads = []
-    for run in (lambda *qkv: attention(*qkv, causal=causal, window=window, documents=documents, backend=backend), None):
+    for run in (
+        lambda *qkv: attention(
+            *qkv, causal=causal, sliding_window=sliding_window, document_ids=document_ids, backend=backend
+        ),
+        None,
+    ):
         leaves = [t.clone().requires_grad_() for t in (q, k, v)]
         if run is None:
             run = lambda *qkv: attention(  # noqa: E731
-                *qkv, causal=causal, window=window, documents=documents, backend="reference"
+                *qkv, causal=causal, sliding_window=sliding_window, document_ids=document_ids, backend="reference"
             )
         run(*leaves).backward(upstream)
         grads.append([torch.zeros_like(t) if t.grad is None else t.grad for t in leaves])
@@ -166,9 +177,9 @@ def test_attention_of_more_queries_than_keys_gives_zeros_to_those_that_see_none(
         ({"backend": "fast"}, "'fast' is unknown"),
         ({"k": randn(1, 3, 4, 8), "v": randn(1, 3, 4, 8)}, "3 key heads do not divide 4"),
         ({"k": randn(1, 2, 4, 6), "v": randn(1, 2, 4, 6)}, "do not fit"),
-        ({"window": 0}, "window 0"),
-        ({"window": 2, "causal": False}, "causal=True"),
-        ({"documents": torch.zeros(1, 3)}, "a document for each key"),
+        ({"sliding_window": 0}, "window 0"),
+        ({"sliding_window": 2, "causal": False}, "causal=True"),
+        ({"document_ids": torch.zeros(1, 3)}, "a document for each key"),
     ],
 )
 def test_attention_refuses(change, says):
@@ -418,35 +429,37 @@ def test_clip_gradients(sizes, limit):
 
 
 def test_positions_restart_with_each_document():
-    documents = torch.tensor([[5, 5, 5, 2, 2, 7], [1, 1, 1, 1, 1, 1]])
-    assert positions_in(documents).tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5]]
+    document_ids = torch.tensor([[5, 5, 5, 2, 2, 7], [1, 1, 1, 1, 1, 1]])
+    assert positions_in(document_ids).tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5]]
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("window", [None, 5, 90])
+@pytest.mark.parametrize("sliding_window", [None, 5, 90])
 @pytest.mark.parametrize(("heads", "kv_heads", "length"), [(4, 4, 150), (6, 2, 129), (3, 1, 64), (2, 2, 1)])
-def test_scores_in_blocks_are_attention(heads, kv_heads, length, window, packed):
+def test_scores_in_blocks_are_attention(heads, kv_heads, length, sliding_window, packed):
     torch.manual_seed(0)
     qkv = torch.randn(2, length, heads + 2 * kv_heads, 8, dtype=torch.float64, requires_grad=True)
     by = torch.polar(torch.ones(length, 1, 4, dtype=torch.float64), torch.randn(length, 1, 4, dtype=torch.float64))
-    documents = torch.randint(0, 4, (2, length)).sort(dim=1).values if packed else None
+    document_ids = torch.randint(0, 4, (2, length)).sort(dim=1).values if packed else None
     for turns in (by, None):
         turned = qkv[:, :, : heads + kv_heads] if turns is None else turn(qkv[:, :, : heads + kv_heads], turns)
         q, k = turned.transpose(1, 2).split((heads, kv_heads), dim=1)
         v = qkv[:, :, heads + kv_heads :].transpose(1, 2)
-        want = attention(q, k, v, window=window, documents=documents, backend="matmul").transpose(1, 2)
-        found = score_blocks.attend(qkv, heads, turns, hidden_keys(qkv, window, documents), window)
+        want = attention(q, k, v, sliding_window=sliding_window, document_ids=document_ids, backend="matmul").transpose(
+            1, 2
+        )
+        found = score_blocks.attend(qkv, heads, turns, hidden_keys(qkv, sliding_window, document_ids), sliding_window)
         torch.testing.assert_close(found, want, rtol=1e-12, atol=1e-12)
         upstream = torch.randn_like(want)
         gradients = (torch.autograd.grad(y, qkv, upstream)[0] for y in (found, want))
         torch.testing.assert_close(*gradients, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("window", [None, 70])
-def test_scores_in_blocks_are_an_operator_that_compilers_can_trust(window):
+@pytest.mark.parametrize("sliding_window", [None, 70])
+def test_scores_in_blocks_are_an_operator_that_compilers_can_trust(sliding_window):
     qkv = torch.randn(2, 130, 8, 6, requires_grad=True)
     by = torch.polar(torch.ones(130, 1, 3), torch.randn(130, 1, 3))
-    arguments = (qkv, 4, by, hidden_keys(qkv, window, None), window)
+    arguments = (qkv, 4, by, hidden_keys(qkv, sliding_window, None), sliding_window)
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
     assert set(torch.library.opcheck(score_blocks._attend, arguments, test_utils=checks).values()) == {"SUCCESS"}
 

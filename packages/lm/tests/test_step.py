@@ -29,7 +29,7 @@ from lm.training.validation import evaluate
 END = 3
 VARIANTS = {
     "llama": {},
-    "grouped": {"num_kv_heads": 1, "qk_norm": True, "window": 5},
+    "grouped": {"num_kv_heads": 1, "qk_norm": True, "sliding_window": 5},
     "gpt2": {"ffn": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "bias": True},
     "post": {"norm_placement": "post", "position": "none", "ffn": "relu2"},
 }
@@ -72,12 +72,12 @@ def test_packed_documents_give_the_gradients_of_documents_one_by_one(variant):
 
 
 def test_a_run_with_documents_apart(with_ends, tmp_path):
-    config = dataclasses.replace(CONFIG, documents=True)
+    config = dataclasses.replace(CONFIG, document_masking=True)
     whole = run(with_ends, tmp_path / "apart", config)
     joined = run(with_ends, tmp_path / "joined")
     assert whole.loss != joined.loss
     heldout = open_tokens(with_ends / "heldout.npy")
-    again = evaluate(whole.model, heldout, max_tokens=CONFIG.eval_tokens, documents=True)
+    again = evaluate(whole.model, heldout, max_tokens=CONFIG.eval_tokens, document_masking=True)
     assert again == whole.heldout
     assert evaluate(whole.model, heldout, max_tokens=CONFIG.eval_tokens) != whole.heldout
     with pytest.raises(Stopped):
@@ -89,10 +89,10 @@ def test_a_run_with_documents_apart(with_ends, tmp_path):
 
 def test_documents_need_the_end_of_text(data, tmp_path):
     with pytest.raises(ValueError, match="does not say which that is"):
-        run(data, tmp_path / "run", dataclasses.replace(CONFIG, documents=True))
+        run(data, tmp_path / "run", dataclasses.replace(CONFIG, document_masking=True))
     assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match="do not say which that is"):
-        evaluate(made("llama"), some_tokens(50), documents=True)
+        evaluate(made("llama"), some_tokens(50), document_masking=True)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -101,7 +101,7 @@ def test_checkpointing_changes_no_bit_of_the_gradients(variant, end_of_text):
     model, ids = made(variant, torch.float32), torch.from_numpy(some_tokens(34).reshape(2, 17))
     found = {}
     for what in ("none", "selective", "full"):
-        model.checkpointing(what)
+        model.activation_checkpointing(what)
         kept = []
         hooks = torch.autograd.graph.saved_tensors_hooks(lambda t, kept=kept: kept.append(t.nbytes) or t, lambda t: t)
         with hooks:
@@ -116,7 +116,7 @@ def test_checkpointing_changes_no_bit_of_the_gradients(variant, end_of_text):
 
 def test_checkpointing_refuses_what_it_does_not_know():
     with pytest.raises(ValueError, match="'some' is unknown"):
-        made("llama").checkpointing("some")
+        made("llama").activation_checkpointing("some")
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
@@ -298,7 +298,7 @@ def test_a_model_beyond_memory_is_refused_with_what_fits(data, tmp_path, monkeyp
 
     for room, says in (
         (needs(4), r"with 16 sequences at a time: by accounting's count 4 fit: write --train\.micro_batch_size 4"),
-        (needs(1) - 1, r"write --train\.checkpointing full --train\.micro_batch_size [1-9]"),
+        (needs(1) - 1, r"write --train\.activation_checkpointing full --train\.micro_batch_size [1-9]"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(budget, "memory_of", lambda device, room=room: room)
@@ -309,7 +309,7 @@ def test_a_model_beyond_memory_is_refused_with_what_fits(data, tmp_path, monkeyp
             patch.setattr(Stepper, "accumulate", full)
             with pytest.raises(OutOfMemory, match=f"^out of memory on CPU .*{says}"):
                 run(data, tmp_path / "full", config)
-    result = run(data, tmp_path, dataclasses.replace(config, micro_batch_size=4, checkpointing="full"))
+    result = run(data, tmp_path, dataclasses.replace(config, micro_batch_size=4, activation_checkpointing="full"))
     assert math.isfinite(result.loss)
     run(data, tmp_path / "whole", config)
     one, other = (metrics(folder)[-1]["heldout_loss"] for folder in (tmp_path, tmp_path / "whole"))

@@ -41,8 +41,8 @@ def attention(
     v: Tensor,
     *,
     causal: bool = True,
-    window: int | None = None,
-    documents: Tensor | None = None,
+    sliding_window: int | None = None,
+    document_ids: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
     """What each query gathers from the values it may see.
@@ -51,7 +51,8 @@ def attention(
     reads key head h // (heads / kv_heads). Gives (batch, heads, queries, head_dim) in q's dtype.
 
     The queries are the last of the keys' positions: with `causal`, query i of Q sees the keys up to i + K - Q, and with
-    `window` only the last `window` of those. documents (batch, keys), integers: a query sees only keys of its own document.
+    `sliding_window` only the last so many of those. document_ids (batch, keys), integers: a query sees only keys of its own
+    document.
     A query that sees nothing gives zeros.
 
     backend: "flash" is this package's own kernel (CUDA, Triton), "sdpa" torch's, "matmul" holds whole score matrices,
@@ -70,11 +71,11 @@ def attention(
         raise ValueError(
             f"{k.shape[1]} key heads do not divide {heads} query heads: each serves the same number of them"
         )
-    if window is not None and (window < 1 or not causal):
-        raise ValueError(f"window {window} must be at least 1, and goes with causal=True")
-    if documents is not None and documents.shape != (q.shape[0], keys):
+    if sliding_window is not None and (sliding_window < 1 or not causal):
+        raise ValueError(f"sliding_window {sliding_window} must be at least 1, and goes with causal=True")
+    if document_ids is not None and document_ids.shape != (q.shape[0], keys):
         raise ValueError(
-            f"documents is {tuple(documents.shape)}, and it names a document for each key: {(q.shape[0], keys)}"
+            f"document_ids is {tuple(document_ids.shape)}, and it names a document for each key: {(q.shape[0], keys)}"
         )
 
     allowed: tuple[str, ...] = ()
@@ -82,44 +83,49 @@ def attention(
         backend = "matmul" if queries > 1 and keys <= MATMUL_KEYS else "sdpa"
     elif backend == "auto":
         # torch's fused kernels know no documents, no windows, and causality only from the top left corner.
-        special = documents is not None or window is not None or queries != keys
+        special = document_ids is not None or sliding_window is not None or queries != keys
         real = q.device.type != "meta"  # of which autocast does not know
         mixed = real and torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64
         dtype = torch.get_autocast_dtype(q.device.type) if mixed else q.dtype
         backend, allowed, _ = choose(str(q.device), dtype, q.shape[3], special)
     if backend == "flash":
-        return _flash(q, k, v, causal, window, documents)
+        return _flash(q, k, v, causal, sliding_window, document_ids)
     if backend == "reference":
-        return _reference(q, k, v, causal, window, documents)
+        return _reference(q, k, v, causal, sliding_window, document_ids)
 
-    if window is not None and queries == 1 and documents is None:
+    if sliding_window is not None and queries == 1 and document_ids is None:
         # What lies before the window need not be masked, nor read.
-        k, v, window = k[:, :, -window:], v[:, :, -window:], None
-    elif window is not None and window >= keys:
-        window = None
-    if documents is not None:
-        seen = visible(queries, keys, causal=causal, window=window, documents=documents, device=q.device)
+        k, v, sliding_window = k[:, :, -sliding_window:], v[:, :, -sliding_window:], None
+    elif sliding_window is not None and sliding_window >= keys:
+        sliding_window = None
+    if document_ids is not None:
+        seen = visible(
+            queries, keys, causal=causal, sliding_window=sliding_window, document_ids=document_ids, device=q.device
+        )
         bias = as_bias(seen, q.dtype)
-    elif not causal or (queries == 1 and window is None):
+    elif not causal or (queries == 1 and sliding_window is None):
         bias = None
-    elif backend == "sdpa" and queries == keys and window is None:
+    elif backend == "sdpa" and queries == keys and sliding_window is None:
         return _sdpa(q, k, v, None, allowed, is_causal=True)
     else:
-        bias = kept_bias(queries, keys, window, q.dtype, q.device)
+        bias = kept_bias(queries, keys, sliding_window, q.dtype, q.device)
     out = _matmul(q, k, v, bias) if backend == "matmul" else _sdpa(q, k, v, bias, allowed)
-    if documents is not None:
+    if document_ids is not None:
         out = out.masked_fill(~seen.any(-1, keepdim=True), 0.0)
     elif causal and queries > keys:  # the first ones stand before every key
         out = torch.cat((torch.zeros_like(out[:, :, : queries - keys]), out[:, :, queries - keys :]), dim=2)
     return out
 
 
-def hidden_keys(q: Tensor, window: int | None, documents: Tensor | None) -> Tensor:
+def hidden_keys(q: Tensor, sliding_window: int | None, document_ids: Tensor | None) -> Tensor:
     """as_bias of causal self-attention for q (batch, seq, …): (seq, seq), or (batch, 1, seq, seq) with documents."""
     seq = q.shape[1]
-    if documents is None:
-        return kept_bias(seq, seq, window, q.dtype, q.device)
-    return as_bias(visible(seq, seq, causal=True, window=window, documents=documents, device=q.device), q.dtype)
+    if document_ids is None:
+        return kept_bias(seq, seq, sliding_window, q.dtype, q.device)
+    return as_bias(
+        visible(seq, seq, causal=True, sliding_window=sliding_window, document_ids=document_ids, device=q.device),
+        q.dtype,
+    )
 
 
 def as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
@@ -130,17 +136,19 @@ def as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, torch.finfo(dtype).min)
 
 
-def kept_bias(queries: int, keys: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+def kept_bias(queries: int, keys: int, sliding_window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
     """causal_bias, made once for all layers and steps; a compiled caller, which sees no caches, makes its own."""
     made = causal_bias.__wrapped__ if torch.compiler.is_compiling() else causal_bias
-    return made(queries, keys, window, dtype, device)
+    return made(queries, keys, sliding_window, dtype, device)
 
 
 @functools.lru_cache(maxsize=8)
-def causal_bias(queries: int, keys: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+def causal_bias(
+    queries: int, keys: int, sliding_window: int | None, dtype: torch.dtype, device: torch.device
+) -> Tensor:
     """as_bias of what causality lets each query see: (queries, keys)."""
     with torch.inference_mode(False):  # it outlives the call, and a later one may want gradients beside it
-        return as_bias(visible(queries, keys, causal=True, window=window, device=device), dtype)
+        return as_bias(visible(queries, keys, causal=True, sliding_window=sliding_window, device=device), dtype)
 
 
 def visible(
@@ -148,8 +156,8 @@ def visible(
     keys: int,
     *,
     causal: bool,
-    window: int | None = None,
-    documents: Tensor | None = None,
+    sliding_window: int | None = None,
+    document_ids: Tensor | None = None,
     device: torch.device | None = None,
 ) -> Tensor:
     """Which keys each query sees: booleans (queries, keys), or (batch, 1, queries, keys) with documents."""
@@ -158,11 +166,13 @@ def visible(
     seen = torch.ones(queries, keys, dtype=torch.bool, device=device)
     if causal:
         seen = key <= query
-        if window is not None:
-            seen = seen & (key > query - window)
-    if documents is not None:
-        own = documents[:, keys - queries :] if queries <= keys else F.pad(documents, (queries - keys, 0), value=-1)
-        seen = seen & (own[:, :, None] == documents[:, None, :]) & (query >= 0)
+        if sliding_window is not None:
+            seen = seen & (key > query - sliding_window)
+    if document_ids is not None:
+        own = (
+            document_ids[:, keys - queries :] if queries <= keys else F.pad(document_ids, (queries - keys, 0), value=-1)
+        )
+        seen = seen & (own[:, :, None] == document_ids[:, None, :]) & (query >= 0)
         seen = seen[:, None]
     return seen
 
@@ -178,7 +188,9 @@ def _sdpa(
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=is_causal, enable_gqa=grouped)
 
 
-def _flash(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None, documents: Tensor | None) -> Tensor:
+def _flash(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, sliding_window: int | None, document_ids: Tensor | None
+) -> Tensor:
     lacking = flash_lacks()
     if lacking is not None:
         raise ValueError(f"backend 'flash' is not to be had: {lacking}")
@@ -188,11 +200,11 @@ def _flash(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None, do
     rows = q.shape[1] // k.shape[1] * queries
     learning = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     few = queries <= DECODING_QUERIES and keys >= DECODING_KEYS and rows <= 128
-    if few and documents is None and not learning:
-        return decode_attention(q, k, v, causal=causal, window=window)  # type: ignore[return-value]
-    if documents is not None and documents.dtype not in (torch.int32, torch.int64):
-        documents = documents.long()
-    return flash_attention(q, k, v, causal=causal, window=window, documents=documents)  # type: ignore[return-value]
+    if few and document_ids is None and not learning:
+        return decode_attention(q, k, v, causal=causal, sliding_window=sliding_window)  # type: ignore[return-value]
+    if document_ids is not None and document_ids.dtype not in (torch.int32, torch.int64):
+        document_ids = document_ids.long()
+    return flash_attention(q, k, v, causal=causal, sliding_window=sliding_window, document_ids=document_ids)  # type: ignore[return-value]
 
 
 class Choice(NamedTuple):
@@ -310,7 +322,9 @@ def _matmul(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     return torch.bmm(scores.softmax(-1), values).view(batch, heads, queries, width)
 
 
-def _reference(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None, documents: Tensor | None) -> Tensor:
+def _reference(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, sliding_window: int | None, document_ids: Tensor | None
+) -> Tensor:
     """One query at a time, in the words of the definition."""
     batch, heads, queries, width = q.shape
     kv_heads, keys = k.shape[1], k.shape[2]
@@ -324,8 +338,11 @@ def _reference(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None
                     j
                     for j in range(keys)
                     if (not causal or j <= position)
-                    and (window is None or j > position - window)
-                    and (documents is None or (position >= 0 and bool(documents[b, j] == documents[b, position])))
+                    and (sliding_window is None or j > position - sliding_window)
+                    and (
+                        document_ids is None
+                        or (position >= 0 and bool(document_ids[b, j] == document_ids[b, position]))
+                    )
                 ]
                 scores = own_k[seen] @ q[b, h, i] / math.sqrt(width)
                 rows.append(scores.softmax(0) @ own_v[seen])

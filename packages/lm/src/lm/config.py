@@ -10,81 +10,92 @@ import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
     from accounting import TransformerShape
 
-FFNS = ("swiglu", "gelu", "gelu_exact", "silu", "relu2")
-NORMS = ("rmsnorm", "layernorm", "none")
-NORM_PLACEMENTS = ("pre", "post")
-POSITIONS = ("rope", "learned", "none")
-SCHEDULES = ("cosine", "linear", "constant")
-COMPILE = ("auto", "on", "off")
-DEVICES = ("auto", "cpu", "cuda", "mps")
-PRECISIONS = ("auto", "fp32", "tf32", "bf16", "fp16")
-CHECKPOINTINGS = ("none", "selective", "full")
-PARALLEL = ("ddp", "fsdp")
+FFN = Literal["swiglu", "gelu", "gelu_exact", "silu", "relu2"]
+Norm = Literal["rmsnorm", "layernorm", "none"]
+NormPlacement = Literal["pre", "post"]
+Position = Literal["rope", "learned", "none"]
+Schedule = Literal["cosine", "linear", "constant"]
+Compile = Literal["auto", "on", "off"]
+DeviceName = Literal["auto", "cpu", "cuda", "mps"]
+Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
+ActivationCheckpointing = Literal["none", "selective", "full"]
+Parallel = Literal["ddp", "fsdp"]
+
+# Settings of runs made before these names: section, name then, name now.
+RENAMED = {
+    ("model", "window"): "sliding_window",
+    ("model", "rope_low_frequency"): "rope_low_freq_factor",
+    ("model", "rope_high_frequency"): "rope_high_freq_factor",
+    ("model", "rope_original_context"): "rope_original_context_length",
+    ("train", "documents"): "document_masking",
+    ("train", "checkpointing"): "activation_checkpointing",
+}
 
 Config = TypeVar("Config")
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What a Transformer is. Every field is checked; ValueError names the value, the bound and what to do.
+    """The shape of a Transformer. Every field is checked: an error names the value, the bound and what to do."""
 
-    ffn: "swiglu" has three matrices of width d_ff, the others two; "gelu" is its tanh form, as in GPT-2, "gelu_exact" the
-    one with the error function, as in nanoGPT. norm_placement: "pre" normalises what enters attention
-    and feed-forward, "post" what leaves the sum of both with the residual. window: the positions that a query sees, its
-    own included. qk_norm: an RMSNorm over each query and key head. rope_factor: turns are that much slower, so that a model
-    reads further than it was trained to; with rope_original_context, as Llama 3.1 has it, only those that turn less than
-    rope_low_frequency times in that context, not at all those that turn more than rope_high_frequency times, and those
-    between in part. The embedding and the head have vocab_size rows rounded
-    up to vocab_multiple; the rows beyond vocab_size are never sampled and never counted in a loss.
-    """
-
-    vocab_size: int
-    context_length: int
-    num_layers: int
-    d_model: int
-    num_heads: int
-    d_ff: int
+    vocab_size: int  # ids are below it
+    context_length: int  # the most positions of a sequence
+    num_layers: int  # blocks
+    d_model: int  # width of the residual stream
+    num_heads: int  # query heads
+    d_ff: int  # width inside the feed-forward
     _: KW_ONLY
-    num_kv_heads: int | None = None
-    head_dim: int | None = None
-    ffn: str = "swiglu"
-    norm: str = "rmsnorm"
-    norm_placement: str = "pre"
-    norm_eps: float = 1e-5
-    position: str = "rope"
-    rope_theta: float = 10000.0
-    rope_factor: float = 1.0
-    rope_original_context: int | None = None
-    rope_low_frequency: float = 1.0
-    rope_high_frequency: float = 4.0
-    tied_embeddings: bool = False
-    bias: bool = False
-    window: int | None = None
-    qk_norm: bool = False
-    vocab_multiple: int = 1
+    num_kv_heads: int | None = (
+        None  # key and value heads, each shared by num_heads / num_kv_heads query heads; None: num_heads
+    )
+    head_dim: int | None = None  # width of a head; None: d_model / num_heads
+    ffn: FFN = (
+        "swiglu"  # three matrices; the others have two: gelu in its tanh form (GPT-2), gelu_exact by erf (nanoGPT)
+    )
+    norm: Norm = "rmsnorm"
+    norm_placement: NormPlacement = (
+        "pre"  # pre: what enters attention and feed-forward; post: the sum with what leaves it
+    )
+    norm_eps: float = 1e-5  # added to the mean square, or to the variance
+    position: Position = (
+        "rope"  # rotary embedding of queries and keys; learned: an embedding added to the tokens'; none
+    )
+    rope_theta: float = 10000.0  # pair j of a head rotates by theta^(-2j / head_dim) from one position to the next
+    rope_factor: float = (
+        1.0  # rotations slowed by it, to read further than was trained (Chen et al. 2023, arXiv:2306.15595)
+    )
+    # Llama 3.1's rule for that: rotations that go round less often than rope_low_freq_factor in so many positions are
+    # slowed, those that do more often than rope_high_freq_factor are not, those between in part. None: all are slowed.
+    rope_original_context_length: int | None = None
+    rope_low_freq_factor: float = 1.0
+    rope_high_freq_factor: float = 4.0
+    tied_embeddings: bool = False  # the head's weight is the embedding's
+    bias: bool = False  # of every projection, and of LayerNorm
+    sliding_window: int | None = None  # positions that a query sees, its own included; None: all before it
+    qk_norm: bool = False  # an RMSNorm over each query and each key head
+    vocab_multiple: int = (
+        1  # embedding and head have vocab_size rounded up to it; the rows beyond are never sampled nor learned
+    )
 
     def __post_init__(self) -> None:
         check_types(self)
         for name in ("vocab_size", "context_length", "num_layers", "d_model", "num_heads", "d_ff", "vocab_multiple"):
             at_least(name, getattr(self, name), 1)
-        for name in ("num_kv_heads", "head_dim", "window", "rope_original_context"):
+        for name in ("num_kv_heads", "head_dim", "sliding_window", "rope_original_context_length"):
             if getattr(self, name) is not None:
                 at_least(name, getattr(self, name), 1)
-        for name in ("norm_eps", "rope_theta", "rope_factor", "rope_low_frequency"):
+        for name in ("norm_eps", "rope_theta", "rope_factor", "rope_low_freq_factor"):
             more_than_0(name, getattr(self, name))
-        if not self.rope_high_frequency > self.rope_low_frequency:
+        if not self.rope_high_freq_factor > self.rope_low_freq_factor:
             raise ValueError(
-                f"rope_high_frequency {self.rope_high_frequency} must be more than rope_low_frequency {self.rope_low_frequency}"
+                f"rope_high_freq_factor {self.rope_high_freq_factor} must be more than "
+                f"rope_low_freq_factor {self.rope_low_freq_factor}"
             )
-        one_of("ffn", self.ffn, FFNS)
-        one_of("norm", self.norm, NORMS)
-        one_of("norm_placement", self.norm_placement, NORM_PLACEMENTS)
-        one_of("position", self.position, POSITIONS)
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ValueError(
                 f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}: change one of them, or give head_dim"
@@ -109,10 +120,15 @@ class ModelConfig:
 
     @property
     def rope_scaling(self) -> tuple[float, float, float, int | None] | None:
-        """rope_factor, rope_low_frequency, rope_high_frequency and rope_original_context; None where nothing is slowed."""
+        """rope_factor, low and high frequency factor and original context length; None where nothing is slowed."""
         if self.rope_factor == 1.0:
             return None
-        return self.rope_factor, self.rope_low_frequency, self.rope_high_frequency, self.rope_original_context
+        return (
+            self.rope_factor,
+            self.rope_low_freq_factor,
+            self.rope_high_freq_factor,
+            self.rope_original_context_length,
+        )
 
     @property
     def vocab_rows(self) -> int:
@@ -137,7 +153,7 @@ class ModelConfig:
             position=self.position,
             tied_embeddings=self.tied_embeddings,
             bias=self.bias,
-            sliding_window=self.window,
+            sliding_window=self.sliding_window,
             qk_norm=self.qk_norm,
             vocab_multiple=self.vocab_multiple,
         )
@@ -145,51 +161,41 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How a model is trained. Every field is checked; ValueError names the value, the bound and what to do.
+    """How a model is trained. Every field is checked: an error names the value, the bound and what to do."""
 
-    steps: optimizer steps of the whole run. batch_size: sequences a step. micro_batch_size: sequences in one forward pass
-    (all, if not given); gradients are summed over the passes of a step and divided by its tokens, so that it changes memory
-    and, but for rounding, not the result. schedule: the rate rises over warmup_steps to learning_rate, then falls to
-    min_learning_rate along a cosine or, over the last decay_steps (all that are left, if not given), in a line; or it stays.
-    gradient_clip: the largest global norm, 0 for no limit. eval_every, checkpoint_every: in steps, 0 for only at the end.
-    eval_tokens: how many held-out tokens are scored on the way, always the same ones, 0 for all. keep_checkpoints: the newest
-    that stay, beside the best. threads: 0 leaves torch's own choice. compile: "on" runs the blocks through torch.compile,
-    "auto" finds out at the start of a long run whether that pays.
-    documents: documents packed in one row do not see each other, and positions restart in each; one begins with each
-    end-of-text token. device: "auto" is CUDA, else MPS, else the CPU. precision: "fp32", "tf32" (CUDA's faster products of
-    fp32 numbers), "bf16" or "fp16" (products in those, weights and their updates in fp32; fp16 with a loss scale); "auto" is
-    bf16 on CUDA, or fp16 where it has none, and fp32 elsewhere. checkpointing: what the forward pass does not keep and the
-    backward computes again: "selective" the inside of attention, "full" the inside of every block. parallel: how several
-    processes under torchrun share a run: "ddp" keeps all of the model on each, "fsdp" a part.
-    """
-
-    steps: int
+    steps: int  # optimizer steps of the whole run
     _: KW_ONLY
-    batch_size: int = 8
+    batch_size: int = 8  # sequences in a step, of all processes together
+    # Sequences in one forward pass; None: all of a process. Gradients are summed over the passes of a step and divided
+    # by its tokens, so that this changes memory and, but for rounding, not the result.
     micro_batch_size: int | None = None
-    learning_rate: float = 1e-3
-    min_learning_rate: float = 0.0
-    warmup_steps: int = 100
-    schedule: str = "cosine"
-    decay_steps: int | None = None
-    weight_decay: float = 0.1
+    learning_rate: float = 1e-3  # the highest, at the end of the warm-up
+    min_learning_rate: float = 0.0  # at the last step of "cosine" and "linear"
+    warmup_steps: int = 100  # over which the rate rises in a line
+    schedule: Schedule = "cosine"  # after the warm-up: half a cosine, a line over the last decay_steps, or constant
+    decay_steps: int | None = None  # of "linear"; None: all after the warm-up
+    weight_decay: float = 0.1  # of matrices, not of embeddings, norms and biases
     beta1: float = 0.9
     beta2: float = 0.95
     eps: float = 1e-8
-    gradient_clip: float = 1.0
-    seed: int = 0
-    log_every: int = 1
-    eval_every: int = 500
-    eval_tokens: int = 65536
-    checkpoint_every: int = 500
-    keep_checkpoints: int = 2
-    threads: int = 0
-    compile: str = "off"
-    documents: bool = False
-    device: str = "auto"
-    precision: str = "auto"
-    checkpointing: str = "none"
-    parallel: str = "ddp"
+    gradient_clip: float = 1.0  # the largest global norm of the gradients; 0: no limit
+    seed: int = 0  # of the initial weights and of the order of the data
+    log_every: int = 1  # steps
+    eval_every: int = 500  # steps; 0: only at the end
+    eval_tokens: int = 65536  # held-out tokens scored on the way, always the same ones; 0: all
+    checkpoint_every: int = 500  # steps; 0: only at the end
+    keep_checkpoints: int = 2  # the newest that stay, beside the best
+    threads: int = 0  # of the CPU; 0: torch's own choice
+    compile: Compile = "off"  # the blocks by torch.compile; auto: measured at the start of a long run
+    document_masking: bool = False  # documents in one row do not see each other, and positions restart in each
+    device: DeviceName = "auto"  # auto: CUDA, else MPS, else the CPU
+    # auto: bf16 on CUDA (fp16 where it has none), fp32 elsewhere. tf32: CUDA's faster products of fp32 numbers.
+    # bf16, fp16: products in those, weights and their updates in fp32; fp16 with a loss scale.
+    precision: Precision = "auto"
+    activation_checkpointing: ActivationCheckpointing = (
+        "none"  # computed again: the inside of attention, or of every block
+    )
+    parallel: Parallel = "ddp"  # of several processes: ddp, all of the model on each; fsdp, a part on each
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -208,12 +214,6 @@ class TrainConfig:
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, and {getattr(self, name)} is not")
-        one_of("schedule", self.schedule, SCHEDULES)
-        one_of("compile", self.compile, COMPILE)
-        one_of("device", self.device, DEVICES)
-        one_of("precision", self.precision, PRECISIONS)
-        one_of("checkpointing", self.checkpointing, CHECKPOINTINGS)
-        one_of("parallel", self.parallel, PARALLEL)
         if self.warmup_steps > self.steps:
             raise ValueError(
                 f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: lower it, or train longer"
@@ -244,7 +244,7 @@ def from_table(kind: type[Config], table: Mapping[str, object], section: str) ->
     fields = settable(kind)
     for key in table:
         if key not in fields:
-            raise KeyError(f"[{section}] has no setting {key!r}{did_you_mean(key, fields)}")
+            raise KeyError(f"[{section}] has no setting {key!r}{called_now(section, key) or did_you_mean(key, fields)}")
     for name, field in fields.items():
         if field.default is dataclasses.MISSING and name not in table:
             raise KeyError(f"[{section}] lacks {name!r}: give it a value")
@@ -275,7 +275,7 @@ def override(tables: dict[str, dict[str, Any]], setting: str, text: str, kinds: 
         raise KeyError(f"{setting!r} is no setting: {meant}")
     fields = settable(kinds[section])
     if key not in fields:
-        raise KeyError(f"[{section}] has no setting {key!r}{did_you_mean(key, fields)}")
+        raise KeyError(f"[{section}] has no setting {key!r}{called_now(section, key) or did_you_mean(key, fields)}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -293,6 +293,12 @@ def read_toml(path: str | Path) -> dict[str, Any]:
             return tomllib.load(file)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
+
+
+def called_now(section: str, key: str) -> str | None:
+    """What to add to a message about a setting that had this name before."""
+    now = RENAMED.get((section, key))
+    return None if now is None else f": it is called {now!r} now, with the same meaning and values"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -319,6 +325,11 @@ def check_types(config: Any) -> None:
         if name not in settable(type(config)):
             continue
         value = getattr(config, name)
+        if typing.get_origin(declared) is Literal:
+            if not isinstance(value, str):
+                raise TypeError(f"{name} must be a word, and {value!r} is not")
+            one_of(name, value, typing.get_args(declared))
+            continue
         allowed = typing.get_args(declared) or (declared,)
         if float in allowed:
             allowed = (*allowed, int)

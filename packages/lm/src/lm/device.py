@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from lm.config import Precision
+
 if TYPE_CHECKING:
     from accounting.hardware.devices import Device
 
@@ -33,7 +35,7 @@ def choose_device(name: str, index: int = 0) -> torch.device:
     return torch.device(name, index) if name == "cuda" else torch.device(name)
 
 
-def choose_precision(name: str, device: torch.device) -> str:
+def choose_precision(name: Precision, device: torch.device) -> Precision:
     """ "auto": bf16 on CUDA, or fp16 where it has none, and fp32 elsewhere. ValueError: one that the device does not have."""
     cuda = device.type == "cuda"
     if name == "auto":

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from lm.attention import MATMUL_KEYS, attention, hidden_keys
-from lm.config import CHECKPOINTINGS, ModelConfig, one_of
+from lm.config import ActivationCheckpointing, ModelConfig, one_of
 from lm.ops.cpu import passes
 from lm.ops.cpu.block_attention import attend
 
@@ -251,8 +251,10 @@ class Attention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = config.num_heads, config.kv_heads, config.head_width
-        self.window = config.window
-        self.recompute = False  # the inside of attention, in the backward pass: see Transformer.checkpointing
+        self.sliding_window = config.sliding_window
+        self.recompute = (
+            False  # the inside of attention, in the backward pass: see Transformer.activation_checkpointing
+        )
         self.qkv = nn.Linear(config.d_model, (self.heads + 2 * self.kv_heads) * self.head_dim, bias=config.bias)
         self.output = nn.Linear(self.heads * self.head_dim, config.d_model, bias=config.bias)
         self.q_norm = RMSNorm(self.head_dim, config.norm_eps) if config.qk_norm else None
@@ -262,7 +264,7 @@ class Attention(nn.Module):
         self,
         x: Tensor,
         by: Tensor | None = None,
-        documents: Tensor | None = None,
+        document_ids: Tensor | None = None,
         cache: LayerCache | None = None,
         weight: Tensor | None = None,
     ) -> Tensor:
@@ -276,7 +278,7 @@ class Attention(nn.Module):
             if self.q_norm is not None and self.k_norm is not None:
                 q, k, v = qkv.split_with_sizes((self.heads, self.kv_heads, self.kv_heads), dim=2)
                 qkv = torch.cat((self.q_norm(q), self.k_norm(k), v), dim=2)
-            arguments = (qkv, self.heads, by, hidden_keys(qkv, self.window, documents), self.window)
+            arguments = (qkv, self.heads, by, hidden_keys(qkv, self.sliding_window, document_ids), self.sliding_window)
             y = again(attend, *arguments) if self.recompute and torch.is_grad_enabled() else attend(*arguments)
             return self.output(y.flatten(2))  # type: ignore[no-any-return]
         qk, v = qkv.split_with_sizes((self.heads + self.kv_heads, self.kv_heads), dim=2)
@@ -290,9 +292,9 @@ class Attention(nn.Module):
         if cache is not None:
             k, v = cache.extend(k, v)  # (batch, kv_heads, all seq so far, head_dim)
         if self.recompute and torch.is_grad_enabled():
-            y = again(attention, q, k, v, window=self.window, documents=documents)
+            y = again(attention, q, k, v, sliding_window=self.sliding_window, document_ids=document_ids)
         else:
-            y = attention(q, k, v, window=self.window, documents=documents)
+            y = attention(q, k, v, sliding_window=self.sliding_window, document_ids=document_ids)
         return self.output(y.transpose(1, 2).reshape(batch, seq, self.heads * self.head_dim))  # type: ignore[no-any-return]
 
 
@@ -382,13 +384,13 @@ class Block(nn.Module):
             self.ffn = MLP(config.d_model, config.d_ff, config.ffn, config.bias)
 
     def forward(
-        self, x: Tensor, by: Tensor | None = None, documents: Tensor | None = None, cache: LayerCache | None = None
+        self, x: Tensor, by: Tensor | None = None, document_ids: Tensor | None = None, cache: LayerCache | None = None
     ) -> Tensor:
         if self.post:
-            x = self.attention_norm(x + self.attention(x, by, documents, cache))
+            x = self.attention_norm(x + self.attention(x, by, document_ids, cache))
             return self.ffn_norm(x + self.ffn(x))  # type: ignore[no-any-return]
         x, y, weight = unweighed(self.attention_norm, x, self.attention.qkv)
-        y = self.attention(y, by, documents, cache, weight)
+        y = self.attention(y, by, document_ids, cache, weight)
         x, y, weight = unweighed(self.ffn_norm, x, getattr(self.ffn, "reader", None), y)
         return x + (self.ffn(y) if weight is None else self.ffn(y, weight))  # type: ignore[no-any-return]
 
@@ -407,13 +409,13 @@ class Transformer(nn.Module):
         self.recompute = False
         initialise(self)
 
-    def checkpointing(self, what: str) -> None:
+    def activation_checkpointing(self, what: str) -> None:
         """What the forward pass does not keep and the backward computes again, to the same bit.
 
         "none"; "selective": the inside of attention (Korthikanti et al. 2022, arXiv:2205.05198); "full": all but what
         enters each block (Chen et al. 2016, arXiv:1604.06174).
         """
-        one_of("checkpointing", what, CHECKPOINTINGS)
+        one_of("activation_checkpointing", what, get_args(ActivationCheckpointing))
         self.recompute = what == "full"
         for block in self.blocks:
             cast(Block, block).attention.recompute = what == "selective"
@@ -421,17 +423,17 @@ class Transformer(nn.Module):
     def forward(
         self,
         ids: Tensor,
-        documents: Tensor | None = None,
+        document_ids: Tensor | None = None,
         *,
         start: int = 0,
         cache: list[LayerCache] | None = None,
     ) -> Tensor:
         """Logits of each next token, in the dtype of the weights.
 
-        documents (batch, seq), integers: tokens see only their own document, a contiguous run in which positions restart.
+        document_ids (batch, seq), integers: tokens see only their own document, a contiguous run in which positions restart.
         start: the position of ids[:, 0], for a cache that holds the tokens before it.
         """
-        return self.logits(self.hidden(ids, documents, start=start, cache=cache))
+        return self.logits(self.hidden(ids, document_ids, start=start, cache=cache))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, d_model) → (…, vocab_size): the rows that pad the vocabulary are left out."""
@@ -445,7 +447,7 @@ class Transformer(nn.Module):
     def hidden(
         self,
         ids: Tensor,
-        documents: Tensor | None = None,
+        document_ids: Tensor | None = None,
         *,
         start: int = 0,
         cache: list[LayerCache] | None = None,
@@ -456,10 +458,10 @@ class Transformer(nn.Module):
             raise ValueError(
                 f"a sequence of {start + seq} tokens is longer than the context of {config.context_length}"
             )
-        if documents is None:
+        if document_ids is None:
             places: slice | Tensor = slice(start, start + seq)
         else:
-            places = positions_in(documents)
+            places = positions_in(document_ids)
         x = self.embedding(ids)  # (batch, seq, d_model)
         if self.positions is not None:
             x = x + self.positions.weight[places]
@@ -470,9 +472,9 @@ class Transformer(nn.Module):
             by = table[places].unsqueeze(-2)  # one turn for all heads
         for i, block in enumerate(self.blocks):
             if self.recompute and torch.is_grad_enabled():
-                x = again(block, x, by, documents)
+                x = again(block, x, by, document_ids)
             else:
-                x = block(x, by, documents, None if cache is None else cache[i])
+                x = block(x, by, document_ids, None if cache is None else cache[i])
         return self.final_norm(x)  # type: ignore[no-any-return]
 
 
@@ -481,7 +483,7 @@ def again(function: Callable[..., Tensor], *arguments: Any, **keywords: Any) -> 
     return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False, **keywords)  # type: ignore[no-any-return]
 
 
-def documents_in(ids: Tensor, end_of_text: int) -> Tensor:
+def document_ids_of(ids: Tensor, end_of_text: int) -> Tensor:
     """The document of each token of ids (batch, seq), int64, counted from the left of its row.
 
     An end-of-text token begins a document, so that the first of its tokens is predicted from it alone, as generation does,
@@ -490,11 +492,11 @@ def documents_in(ids: Tensor, end_of_text: int) -> Tensor:
     return (ids == end_of_text).cumsum(dim=1)
 
 
-def positions_in(documents: Tensor) -> Tensor:
-    """How far each token is into its document: documents (batch, seq), each a contiguous run → int64 (batch, seq)."""
-    index = torch.arange(documents.shape[1], device=documents.device).expand(documents.shape)
-    begins = torch.ones_like(documents, dtype=torch.bool)
-    begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
+def positions_in(document_ids: Tensor) -> Tensor:
+    """How far each token is into its document: document_ids (batch, seq), each a contiguous run → int64 (batch, seq)."""
+    index = torch.arange(document_ids.shape[1], device=document_ids.device).expand(document_ids.shape)
+    begins = torch.ones_like(document_ids, dtype=torch.bool)
+    begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
     return index - torch.where(begins, index, 0).cummax(dim=1).values
 
 

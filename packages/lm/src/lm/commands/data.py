@@ -150,7 +150,7 @@ def chat(options: argparse.Namespace) -> None:
         )
     print(
         f"to learn them: lm import RUN --to CHAT, then lm train CHAT/config.toml --out CHAT --data {options.out} "
-        f"--train.documents true --train.steps 1000"
+        f"--train.document_masking true --train.steps 1000"
     )
 
 

@@ -61,10 +61,10 @@ def on_data(model: Any, options: argparse.Namespace) -> None:
 
     tokens = open_heldout(options.data)
     check_range(tokens, model.config.vocab_size)
-    documents = False  # a model that never saw two at once is scored as it was trained
+    document_masking = False  # a model that never saw two at once is scored as it was trained
     if (Path(options.run) / "config.toml").is_file():
         _, config, made_by = read_config(options.run)
-        documents, fingerprint = config.documents, made_by.get("tokenizer")
+        document_masking, fingerprint = config.document_masking, made_by.get("tokenizer")
     else:
         beside = tokenizer_of(options.run)
         fingerprint = tokens.tokenizer if beside is None else load_tokenizer(beside).fingerprint
@@ -77,7 +77,7 @@ def on_data(model: Any, options: argparse.Namespace) -> None:
         tokens,
         stride=options.stride,
         max_tokens=options.max_tokens,
-        documents=documents,
+        document_masking=document_masking,
         progress=sys.stderr.isatty(),
     )
     said = {**dataclasses.asdict(score), "loss": score.loss, "bits_per_byte": score.bits_per_byte}

@@ -48,7 +48,8 @@ def plan(options: argparse.Namespace) -> None:
     row("training memory", f"{int(memory.total):,}", f"bytes at its highest, {micro} sequences at a time")
     for name, value in filter(lambda pair: pair[1], memory.items()):
         row(f"  {name}", f"{int(value):,}")
-    room = f"of {memory_of(device) / 1e9:.1f} GB, {config.precision}, checkpointing {config.checkpointing}"
+    kept = f"activation checkpointing {config.activation_checkpointing}"
+    room = f"of {memory_of(device) / 1e9:.1f} GB, {config.precision}, {kept}"
     row("largest micro-batch", f"{largest_micro_batch(model, config, device):,}", room)
     if data is not None:
         for name, times in data.epochs(config.steps * tokens).items():

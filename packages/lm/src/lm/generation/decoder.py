@@ -96,7 +96,7 @@ class Decoder:
         buffers = self.buffers.get(batch)
         if buffers is None:
             buffers = self.buffers[batch] = Buffers(c, batch, self.dtype, self.device)
-        x, places = buffers.x, Places(self.cache, lengths, c.window, self.shares_keys)
+        x, places = buffers.x, Places(self.cache, lengths, c.sliding_window, self.shares_keys)
         if batch == 1:
             x.copy_(self.model.embedding.weight.select(0, tokens[0]))
         else:
@@ -143,10 +143,10 @@ class Buffers:
 class Places:
     """Where a step writes in the cache, and what it reads of it: the same for all layers."""
 
-    def __init__(self, cache: Cache, lengths: list[int], window: int | None, shares_keys: bool) -> None:
-        self.window, self.shares_keys = window, shares_keys
+    def __init__(self, cache: Cache, lengths: list[int], sliding_window: int | None, shares_keys: bool) -> None:
+        self.sliding_window, self.shares_keys = sliding_window, shares_keys
         batch, end = len(lengths), max(lengths) + 1
-        begin = 0 if window is None or batch > 1 else max(0, end - window)
+        begin = 0 if sliding_window is None or batch > 1 else max(0, end - sliding_window)
         rows = cache.first_row if batch == 1 else cache.store[:, :, :batch]
         # The keys of layer 0, its values, the keys of layer 1, …, each (batch, kv_heads, seen, head_dim)
         self.seen = rows.narrow(4, begin, end - begin).flatten(0, 1).unbind(0)
@@ -161,9 +161,9 @@ class Places:
         self.row = torch.arange(batch, device=device)
         if shares_keys:
             self.lengths = self.at + 1
-        elif window is not None or min(lengths) + 1 < end:
+        elif sliding_window is not None or min(lengths) + 1 < end:
             key, query = torch.arange(end, device=device), self.at[:, None]
-            visible = key <= query if window is None else (key <= query) & (key > query - window)
+            visible = key <= query if sliding_window is None else (key <= query) & (key > query - sliding_window)
             self.bias = as_bias(visible, cache.store.dtype)[:, None, None]
 
     def write(self, layer: int, buffers: Buffers) -> None:
@@ -180,7 +180,9 @@ class Places:
             from lm.ops.triton.flash import decode_attention
 
             q = buffers.q.unsqueeze(2)
-            return cast(Tensor, decode_attention(q, keys, values, window=self.window, lengths=self.lengths))
+            return cast(
+                Tensor, decode_attention(q, keys, values, sliding_window=self.sliding_window, lengths=self.lengths)
+            )
         return F.scaled_dot_product_attention(buffers.grouped, keys, values, attn_mask=self.bias)
 
 

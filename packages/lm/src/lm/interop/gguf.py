@@ -96,7 +96,7 @@ def architecture_of(config: ModelConfig) -> str:
     gpt2 = config.position == "learned"
     wanted: dict[str, tuple[Any, ...]] = {
         "norm_placement": ("pre",),
-        "window": (None,),
+        "sliding_window": (None,),
         "position": ("rope", "learned"),
         "norm": ("layernorm",) if gpt2 else ("rmsnorm",),
         "ffn": ("gelu",) if gpt2 else ("swiglu",),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lm.config import ModelConfig
+from lm.config import FFN, ModelConfig
 from lm.interop.hf_config import Settings
 from lm.interop.tensors import Part, Table
 
 # Their names of activations, and ours.
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, FFN] = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
     "gelu_fast": "gelu",
@@ -26,7 +26,7 @@ def check(config: ModelConfig) -> None:
     wanted = {
         "norm": (config.norm, "layernorm"),
         "norm_placement": (config.norm_placement, "pre"),
-        "window": (config.window, None),
+        "sliding_window": (config.sliding_window, None),
         "qk_norm": (config.qk_norm, False),
         "num_kv_heads": (config.kv_heads, config.num_heads),
         "head_dim": (config.head_width * config.num_heads, config.d_model),

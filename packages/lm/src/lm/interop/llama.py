@@ -31,11 +31,11 @@ def family_of(config: ModelConfig) -> str:
         raise only(f"ffn {config.ffn!r} and position 'rope'")
     if config.qk_norm and config.bias:
         raise only("qk_norm and biases in the feed-forward")
-    if config.window is not None and config.bias:
+    if config.sliding_window is not None and config.bias:
         raise only("a window and biases in the feed-forward")
     if config.qk_norm:
         return "qwen3"
-    return "llama" if config.window is None else "mistral"
+    return "llama" if config.sliding_window is None else "mistral"
 
 
 def to_config(config: ModelConfig) -> dict[str, Any]:
@@ -44,12 +44,12 @@ def to_config(config: ModelConfig) -> dict[str, Any]:
     rope: dict[str, Any] = {"rope_theta": config.rope_theta, "rope_type": "default"}
     if config.rope_scaling is not None:
         rope |= {"rope_type": "linear", "factor": config.rope_factor}
-    if config.rope_scaling is not None and config.rope_original_context is not None:
+    if config.rope_scaling is not None and config.rope_original_context_length is not None:
         rope |= {
             "rope_type": "llama3",
-            "low_freq_factor": config.rope_low_frequency,
-            "high_freq_factor": config.rope_high_frequency,
-            "original_max_position_embeddings": config.rope_original_context,
+            "low_freq_factor": config.rope_low_freq_factor,
+            "high_freq_factor": config.rope_high_freq_factor,
+            "original_max_position_embeddings": config.rope_original_context_length,
         }
     table: dict[str, Any] = {
         "architectures": [family.capitalize() + "ForCausalLM"],
@@ -72,14 +72,14 @@ def to_config(config: ModelConfig) -> dict[str, Any]:
     if family == "llama":
         table |= {"attention_bias": config.bias, "mlp_bias": config.bias}
     elif family == "mistral":
-        table |= {"sliding_window": config.window}
+        table |= {"sliding_window": config.sliding_window}
     else:
-        windowed = config.window is not None
+        windowed = config.sliding_window is not None
         kind = "sliding_attention" if windowed else "full_attention"
         table |= {
             "attention_bias": False,
             "use_sliding_window": windowed,
-            "sliding_window": config.window,
+            "sliding_window": config.sliding_window,
             "max_window_layers": 0 if windowed else config.num_layers,
             "layer_types": [kind] * config.num_layers,
         }
@@ -124,7 +124,7 @@ def from_config(table: Mapping[str, Any], source: object) -> tuple[ModelConfig, 
         **_rope(settings),
         tied_embeddings=settings.take("tie_word_embeddings", bool, False),
         bias=any(biases.values()),
-        window=_window(settings, family, layers),
+        sliding_window=_window(settings, family, layers),
         qk_norm=family == "qwen3",
     )
     settings.nothing_left()
@@ -149,33 +149,33 @@ def _rope(settings: Settings) -> dict[str, Any]:
             ours = {"rope_factor": rope.take("factor", float)}
         if kind == "llama3":
             ours |= {
-                "rope_low_frequency": rope.take("low_freq_factor", float),
-                "rope_high_frequency": rope.take("high_freq_factor", float),
-                "rope_original_context": rope.take("original_max_position_embeddings", int),
+                "rope_low_freq_factor": rope.take("low_freq_factor", float),
+                "rope_high_freq_factor": rope.take("high_freq_factor", float),
+                "rope_original_context_length": rope.take("original_max_position_embeddings", int),
             }
         rope.nothing_left()
     return {"rope_theta": 10000.0 if theta is None else theta, **ours}
 
 
 def _window(settings: Settings, family: str, layers: int) -> int | None:
-    window: int | None = settings.take("sliding_window", int, None)
+    sliding_window: int | None = settings.take("sliding_window", int, None)
     slides = settings.take("use_sliding_window", bool, False)
     below = settings.take("max_window_layers", int, layers)
     kinds = settings.take("layer_types", list, None)
     if family == "llama" or (family != "mistral" and not slides):
-        window = None
+        sliding_window = None
     elif family != "mistral" and kinds is None:
         kinds = ["full_attention"] * min(below, layers) + ["sliding_attention"] * max(0, layers - below)
     if kinds is None:
-        return window
+        return sliding_window
     if len(set(kinds)) > 1:
         raise ValueError(
             f"{settings.source}: its layers attend in ways of their own (layer_types), which is not supported"
         )
-    known = {"full_attention": None, "sliding_attention": window}
+    known = {"full_attention": None, "sliding_attention": sliding_window}
     if kinds and kinds[0] not in known:
         raise ValueError(f"{settings.source}: layer_types {kinds[0]!r} is not supported")
-    return known[kinds[0]] if kinds else window
+    return known[kinds[0]] if kinds else sliding_window
 
 
 def table(config: ModelConfig, absent: frozenset[str] = frozenset()) -> Table:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from lm.config import ModelConfig
+from lm.config import FFN, ModelConfig
 from lm.interop import gpt2
 from lm.interop.hf_config import Settings
 from lm.interop.huggingface import tidied
@@ -18,7 +18,7 @@ from lm.model import Transformer
 COMPILED = "_orig_mod."  # what torch.compile puts before every name
 
 
-def from_nanogpt(path: str | Path, *, ffn: str = "gelu_exact") -> Transformer:
+def from_nanogpt(path: str | Path, *, ffn: FFN = "gelu_exact") -> Transformer:
     """The model of a ckpt.pt, in float32 and eval mode. ffn: "gelu" for one made before June 2023, when its GELU became exact.
 
     ValueError: it is no checkpoint of nanoGPT, holds what would have to be run to be read, or asks for what is not supported.

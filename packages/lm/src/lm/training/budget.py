@@ -29,7 +29,7 @@ def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, acc
         precision="fp32" if wide else "autocast",
         attention_kernel=whole if cpu and model.context_length <= MATMUL_KEYS else "fused",
         norm_kernel=("folded" if wide and model.norm_placement == "pre" else "normalised") if cpu else "fused",
-        activation_checkpointing=config.checkpointing,
+        activation_checkpointing=config.activation_checkpointing,
         loss="chunked",
         logits_chunk_bytes=chunk_bytes_on(device),
         gradient_accumulation=accumulate,
@@ -73,10 +73,10 @@ def what_fits(
     said = f"{what} {room} with {micro} sequences at a time: "
     if fitting := most():
         return f"{said}by accounting's count {fitting} fit: write --train.micro_batch_size {fitting}"
-    if config.checkpointing != "full" and (
+    if config.activation_checkpointing != "full" and (
         fitting := most(activation_checkpointing="full") or (1 if micro == 1 else 0)
     ):
-        return f"{said}write --train.checkpointing full --train.micro_batch_size {fitting}"
+        return f"{said}write --train.activation_checkpointing full --train.micro_batch_size {fitting}"
     return f"{said}not even one fits: choose a smaller model or a shorter context_length"
 
 

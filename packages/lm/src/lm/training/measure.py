@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
+from typing import cast
 
 import numpy as np
 import torch
 
-from lm.config import ModelConfig, TrainConfig
+from lm.config import DeviceName, ModelConfig, TrainConfig
 from lm.data import batch
 from lm.device import arithmetic, choose_device, choose_precision, keep_memory, threads
 from lm.model import Transformer
@@ -39,7 +40,7 @@ def measure(model_config: ModelConfig, train_config: TrainConfig, *, steps: int 
         raise ValueError(f"steps {steps} must be at least 1 and warmup {warmup} at least 0")
     device = choose_device(train_config.device)
     config = dataclasses.replace(
-        train_config, device=device.type, precision=choose_precision(train_config.precision, device)
+        train_config, device=cast(DeviceName, device.type), precision=choose_precision(train_config.precision, device)
     )
     context, micro = model_config.context_length, config.micro_batch_size or config.batch_size
     passes = config.batch_size // micro
@@ -49,7 +50,7 @@ def measure(model_config: ModelConfig, train_config: TrainConfig, *, steps: int 
     keep_memory()
     with threads(config.threads), arithmetic(config.precision), torch.random.fork_rng(devices=[]):
         stepper = Stepper(
-            Transformer(model_config), config, World(device=device), end_of_text=0 if config.documents else None
+            Transformer(model_config), config, World(device=device), end_of_text=0 if config.document_masking else None
         )
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)

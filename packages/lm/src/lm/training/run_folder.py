@@ -15,13 +15,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import tomli_w
 import torch
 
 from lm import files
-from lm.config import ModelConfig, TrainConfig, from_table, read_toml, to_table
+from lm.config import DeviceName, ModelConfig, TrainConfig, from_table, read_toml, to_table
 from lm.data import Mixture
 from lm.device import choose_device, choose_precision, threads
 from lm.model import Transformer
@@ -37,7 +37,7 @@ FREE = frozenset(
         "checkpoint_every",
         "keep_checkpoints",
         "micro_batch_size",
-        "checkpointing",
+        "activation_checkpointing",
         "parallel",
     }
 )
@@ -166,7 +166,7 @@ def on_this_machine(config: TrainConfig) -> TrainConfig:
     precision = choose_precision(config.precision, device)
     if precision == "fp16" and config.parallel == "fsdp":
         raise ValueError("precision 'fp16' goes with parallel 'ddp': its loss scale is not shared between shards")
-    return dataclasses.replace(config, device=device.type, precision=precision)
+    return dataclasses.replace(config, device=cast(DeviceName, device.type), precision=precision)
 
 
 class Taken(ValueError):

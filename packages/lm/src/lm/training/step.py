@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lm.config import TrainConfig
 from lm.device import autocast
 from lm.loss import chunked_cross_entropy
-from lm.model import Transformer, documents_in
+from lm.model import Transformer, document_ids_of
 from lm.optimizer import adamw, clip_gradients
 from lm.schedule import constant, cosine, linear
 from lm.training.distributed import World, held_back, load_optimizer, spread, whole
@@ -29,7 +29,7 @@ class Learner(nn.Module):
     """A model and its loss as one module: inputs (batch, seq), targets (batch, scored) → the sum of their nats.
 
     The targets are those of the last `scored` inputs; a target of loss.IGNORE does not count. end_of_text: where it is
-    given, documents of one row do not see each other (see model.documents_in).
+    given, documents of one row do not see each other (see model.document_ids_of).
     """
 
     def __init__(self, model: Transformer, end_of_text: int | None = None) -> None:
@@ -37,8 +37,8 @@ class Learner(nn.Module):
         self.model, self.end_of_text = model, end_of_text
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        documents = None if self.end_of_text is None else documents_in(inputs, self.end_of_text)
-        hidden = self.model.hidden(inputs, documents)[:, inputs.shape[1] - targets.shape[1] :]
+        document_ids = None if self.end_of_text is None else document_ids_of(inputs, self.end_of_text)
+        hidden = self.model.hidden(inputs, document_ids)[:, inputs.shape[1] - targets.shape[1] :]
         rows = self.model.config.vocab_size
         return chunked_cross_entropy(hidden, self.model.head_weight, targets, vocab_size=rows, reduction="sum")
 
@@ -56,7 +56,7 @@ class Stepper:
         self.config, self.world = config, world or World()
         self.device = self.world.device
         self.model = model.to(self.device)
-        model.checkpointing(config.checkpointing)
+        model.activation_checkpointing(config.activation_checkpointing)
         self.learner = Learner(model, end_of_text)
         if config.compile == "on":
             compile_blocks(model)

@@ -92,7 +92,7 @@ def train(
     run_dir = Path(run_dir)
     mixture = open_data(data)
     mixture.check(model_config.vocab_size, model_config.context_length)  # here, before anything is written
-    if train_config.documents and mixture.end_of_text is None:
+    if train_config.document_masking and mixture.end_of_text is None:
         raise ValueError("documents are told apart by the end-of-text token, and the data does not say which that is")
     device = choose_device(train_config.device, local_rank())
     with contextlib.ExitStack() as stack:
@@ -163,7 +163,7 @@ class Run:
             self.model = Transformer(model_config)
         if saved is not None:
             self.model.load_state_dict(saved.model)
-        end_of_text = data.end_of_text if config.documents else None
+        end_of_text = data.end_of_text if config.document_masking else None
         self.stepper = Stepper(self.model, config, world, end_of_text=end_of_text)
         self.step = 0
         self.seconds = 0.0
@@ -324,7 +324,11 @@ class Run:
         most = max(1, self.config.eval_tokens // len(heldout)) if self.config.eval_tokens else None
         scores = {
             name: evaluate(
-                self.model, tokens, max_tokens=most, documents=self.config.documents, summed=self.stepper.score
+                self.model,
+                tokens,
+                max_tokens=most,
+                document_masking=self.config.document_masking,
+                summed=self.stepper.score,
             )
             for name, tokens in heldout.items()
         }

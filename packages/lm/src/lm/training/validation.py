@@ -62,7 +62,7 @@ def evaluate(
     stride: int | None = None,
     max_tokens: int | None = None,
     batch_size: int = 16,
-    documents: bool = False,
+    document_masking: bool = False,
     summed: Callable[[Tensor, Tensor], Tensor] | None = None,
     progress: bool = False,
 ) -> Score:
@@ -74,7 +74,8 @@ def evaluate(
     else it costs log(vocab_size), as it would without a model.
     max_tokens: score about that many, in windows spread evenly over the text, instead of all; then `bytes` is in proportion.
     Where tokens.mask says that only some are learned, only those are scored, and `bytes` is not known.
-    documents: none sees another, as in training with documents. summed: stands for step.Learner(model), as a run's own does.
+    document_masking: no document sees another, as in training with it. summed: stands for step.Learner(model), as a
+    run's own does.
     """
     config = model.config
     context = config.context_length if context_length is None else context_length
@@ -99,10 +100,10 @@ def evaluate(
     nats, scored = 0.0, 0
     if mask is None and before is None and (not windows or windows[0][0] == 0):
         nats, scored = math.log(config.vocab_size), 1
-    if documents and before is None:
+    if document_masking and before is None:
         raise ValueError("documents are told apart by the end-of-text token, and the tokens do not say which that is")
     if summed is None:
-        summed = Learner(model, before if documents else None)
+        summed = Learner(model, before if document_masking else None)
     device = model.embedding.weight.device
     was_training = model.training
     model.eval()

@@ -26,31 +26,31 @@ class Part(NamedTuple):
     start: int
 
 
-def parts(length: int, window: int | None = None) -> list[Part]:
-    """The blocks of so many queries, each of which sees the keys up to its own, the last `window` of them."""
+def parts(length: int, sliding_window: int | None = None) -> list[Part]:
+    """The blocks of so many queries, each of which sees the keys up to its own, the last sliding_window of them."""
     return [
-        Part(first, min(first + BLOCK, length), 0 if window is None else max(0, first + 1 - window))
+        Part(first, min(first + BLOCK, length), 0 if sliding_window is None else max(0, first + 1 - sliding_window))
         for first in range(0, length, BLOCK)
     ]
 
 
-def attend(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, window: int | None = None) -> Tensor:
-    """softmax(q kᵀ / √head_dim + bias) v of turned q and k, where query i sees keys i - window + 1 … i at most, and its own.
+def attend(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, sliding_window: int | None = None) -> Tensor:
+    """softmax(q kᵀ / √head_dim + bias) v of turned q and k; query i sees at most the keys i - sliding_window + 1 … i.
 
     qkv (batch, length, heads + 2 · kv_heads, head_dim): the heads of queries, of keys, of values; float32 or float64. by:
     complex (length, 1, head_dim / 2), or with the batch before it: see model.turn. bias (length, length), or (batch, 1, length,
     length): the least finite number where a query does not see a key, else 0. Gives (batch, length, heads, head_dim).
     """
     if torch.compiler.is_compiling():
-        return _attend(qkv, heads, by, bias, window)[0]  # type: ignore[no-any-return]
-    return _Attend.apply(qkv, heads, by, bias, window)  # type: ignore[no-untyped-call, no-any-return]
+        return _attend(qkv, heads, by, bias, sliding_window)[0]  # type: ignore[no-any-return]
+    return _Attend.apply(qkv, heads, by, bias, sliding_window)  # type: ignore[no-untyped-call, no-any-return]
 
 
 # With s = q kᵀ / √d, p = softmax s and o = p v: dv = pᵀ do, ds = p (do vᵀ - rowsum), dq = ds k / √d, dk = dsᵀ q / √d.
 # Queries are kept divided by √d, so that of these divisions only one is left to do, in the turn of dq.
 
 
-def forward(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, window: int | None) -> list[Tensor]:
+def forward(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, sliding_window: int | None) -> list[Tensor]:
     """The result, then what the way back needs: q / √d and k, turned, v, and each block's p."""
     batch, length, all_heads, width = qkv.shape
     kv_heads = (all_heads - heads) // 2
@@ -64,16 +64,16 @@ def forward(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, window: in
     rows, k, v = q.view(both, group, length, width), k.view(both, length, width), v.view(both, length, width)
     out, kept = qkv.new_empty(batch, length, heads, width), []
     by_head = out.view(batch, length, kv_heads, group, width).permute(0, 2, 3, 1, 4)
-    for first, last, start in parts(length, window):
+    for first, last, start in parts(length, sliding_window):
         p = torch.bmm(rows[:, :, first:last].reshape(both, -1, width), k[:, start:last].transpose(1, 2))
-        hide(p.view(batch, kv_heads, group, last - first, last - start), bias, first, last, start, window)
+        hide(p.view(batch, kv_heads, group, last - first, last - start), bias, first, last, start, sliding_window)
         torch.softmax(p, -1, out=p)
         by_head[:, :, :, first:last] = torch.bmm(p, v[:, start:last]).view(batch, kv_heads, group, -1, width)
         kept.append(p)
     return [out, rows, k, v, *kept]
 
 
-def backward(grad: Tensor, kept: list[Tensor], heads: int, by: Tensor | None, window: int | None) -> Tensor:
+def backward(grad: Tensor, kept: list[Tensor], heads: int, by: Tensor | None, sliding_window: int | None) -> Tensor:
     """The gradient of qkv, from that of the result and what forward kept."""
     rows, k, v, *scores = kept
     batch, length, _, width = grad.shape
@@ -84,7 +84,7 @@ def backward(grad: Tensor, kept: list[Tensor], heads: int, by: Tensor | None, wi
     for_qkv = grad.new_empty(batch, length, heads + 2 * kv_heads, width)
     to_q, to_k, to_v = for_qkv.transpose(1, 2).split_with_sizes((heads, kv_heads, kv_heads), dim=1)
     for_k, for_v = torch.empty_like(k), torch.empty_like(v)
-    blocks = list(zip(parts(length, window), scores, strict=True))
+    blocks = list(zip(parts(length, sliding_window), scores, strict=True))
     for (first, last, start), p in reversed(blocks):  # the last sees the most keys
         block = rows[:, :, first:last].reshape(both, -1, width)
         above = upstream[:, :, :, first:last].reshape(both, -1, width)
@@ -104,9 +104,11 @@ class _Attend(torch.autograd.Function):
     """Both ways one by one, with a tenth of a millisecond less to do around them than operators have."""
 
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, window: int | None) -> Tensor:
-        out, *kept = forward(qkv, heads, by, bias, window)
-        ctx.heads, ctx.window = heads, window
+    def forward(
+        ctx: Any, qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, sliding_window: int | None
+    ) -> Tensor:
+        out, *kept = forward(qkv, heads, by, bias, sliding_window)
+        ctx.heads, ctx.sliding_window = heads, sliding_window
         ctx.save_for_backward(by, *kept)
         return out
 
@@ -114,7 +116,7 @@ class _Attend(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         by, *kept = ctx.saved_tensors
-        return backward(grad, kept, ctx.heads, by, ctx.window), None, None, None, None
+        return backward(grad, kept, ctx.heads, by, ctx.sliding_window), None, None, None, None
 
 
 # For torch.compile they are operators, which it leaves as they are: what it makes of the definition is slower.
@@ -123,30 +125,30 @@ _attend_backward = torch.library.custom_op("groundup::score_blocks_backward", ba
 
 
 @_attend.register_fake
-def _(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, window: int | None) -> list[Tensor]:
+def _(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, sliding_window: int | None) -> list[Tensor]:
     batch, length, all_heads, width = qkv.shape
     kv_heads = (all_heads - heads) // 2
     group, both = heads // kv_heads, batch * kv_heads
     sizes = [(batch, length, heads, width), (both, group, length, width), *[(both, length, width)] * 2]
-    sizes += [(both, group * (last - first), last - start) for first, last, start in parts(length, window)]
+    sizes += [(both, group * (last - first), last - start) for first, last, start in parts(length, sliding_window)]
     return [qkv.new_empty(size) for size in sizes]
 
 
 @_attend_backward.register_fake
-def _(grad: Tensor, kept: list[Tensor], heads: int, by: Tensor | None, window: int | None) -> Tensor:
+def _(grad: Tensor, kept: list[Tensor], heads: int, by: Tensor | None, sliding_window: int | None) -> Tensor:
     batch, length, _, width = grad.shape
     return grad.new_empty(batch, length, heads + 2 * (kept[1].shape[0] // batch), width)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    _, ctx.heads, by, _, ctx.window = inputs
+    _, ctx.heads, by, _, ctx.sliding_window = inputs
     ctx.save_for_backward(by, *output[1:])
     ctx.set_materialize_grads(False)  # zeros for what is kept, which has none
 
 
 def _differentiate(ctx: Any, grads: list[Tensor]) -> tuple[Tensor | None, ...]:
     by, *kept = ctx.saved_tensors
-    return _attend_backward(grads[0].contiguous(), kept, ctx.heads, by, ctx.window), None, None, None, None
+    return _attend_backward(grads[0].contiguous(), kept, ctx.heads, by, ctx.sliding_window), None, None, None, None
 
 
 _attend.register_autograd(_differentiate, setup_context=_save)
@@ -176,11 +178,11 @@ def add_product(total: Tensor, left: Tensor, right: Tensor, start: int, last: in
         total[:, start:] = torch.bmm(left.transpose(1, 2), right)
 
 
-def hide(scores: Tensor, bias: Tensor, first: int, last: int, start: int, window: int | None) -> None:
+def hide(scores: Tensor, bias: Tensor, first: int, last: int, start: int, sliding_window: int | None) -> None:
     """Adds the bias to the scores of a block, (batch, kv_heads, group, queries, keys), as far as it may not be 0."""
     if bias.ndim == 4:
         scores += bias[:, :, None, first:last, start:last]
-    elif window is None:  # all that stands before the block is seen
+    elif sliding_window is None:  # all that stands before the block is seen
         scores[..., first:] += bias[first:last, first:last]
     else:
         scores += bias[first:last, start:last]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import cast, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm.config import FFNS, NORMS, ModelConfig
+from lm import config as choices
+from lm.config import ModelConfig
 from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, turns
 from lm.ops.cpu.build import Unavailable, built
 from lm.ops.cpu.int8 import Int8Linear
@@ -40,7 +41,7 @@ class Layer(ctypes.Structure):
 
 class Model(ctypes.Structure):
     _fields_ = [
-        *((name, Count) for name in ("layers", "d_model", "heads", "kv_heads", "head_dim", "d_ff", "window")),
+        *((name, Count) for name in ("layers", "d_model", "heads", "kv_heads", "head_dim", "d_ff", "sliding_window")),
         *((name, Count) for name in ("norm", "ffn", "post", "qk_norm")),
         ("eps", ctypes.c_double),
         *((name, Pointer) for name in ("embedding", "positions", "turns")),
@@ -74,8 +75,14 @@ class NativeStep:
         by = turns(*size, c.rope_theta, self.dtype, store.device, c.rope_scaling) if c.position == "rope" else None
         self.vocab_size, self.vocab_rows = c.vocab_size, c.vocab_rows
         self.model = Model(
-            *(c.num_layers, c.d_model, c.num_heads, c.kv_heads, c.head_width, c.d_ff, c.window or 0),
-            *(NORMS.index(c.norm), FFNS.index(c.ffn), c.norm_placement == "post", c.qk_norm, c.norm_eps),
+            *(c.num_layers, c.d_model, c.num_heads, c.kv_heads, c.head_width, c.d_ff, c.sliding_window or 0),
+            *(
+                get_args(choices.Norm).index(c.norm),
+                get_args(choices.FFN).index(c.ffn),
+                c.norm_placement == "post",
+                c.qk_norm,
+                c.norm_eps,
+            ),
             self.at(model.embedding.weight),
             None if model.positions is None else self.at(model.positions.weight),
             None if by is None else self.at(torch.view_as_real(by)),

@@ -72,7 +72,7 @@ def gather_keys(
     delta,
     q_strides,
     grad_strides,
-    documents,
+    document_ids,
     document_strides,
     batch,
     head,
@@ -82,7 +82,7 @@ def gather_keys(
     high,
     queries,
     keys,
-    window,
+    sliding_window,
     factor,
     HEAD: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -112,7 +112,7 @@ def gather_keys(
         weights = tl.exp2(scores * factor - (level * LOG2E)[None, :])
         if MASKED:
             visible = seen(
-                query[None, :], key[:, None], queries, keys, window, documents, document_strides, batch,
+                query[None, :], key[:, None], queries, keys, sliding_window, document_ids, document_strides, batch,
                 CAUSAL, WINDOWED, DOCUMENTS,
             )  # fmt: skip
             weights = tl.where(visible, weights, 0.0)
@@ -134,7 +134,7 @@ def keys_kernel(
     dv,
     lse,
     delta,
-    documents,
+    document_ids,
     runs,
     q_strides,
     k_strides,
@@ -147,7 +147,7 @@ def keys_kernel(
     group,
     queries,
     keys,
-    window,
+    sliding_window,
     factor,
     scale,
     HEAD: tl.constexpr,
@@ -171,23 +171,23 @@ def keys_kernel(
     sum_k = tl.zeros([KEYS, WIDTH], WIDE)
     sum_v = tl.zeros([KEYS, WIDTH], WIDE)
     start, full, rest, end = query_run(
-        block, queries, keys, window, runs, batch, blocks, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS
+        block, queries, keys, sliding_window, runs, batch, blocks, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS
     )
     for head in range(kv * group, (kv + 1) * group):
         if CAUSAL or DOCUMENTS:
             sum_k, sum_v = gather_keys(
-                sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, documents, document_strides,
-                batch, head, heads, first, start, full, queries, keys, window, factor,
+                sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, document_ids, document_strides,
+                batch, head, heads, first, start, full, queries, keys, sliding_window, factor,
                 HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
             )  # fmt: skip
         sum_k, sum_v = gather_keys(
-            sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, documents, document_strides,
-            batch, head, heads, first, full, rest, queries, keys, window, factor,
+            sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, document_ids, document_strides,
+            batch, head, heads, first, full, rest, queries, keys, sliding_window, factor,
             HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=False,
         )  # fmt: skip
         sum_k, sum_v = gather_keys(
-            sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, documents, document_strides,
-            batch, head, heads, first, rest, end, queries, keys, window, factor,
+            sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, document_ids, document_strides,
+            batch, head, heads, first, rest, end, queries, keys, sliding_window, factor,
             HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
         )  # fmt: skip
     store_tile(dk, dk_strides, batch, kv, first, keys, sum_k * scale, HEAD, KEYS, WIDTH)
@@ -205,7 +205,7 @@ def gather_queries(
     v,
     k_strides,
     v_strides,
-    documents,
+    document_ids,
     document_strides,
     batch,
     kv,
@@ -214,7 +214,7 @@ def gather_queries(
     high,
     queries,
     keys,
-    window,
+    sliding_window,
     factor,
     HEAD: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -236,7 +236,9 @@ def gather_queries(
         weights = tl.exp2(scores * factor - level[:, None])
         if MASKED:
             i, j = query[:, None], (at + tl.arange(0, KEYS))[None, :]
-            visible = seen(i, j, queries, keys, window, documents, document_strides, batch, CAUSAL, WINDOWED, DOCUMENTS)
+            visible = seen(
+                i, j, queries, keys, sliding_window, document_ids, document_strides, batch, CAUSAL, WINDOWED, DOCUMENTS
+            )
             weights = tl.where(visible, weights, 0.0)
         tile_v = load_tile(v, v_strides, batch, kv, at, keys, HEAD, KEYS, WIDTH, MASKED, COPY)
         dweights = tl.dot(own_do, tile_v.T, input_precision="ieee", out_dtype=WIDE)
@@ -254,7 +256,7 @@ def queries_kernel(
     dq,
     lse,
     delta,
-    documents,
+    document_ids,
     runs,
     q_strides,
     k_strides,
@@ -266,7 +268,7 @@ def queries_kernel(
     group,
     queries,
     keys,
-    window,
+    sliding_window,
     factor,
     scale,
     HEAD: tl.constexpr,
@@ -298,22 +300,22 @@ def queries_kernel(
     shift = tl.load(delta + row, mask=query < queries, other=0.0)
     total = tl.zeros([QUERIES, WIDTH], WIDE)
     start, full, rest, end = key_run(
-        block, queries, keys, window, runs, batch, blocks, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS
+        block, queries, keys, sliding_window, runs, batch, blocks, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS
     )
     if WINDOWED or DOCUMENTS:
         total = gather_queries(
-            total, own_q, own_do, level, shift, k, v, k_strides, v_strides, documents, document_strides, batch, kv,
-            first, start, full, queries, keys, window, factor,
+            total, own_q, own_do, level, shift, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv,
+            first, start, full, queries, keys, sliding_window, factor,
             HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
         )  # fmt: skip
     total = gather_queries(
-        total, own_q, own_do, level, shift, k, v, k_strides, v_strides, documents, document_strides, batch, kv,
-        first, full, rest, queries, keys, window, factor,
+        total, own_q, own_do, level, shift, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv,
+        first, full, rest, queries, keys, sliding_window, factor,
         HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=False,
     )  # fmt: skip
     total = gather_queries(
-        total, own_q, own_do, level, shift, k, v, k_strides, v_strides, documents, document_strides, batch, kv,
-        first, rest, end, queries, keys, window, factor,
+        total, own_q, own_do, level, shift, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv,
+        first, rest, end, queries, keys, sliding_window, factor,
         HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
     )  # fmt: skip
     store_tile(dq, dq_strides, batch, head, first, queries, total * scale, HEAD, QUERIES, WIDTH)

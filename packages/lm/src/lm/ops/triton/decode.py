@@ -38,7 +38,7 @@ def decode_kernel(
     group,
     queries,
     keys,
-    window,
+    sliding_window,
     factor,
     splits,
     HEAD: tl.constexpr,
@@ -71,8 +71,8 @@ def decode_kernel(
     if CAUSAL:
         rest = tl.maximum(0, tl.minimum(keys, keys - queries + 1))
     if WINDOWED:
-        low = tl.maximum(0, keys - queries - window + 1)
-        full = tl.maximum(0, keys - window)
+        low = tl.maximum(0, keys - queries - sliding_window + 1)
+        full = tl.maximum(0, keys - sliding_window)
     span = tl.cdiv(tl.cdiv(keys, KEYS) - low // KEYS, splits) * KEYS
     start = low // KEYS * KEYS + split * span
     end = tl.minimum(start + span, keys)
@@ -88,17 +88,17 @@ def decode_kernel(
     if WINDOWED:
         gathered, total, peak = gather(
             gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), batch, kv, query,
-            start, full, queries, keys, window, factor,
+            start, full, queries, keys, sliding_window, factor,
             HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, False, WIDE, MASKED=True,
         )  # fmt: skip
     gathered, total, peak = gather(
         gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), batch, kv, query,
-        full, rest, queries, keys, window, factor,
+        full, rest, queries, keys, sliding_window, factor,
         HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, False, WIDE, MASKED=False,
     )  # fmt: skip
     gathered, total, peak = gather(
         gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), batch, kv, query,
-        rest, end, queries, keys, window, factor,
+        rest, end, queries, keys, sliding_window, factor,
         HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, False, WIDE, MASKED=True,
     )  # fmt: skip
 
@@ -179,7 +179,7 @@ def decode_splits(problem: Problem, lengths: Tensor | None, splits: int, tiles: 
     partial = torch.empty((*rows, problem.head_dim), dtype=problem.wide, device=q.device)
     partial_lse = torch.empty(rows, dtype=problem.wide, device=q.device)
     named = problem.arguments(tiles, "queries")
-    for name in ("documents", "runs", "document_strides", "DOCUMENTS"):
+    for name in ("document_ids", "runs", "document_strides", "DOCUMENTS"):
         del named[name]
     group = problem.heads // problem.kv_heads
     named["QUERIES"] = max(16, triton.next_power_of_2(group * problem.queries))
@@ -199,7 +199,11 @@ def decode_splits(problem: Problem, lengths: Tensor | None, splits: int, tiles: 
 
 def splits_for(problem: Problem) -> int:
     """As many spans as give each multiprocessor two programs, of at least KEYS_A_SPLIT keys each."""
-    seen = problem.keys if problem.window is None else min(problem.keys, problem.window + problem.queries - 1)
+    seen = (
+        problem.keys
+        if problem.sliding_window is None
+        else min(problem.keys, problem.sliding_window + problem.queries - 1)
+    )
     wanted = -(-2 * processors(problem.q.device) // (problem.batch * problem.kv_heads))
     return max(1, min(wanted, MOST_SPLITS, seen // KEYS_A_SPLIT))
 

@@ -25,8 +25,8 @@ def flash_attention(
     *,
     causal: bool = True,
     scale: float | None = None,
-    window: int | None = None,
-    documents: Tensor | None = None,
+    sliding_window: int | None = None,
+    document_ids: Tensor | None = None,
     return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(scale q kᵀ) v over what each query may see, with no score matrix in memory: (batch, heads, queries, head_dim).
@@ -36,7 +36,8 @@ def flash_attention(
     Tensors on a CUDA device, or on the CPU where TRITON_INTERPRET=1 was set before this was imported, there float64 too.
 
     The queries are the last of the keys' positions: with `causal`, query i of Q sees the keys up to i + K - Q, and with
-    `window` only the last `window` of those. documents (batch, keys), integers: a query sees only keys of its own document.
+    `sliding_window` only the last so many of those. document_ids (batch, keys), integers: a query sees only keys of its own
+    document.
     A query that sees nothing gives zeros, and a log-sum-exp of -inf. scale: 1 / √head_dim if not given. With return_lse also
     the natural logarithm of each row's sum of exponentials, (batch, heads, queries) in float32, which has a gradient too.
 
@@ -45,9 +46,9 @@ def flash_attention(
     """
     check_device(q)
     q, k, v = autocast(q, k, v)
-    check(q, k, v, documents, causal, scale, window)
+    check(q, k, v, document_ids, causal, scale, sliding_window)
     scale = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
-    out, lse = torch.ops.groundup.flash_attention(q, k, v, documents, causal, scale, window)
+    out, lse = torch.ops.groundup.flash_attention(q, k, v, document_ids, causal, scale, sliding_window)
     return (out, lse) if return_lse else out
 
 
@@ -58,7 +59,7 @@ def decode_attention(
     *,
     causal: bool = True,
     scale: float | None = None,
-    window: int | None = None,
+    sliding_window: int | None = None,
     lengths: Tensor | None = None,
     return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -69,7 +70,7 @@ def decode_attention(
     """
     check_device(q)
     q, k, v = autocast(q, k, v)
-    check(q, k, v, None, causal, scale, window)
+    check(q, k, v, None, causal, scale, sliding_window)
     rows = q.shape[1] // k.shape[1] * q.shape[2]
     if rows > decode.MOST_ROWS:
         raise ValueError(
@@ -83,7 +84,7 @@ def decode_attention(
             f"it is int32 or int64 {(q.shape[0],)} on {q.device}"
         )
     scale = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
-    out, lse = torch.ops.groundup.decode_attention(q, k, v, lengths, causal, scale, window)
+    out, lse = torch.ops.groundup.decode_attention(q, k, v, lengths, causal, scale, sliding_window)
     return (out, lse) if return_lse else out
 
 
@@ -109,14 +110,14 @@ def check_device(q: Tensor) -> None:
 
 @torch.library.custom_op("groundup::flash_attention", mutates_args=())
 def _flash(
-    q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, causal: bool, scale: float, window: int | None
+    q: Tensor, k: Tensor, v: Tensor, document_ids: Tensor | None, causal: bool, scale: float, sliding_window: int | None
 ) -> tuple[Tensor, Tensor]:
-    return forward.forward(Problem(q, k, v, documents, causal, scale, window))
+    return forward.forward(Problem(q, k, v, document_ids, causal, scale, sliding_window))
 
 
 @_flash.register_fake
 def _(
-    q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, causal: bool, scale: float, window: int | None
+    q: Tensor, k: Tensor, v: Tensor, document_ids: Tensor | None, causal: bool, scale: float, sliding_window: int | None
 ) -> tuple[Tensor, Tensor]:
     return torch.empty_like(q), _rows(q)
 
@@ -126,16 +127,16 @@ def _flash_backward(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    documents: Tensor | None,
+    document_ids: Tensor | None,
     out: Tensor,
     lse: Tensor,
     grad: Tensor,
     grad_lse: Tensor | None,
     causal: bool,
     scale: float,
-    window: int | None,
+    sliding_window: int | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    problem = Problem(q, k, v, documents, causal, scale, window)
+    problem = Problem(q, k, v, document_ids, causal, scale, sliding_window)
     return backward.backward(problem, out, lse, grad, grad_lse)
 
 
@@ -144,28 +145,28 @@ def _(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    documents: Tensor | None,
+    document_ids: Tensor | None,
     out: Tensor,
     lse: Tensor,
     grad: Tensor,
     grad_lse: Tensor | None,
     causal: bool,
     scale: float,
-    window: int | None,
+    sliding_window: int | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
 @torch.library.custom_op("groundup::decode_attention", mutates_args=())
 def _decode(
-    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, causal: bool, scale: float, window: int | None
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, causal: bool, scale: float, sliding_window: int | None
 ) -> tuple[Tensor, Tensor]:
-    return decode.decode(Problem(q, k, v, None, causal, scale, window), lengths)
+    return decode.decode(Problem(q, k, v, None, causal, scale, sliding_window), lengths)
 
 
 @_decode.register_fake
 def _(
-    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, causal: bool, scale: float, window: int | None
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, causal: bool, scale: float, sliding_window: int | None
 ) -> tuple[Tensor, Tensor]:
     return torch.empty_like(q), _rows(q)
 
@@ -175,17 +176,17 @@ def _rows(q: Tensor) -> Tensor:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, documents, ctx.causal, ctx.scale, ctx.window = inputs
-    ctx.save_for_backward(q, k, v, documents, *output)
+    q, k, v, document_ids, ctx.causal, ctx.scale, ctx.sliding_window = inputs
+    ctx.save_for_backward(q, k, v, document_ids, *output)
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
-    q, k, v, documents, out, lse = ctx.saved_tensors
+    q, k, v, document_ids, out, lse = ctx.saved_tensors
     if grad is None:  # only the log-sum-exp was used
         grad = torch.zeros_like(out)
     gradients = torch.ops.groundup.flash_attention_backward(
-        q, k, v, documents, out, lse, grad, grad_lse, ctx.causal, ctx.scale, ctx.window
+        q, k, v, document_ids, out, lse, grad, grad_lse, ctx.causal, ctx.scale, ctx.sliding_window
     )
     return *gradients, None, None, None, None
 
@@ -211,12 +212,12 @@ for _operator in (_flash, _flash_backward, _decode):
     _operator.register_vmap(_no_vmap)
 
 
-def pairs(queries: int, keys: int, causal: bool, window: int | None) -> int:
+def pairs(queries: int, keys: int, causal: bool, sliding_window: int | None) -> int:
     """How many pairs of a query and a key that it sees there are in one head; documents are not told apart."""
     if not causal:
         return queries * keys
-    # Position p sees min(p + 1, window) keys, and the positions are keys - queries … keys - 1, none below 0.
-    reach = keys if window is None else min(window, keys)
+    # Position p sees min(p + 1, sliding_window) keys, and the positions are keys - queries … keys - 1, none below 0.
+    reach = keys if sliding_window is None else min(sliding_window, keys)
     below = max(0, keys - queries)
 
     def up_to(positions: int) -> int:
@@ -228,10 +229,10 @@ def pairs(queries: int, keys: int, causal: bool, window: int | None) -> int:
 
 @register_flop_formula(torch.ops.groundup.flash_attention)
 def _forward_flops(
-    q: Any, k: Any, v: Any, documents: Any, causal: bool, scale: float, window: int | None, **_: Any
+    q: Any, k: Any, v: Any, document_ids: Any, causal: bool, scale: float, sliding_window: int | None, **_: Any
 ) -> int:
     batch, heads, queries, head_dim = map(int, q)
-    return 4 * batch * heads * head_dim * pairs(queries, int(k[2]), causal, window)
+    return 4 * batch * heads * head_dim * pairs(queries, int(k[2]), causal, sliding_window)
 
 
 @register_flop_formula(torch.ops.groundup.flash_attention_backward)
@@ -239,22 +240,22 @@ def _backward_flops(
     q: Any,
     k: Any,
     v: Any,
-    documents: Any,
+    document_ids: Any,
     out: Any,
     lse: Any,
     grad: Any,
     grad_lse: Any,
     causal: bool,
     scale: float,
-    window: int | None,
+    sliding_window: int | None,
     **_: Any,
 ) -> int:
     """Five products, as torch counts its own: the four of the gradient, and the scores once more."""
-    return _forward_flops(q, k, v, documents, causal, scale, window) * 5 // 2
+    return _forward_flops(q, k, v, document_ids, causal, scale, sliding_window) * 5 // 2
 
 
 @register_flop_formula(torch.ops.groundup.decode_attention)
 def _decode_flops(
-    q: Any, k: Any, v: Any, lengths: Any, causal: bool, scale: float, window: int | None, **_: Any
+    q: Any, k: Any, v: Any, lengths: Any, causal: bool, scale: float, sliding_window: int | None, **_: Any
 ) -> int:
-    return _forward_flops(q, k, v, None, causal, scale, window)
+    return _forward_flops(q, k, v, None, causal, scale, sliding_window)

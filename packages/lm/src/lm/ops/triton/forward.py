@@ -29,7 +29,7 @@ def gather(
     v,
     k_strides,
     v_strides,
-    documents,
+    document_ids,
     document_strides,
     batch,
     kv,
@@ -38,7 +38,7 @@ def gather(
     high,
     queries,
     keys,
-    window,
+    sliding_window,
     factor,
     HEAD: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -58,7 +58,9 @@ def gather(
         scores = tl.dot(own_q, tile_k.T, input_precision="ieee", out_dtype=WIDE)
         if MASKED:
             i, j = query[:, None], (at + tl.arange(0, KEYS))[None, :]
-            visible = seen(i, j, queries, keys, window, documents, document_strides, batch, CAUSAL, WINDOWED, DOCUMENTS)
+            visible = seen(
+                i, j, queries, keys, sliding_window, document_ids, document_strides, batch, CAUSAL, WINDOWED, DOCUMENTS
+            )
             scores = tl.where(visible, scores, float("-inf"))
         higher = tl.maximum(peak, tl.max(scores, 1) * factor)
         level = higher
@@ -89,7 +91,7 @@ def forward_kernel(
     v,
     out,
     lse,
-    documents,
+    document_ids,
     runs,
     q_strides,
     k_strides,
@@ -100,7 +102,7 @@ def forward_kernel(
     group,
     queries,
     keys,
-    window,
+    sliding_window,
     factor,
     HEAD: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -130,23 +132,23 @@ def forward_kernel(
     total = tl.zeros([QUERIES], WIDE)
     gathered = tl.zeros([QUERIES, WIDTH], WIDE)
     start, full, rest, end = key_run(
-        block, queries, keys, window, runs, batch, blocks, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS
+        block, queries, keys, sliding_window, runs, batch, blocks, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS
     )
     own_q = load_tile(q, q_strides, batch, head, first, queries, HEAD, QUERIES, WIDTH, True, COPY)
     if WINDOWED or DOCUMENTS:
         gathered, total, peak = gather(
-            gathered, total, peak, own_q, k, v, k_strides, v_strides, documents, document_strides, batch, kv, query,
-            start, full, queries, keys, window, factor,
+            gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv, query,
+            start, full, queries, keys, sliding_window, factor,
             HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
         )  # fmt: skip
     gathered, total, peak = gather(
-        gathered, total, peak, own_q, k, v, k_strides, v_strides, documents, document_strides, batch, kv, query,
-        full, rest, queries, keys, window, factor,
+        gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv, query,
+        full, rest, queries, keys, sliding_window, factor,
         HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=False,
     )  # fmt: skip
     gathered, total, peak = gather(
-        gathered, total, peak, own_q, k, v, k_strides, v_strides, documents, document_strides, batch, kv, query,
-        rest, end, queries, keys, window, factor,
+        gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv, query,
+        rest, end, queries, keys, sliding_window, factor,
         HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
     )  # fmt: skip
 

@@ -37,15 +37,15 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Problem:
-    """q (batch, heads, queries, head_dim); k, v (batch, heads / group, keys, head_dim); documents (batch, keys) or None."""
+    """q (batch, heads, queries, head_dim); k, v (batch, heads / group, keys, head_dim); document_ids (batch, keys) or None."""
 
     q: Tensor
     k: Tensor
     v: Tensor
-    documents: Tensor | None
+    document_ids: Tensor | None
     causal: bool
     scale: float
-    window: int | None
+    sliding_window: int | None
 
     @property
     def batch(self) -> int:
@@ -97,31 +97,33 @@ class Problem:
 
     def arguments(self, tiles: Tiles, blocks_of: str) -> dict[str, Any]:
         """What all kernels are told, by name. blocks_of: "queries" or "keys", the side that a program takes a block of."""
-        window = self.window if self.window is not None and self.window < self.keys else None
-        runs = None if self.documents is None else self._document_runs(self.documents, tiles, blocks_of)
+        sliding_window = (
+            self.sliding_window if self.sliding_window is not None and self.sliding_window < self.keys else None
+        )
+        runs = None if self.document_ids is None else self._document_runs(self.document_ids, tiles, blocks_of)
         return {
-            "documents": self.documents,
+            "document_ids": self.document_ids,
             "runs": runs,
-            "document_strides": (0, 0) if self.documents is None else self.documents.stride(),
+            "document_strides": (0, 0) if self.document_ids is None else self.document_ids.stride(),
             "heads": self.heads,
             "group": self.heads // self.kv_heads,
             "queries": self.queries,
             "keys": self.keys,
-            "window": window or 0,
+            "sliding_window": sliding_window or 0,
             "factor": self.scale * LOG2E,
             "HEAD": self.head_dim,
             "WIDTH": self.width,
             "QUERIES": tiles.queries,
             "KEYS": tiles.keys,
             "CAUSAL": self.causal,
-            "WINDOWED": window is not None,
-            "DOCUMENTS": self.documents is not None,
+            "WINDOWED": sliding_window is not None,
+            "DOCUMENTS": self.document_ids is not None,
             "WIDE": self.wide_name,
             "num_warps": tiles.warps,
             "num_stages": tiles.stages,
         }
 
-    def _document_runs(self, documents: Tensor, tiles: Tiles, blocks_of: str) -> Tensor:
+    def _document_runs(self, document_ids: Tensor, tiles: Tiles, blocks_of: str) -> Tensor:
         """Which tiles each block shares a document with: int32 (batch, blocks, 4), see document_runs_kernel."""
         queries = (self.queries, self.keys - self.queries, tiles.queries)
         keys = (self.keys, 0, tiles.keys)
@@ -131,8 +133,8 @@ class Problem:
         blocks = triton.cdiv(rows, row_tile)
         runs = torch.empty(self.batch, blocks, 4, dtype=torch.int32, device=self.q.device)
         document_runs_kernel[(blocks, self.batch)](
-            documents,
-            documents.stride(),
+            document_ids,
+            document_ids.stride(),
             runs,
             rows,
             columns,
@@ -183,7 +185,13 @@ def has_descriptors(device: torch.device) -> bool:
 
 
 def check(
-    q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, causal: bool, scale: float | None, window: int | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    document_ids: Tensor | None,
+    causal: bool,
+    scale: float | None,
+    sliding_window: int | None,
 ) -> None:
     """ValueError or TypeError for what the kernels cannot take, saying what they can."""
     for name, x in (("q", q), ("k", k), ("v", v)):
@@ -204,15 +212,17 @@ def check(
         raise ValueError(f"head_dim {q.shape[3]} is outside 1 to 256, which is what tiles hold: use backend='sdpa'")
     if scale is not None and not (scale > 0 and math.isfinite(scale)):
         raise ValueError(f"scale {scale} must be a positive number: negate q instead")
-    if window is not None and (window < 1 or not causal):
-        raise ValueError(f"window {window} must be at least 1, and goes with causal=True")
-    if documents is not None:
-        if documents.shape != (q.shape[0], k.shape[2]):
+    if sliding_window is not None and (sliding_window < 1 or not causal):
+        raise ValueError(f"sliding_window {sliding_window} must be at least 1, and goes with causal=True")
+    if document_ids is not None:
+        if document_ids.shape != (q.shape[0], k.shape[2]):
             raise ValueError(
-                f"documents is {tuple(documents.shape)}, and it names a document for each key: {(q.shape[0], k.shape[2])}"
+                f"document_ids is {tuple(document_ids.shape)}, and it names a document for each key: {(q.shape[0], k.shape[2])}"
             )
-        if documents.dtype not in (torch.int32, torch.int64) or documents.device != q.device:
-            raise ValueError(f"documents is {documents.dtype} on {documents.device}: int32 or int64 on {q.device}")
+        if document_ids.dtype not in (torch.int32, torch.int64) or document_ids.device != q.device:
+            raise ValueError(
+                f"document_ids is {document_ids.dtype} on {document_ids.device}: int32 or int64 on {q.device}"
+            )
 
 
 def interpreted() -> bool:

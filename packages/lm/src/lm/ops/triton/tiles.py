@@ -78,8 +78,8 @@ def seen(
     j,
     queries,
     keys,
-    window,
-    documents,
+    sliding_window,
+    document_ids,
     document_strides,
     batch,
     CAUSAL: tl.constexpr,
@@ -92,9 +92,9 @@ def seen(
     if CAUSAL:
         yes = yes & (j <= position)
     if WINDOWED:
-        yes = yes & (j > position - window)
+        yes = yes & (j > position - sliding_window)
     if DOCUMENTS:
-        row = documents + tl.cast(batch, tl.int64) * document_strides[0]
+        row = document_ids + tl.cast(batch, tl.int64) * document_strides[0]
         there = (position >= 0) & (i < queries)
         own = tl.load(row + position.to(tl.int64) * document_strides[1], mask=there, other=0)
         theirs = tl.load(row + j.to(tl.int64) * document_strides[1], mask=j < keys, other=0)
@@ -107,7 +107,7 @@ def key_run(
     block,
     queries,
     keys,
-    window,
+    sliding_window,
     runs,
     batch,
     blocks,
@@ -126,8 +126,8 @@ def key_run(
         end = tl.minimum(keys, last + 1)
         rest = tl.minimum(keys, first + 1)
     if WINDOWED:
-        start = tl.maximum(0, first - window + 1)
-        full = tl.maximum(0, last - window + 1)
+        start = tl.maximum(0, first - sliding_window + 1)
+        full = tl.maximum(0, last - sliding_window + 1)
     return _run(start, full, rest, end, runs, batch, block, blocks, KEYS, DOCUMENTS)
 
 
@@ -136,7 +136,7 @@ def query_run(
     block,
     queries,
     keys,
-    window,
+    sliding_window,
     runs,
     batch,
     blocks,
@@ -155,8 +155,8 @@ def query_run(
         start = tl.maximum(0, first - before)
         full = tl.maximum(0, last - before)
     if WINDOWED:
-        end = tl.minimum(queries, last + window - before)
-        rest = tl.minimum(queries, first + window - before)
+        end = tl.minimum(queries, last + sliding_window - before)
+        rest = tl.minimum(queries, first + sliding_window - before)
     return _run(start, full, rest, end, runs, batch, block, blocks, QUERIES, DOCUMENTS)
 
 
@@ -180,7 +180,7 @@ def _run(start, full, rest, end, runs, batch, block, blocks, TILE: tl.constexpr,
 
 @triton.jit
 def document_runs_kernel(
-    documents,
+    document_ids,
     strides,
     runs,
     rows,
@@ -200,7 +200,7 @@ def document_runs_kernel(
     row_shift and column_shift.
     """
     block, batch = tl.program_id(0), tl.program_id(1)
-    own = documents + tl.cast(batch, tl.int64) * strides[0]
+    own = document_ids + tl.cast(batch, tl.int64) * strides[0]
     row = block * ROWS + tl.arange(0, ROWS)
     least, greatest, whole = _extent(own, strides[1], row, rows, row_shift, keys, 0)
     single = whole & (least == greatest)
