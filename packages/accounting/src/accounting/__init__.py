@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from accounting.counting.flops import decode_flops
     from accounting.counting.optimizer import optimizer_flops
     from accounting.hardware.devices import DEVICES, Device, measured_device
+    from accounting.hardware.interconnect import INTERCONNECTS, Interconnect
     from accounting.memory.inference import inference_memory, kv_cache, weight_bytes
     from accounting.models.files import from_config, from_huggingface, from_run
     from accounting.planning.fitting import largest_shape, longest_context, max_batch_size, memory_line
+    from accounting.planning.layouts import Plan, plan
     from accounting.planning.scaling import LAWS, ComputeOptimal, compute_optimal
+    from accounting.planning.step_time import StepTime, step_time
     from accounting.planning.time import (
         Roofline,
         TrainingTime,
@@ -54,10 +57,13 @@ _LATER = {
         ("counting.flops", "decode_flops"),
         ("counting.optimizer", "optimizer_flops"),
         ("hardware.devices", "DEVICES Device measured_device"),
+        ("hardware.interconnect", "INTERCONNECTS Interconnect"),
         ("memory.inference", "inference_memory kv_cache weight_bytes"),
         ("models.files", "from_config from_huggingface from_run"),
         ("planning.fitting", "largest_shape longest_context max_batch_size memory_line"),
+        ("planning.layouts", "Plan plan"),
         ("planning.scaling", "LAWS ComputeOptimal compute_optimal"),
+        ("planning.step_time", "StepTime step_time"),
         ("planning.time", "Roofline TrainingTime affordable_tokens decode_time mfu prefill_time training_time"),
     )
     for name in names.split()
@@ -65,6 +71,7 @@ _LATER = {
 
 __all__ = [
     "DEVICES",
+    "INTERCONNECTS",
     "LAWS",
     "SHAPES",
     "Breakdown",
@@ -75,14 +82,17 @@ __all__ = [
     "FLOPRate",
     "FLOPs",
     "Group",
+    "Interconnect",
     "Layout",
     "Parameters",
     "Phase",
     "PhaseKind",
     "Place",
+    "Plan",
     "Policy",
     "Roofline",
     "Seconds",
+    "StepTime",
     "TokenRate",
     "Tokens",
     "TrainingMemory",
@@ -114,8 +124,10 @@ __all__ = [
     "optimizer_flops",
     "optimizer_state",
     "parameters",
+    "plan",
     "prefill_time",
     "saved_activations",
+    "step_time",
     "training_estimates",
     "training_flops",
     "training_memory",

@@ -27,7 +27,19 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 GREATEST = 1e36  # beyond what anybody has of anything, and far below where floating-point numbers end
-COUNTS = ("context", "batch", "tokens", "devices", "world", "tensor", "pipeline", "micro_batches")
+COUNTS = (
+    "context",
+    "batch",
+    "tokens",
+    "batch_tokens",
+    "node_size",
+    "most",
+    "devices",
+    "world",
+    "tensor",
+    "pipeline",
+    "micro_batches",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -143,6 +155,8 @@ def parser() -> argparse.ArgumentParser:
     _faces(time, "how each figure follows from the others")
     time.set_defaults(run=answers.time)
 
+    _plan(commands.add_parser("plan", help="the layouts of a cluster that a training run fits on, fastest first"))
+
     line = commands.add_parser(
         "peak", help="peak = a · batch + b of some shapes, and the largest batch in common cards"
     )
@@ -176,6 +190,35 @@ def parser() -> argparse.ArgumentParser:
     _faces(table)
     table.set_defaults(run=answers.devices)
     return top
+
+
+def _plan(to: argparse.ArgumentParser) -> None:
+    to.add_argument("shape")
+    to.add_argument("--devices", dest="cluster", required=True, metavar="NxDEVICE", help="such as 64xh100")
+    to.add_argument("--tokens", type=_whole, required=True, help="tokens to train on, such as 1T or 1e12")
+    to.add_argument("--batch-tokens", type=_whole, help="tokens of an optimizer step, 4,194,304 unless given")
+    to.add_argument("--context", type=_whole, help="positions of a sequence, all that the shape has unless given")
+    to.add_argument(
+        "--efficiency", type=_number, help="of the peak that matrix multiplications reach, 0.6 unless given"
+    )
+    to.add_argument("--price", type=_number, help="money for one device and hour")
+    to.add_argument("--memory", type=_number, metavar="GB", help="of a device, to be used: all but 2 GB unless given")
+    to.add_argument("--node-size", type=_whole, help="devices that the fast link joins")
+    to.add_argument("--link", type=_number, metavar="GB/S", help="that a device sends inside its node")
+    to.add_argument("--network", type=_number, metavar="GB/S", help="that a device sends to other nodes")
+    to.add_argument("--most", type=_whole, default=10, help="layouts to show")
+    to.add_argument("--precision", choices=tuple(PRECISIONS), default="bf16")
+    to.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
+    to.add_argument("--attention-kernel", choices=ATTENTION_KERNELS, default="fused")
+    to.add_argument("--loss", choices=LOSSES, default="plain")
+    _faces(to, "where the seconds of a step go, and what is sent")
+    to.set_defaults(run=_answer_plan)
+
+
+def _answer_plan(options: argparse.Namespace) -> answers.Answer:
+    from accounting.commands import plan  # here, because nothing else needs it
+
+    return plan.answer(options)
 
 
 def _sizes(to: argparse.ArgumentParser, *, counting: bool = True) -> None:
@@ -224,12 +267,19 @@ def _faces(to: argparse.ArgumentParser, explain: str = "", *, gib: bool = False)
 
 def _number(words: str) -> float:
     try:
-        value = float(words.replace(",", "").replace("_", ""))
+        value = float(_digits(words))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{words!r} is not a number") from None
     if GREATEST < abs(value) < float("inf"):
         raise argparse.ArgumentTypeError(f"{words!r} is beyond ±1e36, where nothing is counted")
     return value
+
+
+def _digits(words: str) -> str:
+    """1,000 and 1_000 as 1000; 1k, 1M, 1B and 1T as 1e3, 1e6, 1e9 and 1e12."""
+    plain = words.replace(",", "").replace("_", "")
+    power = {"k": 3, "m": 6, "b": 9, "t": 12}.get(plain[-1:].lower())
+    return plain if power is None or "e" in plain.lower() else f"{plain[:-1]}e{power}"
 
 
 def _whole(words: str) -> int:
@@ -238,7 +288,7 @@ def _whole(words: str) -> int:
 
     if not abs(_number(words)) < float("inf"):
         raise argparse.ArgumentTypeError(f"{words!r} is not a whole number")
-    value = Decimal(words.replace(",", "").replace("_", ""))
+    value = Decimal(_digits(words))
     if value != int(value):
         raise argparse.ArgumentTypeError(f"{words!r} is not a whole number")
     return int(value)

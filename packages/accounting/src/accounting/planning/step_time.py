@@ -1,0 +1,237 @@
+"""Seconds of one optimizer step on the devices of a layout, and what bounds them.
+
+    step = (micro-batches + (stages - 1) / virtual stages) · one micro-batch on the slowest stage
+         + what of data-parallel traffic no pass hides + the optimizer
+    one micro-batch = matrix multiplications + what lies between them + tensor-parallel traffic
+
+Three rules stand for what a profiler would show. Matrix multiplications run at `efficiency` of the dense peak. What lies
+between them (norms, activations, the softmax of an unfused kernel, residual sums) is bound by memory: every saved tensor is
+written and read in the forward pass and read in the backward pass, and its gradient is written and read; recomputation writes
+and reads it once more. Tensor-parallel traffic is waited for, while gradients travel beside the backward pass of the last
+micro-batch, or with ZeRO-3 beside all passes, and only the rest of them is exposed. Schedules are 1F1B (Narayanan et al. 2021,
+arXiv:2104.04473). docs/design/cluster-plans.md holds all of it against published runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from accounting.cluster.device import device_flops, device_parameters
+from accounting.cluster.layout import Layout, Place, shard
+from accounting.cluster.traffic import device_traffic
+from accounting.hardware.devices import Device
+from accounting.hardware.interconnect import Interconnect
+from accounting.memory.activations import ForwardPass, head_tensors, saved_by_block
+from accounting.memory.records import total_bytes
+from accounting.policy import DEFAULT, Policy
+from accounting.shape import TransformerShape, positive
+from accounting.units import Bytes, Seconds
+
+EFFICIENCY = 0.60  # of the dense peak that matrix multiplications reach: fitted to Megatron-LM's runs of 2021 alone
+PASSES = 5  # over each saved tensor, and
+RECOMPUTED_PASSES = 2  # with full activation checkpointing: see the head of this file
+GROUPS = {  # which devices a term of device_traffic joins; what is not here joins data-parallel replicas
+    "sums of layers, forward": "tensor",
+    "sums of layers, recomputed": "tensor",
+    "sums of layers, backward": "tensor",
+    "sum of embeddings": "tensor",
+    "gradient of the head's input": "tensor",
+    "softmax over the vocabulary": "tensor",
+    "gradients of what is shared": "tensor",
+    "to the next stage": "pipeline",
+    "gradient to the stage before": "pipeline",
+    "gradient of the tied embedding": "pipeline",
+}
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a step by what they are spent on, and what a device sends in it.
+
+    Args:
+        matmul: matrix multiplications, recomputed ones included.
+        memory: what lies between them.
+        tensor: tensor-parallel traffic.
+        bubble: idle while the pipeline fills and empties, its own traffic included.
+        data: traffic of gradients and parameters that no pass hides.
+        optimizer: reading and writing parameters, gradients and optimizer state.
+        link_bytes: sent inside the node.
+        network_bytes: sent to other nodes.
+    """
+
+    matmul: Seconds
+    memory: Seconds
+    tensor: Seconds
+    bubble: Seconds
+    data: Seconds
+    optimizer: Seconds
+    link_bytes: Bytes
+    network_bytes: Bytes
+
+    @property
+    def parts(self) -> dict[str, Seconds]:
+        """Seconds by what they are spent on."""
+        names = ("matmul", "memory", "tensor", "bubble", "data", "optimizer")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def total(self) -> Seconds:
+        return Seconds(sum(float(seconds) for seconds in self.parts.values()))
+
+    @property
+    def bound(self) -> str:
+        """What takes most of the step."""
+        return max(self.parts, key=lambda name: float(self.parts[name]))
+
+
+def step_time(
+    shape: TransformerShape,
+    layout: Layout,
+    device: Device,
+    interconnect: Interconnect,
+    batch_size: int = 1,
+    seq_len: int | None = None,
+    *,
+    policy: Policy = DEFAULT,
+    pairs: str = "full",
+    efficiency: float = EFFICIENCY,
+    virtual_stages: int = 1,
+) -> StepTime:
+    """Seconds of an optimizer step of `layout.micro_batches` micro-batches of batch_size sequences on each replica.
+
+    Args:
+        pairs: what attention computes: "full" where the kernel multiplies what a causal mask hides, "causal" where it does
+            not.
+        efficiency: of the dense peak that matrix multiplications reach, above 0 and at most 1.
+        virtual_stages: runs of layers on each stage, of an interleaved schedule.
+
+    Returns:
+        Its parts add up; the slowest of the first and the last stage decides.
+
+    Raises:
+        ValueError: an efficiency that cannot be, or a layout that the shape cannot be shared over.
+    """
+    if isinstance(efficiency, bool) or not 0 < efficiency <= 1:
+        raise ValueError(f"efficiency must be above 0 and at most 1, and {efficiency!r} is not")
+    positive("virtual_stages", virtual_stages)
+    stages = {0, layout.pipeline - 1}
+    common = (shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency)
+    stage = max((_stage_time(Place(stage), *common) for stage in stages), key=lambda found: found.micro_batch)
+    idle = (layout.pipeline - 1) / virtual_stages
+    passes = layout.micro_batches
+    hidden = stage.micro_batch * (passes if layout.zero == 3 else 2 / 3)  # two thirds of a pass is its backward
+    return StepTime(
+        Seconds(stage.matmul * passes),
+        Seconds(stage.memory * passes),
+        Seconds(stage.tensor * passes),
+        Seconds((stage.micro_batch + stage.pipeline) * idle),
+        Seconds(max(0.0, stage.data - hidden)),
+        Seconds(stage.optimizer),
+        Bytes(stage.link_bytes),
+        Bytes(stage.network_bytes),
+    )
+
+
+@dataclass(frozen=True)
+class _StageTime:
+    """Seconds of one micro-batch on a stage (matmul, memory, tensor, pipeline) and of one step (data, optimizer)."""
+
+    matmul: float
+    memory: float
+    tensor: float
+    pipeline: float
+    data: float
+    optimizer: float
+    link_bytes: int
+    network_bytes: int
+
+    @property
+    def micro_batch(self) -> float:
+        return self.matmul + self.memory + self.tensor
+
+
+def _stage_time(
+    place: Place,
+    shape: TransformerShape,
+    layout: Layout,
+    device: Device,
+    interconnect: Interconnect,
+    batch_size: int,
+    seq_len: int | None,
+    policy: Policy,
+    pairs: str,
+    efficiency: float,
+) -> _StageTime:
+    flops = device_flops(shape, layout, place, batch_size, seq_len, pairs=pairs)
+    forward = int(flops.total)
+    recomputed = {
+        "none": 0,
+        "selective": int(flops["scores"]),
+        "full": forward - (int(flops["head"]) if place.stage == layout.pipeline - 1 else 0),
+    }[policy.activation_checkpointing]
+    peak = float(device.peak("fp32" if policy.precision == "fp32" else "bf16"))
+    passes = PASSES + (RECOMPUTED_PASSES if policy.activation_checkpointing == "full" else 0)
+
+    sent = {"tensor": 0, "pipeline": 0, "data": 0}
+    for name, count in device_traffic(shape, layout, place, batch_size, seq_len, policy=policy).items():
+        sent[GROUPS.get(name, "data")] += int(count)
+    spans = {  # devices of a group, and how far apart they are: tensor ranks are neighbours, then replicas, then stages
+        "tensor": (layout.tensor, 1),
+        "data": (layout.data, layout.tensor),
+        "pipeline": (layout.pipeline, layout.tensor * layout.data),
+    }
+    seconds, link_bytes, network_bytes = {}, 0, 0
+    for group, (devices, stride) in spans.items():
+        link, network = _shares(sent[group], devices, stride, interconnect.node_size)
+        seconds[group] = max(link / float(interconnect.link), network / float(interconnect.network))
+        link_bytes, network_bytes = link_bytes + link, network_bytes + network
+
+    micro_batches = layout.micro_batches
+    return _StageTime(
+        matmul=(3 * forward + recomputed) / (peak * efficiency),
+        memory=_saved_bytes(shape, layout, place, batch_size, seq_len, policy) * passes / float(device.bandwidth),
+        tensor=seconds["tensor"] / micro_batches,
+        pipeline=seconds["pipeline"] / micro_batches,
+        data=seconds["data"],
+        optimizer=_optimizer_bytes(shape, layout, place, policy) / float(device.bandwidth),
+        link_bytes=link_bytes,
+        network_bytes=network_bytes,
+    )
+
+
+def _shares(sent: int, devices: int, stride: int, node_size: int) -> tuple[int, int]:
+    """Bytes that a device sends inside its node and to others, of a ring over devices that are `stride` apart.
+
+    Of the group's devices in one node, each hands its bytes to the next, and one at a time crosses to the next node: with
+    as many rings as there are adapters, each adapter carries its share of what leaves the node.
+    """
+    in_node = max(1, min(devices, node_size // stride)) if stride <= node_size else 1
+    if in_node >= devices:
+        return sent, 0
+    return (sent if in_node > 1 else 0), sent // in_node
+
+
+def _saved_bytes(
+    shape: TransformerShape, layout: Layout, place: Place, batch_size: int, seq_len: int | None, policy: Policy
+) -> int:
+    """Bytes of all tensors that a micro-batch would save on a device without activation checkpointing."""
+    run = ForwardPass(
+        shard(shape, layout, place),
+        batch_size,
+        shape.sequence(seq_len),
+        replace(policy, activation_checkpointing="none"),
+        layout.tensor if layout.sequence_parallel else 1,
+    )
+    saved = run.n.n_layers * sum(int(total_bytes(tensors)) for tensors in saved_by_block(run).values())
+    if place.stage == layout.pipeline - 1:
+        saved += sum(int(total_bytes(tensors)) for tensors in head_tensors(run).values())
+    return int(saved)
+
+
+def _optimizer_bytes(shape: TransformerShape, layout: Layout, place: Place, policy: Policy) -> int:
+    """Bytes that AdamW reads and writes: weights, gradients, two fp32 moments, and master weights where they are kept."""
+    params = int(device_parameters(shape, layout, place).total)
+    share = -(-params // layout.data) if layout.zero else params
+    weight = policy.bytes.weights
+    each = 2 * 8 + weight + 2 * weight + (8 if policy.bytes.master_weights else 0)
+    return share * each

@@ -1,0 +1,182 @@
+"""accounting plan: the time of a step by its parts, the layouts that fit, and published runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting import SHAPES, ByteRate, Layout, Policy, TransformerShape, forward_flops
+from accounting.cluster.memory import fullest
+from accounting.commands.parser import main
+from accounting.hardware.devices import device
+from accounting.hardware.interconnect import Interconnect, interconnect
+from accounting.planning.layouts import candidates, divisors, plan
+from accounting.planning.step_time import EFFICIENCY, _shares, step_time
+
+H100, JOINED = device("h100"), interconnect("h100")
+SMALL = TransformerShape(32000, 1024, 8, 1024, 16, 4096)
+BF16 = Policy(precision="bf16")
+
+
+def test_one_device_computes_and_sends_nothing() -> None:
+    step = step_time(SMALL, Layout(micro_batches=4), H100, JOINED, 2, policy=BF16, pairs="causal")
+    forward = int(forward_flops(SMALL, None, 8, pairs="causal").total)
+    assert float(step.matmul) == pytest.approx(3 * forward / (float(H100.peak("bf16")) * EFFICIENCY))
+    assert int(step.link_bytes) == int(step.network_bytes) == 0
+    assert float(step.tensor) == float(step.bubble) == float(step.data) == 0
+
+
+def test_full_checkpointing_computes_the_blocks_once_more() -> None:
+    plain, full = (
+        step_time(SMALL, Layout(), H100, JOINED, policy=replace(BF16, activation_checkpointing=name))
+        for name in ("none", "full")
+    )
+    forward = forward_flops(SMALL)
+    part = (int(forward.total) - int(forward["head"])) / (3 * int(forward.total))
+    assert float(full.matmul) / float(plain.matmul) == pytest.approx(1 + part)
+
+
+def test_a_slower_link_slows_tensor_parallelism_and_nothing_else() -> None:
+    layout = Layout(1, 4, 1, 0, True, 2)
+    slow = replace(JOINED, link=ByteRate(float(JOINED.link) / 2))
+    before, after = (step_time(SMALL, layout, H100, joined, policy=BF16) for joined in (JOINED, slow))
+    assert float(after.tensor) == pytest.approx(2 * float(before.tensor))
+    assert float(after.matmul) == float(before.matmul)
+    assert float(after.memory) == float(before.memory)
+
+
+def test_the_bubble_is_the_share_of_idle_micro_batches() -> None:
+    # eight equal layers on four stages; what the head and the traffic add is on the last and in the bubble
+    shape = replace(SMALL, vocab_size=256)
+    step = step_time(shape, Layout(1, 1, 4, 0, False, 8), H100, JOINED, policy=BF16)
+    passes = float(step.matmul) + float(step.memory)
+    assert float(step.bubble) / passes == pytest.approx(3 / 8, rel=0.05)
+    halved = step_time(shape, Layout(1, 1, 4, 0, False, 8), H100, JOINED, policy=BF16, virtual_stages=2)
+    assert float(halved.bubble) == pytest.approx(float(step.bubble) / 2)
+
+
+@pytest.mark.parametrize(
+    ("devices", "stride", "shares"),
+    [
+        (1, 1, (0, 0)),
+        (8, 1, (800, 0)),  # a group inside one node
+        (4, 2, (800, 0)),
+        (16, 1, (800, 100)),  # two whole nodes: eight adapters carry what leaves
+        (64, 8, (0, 800)),  # one device of each node
+        (8, 4, (800, 400)),  # two of each node
+        (2, 64, (0, 800)),  # stages far apart
+    ],
+)
+def test_what_stays_in_the_node(devices: int, stride: int, shares: tuple[int, int]) -> None:
+    assert _shares(0 if devices == 1 else 800, devices, stride, 8) == shares
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from((4, 6, 8, 16)), st.sampled_from((16, 48, 64)), st.sampled_from((1024, 256)))
+def test_plans_fit_fill_the_cluster_and_stand_in_order(devices: int, sequences: int, length: int) -> None:
+    limit = 12 * 10**9
+    found = plan(
+        SMALL, H100, devices, 10**9, seq_len=length, batch_tokens=sequences * length, memory_limit=limit, most=50
+    )
+    assert [float(one.step.total) for one in found] == sorted(float(one.step.total) for one in found)
+    for one in found:
+        assert one.layout.gpus == devices
+        assert one.layout.data * one.layout.micro_batches * one.micro_batch_size == sequences
+        assert int(one.memory) <= limit
+        peak = fullest(SMALL, one.layout, one.micro_batch_size, length, policy=one.policy)
+        assert int(peak.total) == int(one.memory)
+
+
+def test_no_layout_that_fits_is_faster_than_the_first() -> None:
+    limit = 8 * 10**9
+    best = plan(SMALL, H100, 8, 10**9, batch_tokens=32 * 1024, memory_limit=limit, most=1)[0]
+    tried = 0
+    for layout, micro_batch in candidates(SMALL, 8, 32, 8):
+        for name in ("none", "selective", "full"):
+            policy = replace(BF16, activation_checkpointing=name)
+            if int(fullest(SMALL, layout, micro_batch, policy=policy).total) <= limit:
+                tried += 1
+                step = step_time(SMALL, layout, H100, JOINED, micro_batch, policy=policy, pairs="causal")
+                assert float(step.total) >= float(best.step.total)
+    assert tried > 10
+
+
+def test_divisors() -> None:
+    for number in range(1, 200):
+        assert divisors(number) == [part for part in range(1, number + 1) if number % part == 0]
+
+
+def test_what_cannot_be_is_refused_by_name() -> None:
+    with pytest.raises(KeyError, match="t4"):
+        interconnect("t4")
+    with pytest.raises(ValueError, match="batch_tokens"):
+        plan(SMALL, H100, 8, 10**9, batch_tokens=10)
+    with pytest.raises(ValueError, match="devices"):
+        plan(SMALL, H100, 7919, 10**9, batch_tokens=32 * 1024)
+    with pytest.raises(ValueError, match="efficiency"):
+        step_time(SMALL, Layout(), H100, JOINED, efficiency=1.1)
+    with pytest.raises(ValueError, match="network"):
+        Interconnect(8, ByteRate(1.0), ByteRate(0.0), "nowhere")
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["plan", "llama-3-8b", "--devices", "64xH100", "--tokens", "1T", "--price", "2", "--most", "3", "--json"])
+        == 0
+    )
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 3
+    for row in rows:
+        assert row["data"] * row["tensor"] * row["pipeline"] == 64
+        assert row["cost"] == pytest.approx(64 * 2 * row["seconds"] / 3600)
+        assert row["bytes a device"] <= int(device("h100").memory)
+    assert main(["plan", "llama-3-8b", "--devices", "64xH100", "--tokens", "1T", "--explain"]) == 0
+    assert "matmul" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["llama-3-8b", "--devices", "h100", "--tokens", "1T"], "64xh100"),
+        (["llama-3-8b", "--devices", "8xt4", "--tokens", "1T"], "--link"),
+        (["llama-3-70b", "--devices", "8xh100", "--tokens", "1T"], "fits no layout"),
+        (["llama-3-8b", "--devices", "8xh101", "--tokens", "1T"], "h100"),
+    ],
+)
+def test_the_command_says_what_is_wrong(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *arguments]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_an_interconnect_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["--link", "16", "--network", "3", "--node-size", "4"]
+    assert main(["plan", "gpt2", "--devices", "4xt4", "--tokens", "1B", "--precision", "fp32", *own, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["data"] >= 1
+
+
+def test_published_runs_are_met_as_the_docs_say() -> None:
+    path = Path(__file__).parents[1] / "benchmarks/published_runs.py"
+    spec = importlib.util.spec_from_file_location("published_runs", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["published_runs"] = module
+    spec.loader.exec_module(module)
+    found = [abs(error) for error in module.errors()]
+    assert len(found) == 20
+    assert sum(found) / len(found) < 0.09
+    assert max(found) < 0.255
+    assert module.table() in module.PAGE.read_text(encoding="utf-8")
+
+
+def test_named_shapes_can_be_planned() -> None:
+    for name in ("gpt2-xl", "mixtral-8x7b", "gemma-3-1b"):
+        found = plan(SHAPES[name], H100, 64, 10**9, most=2, seq_len=1024)
+        assert found, name
