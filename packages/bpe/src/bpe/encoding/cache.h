@@ -1,24 +1,24 @@
-/* Looking pretokens up in a cache, a batch at a time: the two loops that most of encoding goes through. What a cache is, and all
- * that changes one, is in cache.pyx. */
+/* Looking pretokens up in a cache, a batch at a time: the two loops that most of encoding goes through. What a cache
+ * is, and all that changes one, is in cache.pyx. */
 #ifndef BPE_CACHE_H
 #define BPE_CACHE_H
 #include "native/bytes.h"
 #include "native/cpu.h"
 
 enum {
-    WAYS = 2,    /* slots of a set: one cache line */
-    INLINE = 3,  /* ids that fit in a slot */
-    MANY = 16,   /* ids that may be read from a place in the ring, however few are there */
-    SELDOM = 16, /* of the pretokens found second in their set one is moved to the front */
-    BATCH = 128, /* pretokens whose slots are on their way at once */
+    WAYS = 2,             /* slots of a set: one cache line */
+    INLINE = 3,           /* ids that fit in a slot */
+    MANY = 16,            /* ids that may be read from a place in the ring, however few are there */
+    SELDOM = 16,          /* of the pretokens found second in their set one is moved to the front */
+    BATCH = 128,          /* pretokens whose slots are on their way at once */
     LOOSE_IDS = 8 * BATCH /* of a batch's pretokens that are not put into the cache */
 };
 #define IN_RING 0x80000000u /* of `count`: the ids are in the ring */
 #define LOOSE 0x40000000u   /* with IN_RING: they are not, but at the address in `ids` */
 
-/* What a pretoken encodes to. One of at most SHORT bytes is pack_key()'s two words; of a longer one `low` is the hash, `high` is
- * LONG_KEY plus its size, and its bytes are in the ring, after its ids. Ids that do not fit are in the ring too, at the place
- * in `ids`. */
+/* What a pretoken encodes to. One of at most SHORT bytes is pack_key()'s two words; of a longer one `low` is the hash,
+ * `high` is LONG_KEY plus its size, and its bytes are in the ring, after its ids. Ids that do not fit are in the ring
+ * too, at the place in `ids`. */
 typedef struct {
     uint64_t low, high; /* high == 0: free */
     uint32_t ids[INLINE];
@@ -44,7 +44,8 @@ typedef struct {
 
 static inline uint64_t cache_place(const cache_slot *slot) { return (uint64_t)slot->ids[1] << 32 | slot->ids[0]; }
 
-/* Whether what a slot has in the ring is still there, and not so old that it may be written over by what comes next. */
+/* Whether what a slot has in the ring is still there, and not so old that it may be written over by what comes next.
+ * */
 static inline int cache_alive(const cache_table *table, const cache_slot *slot) {
     return table->written - cache_place(slot) <= table->ring_size - MANY * sizeof(uint32_t);
 }
@@ -59,36 +60,36 @@ static inline cache_slot *cache_second(const cache_table *table, packed_key key)
     return &table->slots[hash >> 32 & table->mask];
 }
 
-/* Make the keys of a batch and fetch their sets; returns how many are of long pretokens. `short_key` makes that of a short one: a macro,
- * because what is written for one processor cannot be inlined into what is for any. There is nothing else in these functions, so
- * that all that the loop goes through stays in registers. */
-#define FETCH_SETS(short_key)                                       \
-    size_t longs = 0;                                               \
-    for (size_t i = 0; i < count; i++) {                            \
-        const size_t length = ends[i] - begin;                      \
-        packed_key key;                                             \
-        uint64_t hash;                                              \
-        if (length <= SHORT) {                                      \
-            key = short_key;                                        \
-            hash = hash_pair(key.low, key.high, seed);                    \
-        } else {                                                    \
-            key.low = hash = hash_bytes(text + begin, length, seed);      \
-            key.high = LONG_KEY + length;                           \
-            longs++;                                                \
-        }                                                           \
-        batch->keys[i] = key;                                       \
-        batch->begins[i] = begin;                                   \
-        batch->sets[i] = &slots[hash & mask];                       \
-        prefetch(batch->sets[i]);                                   \
-        begin = ends[i];                                            \
-    }                                                               \
+/* Make the keys of a batch and fetch their sets; returns how many are of long pretokens. `short_key` makes that of a
+ * short one: a macro, because what is written for one processor cannot be inlined into what is for any. There is
+ * nothing else in these functions, so that all that the loop goes through stays in registers. */
+#define FETCH_SETS(short_key)                                        \
+    size_t longs = 0;                                                \
+    for (size_t i = 0; i < count; i++) {                             \
+        const size_t length = ends[i] - begin;                       \
+        packed_key key;                                              \
+        uint64_t hash;                                               \
+        if (length <= SHORT) {                                       \
+            key = short_key;                                         \
+            hash = hash_pair(key.low, key.high, seed);               \
+        } else {                                                     \
+            key.low = hash = hash_bytes(text + begin, length, seed); \
+            key.high = LONG_KEY + length;                            \
+            longs++;                                                 \
+        }                                                            \
+        batch->keys[i] = key;                                        \
+        batch->begins[i] = begin;                                    \
+        batch->sets[i] = &slots[hash & mask];                        \
+        prefetch(batch->sets[i]);                                    \
+        begin = ends[i];                                             \
+    }                                                                \
     return longs
 
-typedef size_t (*fetch_function)(cache_slot *slots, size_t mask, uint64_t seed, const uint8_t *text, size_t size, size_t begin, const size_t *ends,
-                                 size_t count, cache_batch *batch);
+typedef size_t (*fetch_function)(cache_slot *slots, size_t mask, uint64_t seed, const uint8_t *text, size_t size,
+                                 size_t begin, const size_t *ends, size_t count, cache_batch *batch);
 
-static size_t fetch_portable(cache_slot *slots, size_t mask, uint64_t seed, const uint8_t *text, size_t size, size_t begin, const size_t *ends,
-                             size_t count, cache_batch *batch) {
+static size_t fetch_portable(cache_slot *slots, size_t mask, uint64_t seed, const uint8_t *text, size_t size,
+                             size_t begin, const size_t *ends, size_t count, cache_batch *batch) {
     FETCH_SETS(pack_key(text + begin, length, size - begin));
 }
 
@@ -100,8 +101,9 @@ TARGET_AVX512 static inline packed_key pack_key_avx512(const uint8_t *at, size_t
     return key;
 }
 
-TARGET_AVX512 static size_t fetch_avx512(cache_slot *slots, size_t mask, uint64_t seed, const uint8_t *text, size_t size, size_t begin,
-                                        const size_t *ends, size_t count, cache_batch *batch) {
+TARGET_AVX512 static size_t fetch_avx512(cache_slot *slots, size_t mask, uint64_t seed, const uint8_t *text,
+                                         size_t size, size_t begin, const size_t *ends, size_t count,
+                                         cache_batch *batch) {
     (void)size;
     FETCH_SETS(pack_key_avx512(text + begin, length));
 }
@@ -129,8 +131,8 @@ static void cache_prepare(const cache_table *table, const uint8_t *text, size_t 
         }
 }
 
-/* Let a pretoken of a batch, number i, have its ids, of which MANY may be read, without a place in the cache; returns whether
- * there was room for them. */
+/* Let a pretoken of a batch, number i, have its ids, of which MANY may be read, without a place in the cache; returns
+ * whether there was room for them. */
 static inline int cache_hold(cache_batch *batch, size_t i, const uint32_t *ids, size_t count) {
     cache_slot *slot = &batch->loose[i];
     memcpy(slot->ids, ids, sizeof slot->ids);
@@ -163,11 +165,12 @@ static inline int cache_first(const cache_batch *batch, size_t i) {
     return cache_matches(batch->sets[i], batch->keys[i]) || cache_matches(batch->sets[i] + 1, batch->keys[i]);
 }
 
-/* Append the ids of the pretokens from number `i` on at *to, as long as they are in their sets and `limit` leaves room for
- * MANY ids and INLINE + 1 for each pretoken left; returns the number of the first that is not. Of what is found second in its set,
- * one in SELDOM changes places with the first: so what is used most comes to be looked at first, and little is written. */
-static size_t cache_take(const cache_table *table, const uint8_t *text, const cache_batch *batch, size_t i, size_t count,
-                         uint32_t **to, const uint32_t *limit) {
+/* Append the ids of the pretokens from number `i` on at *to, as long as they are in their sets and `limit` leaves room
+ * for MANY ids and INLINE + 1 for each pretoken left; returns the number of the first that is not. Of what is found
+ * second in its set, one in SELDOM changes places with the first: so what is used most comes to be looked at first,
+ * and little is written. */
+static size_t cache_take(const cache_table *table, const uint8_t *text, const cache_batch *batch, size_t i,
+                         size_t count, uint32_t **to, const uint32_t *limit) {
     uint32_t *at = *to;
     for (; i < count; i++) {
         cache_slot *slot = batch->sets[i];
@@ -195,7 +198,9 @@ static size_t cache_take(const cache_table *table, const uint8_t *text, const ca
         } else {
             entry = cache_entry(table, slot);
             if (!cache_alive(table, slot)) break;
-            if (key.high >= LONG_KEY && memcmp(entry + found * sizeof *at, text + batch->begins[i], key.high - LONG_KEY)) break;
+            if (key.high >= LONG_KEY &&
+                memcmp(entry + found * sizeof *at, text + batch->begins[i], key.high - LONG_KEY))
+                break;
         }
         if (found <= MANY) memcpy(at, entry, MANY * sizeof *at);
         else memcpy(at, entry, found * sizeof *at);

@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from bpe.native.bytes cimport packed_key
 from bpe.encoding.cache cimport Cache, cache_batch, fetch_function
-from bpe.encoding.ranks cimport Unmerged, Ranks
+from bpe.encoding.ranks cimport Piece, Ranks
 from bpe.scanning.special_tokens cimport Rules, SpecialTokens
 from bpe.native.text cimport Text
 
@@ -33,7 +33,7 @@ cdef class Encoder:
     ) except -1 nogil
     cdef int settle(self, Cache cache, const uint8_t *text, cache_batch *batch, size_t i, size_t count) except -1 nogil
     cdef void settle_together(
-        self, Cache cache, cache_batch *batch, const Unmerged *pieces, const size_t *which, size_t count
+        self, Cache cache, cache_batch *batch, const Piece *pieces, const size_t *which, size_t count
     ) noexcept nogil
     cdef int merge(self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out) except -1 nogil
     cdef int let_grow(self, Cache cache, size_t factor) except -1 nogil

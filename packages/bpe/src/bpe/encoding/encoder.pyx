@@ -31,7 +31,7 @@ from bpe.native.cpu cimport level_of
 from bpe.native.memory cimport (
     BLOCKS_LAZY, block_with_pages, checked_malloc, checked_realloc, free_block, trim_block
 )
-from bpe.encoding.ranks cimport LANES, SEARCHED, Lane, Ranks, Unmerged, need_lanes
+from bpe.encoding.ranks cimport LANES, LANE_BYTES, Lane, Ranks, Piece, need_lanes
 from bpe.scanning.scanner cimport SCAN_ENDS, Pattern, Scanner, scan_block, scan_start
 from bpe.scanning.special_tokens cimport Hit, Rules, SpecialTokens
 from bpe.native.text cimport LONE, SLACK, Text
@@ -146,7 +146,7 @@ cdef class Encoder:
 
         The sets of the batch are then those to look in.
         """
-        cdef Unmerged pieces[LANES]
+        cdef Piece pieces[LANES]
         cdef size_t which[LANES]
         cdef size_t missing[BATCH]
         cdef size_t found = 0, missed = 0, size, n
@@ -166,7 +166,7 @@ cdef class Encoder:
                     batch.sets[i] = second
                     continue
             size = batch.begins[i + 1] - batch.begins[i]
-            if self.ranks.longest_whole < size <= SEARCHED and self.ranks.spelled(text + batch.begins[i], size):
+            if self.ranks.longest_whole < size <= LANE_BYTES and self.ranks.spelled(text + batch.begins[i], size):
                 pieces[found].text, pieces[found].size = text + batch.begins[i], size
                 which[found] = i
                 found += 1
@@ -177,13 +177,13 @@ cdef class Encoder:
         return 0
 
     cdef void settle_together(
-        self, Cache cache, cache_batch *batch, const Unmerged *pieces, const size_t *which, size_t count
+        self, Cache cache, cache_batch *batch, const Piece *pieces, const size_t *which, size_t count
     ) noexcept nogil:
         """Merge pretokens of a batch side by side, and put them into the cache, or note them."""
-        cdef uint32_t ids[SEARCHED + MANY]
+        cdef uint32_t ids[LANE_BYTES + MANY]
         cdef Lane *lane
         cdef size_t k, i, n
-        self.ranks.merge_together(cache.work.lanes, pieces, count)
+        self.ranks.merge_pieces(cache.work.lanes, pieces, count)
         for k in range(count):
             lane = &cache.work.lanes[k]
             for i in range(0, lane.count, 4):   # by fours, as few have more, and nobody could foretell how many they have

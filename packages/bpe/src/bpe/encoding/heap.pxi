@@ -12,7 +12,7 @@ cdef size_t merge_with_heap(Ranks ranks, Work *work, const uint8_t *text, size_t
         work.linked_room = size
     linked = work.linked
     for at in range(<uint32_t> size):
-        linked[at].symbol = ranks.symbol_of_byte[text[at]]
+        linked[at].symbol = ranks.tables.symbol_of_byte[text[at]]
         linked[at].next = at + 1
         linked[at].previous = at - 1                        # NONE for the first
     linked[size - 1].next = NONE
@@ -25,7 +25,7 @@ cdef size_t merge_with_heap(Ranks ranks, Work *work, const uint8_t *text, size_t
         after = linked[at].next
         if linked[at].symbol != best.left or after == NONE or linked[after].symbol != best.right:
             continue
-        linked[at].symbol = made_by(ranks, best.merge)
+        linked[at].symbol = made_by(&ranks.tables, best.merge)
         linked[after].symbol = NONE
         linked[at].next = linked[after].next
         if linked[at].next != NONE:
@@ -48,28 +48,28 @@ cdef int consider(Ranks ranks, Work *work, uint32_t at) except -1 nogil:
     cdef uint64_t pair
     cdef size_t slot
     candidate.left, candidate.right, candidate.at = work.linked[at].symbol, work.linked[work.linked[at].next].symbol, at
-    pair = <uint64_t> candidate.left << ranks.symbol_bits | candidate.right
-    if not may_merge(ranks, pair, &slot):
+    pair = pair_of(&ranks.tables, candidate.left, candidate.right)
+    if not may_merge(&ranks.tables, pair, &slot):
         return 0
-    candidate.merge = find(ranks, pair, slot)
+    candidate.merge = find_merge(&ranks.tables, pair, slot)
     return 0 if candidate.merge == NONE else push(work, candidate)
 
 
-cdef inline uint64_t urgency(const Candidate *candidate) noexcept nogil:
-    """The lower the sooner."""
+cdef inline uint64_t order(const Candidate *candidate) noexcept nogil:
+    """What the heap is ordered by: the lowest rank first, of equals the leftmost."""
     return <uint64_t> candidate.merge << 32 | candidate.at
 
 
 cdef int push(Work *work, Candidate candidate) except -1 nogil:
     cdef size_t at = work.heap_size, parent
-    cdef uint64_t key = urgency(&candidate)
+    cdef uint64_t key = order(&candidate)
     if at == work.heap_room:
         work.heap = <Candidate *> checked_realloc(work.heap, (work.heap_room * 2 + 256) * sizeof(Candidate))
         work.heap_room = work.heap_room * 2 + 256
     work.heap_size += 1
     while at:
         parent = (at - 1) // 2
-        if urgency(&work.heap[parent]) <= key:
+        if order(&work.heap[parent]) <= key:
             break
         work.heap[at] = work.heap[parent]
         at = parent
@@ -83,12 +83,12 @@ cdef Candidate pop(Work *work) noexcept nogil:
     cdef uint64_t key
     work.heap_size -= 1
     moved = work.heap[work.heap_size]
-    key = urgency(&moved)
+    key = order(&moved)
     while 2 * at + 1 < work.heap_size:
         child = 2 * at + 1
-        if child + 1 < work.heap_size and urgency(&work.heap[child + 1]) < urgency(&work.heap[child]):
+        if child + 1 < work.heap_size and order(&work.heap[child + 1]) < order(&work.heap[child]):
             child += 1
-        if key <= urgency(&work.heap[child]):
+        if key <= order(&work.heap[child]):
             break
         work.heap[at] = work.heap[child]
         at = child

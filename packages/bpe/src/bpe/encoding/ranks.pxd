@@ -1,17 +1,25 @@
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+cdef extern from "encoding/merge_tables.h" nogil:
+    const uint32_t NONE
+
+    ctypedef struct MergeTables:
+        uint64_t *pairs
+        uint64_t *filter
+        uint64_t *byte_pairs
+        uint32_t *made
+        uint32_t symbol_of_byte[256]
+        uint32_t first_made
+        size_t mask
+        int shift, filter_shift, symbol_bits, merge_bits
 
 cdef extern from "encoding/lanes.h" nogil:
     enum:
-        SEARCHED
+        LANE_BYTES
         LANES
 
-    ctypedef struct Waiting:
-        uint64_t pair
-        size_t slot
-        uint32_t at
-
-    ctypedef struct Unmerged:
+    ctypedef struct Piece:
         const uint8_t *text
         size_t size
 
@@ -19,34 +27,23 @@ cdef extern from "encoding/lanes.h" nogil:
         uint32_t keys[65]
         uint32_t symbols[65]
         uint8_t begins[64]
-        uint64_t here
-        Waiting left, right
-        size_t searched, count
-
-    ctypedef struct MergeTables:
-        const uint64_t *starts
-        const uint64_t *pairs
-        const uint64_t *filter
-        const uint32_t *symbol_of_byte
-        const uint32_t *made
-        uint32_t first_made
-        size_t mask
-        int shift, filter_shift, symbol_bits, merge_bits
-
-    ctypedef void (*begin_function)(const MergeTables *tables, Lane *lanes, const Unmerged *pieces, size_t count) noexcept nogil
+        uint64_t alive
+        size_t count
 
 cdef extern from "encoding/steps.h" nogil:
-    ctypedef size_t (*steps_function)(const MergeTables *tables, Lane *lanes, size_t count, Lane **busy) noexcept nogil
-
-cdef extern from "encoding/lowest.h" nogil:
-    ctypedef uint32_t (*lowest_function)(const uint32_t *keys, size_t count) noexcept nogil
+    ctypedef struct LaneFunctions:
+        pass
+    LaneFunctions choose_lane_functions(int level)
+    void merge_lanes(
+        const MergeTables *tables, const LaneFunctions *level, Lane *lanes, const Piece *pieces, size_t count, bint with_places
+    )
 
 ctypedef struct Linked:         # a symbol of a window that is merged with a heap
     uint32_t symbol             # NONE once it was merged into the one before it
     uint32_t next, previous
 
 ctypedef struct Candidate:      # of that heap
-    uint32_t merge, left, right # the symbols it would join; others there by now: it is void
+    uint32_t merge, left, right  # the symbols that it would join; where others stand there by now, it is void
     uint32_t at
 
 ctypedef struct Work:           # room for merging, kept from one pretoken to the next; all zeros to begin with
@@ -66,34 +63,14 @@ cdef class Ranks:
     cdef readonly size_t symbols
     cdef const uint8_t **text           # by symbol
     cdef uint32_t *size
-    cdef uint32_t[256] symbol_of_byte
-    cdef bint all_bytes                 # have one
-    cdef uint64_t *pairs                # of two symbols, above, their merge, below: open addressing, and one slot more that is always free
-    cdef size_t mask
-    cdef uint64_t *filter               # a bit for each value of filter_shift's hash that some pair has
-    cdef int shift, filter_shift, symbol_bits, merge_bits
-    cdef uint64_t merge_mask
-    cdef uint32_t *made                 # by merge
-    cdef bint in_order                  # made[i] is made[0] + i
-    cdef uint32_t first_made
-    cdef uint64_t *starts               # 65,536: of two neighbouring bytes, what begin() wants to know; see lanes.h
-    cdef begin_function begin_lanes     # or NULL: without vectors
-    cdef steps_function step_lanes      # as well
-    cdef lowest_function lowest
+    cdef bint all_bytes                 # each byte is a symbol
+    cdef MergeTables tables
+    cdef LaneFunctions lane_functions
     cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
     cdef size_t whole_mask
     cdef size_t longest_whole           # 0: there are none
     cdef size_t merge(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
-    cdef size_t by_merges(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
-    cdef void merge_together(self, Lane *lanes, const Unmerged *pieces, size_t count, bint placed=*) noexcept nogil
-    cdef void begin(self, Lane *lanes, const Unmerged *pieces, size_t count) noexcept nogil
-    cdef MergeTables tables(self) noexcept nogil
-    cdef bint step(self, Lane *lane) noexcept nogil
-    cdef void add_pair(self, uint64_t left, uint64_t right, uint32_t merge) noexcept nogil
-    cdef int add_canonical(self, uint32_t *lost, size_t *lost_count) except -1
-    cdef int add_starts(self) except -1
-    cdef void parts(self, uint64_t entry, uint32_t *left, uint32_t *right, uint32_t *merge) noexcept nogil
+    cdef size_t merge_bytes(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
+    cdef void merge_pieces(self, Lane *lanes, const Piece *pieces, size_t count) noexcept nogil
     cdef bint spelled(self, const uint8_t *text, size_t size) noexcept nogil
-    cdef int find_lost(self, uint32_t *lost, size_t *lost_count) except -1
-    cdef int add_whole(self, const uint32_t *lost, size_t count) except -1
     cdef uint32_t find_whole(self, const uint8_t *text, size_t size) noexcept nogil

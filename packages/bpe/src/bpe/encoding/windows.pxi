@@ -1,20 +1,30 @@
 # A long pretoken, merged in windows that overlap.
 #
-# Two symbols agree if merging their joined bytes gives these two again. Symbols of which each two neighbours agree are what
-# merging all their bytes gives: take the first merge that would join across a border of two of them. No border was crossed
-# before it, so the bytes of the two have been merged just as they are alone: of all pairs the one to merge first was taken, so
-# of the pairs within these two as well. The merge would therefore be made there too, but there the border stays. So no merge
-# crosses any border; and what is between two borders is merged as it is alone. This holds for any merges in any order,
-# since a pair of a lower rank, or of the same and further left, is so wherever else there are pairs.
+#     text       ................................................................................
+#     window 0   [ th e | catalogue | of the | ca ]
+#     window 1                             [ the | ca t a | logue | of the ]
+#     result     [ th e | catalogue | of   | the | ca t a | logue | of the ]
+#                                            ^ the same symbol in the same place in both: joined there
+#
+# Why that is right. Two symbols agree if merging their joined bytes gives these two again. Symbols of which each two
+# neighbours agree are what merging all their bytes gives: take the first merge that would join across a border of two of them.
+# No border was crossed before it, so the bytes of the two have been merged just as they are alone: of all pairs the one to
+# merge first was taken, so of the pairs within these two as well. The merge would therefore be made there too, but there the
+# border stays. So no merge crosses any border; and what is between two borders is merged as it is alone. This holds for any
+# merges in any order, since a pair of a lower rank, or of the same and further left, is so wherever else there are pairs.
 #
 # Neighbours in the result for a window therefore agree. Where two windows overlap and hold one symbol in common, in the same
 # place, the symbols of the first as far as that one and then those of the second are the result for both. Where they have none
-# in common, a window of four times the width is merged instead. It overlaps what is done by a quarter and leaves the rest to be
-# gained, so that all widenings together cost no more than a few times what is gained.
+# in common, a window of four times the width is merged instead. It overlaps what is done by a quarter and leaves the rest to
+# be gained, so that all widenings together cost no more than a few times what is gained.
+#
+# Windows of 64 bytes fill lanes, 32 at a time; wider ones are merged with a heap.
 
 cdef enum:
-    OVERLAP = 12                # bytes that windows side by side have in common, mostly with a symbol in them,
+    OVERLAP = 12                # bytes that neighbouring windows have in common, mostly with a symbol in them,
     MORE_OVERLAP = 32           # and where they had none
+    FEWEST_JOINED = 4           # wide windows that are joined before narrower ones are tried; twice as many each time in vain,
+    MOST_JOINED = 1 << 20       # up to this
 
 ctypedef struct Window:
     size_t begin, end           # in the text
@@ -25,24 +35,24 @@ ctypedef struct Window:
 
 cdef size_t merge_in_windows(Ranks ranks, Work *work, const uint8_t *text, size_t size) except 0 nogil:
     """The symbols of `size` bytes, each of which is a symbol, in work.found; returns how many."""
-    cdef size_t covered = 0, width = SEARCHED, overlap = OVERLAP, begin, end
-    cdef int joined = 0, patience = 4       # windows that join until narrower ones are tried; twice as many each time in vain
+    cdef size_t covered = 0, width = LANE_BYTES, overlap = OVERLAP, begin, end
+    cdef int joined = 0, patience = FEWEST_JOINED
     cdef Window window
-    if size > <size_t> 0x7FFFFFFF:
+    if size > MOST_BYTES:
         with gil:
             raise ValueError(
                 f"a pretoken of {size:,} bytes; the most is {MOST_BYTES:,}: choose a pattern that splits this text"
             )
     window.begin = window.end = work.count = 0
     while covered < size:
-        if width == SEARCHED:
+        if width == LANE_BYTES:
             if join_lanes(ranks, work, text, size, overlap, &covered):
                 overlap = OVERLAP
             elif overlap == OVERLAP:
                 overlap = MORE_OVERLAP
             else:
                 width, joined, overlap = 4 * width, 0, OVERLAP
-                patience = min(2 * patience, 1 << 20)
+                patience = min(2 * patience, MOST_JOINED)
             continue
         begin = covered - min(covered, width // 4)
         end = min(size, begin + width)
@@ -53,7 +63,7 @@ cdef size_t merge_in_windows(Ranks ranks, Work *work, const uint8_t *text, size_
         window.begin, window.end = begin, end
         if not join(work, &window):
             width, joined = 4 * width, 0
-            patience = min(2 * patience, 1 << 20)
+            patience = min(2 * patience, MOST_JOINED)
             continue
         covered = end
         joined += 1
@@ -72,26 +82,26 @@ cdef int join_lanes(
     """
     cdef Window windows[LANES]
     cdef size_t lane_of[LANES]
-    cdef Unmerged pieces[LANES]
+    cdef Piece pieces[LANES]
     cdef Lane *lane
     cdef size_t begin = covered[0] - min(covered[0], overlap), count = 0, found = 0, i
     cdef uint64_t bits
     while count < LANES and (count == 0 or windows[count - 1].end < size):
-        windows[count].begin, windows[count].end = begin, min(size, begin + SEARCHED)
+        windows[count].begin, windows[count].end = begin, min(size, begin + LANE_BYTES)
         for i in range(count):
-            if text[windows[i].begin] == text[begin] and begin + SEARCHED <= size:
-                if memcmp(text + windows[i].begin, text + begin, SEARCHED) == 0:
+            if text[windows[i].begin] == text[begin] and begin + LANE_BYTES <= size:
+                if memcmp(text + windows[i].begin, text + begin, LANE_BYTES) == 0:
                     lane_of[count] = lane_of[i]
                     break
         else:
             lane_of[count] = found
             pieces[found].text, pieces[found].size = text + begin, windows[count].end - begin
             found += 1
-        begin += SEARCHED - OVERLAP
+        begin += LANE_BYTES - OVERLAP
         count += 1
-    ranks.merge_together(work.lanes, pieces, found, placed=True)
+    merge_lanes(&ranks.tables, &ranks.lane_functions, work.lanes, pieces, found, True)
     for lane in work.lanes[:found]:
-        bits = lane.here
+        bits = lane.alive
         for i in range(lane.count):
             lane.keys[i] = lane.begins[count_trailing_zeros(bits)]      # a merged lane has no more need of keys
             bits &= bits - 1

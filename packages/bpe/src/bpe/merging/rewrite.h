@@ -1,5 +1,6 @@
-/* A pair of symbols replaced in many short words at a time, with AVX-512: the commonest step of training. Without vectors it
- * is a loop over a few symbols for each word, whose end is an unpredictable branch; that version is in words.pxi. */
+/* A pair of symbols replaced in many short words at a time, with AVX-512: the commonest step of training. Without
+ * vectors it is a loop over a few symbols for each word, whose end is an unpredictable branch; that version is in
+ * words.pxi. */
 #ifndef BPE_REWRITE_H
 #define BPE_REWRITE_H
 #include <stddef.h>
@@ -13,7 +14,8 @@ enum {
     REWRITE_HEADER = 5  /* numbers that stand before the symbols of a word */
 };
 
-/* What became of a word: a bit for each place where the pair stood, and the symbols as they were; how many these were. */
+/* What became of a word: a bit for each place where the pair stood, and the symbols as they were; how many these were.
+ * */
 typedef struct {
     uint32_t found, size;
     uint16_t before[REWRITE_MOST];
@@ -23,16 +25,17 @@ typedef struct {
     rewritten of[REWRITE_BATCH];
 } rewritten_batch;
 
-/* Replace `a`, `b` by `made`, left to right, in the words at places[:count]; what is left over at a word's end becomes 0xffff.
- * Longer words are left as they are. A place that stands twice stands side by side. At most REWRITE_BATCH places. */
-typedef void (*rewrite_function)(
-    uint16_t *words, const uint32_t *places, size_t count, uint32_t a, uint32_t b, uint32_t made, rewritten_batch *all);
+/* Replace `a`, `b` by `made`, left to right, in the words at places[:count]; what is left over at a word's end becomes
+ * 0xffff. Longer words are left as they are. A place that stands twice stands side by side. At most REWRITE_BATCH
+ * places. */
+typedef void (*rewrite_function)(uint16_t *words, const uint32_t *places, size_t count, uint32_t a, uint32_t b,
+                                 uint32_t made, rewritten_batch *all);
 
 #ifdef BPE_X86
-/* All words are read before any is written: the vector that takes in the end of a word takes in the begin of the next, and to
- * read what was just written by a part of a vector is to wait. */
-TARGET_AVX512 static void rewrite_avx512(
-    uint16_t *words, const uint32_t *places, size_t count, uint32_t a, uint32_t b, uint32_t made, rewritten_batch *batch) {
+/* All words are read before any is written: the vector that takes in the end of a word takes in the begin of the next,
+ * and to read what was just written by a part of a vector is to wait. */
+TARGET_AVX512 static void rewrite_avx512(uint16_t *words, const uint32_t *places, size_t count, uint32_t a, uint32_t b,
+                                         uint32_t made, rewritten_batch *batch) {
     rewritten *all = batch->of;
     const __m512i lefts = _mm512_set1_epi16((short)a), rights = _mm512_set1_epi16((short)b);
     const __m512i mades = _mm512_set1_epi16((short)made);

@@ -45,9 +45,9 @@ static inline int exchange_if(atomic_word *word, long from, long to) {
 }
 #endif
 
-/* Hashes of text, in the manner of wyhash (Wang Yi, 2019): one 64 x 64 -> 128-bit multiplication whose halves are folded
- * together. Both factors depend on the seed (native/hash_seed.pyx): a factor that a text could make zero would hide what
- * the other one says, and texts that collide could be prepared. */
+/* Hashes of text, in the manner of wyhash (Wang Yi, 2019): one 64 x 64 -> 128-bit multiplication whose halves are
+ * folded together. Both factors depend on the seed (native/hash_seed.pyx): a factor that a text could make zero would
+ * hide what the other one says, and texts that collide could be prepared. */
 static inline uint64_t other_seed(uint64_t seed) { return seed << 32 | seed >> 32; }
 
 static inline uint64_t hash_pair(uint64_t a, uint64_t b, uint64_t seed) {
@@ -69,8 +69,8 @@ static inline uint64_t hash_bytes(const uint8_t *at, size_t size, uint64_t seed)
 
 enum { SHORT = 15 }; /* bytes of the longest pretoken that is packed */
 
-/* A pretoken of at most SHORT bytes as two words, so that comparing two of them takes two instructions. By the value of
- * the words, which does not depend on the byte order of the machine:
+/* A pretoken of at most SHORT bytes as two words, so that comparing two of them takes two instructions. By the value
+ * of the words, which does not depend on the byte order of the machine:
  *
  *     byte     0 1 2 3 4 5 6 7 | 8 9 ... 14 | 15
  *              low             | high       |
@@ -97,11 +97,25 @@ static const uint64_t keep_low[16] = {0,
                                       ~0ULL,
                                       ~0ULL,
                                       ~0ULL};
-static const uint64_t keep_high[16] = {
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xffff, 0xffffff, 0xffffffff, 0xffffffffffULL, 0xffffffffffffULL, 0xffffffffffffffULL};
+static const uint64_t keep_high[16] = {0,
+                                       0,
+                                       0,
+                                       0,
+                                       0,
+                                       0,
+                                       0,
+                                       0,
+                                       0,
+                                       0xff,
+                                       0xffff,
+                                       0xffffff,
+                                       0xffffffff,
+                                       0xffffffffffULL,
+                                       0xffffffffffffULL,
+                                       0xffffffffffffffULL};
 
-/* `room` is how many bytes may be read from `at`. With 16 or more the load is two instructions, and the bytes beyond the
- * pretoken are masked away. */
+/* `room` is how many bytes may be read from `at`. With 16 or more the load is two instructions, and the bytes beyond
+ * the pretoken are masked away. */
 static inline packed_key pack_key(const uint8_t *at, size_t size, size_t room) {
     packed_key key;
     if (room >= 16) {

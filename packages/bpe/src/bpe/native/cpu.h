@@ -5,10 +5,11 @@
  *     avx2       avx2 bmi bmi2 popcnt                                             Haswell 2013, Zen 2017
  *     avx512     those of avx2, avx512f avx512bw avx512dq avx512vl avx512vbmi2    Ice Lake 2019, Zen 4 2022
  *
- * A level holds all of the levels above it in this table. cpu.pyx asks once for each process and keeps the answer; every
- * header with vector code has a function choose_...(level), which gives the best of its versions that the level allows. A
- * version begins with TARGET_AVX2 or TARGET_AVX512, so that it is compiled for exactly the features that were checked.
- * Where BPE_X86 is not defined (another architecture, or a compiler without target attributes), portable is all there is. */
+ * A level holds all of the levels above it in this table. cpu.pyx asks once for each process and keeps the answer;
+ * every header with vector code has a function choose_...(level), which gives the best of its versions that the level
+ * allows. A version begins with TARGET_AVX2 or TARGET_AVX512, so that it is compiled for exactly the features that
+ * were checked. Where BPE_X86 is not defined (another architecture, or a compiler without target attributes), portable
+ * is all there is. */
 #ifndef BPE_CPU_H
 #define BPE_CPU_H
 
@@ -19,8 +20,7 @@ enum { LEVEL_PORTABLE, LEVEL_AVX2, LEVEL_AVX512, LEVELS };
 #include <immintrin.h>
 
 #define TARGET_AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt")))
-#define TARGET_AVX512 \
-    __attribute__((target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2")))
+#define TARGET_AVX512 __attribute__((target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2")))
 
 /* The highest level that this processor and its operating system support. */
 static inline int best_level(void) {

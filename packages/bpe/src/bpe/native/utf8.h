@@ -1,8 +1,9 @@
 /* The code points of a str, which Python keeps as units of one, two or four bytes each, to UTF-8.
  *
- * AVX-512 converts sixteen at a time, whatever they are: each makes up to four bytes in a lane of its own, and the bytes that
- * there are move together. The conversion is then 17 times as fast, which makes encoding a str of Russian 104%, of Thai 50%,
- * of Chinese 43%, and of English with a few dashes 13% faster (o200k, warm: `python benchmarks/utf8.py FILE ...`). */
+ * AVX-512 converts sixteen at a time, whatever they are: each makes up to four bytes in a lane of its own, and the
+ * bytes that there are move together. The conversion is then 17 times as fast, which makes encoding a str of Russian
+ * 104%, of Thai 50%, of Chinese 43%, and of English with a few dashes 13% faster (o200k, warm: `python
+ * benchmarks/utf8.py FILE ...`). */
 #ifndef BPE_UTF8_H
 #define BPE_UTF8_H
 #include <stddef.h>
@@ -11,47 +12,48 @@
 
 #include "native/cpu.h"
 
-#define UTF8_SLACK 64 /* bytes that may be written beyond the last */
+#define UTF8_SLACK 64          /* bytes that may be written beyond the last */
 #define UTF8_LONE ((size_t)-1) /* instead of a size: there is a surrogate, which has no UTF-8 */
 
-/* The UTF-8 of units[0 .. count) at `to`, where there is room for four bytes a unit and UTF8_SLACK more; returns its size. */
+/* The UTF-8 of units[0 .. count) at `to`, where there is room for four bytes a unit and UTF8_SLACK more; returns its
+ * size. */
 typedef size_t (*utf8_function)(const void *units, size_t count, uint8_t *to);
 
-#define UTF8_PORTABLE(name, unit)                                                             \
-    static size_t name(const void *units, size_t count, uint8_t *to) {                        \
-        const unit *from = units;                                                             \
-        uint8_t *const begin = to;                                                            \
-        size_t i = 0;                                                                         \
-        while (i < count) {                                                                   \
-            if (i + 16 <= count) {                                                            \
-                unit all = 0;                                                                 \
-                for (int k = 0; k < 16; k++) all |= from[i + k];                              \
-                if (all < 0x80) {                                                             \
-                    for (int k = 0; k < 16; k++) to[k] = (uint8_t)from[i + k];                \
-                    i += 16;                                                                  \
-                    to += 16;                                                                 \
-                    continue;                                                                 \
-                }                                                                             \
-            }                                                                                 \
-            const uint32_t code = from[i++];                                                  \
-            if (code < 0x80) {                                                                \
-                *to++ = (uint8_t)code;                                                        \
-            } else if (code < 0x800) {                                                        \
-                *to++ = (uint8_t)(0xc0 | code >> 6);                                          \
-                *to++ = (uint8_t)(0x80 | (code & 0x3f));                                      \
-            } else if (code < 0x10000) {                                                      \
-                if ((code & 0xf800) == 0xd800) return UTF8_LONE;                              \
-                *to++ = (uint8_t)(0xe0 | code >> 12);                                         \
-                *to++ = (uint8_t)(0x80 | (code >> 6 & 0x3f));                                 \
-                *to++ = (uint8_t)(0x80 | (code & 0x3f));                                      \
-            } else {                                                                          \
-                *to++ = (uint8_t)(0xf0 | code >> 18);                                         \
-                *to++ = (uint8_t)(0x80 | (code >> 12 & 0x3f));                                \
-                *to++ = (uint8_t)(0x80 | (code >> 6 & 0x3f));                                 \
-                *to++ = (uint8_t)(0x80 | (code & 0x3f));                                      \
-            }                                                                                 \
-        }                                                                                     \
-        return (size_t)(to - begin);                                                          \
+#define UTF8_PORTABLE(name, unit)                                              \
+    static size_t name(const void *units, size_t count, uint8_t *to) {         \
+        const unit *from = units;                                              \
+        uint8_t *const begin = to;                                             \
+        size_t i = 0;                                                          \
+        while (i < count) {                                                    \
+            if (i + 16 <= count) {                                             \
+                unit all = 0;                                                  \
+                for (int k = 0; k < 16; k++) all |= from[i + k];               \
+                if (all < 0x80) {                                              \
+                    for (int k = 0; k < 16; k++) to[k] = (uint8_t)from[i + k]; \
+                    i += 16;                                                   \
+                    to += 16;                                                  \
+                    continue;                                                  \
+                }                                                              \
+            }                                                                  \
+            const uint32_t code = from[i++];                                   \
+            if (code < 0x80) {                                                 \
+                *to++ = (uint8_t)code;                                         \
+            } else if (code < 0x800) {                                         \
+                *to++ = (uint8_t)(0xc0 | code >> 6);                           \
+                *to++ = (uint8_t)(0x80 | (code & 0x3f));                       \
+            } else if (code < 0x10000) {                                       \
+                if ((code & 0xf800) == 0xd800) return UTF8_LONE;               \
+                *to++ = (uint8_t)(0xe0 | code >> 12);                          \
+                *to++ = (uint8_t)(0x80 | (code >> 6 & 0x3f));                  \
+                *to++ = (uint8_t)(0x80 | (code & 0x3f));                       \
+            } else {                                                           \
+                *to++ = (uint8_t)(0xf0 | code >> 18);                          \
+                *to++ = (uint8_t)(0x80 | (code >> 12 & 0x3f));                 \
+                *to++ = (uint8_t)(0x80 | (code >> 6 & 0x3f));                  \
+                *to++ = (uint8_t)(0x80 | (code & 0x3f));                       \
+            }                                                                  \
+        }                                                                      \
+        return (size_t)(to - begin);                                           \
     }
 
 UTF8_PORTABLE(utf8_portable_1, uint8_t)
@@ -72,8 +74,9 @@ TARGET_AVX512 static inline uint8_t *utf8_sixteen(__m512i code, __mmask16 here, 
     const __m512i third = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(code, 6), low), more);
     const __m512i second = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(code, 12), low), more);
     __m512i bytes = code;
-    bytes = _mm512_mask_mov_epi32(
-        bytes, two, _mm512_or_si512(_mm512_or_si512(_mm512_srli_epi32(code, 6), _mm512_set1_epi32(0xc0)), _mm512_slli_epi32(last, 8)));
+    bytes = _mm512_mask_mov_epi32(bytes, two,
+                                  _mm512_or_si512(_mm512_or_si512(_mm512_srli_epi32(code, 6), _mm512_set1_epi32(0xc0)),
+                                                  _mm512_slli_epi32(last, 8)));
     bytes = _mm512_mask_mov_epi32(
         bytes, three,
         _mm512_or_si512(_mm512_or_si512(_mm512_srli_epi32(code, 12), _mm512_set1_epi32(0xe0)),
@@ -83,56 +86,56 @@ TARGET_AVX512 static inline uint8_t *utf8_sixteen(__m512i code, __mmask16 here, 
         _mm512_or_si512(_mm512_or_si512(_mm512_or_si512(_mm512_srli_epi32(code, 18), _mm512_set1_epi32(0xf0)),
                                         _mm512_slli_epi32(second, 8)),
                         _mm512_or_si512(_mm512_slli_epi32(third, 16), _mm512_slli_epi32(last, 24))));
-    const uint64_t kept = _pdep_u64(here, 0x1111111111111111) | _pdep_u64(two, 0x2222222222222222)
-                        | _pdep_u64(three, 0x4444444444444444) | _pdep_u64(four, 0x8888888888888888);
+    const uint64_t kept = _pdep_u64(here, 0x1111111111111111) | _pdep_u64(two, 0x2222222222222222) |
+                          _pdep_u64(three, 0x4444444444444444) | _pdep_u64(four, 0x8888888888888888);
     _mm512_storeu_si512(to, _mm512_maskz_compress_epi8(kept, bytes));
     return to + _mm_popcnt_u64(kept);
 }
 
-#define UTF8_SIXTEENS(name, unit, ASCII, LOAD)                                               \
-    TARGET_AVX512 static size_t name(const void *units, size_t count, uint8_t *to) {           \
-        const unit *from = units;                                                            \
-        uint8_t *const begin = to;                                                           \
-        size_t i = 0;                                                                        \
-        for (; i + 32 <= count; i += 32) {                                                   \
-            ASCII                                                                            \
-            if (!(to = utf8_sixteen(LOAD(from + i), 0xffff, to))) return UTF8_LONE;          \
-            if (!(to = utf8_sixteen(LOAD(from + i + 16), 0xffff, to))) return UTF8_LONE;     \
-        }                                                                                    \
-        for (; i < count; i += 16) {                                                         \
-            unit rest[16] = {0};                                                             \
-            const size_t left = count - i < 16 ? count - i : 16;                             \
-            memcpy(rest, from + i, left * sizeof(unit));                                     \
+#define UTF8_SIXTEENS(name, unit, ASCII, LOAD)                                                         \
+    TARGET_AVX512 static size_t name(const void *units, size_t count, uint8_t *to) {                   \
+        const unit *from = units;                                                                      \
+        uint8_t *const begin = to;                                                                     \
+        size_t i = 0;                                                                                  \
+        for (; i + 32 <= count; i += 32) {                                                             \
+            ASCII                                                                                      \
+            if (!(to = utf8_sixteen(LOAD(from + i), 0xffff, to))) return UTF8_LONE;                    \
+            if (!(to = utf8_sixteen(LOAD(from + i + 16), 0xffff, to))) return UTF8_LONE;               \
+        }                                                                                              \
+        for (; i < count; i += 16) {                                                                   \
+            unit rest[16] = {0};                                                                       \
+            const size_t left = count - i < 16 ? count - i : 16;                                       \
+            memcpy(rest, from + i, left * sizeof(unit));                                               \
             if (!(to = utf8_sixteen(LOAD(rest), (__mmask16)((1u << left) - 1), to))) return UTF8_LONE; \
-        }                                                                                    \
-        return (size_t)(to - begin);                                                         \
+        }                                                                                              \
+        return (size_t)(to - begin);                                                                   \
     }
 
 #define UTF8_LOAD_1(at) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(at)))
 #define UTF8_LOAD_2(at) _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(at)))
 #define UTF8_LOAD_4(at) _mm512_loadu_si512((const void *)(at))
-#define UTF8_ASCII_1                                                            \
-    const __m256i all = _mm256_loadu_si256((const __m256i *)(from + i));        \
-    if (!_mm256_movemask_epi8(all)) {                                           \
-        _mm256_storeu_si256((__m256i *)to, all);                                \
-        to += 32;                                                               \
-        continue;                                                               \
+#define UTF8_ASCII_1                                                     \
+    const __m256i all = _mm256_loadu_si256((const __m256i *)(from + i)); \
+    if (!_mm256_movemask_epi8(all)) {                                    \
+        _mm256_storeu_si256((__m256i *)to, all);                         \
+        to += 32;                                                        \
+        continue;                                                        \
     }
-#define UTF8_ASCII_2                                                            \
-    const __m512i all = _mm512_loadu_si512((const void *)(from + i));           \
-    if (!_mm512_test_epi16_mask(all, _mm512_set1_epi16((short)0xff80))) {       \
-        _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi16_epi8(all));          \
-        to += 32;                                                               \
-        continue;                                                               \
+#define UTF8_ASCII_2                                                      \
+    const __m512i all = _mm512_loadu_si512((const void *)(from + i));     \
+    if (!_mm512_test_epi16_mask(all, _mm512_set1_epi16((short)0xff80))) { \
+        _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi16_epi8(all));    \
+        to += 32;                                                         \
+        continue;                                                         \
     }
-#define UTF8_ASCII_4                                                                           \
-    const __m512i first = _mm512_loadu_si512((const void *)(from + i));                        \
-    const __m512i after = _mm512_loadu_si512((const void *)(from + i + 16));                   \
-    if (!_mm512_test_epi32_mask(_mm512_or_si512(first, after), _mm512_set1_epi32(~0x7f))) {    \
-        _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(first));                          \
-        _mm_storeu_si128((__m128i *)(to + 16), _mm512_cvtepi32_epi8(after));                   \
-        to += 32;                                                                              \
-        continue;                                                                              \
+#define UTF8_ASCII_4                                                                        \
+    const __m512i first = _mm512_loadu_si512((const void *)(from + i));                     \
+    const __m512i after = _mm512_loadu_si512((const void *)(from + i + 16));                \
+    if (!_mm512_test_epi32_mask(_mm512_or_si512(first, after), _mm512_set1_epi32(~0x7f))) { \
+        _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(first));                       \
+        _mm_storeu_si128((__m128i *)(to + 16), _mm512_cvtepi32_epi8(after));                \
+        to += 32;                                                                           \
+        continue;                                                                           \
     }
 
 UTF8_SIXTEENS(utf8_avx512_1, uint8_t, UTF8_ASCII_1, UTF8_LOAD_1)

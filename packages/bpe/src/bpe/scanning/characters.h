@@ -4,8 +4,8 @@
 #include "scanning/classes.h"
 
 /* The character at text[0]: its length in bytes, and its code point in *code. A byte that begins no well-formed UTF-8
- * sequence (Unicode 17, table 3-7) is a character of its own, one byte long, and has the code point of a lone surrogate,
- * of category Cs: what `bytes.decode("utf-8", "surrogateescape")` makes of it. */
+ * sequence (Unicode 17, table 3-7) is a character of its own, one byte long, and has the code point of a lone
+ * surrogate, of category Cs: what `bytes.decode("utf-8", "surrogateescape")` makes of it. */
 static inline size_t decode_character(const uint8_t *text, size_t room, uint32_t *code) {
     uint32_t lead = text[0];
     if (lead < 0x80) {
@@ -36,11 +36,13 @@ static inline uint8_t read_class(const uint8_t *text, size_t room, int family, s
     return code < 0x10000 ? class_table[family][code] : class_of(family, code);
 }
 
-/* Mark the characters beyond ASCII in the word of the 64 bytes at `text`, of which `room` are left. *spill: the bytes of the
- * word that belong to a character begun before it, and *spill_class its class; left as the next word needs them.
+/* Mark the characters beyond ASCII in the word of the 64 bytes at `text`, of which `room` are left. *spill: the bytes
+ * of the word that belong to a character begun before it, and *spill_class its class; left as the next word needs
+ * them.
  *
- * A character is found by its first byte, whatever comes before, so that the processor can work on several at once. For
- * the same reason neighbours are marked in two places by turns. Bytes that are no part of a character stay unmarked. */
+ * A character is found by its first byte, whatever comes before, so that the processor can work on several at once.
+ * For the same reason neighbours are marked in two places by turns. Bytes that are no part of a character stay
+ * unmarked. */
 static void characters_portable(const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill,
                                 uint8_t *spill_class) {
     const uint8_t *classes = class_table[family];
@@ -73,10 +75,11 @@ typedef void (*characters_function)(const uint8_t *text, size_t room, int family
                                     uint8_t *spill_class);
 
 #ifdef BPE_X86
-/* The same, sixteen characters at a time: their bytes are moved together, and what is found of each goes back to its place by
- * depositing the bits of a mask where the first bytes are. Characters of four bytes, and the end of the text, go the other way. */
-TARGET_AVX512 static void characters_avx512(
-    const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill, uint8_t *spill_class) {
+/* The same, sixteen characters at a time: their bytes are moved together, and what is found of each goes back to its
+ * place by depositing the bits of a mask where the first bytes are. Characters of four bytes, and the end of the text,
+ * go the other way. */
+TARGET_AVX512 static void characters_avx512(const uint8_t *text, size_t room, int family, word_masks *word,
+                                            uint64_t *spill, uint8_t *spill_class) {
     if (room < 66) { /* before anything is read: beyond the text may be nothing */
         characters_portable(text, room, family, word, spill, spill_class);
         return;
@@ -103,12 +106,14 @@ TARGET_AVX512 static void characters_avx512(
         const __m512i c = _mm512_cvtepu8_epi32(_mm512_castsi512_si128(_mm512_maskz_compress_epi8(leads, third)));
         const __m512i low = _mm512_and_si512(b, six);
         const __m512i of_two = _mm512_or_si512(_mm512_slli_epi32(_mm512_and_si512(a, _mm512_set1_epi32(0x1f)), 6), low);
-        const __m512i of_three = _mm512_or_si512(
-            _mm512_or_si512(_mm512_slli_epi32(_mm512_and_si512(a, _mm512_set1_epi32(0x0f)), 12), _mm512_slli_epi32(low, 6)),
-            _mm512_and_si512(c, six));
+        const __m512i of_three =
+            _mm512_or_si512(_mm512_or_si512(_mm512_slli_epi32(_mm512_and_si512(a, _mm512_set1_epi32(0x0f)), 12),
+                                            _mm512_slli_epi32(low, 6)),
+                            _mm512_and_si512(c, six));
         const __mmask16 goes_on = _mm512_mask_cmpeq_epi32_mask(lanes, _mm512_and_si512(b, continues), continued);
         const __mmask16 begins_three = _mm512_mask_cmpge_epu32_mask(goes_on, a, _mm512_set1_epi32(0xe0));
-        const __mmask16 two = (__mmask16)(_mm512_mask_cmpge_epu32_mask(goes_on, a, _mm512_set1_epi32(0xc2)) & ~begins_three);
+        const __mmask16 two =
+            (__mmask16)(_mm512_mask_cmpge_epu32_mask(goes_on, a, _mm512_set1_epi32(0xc2)) & ~begins_three);
         __mmask16 three = _mm512_mask_cmpeq_epi32_mask(begins_three, _mm512_and_si512(c, continues), continued);
         three = _mm512_mask_cmpge_epu32_mask(three, of_three, _mm512_set1_epi32(0x800));
         three &= (__mmask16)~_mm512_mask_cmpeq_epi32_mask(three, _mm512_and_si512(of_three, _mm512_set1_epi32(0xf800)),
@@ -119,7 +124,8 @@ TARGET_AVX512 static void characters_avx512(
         const uint64_t longer = _pdep_u64(two | three, leads), longest = _pdep_u64(three, leads);
         const __m512i class_found = _mm512_and_si512(found, _mm512_set1_epi32(CLASS));
         for (int which = 0; which <= CLASS; which++) {
-            const uint64_t begin = _pdep_u64(_mm512_mask_cmpeq_epi32_mask(lanes, class_found, _mm512_set1_epi32(which)), leads);
+            const uint64_t begin =
+                _pdep_u64(_mm512_mask_cmpeq_epi32_mask(lanes, class_found, _mm512_set1_epi32(which)), leads);
             marks[which] |= begin | (begin & longer) << 1 | (begin & longest) << 2;
         }
         inside |= longer << 1 | longest << 2;

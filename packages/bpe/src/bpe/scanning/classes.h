@@ -1,4 +1,5 @@
-/* The class that a family of patterns has for each character: a table, made when a text is first scanned for the family. */
+/* The class that a family of patterns has for each character: a table, made when a text is first scanned for the
+ * family. */
 #ifndef BPE_CLASSES_H
 #define BPE_CLASSES_H
 #include "scanning/classify.h"

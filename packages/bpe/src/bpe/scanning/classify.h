@@ -6,8 +6,8 @@
  *     space       0 0 0 0 1 0 0 0 0
  *     apostrophe  0 0 1 0 0 0 0 0 0
  *
- * This is the only part of scanning that looks at every byte, so it is the part with vector code. Bytes from 0x80 on are only
- * marked `high` here; characters.h does the rest. */
+ * This is the only part of scanning that looks at every byte, so it is the part with vector code. Bytes from 0x80 on
+ * are only marked `high` here; characters.h does the rest. */
 #ifndef BPE_CLASSIFY_H
 #define BPE_CLASSIFY_H
 #include "native/bytes.h"
@@ -38,8 +38,8 @@ enum {
 /* What is known of 64 consecutive bytes, by name or by number. */
 typedef union {
     struct {
-        /* The classes, of which a character has one, and all its bytes with it. Which of them a family of patterns uses,
-         * and for what, class_of() says. Only characters beyond ASCII are ever marked `mark` or `other`. */
+        /* The classes, of which a character has one, and all its bytes with it. Which of them a family of patterns
+         * uses, and for what, class_of() says. Only characters beyond ASCII are ever marked `mark` or `other`. */
         uint64_t letter, upper, lower, mark, digit, space, punctuation, other;
         uint64_t blank, line, apostrophe, slash; /* ' ', '\r' or '\n', '\'' and '/' themselves */
         uint64_t high, continuation;             /* bytes from 0x80, and those of them below 0xc0 */
@@ -64,8 +64,8 @@ static const int family_wants[FAMILIES] = {WANTS_GPT2, WANTS_CL100K, WANTS_CL100
 
 typedef void (*classify_function)(const uint8_t *text, word_masks *found);
 
-/* Portable: a table gives the masks of a byte as the bits of one byte. Eight of them are a matrix of 8 x 8 bits, which,
- * transposed, is eight bits of each mask. No family wants more than eight masks. */
+/* Portable: a table gives the masks of a byte as the bits of one byte. Eight of them are a matrix of 8 x 8 bits,
+ * which, transposed, is eight bits of each mask. No family wants more than eight masks. */
 static uint8_t byte_masks[FAMILIES][256];
 
 static inline int in_mask(int mask, int byte) {
@@ -100,9 +100,7 @@ static inline uint64_t transpose_bits(uint64_t x) { /* Warren, Hacker's Delight,
     return x ^ t ^ (t << 28);
 }
 
-static inline uint64_t top_bits(uint64_t x) {
-    return ((x & 0x8080808080808080ULL) >> 7) * 0x0102040810204080ULL >> 56;
-}
+static inline uint64_t top_bits(uint64_t x) { return ((x & 0x8080808080808080ULL) >> 7) * 0x0102040810204080ULL >> 56; }
 
 static inline void classify_portable(const uint8_t *text, word_masks *found, int family, int wants) {
     memset(found, 0, sizeof *found);
@@ -128,8 +126,8 @@ static inline void classify_portable(const uint8_t *text, word_masks *found, int
     BELOW(_mm256_sub_epi8(value, _mm256_set1_epi8(first)), count)
 #define SET(mask, vector) found->mask |= (uint64_t)(uint32_t)_mm256_movemask_epi8(vector) << (32 * half)
 
-TARGET_AVX2 static inline __attribute__((always_inline)) void classify_avx2(
-    const uint8_t *text, word_masks *found, int wants) {
+TARGET_AVX2 static inline
+    __attribute__((always_inline)) void classify_avx2(const uint8_t *text, word_masks *found, int wants) {
     memset(found, 0, sizeof *found);
     for (int half = 0; half < 2; half++) {
         __m256i bytes = _mm256_loadu_si256((const __m256i *)(text + 32 * half));
@@ -155,8 +153,8 @@ TARGET_AVX2 static inline __attribute__((always_inline)) void classify_avx2(
     _mm512_cmplt_epu8_mask(_mm512_sub_epi8(value, _mm512_set1_epi8(first)), _mm512_set1_epi8(count))
 #define EQUAL(byte) _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(byte))
 
-TARGET_AVX512 static inline __attribute__((always_inline)) void classify_avx512(
-    const uint8_t *text, word_masks *found, int wants) {
+TARGET_AVX512 static inline
+    __attribute__((always_inline)) void classify_avx512(const uint8_t *text, word_masks *found, int wants) {
     const __m512i bytes = _mm512_loadu_si512(text);
     const uint64_t letter = BETWEEN(_mm512_or_si512(bytes, _mm512_set1_epi8(0x20)), 'a', 26);
     const uint64_t upper = BETWEEN(bytes, 'A', 26), digit = BETWEEN(bytes, '0', 10), blank = EQUAL(' ');
@@ -175,16 +173,16 @@ TARGET_AVX512 static inline __attribute__((always_inline)) void classify_avx512(
     found->high = high;
     if (high) found->continuation = _mm512_cmplt_epi8_mask(bytes, _mm512_set1_epi8((char)0xc0));
 }
-#define VECTOR_VERSIONS(name, wants)                                                     \
+#define VECTOR_VERSIONS(name, wants)                                                           \
     TARGET_AVX2 static void classify_avx2_##name(const uint8_t *text, word_masks *found) {     \
-        classify_avx2(text, found, wants);                                               \
-    }                                                                                    \
+        classify_avx2(text, found, wants);                                                     \
+    }                                                                                          \
     TARGET_AVX512 static void classify_avx512_##name(const uint8_t *text, word_masks *found) { \
-        classify_avx512(text, found, wants);                                             \
+        classify_avx512(text, found, wants);                                                   \
     }
-#define CHOOSE(name)                                        \
-    return level >= LEVEL_AVX512 ? classify_avx512_##name   \
-           : level >= LEVEL_AVX2 ? classify_avx2_##name     \
+#define CHOOSE(name)                                      \
+    return level >= LEVEL_AVX512 ? classify_avx512_##name \
+           : level >= LEVEL_AVX2 ? classify_avx2_##name   \
                                  : classify_portable_##name
 #else
 #define VECTOR_VERSIONS(name, wants)

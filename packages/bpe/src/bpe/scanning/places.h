@@ -4,8 +4,9 @@
 #include "native/bytes.h"
 #include "native/cpu.h"
 
-/* Write the numbers of the ones of a word, ascending and plus `base`; returns how many. The vector versions write several at
- * once, which spares the processor a branch for each; so there has to be room for 64 numbers, whatever the count. */
+/* Write the numbers of the ones of a word, ascending and plus `base`; returns how many. The vector versions write
+ * several at once, which spares the processor a branch for each; so there has to be room for 64 numbers, whatever the
+ * count. */
 typedef size_t (*places_function)(uint64_t ones, size_t base, size_t *places);
 
 static size_t places_portable(uint64_t ones, size_t base, size_t *places) {

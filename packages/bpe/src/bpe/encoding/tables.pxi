@@ -1,0 +1,197 @@
+# The tables of a vocabulary, made from its symbols and merges.
+
+
+cdef int fill_tables(Ranks ranks, const uint32_t[:, ::1] merges, bint by_rank, bint whole_first) except -1:
+    """Fill ranks.tables and ranks.whole. by_rank: there are no merges, but any two that join to a symbol merge."""
+    cdef MergeTables *tables = &ranks.tables
+    cdef size_t i, slots = 64, count = ranks.symbols if by_rank else merges.shape[0], lost_count = 0
+    cdef bint in_order = True
+    cdef uint32_t *lost
+    while slots < count * 2:
+        slots *= 2
+    tables.symbol_bits = max(1, ranks.symbols.bit_length())         # so that no pair is all ones, as FREE is
+    tables.merge_bits = 64 - 2 * tables.symbol_bits
+    tables.mask = slots - 1
+    tables.shift = 64 - count_trailing_zeros(slots)
+    tables.filter_shift = tables.shift - 2                          # four bits for each slot
+    tables.filter = <uint64_t *> checked_block(slots // 2)
+    tables.pairs = <uint64_t *> checked_block((slots + 1) * sizeof(uint64_t))
+    memset(tables.pairs, 0xFF, (slots + 1) * sizeof(uint64_t))
+    tables.made = <uint32_t *> checked_malloc(count * sizeof(uint32_t))
+    tables.byte_pairs = <uint64_t *> checked_block(BYTE_PAIRS * sizeof(uint64_t))   # zeros: no bytes join at once
+    lost = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
+    try:
+        if by_rank:
+            add_merges_by_rank(ranks, lost, &lost_count)
+        else:
+            for i in range(count):
+                tables.made[i] = merges[i, 2]
+                in_order = in_order and tables.made[i] == tables.made[0] + i
+                add_merge(tables, merges[i, 0], merges[i, 1], i)
+        tables.first_made = tables.made[0] if count else 0
+        add_byte_pairs(ranks)
+        if in_order:
+            free(tables.made)
+            tables.made = NULL
+        if whole_first:
+            if not by_rank:
+                find_lost(ranks, lost, &lost_count)
+            add_whole(ranks, lost, lost_count)
+    finally:
+        free(lost)
+    return 0
+
+
+cdef void free_tables(MergeTables *tables) noexcept nogil:
+    free_block(tables.pairs, (tables.mask + 2) * sizeof(uint64_t))
+    free_block(tables.filter, (tables.mask + 1) // 2)
+    free(tables.made)
+    free_block(tables.byte_pairs, BYTE_PAIRS * sizeof(uint64_t))
+
+
+cdef int add_merges_by_rank(Ranks ranks, uint32_t *lost, size_t *lost_count) except -1:
+    """Find, for each symbol that its own bytes lead to, the pair that makes it, and note the others as lost.
+
+    Shorter ones first, as they make it; those of one length have no part in each other, and are merged side by side. A merge
+    has the number of the symbol that it makes.
+    """
+    cdef const uint32_t[::1] order
+    cdef uint32_t symbol
+    cdef uint32_t in_lane[LANES]
+    cdef Piece pieces[LANES]
+    cdef Lane *lane
+    cdef size_t i, k, found, size
+    cdef Work work
+    memset(&work, 0, sizeof(Work))
+    sizes = np.asarray(<uint32_t[:ranks.symbols]> ranks.size) if ranks.symbols else np.empty(0, dtype=np.uint32)
+    order = np.argsort(sizes, kind="stable").astype(np.uint32)
+    try:
+        with nogil:
+            need_lanes(&work)
+            for i in range(ranks.symbols):
+                ranks.tables.made[i] = <uint32_t> i
+            i = 0
+            while i < ranks.symbols:
+                found, size = 0, ranks.size[order[i]]
+                while i < ranks.symbols and found < LANES and ranks.size[order[i]] == size:
+                    symbol = order[i]
+                    i += 1
+                    if size <= 1:
+                        continue
+                    if ranks.spelled(ranks.text[symbol], size):
+                        if size <= LANE_BYTES:
+                            in_lane[found] = symbol
+                            pieces[found].text, pieces[found].size = ranks.text[symbol], size
+                            found += 1
+                            continue
+                        if ranks.merge_bytes(&work, ranks.text[symbol], size) == 2:
+                            add_merge(&ranks.tables, work.found[0], work.found[1], symbol)
+                            continue
+                    lost[lost_count[0]] = symbol
+                    lost_count[0] += 1
+                ranks.merge_pieces(work.lanes, pieces, found)
+                for k in range(found):
+                    lane = &work.lanes[k]
+                    if lane.count == 2:
+                        add_merge(&ranks.tables, lane.symbols[0], lane.symbols[1], in_lane[k])
+                    else:
+                        lost[lost_count[0]] = in_lane[k]
+                        lost_count[0] += 1
+    finally:
+        free_work(&work)
+    return 0
+
+
+cdef int add_byte_pairs(Ranks ranks) except -1:
+    """Note of each two bytes what can take one of them, and whether they join at once; see merge_tables.h."""
+    cdef MergeTables *tables = &ranks.tables
+    cdef uint32_t *takes_second = <uint32_t *> checked_malloc(2 * BYTE_PAIRS * sizeof(uint32_t))
+    cdef uint32_t *takes_first = takes_second + BYTE_PAIRS
+    cdef uint32_t *takes_symbol = NULL      # by symbol: the least rank of a merge that it takes part in
+    cdef uint32_t left, right, merge
+    cdef size_t i, at
+    try:
+        takes_symbol = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
+        memset(takes_second, 0xFF, 2 * BYTE_PAIRS * sizeof(uint32_t))
+        memset(takes_symbol, 0xFF, ranks.symbols * sizeof(uint32_t))
+        for i in range(tables.mask + 1):
+            if tables.pairs[i] != FREE:
+                left, right = left_of_entry(tables, tables.pairs[i]), right_of_entry(tables, tables.pairs[i])
+                merge = merge_of_entry(tables, tables.pairs[i])
+                takes_symbol[left], takes_symbol[right] = min(takes_symbol[left], merge), min(takes_symbol[right], merge)
+                at = byte_pair_at(ranks.text[left][ranks.size[left] - 1], ranks.text[right][0])
+                if ranks.size[right] == 1:
+                    takes_second[at] = min(takes_second[at], merge)
+                if ranks.size[left] == 1:
+                    takes_first[at] = min(takes_first[at], merge)
+        for at in range(BYTE_PAIRS):
+            tables.byte_pairs[at] = byte_pair_word(takes_first[at], takes_second[at])
+        for i in range(tables.mask + 1):
+            if tables.pairs[i] != FREE:
+                left, right = left_of_entry(tables, tables.pairs[i]), right_of_entry(tables, tables.pairs[i])
+                merge = merge_of_entry(tables, tables.pairs[i])
+                if ranks.size[left] == 1 and ranks.size[right] == 1 and takes_symbol[made_by(tables, merge)] > merge:
+                    at = byte_pair_at(ranks.text[left][0], ranks.text[right][0])
+                    tables.byte_pairs[at] = with_joining(tables.byte_pairs[at], merge)
+    finally:
+        free(takes_second)
+        free(takes_symbol)
+    return 0
+
+
+cdef int find_lost(Ranks ranks, uint32_t *lost, size_t *lost_count) except -1:
+    """Note the symbols that merges do not lead to."""
+    cdef uint32_t in_lane[LANES]
+    cdef Piece pieces[LANES]
+    cdef Lane *lane
+    cdef size_t symbol = 0, size, found, k
+    cdef Work work
+    memset(&work, 0, sizeof(Work))
+    try:
+        with nogil:
+            need_lanes(&work)
+            while symbol < ranks.symbols:
+                found = 0
+                while symbol < ranks.symbols and found < LANES:
+                    size = ranks.size[symbol]
+                    if size > LANE_BYTES or not ranks.spelled(ranks.text[symbol], size):
+                        if (
+                            not ranks.spelled(ranks.text[symbol], size)
+                            or ranks.merge_bytes(&work, ranks.text[symbol], size) > 1
+                            or work.found[0] != symbol
+                        ):
+                            lost[lost_count[0]] = <uint32_t> symbol
+                            lost_count[0] += 1
+                    elif size > 1:
+                        in_lane[found] = <uint32_t> symbol
+                        pieces[found].text, pieces[found].size = ranks.text[symbol], size
+                        found += 1
+                    symbol += 1
+                ranks.merge_pieces(work.lanes, pieces, found)
+                for k in range(found):
+                    lane = &work.lanes[k]
+                    if lane.count > 1 or lane.symbols[0] != in_lane[k]:
+                        lost[lost_count[0]] = in_lane[k]
+                        lost_count[0] += 1
+    finally:
+        free_work(&work)
+    return 0
+
+
+cdef int add_whole(Ranks ranks, const uint32_t *lost, size_t count) except -1:
+    """Put the lost symbols into the table of those that are found as whole pretokens."""
+    cdef size_t slots = 64, i, at
+    cdef uint32_t symbol
+    while slots < count * 2:
+        slots *= 2
+    ranks.whole = <uint32_t *> checked_malloc(slots * sizeof(uint32_t))
+    memset(ranks.whole, 0xFF, slots * sizeof(uint32_t))
+    ranks.whole_mask = slots - 1
+    for i in range(count):
+        symbol = lost[i]
+        at = hash_bytes(ranks.text[symbol], ranks.size[symbol], hash_seed) & ranks.whole_mask
+        while ranks.whole[at] != NONE:
+            at = (at + 1) & ranks.whole_mask
+        ranks.whole[at] = symbol
+        ranks.longest_whole = max(ranks.longest_whole, <size_t> ranks.size[symbol])
+    return 0
