@@ -298,9 +298,9 @@ def counting_table(paths: Sequence[Path]) -> list[str]:
                 lambda path=path, workers=workers: count_source(path, pattern, special, workers, lambda *_: None)
             )
             rate[workers] = len(text) / 1e6 / seconds
-        from bpe.counting.records import number_of
+        from bpe.counting.records import number_of_records
 
-        distinct = number_of(count_source(path, pattern, special, 1, lambda *_: None))
+        distinct = number_of_records(count_source(path, pattern, special, 1, lambda *_: None))
         lines.append(f"| {path.name} | {' | '.join(f'{one:,.0f}' for one in rate.values())} | {distinct:,} |")
     return lines
 

@@ -23,7 +23,15 @@ from bpe.counting import count as counting
 from bpe.counting import spill
 from bpe.counting.count import Plan, plan
 from bpe.counting.pretoken_counts import PretokenCounts
-from bpe.counting.records import count_of_rank, in_order, items, merged, number_of, pack, symbols_of
+from bpe.counting.records import (
+    add_sorted,
+    approximate_kth_largest_count,
+    items,
+    number_of_records,
+    pack_table,
+    sorted_blocks,
+    total_size,
+)
 from bpe.scanning.special_tokens import SpecialTokens
 
 SPECIAL = SpecialTokens(["<|endoftext|>"])
@@ -83,15 +91,15 @@ def test_sorted_records_add_up(tables: list[dict[bytes, int]]) -> None:
             if number % 2**58:
                 expected[word] += number % 2**58
         files.append(tempfile.TemporaryFile())  # noqa: SIM115
-        files[-1].write(b"".join(in_order(pack(table))))
+        files[-1].write(b"".join(sorted_blocks(pack_table(table))))
         files[-1].seek(0)
-    records = b"".join(merged(files))
+    records = b"".join(add_sorted(files))
     assert list(items(records)) == sorted(expected.items())
-    assert number_of(records) == len(expected)
-    assert symbols_of(records) == sum(number * len(word) for word, number in expected.items())
+    assert number_of_records(records) == len(expected)
+    assert total_size(records) == sum(number * len(word) for word, number in expected.items())
     for rank, number in enumerate(sorted(expected.values(), reverse=True)):
-        assert number * 16 // 17 <= count_of_rank(records, rank) <= number
-    assert count_of_rank(records, len(expected)) == 1
+        assert number * 16 // 17 <= approximate_kth_largest_count(records, rank + 1) <= number
+    assert approximate_kth_largest_count(records, len(expected) + 1) == 1
     for file in files:
         file.close()
 
@@ -101,7 +109,7 @@ def test_counts_of_any_size_have_a_rank() -> None:
         for count in {1 << power, (1 << power) * 31 // 16, (2 << power) - 1}:
             table = PretokenCounts()
             table.add_count(b"word", count)
-            assert count - count // 16 - 1 <= count_of_rank(pack(table), 0) <= count
+            assert count - count // 16 - 1 <= approximate_kth_largest_count(pack_table(table), 1) <= count
 
 
 def test_long_pretokens_cross_blocks() -> None:
@@ -110,9 +118,9 @@ def test_long_pretokens_cross_blocks() -> None:
     table.count_pieces(words)
     with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as two:
         for file in (one, two):
-            file.write(b"".join(in_order(pack(table))))
+            file.write(b"".join(sorted_blocks(pack_table(table))))
             file.seek(0)
-        assert list(items(b"".join(merged([one, two])))) == [(word, 2) for word in words]
+        assert list(items(b"".join(add_sorted([one, two])))) == [(word, 2) for word in words]
 
 
 MIB = 1 << 20
@@ -179,9 +187,9 @@ def test_ctrl_c_does_not_wait_for_a_table_that_is_written(monkeypatch: pytest.Mo
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         interrupted.wait(20)  # for ever, but that a test which fails should end
         order.append("it goes on")
-        return pack(table)
+        return pack_table(table)
 
-    monkeypatch.setattr(spill, "pack", slowly)
+    monkeypatch.setattr(spill, "pack_table", slowly)
     before = set(threading.enumerate())
     with pytest.raises(KeyboardInterrupt):
         count([corpus(1).encode()] * 20, 1000, workers=1)

@@ -139,7 +139,7 @@ def test_training(counts: dict[bytes, int], by_bytes: bool) -> None:
         for word, count in counts.items():
             table.add_count(word, count)
         merger = Merger(
-            records.pack(table),
+            records.pack_table(table),
             tokens=BYTES,
             by_bytes=by_bytes,
             most=60,

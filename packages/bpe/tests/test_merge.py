@@ -3,11 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpe import reference, training
+from bpe import reference
 from bpe.counting.pretoken_counts import PretokenCounts
-from bpe.counting.records import pack
+from bpe.counting.records import pack_table
 from bpe.formats import Merges
 from bpe.formats.gpt2 import PRINTABLE
+from bpe.merging.learn import Rule, learn
 from bpe.merging.merger import Merger
 from bpe.native import cpu
 
@@ -30,7 +31,7 @@ def table(counts: dict[bytes, int]) -> bytearray:
     made = PretokenCounts()
     for word, count in counts.items():
         made.add_count(word, count)
-    return pack(made)
+    return pack_table(made)
 
 
 def merge(
@@ -118,10 +119,8 @@ def test_nothing_to_merge() -> None:
 def test_the_floor_chosen_is_only_a_guess() -> None:
     # A corpus whose words are rare and whose pairs are common, and one the other way round.
     for counts in ({b"a" * n + b"b": 1 for n in range(1, 40)}, {b"ab%d" % n: 50 + n for n in range(40)}):
-        tokens, merges = training.merge(
-            lambda counts=counts: table(counts), training.Start([bytes([i]) for i in range(256)]), 30,
-            rule=training.Rule("bytes", 1, None), report=lambda phase, done, total: None,
-        )  # fmt: skip
+        rule = Rule(by_bytes=True, min_count=1, longest=0)
+        tokens, halves = learn(table(counts), [bytes([i]) for i in range(256)], 30, rule)
         vocab, expected = reference.train(counts, 286, special_tokens=[])
-        assert merges == expected
+        assert Merges(tokens, halves) == expected
         assert tokens == list(vocab.values())

@@ -6,6 +6,7 @@ import json
 import lzma
 import mmap
 import os
+import re
 import resource
 import sys
 import threading
@@ -198,17 +199,33 @@ def test_thousands_of_files_with_few_descriptors(tmp_path: Path, monkeypatch: py
     assert tokenizer.vocab == bpe.train([path.read_text() for path in paths], 280).vocab
 
 
-def test_a_list_of_names_of_which_one_is_wrong(tmp_path: Path) -> None:
-    """Names were taken for texts where one was nowhere."""
-    here, nowhere = str(tmp_path / "here"), str(tmp_path / "no where")
-    (tmp_path / "here").write_text("text")
-    for names in ([here, nowhere], (nowhere, here), ["data/one.txt", "data/two.jsonl.gz"], ["corpus.PARQUET"]):
-        with pytest.raises(FileNotFoundError, match="no such file, and these are names of files"):
-            sources.files_of(names)
+def test_a_str_in_a_list_is_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once was a file where one had its name, so that the folder decided what was trained on."""
+    monkeypatch.chdir(tmp_path)
+    Path("a").write_text("something else")
+    Path("one.txt").write_text("something else")
+    assert read(["a", "some text"]) == [b"a", b"some text"]
+    assert read(["a"]) == [b"a"]
+    assert read(["one.txt", Path("one.txt")]) == [b"one.txt", b"something else"]
     for texts in (["a text", "another"], ["see one.txt"], ["one.txt", "is a file"], ["", "x\0y"], [], ["one"] * 3):
         assert sources.files_of(texts) is None
+    for names in (["one.txt"], ("data/one.txt", "data/two.jsonl.gz"), ["corpus.PARQUET"]):
+        with pytest.raises(TypeError, match=r"in a list a str is a text, .* give pathlib\.Path objects for files"):
+            sources.files_of(names)
     assert read(iter(["one.txt", "two.txt"])) == [b"one.txt", b"two.txt"]
-    assert sources.files_of([here, here]) == [bpe.PlainText(here)] * 2
+    assert sources.files_of([Path("a"), bpe.JsonLines("b")]) == [bpe.PlainText(Path("a")), bpe.JsonLines("b")]
+
+
+def test_a_json_file_that_is_not_json_lines_is_refused_by_name(tmp_path: Path) -> None:
+    for name, text in (
+        ("a.json", '[\n{"text": "x"}\n]'),
+        ("b.json", '[{"text": "x"}]'),
+        ("c.json.gz", '{\n"text": "x"}'),
+    ):
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        with pytest.raises(ValueError, match=rf"{re.escape(name)}, line 1: .*; a \.json is read as JSON lines"):
+            bpe.train(path, 300)
 
 
 def test_open_files_and_pipes_are_one_text(tmp_path: Path) -> None:

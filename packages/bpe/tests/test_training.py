@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from strategies import DATA, corpus
 
 import bpe
-from bpe import patterns, reference, training
+from bpe import patterns, reference
 from bpe.counting import count as counting
 from bpe.counting.pretoken_counts import PretokenCounts
-from bpe.counting.records import pack
+from bpe.counting.records import pack_table
+from bpe.formats import Merges
+from bpe.merging.learn import Rule, learn
 from bpe.tokenizer import Tokenizer
 
 
@@ -70,7 +72,7 @@ def test_workers_chunks_and_order_change_nothing(tmp_path: Path, monkeypatch: py
         assert bpe.train(paths[::-1], 500, workers=workers).merges == expected
         assert bpe.train([path.read_bytes() for path in paths], 500, workers=workers).merges == expected
         assert bpe.train((path.read_text() for path in paths), 500, workers=workers).merges == expected
-        assert bpe.train([str(path) for path in paths], 500, workers=workers).merges == expected
+        assert bpe.train(iter(paths), 500, workers=workers).merges == expected
 
 
 def test_special_tokens_split_and_never_count(tmp_path: Path) -> None:
@@ -200,9 +202,10 @@ def test_a_pair_may_count_more_than_32_bits_hold() -> None:
     for word, count in counts.items():
         table.add_count(word, count)
     _, expected = reference.train(counts, 264, special_tokens=[])
-    start, rule = training.Start([bytes([i]) for i in range(256)]), training.Rule("bytes", 1, None)
-    _, merges = training.merge(lambda: pack(table), start, 8, rule=rule, report=lambda phase, done, total: None)
-    assert merges == expected
+    tokens, halves = learn(
+        pack_table(table), [bytes([i]) for i in range(256)], 8, Rule(by_bytes=True, min_count=1, longest=0)
+    )
+    assert Merges(tokens, halves) == expected
 
 
 def test_every_named_pattern_trains_as_the_reference() -> None:
@@ -235,7 +238,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     for wrong in (-1, 0, 1 << 63):
         with pytest.raises(ValueError, match=f"max_token_bytes is {wrong}"):
             bpe.train(text, 258, max_token_bytes=wrong)
-    with pytest.raises(ValueError, match=r"99,999,999,742 tokens to make, and ids go up to 2,147,483,647"):
+    with pytest.raises(ValueError, match=r"vocab_size is 99,999,999,999, and ids go up to 2,147,483,647"):
         bpe.train(text, 99_999_999_999)
     with pytest.raises(ValueError, match="too small for a vocabulary of 2000000000: it has pairs to merge for 264"):
         bpe.train(text, 2_000_000_000)
@@ -292,3 +295,24 @@ def test_a_special_token_that_is_a_space_is_not_the_byte_that_is_spelled_otherwi
     space, byte = (number for number, token in vocab.items() if token == b" ")
     assert tokenizer.encode(" ", allowed_special="all") == [space]
     assert tokenizer.encode_ordinary(" ") == [byte], "the id of a special token never stands for ordinary text"
+
+
+SLOW = r"[a-z]+|[^a-z]+"
+
+
+def test_warnings_name_the_line_of_the_caller(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text(corpus(1))
+    start = bpe.train([corpus(2)], 300, pattern=None)
+    slow = Tokenizer.from_data(start.data._replace(pattern=patterns.resolve(SLOW)))
+    calls = [
+        lambda: bpe.train(path, 300, pattern=SLOW),
+        lambda: bpe.count(path, pattern=SLOW),
+        lambda: bpe.extend(slow, path, 301),
+        lambda: bpe.train(path, 300, memory_limit=1000),
+        lambda: bpe.extend(start, path, 301, memory_limit=1000),
+    ]
+    for call in calls:
+        with pytest.warns(UserWarning, match="no compiled scanner serves|more than the memory_limit") as caught:
+            call()
+        assert [warning.filename for warning in caught] == [__file__] * len(caught)

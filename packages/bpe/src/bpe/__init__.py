@@ -2,9 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from bpe.sources import JsonLines, Parquet, PlainText
+from bpe.counts import Counts, count
+from bpe.progress import Progress
+from bpe.sources import JsonLines, Parquet, PlainText, Source
 from bpe.tokenizer import Tokenizer
-from bpe.training import extend, train
+from bpe.training import extend, train, train_from_counts
 
 if TYPE_CHECKING:
     from bpe.encoding.streaming import DecodeStream
@@ -13,17 +15,22 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Counts",
     "DecodeStream",
     "JsonLines",
     "Parquet",
     "PlainText",
+    "Progress",
+    "Source",
     "Tokenizer",
+    "count",
     "encoding_for_model",
     "encoding_name_for_model",
     "extend",
     "get_encoding",
     "list_encoding_names",
     "train",
+    "train_from_counts",
 ]
 _HOMES = {  # of what many a process never asks for
     "DecodeStream": "encoding.streaming",

@@ -7,7 +7,6 @@ their own.
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import stat
@@ -16,13 +15,13 @@ from contextlib import closing
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from bpe import compressed
+from bpe.native.json_lines import parse_line
 
 Buffer = bytes | bytearray | memoryview | mmap.mmap
 StrPath = str | os.PathLike[str]
 
 SMALL = 1 << 20  # bytes up to which a file is read, not mapped: a map holds a descriptor, and there may be thousands
 BLOCK = 1 << 20  # bytes read at a time from what cannot be mapped
-LOOKED_AT = 64  # items of a list, to know whether they are names or texts
 ENDINGS = (".txt", ".jsonl", ".ndjson", ".json", ".parquet", *compressed.MAGIC)
 SWEEP = 1 << 24  # bytes of a map after which all that was let go of before is let go of again
 
@@ -72,9 +71,7 @@ class Stretch(NamedTuple):
 
 def file_of(path: StrPath, key: str = "text") -> File:
     """A path as what its name says: .parquet, .jsonl, .ndjson and .json (.json.gz too…), and any other a text."""
-    name = os.fspath(path).lower()
-    for suffix in compressed.MAGIC:
-        name = name.removesuffix(suffix)
+    name = _decompressed_name(path)
     if name.endswith(".parquet"):
         return Parquet(path, key)
     if name.endswith((".jsonl", ".ndjson", ".json")):
@@ -82,11 +79,22 @@ def file_of(path: StrPath, key: str = "text") -> File:
     return PlainText(path)
 
 
-def files_of(source: Source) -> list[File] | None:
-    """The files that a source names, or None where it is the text itself.
+def _decompressed_name(path: StrPath) -> str:
+    """The name that says what is in a file, in lower case: without .gz, .xz and .zst."""
+    name = os.fspath(path).lower()
+    for suffix in compressed.MAGIC:
+        name = name.removesuffix(suffix)
+    return name
 
-    A str or a path is one file. A list or tuple names files when every item is one or a path, or a str that names a file.
-    FileNotFoundError where its items are names, by what the first of them are, and one of them is nowhere.
+
+def files_of(source: Source) -> list[File] | None:
+    """The files that a source names, or None where it holds texts, open files, or is an iterator.
+
+    A str or a path is one file. A list or tuple names files where every item is a path or a File. A str in it is a text,
+    whatever files there are.
+
+    Raises:
+        TypeError: Every item of a list is a str that looks like the name of a file, which was hardly meant as a text.
     """
     if isinstance(source, (str, os.PathLike)):
         return [file_of(source)]
@@ -95,19 +103,12 @@ def files_of(source: Source) -> list[File] | None:
     if isinstance(source, (list, tuple)) and source:
         if all(isinstance(item, (os.PathLike, File)) for item in source):
             return [item if isinstance(item, File) else file_of(item) for item in source]
-        if all(isinstance(item, str) for item in source[:LOOKED_AT]):
-            there = list(map(_is_file, source[:LOOKED_AT]))
-            if any(there) or all(map(_is_like_a_name, source)):
-                for item in source:
-                    if not _is_file(item):
-                        reason = "no such file, and these are names of files; texts that are not come in an iterator"
-                        raise FileNotFoundError(errno.ENOENT, reason, item)
-                return [file_of(item) for item in source]
+        if all(map(_is_like_a_name, source)):
+            raise TypeError(
+                f"in a list a str is a text, and each of these looks like the name of a file, as {source[0]!r} does: "
+                "give pathlib.Path objects for files, or an iterator for texts"
+            )
     return None
-
-
-def _is_file(item: object) -> bool:
-    return isinstance(item, str) and len(item) < 4096 and "\0" not in item and os.path.isfile(item)
 
 
 def _is_like_a_name(item: object) -> bool:
@@ -277,21 +278,21 @@ def _lines(file: JsonLines) -> Iterator[Text]:
 
 
 def _text_in(line: bytes, number: int, file: JsonLines) -> bytes:
+    """The text under the key of the object on a line. ValueError that names the file and the line where there is none."""
     import json
 
+    name = os.fspath(file.path)
+    is_json = _decompressed_name(name).endswith(".json")
+    hint = "; a .json is read as JSON lines, an object on each line" if is_json else ""
+
     def refuse(reason: str) -> NoReturn:
-        raise ValueError(f"{os.fspath(file.path)}, line {number}: {reason}") from None
+        raise ValueError(f"{name}, line {number}: {reason}{hint}") from None
 
     try:
-        found = json.loads(line)
-    except json.JSONDecodeError as error:
-        refuse(f"not JSON: {error.msg}, column {error.colno}")
-    except UnicodeDecodeError as error:
-        refuse(f"not UTF-8: byte {error.object[error.start]:#04x}")
-    except RecursionError:
-        refuse("JSON nested too deeply")
-    except ValueError as error:  # a number of thousands of digits
-        refuse(str(error).partition(";")[0])
+        found = parse_line(line, name, number)
+    except ValueError as error:
+        raise ValueError(f"{error}{hint}") from None
+
     if not isinstance(found, dict):
         refuse(f"a JSON object with the key {file.key!r} is expected, not {type(found).__name__}")
     if file.key not in found:

@@ -1,24 +1,22 @@
-"""train(): a source of text to a Tokenizer; extend(): a Tokenizer to a larger one.
-
-Text is counted, the counts merged, and the merges made into a vocabulary by the convention of the tie-break. Where there is
-a checkpoint, the counts and each merge go through it.
-"""
+"""train(): a source of text to a Tokenizer; train_from_counts(): counts to one; extend(): a Tokenizer to a larger one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import patterns, sources
+from bpe.conventions import CONVENTIONS, Convention, TieBreak
 from bpe.counting.count import count_source
-from bpe.counting.records import count_of_rank, items, number_of, symbols_of
-from bpe.formats import Merges, StrPath, TokenizerData
-from bpe.merging.merger import Merger
+from bpe.counting.records import items, number_of_records
+from bpe.counts import Counts, checked_resources, named
+from bpe.formats import Merges, TokenizerData
+from bpe.merging.learn import Rule, learn
+from bpe.native.atomic_file import StrPath
 from bpe.native.lazy_imports import numpy as np
-from bpe.native.parallel import available_cpus
 from bpe.native.warn import warn_caller
 from bpe.progress import Progress, reporter
 from bpe.scanning.special_tokens import SpecialTokens
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from bpe.counting.checkpoint import Checkpoint
     from bpe.counting.records import Records
 
-CONVENTIONS = ("bytes", "huggingface", "ids")
 GOES_ON = "the run is kept in {}: the same command goes on from there"
 
 
@@ -38,7 +35,7 @@ def train(
     *,
     pattern: str | tuple[str, ...] | None = "gpt2",
     special_tokens: Iterable[str] = ("<|endoftext|>",),
-    tie_break: str = "bytes",
+    tie_break: TieBreak = "bytes",
     min_count: int = 1,
     max_token_bytes: int | None = None,
     workers: int | None = None,
@@ -48,61 +45,94 @@ def train(
 ) -> Tokenizer:
     """Train byte-level BPE (Sennrich et al. 2016; Radford et al. 2019) on a corpus.
 
-    source: a path, several, or an iterable of str or bytes, each item a text of its own; an open file is one text. A path is
-    read as its name says: .gz, .xz and .zst are decompressed, .jsonl, .ndjson and .json hold a text a line under "text",
-    .parquet a text a row in "text"; bpe.JsonLines, bpe.Parquet and bpe.PlainText say otherwise. vocab_size: how many tokens,
-    the 256 bytes and the special tokens included. pattern: the split pattern, by name, as a regular expression (slower), or
-    None for no split. special_tokens split the text before anything else and are never counted. min_count: no pair that
-    occurs less often is merged; max_token_bytes: nor one that makes a longer token. workers: threads (all cores).
-    memory_limit: bytes that counting may hold; more goes to temporary files. checkpoint: a folder in which the run is kept,
-    and from which the same call goes on after it was stopped, however it was. progress: True for bars, or a function of
-    (phase, done, total).
+    The corpus is split into pretokens, these are counted, and the commonest pair of neighbouring symbols in them is merged into
+    a new symbol, again and again. The result depends on nothing but the text and these arguments: not on workers, memory, or
+    the order of the files.
 
-    tie_break, among pairs of equal count, and the ids:
-      "bytes"        the greatest (left bytes, right bytes), as CS336; ids: bytes, special tokens, merges
-      "huggingface"  the smallest pair of ids, as tokenizers' BpeTrainer; ids: special tokens, its alphabet, merges
-      "ids"          the smallest pair of ids, as rustbpe and minbpe; ids: bytes, merges, special tokens
+    Args:
+        source: A path (str or PathLike); a bpe.JsonLines, bpe.Parquet or bpe.PlainText; an open file; or an iterable of these
+            or of texts. In an iterable a str is a text, and a file is a PathLike. A path is read as its name says: .gz, .xz
+            and .zst are decompressed; .jsonl, .ndjson and .json are JSON lines, the text of each under "text"; .parquet has a
+            text a row in the column "text"; anything else is one text.
+        vocab_size: How many tokens, the 256 bytes and the special tokens included.
+        pattern: The split pattern: a name, a regular expression (slower), several in sequence, or None for no split.
+        special_tokens: They split the text before the pattern does, and are never counted.
+        tie_break: Which of several pairs of equal count is merged first, and which ids the tokens get:
+            "bytes": the greatest (left bytes, right bytes), as in CS336; ids: bytes, special tokens, merges.
+            "huggingface": the smallest pair of ids, as tokenizers' BpeTrainer; ids: special tokens, its alphabet, merges.
+            "ids": the smallest pair of ids, as rustbpe; ids: bytes, merges, special tokens.
+        min_count: No pair that occurs less often is merged.
+        max_token_bytes: No pair is merged that makes a longer token.
+        workers: Threads that count; all processors by default.
+        memory_limit: Bytes that counting may hold; more goes to temporary files.
+        checkpoint: A folder in which the run is kept. The same call goes on from there however the last one was stopped.
+        progress: True for bars, or a function of (phase, done, total).
 
-    The result depends on nothing but the text and these arguments: not on workers, chunks, memory, or the order of files.
-    Raises ValueError for a vocabulary smaller than the bytes and special tokens, for a corpus from which the vocabulary
-    cannot be reached (it says what can), for wrong special tokens or a wrong pattern, for a file that is cut short or not
-    what its name says, for a checkpoint of another run; the error of the file for one that cannot be read.
+    Returns:
+        The tokenizer.
+
+    Raises:
+        ValueError: The vocabulary is smaller than the bytes and special tokens, or larger than the corpus allows (it says how
+            large); special tokens or the pattern are wrong; a file is cut short or not what its name says; the checkpoint is
+            that of another run.
+        TypeError: An item of the source is no text and no file.
+        OSError: A file cannot be read.
+
+    Example:
+        >>> import bpe
+        >>> tokenizer = bpe.train(["the cat and the hat sat with the rat"], 262)
+        >>> tokenizer.merges
+        [(b't', b'h'), (b'a', b't'), (b'th', b'e'), (b' ', b'the'), (b'w', b'i')]
+        >>> tokenizer.encode(" the")
+        [260]
     """
-    resolved = patterns.resolve(pattern)
-    names = [special_tokens] if isinstance(special_tokens, str) else list(special_tokens)
-    for name in names:
-        if not isinstance(name, (str, bytes, bytearray)):
-            raise TypeError(f"the name of a special token is a str, not {name!r}")
-    special = SpecialTokens(names)
-    vocab_size = index(vocab_size)
-    rule = Rule(tie_break, min_count, max_token_bytes)
-    spelled = _spelled() if tie_break == "huggingface" else list(map(chr, range(128)))
-    smallest = 256 + sum(name.decode() not in spelled for name in special.names)
-    if vocab_size < smallest:
-        raise ValueError(
-            f"vocab_size is {vocab_size}, but 256 bytes and the special tokens are {smallest} already; ask for at least that"
+    resolved, names = patterns.resolve(pattern), named(special_tokens)
+    special, threads_and_memory = SpecialTokens(names), checked_resources(workers, memory_limit)
+    convention, rule = _rule(tie_break, min_count, max_token_bytes)
+    wanted = _wanted(vocab_size, convention.smallest_vocabulary(special.names))
+    alphabet = Alphabet(convention.alphabet(special.names))
+    about = _about(resolved, special, tie_break, min_count, max_token_bytes, alphabet)
+    with reporter(progress) as report, _kept(checkpoint, source, about) as run:
+        records = _count(source, resolved, special, *threads_and_memory, report, run)
+        tokens, merges = _learn(records, alphabet, wanted, rule, report, run)
+    return _numbered(tokens, merges, vocab_size, convention, resolved, special)
+
+
+def train_from_counts(
+    counts: Counts,
+    vocab_size: int,
+    *,
+    tie_break: TieBreak = "bytes",
+    min_count: int = 1,
+    max_token_bytes: int | None = None,
+    progress: Progress | bool | None = None,
+) -> Tokenizer:
+    """Train on counts: the tokenizer that train() makes of the text that was counted.
+
+    Args:
+        counts: What count() gave, or Counts.load(), or Counts.from_mapping(). Pattern and special tokens are theirs.
+        vocab_size, tie_break, min_count, max_token_bytes, progress: As for train().
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        ValueError: As train() does.
+
+    Example:
+        >>> import bpe
+        >>> counts = bpe.count(["a cat and a hat"])
+        >>> bpe.train_from_counts(counts, 258).merges
+        [(b'a', b't')]
+    """
+    special = SpecialTokens(counts.special_tokens)
+    convention, rule = _rule(tie_break, min_count, max_token_bytes)
+    wanted = _wanted(vocab_size, convention.smallest_vocabulary(special.names))
+    with reporter(progress) as report:
+        tokens, merges = _learn(
+            counts._records, Alphabet(convention.alphabet(special.names)), wanted, rule, report, None
         )
-    alphabet = bytes(range(256))
-    if tie_break == "huggingface":
-        names = [name.decode() for name in special.names]  # a byte that is spelled as one of them has its id
-        alphabet = bytes(
-            sorted(alphabet, key=lambda byte: ([*names, spelled[byte]].index(spelled[byte]), spelled[byte]))
-        )
-    tokens, merges = learn(
-        source,
-        Start([bytes([byte]) for byte in alphabet]),
-        vocab_size - smallest,
-        pattern=resolved,
-        special=special,
-        rule=rule,
-        workers=workers,
-        memory_limit=memory_limit,
-        checkpoint=checkpoint,
-        progress=progress,
-    )
-    _check_reached(vocab_size, vocab_size - smallest + 256 - len(tokens))
-    vocab, special_ids = number(tokens, special.names, tie_break)
-    return Tokenizer.from_data(TokenizerData(vocab, merges, special_ids, resolved))
+    return _numbered(tokens, merges, vocab_size, convention, counts.pattern, special)
 
 
 def extend(
@@ -110,7 +140,7 @@ def extend(
     source: sources.Source,
     vocab_size: int,
     *,
-    tie_break: str = "bytes",
+    tie_break: TieBreak = "bytes",
     min_count: int = 1,
     max_token_bytes: int | None = None,
     workers: int | None = None,
@@ -118,20 +148,35 @@ def extend(
     checkpoint: StrPath | None = None,
     progress: Progress | bool | None = None,
 ) -> Tokenizer:
-    """A tokenizer with its vocabulary enlarged to vocab_size tokens on a corpus; every id it had keeps its meaning.
+    """Enlarge a tokenizer's vocabulary on a corpus. Every id it had keeps its meaning.
 
-    The corpus is encoded as the tokenizer encodes it, and merging goes on from there; new tokens get the ids after the
-    largest. The pattern and the special tokens are the tokenizer's; the other arguments are those of train(). The result
-    merges by list or by rank as the tokenizer did.
+    The corpus is encoded as the tokenizer encodes it, and merging goes on from there. New tokens get the ids after the largest.
 
-    Raises ValueError as train() does, and for a tokenizer that cannot be continued: one that changes text before it encodes
-    it, or one with a token that merging never makes.
+    Args:
+        tokenizer: The tokenizer, which stays as it is. Pattern and special tokens are its own, and the result merges by a list
+            or by rank as it does.
+        source: The corpus, as train() takes it.
+        vocab_size: How many tokens there will be, all that the tokenizer has included.
+        tie_break, min_count, max_token_bytes, workers, memory_limit, checkpoint, progress: As for train().
+
+    Returns:
+        The larger tokenizer.
+
+    Raises:
+        ValueError: As train() does; and the tokenizer changes text before it encodes it, or has a token that merging never
+            makes.
+
+    Example:
+        >>> import bpe
+        >>> small = bpe.train(["the cat and the hat"], 259)
+        >>> large = bpe.extend(small, ["the dog and the frog"], 260)
+        >>> [large.decode_single_token_bytes(259), large.merges[: len(small.merges)] == small.merges]
+        [b'og', True]
     """
-    rule = Rule(tie_break, min_count, max_token_bytes)
     data = tokenizer._data
-    wanted = index(vocab_size) - len(data.vocab)
-    if wanted < 0:
-        raise ValueError(f"vocab_size is {vocab_size}, but the tokenizer has {len(data.vocab)} tokens already")
+    threads_and_memory = checked_resources(workers, memory_limit)
+    _, rule = _rule(tie_break, min_count, max_token_bytes)
+    wanted = _wanted(vocab_size, len(data.vocab), "the tokenizer has {} tokens already")
     if data.normalizer is not None:
         raise ValueError(f"a tokenizer that normalizes text ({data.normalizer}) cannot be extended")
     if data.add_prefix_space or data.lstrip or data.rstrip or data.single_word:
@@ -139,25 +184,182 @@ def extend(
             "a tokenizer that puts a space before a text, or whose tokens take the spaces beside them or are found as words "
             "only, cannot be extended"
         )
-    start = Start.of(tokenizer)
-    split_off = {**data.added_tokens, **data.special_tokens}
-    tokens, merges = learn(
-        source,
-        start,
-        wanted,
-        pattern=data.pattern,
-        special=SpecialTokens(list(split_off)),
-        rule=rule,
-        workers=workers,
-        memory_limit=memory_limit,
-        checkpoint=checkpoint,
-        progress=progress,
-    )
-    made = tokens[len(start.tokens) :]
+    alphabet = Alphabet.of(tokenizer)
+    special = SpecialTokens([*(data.added_tokens | data.special_tokens)])
+    about = _about(data.pattern, special, tie_break, min_count, max_token_bytes, alphabet)
+    with reporter(progress) as report, _kept(checkpoint, source, about) as run:
+        records = _count(source, data.pattern, special, *threads_and_memory, report, run)
+        tokens, merges = _learn(records, alphabet, wanted, rule, report, run)
+    made = tokens[len(alphabet.tokens) :]
     _check_reached(vocab_size, wanted - len(made))
     vocab = {**data.vocab, **dict(enumerate(made, max(data.vocab) + 1))}
     all_merges = None if data.merges is None else [*data.merges, *merges]
     return Tokenizer.from_data(data._replace(vocab=vocab, merges=all_merges, name=None))
+
+
+class Alphabet(NamedTuple):
+    """The symbols that merging starts from."""
+
+    tokens: list[bytes]  # the bytes of each
+    spell: Callable[[Records], Records] | None = None  # from bytes to these symbols; None where they are the 256 bytes
+    fingerprint: str = ""  # of the tokenizer whose tokens they are
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Alphabet:
+        """The tokens of a tokenizer, in the order of their ids.
+
+        ValueError where a token is none that its bytes alone are merged to. Where all are, what is merged between two borders
+        of tokens depends on the bytes there alone, no merge to come makes a token that there is, and the old merges do to the
+        longer list what they did before.
+        """
+        data = tokenizer._data
+        split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
+        ids = {token: i for i, token in sorted(data.vocab.items()) if i not in split_off or len(token) == 1}
+        encode = Tokenizer.from_data(data._replace(whole_first=False))._encoder.encode_pieces
+        if encode(ids).tolist() != list(ids.values()):
+            never = next(token for token, number in ids.items() if encode([token]).tolist() != [number])
+            raise ValueError(f"the tokenizer cannot be extended: merging never makes its token {never!r}")
+        symbol_of = np.zeros(max(ids.values()) + 1, dtype=np.uint32)
+        symbol_of[list(ids.values())] = range(len(ids))
+        sizes = np.array([len(token) for token in ids])
+
+        def spell(records: Records) -> Records:
+            spelled = bytearray()
+            for batch in _batched(items(records), 1 << 14):
+                pretokens, counts = zip(*batch, strict=True)
+                symbols = symbol_of[encode(pretokens)]
+                ends = (
+                    np.searchsorted(np.cumsum(sizes[symbols]), np.cumsum([len(pretoken) for pretoken in pretokens])) + 1
+                )
+                lengths = np.diff(ends, prepend=0)
+                # A record in numbers of 4 bytes: two for the count, one for the size in bytes, the symbols.
+                words = np.empty(len(symbols) + 3 * len(batch), dtype=np.uint32)
+                heads = (np.cumsum(lengths + 3) - lengths - 3)[:, None] + np.arange(3)
+                words[heads[:, :2]] = np.array(counts, dtype=np.uint64).view(np.uint32).reshape(-1, 2)
+                words[heads[:, 2]] = 4 * lengths
+                is_symbol = np.ones(len(words), dtype=np.bool_)
+                is_symbol[heads] = False
+                words[is_symbol] = symbols
+                spelled += words.tobytes()
+            return bytes(spelled)
+
+        return cls(list(ids), spell, tokenizer.fingerprint)
+
+
+def _batched(pairs: Iterable[tuple[bytes, int]], size: int) -> Iterator[list[tuple[bytes, int]]]:
+    """The pairs in lists of at most `size` (itertools.batched, of Python 3.12)."""
+    rest = iter(pairs)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def _rule(tie_break: str, min_count: int, max_token_bytes: int | None) -> tuple[Convention, Rule]:
+    if tie_break not in CONVENTIONS:
+        raise ValueError(f"tie_break is one of {', '.join(CONVENTIONS)}, not {tie_break!r}")
+    if not 0 <= min_count < 1 << 63:
+        raise ValueError(f"min_count is {min_count}; it takes a number from 0 to 2**63 - 1")
+    if max_token_bytes is not None and not 1 <= max_token_bytes < 1 << 63:
+        raise ValueError(f"max_token_bytes is {max_token_bytes}; it takes a number from 1 to 2**63 - 1, or None")
+    convention = CONVENTIONS[tie_break]
+    longest = convention.longest_merge(None if max_token_bytes is None else index(max_token_bytes))
+    return convention, Rule(convention.by_bytes, index(min_count), longest)
+
+
+def _wanted(vocab_size: int, there: int, what: str = "256 bytes and the special tokens are {} already") -> int:
+    """How many tokens a vocabulary lacks when it has these."""
+    if index(vocab_size) < there:
+        raise ValueError(f"vocab_size is {vocab_size}, but {what.format(there)}; ask for at least that")
+    if vocab_size >= 1 << 31:
+        raise ValueError(f"vocab_size is {vocab_size:,}, and ids go up to {(1 << 31) - 1:,}")
+    return index(vocab_size) - there
+
+
+def _about(
+    pattern: patterns.Pattern,
+    special: SpecialTokens,
+    tie_break: str,
+    min_count: int,
+    max_token_bytes: int | None,
+    alphabet: Alphabet,
+) -> dict[str, Any]:
+    """All that the counts and merges of a run depend on, its corpus aside."""
+    return {
+        "format": 1,
+        "pattern": list(pattern.expressions),
+        "special_tokens": [name.decode("utf-8", "surrogateescape") for name in special.names],
+        "tie_break": tie_break,
+        "min_count": index(min_count),
+        "max_token_bytes": None if max_token_bytes is None else index(max_token_bytes),
+        "start": alphabet.fingerprint,
+    }
+
+
+@contextmanager
+def _kept(folder: StrPath | None, source: sources.Source, about: dict[str, Any]) -> Iterator[Checkpoint | None]:
+    """The run that is kept in a folder, if one is named."""
+    if folder is None:
+        yield None
+        return
+    from bpe.counting.checkpoint import Checkpoint, identity
+
+    with Checkpoint(folder, {"corpus": identity(source), **about}) as run:
+        try:
+            yield run
+        except KeyboardInterrupt as error:
+            error.add_note(GOES_ON.format(folder))
+            raise
+
+
+def _count(
+    source: sources.Source,
+    pattern: patterns.Pattern,
+    special: SpecialTokens,
+    workers: int,
+    memory_limit: int | None,
+    report: Progress,
+    run: Checkpoint | None,
+) -> Records:
+    """The records of a source: those that the run has kept, or counted and kept."""
+    records = None if run is None else run.counts()
+    if records is None:
+        records = count_source(source, pattern, special, workers, report, memory_limit)
+        if run is not None:
+            run.write_counts(records, source)
+    if memory_limit is not None:
+        words = number_of_records(records)
+        size = len(records) - 12 * words
+        needed = 10 * words + 6 * size  # a word's length and count; a byte's symbol, and its place in a pair's postings
+        if needed > memory_limit:
+            warn_caller(
+                f"merging the {words:,} distinct pretokens takes up to {needed:,} bytes, more than the memory_limit of "
+                f"{memory_limit:,}, which bounds the counting only"
+            )
+    return records
+
+
+def _learn(
+    records: Records, alphabet: Alphabet, wanted: int, rule: Rule, report: Progress, run: Checkpoint | None
+) -> tuple[list[bytes], Merges]:
+    """The tokens of all symbols, those of the alphabet first, and the merges that made the others."""
+    spelled = alphabet.spell is not None
+    if alphabet.spell is not None:
+        records = alphabet.spell(records)
+    tokens, halves = learn(records, alphabet.tokens, wanted, rule, spelled=spelled, report=report, checkpoint=run)
+    return tokens, Merges(tokens, halves)
+
+
+def _numbered(
+    tokens: list[bytes],
+    merges: Merges,
+    vocab_size: int,
+    convention: Convention,
+    pattern: patterns.Pattern,
+    special: SpecialTokens,
+) -> Tokenizer:
+    """The tokenizer of these tokens and merges, with ids by convention."""
+    vocab, special_ids = convention.number(tokens, special.names)
+    _check_reached(vocab_size, index(vocab_size) - len(vocab))
+    return Tokenizer.from_data(TokenizerData(vocab, merges, special_ids, pattern))
 
 
 def _check_reached(vocab_size: int, missing: int) -> None:
@@ -166,235 +368,3 @@ def _check_reached(vocab_size: int, missing: int) -> None:
             f"the corpus is too small for a vocabulary of {vocab_size}: it has pairs to merge for {vocab_size - missing} "
             "tokens and no more; ask for that many, or train on more text"
         )
-
-
-class Rule:
-    """Which pair is merged next: tie_break, min_count and max_token_bytes of train()."""
-
-    def __init__(self, tie_break: str, min_count: int, max_token_bytes: int | None) -> None:
-        if tie_break not in CONVENTIONS:
-            raise ValueError(f"tie_break is one of {', '.join(CONVENTIONS)}, not {tie_break!r}")
-        if not 0 <= min_count < 1 << 63:
-            raise ValueError(f"min_count is {min_count}; it takes a number from 0 to 2**63 - 1")
-        if max_token_bytes is not None and not 1 <= max_token_bytes < 1 << 63:
-            raise ValueError(f"max_token_bytes is {max_token_bytes}; it takes a number from 1 to 2**63 - 1, or None")
-        self.tie_break, self.min_count = tie_break, index(min_count)
-        self.max_token_bytes = None if max_token_bytes is None else index(max_token_bytes)
-
-    @property
-    def bound(self) -> int:
-        """The bytes that a merged token may have; 0 for no bound."""
-        if self.tie_break == "huggingface" and self.max_token_bytes:
-            return max(2, self.max_token_bytes - 1)  # BpeTrainer stays below its max_token_length, pairs of bytes aside
-        return self.max_token_bytes or 0
-
-
-class Start(NamedTuple):
-    """Where merging starts: the tokens that the first symbols are, and how a pretoken is spelled in them (None: by bytes)."""
-
-    tokens: list[bytes]
-    spell: Callable[[Records], Records] | None = None
-    name: str = ""  # tells it from any other
-
-    @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Start:
-        """What a tokenizer makes of text, its symbols in the order of its ids.
-
-        ValueError where a token is none that its bytes alone are merged to. Where all are, what is merged between two borders
-        of tokens depends on the bytes there alone, no merge to come makes a token that there is, and the old merges do to the
-        longer list what they did before.
-        """
-        data = tokenizer._data
-        split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
-        numbers = {token: i for i, token in sorted(data.vocab.items()) if i not in split_off or len(token) == 1}
-        encode = Tokenizer.from_data(data._replace(whole_first=False))._encoder.encode_pieces
-        if encode(numbers).tolist() != list(numbers.values()):
-            never = next(token for token, number in numbers.items() if encode([token]).tolist() != [number])
-            raise ValueError(f"the tokenizer cannot be extended: merging never makes its token {never!r}")
-        symbol_of = np.zeros(max(numbers.values()) + 1, dtype=np.uint32)
-        symbol_of[list(numbers.values())] = range(len(numbers))
-        sizes = np.array([len(token) for token in numbers])
-
-        def spell(records: Records) -> Records:
-            import struct
-
-            spelled = bytearray()
-            for batch in batched(items(records), 1 << 14):
-                symbols = symbol_of[encode([pretoken for pretoken, _ in batch])]
-                ends = (
-                    np.searchsorted(np.cumsum(sizes[symbols]), np.cumsum([len(pretoken) for pretoken, _ in batch])) + 1
-                )
-                begin = 0
-                for (_, count), end in zip(batch, ends.tolist(), strict=True):
-                    spelled += struct.pack("=QI", count, 4 * (end - begin)) + symbols[begin:end].tobytes()
-                    begin = end
-            return bytes(spelled)
-
-        return cls(list(numbers), spell, tokenizer.fingerprint)
-
-
-def batched(items: Iterable[tuple[bytes, int]], size: int) -> Iterator[list[tuple[bytes, int]]]:
-    """The items in lists of at most `size` (itertools.batched, of Python 3.12)."""
-    rest = iter(items)
-    while batch := list(islice(rest, size)):
-        yield batch
-
-
-def learn(
-    source: sources.Source,
-    start: Start,
-    wanted: int,
-    *,
-    pattern: patterns.Pattern,
-    special: SpecialTokens,
-    rule: Rule,
-    workers: int | None,
-    memory_limit: int | None,
-    checkpoint: StrPath | None,
-    progress: Progress | bool | None,
-) -> tuple[list[bytes], Sequence[tuple[bytes, bytes]]]:
-    """Count a source and merge, at most `wanted` times: (the token of each symbol, those of `start` first; the merges)."""
-    if len(start.tokens) + wanted >= 1 << 31:
-        raise ValueError(f"the vocabulary asked for has {wanted:,} tokens to make, and ids go up to {(1 << 31) - 1:,}")
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers is {workers}; it takes at least 1")
-    if memory_limit is not None and memory_limit < 1:
-        raise ValueError(f"memory_limit is {memory_limit}; it is a number of bytes, or None for no limit")
-    about: dict[str, Any] = {}
-    if checkpoint is not None:
-        from bpe.counting.checkpoint import Checkpoint, identity
-
-        about = {
-            "format": 1,
-            "corpus": identity(source),
-            "pattern": list(pattern.expressions),
-            "special_tokens": [name.decode("utf-8", "surrogateescape") for name in special.names],
-            "tie_break": rule.tie_break,
-            "min_count": rule.min_count,
-            "max_token_bytes": rule.max_token_bytes,
-            "start": start.name,
-        }
-
-    def counted() -> Records:
-        records = None if kept is None else kept.counts()
-        if records is None:
-            records = count_source(source, pattern, special, workers or available_cpus(), report, memory_limit)
-            if kept is not None:
-                if identity(source) != about["corpus"]:
-                    raise ValueError("the corpus was changed while it was counted; train again, on files that rest")
-                kept.write_counts(records)
-        _check_memory(records, memory_limit)
-        return records
-
-    with (
-        reporter(progress) as report,
-        Checkpoint(checkpoint, about) if checkpoint is not None else nullcontext() as kept,
-    ):
-        try:
-            return merge(counted, start, wanted, rule=rule, report=report, kept=kept)
-        except KeyboardInterrupt as error:
-            if checkpoint is not None:
-                error.add_note(GOES_ON.format(checkpoint))
-            raise
-
-
-def _check_memory(records: Records, memory_limit: int | None) -> None:
-    """Say so where merging, which has every distinct pretoken in memory, takes more than counting was allowed."""
-    if memory_limit is None:
-        return
-    words = number_of(records)
-    size = len(records) - 12 * words
-    needed = (
-        10 * words + 6 * size
-    )  # a word's length and count; a byte's symbol, and its place in the postings of a pair
-    if needed > memory_limit:
-        warn_caller(
-            f"merging the {words:,} distinct pretokens takes up to {needed:,} bytes, more than the memory_limit of "
-            f"{memory_limit:,}, which bounds the counting only"
-        )
-
-
-def merge(
-    counted: Callable[[], Records],
-    start: Start,
-    wanted: int,
-    *,
-    rule: Rule,
-    report: Progress,
-    kept: Checkpoint | None = None,
-) -> tuple[list[bytes], Sequence[tuple[bytes, bytes]]]:
-    """At most `wanted` merges: (the token of each symbol, those of `start` first; the merges)."""
-    if wanted == 0:
-        return list(start.tokens), []
-    merger = _started(counted(), start, wanted, rule, kept)
-    made = merger.advance(0)
-    report("merging", made, wanted)
-    while (now := merger.advance(64)) > made:
-        if kept is not None:
-            for merge in merger.made_from(made):
-                kept.append(*merge)
-        made = now
-        report("merging", made, wanted)
-    tokens, halves = merger.result()
-    return tokens, Merges(tokens, halves)
-
-
-def _started(records: Records, start: Start, wanted: int, rule: Rule, kept: Checkpoint | None) -> Merger:
-    """A Merger that has made the merges that a checkpoint has kept."""
-    done = [] if kept is None else kept.merges()[:wanted]
-    floor = _floor(records, len(start.tokens) - 256 + wanted)
-    if done:
-        floor = min(floor, done[-1][2])  # counts only fall, so that no merge that was kept is below it
-    merger = Merger(
-        records if start.spell is None else start.spell(records),
-        tokens=start.tokens,
-        spelled=start.spell is not None,
-        by_bytes=rule.tie_break == "bytes",
-        most=min(wanted, len(records)),  # a merge leaves a symbol less
-        min_count=rule.min_count,
-        max_token_bytes=rule.bound,
-        floor=floor,
-    )
-    for left, right, count in done:
-        if merger.apply(left, right) != count:
-            raise ValueError("the merges of the checkpoint do not fit its counts; delete its folder and train anew")
-    return merger
-
-
-def _floor(records: Records, fit: int) -> int:
-    """A guess, below rather than above, at the count of the last of `fit` merges.
-
-    The commonest words become tokens: the count of the last word to fit is close, and below. Where words are long and rare,
-    as without spaces, few do; but counts that fall as 1/rank and take away most symbols end at symbols / (fit ln fit).
-    """
-    symbols = symbols_of(records)
-    log = 0.69 * (fit + 2).bit_length()  # of fit + 2, or a little more; `math` would be a tenth of a megabyte
-    return max(count_of_rank(records, fit), int(symbols / (5 * fit * log)))
-
-
-def number(tokens: list[bytes], special: tuple[bytes, ...], tie_break: str) -> tuple[dict[int, bytes], dict[str, int]]:
-    """Ids by the convention of the tie-break: (vocab, the special tokens by name).
-
-    A special token of one byte is that byte's token; for "huggingface" one spelled as a byte is spelled there, so that
-    " " and the byte spelled "Ġ" are two.
-    """
-    if tie_break == "huggingface":
-        byte_of = {_spelled()[token[0]].encode(): token for token in tokens[:256]}
-        first = [byte_of.get(token, token) for token in special]
-        alphabet = [token for spelling, token in byte_of.items() if spelling not in special]
-        return dict(enumerate([*first, *alphabet, *tokens[256:]])), {
-            token.decode(): i for i, token in enumerate(special)
-        }
-    others = [token for token in special if len(token) > 1]
-    ids = {token: i for i, token in enumerate(tokens[:256])}
-    ids |= {token: i for i, token in enumerate(others, 256 if tie_break == "bytes" else len(tokens))}
-    made = islice(tokens, 256, None)
-    order = chain(tokens[:256], others, made) if tie_break == "bytes" else chain(tokens, others)
-    return dict(enumerate(order)), {token.decode(): ids[token] for token in special}
-
-
-def _spelled() -> list[str]:
-    """How tokenizers spells each byte."""
-    from bpe.formats.gpt2 import PRINTABLE
-
-    return PRINTABLE

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Literal
 from bpe import compressed, sources
 from bpe.commands.train import corpus, keep_apart, standard_input
 from bpe.native.atomic_file import atomic_file
+from bpe.native.json_lines import parse_line
 from bpe.native.lazy_imports import numpy as np
 from bpe.progress import Progress, reporter, watched
 from bpe.tokenizer import Tokenizer
@@ -211,12 +212,7 @@ def _batches(file: BinaryIO, key: str, kind: type, what: str) -> Iterator[list[t
         for number, line in lines:
             if not line.strip():
                 continue
-            try:
-                value = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{_name(file)}, line {number}: not JSON: {error}") from None
-            except RecursionError:
-                raise ValueError(f"{_name(file)}, line {number}: JSON nested too deeply") from None
+            value = parse_line(line, _name(file), number)
             found = value.get(key) if isinstance(value, dict) else value
             if not isinstance(found, kind):
                 raise ValueError(

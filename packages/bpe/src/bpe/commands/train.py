@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bpe import sources
+from bpe.conventions import CONVENTIONS
 from bpe.progress import watched
 from bpe.tokenizer import Tokenizer
-from bpe.training import CONVENTIONS, GOES_ON, extend, train
+from bpe.training import GOES_ON, extend, train
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 

@@ -1,15 +1,15 @@
 """A training run on disk: what it is of, its counts, and its merges as they come.
 
 about.json  the corpus' files (path, size, time of change) and all arguments that the counts and merges depend on
-counts      a header with the SHA-256 of the rest, and the records (see bpe.counting.records): written once, whole or not at all
-merges      a header with that SHA-256, and 20 bytes for each merge, chained by CRC-32: appended to; a torn tail is ignored
+counts      the counts (see bpe.counting.counts_file): written once, whole or not at all
+merges      a header with the SHA-256 of the counts, and 20 bytes for each merge, chained by CRC-32: appended to; a torn tail is
+            ignored
 lock        held by the process that trains, and let go of when it dies, however it does
 """
 
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import struct
 import sys
@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe import sources
-from bpe.native.atomic_file import atomic_file, write_atomically
+from bpe.counting import counts_file
+from bpe.native.atomic_file import write_atomically
 
 if TYPE_CHECKING:
     from bpe.counting.records import Records
 
-_COUNTS, _MERGES = b"bpe counts 1\n\0\0\0", b"bpe merges 1\n\0\0\0"
-_ORDER = struct.pack("=I", 0x01020304)  # the records are in the machine's own order of bytes
+_MAGIC = b"bpe merges 1\n\0\0\0"
 _MERGE = struct.Struct("<IIqI")  # left symbol, right symbol, count, CRC-32 of these and the CRC before
-_HEADER = 16 + 4 + 4 + 32
+_HEADER = 16 + 32
 SYNC = 1.0  # seconds between two times that the merges are made to reach the disk
 
 Merge = tuple[int, int, int]  # left symbol, right symbol, count
@@ -121,33 +121,23 @@ class Checkpoint:
     def counts(self) -> Records | None:
         """The records, as the map of their file; None where they are not there yet, or damaged."""
         try:
-            with open(self._folder / "counts", "rb") as file:
-                if os.fstat(file.fileno()).st_size < _HEADER:
-                    return None
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except FileNotFoundError:
+            _, records, self._digest = counts_file.read(self._folder / "counts")
+        except (FileNotFoundError, ValueError):
             return None
-        magic, order, digest = mapped[:16], mapped[16:20], mapped[_HEADER - 32 : _HEADER]
-        with memoryview(mapped) as whole, whole[_HEADER:] as records:
-            if magic != _COUNTS or order != _ORDER or _digest(records) != digest:
-                return None
-        self._digest = digest
-        return memoryview(mapped)[_HEADER:]
+        return records
 
-    def write_counts(self, records: Records) -> None:
-        """Keep the records; they are there whole or not at all."""
-        view = memoryview(records)
-        self._digest = _digest(view)
-        with atomic_file(self._folder / "counts") as file:
-            file.write(_COUNTS + _ORDER + bytes(4) + self._digest)
-            file.write(view)
+    def write_counts(self, records: Records, source: sources.Source) -> None:
+        """Keep the records; they are there whole or not at all. ValueError where the source is no longer what it was."""
+        if identity(source) != self._about["corpus"]:
+            raise ValueError("the corpus was changed while it was counted; train again, on files that rest")
+        self._digest = counts_file.write(self._folder / "counts", None, [records])
 
     # Merges
 
     def merges(self) -> list[Merge]:
         """The merges that were kept, in order. From here on append() goes on after them."""
         path = self._folder / "merges"
-        header = _MERGES + _ORDER + bytes(4) + self._digest
+        header = _MAGIC + self._digest
         data = path.read_bytes() if path.exists() else b""
         found: list[Merge] = []
         self._crc = zlib.crc32(header)
@@ -184,12 +174,6 @@ class Checkpoint:
             except OSError as error:
                 raise OSError(error.errno, error.strerror, os.fspath(self._folder / "merges")) from None
             self._synced = time.monotonic()
-
-
-def _digest(records: Any) -> bytes:
-    import hashlib  # with OpenSSL, which would be a good part of the memory that training takes
-
-    return hashlib.sha256(records).digest()
 
 
 def _first_difference(kept: Any, here: list[list[Any]]) -> str:

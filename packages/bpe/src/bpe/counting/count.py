@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import patterns, sources
 from bpe.counting.pretoken_counts import PretokenCounts
-from bpe.counting.records import pack
+from bpe.counting.records import pack_table
 from bpe.counting.spill import Spill
 from bpe.native.parallel import map_in_threads, stream
 from bpe.native.warn import warn_caller
@@ -159,13 +159,13 @@ def _add_up(tables: list[PretokenCounts]) -> Records:
     """The records of all tables, which are left empty. Each thread adds up a share of the hashes at a time."""
     tables = [table for table in tables if len(table)]
     if len(tables) <= 1:
-        return pack(tables[0]) if tables else b""
+        return pack_table(tables[0]) if tables else b""
     shares = SHARES * len(tables)
 
     def add_share(share: int) -> Records:
         table = PretokenCounts(max(map(len, tables)) // shares)
         table.add_share(tables, share, shares)
-        return pack(table)
+        return pack_table(table)
 
     parts = map_in_threads(add_share, range(shares), len(tables))
     for table in tables:

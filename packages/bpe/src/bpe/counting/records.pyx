@@ -17,7 +17,7 @@ from bpe.native.memory cimport checked_malloc
 cdef enum:
     HEADER = 12
     BLOCK = 1 << 20             # bytes read or written at a time
-    STEPS = 16
+    STEPS = 16                  # bins of a histogram to each power of two
 
 ctypedef struct Sorted:         # a record, and its first eight bytes as a big-endian number
     uint64_t head
@@ -60,7 +60,7 @@ cdef int compare_records(const void *a, const void *b) noexcept nogil:
     return compare(<const Sorted *> a, <const Sorted *> b)
 
 
-def pack(PretokenCounts counts not None):
+def pack_table(PretokenCounts counts not None):
     """The records of a table as they come. The table stays as it is."""
     cdef size_t i, size, total = 0
     cdef uint32_t size32
@@ -88,9 +88,9 @@ def pack(PretokenCounts counts not None):
     return packed
 
 
-def in_order(const uint8_t[::1] records not None):
+def sorted_blocks(const uint8_t[::1] records not None):
     """Yield the records sorted, in blocks."""
-    cdef size_t at = 0, n = number_of(records), i
+    cdef size_t at = 0, n = number_of_records(records), i
     cdef Sorted *order = <Sorted *> checked_malloc(n * sizeof(Sorted))
     cdef bytearray out = bytearray()
     try:
@@ -119,7 +119,7 @@ def items(const uint8_t[::1] records not None):
         at += HEADER + size
 
 
-def number_of(const uint8_t[::1] records not None):
+def number_of_records(const uint8_t[::1] records not None):
     """How many records there are."""
     cdef size_t at = 0, n = 0, size = records.shape[0]
     while at < size:
@@ -128,37 +128,51 @@ def number_of(const uint8_t[::1] records not None):
     return n
 
 
-def count_of_rank(const uint8_t[::1] records not None, size_t rank):
-    """About the count of the record that this many others do not fall short of, a sixteenth too low at most; 1 if there are no more."""
-    cdef size_t buckets[64 * STEPS]     # by the power of two in a count, and by what comes after its first bit
-    cdef size_t at = 0, size = records.shape[0], more = 0, bucket
+def approximate_kth_largest_count(const uint8_t[::1] records not None, size_t k):
+    """The k-th largest count, or up to a sixteenth less; 1 if there are fewer than k records.
+
+    By a histogram of the counts' logarithms, with STEPS bins to each power of two, which is summed up from the largest bin down.
+    """
+    cdef size_t bins[64 * STEPS]        # by the place of a count's first bit, and by the four bits that follow it
+    cdef size_t at = 0, size = records.shape[0], larger = 0, bin
     cdef uint64_t count
     cdef int power
-    memset(buckets, 0, sizeof(buckets))
+    memset(bins, 0, sizeof(bins))
     while at < size:
         count = count_of(&records[at]) or 1
         power = 63 - count_leading_zeros(count)
-        buckets[power * STEPS + (count << (63 - power) >> 59) % STEPS] += 1
+        bins[power * STEPS + (count << (63 - power) >> 59) % STEPS] += 1
         at += HEADER + size_of(&records[at])
-    for bucket in reversed(range(64 * STEPS)):
-        more += buckets[bucket]
-        if more > rank:
-            power = bucket // STEPS
-            return max(1, <uint64_t> (STEPS + bucket % STEPS) << 59 >> (63 - power))
+    for bin in reversed(range(64 * STEPS)):
+        larger += bins[bin]
+        if larger >= k:
+            power = bin // STEPS
+            return max(1, <uint64_t> (STEPS + bin % STEPS) << 59 >> (63 - power))   # the least count of the bin
     return 1
 
 
-def symbols_of(const uint8_t[::1] records not None):
-    """How many bytes the text had that was counted."""
+def check_records(const uint8_t[::1] records not None):
+    """Raise ValueError where these bytes are not whole records, as those of a file may not be."""
     cdef size_t at = 0, end = records.shape[0]
-    cdef uint64_t symbols = 0
     while at < end:
-        symbols += count_of(&records[at]) * size_of(&records[at])
+        if end - at < HEADER or end - at - HEADER < size_of(&records[at]):
+            raise ValueError("the last record is cut short")
+        if size_of(&records[at]) == 0 or count_of(&records[at]) == 0:
+            raise ValueError("a record has no pretoken, or counts none")
         at += HEADER + size_of(&records[at])
-    return symbols
 
 
-cdef class Run:
+def total_size(const uint8_t[::1] records not None):
+    """The bytes of the text that was counted: of each pretoken, as often as it occurs."""
+    cdef size_t at = 0, end = records.shape[0]
+    cdef uint64_t total = 0
+    while at < end:
+        total += count_of(&records[at]) * size_of(&records[at])
+        at += HEADER + size_of(&records[at])
+    return total
+
+
+cdef class SortedFile:
     """Sorted records of an open file, read a block at a time."""
 
     cdef object file
@@ -193,15 +207,15 @@ cdef class Run:
         return 0
 
 
-def merged(files):
+def add_sorted(files):
     """Yield blocks of the sorted records of several open files of them, those of one pretoken added up."""
-    cdef list runs = [run for run in map(Run, files) if (<Run> run).first.record != NULL]
-    cdef Run run, least
+    cdef list runs = [run for run in map(SortedFile, files) if (<SortedFile> run).first.record != NULL]
+    cdef SortedFile run, least
     cdef bytearray out = bytearray()
     cdef uint64_t count
     cdef bint ended
     while runs:
-        least = <Run> runs[0]
+        least = <SortedFile> runs[0]
         for run in runs:
             if compare(&run.first, &least.first) < 0:
                 least = run
@@ -216,7 +230,7 @@ def merged(files):
         out += (<const char *> least.first.record)[8 : HEADER + size_of(least.first.record)]
         least.next()
         if ended or least.first.record == NULL:
-            runs = [run for run in runs if (<Run> run).first.record != NULL]
+            runs = [run for run in runs if (<SortedFile> run).first.record != NULL]
         if len(out) >= BLOCK:
             yield bytes(out)
             out.clear()

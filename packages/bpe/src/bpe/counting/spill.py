@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe.counting.pretoken_counts import PretokenCounts
-from bpe.counting.records import in_order, merged, pack
+from bpe.counting.records import add_sorted, pack_table, sorted_blocks
 
 if TYPE_CHECKING:
     from bpe.counting.records import Records
@@ -46,9 +46,9 @@ class Spill:
     def add(self, table: PretokenCounts) -> None:
         """Write a table's records, and empty it. May be called by several threads at once."""
         if len(table):
-            records = pack(table)
+            records = pack_table(table)
             table.clear()
-            file = _write(in_order(records))
+            file = _write(sorted_blocks(records))
             with self._lock:
                 self._keep(file, 0)
                 if self._ended:  # by Ctrl-C, which did not wait for this
@@ -76,7 +76,7 @@ class Spill:
 
 def _add_files(files: list[BinaryIO]) -> BinaryIO:
     try:
-        return _write(merged(files))
+        return _write(add_sorted(files))
     finally:
         for file in files:
             file.close()

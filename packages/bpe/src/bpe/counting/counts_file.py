@@ -1,0 +1,84 @@
+"""Counts in a file: a header that says what was counted, and the records as bpe.counting.records has them.
+
+16 bytes   MAGIC
+ 4 bytes   0x01020304, in the byte order of the machine that wrote it, as the numbers of the records are
+ 4 bytes   the size of the description
+32 bytes   SHA-256 of all the rest
+           the description: JSON
+           the records
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from bpe.counting.records import check_records
+from bpe.native.atomic_file import StrPath, atomic_file
+
+if TYPE_CHECKING:
+    from bpe.counting.records import Records
+
+MAGIC = b"bpe counts 2\n\0\0\0"
+BYTE_ORDER = 0x01020304
+START = struct.Struct("=16sII")
+HEADER_SIZE = START.size + 32
+
+
+def write(path: StrPath, about: Any, records: Iterable[Any]) -> bytes:
+    """Write counts, whole or not at all.
+
+    Args:
+        path: The file.
+        about: What was counted; any JSON.
+        records: Blocks of records, one after another.
+
+    Returns:
+        The SHA-256, which tells these counts from any others.
+    """
+    import hashlib  # with OpenSSL, which would be a good part of the memory that training takes
+
+    description = json.dumps(about).encode()
+    start = START.pack(MAGIC, BYTE_ORDER, len(description))
+    digest = hashlib.sha256(start + description)
+    with atomic_file(path) as file:
+        file.write(start + bytes(32) + description)
+        for block in records:
+            digest.update(block)
+            file.write(block)
+        file.seek(len(start))
+        file.write(digest.digest())
+    return digest.digest()
+
+
+def read(path: StrPath) -> tuple[Any, Records, bytes]:
+    """The description, the records as a map of the file, and the digest that write() returned.
+
+    Raises:
+        ValueError: The file is none of counts, or is damaged, or was written by a machine of the other byte order.
+    """
+    import hashlib
+
+    name = os.fspath(path)
+    with open(path, "rb") as file:
+        header = file.read(HEADER_SIZE)
+        if len(header) < HEADER_SIZE or not header.startswith(MAGIC):
+            raise ValueError(f"{name}: not a file of counts")
+        mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    (_, order, size), digest = START.unpack_from(header), header[START.size :]
+    if order != BYTE_ORDER:
+        raise ValueError(f"{name}: written by a machine of another byte order: count again on this one")
+    found = hashlib.sha256(header[: START.size])
+    found.update(mapped[HEADER_SIZE:])
+    if found.digest() != digest:
+        raise ValueError(f"{name}: damaged or cut short: its SHA-256 is not the one that was written with it")
+    records = mapped[HEADER_SIZE + size :]
+    try:
+        check_records(records)
+        return json.loads(bytes(mapped[HEADER_SIZE : HEADER_SIZE + size])), records, digest
+    except ValueError as error:
+        raise ValueError(f"{name}: not counts as this package writes them: {error}") from None

@@ -1,0 +1,192 @@
+"""count(): a source of text to Counts, all that training needs of it. They can be saved, added to others, and trained from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from bpe import patterns, sources
+from bpe.counting.count import count_source
+from bpe.counting.pretoken_counts import PretokenCounts
+from bpe.counting.records import add_sorted, items, number_of_records, pack_table, sorted_blocks, total_size
+from bpe.native.atomic_file import StrPath
+from bpe.native.parallel import available_cpus
+from bpe.progress import Progress, reporter
+from bpe.scanning.special_tokens import SpecialTokens
+
+if TYPE_CHECKING:
+    from bpe.counting.records import Records
+
+
+class Counts:
+    """How often each pretoken of a corpus occurs, and by which pattern and special tokens it was split.
+
+    `len(counts)` is the number of distinct pretokens; counts with the same pretokens, pattern and special tokens are equal.
+
+    Attributes:
+        pattern: The split pattern.
+        special_tokens: The special tokens, in order. They split the text and are not counted.
+    """
+
+    __hash__ = None  # type: ignore[assignment]  # as a dict's
+
+    def __init__(self, records: Records, pattern: patterns.Pattern, special_tokens: tuple[str, ...]) -> None:
+        """Not for users: see count(), load() and from_mapping()."""
+        self._records = records
+        self.pattern = pattern
+        self.special_tokens = special_tokens
+
+    @classmethod
+    def from_mapping(
+        cls,
+        counts: Mapping[str, int] | Mapping[bytes, int],
+        *,
+        pattern: str | tuple[str, ...] | None = "gpt2",
+        special_tokens: Iterable[str] = ("<|endoftext|>",),
+    ) -> Counts:
+        """Counts of pretokens that were made elsewhere.
+
+        Args:
+            counts: How often each pretoken occurs, 1 or more. A str stands for its UTF-8.
+            pattern: The pattern that the text was split by, which the tokenizer will split by.
+            special_tokens: The special tokens of the tokenizer.
+
+        Raises:
+            ValueError: A pretoken is empty, or a count is not from 1 to 2**63 - 1.
+
+        Example:
+            >>> import bpe
+            >>> counts = bpe.Counts.from_mapping({"low": 5, "lower": 2, "newest": 6, "widest": 3})
+            >>> bpe.train_from_counts(counts, 260).merges
+            [(b's', b't'), (b'e', b'st'), (b'o', b'w')]
+        """
+        table = PretokenCounts()
+        total = 0
+        for pretoken, number in counts.items():
+            data = pretoken.encode() if isinstance(pretoken, str) else bytes(pretoken)
+            if not data or not 1 <= number < 1 << 63:
+                raise ValueError(
+                    f"{pretoken!r} counts {number}; a pretoken has a byte at least, and counts 1 to 2**63 - 1"
+                )
+            table.add_count(data, number)
+            total += number * len(data)
+        if total >= 1 << 63:
+            raise ValueError(f"the pretokens come to {total:,} bytes of text; training counts up to 2**63 - 1")
+        return cls(pack_table(table), patterns.resolve(pattern), named(special_tokens))
+
+    @classmethod
+    def load(cls, path: StrPath) -> Counts:
+        """The counts that save() wrote; they stay in the file, which is mapped.
+
+        Raises:
+            ValueError: The file is none of counts, or is damaged.
+        """
+        from bpe.counting import counts_file
+
+        about, records, _ = counts_file.read(path)
+        try:
+            expressions, special = about["pattern"], about["special_tokens"]
+            return cls(records, patterns.resolve(tuple(expressions) or None), named(special))
+        except (KeyError, TypeError):
+            raise ValueError(f"{path}: says neither pattern nor special tokens; is it of a checkpoint?") from None
+
+    def save(self, path: StrPath) -> None:
+        """Write the counts to a file, whole or not at all. Equal counts make equal files."""
+        from bpe.counting import counts_file
+
+        about = {"pattern": list(self.pattern.expressions), "special_tokens": list(self.special_tokens)}
+        counts_file.write(path, about, sorted_blocks(self._records))
+
+    def merge(self, *others: Counts) -> Counts:
+        """The sum of these counts and others, as if the corpora had been counted together.
+
+        Raises:
+            ValueError: Others were split by another pattern, or by other special tokens.
+        """
+        import io
+
+        for other in others:
+            if (other.pattern, other.special_tokens) != (self.pattern, self.special_tokens):
+                raise ValueError(
+                    "counts of different patterns or special tokens cannot be added up: count one corpus again"
+                )
+        files = [io.BytesIO(b"".join(sorted_blocks(counts._records))) for counts in (self, *others)]
+        return Counts(b"".join(add_sorted(files)), self.pattern, self.special_tokens)
+
+    def items(self) -> Iterator[tuple[bytes, int]]:
+        """(pretoken, count), in no particular order."""
+        return items(self._records)
+
+    @property
+    def total_bytes(self) -> int:
+        """The bytes of the text that was counted, special tokens aside."""
+        return total_size(self._records)
+
+    def __len__(self) -> int:
+        return number_of_records(self._records)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Counts):
+            return NotImplemented
+        same = (self.pattern, self.special_tokens) == (other.pattern, other.special_tokens)
+        return same and dict(self.items()) == dict(other.items())
+
+    def __repr__(self) -> str:
+        return f"Counts({len(self):,} pretokens of {self.total_bytes:,} bytes)"
+
+
+def count(
+    source: sources.Source,
+    *,
+    pattern: str | tuple[str, ...] | None = "gpt2",
+    special_tokens: Iterable[str] = ("<|endoftext|>",),
+    workers: int | None = None,
+    memory_limit: int | None = None,
+    progress: Progress | bool | None = None,
+) -> Counts:
+    """Count the pretokens of a corpus: the first half of train(), in memory that follows the distinct pretokens.
+
+    Args:
+        source: The corpus, as train() takes it.
+        pattern: The split pattern, by name, as a regular expression (slower), or None for no split.
+        special_tokens: Split the text before the pattern does, and are not counted.
+        workers: Threads; all processors by default.
+        memory_limit: Bytes that counting may hold; more goes to temporary files.
+        progress: True for bars, or a function of (phase, done, total).
+
+    Returns:
+        The counts, which do not depend on `workers`, `memory_limit` or the order of the texts.
+
+    Raises:
+        ValueError, TypeError, OSError: As train() does.
+
+    Example:
+        >>> import bpe
+        >>> counts = bpe.count(["the cat and the hat"])
+        >>> sorted(counts.items())
+        [(b' and', 1), (b' cat', 1), (b' hat', 1), (b' the', 1), (b'the', 1)]
+        >>> bpe.train_from_counts(counts, 259).merges == bpe.train(["the cat and the hat"], 259).merges
+        True
+    """
+    resolved, names = patterns.resolve(pattern), named(special_tokens)
+    threads, limit = checked_resources(workers, memory_limit)
+    with reporter(progress) as report:
+        return Counts(count_source(source, resolved, SpecialTokens(names), threads, report, limit), resolved, names)
+
+
+def named(special_tokens: Iterable[str]) -> tuple[str, ...]:
+    """The names of special tokens; a str is one name. TypeError for a name that is none."""
+    names = [special_tokens] if isinstance(special_tokens, str) else list(special_tokens)
+    for name in names:
+        if not isinstance(name, (str, bytes, bytearray)):
+            raise TypeError(f"the name of a special token is a str, not {name!r}")
+    return tuple(name.decode() for name in SpecialTokens(names).names)
+
+
+def checked_resources(workers: int | None, memory_limit: int | None) -> tuple[int, int | None]:
+    """The threads and the memory that a call allows. ValueError for none."""
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers is {workers}; it takes at least 1")
+    if memory_limit is not None and memory_limit < 1:
+        raise ValueError(f"memory_limit is {memory_limit}; it is a number of bytes, or None for no limit")
+    return workers or available_cpus(), memory_limit

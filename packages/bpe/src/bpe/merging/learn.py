@@ -1,0 +1,92 @@
+"""Learning merges from counts, in steps of some dozens, so that progress is told and a checkpoint keeps each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from bpe.counting.records import approximate_kth_largest_count, total_size
+from bpe.merging.merger import Merger
+from bpe.progress import Progress
+
+if TYPE_CHECKING:
+    from bpe.counting.checkpoint import Checkpoint
+    from bpe.counting.records import Records
+
+STEP = 64  # merges between two reports
+
+
+class Rule(NamedTuple):
+    """Which pair is merged next, and which never."""
+
+    by_bytes: bool  # ties to the greatest (left bytes, right bytes), or to the smallest (left symbol, right symbol)
+    min_count: int  # no pair that counts less
+    longest: int  # no pair whose token has more bytes; 0 for no bound
+
+
+def learn(
+    records: Records,
+    tokens: list[bytes],
+    wanted: int,
+    rule: Rule,
+    *,
+    spelled: bool = False,
+    report: Progress = lambda phase, done, total: None,
+    checkpoint: Checkpoint | None = None,
+) -> tuple[list[bytes], bytearray]:
+    """Merge the commonest pair of symbols, again and again.
+
+    Args:
+        records: The pretokens and their counts (see bpe.counting.records).
+        tokens: The bytes of the first symbols: the 256 bytes in any order, or any tokens if the records are `spelled`.
+        wanted: The most merges.
+        rule: Which pair is next.
+        spelled: Each pretoken is an array of symbols (uint32) instead of bytes.
+        report: Told of the merges that are made.
+        checkpoint: Where merges are kept; those it has are made first.
+
+    Returns:
+        The bytes of each symbol, those of `tokens` first, then one for each merge; and the symbols that each merge joins, two
+        uint32 for each. Fewer than `wanted` where no pair is left that the rule allows.
+
+    Raises:
+        ValueError: The checkpoint's merges are not those of these counts.
+    """
+    if wanted == 0:
+        return list(tokens), bytearray()
+    kept = [] if checkpoint is None else checkpoint.merges()[:wanted]
+    floor = likely_last_count(records, max(1, len(tokens) - 256 + wanted))
+    if kept:
+        floor = min(floor, kept[-1][2])  # counts only fall, so that no merge that was kept is below it
+    merger = Merger(
+        records,
+        tokens=tokens,
+        spelled=spelled,
+        by_bytes=rule.by_bytes,
+        most=min(wanted, len(records)),  # a merge leaves a symbol less
+        min_count=rule.min_count,
+        max_token_bytes=rule.longest,
+        floor=floor,
+    )
+    for left, right, count in kept:
+        if merger.apply(left, right) != count:
+            raise ValueError("the merges of the checkpoint do not fit its counts; delete its folder and train anew")
+    made = merger.advance(0)
+    report("merging", made, wanted)
+    while (now := merger.advance(STEP)) > made:
+        if checkpoint is not None:
+            for merge in merger.made_from(made):
+                checkpoint.append(*merge)
+        made = now
+        report("merging", made, wanted)
+    return merger.result()
+
+
+def likely_last_count(records: Records, merges: int) -> int:
+    """A guess, too low rather than too high, at the count of the last of so many merges.
+
+    The commonest words become tokens: the count of the last word to become one is close, and below. Where words are long and
+    rare, as without spaces, few do; but counts that fall as 1/rank and take up most of the text end at size / (n ln n).
+    """
+    log = 0.69 * (merges + 2).bit_length()  # ln(merges + 2), or a little more; `math` would be a tenth of a megabyte
+    of_words = approximate_kth_largest_count(records, merges + 1)
+    return max(of_words, int(total_size(records) / (5 * merges * log)))
