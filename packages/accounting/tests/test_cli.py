@@ -97,7 +97,8 @@ def test_json_and_csv_hold_the_same_exact_numbers(capsys: pytest.CaptureFixture[
         "fit gpt2-swiglu --device rtx-3060 --world 2 --zero 1 --tensor 2",
         "peak gpt2 gpt2-swiglu --precision bf16",
         "time gpt2 --tokens 1e9 --device h100 --mfu 0.4 --batch 8 --price 2",
-        "infer gpt2 --device rtx-4060",
+        "infer gpt2 --device rtx-4060 --devices 2 --price 1",
+        "infer mixtral-8x7b --device h200 --operators --batch 3",
         "optimal --compute 1e20",
         "devices",
         "devices h100 m4",
@@ -175,10 +176,10 @@ def test_whole_numbers_are_exact(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_narrower_cache_is_read_sooner(capsys: pytest.CaptureFixture[str]) -> None:
     command = ("infer", "llama-3-8b", "--device", "h100", "--batch", "16", "--json")
     wide, narrow = (json.loads(run(capsys, *command, *extra)) for extra in ((), ("--cache", "int8")))
-    cache = 16 * 8192 * 2 * 32 * 8 * 128
+    cache = 16 * 2 * 32 * 8 * 128
     for one, other in zip(wide, narrow, strict=True):
-        assert one["bytes"] - other["bytes"] == cache
-        assert one["decoding seconds a step"] - other["decoding seconds a step"] == pytest.approx(cache / 3350e9)
+        assert one["bytes"] - other["bytes"] == 8192 * cache
+        assert one["decoding seconds a step"] - other["decoding seconds a step"] == pytest.approx(8191 * cache / 3350e9)
 
 
 def test_a_page_does_not_take_the_place_of_its_shape(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -287,7 +288,7 @@ def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:
         "fit gpt2 --memory 24 --context 1025",
         "fit gpt2 --memory 24 --zero 1",
         "peak gpt2 --context 1025",
-        "infer gpt2 --device h100 --context 1025",
+        "infer gpt2 --device h100 --prompt 1025",
         "compare gpt2-swiglu gpt2 --context 1025",
         "time gpt2 --tokens 1 --device h100 --mfu 0.4 --context 1025",
         "time gpt2 --tokens 1 --device h100 --tokens-per-second 1e9",
@@ -356,7 +357,7 @@ def test_a_mistake_names_what_was_given(capsys: pytest.CaptureFixture[str], argu
     [
         "report gpt2-swiglu --context 1e15 --batch 1e30",
         "fit gpt2-swiglu --memory 1e30",
-        "infer gpt2-swiglu --device h100 --context 1e36 --batch 1e36",
+        "infer gpt2-swiglu --device h100 --prompt 1e36 --batch 1e36",
         "optimal --compute 1e36",
         "fit gpt2 --memory 1e-9",
     ],

@@ -45,6 +45,9 @@ def everything(shape: TransformerShape, batch: int) -> dict[str, Breakdown]:
             shape, batch, policy=Policy(precision="autocast", activation_checkpointing="full")
         ).peak,
         "in blocks": training_memory(shape, batch, policy=Policy(precision="bf16", allocator="cuda")).peak,
+        "matmuls": accounting.matmul_flops(shape, None, batch, pairs="causal"),
+        "prefill": accounting.prefill_flops(shape, None, batch),
+        "read": accounting.weights_read(shape, batch),
         "adamw": optimizer_flops(shape),
         "muon": optimizer_flops(shape, optimizer="muon"),
         "cache": kv_cache(shape, batch),
@@ -147,6 +150,10 @@ def test_causal_counts_the_pairs_one_by_one(shape: TransformerShape, length: int
 @given(shapes(), st.integers(1, 64))
 def test_decoding_one_by_one_is_the_causal_forward(shape: TransformerShape, length: int) -> None:
     shape = replace(shape, context_length=max(shape.context_length, length))
+    assert (
+        accounting.matmul_flops(shape, length, pairs="causal").total
+        == forward_flops(shape, length, pairs="causal").total
+    )
     steps = sum(int(decode_flops(shape, position).total) for position in range(1, length + 1))
     assert steps == forward_flops(shape, length, pairs="causal").total
 

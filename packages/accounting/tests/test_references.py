@@ -3,7 +3,17 @@
 import pytest
 
 import accounting
-from accounting import SHAPES, Bytes, forward_flops, human, kv_cache, optimizer_flops, parameters, training_memory
+from accounting import (
+    SHAPES,
+    Bytes,
+    forward_flops,
+    human,
+    kv_cache,
+    matmul_flops,
+    optimizer_flops,
+    parameters,
+    training_memory,
+)
 
 MODERN = {
     "gpt2-swiglu": (190_460_160, 349_630_365_696, 14_871_215_210_496),
@@ -64,6 +74,17 @@ def test_xl_by_part() -> None:
         "ffn": 3_019_898_880_000,
         "head": 164_682_137_600,
     }
+
+
+def test_xl_by_matrix_multiplication() -> None:
+    """CS336's table: the four projections are alike, the two of the scores, and the three of SwiGLU."""
+    for length in (1024, 16384):
+        found, whole = matmul_flops(SHAPES["gpt2-xl-swiglu"], length), forward_flops(SHAPES["gpt2-xl-swiglu"], length)
+        assert found.total == whole.total
+        assert {int(found[name]) for name in ("query", "key", "value", "output")} == {int(whole["projections"]) // 4}
+        assert found["scores: query·keyᵀ"] == found["scores: weights·value"] == whole["scores"] // 2
+        assert {int(found[f"ffn {name}"]) for name in ("gate", "up", "down")} == {int(whole["ffn"]) // 3}
+        assert found["head"] == whole["head"]
 
 
 def test_causal_is_exact() -> None:

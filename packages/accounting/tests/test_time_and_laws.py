@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import accounting
-from accounting import DEVICES, LAWS, SHAPES, affordable_tokens, compute_optimal, measured_device, training_time
+from accounting import (
+    DEVICES,
+    LAWS,
+    SHAPES,
+    Storage,
+    affordable_tokens,
+    compute_optimal,
+    measured_device,
+    training_time,
+)
 from accounting.hardware.measuring import this_machine
+from accounting.planning.inference import decode_operators, device_inference_memory
 from accounting.planning.scaling import loss
 
 
@@ -75,10 +86,82 @@ def test_decoding_alone_is_bound_by_bandwidth_and_prefill_by_arithmetic() -> Non
     shape, device = SHAPES["llama-3-8b"], DEVICES["h100"]
     step = accounting.decode_time(shape, device, 1024)
     assert step.bound == "bandwidth"
-    assert step.moved == 2 * 8_030_261_248 + 1024 * 2 * 32 * 8 * 128 * 2
+    # of the embedding one row, which is as long as the head's
+    assert step.moved == 2 * (8_030_261_248 - 128256 * 4096 + 4096) + 1024 * 2 * 32 * 8 * 128 * 2
     assert accounting.prefill_time(shape, device, 8192).bound == "arithmetic"
-    quarter = accounting.decode_time(shape, device, 1024, weights="int4")
+    quarter = accounting.decode_time(shape, device, 1024, storage=Storage("int4"))
     assert quarter.seconds < step.seconds
+
+
+def test_the_head_is_counted_once_a_generated_token() -> None:
+    """Of a prompt only the last position goes through the head, and a tied embedding is the head that is read."""
+    for name, share in (("llama-3.2-1b", 0.21), ("gemma-3-1b", 0.30), ("llama-3-8b", 0.07)):
+        shape = SHAPES[name]
+        every = accounting.forward_flops(shape, 512, pairs="causal")
+        last = accounting.prefill_flops(shape, 512)
+        assert last["head"] == 2 * shape.d_model * shape.vocab_rows == int(every["head"]) // 512
+        assert 1 - int(last) / int(every) == pytest.approx(share, abs=0.01)
+        assert accounting.prefill_time(shape, DEVICES["h100"], 512).flops == last.total
+    tied, untied = SHAPES["gpt2"], replace(SHAPES["gpt2"], tied_embeddings=False)
+    assert accounting.weights_read(tied, 1).total == 2 * (124_439_808 - 1023 * 768)  # one row of the learned positions
+    assert accounting.weights_read(untied, 1).total == 2 * (124_439_808 - 1023 * 768 + 768)
+    assert accounting.weights_read(untied, 10**9).total == accounting.weight_bytes(untied).total
+
+
+def test_generation_is_the_sum_of_its_steps() -> None:
+    device = DEVICES["h100"]
+    for name, batch, prompt, output in (
+        ("llama-3-8b", 1, 100, 50),
+        ("gemma-3-1b", 3, 490, 60),
+        ("llama-3.2-1b", 300, 5, 40),
+    ):
+        shape = SHAPES[name]
+        found = accounting.generation_time(shape, device, prompt, output, batch)
+        steps = [float(accounting.decode_time(shape, device, prompt + at, batch).seconds) for at in range(1, output)]
+        assert float(found.decode_seconds) == pytest.approx(sum(steps), rel=1e-12)
+        assert found.prefill == accounting.prefill_time(shape, device, prompt, batch)
+        assert found.tokens_per_second == pytest.approx(batch * (output - 1) / sum(steps))
+        money = found.cost_per_million_output_tokens(2.0)
+        assert money == pytest.approx(2.0 * sum(steps) / 3600 / (batch * output) * 1e6)
+    with pytest.raises(ValueError, match="output must be at least 2"):
+        accounting.generation_time(SHAPES["gpt2"], device, 10, 1)
+    with pytest.raises(ValueError, match="price must be money"):
+        found.cost_per_million_prompt_tokens(-1.0)
+
+
+@given(st.sampled_from(["llama-3-8b", "gemma-3-1b", "gpt2", "mixtral-8x7b"]), st.sampled_from([1, 2, 4]))
+def test_most_sequences_fit_and_one_more_does_not(name: str, devices: int) -> None:
+    shape, device, storage = SHAPES[name], DEVICES["rtx-3090"], Storage("bf16", "bf16", devices)
+    most = accounting.max_sequences(shape, device, 1000, storage=storage)
+    longest = accounting.longest_generation(shape, device, 2, storage=storage)
+
+    def needs(batch: int, context: int) -> int:
+        return int(device_inference_memory(shape, batch, context, storage=storage))
+
+    assert most == 0 or needs(most, 1000) <= 24 * 10**9
+    assert needs(most + 1, 1000) > 24 * 10**9
+    assert longest == 0 or needs(2, longest) <= 24 * 10**9
+    assert (shape.position == "learned" and longest == 1024) or needs(2, longest + 1) > 24 * 10**9
+
+
+@given(st.sampled_from([*SHAPES]), st.integers(1, 64), st.integers(1, 4096), st.sampled_from(["fp32", "bf16", "int4"]))
+def test_operators_add_up_to_the_step(name: str, batch: int, context: int, weights: str) -> None:
+    shape, storage = SHAPES[name], Storage(weights, "int8")
+    context = min(context, shape.context_length)
+    step = accounting.decode_time(shape, DEVICES["h100"], context, batch, storage=storage)
+    found = decode_operators(shape, DEVICES["h100"], context, batch, storage=storage)
+    assert sum(int(one.flops) for one in found) == step.flops
+    assert sum(int(one.moved) for one in found) == step.moved
+    assert all(int(one.moved) >= 0 for one in found)
+
+
+def test_devices_share_the_work_of_a_step() -> None:
+    shape, device = SHAPES["llama-3-70b"], DEVICES["h100"]
+    alone, eight = (accounting.decode_time(shape, device, 4096, 4, storage=Storage(devices=n)) for n in (1, 8))
+    assert int(eight.flops) * 8 == int(alone.flops)
+    assert alone.sent == 0
+    # two sums of 4 × 8,192 numbers a layer and that of the embeddings, each in a ring of 8
+    assert eight.sent == 161 * 2 * 7 * (4 * 8192 // 8) * 2
 
 
 def test_few_tokens_read_few_experts() -> None:

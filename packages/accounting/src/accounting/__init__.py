@@ -24,25 +24,28 @@ if TYPE_CHECKING:
     from accounting.cluster.traffic import device_traffic
     from accounting.counting.elementwise import elementwise_flops
     from accounting.counting.estimates import training_estimates
-    from accounting.counting.flops import decode_flops
+    from accounting.counting.flops import decode_flops, prefill_flops
+    from accounting.counting.matmuls import matmul_flops
     from accounting.counting.optimizer import optimizer_flops
     from accounting.hardware.devices import DEVICES, Device, measured_device
     from accounting.hardware.interconnect import INTERCONNECTS, Interconnect
-    from accounting.memory.inference import inference_memory, kv_cache, weight_bytes
+    from accounting.memory.inference import inference_memory, kv_cache, weight_bytes, weights_read
     from accounting.models.files import from_config, from_huggingface, from_run
     from accounting.planning.fitting import largest_shape, longest_context, max_batch_size, memory_line
+    from accounting.planning.inference import (
+        Generation,
+        Roofline,
+        Storage,
+        decode_time,
+        generation_time,
+        longest_generation,
+        max_sequences,
+        prefill_time,
+    )
     from accounting.planning.layouts import Plan, plan
     from accounting.planning.scaling import LAWS, ComputeOptimal, compute_optimal
     from accounting.planning.step_time import StepTime, step_time
-    from accounting.planning.time import (
-        Roofline,
-        TrainingTime,
-        affordable_tokens,
-        decode_time,
-        mfu,
-        prefill_time,
-        training_time,
-    )
+    from accounting.planning.training_time import TrainingTime, affordable_tokens, mfu, training_time
 
 # Loaded when they are first asked for: a question about memory then waits for nothing else.
 _LATER = {
@@ -54,17 +57,23 @@ _LATER = {
         ("cluster.traffic", "device_traffic"),
         ("counting.elementwise", "elementwise_flops"),
         ("counting.estimates", "training_estimates"),
-        ("counting.flops", "decode_flops"),
+        ("counting.flops", "decode_flops prefill_flops"),
+        ("counting.matmuls", "matmul_flops"),
         ("counting.optimizer", "optimizer_flops"),
         ("hardware.devices", "DEVICES Device measured_device"),
         ("hardware.interconnect", "INTERCONNECTS Interconnect"),
-        ("memory.inference", "inference_memory kv_cache weight_bytes"),
+        ("memory.inference", "inference_memory kv_cache weight_bytes weights_read"),
         ("models.files", "from_config from_huggingface from_run"),
         ("planning.fitting", "largest_shape longest_context max_batch_size memory_line"),
         ("planning.layouts", "Plan plan"),
         ("planning.scaling", "LAWS ComputeOptimal compute_optimal"),
         ("planning.step_time", "StepTime step_time"),
-        ("planning.time", "Roofline TrainingTime affordable_tokens decode_time mfu prefill_time training_time"),
+        (
+            "planning.inference",
+            "Generation Roofline Storage decode_time generation_time longest_generation max_sequences",
+        ),
+        ("planning.inference", "prefill_time"),
+        ("planning.training_time", "TrainingTime affordable_tokens mfu training_time"),
     )
     for name in names.split()
 }
@@ -81,6 +90,7 @@ __all__ = [
     "Device",
     "FLOPRate",
     "FLOPs",
+    "Generation",
     "Group",
     "Interconnect",
     "Layout",
@@ -93,6 +103,7 @@ __all__ = [
     "Roofline",
     "Seconds",
     "StepTime",
+    "Storage",
     "TokenRate",
     "Tokens",
     "TrainingMemory",
@@ -112,12 +123,16 @@ __all__ = [
     "from_config",
     "from_huggingface",
     "from_run",
+    "generation_time",
     "human",
     "inference_memory",
     "kv_cache",
     "largest_shape",
     "longest_context",
+    "longest_generation",
+    "matmul_flops",
     "max_batch_size",
+    "max_sequences",
     "measured_device",
     "memory_line",
     "mfu",
@@ -125,6 +140,7 @@ __all__ = [
     "optimizer_state",
     "parameters",
     "plan",
+    "prefill_flops",
     "prefill_time",
     "saved_activations",
     "step_time",
@@ -133,6 +149,7 @@ __all__ = [
     "training_memory",
     "training_time",
     "weight_bytes",
+    "weights_read",
 ]
 
 

@@ -50,8 +50,7 @@ SYMBOLS = {
     "quantised_params": "elements of tensors large enough for 8-bit states",
     "scale_blocks": "their blocks of 256",
     "muon_params": "elements of the matrices of the blocks",
-    "quantised_weights": "elements of the matrices of the blocks",
-    "other_weights": "parameters that are in no matrix of a block",
+    "block_elements": "elements of the weights of the blocks, of experts those that are read",
 }
 
 

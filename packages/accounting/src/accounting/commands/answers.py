@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from accounting.cluster.layout import Layout
 from accounting.commands import report as reports
-from accounting.hardware.devices import DEVICES, Device, device, measured_device
-from accounting.memory.inference import inference_memory, kv_cache
+from accounting.commands.answer import Answer
+from accounting.commands.machine import machine_of
+from accounting.hardware.devices import DEVICES, device
 from accounting.memory.training import training_memory
 from accounting.models.files import find
 from accounting.planning.fitting import (
@@ -22,7 +23,7 @@ from accounting.planning.fitting import (
     widened,
 )
 from accounting.planning.scaling import LAWS, compute_optimal, formula
-from accounting.planning.time import affordable_tokens, decode_time, mfu, prefill_time, training_time
+from accounting.planning.training_time import affordable_tokens, mfu, training_time
 from accounting.policy import Policy
 from accounting.shape import positive
 from accounting.units import Bytes, FLOPs, human
@@ -39,17 +40,7 @@ if TYPE_CHECKING:
     Tried = tuple[str, int, int, str, Callable[[int], tuple[TransformerShape, int, int | None]]]
 
 GB = 10**9
-STORED = ("fp32", "bf16", "int8", "int4")  # the weights that `infer` compares
 FORMATS = ("bf16", "fp16", "tf32", "fp32", "fp8", "int8")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Text, and flat records with one set of keys; data where plain data has another form than records."""
-
-    text: str
-    records: list[dict[str, Any]]
-    data: Any = None
 
 
 def policy(options: argparse.Namespace) -> Policy:
@@ -282,56 +273,6 @@ def peak(options: argparse.Namespace) -> Answer:
     return Answer("\n".join([reports.columns(table), *(how if options.explain else []), note]), records)
 
 
-def infer(options: argparse.Namespace) -> Answer:
-    """Memory, prefill and decoding of a model that generates, for weights as they can be stored."""
-    shape, machine, cache = find(options.shape), timed() if options.measure else device(options.device), options.cache
-    context, batch = shape.sequence(options.context), options.batch
-    table = [("weights", "memory", "fits", "prefill", "bound by", "decoding a step", "bound by", "tokens a second")]
-    records, how = [], []
-    for weights in STORED:
-        memory = inference_memory(shape, batch, context, weights=weights, cache=cache)
-        prompt = prefill_time(shape, machine, context, batch, weights=weights, cache=cache)
-        step = decode_time(shape, machine, context, batch, weights=weights, cache=cache)
-        rate = batch / float(step.seconds)
-        fits = memory.total <= machine.memory
-        table.append(
-            (
-                weights,
-                human(memory.total),
-                "yes" if fits else "no",
-                human(prompt.seconds),
-                prompt.bound,
-                human(step.seconds),
-                step.bound,
-                f"{rate:,.0f}",
-            )
-        )
-        records.append(
-            {
-                "weights": weights,
-                "bytes": int(memory.total),
-                "fits": fits,
-                "prefill seconds": float(prompt.seconds),
-                "prefill bound by": prompt.bound,
-                "decoding seconds a step": float(step.seconds),
-                "decoding bound by": step.bound,
-                "tokens a second": rate,
-            }
-        )
-        parts = " + ".join(f"{name} {value}" for name, value in memory.items() if value)
-        how.append(f"{weights}: memory = {parts}")
-        for name, one in (("prefill", prompt), ("a step", step)):
-            taken = f"{human(one.arithmetic)} for {human(one.flops)}, {human(one.traffic)} for {human(one.moved)} moved"
-            how.append(f"{weights}: {name} = the longer of {taken}")
-    note = (
-        f"{batch:,} × {context:,} positions on {machine.name} ({machine.source}); {cache} cache of "
-        f"{human(kv_cache(shape, batch, context, dtype=cache).total)}; a lower bound of time, arithmetic and memory "
-        "traffic overlapping perfectly"
-    )
-    page = [reports.columns(table), *(f"  {line}" for line in how if options.explain), reports.wrapped(note)]
-    return Answer("\n".join(page), records)
-
-
 def optimal(options: argparse.Namespace) -> Answer:
     """Parameters and tokens that compute is best spent on, by every law."""
     answers = [compute_optimal(options.compute, parameters=options.parameters, law=law) for law in LAWS]
@@ -379,23 +320,6 @@ def devices(options: argparse.Namespace) -> Answer:
     note = reports.wrapped("dense peaks in TFLOP/s, accumulated in fp32; GB is 10^9 bytes")
     sources = [f"{one.name}: {one.source}" for one in chosen]
     return Answer("\n".join([reports.columns(table), note, *sources]), records)
-
-
-def machine_of(options: argparse.Namespace) -> tuple[Device, str]:
-    """The device that was named or measured, and whose peak is meant."""
-    if options.device:
-        return device(options.device), options.dtype or "bf16"
-    dtype = options.dtype or "fp32"
-    if options.measure:
-        return timed(), dtype
-    return measured_device("this machine", options.measured, dtype=dtype), dtype
-
-
-def timed() -> Device:
-    """This machine, by a measurement."""
-    from accounting.hardware.measuring import this_machine  # here, because nothing else looks for torch
-
-    return this_machine()
 
 
 def lines(title: str, rows: list[tuple[str, str]]) -> str:

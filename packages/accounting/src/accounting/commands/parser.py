@@ -7,6 +7,8 @@ import os
 import sys
 
 from accounting.commands import answers
+from accounting.commands.answer import Answer
+from accounting.commands.infer import infer as run_infer
 from accounting.counting.flops import PAIRS
 from accounting.hardware.devices import DEVICES
 from accounting.memory.inference import BITS
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 GREATEST = 1e36  # beyond what anybody has of anything, and far below where floating-point numbers end
 COUNTS = (
     "context",
+    "prompt",
+    "output",
     "batch",
     "tokens",
     "batch_tokens",
@@ -64,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def face(answer: answers.Answer, options: argparse.Namespace) -> str:
+def face(answer: Answer, options: argparse.Namespace) -> str:
     """The answer as it was asked for: in words, as JSON, or as comma-separated values."""
     if options.json:
         import json  # here, as below, because only those who ask for it need it
@@ -172,10 +176,16 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
     where.add_argument("--measure", action="store_true", help="this machine, timed now: takes torch or numpy")
     infer.add_argument("--cache", choices=tuple(BITS), default="bf16", help="the numbers of the keys and values")
-    infer.add_argument("--context", type=_whole, help="positions in the cache, all that the shape has unless given")
+    infer.add_argument(
+        "--prompt", type=_whole, help="positions of the prompt, what the new tokens leave of the context"
+    )
+    infer.add_argument("--output", type=_whole, help="new tokens of each sequence, 256 or half of the context")
     infer.add_argument("--batch", type=_whole, default=1, help="sequences")
+    infer.add_argument("--devices", type=_whole, default=1, help="that share every layer (tensor parallelism)")
+    infer.add_argument("--price", type=_number, help="money for one device and hour: gives that of a million tokens")
+    infer.add_argument("--operators", action="store_true", help="the last decoding step operator by operator, in bf16")
     _faces(infer, "what each figure is made of")
-    infer.set_defaults(run=answers.infer)
+    infer.set_defaults(run=run_infer)
 
     best = commands.add_parser("optimal", help="parameters and tokens that compute is best spent on, by every law")
     best.add_argument("--compute", type=_number, help="training FLOPs, such as 5.76e23")

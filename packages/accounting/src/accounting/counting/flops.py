@@ -21,6 +21,11 @@ _COUNTED = {
 }
 
 
+def pairs_in_words(pairs: str) -> str:
+    """The pairs of positions that are counted, for a convention."""
+    return _COUNTED[pairs]
+
+
 def forward_flops(
     shape: TransformerShape, seq_len: int | None = None, batch_size: int = 1, *, pairs: str = "full"
 ) -> Breakdown:
@@ -32,7 +37,31 @@ def forward_flops(
         "forward FLOPs",
         FLOPs,
         _forward(shape, seq, batch, doubled_pairs(shape, seq, pairs)),
-        f"matrix multiplications only; attention scores over {_COUNTED[pairs]}",
+        f"matrix multiplications only; attention scores over {pairs_in_words(pairs)}",
+    )
+
+
+def prefill_flops(shape: TransformerShape, prompt: int | None = None, batch_size: int = 1) -> Breakdown:
+    """Matrix-multiply FLOPs of reading a prompt before the first new token: the head at the last position alone.
+
+    Args:
+        shape: the model.
+        prompt: positions of the prompt; the whole context unless given.
+        batch_size: prompts read together.
+
+    >>> from accounting import SHAPES
+    >>> prefill_flops(SHAPES["gpt2"], 1024)["head"] == 2 * 768 * 50257
+    True
+    """
+    seq = Symbol("seq", shape.sequence(prompt))
+    batch = Symbol("batch", positive("batch_size", batch_size))
+    terms = _forward(shape, seq, batch, doubled_pairs(shape, seq, "causal"))
+    terms["head"] = 2 * (batch * Dimensions(shape).d_model * Dimensions(shape).vocab)
+    return breakdown(
+        "prefill FLOPs",
+        FLOPs,
+        terms,
+        f"matrix multiplications only, the head at the last position alone; attention scores over {pairs_in_words('causal')}",
     )
 
 
@@ -41,17 +70,27 @@ def decode_flops(shape: TransformerShape, context: int | None = None, batch_size
 
     context is the number of positions the token sees, its own included.
     """
-    n = Dimensions(shape)
     seen = Symbol("context", shape.sequence(context))
     batch = Symbol("batch", positive("batch_size", batch_size))
-    pairs = 2 * ((shape.num_layers - shape.windowed_layers) * seen)
-    if shape.windowed_layers:
-        pairs = pairs + 2 * (n.window_layers * min(seen, n.window))
+    pairs = decode_pairs(shape, seen)
     return breakdown(
         "decode FLOPs",
         FLOPs,
         _forward(shape, constant(1), batch, pairs),
         "matrix multiplications of one token a sequence, which sees the context positions of the cache",
+    )
+
+
+def decode_pairs(shape: TransformerShape, seen: Term) -> Term:
+    """Twice the positions that one new token sees, summed over the layers."""
+    n = Dimensions(shape)
+    if not shape.windowed_layers:
+        return 2 * (n.n_layers * seen)
+    inside = n.window_layers * min(seen, n.window)
+    return (
+        2 * inside
+        if shape.windowed_layers == shape.num_layers
+        else 2 * ((n.n_layers - n.window_layers) * seen + inside)
     )
 
 
@@ -115,5 +154,5 @@ def training_flops(
         terms,
         "matrix multiplications of forward and backward, the backward exactly twice the forward; "
         + ("nothing recomputed (model FLOPs)" if recompute == "none" else f"recomputing: {recompute} (hardware FLOPs)")
-        + f"; scores over {_COUNTED[pairs]}",
+        + f"; scores over {pairs_in_words(pairs)}",
     )

@@ -32,32 +32,71 @@ def kv_cache(
     return breakdown("KV cache", Bytes, {"keys": stored, "values": stored}, f"{dtype}, nothing padded")
 
 
-def weight_bytes(shape: TransformerShape, *, weights: str = "bf16", active: int | None = None) -> Breakdown:
+def weight_bytes(shape: TransformerShape, *, weights: str = "bf16") -> Breakdown:
     """Bytes of the weights as stored: int8 and int4 for the matrices of the blocks, the rest of those models in bf16.
 
-    Quantised elements share one bf16 scale in groups of 128. active, where given, counts only so many experts a layer.
+    Quantised elements share one bf16 scale in groups of 128.
     """
-    choose("weights", weights, tuple(BITS))
     counted = parameters(shape)
-    ffn = counted["ffn"]
-    if active is not None and shape.experts is not None:
-        ffn = type(ffn)(int(ffn) // shape.experts * min(active, shape.experts))
-    blocks = Symbol("quantised_weights", int(counted["attention"]) + int(ffn) + int(counted["router"]))
-    rest = Symbol(
-        "other_weights", int(counted.total) - int(counted["attention"]) - int(counted["ffn"]) - int(counted["router"])
-    )
-    scaled = weights in SCALED
+    inside = int(counted["attention"]) + int(counted["ffn"]) + int(counted["router"])
     return breakdown(
         "weights",
         Bytes,
         {
-            "blocks": (blocks * BITS[weights] + 7) // 8 if scaled else blocks * (BITS[weights] // 8),
-            "scales": 2 * ((blocks + (GROUP - 1)) // GROUP) if scaled else 0,
-            "embedding, norms, head": rest * 2 if scaled else rest * (BITS[weights] // 8),
+            **_block_bytes(inside, weights),
+            **{name: int(counted[name]) * _width(weights) for name in ("embedding", "positions", "norms", "head")},
         },
-        f"{weights}"
-        + (f" for the blocks, bf16 scales for groups of {GROUP}, bf16 elsewhere" if scaled else " throughout"),
+        _stored(weights),
     )
+
+
+def weights_read(shape: TransformerShape, tokens: int, *, weights: str = "bf16") -> Breakdown:
+    """Bytes of the weights that one forward pass over so many tokens reads.
+
+    Of an embedding table the rows of the tokens, unless it is tied to the head, which is read whole; of experts at most as
+    many as the tokens can choose.
+
+    >>> from accounting import SHAPES
+    >>> weights_read(SHAPES["llama-3-8b"], 1)["embedding"]
+    Bytes(8_192)
+    """
+    counted = parameters(shape)
+    ffn = int(counted["ffn"])
+    if shape.experts is not None:
+        ffn = ffn // shape.experts * min(shape.experts, shape.active_experts * positive("tokens", tokens))
+    width, rows = _width(weights), min(tokens, shape.vocab_rows)
+    head = Symbol("vocab", shape.vocab_rows) * Symbol("d_model", shape.d_model)
+    positions = min(tokens, shape.context_length) * shape.d_model if shape.position == "learned" else 0
+    return breakdown(
+        "weights read",
+        Bytes,
+        {
+            **_block_bytes(int(counted["attention"]) + ffn + int(counted["router"]), weights),
+            "embedding": 0 if shape.tied_embeddings else rows * Symbol("d_model", shape.d_model) * width,
+            "positions": positions * width,
+            "norms": int(counted["norms"]) * width,
+            "head": head * width,
+        },
+        _stored(weights),
+    )
+
+
+def _block_bytes(elements: int, weights: str) -> dict[str, Term]:
+    blocks = Symbol("block_elements", elements)
+    if choose("weights", weights, tuple(BITS)) not in SCALED:
+        return {"blocks": blocks * (BITS[weights] // 8), "scales": Term(0)}
+    return {"blocks": (blocks * BITS[weights] + 7) // 8, "scales": 2 * ((blocks + (GROUP - 1)) // GROUP)}
+
+
+def _width(weights: str) -> int:
+    """Bytes of one weight outside the matrices of the blocks, which alone are quantised."""
+    return 2 if weights in SCALED else BITS[choose("weights", weights, tuple(BITS))] // 8
+
+
+def _stored(weights: str) -> str:
+    if weights in SCALED:
+        return f"{weights} for the blocks, bf16 scales for groups of {GROUP}, bf16 elsewhere"
+    return f"{weights} throughout"
 
 
 def inference_memory(

@@ -34,7 +34,7 @@ def max_batch_size(
     far = peak_bytes(shape, FAR, seq_len, policy=policy, layout=layout)
     slope = peak_bytes(shape, FAR + 1, seq_len, policy=policy, layout=layout) - far
     guess = FAR - (far - int(device_bytes)) // slope  # right wherever the phase that wins far out is the peak already
-    return _largest(
+    return largest(
         lambda batch: peak_bytes(shape, batch, seq_len, policy=policy, layout=layout) <= int(device_bytes), guess
     )
 
@@ -53,7 +53,7 @@ def longest_context(
     """
     positive("device_bytes", int(device_bytes))
 
-    return _largest(
+    return largest(
         lambda length: (
             peak_bytes(lengthened(shape, length), batch_size, length, policy=policy, layout=layout) <= int(device_bytes)
         )
@@ -79,7 +79,7 @@ def largest_shape(
     choose("vary", vary, VARIED)
     make = deepened if vary == "layers" else widened
     least = _least(lambda n: make(shape, n), layout)
-    steps = _largest(
+    steps = largest(
         lambda n: peak_bytes(make(shape, n), batch_size, seq_len, policy=policy, layout=layout) <= int(device_bytes),
         least=least,
     )
@@ -148,7 +148,7 @@ def memory_line(shape: TransformerShape, seq_len: int | None = None, *, policy: 
     high, higher = (training_memory(shape, FAR + more, seq_len, policy=policy).peak for more in (0, 1))
     slope = int(higher.total) - int(high.total)
     intercept = int(high.total) - slope * FAR
-    below = _largest(lambda batch: peak_bytes(shape, batch, seq_len, policy=policy) != slope * batch + intercept)
+    below = largest(lambda batch: peak_bytes(shape, batch, seq_len, policy=policy) != slope * batch + intercept)
     return Line(Bytes(slope), Bytes(intercept), below + 1, high.title)
 
 
@@ -166,7 +166,7 @@ def peak_bytes(
     return int(fullest(shape, layout, batch_size, seq_len, policy=policy).total)
 
 
-def _largest(fits: Callable[[int], bool], guess: int = 1, least: int = 1) -> int:
+def largest(fits: Callable[[int], bool], guess: int = 1, least: int = 1) -> int:
     """The largest n of at least `least` that fits, least - 1 if none does; `fits` must turn false once and for all.
 
     A good guess makes it quick, a bad one only slow.

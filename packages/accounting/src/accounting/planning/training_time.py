@@ -1,15 +1,14 @@
-"""Seconds, hours and money: FLOPs over the rate a device really reaches, and bytes over its bandwidth."""
+"""Seconds, hours and money of a training run: FLOPs over the rate that devices really reach."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from accounting.breakdown import Breakdown
-from accounting.counting.flops import decode_flops, forward_flops, training_flops
+from accounting.counting.flops import training_flops
 from accounting.hardware.devices import Device
-from accounting.memory.inference import BITS, kv_cache, weight_bytes
-from accounting.shape import TransformerShape, choose, positive
-from accounting.units import Bytes, FLOPRate, FLOPs, Seconds, TokenRate, Tokens
+from accounting.shape import TransformerShape, positive
+from accounting.units import FLOPRate, Seconds, TokenRate, Tokens
 
 
 @dataclass(frozen=True)
@@ -117,70 +116,6 @@ def mfu(
     length = shape.sequence(seq_len)
     each = int(training_flops(shape, length, 1, pairs=pairs).total) / length
     return each * tokens_per_second / float(_rate(device, dtype, 1.0, devices))
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """A lower bound of time: arithmetic and memory traffic overlap perfectly, so the slower of them decides."""
-
-    flops: FLOPs
-    moved: Bytes
-    arithmetic: Seconds
-    traffic: Seconds
-
-    @property
-    def seconds(self) -> Seconds:
-        return max(self.arithmetic, self.traffic)
-
-    @property
-    def bound(self) -> str:
-        return "arithmetic" if self.arithmetic >= self.traffic else "bandwidth"
-
-
-def prefill_time(
-    shape: TransformerShape,
-    device: Device,
-    prompt: int | None = None,
-    batch_size: int = 1,
-    *,
-    weights: str = "bf16",
-    cache: str = "bf16",
-) -> Roofline:
-    """Roofline of reading a prompt: every weight read once, the keys and values written once. Williams et al. 2009."""
-    flops = forward_flops(shape, prompt, batch_size, pairs="causal")
-    length = shape.sequence(prompt)
-    stored = weight_bytes(shape, weights=weights, active=shape.active_experts * batch_size * length)
-    return _roofline(device, flops, stored, kv_cache(shape, batch_size, length, dtype=cache), weights)
-
-
-def decode_time(
-    shape: TransformerShape,
-    device: Device,
-    context: int | None = None,
-    batch_size: int = 1,
-    *,
-    weights: str = "bf16",
-    cache: str = "bf16",
-) -> Roofline:
-    """Roofline of one decoding step: every weight and the whole cache read once for one token a sequence.
-
-    Of experts, at most as many are read as the tokens of the batch can choose.
-    """
-    stored = weight_bytes(shape, weights=weights, active=shape.active_experts * positive("batch_size", batch_size))
-    held = kv_cache(shape, batch_size, context, dtype=cache)
-    return _roofline(device, decode_flops(shape, context, batch_size), stored, held, weights)
-
-
-def _roofline(device: Device, flops: Breakdown, stored: Breakdown, cache: Breakdown, weights: str) -> Roofline:
-    choose("weights", weights, tuple(BITS))
-    if not device.bandwidth:
-        raise ValueError(f"{device.name} has no known bandwidth: give one to measured_device")
-    # quantised weights are expanded before they are multiplied, so the arithmetic is that of 16 bits where there is any
-    wanted = (weights,) if weights in ("fp32", "fp16", "fp8") else ("bf16", "fp16", "fp32")
-    dtype = next((one for one in (*wanted, "fp32") if one in device.peaks), wanted[0])
-    moved = Bytes(int(stored.total) + int(cache.total))
-    work = FLOPs(int(flops.total))
-    return Roofline(work, moved, Seconds(work / device.peak(dtype)), Seconds(moved / device.bandwidth))
 
 
 def _rate(device: Device, dtype: str, part: float, devices: int) -> FLOPRate:

@@ -1,0 +1,159 @@
+"""`accounting infer`: memory, prefill and decoding of a model that generates, by a roofline."""
+
+from __future__ import annotations
+
+from accounting.commands import report as reports
+from accounting.commands.answer import Answer
+from accounting.commands.machine import timed
+from accounting.hardware.devices import Device, device
+from accounting.memory.inference import kv_cache
+from accounting.models.files import find
+from accounting.planning.inference import (
+    Generation,
+    Storage,
+    decode_operators,
+    device_inference_memory,
+    generation_time,
+    longest_generation,
+    max_sequences,
+)
+from accounting.shape import TransformerShape
+from accounting.units import Bytes, Seconds, human
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+STORED = ("fp32", "bf16", "int8", "int4")  # the weights that are compared
+UNBOUNDED = 1 << 39  # positions or sequences: a window, or no cache, ends what they take
+OUTPUT = 256  # new tokens, unless the context is too short for them
+
+
+def infer(options: argparse.Namespace) -> Answer:
+    """What each way of storing the weights needs and reaches."""
+    shape, machine = find(options.shape), timed() if options.measure else device(options.device)
+    prompt, output = lengths(shape, options.prompt, options.output)
+    head = ["weights", "memory", "fits", "most sequences", "longest context", "prefill", "bound by"]
+    head += ["decoding a step", "bound by", "tokens/s"]
+    if options.price is not None:
+        head += ["cost/M prompt", "cost/M output"]
+    if options.operators:
+        return operators(options, shape, machine, prompt + output - 1)
+    table, records, how = [tuple(head)], [], []
+    for weights in STORED:
+        storage = Storage(weights, options.cache, options.devices)
+        found = generation_time(shape, machine, prompt, output, options.batch, storage=storage)
+        record = figures(shape, machine, found, storage, options.price)
+        records.append({"weights": weights, **record})
+        table.append(cells(weights, found, record))
+        how += explained(shape, found, storage)
+    note = (
+        f"{options.batch:,} × {prompt:,} positions of prompt and {output:,} new tokens on {options.devices:,} × {machine.name} "
+        f"({machine.source}); {options.cache} cache of {human(kv_cache(shape, options.batch, prompt + output).total)} at the "
+        "end in bf16; most sequences and longest context are what fits the memory; a lower bound of time, arithmetic and "
+        "memory traffic overlapping perfectly, every expert that the batch can choose read"
+    )
+    if options.devices > 1:
+        sent = human(generation_time(shape, machine, prompt, output, options.batch, storage=storage).last_step.sent)
+        note += f"; each device sends {sent} a step to the others, whose time is not in it"
+    page = [reports.columns(table), *(f"  {line}" for line in how if options.explain), reports.wrapped(note)]
+    return Answer("\n".join(page), records)
+
+
+def lengths(shape: TransformerShape, prompt: int | None, output: int | None) -> tuple[int, int]:
+    """Positions of the prompt and new tokens; what is not given fills the context, up to OUTPUT new tokens."""
+    if output is None:
+        room = shape.context_length - (prompt or 0)
+        output = max(2, min(OUTPUT, room if prompt else shape.context_length // 2))
+    return prompt or max(1, shape.context_length - output), output
+
+
+def figures(
+    shape: TransformerShape, machine: Device, found: Generation, storage: Storage, price: float | None
+) -> dict[str, Any]:
+    """One row as plain data."""
+    context = found.prompt + found.output
+    memory = int(device_inference_memory(shape, found.batch_size, context, storage=storage))
+    return {
+        "bytes": memory,
+        "fits": memory <= machine.memory,
+        "most sequences": max_sequences(shape, machine, context, storage=storage),
+        "longest context": longest_generation(shape, machine, found.batch_size, storage=storage),
+        "prefill seconds": float(found.prefill.seconds),
+        "prefill bound by": found.prefill.bound,
+        "decoding seconds a step": float(found.last_step.seconds),
+        "decoding bound by": found.last_step.bound,
+        "tokens a second": found.tokens_per_second,
+        "cost of a million prompt tokens": None if price is None else found.cost_per_million_prompt_tokens(price),
+        "cost of a million output tokens": None if price is None else found.cost_per_million_output_tokens(price),
+    }
+
+
+def cells(weights: str, found: Generation, record: dict[str, Any]) -> tuple[str, ...]:
+    """The same in words."""
+    row = [
+        weights,
+        human(Bytes(record["bytes"])),
+        "yes" if record["fits"] else "no",
+        f"{record['most sequences']:,}" if record["most sequences"] < UNBOUNDED else "any",
+        f"{record['longest context']:,}" if record["longest context"] < UNBOUNDED else "any",
+        human(found.prefill.seconds),
+        found.prefill.bound,
+        human(found.last_step.seconds),
+        found.last_step.bound,
+        f"{found.tokens_per_second:,.0f}",
+    ]
+    for name in ("cost of a million prompt tokens", "cost of a million output tokens"):
+        row += [] if record[name] is None else [f"{record[name]:,.4f}"]
+    return tuple(row)
+
+
+def explained(shape: TransformerShape, found: Generation, storage: Storage) -> list[str]:
+    """What the figures of a row are made of."""
+    memory = device_inference_memory(shape, found.batch_size, found.prompt + found.output, storage=storage)
+    parts = " + ".join(f"{name} {value}" for name, value in memory.items() if value)
+    lines = [f"{storage.weights}: memory = {parts}"]
+    for name, one in (("prefill", found.prefill), ("the last step", found.last_step)):
+        taken = f"{human(one.arithmetic)} for {human(one.flops)}, {human(one.traffic)} for {human(one.moved)} moved"
+        lines.append(f"{storage.weights}: {name} = the longer of {taken}")
+    return lines
+
+
+def operators(options: argparse.Namespace, shape: TransformerShape, machine: Device, context: int) -> Answer:
+    """The last decoding step operator by operator, for weights in bf16."""
+    storage = Storage("bf16", options.cache, options.devices)
+    found = decode_operators(shape, machine, context, options.batch, storage=storage)
+    table = [("operator", "FLOPs", "bytes", "FLOPs/byte", "arithmetic", "traffic", "bound by", "share")]
+    total = sum(float(one.seconds) for one in found)
+    records = []
+    for one in found:
+        intensity = int(one.flops) / int(one.moved) if one.moved else 0.0
+        record = {
+            "operator": one.name,
+            "FLOPs": int(one.flops),
+            "bytes": int(one.moved),
+            "arithmetic seconds": float(one.arithmetic),
+            "traffic seconds": float(one.traffic),
+            "bound by": one.bound,
+        }
+        records.append(record)
+        table.append(
+            (
+                one.name,
+                human(one.flops),
+                human(one.moved),
+                f"{intensity:.2f}",
+                human(one.arithmetic),
+                human(one.traffic),
+                one.bound,
+                f"{float(one.seconds) / total:.1%}",
+            )
+        )
+    note = (
+        f"one step of {options.batch:,} sequences of {context:,} positions, bf16 weights, {options.cache} cache, on one of "
+        f"{options.devices:,} × {machine.name}; operator after operator {human(Seconds(total))}, and not below "
+        f"{human(max(sum((one.arithmetic for one in found), Seconds(0)), sum((one.traffic for one in found), Seconds(0))))} "
+        "however they overlap"
+    )
+    return Answer("\n".join([reports.columns(table), reports.wrapped(note)]), records)

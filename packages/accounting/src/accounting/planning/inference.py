@@ -1,0 +1,311 @@
+"""Generation by a roofline: seconds of reading a prompt and of each new token, what fits, and what it costs.
+
+A roofline is a lower bound: arithmetic and memory traffic overlap perfectly, and the slower of the two decides (Williams et
+al. 2009). Over several devices every layer is shared (tensor parallelism), and what they send each other is counted in bytes,
+not in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from accounting.breakdown import Breakdown
+from accounting.cluster.layout import Layout, Place, places, shard
+from accounting.counting.flops import decode_flops, decode_pairs, prefill_flops
+from accounting.counting.matmuls import matmuls
+from accounting.formula import Symbol
+from accounting.hardware.devices import Device
+from accounting.memory.inference import BITS, inference_memory, kv_cache, weights_read
+from accounting.planning.fitting import largest
+from accounting.shape import TransformerShape, choose, positive
+from accounting.units import Bytes, FLOPs, Seconds
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How a model that generates is stored: its weights, its cache, and the devices that share each layer."""
+
+    weights: str = "bf16"
+    cache: str = "bf16"
+    devices: int = 1
+
+    def __post_init__(self) -> None:
+        choose("weights", self.weights, tuple(BITS))
+        choose("cache", self.cache, tuple(BITS))
+        positive("devices", self.devices)
+
+
+PLAIN = Storage()
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Work and traffic of one device, the busiest; `sent` is what it sends to the others that share its layers."""
+
+    flops: FLOPs
+    moved: Bytes
+    sent: Bytes
+    arithmetic: Seconds
+    traffic: Seconds
+
+    @property
+    def seconds(self) -> Seconds:
+        return max(self.arithmetic, self.traffic)
+
+    @property
+    def bound(self) -> str:
+        return "arithmetic" if self.arithmetic >= self.traffic else "bandwidth"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Reading a prompt and generating `output` tokens for each of batch_size sequences, by the roofline of each step.
+
+    The first of them comes of the prefill, each of the others of a decoding step.
+    """
+
+    prefill: Roofline
+    first_step: Roofline
+    last_step: Roofline
+    decode_seconds: Seconds  # of all steps together
+    prompt: int
+    output: int
+    batch_size: int
+    devices: int
+
+    @property
+    def seconds(self) -> Seconds:
+        return self.prefill.seconds + self.decode_seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """New tokens of all sequences a second, while decoding."""
+        return self.batch_size * (self.output - 1) / float(self.decode_seconds)
+
+    def cost_per_million_prompt_tokens(self, price: float) -> float:
+        """Money, at a price of one device and hour."""
+        return self._cost(price, self.prefill.seconds, self.prompt)
+
+    def cost_per_million_output_tokens(self, price: float) -> float:
+        """Money, at a price of one device and hour."""
+        return self._cost(price, self.decode_seconds, self.output)
+
+    def _cost(self, price: float, seconds: Seconds, tokens: int) -> float:
+        if not 0 <= price < float("inf"):
+            raise ValueError(
+                f"price must be money for one device and hour, and {price!r} is not: leave it out if unknown"
+            )
+        return price * self.devices * float(seconds) / 3600 * 1e6 / (self.batch_size * tokens)
+
+
+def prefill_time(
+    shape: TransformerShape,
+    device: Device,
+    prompt: int | None = None,
+    batch_size: int = 1,
+    *,
+    storage: Storage = PLAIN,
+) -> Roofline:
+    """Roofline of reading a prompt: every weight read once, the keys and values written once, one new token each."""
+    length = shape.sequence(prompt)
+
+    def of(mine: TransformerShape) -> tuple[FLOPs, Bytes]:
+        flops = FLOPs(int(prefill_flops(mine, length, batch_size).total))
+        read = weights_read(mine, batch_size * length, weights=storage.weights)
+        return flops, Bytes(int(read.total) + int(kv_cache(mine, batch_size, length, dtype=storage.cache).total))
+
+    return _roofline(shape, device, storage, batch_size * length, of)
+
+
+def decode_time(
+    shape: TransformerShape,
+    device: Device,
+    context: int | None = None,
+    batch_size: int = 1,
+    *,
+    storage: Storage = PLAIN,
+) -> Roofline:
+    """Roofline of one decoding step: every weight that it needs and the whole cache read once for one token a sequence."""
+    length = shape.sequence(context)
+
+    def of(mine: TransformerShape) -> tuple[FLOPs, Bytes]:
+        flops = FLOPs(int(decode_flops(mine, length, batch_size).total))
+        read = weights_read(mine, positive("batch_size", batch_size), weights=storage.weights)
+        return flops, Bytes(int(read.total) + int(kv_cache(mine, batch_size, length, dtype=storage.cache).total))
+
+    return _roofline(shape, device, storage, batch_size, of)
+
+
+def generation_time(
+    shape: TransformerShape,
+    device: Device,
+    prompt: int,
+    output: int,
+    batch_size: int = 1,
+    *,
+    storage: Storage = PLAIN,
+) -> Generation:
+    """Reading prompts of so many positions and generating so many tokens after each.
+
+    The first new token comes of the prefill; each of the others of a decoding step, whose cache is one position longer than
+    that of the step before. The seconds of all steps are summed exactly. ValueError: output is below 2.
+    """
+    positive("prompt", prompt)
+    if positive("output", output) < 2:
+        raise ValueError(f"output must be at least 2 tokens, the first comes of the prefill, and {output} is not")
+    first, last = prompt + 1, prompt + output - 1
+
+    def step(context: int) -> Roofline:
+        return decode_time(shape, device, context, batch_size, storage=storage)
+
+    window = shape.sliding_window
+    bends = [window] if window is not None and first <= window < last else []
+    edges = [first - 1, *bends, last]
+    seconds = sum(_steps(step, low + 1, high) for low, high in pairwise(edges))
+    return Generation(
+        prefill_time(shape, device, prompt, batch_size, storage=storage),
+        step(first),
+        step(last),
+        Seconds(seconds),
+        prompt,
+        output,
+        batch_size,
+        storage.devices,
+    )
+
+
+def _steps(step: Callable[[int], Roofline], first: int, last: int) -> float:
+    """Seconds of the steps from one context to another, between which work and traffic grow evenly."""
+    low, high = step(first), step(last)
+    if low.bound == high.bound or last - first < 2:  # what bounds a step changes at most once
+        return (last - first + 1) * (float(low.seconds) + float(high.seconds)) / 2
+    half = (first + last) // 2
+    return _steps(step, first, half) + _steps(step, half + 1, last)
+
+
+def max_sequences(
+    shape: TransformerShape, device: Device, context: int | None = None, *, storage: Storage = PLAIN
+) -> int:
+    """The most sequences of so many positions that devices decode together; 0 if not even one fits."""
+    return largest(
+        lambda batch: int(device_inference_memory(shape, batch, context, storage=storage)) <= int(device.memory)
+    )
+
+
+def longest_generation(
+    shape: TransformerShape, device: Device, batch_size: int = 1, *, storage: Storage = PLAIN
+) -> int:
+    """The longest context that batch_size sequences decode with, at most what learned positions reach; 0 if none fits."""
+    most = shape.context_length if shape.position == "learned" else 1 << 40  # where a window ends the cache, any fits
+
+    def fits(context: int) -> bool:
+        return int(device_inference_memory(shape, batch_size, context, storage=storage)) <= int(device.memory)
+
+    return largest(lambda context: context <= most and fits(context))
+
+
+def device_inference_memory(
+    shape: TransformerShape, batch_size: int = 1, context: int | None = None, *, storage: Storage = PLAIN
+) -> Breakdown:
+    """inference_memory of the fullest of the devices."""
+    length = shape.sequence(context)
+    return max(
+        (
+            inference_memory(mine, batch_size, length, weights=storage.weights, cache=storage.cache)
+            for mine in _shares(shape, storage.devices)
+        ),
+        key=int,
+    )
+
+
+def _shares(shape: TransformerShape, devices: int) -> set[TransformerShape]:
+    """What the devices compute, each share once."""
+    layout = Layout(tensor=devices)
+    return {shard(shape, layout, place) for place in places(layout)} if devices > 1 else {shape}
+
+
+def arithmetic_dtype(device: Device, weights: str) -> str:
+    """The format that is multiplied: quantised weights are expanded to 16 bits first, where the device has them."""
+    wanted = (weights,) if weights in ("fp32", "fp16", "fp8") else ("bf16", "fp16", "fp32")
+    return next((one for one in (*wanted, "fp32") if one in device.peaks), wanted[0])
+
+
+def _roofline(
+    shape: TransformerShape,
+    device: Device,
+    storage: Storage,
+    tokens: int,
+    of: Callable[[TransformerShape], tuple[FLOPs, Bytes]],
+) -> Roofline:
+    if not device.bandwidth:
+        raise ValueError(f"{device.name} has no known bandwidth: give one to measured_device")
+    peak, sent = device.peak(arithmetic_dtype(device, storage.weights)), Bytes(0)
+    if storage.devices > 1:  # two sums a layer, and that of the embeddings, each a ring over all of them
+        ring = 2 * (storage.devices - 1) * (-(-tokens * shape.d_model // storage.devices))
+        sent = Bytes((2 * shape.num_layers + 1) * ring * (4 if storage.weights == "fp32" else 2))
+    found = [of(mine) for mine in _shares(shape, storage.devices)]
+    flops, moved = max(found, key=lambda one: max(float(one[0] / peak), float(one[1] / device.bandwidth)))
+    return Roofline(flops, moved, sent, Seconds(flops / peak), Seconds(moved / device.bandwidth))
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of a decoding step on one device: its work, its traffic, and which of the two takes longer."""
+
+    name: str
+    flops: FLOPs
+    moved: Bytes
+    arithmetic: Seconds
+    traffic: Seconds
+
+    @property
+    def seconds(self) -> Seconds:
+        return max(self.arithmetic, self.traffic)
+
+    @property
+    def bound(self) -> str:
+        return "arithmetic" if self.arithmetic >= self.traffic else "bandwidth"
+
+
+def decode_operators(
+    shape: TransformerShape,
+    device: Device,
+    context: int | None = None,
+    batch_size: int = 1,
+    *,
+    storage: Storage = PLAIN,
+) -> list[Operator]:
+    """A decoding step operator by operator, on the first of the devices that share its layers.
+
+    What decode_time counts, each FLOP and byte at one operator: weights at the matrix multiplication that reads them, keys
+    at the scores, values at what they are weighed into. Norms are an operator of their own.
+    """
+    mine = shard(shape, Layout(tensor=storage.devices), Place())
+    seen, batch = Symbol("context", shape.sequence(context)), Symbol("batch", positive("batch_size", batch_size))
+    found = matmuls(mine, batch, batch, decode_pairs(mine, seen))
+    read = weights_read(mine, batch_size, weights=storage.weights)
+    cache = kv_cache(mine, batch_size, int(seen), dtype=storage.cache)
+    of_blocks = int(read["blocks"]) + int(read["scales"])
+    # a group of experts is read as often as tokens choose others, so the blocks' bytes are shared out by what is read
+    experts = 1 if mine.experts is None else min(mine.experts, mine.active_experts * batch_size)
+    elements = {
+        one.name: int(one.weights) // mine.active_experts * experts if one.of_experts else int(one.weights)
+        for one in found[:-1]
+    }
+    total = sum(elements.values())
+    moved = {name: of_blocks * share // total for name, share in elements.items()}
+    moved["scores: query·keyᵀ"], moved["scores: weights·value"] = int(cache["keys"]), int(cache["values"])
+    moved["head"] = int(read["head"])
+    peak, bandwidth = device.peak(arithmetic_dtype(device, storage.weights)), device.bandwidth
+    rows = [("embedding", 0, int(read["embedding"]) + int(read["positions"]))]
+    rows += [(one.name, int(one.flops), moved[one.name]) for one in found]
+    rest = int(read.total) + int(cache.total) - sum(size for _, _, size in rows)
+    return [
+        Operator(name, FLOPs(flops), Bytes(size), Seconds(FLOPs(flops) / peak), Seconds(Bytes(size) / bandwidth))
+        for name, flops, size in [*rows, ("norms", 0, rest)]
+    ]
