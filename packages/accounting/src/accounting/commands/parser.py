@@ -225,7 +225,7 @@ def _plan(to: argparse.ArgumentParser) -> None:
     to.set_defaults(run=_answer_plan)
 
 
-def _answer_plan(options: argparse.Namespace) -> answers.Answer:
+def _answer_plan(options: argparse.Namespace) -> Answer:
     from accounting.commands import plan  # here, because nothing else needs it
 
     return plan.answer(options)
