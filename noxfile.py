@@ -27,7 +27,7 @@ nox.options.reuse_existing_virtualenvs = True
 ROOT = Path(__file__).parent
 BPE, LM, ACCOUNTING = "packages/bpe", "packages/lm", "packages/accounting"
 CONSTRAINTS = ("-c", "constraints.txt")
-CODE = ("packages", "tools", "tests", "noxfile.py")
+CODE = ("packages", "tools", "tests", "docs", "noxfile.py")
 OLDEST = (3, 11)
 
 
@@ -192,6 +192,7 @@ def docs(session: nox.Session) -> None:
     """Build the site into site/, check its links, run every command and example of the pages; `-- docs/guides` runs a part."""
     install(session, f"{BPE}[parquet,zst]", ACCOUNTING, f"{LM}[text,gguf,serve]")
     session.install(*CONSTRAINTS, "zensical", "mkdocstrings-python", "tiktoken", "tokenizers")
+    session.run("python", "tools/live_pages.py")
     session.run("zensical", "build", "--clean", "--strict")
     session.run("python", "tools/pages.py", *session.posargs)
     if any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"))):

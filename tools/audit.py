@@ -42,6 +42,7 @@ from torchinfo import summary  # noqa: E402
 
 from accounting import (  # noqa: E402
     SHAPES,
+    Policy,
     TransformerShape,
     forward_flops,
     from_huggingface,
@@ -421,7 +422,7 @@ def eight_bits(problems: list[str]) -> list[str]:
             for value in state.values()
             if isinstance(value, torch.Tensor)
         }
-        ours, theirs = int(optimizer_state(shape, optimizer="adamw8bit").total), sum(states.values())
+        ours, theirs = int(optimizer_state(shape, policy=Policy(optimizer="adamw8bit")).total), sum(states.values())
         rows.append(f"| {name} | {theirs:,} | {ours:,} |")
         if ours != theirs:
             problems.append(f"bitsandbytes, {name}: {theirs:,} bytes, ours {ours:,}")

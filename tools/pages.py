@@ -11,7 +11,7 @@ The packages have to be installed. Each page is run from top to bottom in a temp
 - ```json and ```toml blocks have to parse; ```text, ```cython and ```c blocks are only shown.
 
 The folder holds `corpus.txt`, 400 kB of English (the help texts of Python), and `heldout.txt`, 50 kB more of it. A comment
-in front of a block says what is needed besides, or why the block is not run:
+in front of a block says what is needed besides, or why the block is not run; $GROUNDUP is the repository there:
 
     <!-- not run: the weights are a download of 500 MB -->
     <!-- before: bpe train corpus.txt --vocab-size 1000 --out tok.json -->
@@ -246,7 +246,7 @@ def main() -> None:
         print(f"{ran} blocks run", *reasons, sep="\n  ")
         return
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "HF_HUB_OFFLINE": "1"}
+    environment = {**os.environ, "PATH": path, "HF_HUB_OFFLINE": "1", "GROUNDUP": str(ROOT)}
     faults = []
     for page in pages(options.pages):
         faults += [*unknown_names(page), *wrong_links(page)]

@@ -1,0 +1,186 @@
+"""What the exercises are held to, by chapter: a function for each name that a student writes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from pydoc_data.topics import topics
+from typing import Any
+
+from grading import Wrong, compare_speed, same, seconds, shown
+
+import bpe
+
+TEXTS = (
+    "",
+    "low lower",
+    "größer, naïve",
+    "日本語と中文",
+    "🙂👩‍👩‍👧 emoji",
+    "\x00\x7f\x80\u07ff\u0800\uffff\U00010000\U0010ffff",
+)
+LOW = "low low low low low lower lower widest widest widest newest newest newest newest newest newest"
+
+
+def english(count: int) -> str:
+    """Some English: Python's help texts."""
+    return "\n".join(topics[name] for name in sorted(topics))[:count]
+
+
+def encode_utf8(yours: Callable[[str], bytes]) -> str:
+    for text in TEXTS:
+        hint = "Look at the characters whose code point is just below and just above a bound."
+        same(f"encode_utf8({text!r})", yours(text), text.encode(), hint)
+    text = english(100_000)
+    return compare_speed("100 kB", seconds(lambda: yours(text)), seconds(text.encode))
+
+
+def decode_utf8(yours: Callable[[bytes], str]) -> None:
+    for text in TEXTS:
+        same(f"decode_utf8({text.encode()!r})", yours(text.encode()), text)
+
+
+def is_whole(yours: Callable[[bytes], bool]) -> None:
+    for text in TEXTS:
+        data = text.encode()
+        places = {len(text[:i].encode()) for i in range(len(text) + 1)}
+        for begin in range(len(data) + 1):
+            for end in range(begin, len(data) + 1):
+                right = begin == end or (begin in places and end in places)
+                same(f"is_whole({data[begin:end]!r})", yours(data[begin:end]), right)
+
+
+def count_pairs(yours: Callable[..., Any]) -> None:
+    low = {(b"l", b"o", b"w"): 5, (b"l", b"o", b"w", b"e", b"r"): 2}
+    right = {(b"l", b"o"): 7, (b"o", b"w"): 7, (b"w", b"e"): 2, (b"e", b"r"): 2}
+    for words, pairs in ((low, right), ({(b"a", b"a", b"a"): 3}, {(b"a", b"a"): 6}), ({(b"a",): 9}, {})):
+        given = yours(words)
+        same(f"count_pairs({words})", None if given is None else dict(given), pairs)
+
+
+def apply_merge(yours: Callable[..., Any]) -> None:
+    a, b = b"a", b"b"
+    hint = "Merge from the left, and never use a symbol twice."
+    for word, pair, right in (
+        ((a, b), (a, b), (a + b,)),
+        ((a, a, a), (a, a), (a + a, a)),
+        ((a, a, a, a), (a, a), (a + a, a + a)),
+        ((b, a, b, b, a), (a, b), (b, a + b, b, a)),
+        ((a,), (a, b), (a,)),
+        ((a + b, a), (a, b), (a + b, a)),
+    ):
+        same(f"apply_merge({word}, {pair})", yours(word, pair), right, hint)
+
+
+def train_bpe(yours: Callable[..., Any]) -> str:
+    special = ["<|endoftext|>"]
+    cases = (
+        (LOW, 263, special),
+        ("aaaa bbbb aaaa bbbb", 262, special),
+        ("<|endoftext|>" * 20 + "one two one two", 261, special),
+        ("no special tokens at all, none at all", 262, []),
+        (english(20_000), 400, special),
+        ("größer größer 日本 日本 größte", 264, special),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "text.txt")
+        for text, size, names in cases:
+            path.write_text(text, encoding="utf-8")
+            call = f"train_bpe(a file with {shown(text[:60])}, {size}, {names})"
+            ours = bpe.train(path, size, special_tokens=names)
+            given = yours(str(path), size, names)
+            if given is None:
+                raise Wrong("train_bpe returns None: its body is not written yet, or has no return.")
+            vocab, merges = given
+            same(
+                f"The merges of {call}",
+                [tuple(map(bytes, merge)) for merge in merges],
+                list(ours.merges),
+                "Check what is counted (pretokens, never across them), and which of equally frequent pairs comes first.",
+            )
+            expected = (
+                {bytes([byte]) for byte in range(256)} | {a + b for a, b in ours.merges} | {n.encode() for n in names}
+            )
+            same(f"The tokens of {call}", sorted(vocab.values()), sorted(expected))
+        path.write_text(english(50_000), encoding="utf-8")
+        slow = seconds(lambda: yours(str(path), 500, special))
+        return compare_speed("50 kB, 500 tokens", slow, seconds(lambda: bpe.train(path, 500)))
+
+
+def tokenizer(yours: Callable[..., Any]) -> str:
+    ours = bpe.train([english(50_000), "größer 日本語 🙂"], 800)
+    vocab = dict(ours.vocab)
+    for name, number in ours.special_tokens.items():
+        vocab[number] = name.encode()
+    made = yours(vocab, list(ours.merges), ["<|endoftext|>"])
+    for text in (*TEXTS, LOW, english(3000), "one<|endoftext|>two", "<|endoftext|>", "aaaaaaaa", "   spaces \n\n"):
+        right = ours.encode(text, allowed_special="all")
+        hint = "Within a pretoken the pair that stands first in the list of merges is joined first."
+        same(f"encode({shown(text)})", made.encode(text), right, hint)
+        same(f"decode({shown(right)})", made.decode(right), text)
+    half = "日".encode()[:2]
+    same(
+        f"decode of the bytes {half!r}",
+        made.decode([list(vocab.values()).index(bytes([byte])) for byte in half]),
+        "\ufffd",
+    )
+    text = english(200_000)
+    return compare_speed("200 kB", seconds(lambda: made.encode(text)), seconds(lambda: ours.encode(text)))
+
+
+def judged() -> tuple[tuple[bpe.Tokenizer, str], ...]:
+    """Tokenizers, and texts to judge them on."""
+    plain = bpe.train([english(50_000)], 700)
+    many = bpe.train(
+        [english(20_000), "größer 日本語 日本語 🙂🙂🙂" * 9], 500, special_tokens=["<|endoftext|>", "<|pad|>"]
+    )
+    return (plain, english(60_000)[50_000:]), (many, "größer 日本"), (plain, "日本語")
+
+
+def compression_ratio(yours: Callable[..., Any]) -> None:
+    for made, text in judged():
+        right = len(text.encode()) / len(made.encode(text))
+        given = yours(made, text)
+        if given is None:
+            same("compression_ratio(…)", given, right)
+        if abs(given - right) > 1e-9:
+            raise Wrong(
+                f"compression_ratio of {shown(text[:40])} gives {given:.4f}, and should give {right:.4f}. "
+                "Count bytes, not characters."
+            )
+
+
+def unused_tokens(yours: Callable[..., Any]) -> None:
+    for made, text in judged():
+        right = sorted(set(made.vocab) - set(made.encode(text)))
+        same(f"unused_tokens(…, {shown(text[:40])})", yours(made, text), right)
+
+
+def parts_of_characters(yours: Callable[..., Any]) -> None:
+    def whole(token: bytes) -> bool:
+        try:
+            token.decode()
+        except UnicodeDecodeError:
+            return False
+        return True
+
+    for made, _ in judged():
+        right = sorted(number for number, token in made.vocab.items() if not whole(token))
+        same(
+            "parts_of_characters(…)",
+            yours(made),
+            right,
+            "A token may end in the middle of a character, or begin there.",
+        )
+
+
+CHAPTERS: dict[int, dict[str, Callable[..., str | None]]] = {
+    1: {"encode_utf8": encode_utf8, "decode_utf8": decode_utf8, "is_whole": is_whole},
+    2: {"count_pairs": count_pairs, "apply_merge": apply_merge, "train_bpe": train_bpe, "Tokenizer": tokenizer},
+    3: {
+        "compression_ratio": compression_ratio,
+        "unused_tokens": unused_tokens,
+        "parts_of_characters": parts_of_characters,
+    },
+}
