@@ -1,6 +1,9 @@
 """The merges of counted pretokens against the reference, which counts everything again at every step."""
 
-from hypothesis import given
+import random
+
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpe import reference
@@ -35,7 +38,13 @@ def table(counts: dict[bytes, int]) -> bytearray:
 
 
 def merge(
-    counts: dict[bytes, int], vocab_size: int, tie_break: str, floor: int, level: str | None = None, **bounds: int
+    counts: dict[bytes, int],
+    vocab_size: int,
+    tie_break: str,
+    floor: int,
+    level: str | None = None,
+    long_word: int = 512,
+    **bounds: int,
 ) -> list[tuple[bytes, bytes]]:
     """The merges that bring the 256 bytes to vocab_size tokens, by Merger."""
     alphabet = bytes(range(256))
@@ -50,6 +59,7 @@ def merge(
         max_token_bytes=bounds.get("max_token_bytes", 0),
         floor=floor,
         level=level,
+        long_word=long_word,
     )
     made = 0
     while (now := merger.advance(3)) > made:
@@ -64,6 +74,7 @@ def merge(
 @given(
     counts=st.one_of(WORDS, LONG_WORDS, WORDS_WITH_RUNS),
     level=st.sampled_from(cpu.available()),
+    long_word=st.sampled_from([1, 5, 30, 512]),
     extra=st.integers(0, 40),
     tie_break=st.sampled_from(["bytes", "huggingface", "ids"]),
     floor=st.sampled_from([1, 2, 5, 1000, 2**40]),
@@ -73,6 +84,7 @@ def merge(
 def test_merges_as_the_reference_whatever_the_floor(
     counts: dict[bytes, int],
     level: str,
+    long_word: int,
     extra: int,
     tie_break: str,
     floor: int,
@@ -91,7 +103,53 @@ def test_merges_as_the_reference_whatever_the_floor(
     if tie_break == "huggingface" and bound:
         bound = max(2, bound - 1)
     bounds = {"min_count": min_count, "max_token_bytes": bound}
-    assert merge(counts, 256 + extra, tie_break, floor, level, **bounds) == expected
+    assert merge(counts, 256 + extra, tie_break, floor, level, long_word, **bounds) == expected
+
+
+RUNS = st.builds(lambda piece, times: piece * times, st.text("ab", min_size=1, max_size=6), st.integers(100, 300))
+
+
+@given(
+    words=st.lists(
+        st.builds(lambda *parts: "".join(parts).encode(), RUNS, st.text("abc"), RUNS), min_size=1, max_size=2
+    ),
+    extra=st.integers(1, 30),
+    tie_break=st.sampled_from(["bytes", "huggingface", "ids"]),
+)
+@settings(deadline=None, max_examples=30)
+def test_words_of_hundreds_of_bytes_and_more(words: list[bytes], extra: int, tie_break: str) -> None:
+    counts = {word: 1 + len(word) % 3 for word in words}
+    _, expected = reference.train(counts, 256 + extra, special_tokens=[], tie_break=tie_break)
+    assert merge(counts, 256 + extra, tie_break, 1) == expected
+
+
+def visited(word: bytes, merges: int, long_word: int) -> int:
+    """Symbols that a Merger looks at to make so many merges of one word."""
+    alphabet = [bytes([byte]) for byte in range(256)]
+    merger = Merger(
+        table({word: 1}), tokens=alphabet, by_bytes=True, most=merges, min_count=1, max_token_bytes=0, floor=1,
+        long_word=long_word,
+    )  # fmt: skip
+    made = 0
+    while (now := merger.advance(merges)) > made:
+        made = now
+    return merger.visited
+
+
+@pytest.mark.parametrize("kind", ["one byte", "two bytes in turn", "ten letters", "every byte", "words"])
+def test_the_work_follows_the_length_of_a_word(kind: str) -> None:
+    draw = random.Random(1)
+    size = 1 << 15
+    word = {
+        "one byte": b"a" * size,
+        "two bytes in turn": b"ab" * (size // 2),
+        "ten letters": bytes(draw.choices(b"abcdefghij", k=size)),
+        "every byte": draw.randbytes(size),
+        "words": b" ".join(draw.choices([b"once", b"upon", b"a", b"time", b"there", b"was"], k=size // 4))[:size],
+    }[kind]
+    assert visited(word, 300, 512) < 8 * size
+    if kind != "every byte":  # whose pairs are rare
+        assert visited(word, 300, size) > 100 * size  # held as short words are, it would take the square
 
 
 @given(counts=st.one_of(WORDS, WORDS_WITH_RUNS), tie_break=st.sampled_from(["bytes", "huggingface", "ids"]))

@@ -1,6 +1,7 @@
 from bpe.counting.records import Records
 
 class Merger:
+    visited: int
     def __init__(
         self,
         records: Records,
@@ -13,6 +14,7 @@ class Merger:
         max_token_bytes: int,
         floor: int,
         level: str | None = None,
+        long_word: int = 512,
     ) -> None: ...
     def apply(self, left: int, right: int) -> int: ...
     def advance(self, merges: int) -> int: ...

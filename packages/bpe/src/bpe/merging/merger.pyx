@@ -3,7 +3,8 @@
 The words (distinct pretokens) lie in one array of numbers: length, count, symbols. The numbers have 16 bits where that will do
 for all symbols there will be, or 32: what is in fewer cache lines is merged faster. For each pair of adjacent symbols worth
 knowing there is its count and its postings, the words it occurs in; a table of numbers finds it. Each step takes the best
-pair, rewrites the words in its postings, drops these, and brings the counts of the neighbouring pairs up to date.
+pair, rewrites the words in its postings, drops these, and brings the counts of the neighbouring pairs up to date. Words of
+hundreds of symbols are held in another way, which takes time in proportion to their length: see long_words.pxi.
 
 What keeps this fast is what it does not touch:
 
@@ -64,6 +65,7 @@ cdef enum:
     HEED = 1 << 16              # words between two looks for a pending Ctrl-C
     WORK = 1 << 20              # words and neighbours visited by advance() in one go, about
     BYTE_PAIRS = 1 << 16
+    LONG_WORD = 512             # symbols; the same speed from 256 to 2,048
     ALONE = 1 << 10             # postings from which on they are freed as soon as they are used
     BLOCK = 1 << 14             # postings of many pairs
     STEPS = 32                  # buckets to a doubling of the count
@@ -101,6 +103,10 @@ ctypedef struct Made:           # a merge: it made symbol `first` + its place in
     uint32_t left, right
     int64_t count
 
+ctypedef struct LongWord:
+    size_t begin                # its first cell
+    int64_t count
+
 ctypedef struct Record:         # a word that has the new symbol beside symbol `neighbour`
     uint32_t neighbour, word
 
@@ -121,12 +127,18 @@ cdef class Merger:
     symbols stand for: each pretoken is then an array of uint32. by_bytes: ties go to the greatest (left bytes,
     right bytes) rather than the smallest (left symbol, right symbol). most: how many merges there will be at most.
     max_token_bytes: no merge gives a longer token (0: no bound). floor: pairs that count less are left aside as long as
-    there are others; it changes time and memory only. level: the SIMD level, by default that of the process.
+    there are others; it changes time and memory only. level: the SIMD level, by default that of the process. long_word: words
+    of more symbols are held as long ones (see long_words.pxi); it changes time and memory only.
     """
 
     cdef void *words            # of uint16_t or uint32_t
     cdef size_t words_size      # in these
     cdef bint wide
+    cdef size_t long_word       # symbols of the longest short word
+    cdef uint32_t *cells        # of the long words: see long_words.pxi
+    cdef size_t cells_size
+    cdef LongWord *long_words
+    cdef size_t long_size
     cdef bint spelled
     cdef size_t most            # symbols there will be
     cdef Pair *pairs
@@ -154,6 +166,7 @@ cdef class Merger:
     cdef size_t first           # symbols there were to start from
     cdef Made *made
     cdef size_t work            # done by advance() so far
+    cdef readonly size_t visited    # symbols looked at while merging, in all
     cdef size_t max_token_bytes
     cdef bint by_bytes
     cdef int64_t min_count, floor
@@ -161,12 +174,13 @@ cdef class Merger:
 
     def __cinit__(
         self, const uint8_t[::1] records not None, *, list tokens not None, bint spelled=False, bint by_bytes, size_t most,
-        int64_t min_count, size_t max_token_bytes, int64_t floor, level=None,
+        int64_t min_count, size_t max_token_bytes, int64_t floor, level=None, size_t long_word=LONG_WORD,
     ):
         cdef uint8_t of_byte[256]
         if not spelled and sorted(tokens) != [bytes([byte]) for byte in range(256)]:
             raise ValueError("the tokens must be the 256 bytes, each once")
         self.rewrite_short = choose_rewrite(level_of(level))
+        self.long_word = long_word
         self.by_bytes = by_bytes
         self.spelled = spelled
         self.first = len(tokens)
@@ -187,6 +201,8 @@ cdef class Merger:
             load(self, <uint32_t *> self.words, records, of_byte)
         else:
             load(self, <uint16_t *> self.words, records, of_byte)
+        if self.long_size:
+            load_long(self, records, of_byte)
         self.count_pairs()
 
     def __dealloc__(self):
@@ -195,6 +211,8 @@ cdef class Merger:
         free_side(&self.right)
         free(self.blocks)
         free_block(self.words, (self.words_size + FIND_SLACK) * self.width())
+        free_block(self.cells, self.cells_size * sizeof(uint32_t))
+        free(self.long_words)
         free(self.heap)
         free(self.twin_records)
         free(self.made)
@@ -210,26 +228,39 @@ cdef class Merger:
         return sizeof(uint32_t) if self.wide else sizeof(uint16_t)
 
     cdef int make_room(self, const uint8_t[::1] records) except -1:
-        cdef size_t at = 0, end = records.shape[0], words = 0, total = 0
-        cdef uint32_t size, longest = 0
+        cdef size_t at = 0, end = records.shape[0], words = 0, total = 0, cells = 1, i
+        cdef uint32_t size, symbol
         with nogil:
             while at < end:
                 memcpy(&size, &records[at + 8], 4)
                 at += RECORD + size
-                size = size // 4 if self.spelled else size
-                if size > 1:
-                    words += 1
-                    total += size
-                    longest = max(longest, size)
-        self.wide = longest >= <uint16_t> NOWHERE or self.most > <size_t> 1 << 16
+                if not self.spelled and size > self.long_word:
+                    self.long_size += 1
+                    cells += size + 1
+                elif self.spelled and size // 4 > self.long_word:
+                    self.long_size += 1
+                    for i in range(size // 4):
+                        memcpy(&symbol, &records[at - size + 4 * i], 4)
+                        cells += self.token_size[symbol]
+                    cells += 1
+                else:
+                    size = size // 4 if self.spelled else size
+                    if size > 1:
+                        words += 1
+                        total += size
+        self.wide = self.most > <size_t> 1 << 16
         total += words * (WIDE_HEADER if self.wide else NARROW_HEADER)
-        if total >= NOWHERE:
+        if total + cells >= NOWHERE:
             raise MemoryError(
-                f"the distinct pretokens come to {total:,} symbols, more than the {NOWHERE:,} that can be merged; "
+                f"the distinct pretokens come to {total + cells:,} symbols, more than the {NOWHERE:,} that can be merged; "
                 "choose a pattern that splits the text into shorter pieces"
             )
         self.words = checked_block((total + FIND_SLACK) * self.width())
         self.words_size = total
+        if self.long_size:
+            self.cells = <uint32_t *> checked_block(cells * sizeof(uint32_t))
+            self.cells_size = cells
+            self.long_words = <LongWord *> checked_malloc(self.long_size * sizeof(LongWord))
         return 0
 
     # The table of pairs
@@ -328,6 +359,7 @@ cdef class Merger:
             else:
                 tally_bytes(self, <uint16_t *> self.words, found, begun)
             with nogil:
+                tally_long_bytes(self, found, begun)
                 for i in range(BYTE_PAIRS):
                     if not begun[i >> 8]:
                         continue
@@ -345,6 +377,8 @@ cdef class Merger:
                 post_bytes(self, <uint32_t *> self.words, found)
             else:
                 post_bytes(self, <uint16_t *> self.words, found)
+            with nogil:
+                post_long_bytes(self, found)
         finally:
             free_block(found, BYTE_PAIRS * sizeof(BytePair))
         return 0
@@ -354,7 +388,7 @@ cdef class Merger:
         cdef int64_t *sieve = NULL      # by hash: the sum of the counts of the pairs that have it
         cdef uint32_t *filled           # by pair: how many postings it has so far
         cdef Pair *pair
-        while slots < self.words_size // 8 and slots < 1 << 22:
+        while slots < (self.words_size + self.cells_size) // 8 and slots < 1 << 22:
             slots *= 2
         if self.floor > 1:
             sieve = <int64_t *> checked_block(slots * sizeof(int64_t))
@@ -380,6 +414,8 @@ cdef class Merger:
                 post(self, <uint32_t *> self.words, filled)
             else:
                 post(self, <uint16_t *> self.words, filled)
+            with nogil:
+                post_long(self, filled)
         finally:
             free_block(filled, kept * sizeof(uint32_t))
         return 0
@@ -476,13 +512,15 @@ cdef class Merger:
         cdef uint32_t made = <uint32_t> (self.symbols - 1), x
         cdef Pair *pair = &self.pairs[number]
         cdef uint32_t a = <uint32_t> (pair.key >> 32), b = <uint32_t> pair.key
-        cdef size_t size = pair.postings_size, i
+        cdef size_t size = pair.postings_size, short = first_long(self, pair.postings, pair.postings_size), i
         self.work += size + 1
+        self.visited += size
         foresee_pairs(self)
         if self.wide:
-            rewrite_all(self, <uint32_t *> self.words, pair.postings, size, a, b, made)
+            rewrite_all(self, <uint32_t *> self.words, pair.postings, short, a, b, made)
         else:
-            rewrite_all(self, <uint16_t *> self.words, pair.postings, size, a, b, made)
+            rewrite_all(self, <uint16_t *> self.words, pair.postings, short, a, b, made)
+        rewrite_long(self, pair.postings + short, size - short, a, b, made)
         pair.count = 0
         self.drop_postings(pair)
         foresee_postings(self)
@@ -684,3 +722,4 @@ cdef void free_side(Side *side) noexcept:
 
 include "queue.pxi"
 include "words.pxi"
+include "long_words.pxi"

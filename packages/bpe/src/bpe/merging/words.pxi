@@ -22,7 +22,7 @@ cdef int load(Merger self, Symbol *words, const uint8_t[::1] records, const uint
             memcpy(&size, record + 8, 4)
             at += RECORD + size
             size = size // 4 if self.spelled else size
-            if size > 1:
+            if 1 < size <= self.long_word:
                 word[0] = <Symbol> size
                 memcpy(word + 1, record, 8)
                 word += header(words)
@@ -120,6 +120,7 @@ cdef int tally(Merger self, Symbol *words, int64_t *sieve, size_t sieve_mask) ex
                         pair.postings_size += 1
                 word = next_word(self, words, word)
                 heed_signals(&heed)
+            tally_long(self, sieve, sieve_mask, sift)
     return 0
 
 
@@ -218,6 +219,7 @@ cdef inline int rewrite(Merger self, Symbol *words, uint32_t place, uint32_t a, 
     cdef size_t size = word[0], i = find_pair(symbols, size, a, b), out = i, next_place
     cdef int64_t count
     cdef bint joined = False    # whether symbols[out - 1] is a `made` just made
+    self.visited += size
     if i == size:
         return 0
     memcpy(&count, word + 1, 8)
