@@ -1,7 +1,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from bpe.scanning.scanner cimport Pattern
+from bpe.scanning.scanner cimport ScannedPattern
 from bpe.scanning.special_tokens cimport SpecialTokens
 
 # An interned pretoken. At most SHORT bytes: pack_key()'s two words, the length in the last byte of `high`.
@@ -20,7 +20,7 @@ cdef class PretokenCounts:
     cdef size_t arena_size, arena_room
     cdef int add(self, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size) except -1 nogil
     cdef int add_text(
-        self, const uint8_t *text, size_t size, Pattern pattern, SpecialTokens special
+        self, const uint8_t *text, size_t size, ScannedPattern pattern, SpecialTokens special
     ) except -1 nogil
     cdef void set_slots(self, size_t count) noexcept nogil
     cdef int add_range(self, PretokenCounts other, size_t share, size_t shares) except -1 nogil

@@ -148,7 +148,7 @@ cdef class PretokenCounts:
             room[8 + i] = <uint8_t> (slot.high >> (8 * i))
         return room
 
-    cdef int add_text(self, const uint8_t *text, size_t size, Pattern pattern, SpecialTokens special) except -1 nogil:
+    cdef int add_text(self, const uint8_t *text, size_t size, ScannedPattern pattern, SpecialTokens special) except -1 nogil:
         cdef Scanner scanner
         cdef Hit hit
         cdef size_t ends[SCAN_ENDS]
@@ -166,7 +166,7 @@ cdef class PretokenCounts:
             at = hit.end
         return 0
 
-    def count(self, const uint8_t[::1] text not None, Pattern scanner, SpecialTokens special not None):
+    def count(self, const uint8_t[::1] text not None, ScannedPattern scanner, SpecialTokens special not None):
         """Count the pretokens of `text` between the special tokens; releases the GIL. `scanner` is a scanner_of()."""
         cdef size_t size = text.shape[0]
         if size:

@@ -1,7 +1,7 @@
 """Many texts encoded by several threads at once.
 
-Each thread takes the next few texts, encodes them one after another with a cache of its own, and leaves their ids in one piece of
-memory. It needs the GIL for none of this. The arrays that are made in the end look into those pieces, each of which is freed
+Each thread takes the next few texts, encodes them one after another with a cache of its own, and leaves their ids in one segment of
+memory. It needs the GIL for none of this. The arrays that are made in the end look into those segments, each of which is freed
 with the last array that does.
 """
 
@@ -19,10 +19,11 @@ from libc.string cimport memset
 from bpe.scanning.blocks cimport Room, need_room
 from bpe.native.bytes cimport prefetch
 from bpe.encoding.cache cimport Cache
-from bpe.encoding.encoder cimport Encoder, Ids, Numbers, free_ids, reserve
+from bpe.encoding.encoder cimport Encoder
+from bpe.encoding.ids cimport IdMemory, Ids, free_ids, reserve
 from bpe.native.memory cimport checked_malloc, checked_realloc
 from bpe.scanning.special_tokens cimport Rules
-from bpe.native.text cimport LONE, Text, convert_units, room_for
+from bpe.native.text cimport LONE, TextBuffer, convert_units, room_for
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
@@ -33,15 +34,15 @@ cdef extern from "Python.h":
 cdef enum:
     MOST_AT_ONCE = 1 << 16      # bytes or code points of the texts that a thread takes, about,
     FEWEST_AT_ONCE = 1 << 13    # and towards the end of the batch
-    UNHEARD = 1 << 8            # times that a thread takes some before it hears a signal
+    SIGNAL_TURNS = 1 << 8            # times that a thread takes some texts between two looks for a signal
     LINE = 64                   # bytes of a cache line
     FETCHED = 8                 # lines of the next text that are on their way while one is encoded
     SOON = 8                    # texts that are on their way while one is looked at
 
-ctypedef struct Piece:          # of memory: the ids of the texts from number `first` to before `last`
+ctypedef struct Segment:          # of memory: the ids of the texts from number `first` to before `last`
     uint32_t *ids
     size_t first, last
-    Piece *next
+    Segment *next
 
 ctypedef struct Given:          # a text, as Text has it, and what became of it
     const uint8_t *bytes
@@ -49,7 +50,7 @@ ctypedef struct Given:          # a text, as Text has it, and what became of it
     size_t size
     int width
     bint left                   # refused, or too long
-    size_t begin, count         # of its ids in their piece
+    size_t begin, count         # of its ids in their segment
 
 
 cdef class Batch:
@@ -67,7 +68,7 @@ cdef class Batch:
     cdef size_t threads
     cdef PyThread_type_lock lock    # of all below
     cdef size_t next, rest          # what nobody has taken: the first of the texts, and their size
-    cdef Piece *pieces
+    cdef Segment *segments
     cdef bint stop
 
     def __cinit__(
@@ -77,7 +78,7 @@ cdef class Batch:
         cdef size_t i, count = len(all)
         cdef Given *given
         self.encoder, self.rules, self.threads = encoder, rules, threads
-        encoder.share(threads)
+        encoder.pool.share(threads)
         self.texts, self.held, self.long = all, [], []
         self.given = <Given *> calloc(count + 1, sizeof(Given))
         self.lock = PyThread_allocate_lock()
@@ -96,19 +97,19 @@ cdef class Batch:
         self.rest = self.size
 
     def __dealloc__(self):
-        cdef Piece *next
-        while self.pieces != NULL:
-            next = self.pieces.next
-            free(self.pieces.ids)
-            free(self.pieces)
-            self.pieces = next
+        cdef Segment *next
+        while self.segments != NULL:
+            next = self.segments.next
+            free(self.segments.ids)
+            free(self.segments)
+            self.segments = next
         free(self.given)
         if self.lock != NULL:
             PyThread_free_lock(self.lock)
 
     cdef int look_at(self, text, Given *given) except -1:
         """What Text does, without making one for what needs no hold but the reference."""
-        cdef Text held
+        cdef TextBuffer held
         if type(text) is str:
             given.size = PyUnicode_GET_LENGTH(text)
             if PyUnicode_IS_ASCII(text):
@@ -118,14 +119,14 @@ cdef class Batch:
         elif type(text) is bytes:
             given.bytes, given.size = <const uint8_t *> PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
         else:
-            held = Text(text)
+            held = TextBuffer(text)
             self.held.append(held)
             given.bytes, given.units, given.size, given.width = held.bytes, held.units, held.size, held.width
         return 0
 
     def work(self):
         """Encode texts until there are no more, or another thread has failed."""
-        cdef Cache cache = self.encoder.take_cache()
+        cdef Cache cache = self.encoder.pool.take()
         cdef Room room
         cdef Ids found
         cdef size_t begin, end, size, i, times = 0, count = PyList_GET_SIZE(self.texts)
@@ -133,21 +134,21 @@ cdef class Batch:
         memset(&found, 0, sizeof(Ids))
         try:
             with nogil:
-                self.encoder.prepare(cache, self.size)
+                self.encoder.pool.prepare(cache, self.size)
                 while self.take(count, &begin, &end, &size):
                     reserve(&found, size // 3)      # about as many as most texts have
                     for i in range(begin, end):
                         self.encode_one(cache, &room, &found, &self.given[i])
                     self.keep(begin, end, &found)
                     times += 1
-                    if times % UNHEARD == 0:
+                    if times % SIGNAL_TURNS == 0:
                         with gil:
                             PyErr_CheckSignals()
         finally:
             self.stop = True        # at the end there is nothing left to do, and after a failure nothing should be
             free(room.bytes)
             free_ids(&found)
-            self.encoder.give_cache(cache)
+            self.encoder.pool.give(cache)
 
     cdef bint take(self, size_t count, size_t *begin, size_t *end, size_t *size) noexcept nogil:
         """The next texts to encode, fewer towards the end, so that all threads come to it at once; whether there are any."""
@@ -181,50 +182,50 @@ cdef class Batch:
         if size == LONE or (self.rules.refused.longest and self.rules.refused.find(text, size, 0).index >= 0):
             given.left = True
             return 0
-        self.encoder.add_text(cache, text, size, self.rules.recognised, found)
+        self.encoder.encode_text(cache, text, size, self.rules.recognised, found)
         given.count = found.size - given.begin
         return 0
 
     cdef int keep(self, size_t first, size_t last, Ids *found) except -1 nogil:
         """Keep the ids of some texts, in memory no larger than they are; `found` is empty then."""
-        cdef Piece *piece = <Piece *> checked_malloc(sizeof(Piece))
-        piece.ids, piece.first, piece.last = NULL, first, last
+        cdef Segment *segment = <Segment *> checked_malloc(sizeof(Segment))
+        segment.ids, segment.first, segment.last = NULL, first, last
         PyThread_acquire_lock(self.lock, WAIT_LOCK)
-        piece.next, self.pieces = self.pieces, piece
+        segment.next, self.segments = self.segments, segment
         PyThread_release_lock(self.lock)
-        piece.ids = <uint32_t *> checked_realloc(found.ids, found.size * sizeof(uint32_t))
+        segment.ids = <uint32_t *> checked_realloc(found.ids, found.size * sizeof(uint32_t))
         memset(found, 0, sizeof(Ids))
         return 0
 
     def arrays(self):
         """The ids of each text as an array of uint32, once; None for what is left: see Encoder.encode_array()."""
         cdef list found = [None] * PyList_GET_SIZE(self.texts)
-        cdef Piece *piece
-        cdef Numbers numbers
+        cdef Segment *segment
+        cdef IdMemory memory
         cdef size_t i
-        while self.pieces != NULL:
-            piece = self.pieces
-            numbers = Numbers()
-            numbers.all.ids = piece.ids
-            for i in range(piece.first, piece.last):
+        while self.segments != NULL:
+            segment = self.segments
+            memory = IdMemory()
+            memory.owned.ids, segment.ids = segment.ids, NULL
+            for i in range(segment.first, segment.last):
                 if not self.given[i].left:
-                    found[i] = numbers.part(numbers.all.ids + self.given[i].begin, self.given[i].count)
-            self.pieces = piece.next
-            free(piece)
+                    found[i] = memory.view(memory.owned.ids + self.given[i].begin, self.given[i].count)
+            self.segments = segment.next
+            free(segment)
         return found
 
     def lists(self):
         """The ids of each text as a list; None for what is left: see Encoder.encode()."""
         cdef list found = [None] * PyList_GET_SIZE(self.texts)
-        cdef Piece *piece = self.pieces
+        cdef Segment *segment = self.segments
         cdef size_t i
         cdef bint collects = PyGC_Disable()     # or it looks at every number of every list, and finds no garbage there
         try:
-            while piece != NULL:
-                for i in range(piece.first, piece.last):
+            while segment != NULL:
+                for i in range(segment.first, segment.last):
                     if not self.given[i].left:
-                        found[i] = self.encoder.to_list(piece.ids + self.given[i].begin, self.given[i].count)
-                piece = piece.next
+                        found[i] = self.encoder.to_list(segment.ids + self.given[i].begin, self.given[i].count)
+                segment = segment.next
         finally:
             if collects:
                 PyGC_Enable()

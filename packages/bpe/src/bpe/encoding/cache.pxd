@@ -1,14 +1,15 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from bpe.native.bytes cimport packed_key
+from bpe.encoding.ids cimport Ids
 from bpe.encoding.ranks cimport Work
+from bpe.native.bytes cimport packed_key
 
 cdef extern from "encoding/cache.h" nogil:
     enum:
         WAYS
-        INLINE
-        MANY
+        INLINE_IDS
+        COPIED_IDS
         BATCH
     const uint32_t IN_RING
 
@@ -30,54 +31,68 @@ cdef extern from "encoding/cache.h" nogil:
         size_t begins[129]
 
     ctypedef size_t (*fetch_function)(
-        cache_slot *slots, size_t mask, uint64_t seed, const uint8_t *text, size_t size, size_t begin, const size_t *ends, size_t count,
-        cache_batch *batch
+        cache_slot *slots, size_t mask, uint64_t seed, const uint8_t *text, size_t size, size_t begin,
+        const size_t *ends, size_t count, cache_batch *batch
     ) noexcept nogil
     fetch_function choose_fetch(int level)
     uint64_t cache_place(const cache_slot *slot)
     bint cache_alive(const cache_table *table, const cache_slot *slot)
     uint8_t *cache_entry(const cache_table *table, const cache_slot *slot)
+    uint64_t cache_hash(const cache_table *table, packed_key key)
+    cache_slot *cache_set(const cache_table *table, packed_key key)
+    cache_slot *cache_second_set(const cache_table *table, packed_key key)
     void cache_prepare(
         const cache_table *table, const uint8_t *text, size_t size, size_t begin, const size_t *ends, size_t count,
         cache_batch *batch, fetch_function fetch
     )
     bint cache_hold(cache_batch *batch, size_t i, const uint32_t *ids, size_t count)
-    cache_slot *cache_second(const cache_table *table, packed_key key)
     bint cache_matches(const cache_slot *slot, packed_key key)
-    bint cache_crowded(const cache_slot *set)
-    bint cache_first(const cache_batch *batch, size_t i)
+    bint cache_full(const cache_slot *set)
+    bint cache_holds(const cache_slot *set, packed_key key)
     size_t cache_take(
         const cache_table *table, const uint8_t *text, const cache_batch *batch, size_t i, size_t count, uint32_t **to,
         const uint32_t *limit
     )
 
-cdef enum:
-    SLOT_BYTES = 64             # what a slot and its share of the ring take
-
 cdef class Cache:
     cdef cache_table table
-    cdef size_t held, evicted   # slots taken, and pretokens forgotten, since it last grew
-    cdef size_t coming          # bytes of the text, as far as known
-    cdef size_t met, held_then  # bytes since the text began or it last grew, and what was held then
-    cdef bint full              # its owner lets it grow no more
-    cdef size_t looked, missed  # pretokens looked up lately, and short ones that had to be merged
-    cdef size_t again           # of these, what was noted before
-    cdef bint sparing, was_new  # whether pretokens are noted before they are put in; whether many were new before these
-    cdef uint64_t *notes        # a bit for each pretoken noted, by its hash
-    cdef size_t notes_mask, noted
+    cdef size_t taken           # slots in use
+    cdef size_t evicted         # pretokens forgotten since it last grew
+    cdef bint bounded           # its pool lets it grow no more
+    cdef size_t text_left       # bytes of the text that are to come, as far as known
+    cdef size_t text_seen, taken_before     # bytes since the text began or the cache grew, and slots in use then
+    cdef size_t lookups, misses # since the admission filter was last judged; misses: short pretokens that had to be merged
+    cdef size_t repeats         # misses that the admission filter had seen before
+    cdef bint filtering         # the admission filter is on
+    cdef bint many_new          # many pretokens were new when it was last judged
+    cdef uint64_t *seen         # the admission filter: a bit for each pretoken seen, by its hash
+    cdef size_t seen_mask, seen_count
     cdef Work work
+    cdef Ids ids                # of the text that is being encoded
     cdef size_t slots(self) noexcept nogil
     cdef cache_slot *keep(
         self, packed_key key, cache_slot *first, const uint8_t *text, const uint32_t *ids, size_t count
     ) noexcept nogil
-    cdef cache_slot *first(self, packed_key key) noexcept nogil
     cdef cache_slot *put(self, cache_slot *first, const cache_slot *slot) noexcept nogil
     cdef const cache_slot *look_again(self, packed_key key, const uint8_t *text) noexcept nogil
-    cdef bint wants_more(self) noexcept nogil
-    cdef void expect(self, size_t size) noexcept nogil
-    cdef size_t factor(self) noexcept nogil
-    cdef bint grow(self, size_t factor) noexcept nogil
-    cdef void judge(self, size_t looked) noexcept nogil
-    cdef bint can_note(self) noexcept nogil
-    cdef bint met_before(self, packed_key key) noexcept nogil
     cdef uint64_t take_ring(self, size_t size) noexcept nogil
+    cdef void judge_filter(self, size_t lookups) noexcept nogil
+    cdef bint make_filter(self) noexcept nogil
+    cdef bint seen_before(self, packed_key key) noexcept nogil
+    cdef void expect(self, size_t size) noexcept nogil
+    cdef void advance(self, size_t size) noexcept nogil
+    cdef bint is_full(self) noexcept nogil
+    cdef size_t growth(self) noexcept nogil
+    cdef bint grow(self, size_t factor) noexcept nogil
+
+cdef class CachePool:
+    cdef readonly size_t bytes
+    cdef size_t bytes_left      # of these, what no cache has
+    cdef list idle              # caches not in use,
+    cdef Cache at_hand          # and one more, which takes no list
+    cdef size_t busy, sharers   # caches in use, and the most of them that were or will be at once
+    cdef Cache take(self)
+    cdef give(self, Cache cache)
+    cdef share(self, size_t threads)
+    cdef int prepare(self, Cache cache, size_t size) except -1 nogil
+    cdef int let_grow(self, Cache cache, size_t factor) except -1 nogil

@@ -1,34 +1,56 @@
-"""A bounded cache of pretokens and their ids.
+"""A bounded cache of pretokens and their ids, and the pool of those that an encoder has.
 
-A table of sets of two slots, a cache line each. A pretoken goes into the first set that its hash names, or, where that is full,
-into the second; where that is full too, the second of the first set is forgotten, which is mostly the one that is used less.
-Beside the table a ring of bytes holds what a slot has no room for: the bytes of long pretokens, and ids beyond three. New entries
-overwrite the oldest; a slot whose entry is gone is a slot that is free. The loops that look things up are in cache.h.
+A table of sets of two slots, a cache line each; cache.h has a diagram, and the loops that look things up. A pretoken goes into
+the first set that its hash names, or, where that is full, into the second; where that is full too, the second slot of the
+first set is overwritten, which is mostly the one that is used less. Beside the table is a ring of bytes for what a slot has no
+room for. New entries overwrite the oldest; a slot whose entry is gone is free.
 
-A cache begins small, and grows when a third of it is taken, as far as its owner lets it: small texts stay in near memory, and large
-ones get all that was allowed.
+A cache begins small and grows when a third of it is taken, as far as its pool lets it: the cache of a small text stays in near
+memory, and a large text gets all that was allowed.
 
 Where a sixth of what is looked up is short and new, and stays so, as in base64, putting pretokens in costs about as much as
-merging them, and few are ever found. Then a short one is noted, a bit by its hash, and put in only when it comes again.
+merging them, and few are ever found. Then an admission filter (a doorkeeper, as in TinyLFU: Einziger, Friedman and Manes 2017)
+is switched on: a short pretoken is put in only when it comes for the second time; the first sets a bit by its hash.
 """
 
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
-from bpe.native.bytes cimport LONG_KEY, hash_pair
+from bpe.encoding.ids cimport free_ids, free_ids_keeping_pages
+from bpe.encoding.ranks cimport free_work
+from bpe.native.bytes cimport LONG_KEY
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport checked_block, free_block, zeroed_block
-from bpe.encoding.ranks cimport free_work
 
 cdef enum:
     LONGEST = 4096              # bytes of the longest pretoken worth keeping
-    MOST_TIMES = 16             # that a cache grows at once
-    WINDOW = 1 << 12            # pretokens looked up, from which is told whether many are new
-    MOST_NOTES = 1 << 20        # bits, which are in near memory
+    SLOT_BYTES = 64             # of a slot and its share of the ring
+
+    # A cache grows when more than 1 slot in TAKEN_SHARE is in use, or more than 1 in EVICTED_SHARE was overwritten.
+    TAKEN_SHARE = 3
+    EVICTED_SHARE = 32
+    MOST_GROWTH = 16            # times its slots that a cache grows at once
+
+    # The admission filter is judged each JUDGED_EVERY lookups. It is switched on when twice in a row more than 1 lookup in
+    # NEW_SHARE was a miss, and off when fewer are, or when more than 1 miss in REPEAT_SHARE had been seen before.
+    JUDGED_EVERY = 1 << 12
+    NEW_SHARE = 6
+    REPEAT_SHARE = 4
+    SEEN_BITS = 32              # for each slot, up to MOST_SEEN_BITS, which are in near memory
+    MOST_SEEN_BITS = 1 << 20
+    FORGET_SHARE = 8            # when 1 bit in so many is set, all are cleared: too many pretokens would seem to be seen
+
+    # The pool
+    NEW_SLOTS = 1 << 12         # of a new cache
+    SPARE_SLOTS = 1 << 10       # of a cache that is thrown away after use, where the bound leaves no more
+    TEXT_A_SLOT = 32            # bytes of a text for which a cache has a slot before the text begins,
+    MOST_BEFORE = 1 << 19       # up to so many: a cache that comes to need more grows
+    MOST_IDS = 1 << 14          # ids for which a cache keeps memory from one text to the next
 
 
 cdef class Cache:
-    """Made with a number of slots, a power of two; takes SLOT_BYTES for each, the ring included, and at most four for notes."""
+    """Belongs to one thread at a time. Made with a number of slots, a power of two; it takes SLOT_BYTES for each, and at most
+    SEEN_BITS bits more for the admission filter."""
 
     def __cinit__(self, size_t slots):
         self.table.mask = slots - WAYS
@@ -39,20 +61,20 @@ cdef class Cache:
 
     def __dealloc__(self):
         free_table(&self.table)
-        free(self.notes)
+        free(self.seen)
         free_work(&self.work)
+        free_ids(&self.ids)
 
     cdef size_t slots(self) noexcept nogil:
         return self.table.mask + WAYS
 
-    cdef cache_slot *first(self, packed_key key) noexcept nogil:
-        """The set that a pretoken goes into, or into another where it is full."""
-        return &self.table.slots[hash_of(key.low, key.high) & self.table.mask]
-
     cdef cache_slot *keep(
         self, packed_key key, cache_slot *first, const uint8_t *text, const uint32_t *ids, size_t count
     ) noexcept nogil:
-        """Remember a pretoken and its ids, of which MANY may be read; returns the set in which it is, or would be."""
+        """Remember a pretoken and its ids, of which COPIED_IDS may be read; returns the set in which it is, or would be.
+
+        first: the first set that its hash names.
+        """
         cdef size_t size = key.high - LONG_KEY if key.high >= LONG_KEY else 0
         cdef uint64_t place
         cdef uint8_t *entry
@@ -60,16 +82,16 @@ cdef class Cache:
         if size > LONGEST:
             return first
         slot.low, slot.high, slot.count = key.low, key.high, <uint32_t> count
-        memcpy(slot.ids, ids, INLINE * sizeof(uint32_t))
-        if size or count > INLINE:
+        memcpy(slot.ids, ids, INLINE_IDS * sizeof(uint32_t))
+        if size or count > INLINE_IDS:
             place = self.take_ring(count * sizeof(uint32_t) + size)
             slot.ids[0], slot.ids[1], slot.ids[2] = <uint32_t> place, <uint32_t> (place >> 32), 0
             slot.count = slot.count | IN_RING
             entry = cache_entry(&self.table, &slot)
-            if count > MANY:
+            if count > COPIED_IDS:
                 memcpy(entry, ids, count * sizeof(uint32_t))
             else:
-                memcpy(entry, ids, MANY * sizeof(uint32_t))     # a few stores, and no call; see cache_alive()
+                memcpy(entry, ids, COPIED_IDS * sizeof(uint32_t))   # a few stores, and no call; see cache_alive()
             if size:
                 memcpy(entry + count * sizeof(uint32_t), text, size)
         return self.put(first, &slot)
@@ -80,14 +102,15 @@ cdef class Cache:
         cdef int i
         key.low, key.high = slot.low, slot.high
         for i in range(WAYS):
-            if not holds(&self.table, &first[i]) or cache_matches(&first[i], key):      # met twice before it was put anywhere
-                self.held += first[i].high == 0
+            # it may match: a pretoken that comes twice in a batch is put in twice
+            if not in_use(&self.table, &first[i]) or cache_matches(&first[i], key):
+                self.taken += first[i].high == 0
                 first[i] = slot[0]
                 return first
-        second = cache_second(&self.table, key)
+        second = cache_second_set(&self.table, key)
         for i in range(WAYS):
-            if not holds(&self.table, &second[i]):
-                self.held += second[i].high == 0
+            if not in_use(&self.table, &second[i]):
+                self.taken += second[i].high == 0
                 second[i] = slot[0]
                 return second
         first[WAYS - 1] = slot[0]
@@ -95,60 +118,23 @@ cdef class Cache:
         return first
 
     cdef const cache_slot *look_again(self, packed_key key, const uint8_t *text) noexcept nogil:
-        """The slot of a pretoken wherever it may be, or NULL."""
-        cdef uint64_t hash = hash_of(key.low, key.high)
+        """The slot of a pretoken in either of its sets, or NULL."""
         cdef const cache_slot *slot
+        cdef size_t ids
         cdef int turn, i
         for turn in range(2):
             for i in range(WAYS):
-                slot = &self.table.slots[(hash >> 32 * turn) & self.table.mask] + i
-                if cache_matches(slot, key) and holds(&self.table, slot):
+                slot = (cache_second_set(&self.table, key) if turn else cache_set(&self.table, key)) + i
+                if cache_matches(slot, key) and in_use(&self.table, slot):
                     if key.high < LONG_KEY:
                         return slot
-                    if not memcmp(
-                        cache_entry(&self.table, slot) + (slot.count & ~IN_RING) * sizeof(uint32_t), text, key.high - LONG_KEY
-                    ):
+                    ids = (slot.count & ~IN_RING) * sizeof(uint32_t)
+                    if not memcmp(cache_entry(&self.table, slot) + ids, text, key.high - LONG_KEY):
                         return slot
         return NULL
 
-    cdef void judge(self, size_t looked) noexcept nogil:
-        """Tell from what was looked up lately whether what comes had better be noted before it is put in."""
-        cdef bint new
-        self.looked += looked
-        if self.looked < WINDOW:
-            return
-        new = self.missed * 6 > self.looked
-        if self.sparing:
-            self.sparing = new and self.again * 4 <= self.missed
-        elif new and self.was_new:
-            self.sparing = self.can_note()
-        self.was_new = new
-        self.looked = self.missed = self.again = 0
-
-    cdef bint can_note(self) noexcept nogil:
-        cdef size_t bits = min(32 * self.slots(), <size_t> MOST_NOTES)
-        if self.notes == NULL or self.notes_mask + 1 < bits:
-            free(self.notes)
-            self.notes = <uint64_t *> calloc(bits // 64, sizeof(uint64_t))
-            self.notes_mask, self.noted = bits - 1, 0
-        return self.notes != NULL
-
-    cdef bint met_before(self, packed_key key) noexcept nogil:
-        """Whether a short pretoken was noted, or looks like one that was; now it is. When many are, all are forgotten."""
-        cdef uint64_t place = hash_of(key.low, key.high) >> 40 & self.notes_mask
-        cdef uint64_t bit = <uint64_t> 1 << (place & 63)
-        if self.notes[place >> 6] & bit:
-            self.again += 1
-            return True
-        self.notes[place >> 6] |= bit
-        self.noted += 1
-        if self.noted * 8 > self.notes_mask:      # with more, many would look like one that was noted
-            memset(self.notes, 0, (self.notes_mask + 1) // 8)
-            self.noted = 0
-        return False
-
     cdef uint64_t take_ring(self, size_t size) noexcept nogil:
-        """A place for so many bytes, in one piece and aligned, over the oldest entries."""
+        """A place for `size` bytes, in one piece and aligned, over the oldest entries."""
         cdef uint64_t last = self.table.ring_size - 1
         cdef uint64_t place = (self.table.written + 7) & ~<uint64_t> 7
         if (place & last) + size > self.table.ring_size:
@@ -156,30 +142,78 @@ cdef class Cache:
         self.table.written = place + size
         return place
 
-    cdef bint wants_more(self) noexcept nogil:
-        # while it notes first, what it holds grows slowly, and a fuller one does not yet forget much
-        return not self.full and (self.held * 3 > self.slots() << self.sparing or self.evicted * 32 > self.slots())
+    # The admission filter
+
+    cdef void judge_filter(self, size_t lookups) noexcept nogil:
+        """Count lookups, and switch the filter on or off now and then."""
+        cdef bint many_new
+        self.lookups += lookups
+        if self.lookups < JUDGED_EVERY:
+            return
+        many_new = self.misses * NEW_SHARE > self.lookups
+        if self.filtering:
+            self.filtering = many_new and self.repeats * REPEAT_SHARE <= self.misses
+        elif many_new and self.many_new:
+            self.filtering = self.make_filter()
+        self.many_new = many_new
+        self.lookups = self.misses = self.repeats = 0
+
+    cdef bint make_filter(self) noexcept nogil:
+        """Make room for it; returns whether there is memory."""
+        cdef size_t bits = min(SEEN_BITS * self.slots(), <size_t> MOST_SEEN_BITS)
+        if self.seen == NULL or self.seen_mask + 1 < bits:
+            free(self.seen)
+            self.seen = <uint64_t *> calloc(bits // 64, sizeof(uint64_t))
+            self.seen_mask, self.seen_count = bits - 1, 0
+        return self.seen != NULL
+
+    cdef bint seen_before(self, packed_key key) noexcept nogil:
+        """Whether a short pretoken, or one with the same bit, was seen before; now it is."""
+        cdef uint64_t place = cache_hash(&self.table, key) >> 40 & self.seen_mask
+        cdef uint64_t bit = <uint64_t> 1 << (place & 63)
+        if self.seen[place >> 6] & bit:
+            self.repeats += 1
+            return True
+        self.seen[place >> 6] |= bit
+        self.seen_count += 1
+        if self.seen_count * FORGET_SHARE > self.seen_mask:
+            memset(self.seen, 0, (self.seen_mask + 1) // 8)
+            self.seen_count = 0
+        return False
+
+    # Growing
 
     cdef void expect(self, size_t size) noexcept nogil:
         """Say how much text is to come."""
-        self.coming, self.met, self.held_then = size, 0, self.held
+        self.text_left, self.text_seen, self.taken_before = size, 0, self.taken
 
-    cdef size_t factor(self) noexcept nogil:
-        """How many times its slots it should have, a power of two, if what comes of the text is as new as what it met lately.
+    cdef void advance(self, size_t size) noexcept nogil:
+        """Say how much of it was encoded."""
+        self.text_seen += size
+        self.text_left -= min(self.text_left, size)
 
-        1: half of them are enough, and the text ends soon. Else so many at once, as moving what it holds costs as much as putting it in.
+    cdef bint is_full(self) noexcept nogil:
+        """Whether it should grow, and may. With the admission filter it fills slowly, and evicts little when it is fuller."""
+        cdef size_t most = self.slots() << 1 if self.filtering else self.slots()
+        return not self.bounded and (self.taken * TAKEN_SHARE > most or self.evicted * EVICTED_SHARE > self.slots())
+
+    cdef size_t growth(self) noexcept nogil:
+        """How many times its slots it should have, a power of two, if the text goes on to be as new as it was lately.
+
+        1 where half of the slots will be enough until the text ends. More than 2 at once, as moving what is in use costs as
+        much as putting it in.
         """
-        cdef double rate = <double> (self.held - self.held_then) / (self.met + 1)
-        cdef double wanted = 2 * (self.held + rate * self.coming)
+        cdef double rate = <double> (self.taken - self.taken_before) / (self.text_seen + 1)
+        cdef double wanted = 2 * (self.taken + rate * self.text_left)
         cdef size_t factor = 2
-        if wanted <= self.slots() and self.coming and self.evicted * 32 <= self.slots():
+        if wanted <= self.slots() and self.text_left and self.evicted * EVICTED_SHARE <= self.slots():
             return 1
-        while factor < MOST_TIMES and factor * self.slots() < wanted:
+        while factor < MOST_GROWTH and factor * self.slots() < wanted:
             factor *= 2
         return factor
 
     cdef bint grow(self, size_t factor) noexcept nogil:
-        """So many times the slots, a power of two, and of the ring, if there is memory; returns whether."""
+        """Multiply the slots and the ring by a power of two; returns whether there was memory for it."""
         cdef cache_table old = self.table, new = self.table
         cdef size_t slots = self.slots(), i
         cdef uint64_t begin, end
@@ -194,7 +228,7 @@ cdef class Cache:
             free_table(&new)
             return False
         self.table = new
-        self.held = 0
+        self.taken = 0
         begin = old.written - old.ring_size if old.written > old.ring_size else 0
         while begin < old.written:                          # no entry stands across a multiple of the old size
             end = min(old.written, (begin | (old.ring_size - 1)) + 1)
@@ -202,26 +236,101 @@ cdef class Cache:
             begin = end
         for i in range(slots):
             slot = &old.slots[i]
-            if holds(&old, slot):
+            if in_use(&old, slot):
                 key.low, key.high = slot.low, slot.high
-                self.put(self.first(key), slot)
-        self.evicted = self.met = 0
-        self.held_then = self.held
+                self.put(cache_set(&self.table, key), slot)
+        self.evicted = self.text_seen = 0
+        self.taken_before = self.taken
         free_table(&old)
         return True
 
 
-cdef inline uint64_t hash_of(uint64_t low, uint64_t high) noexcept nogil:
-    return low if high >= LONG_KEY else hash_pair(low, high, hash_seed)
+cdef class CachePool:
+    """The caches of an encoder, each of which belongs to one call at a time: together they take at most `bytes`.
+
+    Whatever takes or gives holds the GIL, so that no lock is needed.
+    """
+
+    def __cinit__(self, size_t bytes):
+        self.bytes = self.bytes_left = bytes
+        self.idle = []
+        self.sharers = 1
+
+    cdef Cache take(self):
+        """An idle cache, or a new one: a small one to throw away where the bound leaves no more."""
+        cdef Cache cache = self.at_hand
+        self.busy += 1
+        if cache is not None:
+            self.at_hand = None
+            return cache
+        if self.idle:
+            return self.idle.pop()
+        if self.bytes_left < NEW_SLOTS * SLOT_BYTES:
+            self.sharers = max(self.sharers, self.busy)
+            return Cache(SPARE_SLOTS)
+        self.bytes_left -= NEW_SLOTS * SLOT_BYTES
+        return Cache(NEW_SLOTS)
+
+    cdef give(self, Cache cache):
+        self.busy -= 1
+        cache.ids.size = 0
+        if cache.ids.room > MOST_IDS:
+            free_ids_keeping_pages(&cache.ids)
+        if cache.slots() == SPARE_SLOTS:
+            return
+        if cache.slots() > NEW_SLOTS and cache.slots() * SLOT_BYTES > self.bytes // self.sharers:
+            self.bytes_left += cache.slots() * SLOT_BYTES       # it took more than its share, and is dropped
+        elif self.at_hand is None:
+            self.at_hand = cache
+        else:
+            self.idle.append(cache)
+
+    cdef share(self, size_t threads):
+        """Leave room for the caches of so many threads."""
+        cdef list idle = self.idle
+        cdef Cache cache
+        if threads > self.sharers:
+            if self.at_hand is not None:
+                idle.append(self.at_hand)
+            self.sharers, self.idle, self.at_hand = threads, [], None
+            self.busy += len(idle)
+            for cache in idle:
+                self.give(cache)
+
+    cdef int prepare(self, Cache cache, size_t size) except -1 nogil:
+        """Let a cache grow to what a text of this size will want at least."""
+        cdef size_t factor = 1
+        cache.expect(size)
+        while factor * cache.slots() < min(size // TEXT_A_SLOT, <size_t> MOST_BEFORE):
+            factor *= 2
+        return 0 if cache.bounded else self.let_grow(cache, factor)
+
+    cdef int let_grow(self, Cache cache, size_t factor) except -1 nogil:
+        """Let a cache have `factor` times its slots, a power of two, or as many as the bound leaves."""
+        cdef size_t now = cache.slots() * SLOT_BYTES
+        if factor == 1:
+            return 0
+        with gil:
+            while factor > 1 and (
+                (factor - 1) * now > self.bytes_left or factor * now > self.bytes // self.sharers
+            ):
+                factor //= 2
+            cache.bounded = factor == 1
+            self.bytes_left -= (factor - 1) * now
+        if not cache.bounded and not cache.grow(factor):
+            cache.bounded = True
+            with gil:
+                self.bytes_left += (factor - 1) * now
+        return 0
 
 
-cdef inline bint holds(const cache_table *table, const cache_slot *slot) noexcept nogil:
-    """Whether a slot is in use, and what it has in the ring still there."""
+cdef inline bint in_use(const cache_table *table, const cache_slot *slot) noexcept nogil:
+    """Whether a slot is taken, and what it has in the ring still there."""
     return slot.high and (not slot.count & IN_RING or cache_alive(table, slot))
 
 
 cdef inline size_t ring_bytes(uint64_t size) noexcept nogil:
-    return size + MANY * sizeof(uint32_t)
+    return size + COPIED_IDS * sizeof(uint32_t)
 
 
 cdef void free_table(cache_table *table) noexcept nogil:

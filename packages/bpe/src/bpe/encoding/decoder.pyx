@@ -52,7 +52,7 @@ ctypedef fused Integer:
     uint64_t
 
 
-cdef class Numbers:
+cdef class IdArray:
     """Ids as uint32: those of an array that is made so, or a copy."""
 
     cdef uint32_t *all
@@ -116,7 +116,7 @@ cdef class Decoder:
 
     # Ids
 
-    cdef Numbers read(self, tokens):
+    cdef IdArray read(self, tokens):
         """The ids of a list, an array or any other iterable.
 
         TypeError for what is no integer, OverflowError for one below 0 or beyond 32 bits.
@@ -127,8 +127,8 @@ cdef class Decoder:
             raise TypeError("ids are integers, not the characters of a str")
         return self.read_list(tokens if type(tokens) is list else list(tokens))
 
-    cdef Numbers read_list(self, list tokens):
-        cdef Numbers numbers = Numbers()
+    cdef IdArray read_list(self, list tokens):
+        cdef IdArray numbers = IdArray()
         cdef Py_ssize_t i, size = PyList_GET_SIZE(tokens)
         cdef object token
         numbers.make_room(size)
@@ -139,9 +139,9 @@ cdef class Decoder:
             numbers.all[i] = as_id(token)
         return numbers
 
-    cdef Numbers read_buffer(self, tokens):
+    cdef IdArray read_buffer(self, tokens):
         """The ids of an array, or of anything else with a buffer, however its items lie."""
-        cdef Numbers numbers = Numbers()
+        cdef IdArray numbers = IdArray()
         cdef Py_buffer view
         try:
             PyObject_GetBuffer(tokens, &view, PyBUF_STRIDED_RO | PyBUF_FORMAT)
@@ -237,7 +237,7 @@ cdef class Decoder:
                 memcpy(out, self.text + place.begin, place.size)
             out += place.size
 
-    cdef bytes join(self, Numbers numbers):
+    cdef bytes join(self, IdArray numbers):
         cdef size_t total, wrong
         cdef bytes data
         cdef uint8_t *out
@@ -266,7 +266,7 @@ cdef class Decoder:
 
     def decode_each(self, tokens):
         """The bytes of each id, as a list."""
-        cdef Numbers numbers = self.read(tokens)
+        cdef IdArray numbers = self.read(tokens)
         cdef list pieces = PyList_New(numbers.size)
         cdef const Place *place
         cdef object token
@@ -293,7 +293,7 @@ cdef class Decoder:
 
         What begins inside a character has the place of that character.
         """
-        cdef Numbers numbers = self.read(tokens)
+        cdef IdArray numbers = self.read(tokens)
         cdef bytes data = self.join(numbers)
         cdef const uint8_t *text = <const uint8_t *> PyBytes_AS_STRING(data)
         cdef list offsets = PyList_New(numbers.size)

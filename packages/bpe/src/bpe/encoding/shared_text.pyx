@@ -15,14 +15,15 @@ from libc.string cimport memcpy, memset
 
 from bpe.scanning.blocks cimport Block, Blocks, Room
 from bpe.encoding.cache cimport Cache
-from bpe.encoding.encoder cimport BLOCK, Encoder, Ids, array_of, free_ids, let_go, most_bytes, reserve, reserve_for
+from bpe.encoding.encoder cimport BLOCK, Encoder, most_bytes
+from bpe.encoding.ids cimport Ids, free_ids, free_ids_keeping_pages, reserve, reserve_for_text, to_array
 from bpe.native.memory cimport HUGE_PAGE, touch_block
 from bpe.scanning.special_tokens cimport Rules
-from bpe.native.text cimport Text
+from bpe.native.text cimport TextBuffer
 
 cdef enum:
     AHEAD = 1 << 18             # ids: so far ahead of where they are written pages are made
-    UNHEARD = 1 << 7            # blocks that a thread encodes before it hears a signal
+    SIGNAL_BLOCKS = 1 << 7      # blocks that a thread encodes between two looks for a signal
 
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
@@ -52,35 +53,35 @@ cdef class SharedText:
     cdef bint stop, refused
 
     def __cinit__(self, Encoder encoder not None, text, Rules rules not None, *, size_t threads=1, size_t block=BLOCK):
-        cdef Text held = Text(text)
+        cdef TextBuffer held = TextBuffer(text)
         self.encoder, self.rules = encoder, rules
-        encoder.share(threads)
+        encoder.pool.share(threads)
         self.blocks = Blocks(held, rules.all, encoder.scanner, block)
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
             raise MemoryError
-        reserve_for(&self.out, most_bytes(held))
+        reserve_for_text(&self.out, most_bytes(held))
         reserve(&self.out, most_bytes(held))        # where the system does not put it off: the ids must never move
 
     def __dealloc__(self):
         free_all(self.waiting)
         free_all(self.unused)
-        let_go(&self.out)
+        free_ids_keeping_pages(&self.out)
         if self.lock != NULL:
             PyThread_free_lock(self.lock)
 
     def work(self):
         """Encode blocks until there are no more, or another thread has failed."""
-        cdef Cache cache = self.encoder.take_cache()
+        cdef Cache cache = self.encoder.pool.take()
         cdef Room room
         cdef size_t blocks = 0
         room.bytes, room.size = NULL, 0
         try:
             with nogil:
-                self.encoder.prepare(cache, self.blocks.text.size)
+                self.encoder.pool.prepare(cache, self.blocks.text.size)
                 while self.encode_block(cache, &room):
                     blocks += 1
-                    if blocks % UNHEARD == 0:
+                    if blocks % SIGNAL_BLOCKS == 0:
                         with gil:
                             PyErr_CheckSignals()
         except UnicodeError:
@@ -88,11 +89,11 @@ cdef class SharedText:
         finally:
             self.stop = True        # at the end there is nothing left to do, and after a failure nothing should be
             free(room.bytes)
-            self.encoder.give_cache(cache)
+            self.encoder.pool.give(cache)
 
     def array(self):
         """The ids as an array of uint32, or None: see Encoder.encode_array()."""
-        return None if self.refused else array_of(&self.out)
+        return None if self.refused else to_array(&self.out)
 
     def list(self):
         """The ids as a list, or None."""
@@ -123,7 +124,7 @@ cdef class SharedText:
             if self.rules.refused.longest and self.rules.refused.find(block.bytes, block.size, 0).index >= 0:
                 self.refused = self.stop = True
             else:
-                self.encoder.add_text(cache, block.bytes, block.size, self.rules.recognised, &done.all)
+                self.encoder.encode_text(cache, block.bytes, block.size, self.rules.recognised, &done.all)
         finally:
             self.hand_in(done)
         return block.size > 0 and not self.refused
@@ -167,12 +168,12 @@ cdef class SharedText:
         cdef size_t begin, end
         PyThread_acquire_lock(self.lock, WAIT_LOCK)
         begin = end = self.touched
-        while self.out.pages and end < min(self.out.size + AHEAD, self.out.pages // sizeof(uint32_t)):
+        while self.out.mapped and end < min(self.out.size + AHEAD, self.out.mapped // sizeof(uint32_t)):
             end += HUGE_PAGE // sizeof(uint32_t)
         self.touched = end
         PyThread_release_lock(self.lock)
         if end > begin:
-            end = min(end, self.out.pages // sizeof(uint32_t))
+            end = min(end, self.out.mapped // sizeof(uint32_t))
             touch_block(self.out.ids + begin, (end - begin) * sizeof(uint32_t))
 
 

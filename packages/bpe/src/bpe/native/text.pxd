@@ -6,7 +6,7 @@ cdef extern from "native/utf8.h" nogil:
     enum:
         SLACK "UTF8_SLACK"          # bytes that a conversion may write beyond its last
 
-cdef class Text:
+cdef class TextBuffer:
     cdef object owner
     cdef Py_buffer buffer
     cdef const uint8_t *bytes   # UTF-8 as it lies in memory, `size` bytes; or NULL, where the text is a str that is not ASCII:

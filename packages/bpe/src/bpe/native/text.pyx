@@ -24,7 +24,7 @@ for _width in (1, 2, 4):
     utf8_of_width[<int> _width] = choose_utf8(_width, level_of(None))
 
 
-cdef class Text:
+cdef class TextBuffer:
     """Something with text in it, held while it is read: a str, or whatever buffer_of() takes."""
 
     def __cinit__(self, text):
@@ -76,7 +76,7 @@ cdef size_t room_for(size_t units) noexcept nogil:
 
 def utf8(str text not None, *, level=None):
     """The UTF-8 of a str as bytes, or None where it has a surrogate: the conversion alone, for tests and benchmarks."""
-    cdef Text read = Text(text)
+    cdef TextBuffer read = TextBuffer(text)
     cdef uint8_t *to
     cdef size_t size
     if read.bytes != NULL:

@@ -2,7 +2,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t
 
 from bpe.scanning.special_tokens cimport SpecialTokens
-from bpe.native.text cimport Text
+from bpe.native.text cimport TextBuffer
 
 ctypedef struct Room:           # memory for a block that has to be made
     uint8_t *bytes
@@ -13,7 +13,7 @@ ctypedef struct Block:
     size_t size                 # 0: the text is at its end
 
 cdef class Blocks:
-    cdef Text text
+    cdef TextBuffer text
     cdef SpecialTokens special
     cdef int scanner
     cdef size_t block

@@ -21,7 +21,7 @@ cdef class Blocks:
     special: the special tokens that no block's end may cut. scanner: a scanner.scanner_of(), not -1.
     """
 
-    def __cinit__(self, Text text not None, SpecialTokens special not None, int scanner, size_t block):
+    def __cinit__(self, TextBuffer text not None, SpecialTokens special not None, int scanner, size_t block):
         self.text, self.special, self.scanner, self.block = text, special, scanner, block
 
     def __dealloc__(self):

@@ -1,6 +1,6 @@
 """Where a text can be cut, so that its parts are counted or encoded apart with the same result."""
 
-from bpe.scanning.scanner cimport PATTERN_WHOLE, Pattern, scan_cut
+from bpe.scanning.scanner cimport PATTERN_WHOLE, ScannedPattern, scan_cut
 
 
 def safe_cut(const uint8_t[::1] text not None, size_t at, int scanner, SpecialTokens special not None):
@@ -24,7 +24,7 @@ cdef size_t safe_place(const uint8_t *text, size_t size, size_t at, int scanner,
         if scanner < 0 or scanner == PATTERN_WHOLE:
             at = special.find(text, size, at if at else 1).begin
         else:
-            at = scan_cut(<Pattern> scanner, text, size, at)
+            at = scan_cut(<ScannedPattern> scanner, text, size, at)
         if at >= size or not special.straddles(text, size, at):
             return at
         at += 1

@@ -19,7 +19,7 @@ cdef enum:
     SCAN_BLOCK = 4096           # bytes scanned by one call of scan_block()
     SCAN_ENDS = SCAN_BLOCK + 64 # room for the ends one call can write, and for what is written beyond them
 
-cdef enum Pattern:
+cdef enum ScannedPattern:
     PATTERN_WHOLE               # no split: the whole text is one pretoken
     PATTERN_GPT2
     PATTERN_CL100K
@@ -43,7 +43,7 @@ ctypedef struct Scanner:
     const uint8_t *text
     size_t size
     size_t at                   # where the next word to scan begins
-    Pattern pattern
+    ScannedPattern pattern
     int family                  # which classes the pattern knows
     classify_function classify
     characters_function characters
@@ -56,6 +56,6 @@ ctypedef struct Scanner:
     uint64_t suffix             # o200k: bytes of `word` that belong to such a contraction
     size_t group                # digits, at the end of what is scanned, since the last boundary: at most 3
 
-cdef void scan_start(Scanner *scanner, Pattern pattern, const uint8_t *text, size_t size) noexcept nogil
+cdef void scan_start(Scanner *scanner, ScannedPattern pattern, const uint8_t *text, size_t size) noexcept nogil
 cdef size_t scan_block(Scanner *scanner, size_t *ends) noexcept nogil
-cdef size_t scan_cut(Pattern pattern, const uint8_t *text, size_t size, size_t at) noexcept nogil
+cdef size_t scan_cut(ScannedPattern pattern, const uint8_t *text, size_t size, size_t at) noexcept nogil

@@ -84,7 +84,7 @@ def categories():
     return bytes(table)
 
 
-cdef inline int family_of(Pattern pattern) noexcept nogil:
+cdef inline int family_of(ScannedPattern pattern) noexcept nogil:
     if pattern == PATTERN_GPT2:
         return FAMILY_GPT2
     if pattern == PATTERN_QWEN35:
@@ -96,12 +96,12 @@ cdef inline int family_of(Pattern pattern) noexcept nogil:
     return FAMILY_CL100K
 
 
-cdef void scan_start(Scanner *s, Pattern pattern, const uint8_t *text, size_t size) noexcept nogil:
+cdef void scan_start(Scanner *s, ScannedPattern pattern, const uint8_t *text, size_t size) noexcept nogil:
     scan_start_with(s, pattern, text, size, classify_here[family_of(pattern)], characters_here, places_here)
 
 
 cdef void scan_start_with(
-    Scanner *s, Pattern pattern, const uint8_t *text, size_t size, classify_function classify, characters_function characters,
+    Scanner *s, ScannedPattern pattern, const uint8_t *text, size_t size, classify_function classify, characters_function characters,
     places_function places
 ) noexcept nogil:
     memset(s, 0, sizeof(Scanner))
@@ -174,7 +174,7 @@ include "o200k.pxi"
 include "deepseek.pxi"
 
 
-cdef size_t scan_cut(Pattern pattern, const uint8_t *text, size_t size, size_t at) noexcept nogil:
+cdef size_t scan_cut(ScannedPattern pattern, const uint8_t *text, size_t size, size_t at) noexcept nogil:
     """The first place from `at` on where the text may be cut without changing a pretoken; `size` if there is none.
 
     For every pattern here, that is where words end, in any script, with spaces or without:
@@ -222,7 +222,7 @@ cdef inline uint8_t category_before(const uint8_t *text, size_t at) noexcept nog
     return category_of(code) if decode_character(text + at - back, back, &code) == back else CATEGORY_CS
 
 
-cdef void scan_start_as(Scanner *s, Pattern pattern, const uint8_t *text, size_t size, int level) noexcept nogil:
+cdef void scan_start_as(Scanner *s, ScannedPattern pattern, const uint8_t *text, size_t size, int level) noexcept nogil:
     scan_start_with(
         s, pattern, text, size, choose_classify(family_of(pattern), level), choose_characters(level), choose_places(level)
     )
@@ -236,7 +236,7 @@ def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
     cdef Scanner scanner
     cdef size_t size = text.shape[0], count
     cdef size_t ends[SCAN_ENDS]
-    cdef Pattern number = SCANNED[pattern]
+    cdef ScannedPattern number = SCANNED[pattern]
     blocks = [np.empty(0, dtype=np.uint64)]
     if size == 0:
         return blocks[0]
@@ -262,7 +262,7 @@ def split(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
 
 def cut(const uint8_t[::1] text not None, size_t at, pattern="gpt2"):
     """The first place from `at` on where `text` can be cut without changing a pretoken; its length if there is none."""
-    cdef Pattern number = SCANNED[pattern]
+    cdef ScannedPattern number = SCANNED[pattern]
     if text.shape[0] == 0:
         return 0
     return scan_cut(number, &text[0], text.shape[0], at)
@@ -273,7 +273,7 @@ def scan_only(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
     cdef Scanner scanner
     cdef size_t total = 0, count
     cdef size_t ends[SCAN_ENDS]
-    cdef Pattern number = SCANNED[pattern]
+    cdef ScannedPattern number = SCANNED[pattern]
     cdef int which = level_of(level)
     if text.shape[0] == 0:
         return 0
