@@ -179,8 +179,10 @@ cdef int rewrite_long(Merger self, const uint32_t *postings, size_t size, uint32
     cdef int64_t count = 0
     cdef size_t i, place, word_end = 0, word, heed = HEED
     for i in range(size):
-        if i + AHEAD < size:
-            prefetch(self.cells + (postings[i + AHEAD] - base))
+        if i + LONG_AHEAD < size:
+            cell = self.cells + (postings[i + LONG_AHEAD] - base)
+            prefetch(cell - 8)      # what is looked at is in one cache line or two
+            prefetch(cell + 8)
         place = postings[i] - base
         cell = self.cells + place
         if cell[0] != a or cell[a_size] != b:
