@@ -1,6 +1,7 @@
 """The merges of counted pretokens against the reference, which counts everything again at every step."""
 
 import random
+import struct
 
 import pytest
 from hypothesis import given, settings
@@ -150,6 +151,33 @@ def test_the_work_follows_the_length_of_a_word(kind: str) -> None:
     assert visited(word, 300, 512) < 8 * size
     if kind != "every byte":  # whose pairs are rare
         assert visited(word, 300, size) > 100 * size  # held as short words are, it would take the square
+
+
+@given(
+    words=st.lists(st.lists(st.integers(0, 258), min_size=2, max_size=12), min_size=1, max_size=8, unique_by=tuple),
+    long_word=st.sampled_from([1, 3, 6]),
+)
+def test_words_of_symbols_of_several_bytes_are_merged_alike_long_or_short(
+    words: list[list[int]], long_word: int
+) -> None:
+    tokens = [*(bytes([byte]) for byte in range(256)), b"ab", b"aba", b"bb"]
+    letters = [97, 98, 99, 256, 257, 258]
+    records = b"".join(
+        struct.pack(f"=QI{len(word)}I", number + 1, 4 * len(word), *(letters[symbol % 6] for symbol in word))
+        for number, word in enumerate(words)
+    )
+
+    def merged(long_word: int) -> list[tuple[int, int, int]]:
+        merger = Merger(
+            records, tokens=tokens, spelled=True, by_bytes=True, most=30, min_count=1, max_token_bytes=0, floor=4,
+            long_word=long_word,
+        )  # fmt: skip
+        made = 0
+        while (now := merger.advance(30)) > made:
+            made = now
+        return merger.made_from(0)
+
+    assert merged(long_word) == merged(512)
 
 
 @given(counts=st.one_of(WORDS, WORDS_WITH_RUNS), tie_break=st.sampled_from(["bytes", "huggingface", "ids"]))
