@@ -10,7 +10,7 @@ The packages have to be installed. Each page is run from top to bottom in a temp
 - ```console blocks hold commands after `$ ` and what they print, which is compared; a line of `...` stands for any lines.
 - ```json and ```toml blocks have to parse; ```text, ```cython and ```c blocks are only shown.
 
-The folder holds `corpus.txt`, 400 kB of English (the help texts of Python), and `heldout.txt`, 50 kB more of it. A comment
+The folder holds `corpus.txt`, 400 kB of English (the help texts of Python), and `heldout.txt`, 30 kB more of it. A comment
 in front of a block says what is needed besides, or why the block is not run; $GROUNDUP is the repository there:
 
     <!-- not run: the weights are a download of 500 MB -->
