@@ -1,14 +1,15 @@
 """Many texts encoded by several threads at once.
 
-Each thread takes the next few texts, encodes them one after another with a cache of its own, and leaves their ids in one segment of
-memory. It needs the GIL for none of this. The arrays that are made in the end look into those segments, each of which is freed
-with the last array that does.
+Each thread takes the next few texts, encodes them one after another with a cache of its own, and leaves their ids in
+one segment of memory. It needs the GIL for none of this. The arrays that are made in the end look into those segments,
+each of which is freed with the last array that does.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.pythread cimport (
-    PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock, PyThread_type_lock, WAIT_LOCK
+    PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock, PyThread_type_lock,
+    WAIT_LOCK
 )
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND
 from libc.stddef cimport size_t
@@ -39,12 +40,12 @@ cdef enum:
     FETCHED = 8                 # lines of the next text that are on their way while one is encoded
     SOON = 8                    # texts that are on their way while one is looked at
 
-ctypedef struct Segment:          # of memory: the ids of the texts from number `first` to before `last`
+ctypedef struct Segment:        # the ids of the texts from number `first` to before `last`, in one piece of memory
     uint32_t *ids
     size_t first, last
     Segment *next
 
-ctypedef struct Given:          # a text, as Text has it, and what became of it
+ctypedef struct Given:          # a text, as TextBuffer has it, and what became of it
     const uint8_t *bytes
     const uint8_t *units
     size_t size
@@ -54,14 +55,19 @@ ctypedef struct Given:          # a text, as Text has it, and what became of it
 
 
 cdef class Batch:
-    """Texts to be encoded by every thread that calls work(); then arrays() or lists(), of which each is as Encoder gives it.
+    """Texts to be encoded by every thread that calls work(); then arrays() or lists() gives the ids of each.
 
-    threads: how many will. longest: texts of so many bytes or code points are left to the caller; their numbers are in `long`.
+    Args:
+        encoder: What encodes them.
+        texts: str, bytes or buffers of bytes.
+        rules: What is done about special tokens.
+        threads: How many threads will call work().
+        longest: Texts of so many bytes or code points are left to the caller; `long` has their numbers.
     """
 
     cdef Encoder encoder
     cdef Rules rules
-    cdef list texts, held           # as they were given; a Text for each that is neither bytes nor str
+    cdef list texts, held           # as they were given; a TextBuffer for each that is neither bytes nor str
     cdef Given *given
     cdef readonly size_t size       # bytes or code points of all that are not long
     cdef readonly list long
@@ -108,7 +114,7 @@ cdef class Batch:
             PyThread_free_lock(self.lock)
 
     cdef int look_at(self, text, Given *given) except -1:
-        """What Text does, without making one for what needs no hold but the reference."""
+        """What TextBuffer does, without making one for a str or bytes, which the list of texts keeps alive."""
         cdef TextBuffer held
         if type(text) is str:
             given.size = PyUnicode_GET_LENGTH(text)
@@ -151,10 +157,11 @@ cdef class Batch:
             self.encoder.pool.give(cache)
 
     cdef bint take(self, size_t count, size_t *begin, size_t *end, size_t *size) noexcept nogil:
-        """The next texts to encode, fewer towards the end, so that all threads come to it at once; whether there are any."""
-        cdef size_t wanted, taken = 0
+        """Take the next texts, fewer towards the end, so that all threads end at once; returns whether there were."""
+        cdef size_t share, wanted, taken = 0
         PyThread_acquire_lock(self.lock, WAIT_LOCK)
-        wanted = max(<size_t> FEWEST_AT_ONCE, min(<size_t> MOST_AT_ONCE, self.rest // (4 * max(<size_t> 1, self.threads))))
+        share = self.rest // (4 * max(<size_t> 1, self.threads))
+        wanted = max(<size_t> FEWEST_AT_ONCE, min(<size_t> MOST_AT_ONCE, share))
         begin[0] = self.next
         while not self.stop and self.next < count and taken < wanted:
             if not self.given[self.next].left:
@@ -168,7 +175,8 @@ cdef class Batch:
 
     cdef int encode_one(self, Cache cache, Room *room, Ids *found, Given *given) except -1 nogil:
         cdef const uint8_t *text = given.bytes
-        cdef const uint8_t *next = given[1].bytes if given[1].bytes != NULL else given[1].units     # one too many is allocated
+        cdef const Given *after = given + 1         # there is one more than there are texts
+        cdef const uint8_t *next = after.bytes if after.bytes != NULL else after.units
         cdef size_t size = given.size, line
         given.begin = found.size
         if given.left:

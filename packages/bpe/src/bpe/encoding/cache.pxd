@@ -61,7 +61,8 @@ cdef class Cache:
     cdef bint bounded           # its pool lets it grow no more
     cdef size_t text_left       # bytes of the text that are to come, as far as known
     cdef size_t text_seen, taken_before     # bytes since the text began or the cache grew, and slots in use then
-    cdef size_t lookups, misses # since the admission filter was last judged; misses: short pretokens that had to be merged
+    cdef size_t lookups         # since the admission filter was last judged,
+    cdef size_t misses          # and those of short pretokens that had to be merged
     cdef size_t repeats         # misses that the admission filter had seen before
     cdef bint filtering         # the admission filter is on
     cdef bint many_new          # many pretokens were new when it was last judged

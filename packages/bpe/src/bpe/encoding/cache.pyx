@@ -1,16 +1,17 @@
 """A bounded cache of pretokens and their ids, and the pool of those that an encoder has.
 
-A table of sets of two slots, a cache line each; cache.h has a diagram, and the loops that look things up. A pretoken goes into
-the first set that its hash names, or, where that is full, into the second; where that is full too, the second slot of the
-first set is overwritten, which is mostly the one that is used less. Beside the table is a ring of bytes for what a slot has no
-room for. New entries overwrite the oldest; a slot whose entry is gone is free.
+A table of sets of two slots, a cache line each; cache.h has a diagram, and the loops that look things up. A pretoken
+goes into the first set that its hash names, or, where that is full, into the second; where that is full too, the second
+slot of the first set is overwritten, which is mostly the one that is used less. Beside the table is a ring of bytes for
+what a slot has no room for. New entries overwrite the oldest; a slot whose entry is gone is free.
 
-A cache begins small and grows when a third of it is taken, as far as its pool lets it: the cache of a small text stays in near
-memory, and a large text gets all that was allowed.
+A cache begins small and grows when a third of it is taken, as far as its pool lets it: the cache of a small text stays
+in near memory, and a large text gets all that was allowed.
 
-Where a sixth of what is looked up is short and new, and stays so, as in base64, putting pretokens in costs about as much as
-merging them, and few are ever found. Then an admission filter (a doorkeeper, as in TinyLFU: Einziger, Friedman and Manes 2017)
-is switched on: a short pretoken is put in only when it comes for the second time; the first sets a bit by its hash.
+Where a sixth of what is looked up is short and new, and stays so, as in base64, putting pretokens in costs about as
+much as merging them, and few are ever found. Then an admission filter (a doorkeeper, as in TinyLFU: Einziger, Friedman
+and Manes 2017) is switched on: a short pretoken is put in only when it comes for the second time; the first sets a bit
+by its hash.
 """
 
 from libc.stdlib cimport calloc, free
@@ -31,14 +32,14 @@ cdef enum:
     EVICTED_SHARE = 32
     MOST_GROWTH = 16            # times its slots that a cache grows at once
 
-    # The admission filter is judged each JUDGED_EVERY lookups. It is switched on when twice in a row more than 1 lookup in
-    # NEW_SHARE was a miss, and off when fewer are, or when more than 1 miss in REPEAT_SHARE had been seen before.
+    # The admission filter is judged each JUDGED_EVERY lookups. It is switched on when twice in a row more than 1 lookup
+    # in NEW_SHARE was a miss, and off when fewer are, or when more than 1 miss in REPEAT_SHARE had been seen before.
     JUDGED_EVERY = 1 << 12
     NEW_SHARE = 6
     REPEAT_SHARE = 4
     SEEN_BITS = 32              # for each slot, up to MOST_SEEN_BITS, which are in near memory
     MOST_SEEN_BITS = 1 << 20
-    FORGET_SHARE = 8            # when 1 bit in so many is set, all are cleared: too many pretokens would seem to be seen
+    FORGET_SHARE = 8            # when 1 bit in so many is set, all are cleared, or too much would seem to be seen
 
     # The pool
     NEW_SLOTS = 1 << 12         # of a new cache
@@ -49,8 +50,12 @@ cdef enum:
 
 
 cdef class Cache:
-    """Belongs to one thread at a time. Made with a number of slots, a power of two; it takes SLOT_BYTES for each, and at most
-    SEEN_BITS bits more for the admission filter."""
+    """Belongs to one thread at a time.
+
+    Args:
+        slots: How many to begin with, a power of two. The cache takes SLOT_BYTES for each, and at most SEEN_BITS bits
+            more for the admission filter.
+    """
 
     def __cinit__(self, size_t slots):
         self.table.mask = slots - WAYS
@@ -71,7 +76,7 @@ cdef class Cache:
     cdef cache_slot *keep(
         self, packed_key key, cache_slot *first, const uint8_t *text, const uint32_t *ids, size_t count
     ) noexcept nogil:
-        """Remember a pretoken and its ids, of which COPIED_IDS may be read; returns the set in which it is, or would be.
+        """Remember a pretoken and its ids, of which COPIED_IDS may be read; returns the set that it is in, if in any.
 
         first: the first set that its hash names.
         """
@@ -193,15 +198,15 @@ cdef class Cache:
         self.text_left -= min(self.text_left, size)
 
     cdef bint is_full(self) noexcept nogil:
-        """Whether it should grow, and may. With the admission filter it fills slowly, and evicts little when it is fuller."""
+        """Whether it should grow, and may: later with the admission filter, which fills it slowly."""
         cdef size_t most = self.slots() << 1 if self.filtering else self.slots()
         return not self.bounded and (self.taken * TAKEN_SHARE > most or self.evicted * EVICTED_SHARE > self.slots())
 
     cdef size_t growth(self) noexcept nogil:
         """How many times its slots it should have, a power of two, if the text goes on to be as new as it was lately.
 
-        1 where half of the slots will be enough until the text ends. More than 2 at once, as moving what is in use costs as
-        much as putting it in.
+        1 where half of the slots will be enough until the text ends. More than 2 at once, as moving what is in use
+        costs as much as putting it in.
         """
         cdef double rate = <double> (self.taken - self.taken_before) / (self.text_seen + 1)
         cdef double wanted = 2 * (self.taken + rate * self.text_left)

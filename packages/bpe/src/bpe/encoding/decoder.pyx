@@ -150,7 +150,7 @@ cdef class Decoder:
         try:
             if view.ndim != 1:
                 raise TypeError(f"ids are an array of one dimension, not of {view.ndim}")
-            if view.shape == NULL or view.strides == NULL or view.format == NULL:   # not what was asked for: datetime64 does so
+            if view.shape == NULL or view.strides == NULL or view.format == NULL:   # datetime64 leaves them out
                 return self.read_list(list(tokens))
             numbers.make_room(view.shape[0])
             if view.shape[0] and not self.read_items(&view, numbers.all):
@@ -160,7 +160,7 @@ cdef class Decoder:
         return numbers
 
     cdef bint read_items(self, const Py_buffer *view, uint32_t *out) except -1:
-        """Copy the items of a buffer as uint32; False where they are objects, or not in the order of this machine's bytes.
+        """Copy the items of a buffer as uint32; False where they are objects, or of the other byte order.
 
         TypeError where they are no integers.
         """

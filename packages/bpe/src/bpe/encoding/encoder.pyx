@@ -2,32 +2,33 @@
 
     text                       " The quick brown fox"
       |
-      |  scan_block            64 bytes at a time to bit masks; a pretoken begins where a bit is set   scanning/scanner.pyx
+      |  scan_block            64 bytes at a time to bit masks: a bit is set where a pretoken begins   scanner.pyx
       v
-    ends of pretokens          4 10 16 20                                       up to 4,160 of them at a time
+    ends of pretokens          4 10 16 20                                 up to 4,160 of them at a time
       |
-      |  cache_prepare         key = its bytes in two words; hash; its set of the cache prefetched         cache.h
+      |  cache_prepare         key = its bytes in two words; hash; its set of the cache prefetched     cache.h
       v
     a batch of 128 keys        " The" " quick" " brown" " fox"
       |
-      |  cache_take            compare with the keys in the set, copy the ids                              cache.h
+      |  cache_take            compare with the keys in the set, copy the ids                          cache.h
       v
-    ids of those known         383 2068 7586                     of most text 99 pretokens in 100 end here
+    ids of those known         383 2068 7586                       in most text 99 pretokens in 100 end here
       |
       |  settle                the others of the batch: from their second sets, or merged 32 side by side
-      |    join, filter, probe     bytes to symbols, their pairs looked up in the table of merges          lanes.h
-      |    merge_lanes             the lowest rank first; the entries of new pairs prefetched              steps.h
-      |    Cache.keep              put into the cache, unless the admission filter says no                 cache.pyx
+      |    join, filter, probe     bytes to symbols; their pairs looked up in the table of merges      lanes.h
+      |    merge_lanes             the lowest rank first; the entries of new pairs prefetched          steps.h
+      |    Cache.keep              put into the cache, unless the admission filter says no             cache.pyx
       v
     ids of the batch           383 2068 7586 21831                                                     (GPT-2)
 
-The loop that matters is Encoder.encode_pretokens(), below. It is fast because nothing in it waits: each stage works on a batch,
-and while it does, the memory that the next stage will read is on its way. And because it hardly branches on data: scanning is
-arithmetic on masks; a known pretoken takes one comparison of 16 bytes, one store of 16 bytes and one branch on the number of
-its ids, whatever its length; and merging writes results to the next free place instead of asking whether there is one.
+The loop that matters is Encoder.encode_pretokens(), below. It is fast because nothing in it waits: each stage works on
+a batch, and while it does, the memory that the next stage will read is on its way. And because it hardly branches on
+data: scanning is arithmetic on masks; a known pretoken takes one comparison of 16 bytes, one store of 16 bytes and one
+branch on the number of its ids, whatever its length; and merging writes results to the next free place instead of
+asking whether there is one.
 
-Bytes and ASCII are encoded where they lie, any other str in blocks as they are converted (scanning/blocks.pyx). The cache
-belongs to one thread at a time; an encoder keeps those that are not in use in a pool.
+Bytes and ASCII are encoded where they lie, any other str in blocks as they are converted (scanning/blocks.pyx). The
+cache belongs to one thread at a time; an encoder keeps those that are not in use in a pool.
 """
 
 from bpe.native.lazy_imports import numpy as np
@@ -43,8 +44,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from bpe.encoding.cache cimport (
-    BATCH, COPIED_IDS, IN_RING, INLINE_IDS, Cache, CachePool, cache_batch, cache_entry, cache_full, cache_hold, cache_holds,
-    cache_prepare, cache_second_set, cache_set, cache_slot, cache_take, choose_fetch
+    BATCH, COPIED_IDS, IN_RING, INLINE_IDS, Cache, CachePool, cache_batch, cache_entry, cache_full, cache_hold,
+    cache_holds, cache_prepare, cache_second_set, cache_set, cache_slot, cache_take, choose_fetch
 )
 from bpe.encoding.ids cimport Ids, need_numpy, reserve, reserve_for_text, to_array
 from bpe.encoding.ranks cimport LANE_BYTES, LANES, Lane, Piece, Ranks, need_lanes
@@ -110,7 +111,7 @@ cdef class Encoder:
     cdef int encode_pretokens(
         self, Cache cache, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size, Ids *out
     ) except -1 nogil:
-        """Append the ids of the pretokens that end at ends[:count], the first from `begin` on, of a text of `size` bytes."""
+        """Append the ids of the pretokens that end at ends[:count], the first from `begin` on; `size` is the text's."""
         cdef cache_batch batch
         cdef size_t done = 0, i, wanted
         cdef uint32_t *to
@@ -151,9 +152,9 @@ cdef class Encoder:
     cdef int settle(
         self, Cache cache, const uint8_t *text, cache_batch *batch, size_t i, size_t count
     ) except -1 nogil:
-        """Find the pretokens of a batch, from number i on, that are not in their first sets: in the second, or by merging.
+        """Settle the pretokens of a batch, from number i on, that are not in their first sets: they are merged.
 
-        batch.sets then names the sets to look in.
+        Those that are in their second sets are not; batch.sets then names the sets to look in.
         """
         cdef Piece pieces[LANES]
         cdef size_t numbers[LANES]
@@ -320,8 +321,8 @@ cdef class Encoder:
     def encode_array(self, text, Rules rules not None):
         """The ids of `text`, str or bytes, as an array of uint32; releases the GIL for the work.
 
-        None where the text holds a special token that is refused, or a lone surrogate: the caller, which knows the rules, says
-        which. KeyError for a byte that has no token. The pattern must be one with a scanner.
+        None where the text holds a special token that is refused, or a lone surrogate: the caller, which knows the
+        rules, says which. KeyError for a byte that has no token. The pattern must be one with a scanner.
         """
         return self.array_of(text, rules)
 

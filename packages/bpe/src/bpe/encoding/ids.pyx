@@ -3,14 +3,14 @@
 At any moment the memory has one owner:
 
     owner            of what                               gets it from          gives it to
-    Cache.ids        the ids of the text being encoded     the system, `kept`    IdMemory if they are many, else it stays
+    Cache.ids        the ids of the text being encoded     the system, `kept`    IdMemory if they are many, else stays
     a local Ids      the ids of a part of a text or batch  the system            IdMemory, or frees it
-    IdMemory         ids that NumPy arrays look into       one of these two      `kept` if it is the largest, else frees it
+    IdMemory         ids that NumPy arrays look into       one of these two      `kept` if it is larger, else frees it
     kept             the pages of one freed array          IdMemory              the next long text
 
-The ids of a long text get pages of their own, which the system clears when they are first written. A program that encodes one
-text after another, and drops the ids of each, would have them cleared again and again: `kept` makes that 15 to 20% faster for
-texts of 4 to 10 MB (`python benchmarks/parts.py pages FILE`). release_kept_pages() gives them back.
+The ids of a long text get pages of their own, which the system clears when they are first written. A program that
+encodes one text after another, and drops the ids of each, would have them cleared again and again: `kept` makes that 15
+to 20% faster for texts of 4 to 10 MB (`python benchmarks/parts.py pages FILE`). release_kept_pages() gives them back.
 """
 
 from cpython.ref cimport Py_INCREF
@@ -79,7 +79,8 @@ cdef int grow(Ids *ids, size_t room) except -1 nogil:
 cdef int reserve_for_text(Ids *ids, size_t size) except -1:
     """Room for the ids of a text of `size` bytes; those of a long text never move.
 
-    There is at most one id for each byte. Room for so many costs nothing where the system takes memory only as it is written.
+    There is at most one id for each byte. Room for so many costs nothing where the system takes memory only as it is
+    written.
     """
     cdef size_t bytes = (size + IDS_BEYOND) * sizeof(uint32_t)
     cdef uint32_t *pages

@@ -35,7 +35,8 @@ cdef extern from "encoding/steps.h" nogil:
         pass
     LaneFunctions choose_lane_functions(int level)
     void merge_lanes(
-        const MergeTables *tables, const LaneFunctions *level, Lane *lanes, const Piece *pieces, size_t count, bint with_places
+        const MergeTables *tables, const LaneFunctions *level, Lane *lanes, const Piece *pieces, size_t count,
+        bint with_places
     )
 
 ctypedef struct Linked:         # a symbol of a window that is merged with a heap

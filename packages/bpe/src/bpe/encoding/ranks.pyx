@@ -8,9 +8,9 @@
     tables.pxi        the tables made from a vocabulary
 
 Where only ranks are given (tiktoken), any two neighbours that join to a token merge. But while the bytes of a token are
-merged, nothing outside takes part until the token is whole; so they merge as they would alone, and the pair that makes the
-token in the end is always the same. One pair for each token is therefore all that the table needs, and a token that its own
-bytes alone do not lead to is never made.
+merged, nothing outside takes part until the token is whole; so they merge as they would alone, and the pair that makes
+the token in the end is always the same. One pair for each token is therefore all that the table needs, and a token that
+its own bytes alone do not lead to is never made.
 """
 
 from bpe.native.lazy_imports import numpy as np
@@ -50,8 +50,8 @@ cdef class Ranks:
 
     Args:
         symbols: The bytes of each.
-        merges: (left, right, made) by number of symbol, an array of shape (merges, 3) in order of rank. None where any two
-            neighbours that join to a symbol merge, by the order of the symbols.
+        merges: (left, right, made) by number of symbol, an array of shape (merges, 3) in order of rank. None where any
+            two neighbours that join to a symbol merge, by the order of the symbols.
         whole_first: A pretoken that is a symbol is that symbol, whatever the merges say.
         level: The SIMD level, by default that of the process.
 
@@ -120,7 +120,7 @@ cdef class Ranks:
         return work.lanes.count
 
     cdef void merge_pieces(self, Lane *lanes, const Piece *pieces, size_t count) noexcept nogil:
-        """Merge pieces of at most LANE_BYTES bytes, each in the lane of its number; each byte of them must be a symbol."""
+        """Merge pieces of at most LANE_BYTES bytes, each in the lane of its number; each byte must be a symbol."""
         merge_lanes(&self.tables, &self.lane_functions, lanes, pieces, count, False)
 
     cdef bint spelled(self, const uint8_t *text, size_t size) noexcept nogil:

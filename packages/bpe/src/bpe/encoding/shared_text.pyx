@@ -1,17 +1,18 @@
 """One text encoded by several threads at once, into one array.
 
-Each thread takes the next block of the text (scanning/blocks.pyx), encodes it with a cache of its own, and hands the ids in. Whoever
-hands in the block whose turn it is gives it its place, and those that were waiting for it theirs; copying is then done side by
-side. So nobody waits for anybody, and the ids go to memory once.
+Each thread takes the next block of the text (scanning/blocks.pyx), encodes it with a cache of its own, and hands the
+ids in. Whoever hands in the block whose turn it is gives it its place, and those that were waiting for it theirs;
+copying is then done side by side. So nobody waits for anybody, and the ids go to memory once.
 """
 
 from cpython.pythread cimport (
-    PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock, PyThread_type_lock, WAIT_LOCK
+    PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock, PyThread_type_lock,
+    WAIT_LOCK
 )
 from libc.stddef cimport size_t
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from bpe.scanning.blocks cimport Block, Blocks, Room
 from bpe.encoding.cache cimport Cache
@@ -36,9 +37,14 @@ ctypedef struct Done:           # the ids of a block
 
 
 cdef class SharedText:
-    """A text to be encoded by every thread that calls work(); result() once all have returned. As Encoder.encode_array().
+    """A text to be encoded by every thread that calls work(); then array() or list() gives its ids.
 
-    threads: how many will. block: bytes or code points that each takes at a time, about.
+    Args:
+        encoder: What encodes it.
+        text: str, bytes or a buffer of bytes.
+        rules: What is done about special tokens.
+        threads: How many threads will call work().
+        block: Bytes or code points that each takes at a time, about.
     """
 
     cdef Encoder encoder

@@ -52,8 +52,8 @@ cdef void free_tables(MergeTables *tables) noexcept nogil:
 cdef int add_merges_by_rank(Ranks ranks, uint32_t *lost, size_t *lost_count) except -1:
     """Find, for each symbol that its own bytes lead to, the pair that makes it, and note the others as lost.
 
-    Shorter ones first, as they make it; those of one length have no part in each other, and are merged side by side. A merge
-    has the number of the symbol that it makes.
+    Shorter ones first, as they make it; those of one length have no part in each other, and are merged side by side. A
+    merge has the number of the symbol that it makes.
     """
     cdef const uint32_t[::1] order
     cdef uint32_t symbol
@@ -118,7 +118,8 @@ cdef int add_byte_pairs(Ranks ranks) except -1:
             if tables.pairs[i] != FREE:
                 left, right = left_of_entry(tables, tables.pairs[i]), right_of_entry(tables, tables.pairs[i])
                 merge = merge_of_entry(tables, tables.pairs[i])
-                takes_symbol[left], takes_symbol[right] = min(takes_symbol[left], merge), min(takes_symbol[right], merge)
+                takes_symbol[left] = min(takes_symbol[left], merge)
+                takes_symbol[right] = min(takes_symbol[right], merge)
                 at = byte_pair_at(ranks.text[left][ranks.size[left] - 1], ranks.text[right][0])
                 if ranks.size[right] == 1:
                     takes_second[at] = min(takes_second[at], merge)

@@ -7,24 +7,25 @@
 #                                            ^ the same symbol in the same place in both: joined there
 #
 # Why that is right. Two symbols agree if merging their joined bytes gives these two again. Symbols of which each two
-# neighbours agree are what merging all their bytes gives: take the first merge that would join across a border of two of them.
-# No border was crossed before it, so the bytes of the two have been merged just as they are alone: of all pairs the one to
-# merge first was taken, so of the pairs within these two as well. The merge would therefore be made there too, but there the
-# border stays. So no merge crosses any border; and what is between two borders is merged as it is alone. This holds for any
-# merges in any order, since a pair of a lower rank, or of the same and further left, is so wherever else there are pairs.
+# neighbours agree are what merging all their bytes gives: take the first merge that would join across a border of two
+# of them. No border was crossed before it, so the bytes of the two have been merged just as they are alone: of all
+# pairs the one to merge first was taken, so of the pairs within these two as well. The merge would therefore be made
+# there too, but there the border stays. So no merge crosses any border; and what is between two borders is merged as it
+# is alone. This holds for any merges in any order, since a pair of a lower rank, or of the same and further left, is so
+# wherever else there are pairs.
 #
-# Neighbours in the result for a window therefore agree. Where two windows overlap and hold one symbol in common, in the same
-# place, the symbols of the first as far as that one and then those of the second are the result for both. Where they have none
-# in common, a window of four times the width is merged instead. It overlaps what is done by a quarter and leaves the rest to
-# be gained, so that all widenings together cost no more than a few times what is gained.
+# Neighbours in the result for a window therefore agree. Where two windows overlap and hold one symbol in common, in the
+# same place, the symbols of the first as far as that one and then those of the second are the result for both. Where
+# they have none in common, a window of four times the width is merged instead. It overlaps what is done by a quarter
+# and leaves the rest to be gained, so that all widenings together cost no more than a few times what is gained.
 #
 # Windows of 64 bytes fill lanes, 32 at a time; wider ones are merged with a heap.
 
 cdef enum:
     OVERLAP = 12                # bytes that neighbouring windows have in common, mostly with a symbol in them,
     MORE_OVERLAP = 32           # and where they had none
-    FEWEST_JOINED = 4           # wide windows that are joined before narrower ones are tried; twice as many each time in vain,
-    MOST_JOINED = 1 << 20       # up to this
+    FEWEST_JOINED = 4           # wide windows that are joined before narrower ones are tried;
+    MOST_JOINED = 1 << 20       # twice as many each time in vain, up to this
 
 ctypedef struct Window:
     size_t begin, end           # in the text
@@ -107,7 +108,8 @@ cdef int join_lanes(
             bits &= bits - 1
     for i in range(count):
         lane = &work.lanes[lane_of[i]]
-        windows[i].symbols, windows[i].places, windows[i].pitch, windows[i].count = lane.symbols, lane.keys, 1, lane.count
+        windows[i].symbols, windows[i].places, windows[i].pitch = lane.symbols, lane.keys, 1
+        windows[i].count = lane.count
         if not join(work, &windows[i]):
             return False
         covered[0] = windows[i].end
@@ -115,7 +117,7 @@ cdef int join_lanes(
 
 
 cdef int join(Work *work, const Window *window) except -1 nogil:
-    """Add the result for a window to that for the text before its end, if they have a symbol in common; returns whether.
+    """Add the result for a window to that for the text before it, if they have a symbol in common; returns whether.
 
     A window that begins with the text needs none.
     """

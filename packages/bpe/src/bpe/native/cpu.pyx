@@ -23,7 +23,7 @@ def available():
 
 
 cdef int level_of(name) except -1:
-    """The number of a level; None is the one that this process uses. ValueError for one that is unknown or not available."""
+    """The number of a level, by default of the one that this process uses. ValueError for one that is not there."""
     if name is None:
         return chosen
     if name not in AVAILABLE:

@@ -9,7 +9,7 @@ cdef extern from "native/utf8.h" nogil:
 cdef class TextBuffer:
     cdef object owner
     cdef Py_buffer buffer
-    cdef const uint8_t *bytes   # UTF-8 as it lies in memory, `size` bytes; or NULL, where the text is a str that is not ASCII:
+    cdef const uint8_t *bytes   # UTF-8 as it lies in memory, `size` bytes; NULL for a str that is not ASCII:
     cdef const uint8_t *units   # `size` code points of `width` bytes each
     cdef readonly size_t size
     cdef int width

@@ -1,8 +1,8 @@
 """A text, str or bytes, as the bytes of its UTF-8.
 
-An ASCII str is its own UTF-8, and so are bytes: they are read where they lie. Any other str is converted here (utf8.h), a
-stretch at a time and several times as fast as Python does, and nothing is kept: Python's own conversion stays with the str, and
-takes as much memory again for as long as that lives.
+An ASCII str is its own UTF-8, and so are bytes: they are read where they lie. Any other str is converted here (utf8.h),
+a stretch at a time and several times as fast as Python does, and nothing is kept: Python's own conversion stays with
+the str, and takes as much memory again for as long as that lives.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyObject_GetBuffer, PyBuffer_Release
@@ -52,7 +52,7 @@ cdef class TextBuffer:
 def buffer_of(text):
     """What has a buffer of bytes along one axis, as one that lies in memory without gaps. TypeError for what has none.
 
-    One that may be written to is copied: if that happened while it is encoded, a cache would remember ids of other bytes.
+    One that may be written to is copied: written to while it is encoded, a cache would remember ids of other bytes.
     """
     if type(text) is bytes:
         return text
@@ -61,7 +61,9 @@ def buffer_of(text):
     except TypeError:
         raise TypeError(f"a text is a str or bytes, not {type(text).__name__}") from None
     if view.ndim != 1 or view.format not in ("B", "b", "c"):
-        raise TypeError(f"the bytes of a text lie along one axis: this buffer has {view.ndim} of format {view.format!r}")
+        raise TypeError(
+            f"the bytes of a text lie along one axis: this buffer has {view.ndim} of format {view.format!r}"
+        )
     return view.cast("B") if view.contiguous and view.readonly else bytes(view)
 
 

@@ -1,18 +1,18 @@
 """A text in blocks that may be encoded apart: their ids, one after another, are those of the text.
 
-A block ends where a pretoken surely does and no special token has its inside (see bpe.scanning.safe_cut). Bytes and ASCII are not
-copied. Any other str is converted a block at a time, into memory that stays in a near cache.
+A block ends where a pretoken surely does and no special token has its inside (see bpe.scanning.safe_cut). Bytes and
+ASCII are not copied. Any other str is converted a block at a time, into memory that stays in a near cache.
 """
 
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from bpe.scanning.safe_cut cimport safe_place
-from bpe.native.memory cimport checked_malloc, checked_realloc
+from bpe.native.memory cimport checked_realloc
 from bpe.native.text cimport LONE, room_for
 
 cdef enum:
-    LOOK_BACK = 1 << 10         # bytes before the end of what is converted within which a block's end is looked for first
+    LOOK_BACK = 1 << 10         # bytes from the end of what is converted in which the block's end is looked for first
 
 
 cdef class Blocks:

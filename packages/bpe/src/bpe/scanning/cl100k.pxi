@@ -1,6 +1,7 @@
 """cl100k, llama3, qwen2 and qwen3.5. In llama3's words:
 
-`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+`
+    (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*
+    |\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+
 
 cl100k has `\\s+$` before the white space, qwen2 has `\\p{N}` for the numbers, and to qwen3.5 marks are letters.
 """
@@ -30,7 +31,8 @@ cdef uint64_t cl100k_begins(Scanner *s) noexcept nogil:
     cdef uint64_t taken = flood(line & (follows_other | s.before.taken), line)
     cdef uint64_t begins, quotes
 
-    begins = opens | (letter & ~(follows_letter | follows_tab | follows_alone)) | spaces_begin(s, taken, space, s.ahead.space)
+    begins = opens | (letter & ~(follows_letter | follows_tab | follows_alone))
+    begins |= spaces_begin(s, taken, space, s.ahead.space)
     if s.pattern == PATTERN_CL100K or s.pattern == PATTERN_LLAMA3:
         begins |= groups_of_three(s, follows_digit)
     else:
@@ -51,7 +53,7 @@ cdef inline uint64_t spaces_begin(Scanner *s, uint64_t taken, uint64_t stop, uin
     * its first character begins a pretoken;
     * so do the tabs after its last line end, except that cl100k takes white space at the end of the text whole. Whether
       another line end follows those tabs may take any distance to see, but few places ask;
-    * so does its last character, if it is a tab and the piece does not end there: what it may be joined to then follows.
+    * so does its last character, if it is a tab and the piece does not end there: it may be joined to what follows.
     """
     cdef uint64_t space = s.word.space, line = s.word.line, tab = space & ~line
     cdef uint64_t follows_space = following(space, &s.before.space)

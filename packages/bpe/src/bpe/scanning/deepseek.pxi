@@ -1,15 +1,17 @@
 """deepseek-v3: three splits in sequence, each within the pieces that the one before it left:
 
 `\\p{N}{1,3}`, then `[一-龥぀-ゟ゠-ヿ]+`, then
-`[!"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_\\`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+`
+
+    [!"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_\\`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+
+    | ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+
 """
 
 
 cdef uint64_t deepseek_begins(Scanner *s) noexcept nogil:
     """A bit for each byte of the current word that begins a pretoken. Marks are letters; tab: as in cl100k.
 
-    The first two splits leave three kinds of pieces: numbers, Han (with kana, their marks and their punctuation) and the
-    rest, and nothing joins characters of two kinds. Within a piece of one kind:
+    The first two splits leave three kinds of pieces: numbers, Han (with kana, their marks and their punctuation) and
+    the rest, and nothing joins characters of two kinds. Within a piece of one kind:
 
     * A run of letters begins a pretoken, unless it is joined to the character before it: a tab; an `other` character,
       which is what no expression takes but as the one before letters; or an ASCII punctuation character that is `alone`

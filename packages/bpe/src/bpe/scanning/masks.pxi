@@ -19,7 +19,7 @@ cdef inline uint64_t flood(uint64_t starts, uint64_t through) noexcept nogil:
 
 
 cdef inline uint64_t whole_characters(uint64_t firsts, uint64_t inside, uint64_t before) noexcept nogil:
-    """All bytes of the characters that begin at `firsts`; `before` is 1 if the byte before the word is of such a one."""
+    """All bytes of the characters that begin at `firsts`; `before` is 1 if the byte before the word is of one."""
     return firsts | flood((firsts << 1 | before) & inside, inside)
 
 

@@ -1,6 +1,8 @@
-"""o200k. With U for [\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}], L for [\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}] and C for (?i:'s|'t|'re|'ve|'m|'ll|'d):
+"""o200k. With U for [\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}], L for [\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}] and C for
+(?i:'s|'t|'re|'ve|'m|'ll|'d):
 
-`[^\\r\\n\\p{L}\\p{N}]?U*L+C?|[^\\r\\n\\p{L}\\p{N}]?U+L*C?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+`
+    [^\\r\\n\\p{L}\\p{N}]?U*L+C?|[^\\r\\n\\p{L}\\p{N}]?U+L*C?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*
+    |\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+
 """
 
 
@@ -75,7 +77,7 @@ cdef uint64_t absorb_marks(
 
 
 cdef uint64_t contraction_suffixes(Scanner *s, uint64_t letter) noexcept nogil:
-    """The bytes of the contractions that belong to the letters before them; what falls into the next word waits there."""
+    """The bytes of contractions that belong to the letters before them; what falls into the next word waits there."""
     cdef uint64_t suffix = s.suffix, quotes, bit
     cdef size_t i, length
     s.suffix = 0

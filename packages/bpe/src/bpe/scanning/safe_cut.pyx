@@ -7,9 +7,9 @@ def safe_cut(const uint8_t[::1] text not None, size_t at, int scanner, SpecialTo
     """The first place from `at` on where `text` can be cut without changing what is counted or encoded, or its length.
 
     That is a place where a pretoken surely ends (see scan_cut) and which no special token has inside it. Whatever may
-    follow the text changes none of this, as long as the place is `special.longest` bytes from its end. Where no place can
-    be told from the text around it (no split, or a pattern that no compiled scanner serves: -1), a special token begins
-    there, which splits the text before any pattern does.
+    follow the text changes none of this, as long as the place is `special.longest` bytes from its end. Where no place
+    can be told from the text around it (no split, or a pattern that no compiled scanner serves: -1), a special token
+    begins there, which splits the text before any pattern does.
     """
     cdef size_t size = text.shape[0]
     if size == 0:

@@ -17,7 +17,7 @@ cdef extern from "scanning/places.h" nogil:
 
 cdef enum:
     SCAN_BLOCK = 4096           # bytes scanned by one call of scan_block()
-    SCAN_ENDS = SCAN_BLOCK + 64 # room for the ends one call can write, and for what is written beyond them
+    SCAN_ENDS = SCAN_BLOCK + 64  # room for the ends one call can write, and for what is written beyond them
 
 cdef enum ScannedPattern:
     PATTERN_WHOLE               # no split: the whole text is one pretoken

@@ -1,10 +1,10 @@
 """Split patterns as scanners: text to the ends of its pretokens, 64 bytes at a time.
 
-A scanner never looks at one character after another. `classify` turns 64 bytes into words of 64 bits, one for letters, one
-for digits, one for white space…; the pattern is then a handful of shifts and masks on those words, whose result has a bit
-for each byte that begins a pretoken. (The idea is simdjson's, Langdale and Lemire 2019.) Characters beyond ASCII are
-decoded one by one, but only to set their bits in the same words. What masks cannot say (contractions, long lookahead) is
-a loop over the few set bits that ask for it.
+A scanner never looks at one character after another. `classify` turns 64 bytes into words of 64 bits, one for letters,
+one for digits, one for white space…; the pattern is then a handful of shifts and masks on those words, whose result has
+a bit for each byte that begins a pretoken. (The idea is simdjson's, Langdale and Lemire 2019.) Characters beyond ASCII
+are decoded one by one, but only to set their bits in the same words. What masks cannot say (contractions, long
+lookahead) is a loop over the few set bits that ask for it.
 
 Here are the driver, which reads words and writes ends, and the faces. Each family of patterns has a file, which derives
 its masks: gpt2.pxi, cl100k.pxi (llama3 and the qwens too), o200k.pxi, deepseek.pxi; the operations on
@@ -101,8 +101,8 @@ cdef void scan_start(Scanner *s, ScannedPattern pattern, const uint8_t *text, si
 
 
 cdef void scan_start_with(
-    Scanner *s, ScannedPattern pattern, const uint8_t *text, size_t size, classify_function classify, characters_function characters,
-    places_function places
+    Scanner *s, ScannedPattern pattern, const uint8_t *text, size_t size, classify_function classify,
+    characters_function characters, places_function places
 ) noexcept nogil:
     memset(s, 0, sizeof(Scanner))
     s.text = text
@@ -214,7 +214,7 @@ cdef inline uint8_t category_from(const uint8_t *text, size_t room) noexcept nog
 
 
 cdef inline uint8_t category_before(const uint8_t *text, size_t at) noexcept nogil:
-    """The category of the character that ends at `at`, where one does; UTF-8 is self-synchronising, so that it is found."""
+    """The category of the character that ends at `at`, if one does: UTF-8 can be read backwards."""
     cdef size_t back = 1
     cdef uint32_t code
     while back < 4 and back < at and text[at - back] & 0xc0 == 0x80:
@@ -224,7 +224,8 @@ cdef inline uint8_t category_before(const uint8_t *text, size_t at) noexcept nog
 
 cdef void scan_start_as(Scanner *s, ScannedPattern pattern, const uint8_t *text, size_t size, int level) noexcept nogil:
     scan_start_with(
-        s, pattern, text, size, choose_classify(family_of(pattern), level), choose_characters(level), choose_places(level)
+        s, pattern, text, size, choose_classify(family_of(pattern), level), choose_characters(level),
+        choose_places(level)
     )
 
 

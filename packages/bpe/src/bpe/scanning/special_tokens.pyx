@@ -1,4 +1,4 @@
-"""Where the special tokens are: the leftmost, and of those that begin there the longest, as CS336 and tokenizers have it."""
+"""Where the special tokens of a text are: the leftmost, and of those that begin there the longest, as in tokenizers."""
 
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp
@@ -67,7 +67,7 @@ cdef class SpecialTokens:
         return hit
 
     cdef bint straddles(self, const uint8_t *text, size_t size, size_t at) noexcept nogil:
-        """Whether any occurrence of a special token has `at` inside it: whether a cut there might change what is found."""
+        """Whether a special token has `at` inside it, so that a cut there would change what is found."""
         cdef size_t begin = at - self.longest + 1 if at >= self.longest else 0
         cdef Needle *needle
         cdef int place
