@@ -1,7 +1,6 @@
 from bpe.counting.records import Records
 
 class Merger:
-    visited: int
     def __init__(
         self,
         records: Records,
@@ -20,3 +19,5 @@ class Merger:
     def advance(self, merges: int) -> int: ...
     def made_from(self, begin: int) -> list[tuple[int, int, int]]: ...
     def result(self) -> tuple[list[bytes], bytearray]: ...
+    @property
+    def visited(self) -> int: ...

@@ -1,150 +1,166 @@
-# The pairs of a Merger that wait to be merged, and the best of them.
+# The queue of pairs: a bucket queue with lazy deletion, and a heap for the bucket whose turn it is.
 #
-# A pair waits in the bucket of its count. The pairs of one bucket at a time, the highest that has any, are in a heap; an entry of
-# it whose count is no longer that of its pair is settled anew when it comes up.
+# A pair waits in the bucket of its count, where it stays when its count falls. The pairs of the highest bucket that has any are
+# put into a heap. An entry whose count is no longer that of its pair is put where it belongs when it comes up: into the heap
+# again, into a lower bucket, or nowhere.
+
+ctypedef struct Entry:          # of the heap
+    int64_t count
+    uint64_t head               # what decides among equal counts, or its beginning: the greatest comes first
+    uint64_t key
+    uint32_t pair
+
+cdef enum:
+    STEPS = 32                  # buckets to a doubling of the count
+    BUCKETS = 60 * STEPS
+    PREFETCHED_WORDS = 4        # of the pair that is merged next
+
+ctypedef struct PairQueue:
+    PairTable *table            # of the pairs
+    const Symbols *symbols      # whose bytes break ties
+    bint by_bytes               # ties to the greatest (left bytes, right bytes), or to the smallest (left symbol, right symbol)
+    uint32_t buckets[BUCKETS]   # the first pair of each, or NO_PAIR
+    size_t level                # the bucket whose pairs are in the heap; BUCKETS: none yet
+    Entry *heap
+    size_t heap_size, heap_room
+
+
+cdef void clear_queue(PairQueue *queue) noexcept nogil:
+    cdef size_t i
+    for i in range(BUCKETS):
+        queue.buckets[i] = NO_PAIR
+    queue.level, queue.heap_size = BUCKETS, 0
 
 
 cdef inline size_t bucket_of(int64_t count) noexcept nogil:
-    """STEPS buckets to a doubling; one a count as far as there are so few."""
+    """STEPS buckets to a doubling; one for each count as long as there are fewer counts than that."""
     cdef int power = 63 - count_leading_zeros(<uint64_t> count) if count > 0 else 0
     cdef int shift = power - 5 if power > 5 else 0
     return <size_t> shift * STEPS + <size_t> (count >> shift)
 
 
-cdef inline Entry entry_of(Merger self, const Pair *pair, uint32_t number) noexcept nogil:
+cdef inline Entry entry_of(const PairQueue *queue, const Pair *pair, uint32_t number) noexcept nogil:
     cdef Entry entry
     entry.count, entry.key, entry.pair = pair.count, pair.key, number
-    entry.head = self.token_head[pair.key >> 32] if self.by_bytes else ~pair.key
+    entry.head = queue.symbols.head[left_of(pair.key)] if queue.by_bytes else ~pair.key
     return entry
 
 
-cdef inline bint before(Merger self, Entry a, Entry b) noexcept nogil:
+cdef inline bint is_before(const PairQueue *queue, Entry a, Entry b) noexcept nogil:
     """Whether a is merged before b."""
     cdef int order
     if a.count != b.count:
         return a.count > b.count
     if a.head != b.head:
         return a.head > b.head
-    order = compare_tokens(self, <uint32_t> (a.key >> 32), <uint32_t> (b.key >> 32))
+    order = compare_symbols(queue.symbols, left_of(a.key), left_of(b.key))
     if order == 0:
-        order = compare_tokens(self, <uint32_t> a.key, <uint32_t> b.key)
+        order = compare_symbols(queue.symbols, right_of(a.key), right_of(b.key))
     return order > 0
 
 
-cdef inline int compare_tokens(Merger self, uint32_t a, uint32_t b) noexcept nogil:
-    cdef int order
-    if a == b:
-        return 0
-    if self.token_head[a] != self.token_head[b]:
-        return 1 if self.token_head[a] > self.token_head[b] else -1
-    order = memcmp(self.text + self.token[a], self.text + self.token[b], min(self.token_size[a], self.token_size[b]))
-    if order:
-        return order
-    return 1 if self.token_size[a] > self.token_size[b] else -1
-
-
-cdef int offer(Merger self, uint32_t number) except -1 nogil:
+cdef int push_pair(PairQueue *queue, uint32_t number) except -1 nogil:
     """Let a pair wait for its turn."""
-    cdef Pair *pair = &self.pairs[number]
+    cdef Pair *pair = &queue.table.pairs[number]
     cdef size_t bucket = bucket_of(pair.count)
-    if bucket < self.level:
-        pair.next = self.bucket[bucket]
-        self.bucket[bucket] = number
+    if bucket < queue.level:
+        pair.next = queue.buckets[bucket]
+        queue.buckets[bucket] = number
     else:
-        make_heap_room(self, self.heap_size + 1)
-        self.heap_size += 1
-        sift_up(self, self.heap_size - 1, 0, entry_of(self, pair, number))
+        reserve_heap(queue, queue.heap_size + 1)
+        queue.heap_size += 1
+        sift_up(queue, queue.heap_size - 1, 0, entry_of(queue, pair, number))
     return 0
 
 
-cdef int make_heap_room(Merger self, size_t wanted) except -1 nogil:
+cdef int reserve_heap(PairQueue *queue, size_t wanted) except -1 nogil:
     cdef size_t room = wanted + wanted // 2 + 64
-    if wanted > self.heap_room:
-        self.heap = <Entry *> checked_realloc(self.heap, room * sizeof(Entry))
-        self.heap_room = room
+    if wanted > queue.heap_room:
+        queue.heap = <Entry *> checked_realloc(queue.heap, room * sizeof(Entry))
+        queue.heap_room = room
     return 0
 
 
-cdef void sift_up(Merger self, size_t at, size_t top, Entry entry) noexcept nogil:
+cdef void sift_up(PairQueue *queue, size_t at, size_t top, Entry entry) noexcept nogil:
     """Put `entry` in the place at `at`, or above it as far as `top`."""
     cdef size_t parent
     while at > top:
         parent = (at - 1) // 2
-        if not before(self, entry, self.heap[parent]):
+        if not is_before(queue, entry, queue.heap[parent]):
             break
-        self.heap[at] = self.heap[parent]
+        queue.heap[at] = queue.heap[parent]
         at = parent
-    self.heap[at] = entry
+    queue.heap[at] = entry
 
 
-cdef void sift_down(Merger self, size_t at, Entry entry) noexcept nogil:
+cdef void sift_down(PairQueue *queue, size_t at, Entry entry) noexcept nogil:
     """Put `entry` in the place of the one at `at`: down the better children to the bottom, where most belong, and up from there."""
     cdef size_t top = at, child
-    while 2 * at + 2 < self.heap_size:
+    while 2 * at + 2 < queue.heap_size:
         child = 2 * at + 1
-        child += before(self, self.heap[child + 1], self.heap[child])
-        self.heap[at] = self.heap[child]
+        child += is_before(queue, queue.heap[child + 1], queue.heap[child])
+        queue.heap[at] = queue.heap[child]
         at = child
-    if 2 * at + 1 < self.heap_size:
-        self.heap[at] = self.heap[2 * at + 1]
+    if 2 * at + 1 < queue.heap_size:
+        queue.heap[at] = queue.heap[2 * at + 1]
         at = 2 * at + 1
-    sift_up(self, at, top, entry)
+    sift_up(queue, at, top, entry)
 
 
-cdef int64_t best(Merger self) except -2 nogil:
-    """The number of the pair to merge next, or -1 where none reaches the floor."""
+cdef int64_t best_pair(PairQueue *queue) except -2 nogil:
+    """The number of the pair to merge next, or -1 where none reaches the floor. It stays at the top of the heap."""
     cdef Pair *pair
     cdef Entry entry
     while True:
-        while self.heap_size:
-            entry = self.heap[0]
-            pair = &self.pairs[entry.pair]
+        while queue.heap_size:
+            entry = queue.heap[0]
+            pair = &queue.table.pairs[entry.pair]
             if pair.count == entry.count:
                 return entry.pair
-            if pair.count >= self.floor and bucket_of(pair.count) == self.level:
+            if pair.count >= queue.table.floor and bucket_of(pair.count) == queue.level:
                 entry.count = pair.count
-                sift_down(self, 0, entry)
+                sift_down(queue, 0, entry)
                 continue
-            self.heap_size -= 1
-            if self.heap_size:
-                sift_down(self, 0, self.heap[self.heap_size])
-            settle(self, entry.pair)
-        while self.level and (self.level == BUCKETS or self.bucket[self.level] == NO_PAIR):
-            self.level -= 1
-        if self.level == 0:
+            queue.heap_size -= 1
+            if queue.heap_size:
+                sift_down(queue, 0, queue.heap[queue.heap_size])
+            push_again(queue, entry.pair)
+        while queue.level and (queue.level == BUCKETS or queue.buckets[queue.level] == NO_PAIR):
+            queue.level -= 1
+        if queue.level == 0:
             return -1
-        fill_heap(self)
+        fill_heap(queue)
 
 
-cdef int settle(Merger self, uint32_t number) except -1 nogil:
-    """Put a pair that has fallen where its count belongs, or leave it behind."""
-    cdef Pair *pair = &self.pairs[number]
-    if pair.count >= self.floor:
-        offer(self, number)
+cdef int push_again(PairQueue *queue, uint32_t number) except -1 nogil:
+    """Put a pair whose count has fallen where it belongs; nowhere, if it is below the floor."""
+    cdef Pair *pair = &queue.table.pairs[number]
+    if pair.count >= queue.table.floor:
+        push_pair(queue, number)
     else:
         pair.count = 0
-        self.drop_postings(pair)
+        drop_postings(pair)
     return 0
 
 
-cdef int fill_heap(Merger self) except -1 nogil:
-    """The pairs of this level, as far as they still belong there."""
-    cdef uint32_t number = self.bucket[self.level], next_number
+cdef int fill_heap(PairQueue *queue) except -1 nogil:
+    """The pairs of the bucket at this level, as far as they still belong there."""
+    cdef uint32_t number = queue.buckets[queue.level], next_number
     cdef Pair *pair
     cdef size_t i
-    self.bucket[self.level] = NO_PAIR
+    queue.buckets[queue.level] = NO_PAIR
     while number != NO_PAIR:
-        pair = &self.pairs[number]
+        pair = &queue.table.pairs[number]
         next_number = pair.next
-        if pair.count >= self.floor and bucket_of(pair.count) == self.level:
-            make_heap_room(self, self.heap_size + 1)
-            self.heap[self.heap_size] = entry_of(self, pair, number)
-            self.heap_size += 1
+        if pair.count >= queue.table.floor and bucket_of(pair.count) == queue.level:
+            reserve_heap(queue, queue.heap_size + 1)
+            queue.heap[queue.heap_size] = entry_of(queue, pair, number)
+            queue.heap_size += 1
         else:
-            settle(self, number)
+            push_again(queue, number)
         number = next_number
-    for i in range(self.heap_size // 2, 0, -1):
-        sift_down(self, i - 1, self.heap[i - 1])
+    for i in range(queue.heap_size // 2, 0, -1):
+        sift_down(queue, i - 1, queue.heap[i - 1])
     return 0
 
 
@@ -152,22 +168,26 @@ cdef int fill_heap(Merger self) except -1 nogil:
 # What is needed of them is fetched in three steps, each of which needs what the one before has fetched.
 
 
-cdef inline void foresee_pairs(Merger self) noexcept nogil:
+cdef inline void prefetch_next_pairs(const PairQueue *queue) noexcept nogil:
     cdef size_t i
-    for i in range(1, min(self.heap_size, <size_t> 3)):
-        prefetch(&self.pairs[self.heap[i].pair])
+    for i in range(1, min(queue.heap_size, <size_t> 3)):
+        prefetch(&queue.table.pairs[queue.heap[i].pair])
 
 
-cdef inline void foresee_postings(Merger self) noexcept nogil:
+cdef inline void prefetch_next_postings(const PairQueue *queue) noexcept nogil:
     cdef size_t i
-    for i in range(1, min(self.heap_size, <size_t> 3)):
-        prefetch(self.pairs[self.heap[i].pair].postings)
+    for i in range(1, min(queue.heap_size, <size_t> 3)):
+        prefetch(queue.table.pairs[queue.heap[i].pair].postings)
 
 
-cdef inline void foresee_words(Merger self) noexcept nogil:
+cdef inline void prefetch_next_words(const PairQueue *queue, const Words *words) noexcept nogil:
     cdef const Pair *pair
     cdef size_t i, j
-    for i in range(1, min(self.heap_size, <size_t> 3)):
-        pair = &self.pairs[self.heap[i].pair]
-        for j in range(min(pair.postings_size, <uint32_t> FORESEEN)):
-            prefetch(<const uint8_t *> self.words + pair.postings[j] * self.width())
+    for i in range(1, min(queue.heap_size, <size_t> 3)):
+        pair = &queue.table.pairs[queue.heap[i].pair]
+        for j in range(min(pair.postings_size, <uint32_t> PREFETCHED_WORDS)):
+            prefetch(<const uint8_t *> words.cells + pair.postings[j] * cell_size(words))
+
+
+cdef void free_queue(PairQueue *queue) noexcept nogil:
+    free(queue.heap)

@@ -1,246 +1,132 @@
-# The words of a Merger, for both widths of their numbers: loading, counting the pairs in them, rewriting them.
+# The words: the distinct pretokens, one after another in one array of cells, which have 16 bits where that will do, else 32.
+# Those of hundreds of symbols are elsewhere: see long_words.pxi.
 #
-# A word is its length, its count in eight bytes, and its symbols, one word after another.
+#     | length | count, in eight bytes | symbols … |
+#
+# A word keeps its place, which is the number of its first cell, when it gets shorter; the cells that it leaves are EMPTY.
+
+ctypedef fused Cell:
+    uint16_t
+    uint32_t
+
+ctypedef struct Words:
+    void *cells                 # of uint16_t, or of uint32_t where they are `wide`
+    size_t size                 # how many cells there are
+    bint wide
+    rewrite_function rewrite_short  # replaces a pair in many short words at once; NULL: this processor cannot, or it does not pay
+
+cdef enum:
+    NARROW_HEADER = REWRITE_HEADER  # cells before the symbols of a word
+    WIDE_HEADER = 3
+    RECORD = 12                 # bytes before a pretoken in its record (see bpe.counting.records)
+    SIGNAL_INTERVAL = 1 << 16   # words between two looks for a pending Ctrl-C
+    VECTORS_PAY = 1 << 24       # cells up to which vectors pay: with more, reading them waits for memory
+    LONG_WORD = 512             # symbols; training takes the same time with any number from 256 to 2,048
+
+cdef uint32_t EMPTY = <uint32_t> -1     # cut to 16 bits in a narrow cell
 
 
-cdef inline size_t header(Symbol *words) noexcept nogil:
-    if Symbol is uint16_t:
+cdef inline size_t header(Cell *cells) noexcept nogil:
+    if Cell is uint16_t:
         return NARROW_HEADER
     else:
         return WIDE_HEADER
 
 
-cdef int load(Merger self, Symbol *words, const uint8_t[::1] records, const uint8_t *of_byte) except -1:
-    """The words; pretokens of one symbol are none."""
+cdef inline size_t cell_size(const Words *words) noexcept nogil:
+    return sizeof(uint32_t) if words.wide else sizeof(uint16_t)
+
+
+cdef int64_t load_words(
+    Words *words, const uint8_t[::1] records, const uint8_t *symbol_of, size_t most_symbols, size_t longest, int level
+) except -1:
+    """The words of at most `longest` symbols; how many are longer.
+
+    symbol_of: the symbol of each byte, or NULL where pretokens are arrays of symbols (uint32) already. A pretoken of one
+    symbol, in which nothing can be merged, is left out.
+    """
+    cdef size_t at = 0, end = records.shape[0], count = 0, total = 0, longer = 0
+    cdef uint32_t size
+    with nogil:
+        while at < end:
+            memcpy(&size, &records[at + 8], 4)
+            at += RECORD + size
+            size = size if symbol_of != NULL else size // 4
+            if size > longest:
+                longer += 1
+            elif size > 1:
+                count += 1
+                total += size
+    words.wide = longest >= <uint16_t> EMPTY or most_symbols > <size_t> 1 << 16
+    total += count * (WIDE_HEADER if words.wide else NARROW_HEADER)
+    check_cells(total)
+    words.cells = checked_block((total + FIND_SLACK) * cell_size(words))
+    words.size = total
+    words.rewrite_short = choose_rewrite(level) if total <= VECTORS_PAY else NULL
+    if words.wide:
+        fill_words(<uint32_t *> words.cells, records, symbol_of, longest)
+    else:
+        fill_words(<uint16_t *> words.cells, records, symbol_of, longest)
+    return longer
+
+
+cdef int check_cells(size_t total) except -1:
+    """Postings are numbers of cells, in 32 bits."""
+    if total >= EMPTY:
+        raise MemoryError(
+            f"the distinct pretokens come to {total:,} symbols, more than the {EMPTY:,} that can be merged; "
+            "choose a pattern that splits the text into shorter pieces"
+        )
+    return 0
+
+
+cdef int fill_words(Cell *cells, const uint8_t[::1] records, const uint8_t *symbol_of, size_t longest) except -1:
     cdef size_t at = 0, end = records.shape[0]
     cdef const uint8_t *record
-    cdef uint32_t size, j, symbol
-    cdef Symbol *word = words
+    cdef uint32_t size, i, symbol
+    cdef Cell *word = cells
     with nogil:
         while at < end:
             record = &records[at]
             memcpy(&size, record + 8, 4)
             at += RECORD + size
-            size = size // 4 if self.spelled else size
-            if 1 < size <= self.long_word:
-                word[0] = <Symbol> size
+            size = size if symbol_of != NULL else size // 4
+            if 1 < size <= longest:
+                word[0] = <Cell> size
                 memcpy(word + 1, record, 8)
-                word += header(words)
-                for j in range(size):
-                    if self.spelled:
-                        memcpy(&symbol, record + RECORD + 4 * j, 4)
-                        word[j] = <Symbol> symbol
+                word += header(cells)
+                for i in range(size):
+                    if symbol_of != NULL:
+                        word[i] = symbol_of[record[RECORD + i]]
                     else:
-                        word[j] = of_byte[record[RECORD + j]]
+                        memcpy(&symbol, record + RECORD + 4 * i, 4)
+                        word[i] = <Cell> symbol
                 word += size
     return 0
 
 
-cdef inline Symbol *next_word(Merger self, Symbol *words, Symbol *word) noexcept nogil:
-    """A word keeps its place when it shrinks; what is left over was marked, so that it can be stepped across."""
-    word += header(words) + word[0]
-    while word < words + self.words_size and word[0] == <Symbol> NOWHERE:
+cdef inline Cell *next_word(const Words *words, Cell *cells, Cell *word) noexcept nogil:
+    """The word after this one, or the end of the cells."""
+    word += header(cells) + word[0]
+    while word < cells + words.size and word[0] == <Cell> EMPTY:
         word += 1
     return word
 
 
-cdef inline int heed_signals(size_t *left) except -1 nogil:
-    """Look for a pending Ctrl-C, once in HEED calls."""
-    left[0] -= 1
-    if left[0] == 0:
-        left[0] = HEED
+cdef inline void prefetch_word(Cell *cells, uint32_t place) noexcept nogil:
+    prefetch(cells + place)
+    prefetch(cells + place + header(cells) + 8)     # it may lie across two cache lines
+
+
+cdef inline int check_signals(size_t *countdown) except -1 nogil:
+    """Raise KeyboardInterrupt for a pending Ctrl-C; looks for one at one call in SIGNAL_INTERVAL."""
+    countdown[0] -= 1
+    if countdown[0] == 0:
+        countdown[0] = SIGNAL_INTERVAL
         with gil:
             PyErr_CheckSignals()
     return 0
 
 
-cdef int tally_bytes(Merger self, Symbol *words, BytePair *found, uint8_t *begun) except -1:
-    """How often each pair of bytes occurs, and in how many places; which bytes begin one."""
-    cdef Symbol *word = words
-    cdef Symbol *symbols
-    cdef BytePair *pair
-    cdef int64_t count
-    cdef size_t i, heed = HEED
-    with nogil:
-        while word < words + self.words_size:
-            memcpy(&count, word + 1, 8)
-            symbols = word + header(words)
-            for i in range(<size_t> word[0] - 1):
-                pair = &found[<size_t> symbols[i] << 8 | symbols[i + 1]]
-                pair.count += count
-                pair.places.number += 1
-                begun[symbols[i]] = True
-            word = symbols + word[0]    # none has shrunk yet
-            heed_signals(&heed)
-    return 0
-
-
-cdef int post_bytes(Merger self, Symbol *words, BytePair *found) except -1:
-    """Into the postings of each pair of bytes that is not left aside: the words it occurs in, once for each place."""
-    cdef Symbol *word = words
-    cdef Symbol *symbols
-    cdef BytePair *pair
-    cdef size_t i, heed = HEED
-    with nogil:
-        while word < words + self.words_size:
-            symbols = word + header(words)
-            for i in range(<size_t> word[0] - 1):
-                pair = &found[<size_t> symbols[i] << 8 | symbols[i + 1]]
-                if pair.places.postings != NULL:
-                    pair.places.postings[0] = <uint32_t> (word - words)
-                    pair.places.postings += 1
-            word = symbols + word[0]
-            heed_signals(&heed)
-    return 0
-
-
-cdef int tally(Merger self, Symbol *words, int64_t *sieve, size_t sieve_mask) except -1:
-    """How often each pair occurs, and in how many places; not of those that a sieve shows to be below the floor."""
-    cdef Symbol *word
-    cdef Symbol *symbols
-    cdef Pair *pair
-    cdef uint64_t key
-    cdef int64_t count
-    cdef size_t i, heed = HEED, sift
-    for sift in reversed(range(2 if sieve else 1)):
-        word = words
-        with nogil:
-            while word < words + self.words_size:
-                memcpy(&count, word + 1, 8)
-                symbols = word + header(words)
-                for i in range(<size_t> word[0] - 1):
-                    key = <uint64_t> symbols[i] << 32 | symbols[i + 1]
-                    if sift:
-                        sieve[hash_pair(key, 0, hash_seed) & sieve_mask] += count
-                    elif sieve == NULL or sieve[hash_pair(key, 0, hash_seed) & sieve_mask] >= self.floor:
-                        pair = self.find(key)
-                        if pair == NULL:
-                            pair = self.add(key)
-                        pair.count += count
-                        pair.postings_size += 1
-                word = next_word(self, words, word)
-                heed_signals(&heed)
-            tally_long(self, sieve, sieve_mask, sift)
-    return 0
-
-
-cdef int post(Merger self, Symbol *words, uint32_t *filled) except -1:
-    """Into the postings of each pair that the table has: the words it occurs in, once for each place."""
-    cdef Symbol *word = words
-    cdef Symbol *symbols
-    cdef Pair *pair
-    cdef size_t i, number, heed = HEED
-    with nogil:
-        while word < words + self.words_size:
-            symbols = word + header(words)
-            for i in range(<size_t> word[0] - 1):
-                pair = self.find(<uint64_t> symbols[i] << 32 | symbols[i + 1])
-                if pair != NULL:
-                    number = pair - self.pairs
-                    pair.postings[filled[number]] = <uint32_t> (word - words)
-                    filled[number] += 1
-            word = next_word(self, words, word)
-            heed_signals(&heed)
-    return 0
-
-
-cdef int rewrite_all(
-    Merger self, Symbol *words, const uint32_t *postings, size_t size, uint32_t a, uint32_t b, uint32_t made
-) except -1 nogil:
-    cdef size_t i
-    if Symbol is uint16_t:
-        if self.rewrite_short != NULL:
-            return rewrite_batches(self, words, postings, size, a, b, made)
-    for i in range(size):
-        if i + AHEAD < size:
-            prefetch_word(words, postings[i + AHEAD])
-        rewrite(self, words, postings[i], a, b, made)
-    return 0
-
-
-cdef inline void prefetch_word(Symbol *words, uint32_t place) noexcept nogil:
-    prefetch(words + place)
-    prefetch(words + place + header(words) + 8)     # it may lie across two cache lines
-
-
-cdef int rewrite_batches(
-    Merger self, uint16_t *words, const uint32_t *postings, size_t size, uint32_t a, uint32_t b, uint32_t made
-) except -1 nogil:
-    """The same with the processor's vectors, where words are short."""
-    cdef rewritten_batch batch
-    cdef size_t begin = 0, count, i
-    while begin < size:
-        count = min(size - begin, <size_t> REWRITE_BATCH)
-        for i in range(begin + count, min(begin + count + REWRITE_BATCH, size)):
-            prefetch_word(words, postings[i])
-        self.rewrite_short(words, postings + begin, count, a, b, made, &batch)
-        for i in range(count):
-            if batch.of[i].found:
-                note_rewritten(self, words, postings[begin + i], &batch.of[i])
-            elif batch.of[i].size > REWRITE_MOST:
-                rewrite(self, words, postings[begin + i], a, b, made)
-        begin += count
-    return 0
-
-
-cdef inline int note_rewritten(Merger self, const uint16_t *words, uint32_t place, const rewritten *word) except -1 nogil:
-    """Note what stands beside the new symbols of a word."""
-    cdef uint32_t found = word.found, end = 0, i    # end: of the pair before, of none at first
-    cdef int64_t count
-    memcpy(&count, words + place + 1, 8)
-    while found:
-        i = count_trailing_zeros(found)
-        found &= found - 1
-        if i == 0:
-            pass
-        elif i == end:
-            self.twins += count
-            self.note_twins(place)
-        else:
-            self.note(&self.left, word.before[i - 1], count, place)
-        end = i + 2
-        if end < word.size and (found == 0 or <uint32_t> count_trailing_zeros(found) != end):
-            self.note(&self.right, word.before[end], count, place)
-    return 0
-
-
-cdef inline size_t find_pair(const Symbol *symbols, size_t size, uint32_t a, uint32_t b) noexcept nogil:
-    """The first place where b follows a; `size` if there is none."""
-    if Symbol is uint16_t:
-        return find_narrow(symbols, size, a, b)
-    else:
-        return find_wide(symbols, size, a, b)
-
-
-cdef inline int rewrite(Merger self, Symbol *words, uint32_t place, uint32_t a, uint32_t b, uint32_t made) except -1 nogil:
-    """Replace a, b by `made` in the word at `place`, left to right, and note what stands beside it."""
-    cdef Symbol *word = words + place
-    cdef Symbol *symbols = word + header(words)
-    cdef size_t size = word[0], i = find_pair(symbols, size, a, b), out = i, next_place
-    cdef int64_t count
-    cdef bint joined = False    # whether symbols[out - 1] is a `made` just made
-    self.visited += size
-    if i == size:
-        return 0
-    memcpy(&count, word + 1, 8)
-    while i < size:
-        if joined:
-            self.twins += count
-            self.note_twins(place)
-        elif out:
-            self.note(&self.left, symbols[out - 1], count, place)
-        symbols[out] = <Symbol> made
-        out += 1
-        i += 2
-        next_place = i + find_pair(symbols + i, size - i, a, b)
-        joined = next_place == i
-        if i < next_place:
-            self.note(&self.right, symbols[i], count, place)
-            while i < next_place:
-                symbols[out] = symbols[i]
-                out += 1
-                i += 1
-    word[0] = <Symbol> out
-    for i in range(out, size):
-        symbols[i] = <Symbol> NOWHERE
-    return 0
+cdef void free_words(Words *words) noexcept nogil:
+    free_block(words.cells, (words.size + FIND_SLACK) * cell_size(words))

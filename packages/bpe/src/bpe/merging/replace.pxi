@@ -1,0 +1,211 @@
+# A pair replaced by a new symbol in all words that have it, and what that changes: the pairs of the new symbol's neighbours.
+#
+# Changes are summed for each neighbour before the table hears of them. A new symbol whose neighbour is another new one makes a
+# pair of both, which is counted by itself.
+
+ctypedef struct Neighbour:      # a word that has the new symbol beside this symbol
+    uint32_t symbol, word
+
+ctypedef struct Side:           # the left or the right side of the new symbol
+    int64_t *change             # by symbol: how often it stands there; zero between merges
+    uint32_t *words             # by symbol: in how many places; zero between merges
+    uint32_t *touched           # the symbols that stand there
+    size_t touched_size
+    Neighbour *neighbours       # all places, in the order of the words
+    size_t neighbours_size, neighbours_room
+
+ctypedef struct Changes:
+    Side left, right
+    int64_t doubles             # how often two new symbols stand side by side
+    uint32_t *double_words      # and in which words
+    size_t doubles_size, doubles_room
+    size_t room                 # how many symbols the arrays of the sides have room for
+    size_t visited              # symbols that were looked at, in all
+
+cdef enum:
+    PREFETCH_DISTANCE = 16      # postings between the word that is rewritten and the one that is fetched
+
+
+cdef int reserve_changes(Changes *changes, size_t room) except -1 nogil:
+    """Room for this many symbols."""
+    if room > changes.room:
+        grow_side(&changes.left, changes.room, room)
+        grow_side(&changes.right, changes.room, room)
+        changes.room = room
+    return 0
+
+
+cdef int grow_side(Side *side, size_t old, size_t room) except -1 nogil:
+    side.change = <int64_t *> checked_realloc(side.change, room * sizeof(int64_t))
+    side.words = <uint32_t *> checked_realloc(side.words, room * sizeof(uint32_t))
+    side.touched = <uint32_t *> checked_realloc(side.touched, room * sizeof(uint32_t))
+    memset(side.change + old, 0, (room - old) * sizeof(int64_t))
+    memset(side.words + old, 0, (room - old) * sizeof(uint32_t))
+    return 0
+
+
+cdef void clear_changes(Changes *changes) noexcept nogil:
+    changes.doubles = 0
+    changes.doubles_size = 0
+    clear_side(&changes.left)
+    clear_side(&changes.right)
+
+
+cdef void clear_side(Side *side) noexcept nogil:
+    cdef size_t i
+    for i in range(side.touched_size):
+        side.change[side.touched[i]] = 0
+        side.words[side.touched[i]] = 0
+    side.touched_size = side.neighbours_size = 0
+
+
+cdef void free_changes(Changes *changes) noexcept nogil:
+    free_side(&changes.left)
+    free_side(&changes.right)
+    free(changes.double_words)
+
+
+cdef void free_side(Side *side) noexcept nogil:
+    free(side.change)
+    free(side.words)
+    free(side.touched)
+    free(side.neighbours)
+
+
+cdef inline int note_neighbour(Side *side, uint32_t symbol, int64_t count, uint32_t place) except -1 nogil:
+    if side.words[symbol] == 0:
+        side.touched[side.touched_size] = symbol
+        side.touched_size += 1
+    side.change[symbol] += count
+    side.words[symbol] += 1
+    if side.neighbours_size == side.neighbours_room:
+        side.neighbours = <Neighbour *> checked_realloc(
+            side.neighbours, (side.neighbours_room * 2 + 1024) * sizeof(Neighbour)
+        )
+        side.neighbours_room = side.neighbours_room * 2 + 1024
+    side.neighbours[side.neighbours_size].symbol = symbol
+    side.neighbours[side.neighbours_size].word = place
+    side.neighbours_size += 1
+    return 0
+
+
+cdef inline int note_double(Changes *changes, int64_t count, uint32_t place) except -1 nogil:
+    if changes.doubles_size == changes.doubles_room:
+        changes.double_words = <uint32_t *> checked_realloc(
+            changes.double_words, (changes.doubles_room * 2 + 64) * sizeof(uint32_t)
+        )
+        changes.doubles_room = changes.doubles_room * 2 + 64
+    changes.doubles += count
+    changes.double_words[changes.doubles_size] = place
+    changes.doubles_size += 1
+    return 0
+
+
+cdef int replace_in_words(
+    const Words *words, Changes *changes, const uint32_t *postings, size_t size, uint32_t a, uint32_t b, uint32_t made
+) except -1 nogil:
+    """Replace a, b by `made` in the words of these postings, and note what stands beside it."""
+    if words.wide:
+        replace_one_by_one(changes, <uint32_t *> words.cells, postings, size, a, b, made)
+    elif words.rewrite_short == NULL:
+        replace_one_by_one(changes, <uint16_t *> words.cells, postings, size, a, b, made)
+    else:
+        replace_in_batches(words, changes, <uint16_t *> words.cells, postings, size, a, b, made)
+    return 0
+
+
+cdef int replace_one_by_one(
+    Changes *changes, Cell *cells, const uint32_t *postings, size_t size, uint32_t a, uint32_t b, uint32_t made
+) except -1 nogil:
+    cdef size_t i
+    for i in range(size):
+        if i + PREFETCH_DISTANCE < size:
+            prefetch_word(cells, postings[i + PREFETCH_DISTANCE])
+        replace_in_word(changes, cells, postings[i], a, b, made)
+    return 0
+
+
+cdef inline int replace_in_word(
+    Changes *changes, Cell *cells, uint32_t place, uint32_t a, uint32_t b, uint32_t made
+) except -1 nogil:
+    """Replace a, b by `made` in one word, from the left, and note what stands beside it."""
+    cdef Cell *word = cells + place
+    cdef Cell *symbols = word + header(cells)
+    cdef size_t size = word[0], i = find_symbols(symbols, size, a, b), out = i, next_place
+    cdef int64_t count
+    cdef bint joined = False    # whether symbols[out - 1] is a `made` just made
+    changes.visited += size
+    if i == size:
+        return 0
+    memcpy(&count, word + 1, 8)
+    while i < size:
+        if joined:
+            note_double(changes, count, place)
+        elif out:
+            note_neighbour(&changes.left, symbols[out - 1], count, place)
+        symbols[out] = <Cell> made
+        out += 1
+        i += 2
+        next_place = i + find_symbols(symbols + i, size - i, a, b)
+        joined = next_place == i
+        if i < next_place:
+            note_neighbour(&changes.right, symbols[i], count, place)
+            while i < next_place:
+                symbols[out] = symbols[i]
+                out += 1
+                i += 1
+    word[0] = <Cell> out
+    for i in range(out, size):
+        symbols[i] = <Cell> EMPTY
+    return 0
+
+
+cdef inline size_t find_symbols(const Cell *symbols, size_t size, uint32_t a, uint32_t b) noexcept nogil:
+    """The first place where b follows a; `size` if there is none."""
+    if Cell is uint16_t:
+        return find_narrow(symbols, size, a, b)
+    else:
+        return find_wide(symbols, size, a, b)
+
+
+cdef int replace_in_batches(
+    const Words *words, Changes *changes, uint16_t *cells, const uint32_t *postings, size_t size,
+    uint32_t a, uint32_t b, uint32_t made,
+) except -1 nogil:
+    """The same with the processor's vectors where words are short: see rewrite.h."""
+    cdef rewritten_batch batch
+    cdef size_t begin = 0, count, i
+    while begin < size:
+        count = min(size - begin, <size_t> REWRITE_BATCH)
+        for i in range(begin + count, min(begin + count + REWRITE_BATCH, size)):
+            prefetch_word(cells, postings[i])
+        words.rewrite_short(cells, postings + begin, count, a, b, made, &batch)
+        for i in range(count):
+            if batch.of[i].found:
+                note_rewritten(changes, cells, postings[begin + i], &batch.of[i])
+            elif batch.of[i].size > REWRITE_MOST:
+                replace_in_word(changes, cells, postings[begin + i], a, b, made)
+        begin += count
+    return 0
+
+
+cdef inline int note_rewritten(
+    Changes *changes, const uint16_t *cells, uint32_t place, const rewritten *word
+) except -1 nogil:
+    """Note what stands beside the new symbols of a word."""
+    cdef uint32_t found = word.found, end = 0, i    # end: of the pair before, of none at first
+    cdef int64_t count
+    memcpy(&count, cells + place + 1, 8)
+    while found:
+        i = count_trailing_zeros(found)
+        found &= found - 1
+        if i == 0:
+            pass
+        elif i == end:
+            note_double(changes, count, place)
+        else:
+            note_neighbour(&changes.left, word.before[i - 1], count, place)
+        end = i + 2
+        if end < word.size and (found == 0 or <uint32_t> count_trailing_zeros(found) != end):
+            note_neighbour(&changes.right, word.before[end], count, place)
+    return 0
