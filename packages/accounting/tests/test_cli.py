@@ -32,14 +32,14 @@ def test_columns_add_up(capsys: pytest.CaptureFixture[str]) -> None:
     for extra in (
         [],
         ["--gib"],
-        ["--world", "7", "--zero", "3"],
-        ["--tensor", "5", "--pipeline", "3", "--world", "2", "--micro-batches", "4", "--sequence-parallel"],
+        ["--data-parallel", "7", "--zero", "3"],
+        ["--tensor", "5", "--pipeline", "3", "--gpus", "30", "--micro-batches", "4", "--sequence-parallel"],
         ["--precision", "bf16", "--attention-kernel", "eager", "--loss", "chunked"],
         ["--precision", "autocast", "--activation-checkpointing", "selective", "--allocator", "cuda"],
     ):
         pages = run(capsys, *XL, *extra).split("\n\n")
         assert len(pages) == 13 + ("--activation-checkpointing" in extra) + (
-            4 if "--tensor" in extra else 3 if "--world" in extra else 0
+            4 if "--tensor" in extra else 3 if "--data-parallel" in extra else 0
         )
         for page in pages:
             rows = [line for line in page.splitlines()[2:] if not line.startswith(("  (", "   "))]
@@ -91,10 +91,10 @@ def test_json_and_csv_hold_the_same_exact_numbers(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     "arguments",
     [
-        "report mixtral-8x7b --world 4 --tensor 2 --context 512",
+        "report mixtral-8x7b --data-parallel 4 --expert 2 --tensor 2 --context 512",
         "compare gpt2 gpt2-xl",
         "fit gpt2 --memory 0.1",
-        "fit gpt2-swiglu --device rtx-3060 --world 2 --zero 1 --tensor 2",
+        "fit gpt2-swiglu --device rtx-3060 --gpus 4 --zero 1 --tensor 2",
         "peak gpt2 gpt2-swiglu --precision bf16",
         "time gpt2 --tokens 1e9 --device h100 --mfu 0.4 --batch 8 --price 2",
         "infer gpt2 --device rtx-4060 --devices 2 --price 1",
@@ -116,7 +116,7 @@ def test_every_command_answers_programs_too(capsys: pytest.CaptureFixture[str], 
 
 
 def test_fit_explains_its_answer_by_one_more(capsys: pytest.CaptureFixture[str]) -> None:
-    for extra in ("", " --world 4 --zero 3 --tensor 2 --pipeline 2 --micro-batches 4 --sequence-parallel"):
+    for extra in ("", " --data-parallel 4 --zero 3 --tensor 2 --pipeline 2 --micro-batches 4 --sequence-parallel"):
         how = "--activation-checkpointing selective --loss chunked"
         command = f"fit gpt2 --device rtx-3060 --context 512 --batch 2 {how}{extra}"
         for record in json.loads(run(capsys, *command.split(), "--json")):
@@ -264,7 +264,7 @@ def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:
         "report missing/config.json",
         "report gpt2 --context 2000",
         "report gpt2 --batch 0",
-        "report gpt2 --world 0",
+        "report gpt2 --data-parallel 0",
         "report gpt2 --tensor 13",
         "report gpt2 --pipeline 2 --micro-batches 2",
         "report gpt2 --tensor 2 --optimizer muon",
@@ -283,7 +283,7 @@ def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:
         "report gpt2 --sequence-parallel",
         "report gpt2 --micro-batches 3 --batch 8",
         "report gpt2 --device h101",
-        "fit gpt2 --memory 24 --world 2 --allocator cuda",
+        "fit gpt2 --memory 24 --data-parallel 2 --allocator cuda",
         "fit gpt2 --memory 24 --tensor 2 --optimizer muon",
         "fit gpt2 --memory 24 --context 1025",
         "fit gpt2 --memory 24 --zero 1",
@@ -335,8 +335,15 @@ def test_a_wrong_call_says_how(capsys: pytest.CaptureFixture[str], arguments: st
     ("arguments", "says"),
     [
         ("report gpt2 --context 0", "--context must be at least 1, and 0 is not"),
-        ("report gpt2 --world -1", "--world must be at least 1, and -1 is not"),
+        ("report gpt2 --gpus -1", "--gpus must be at least 1, and -1 is not"),
         ("fit gpt2 --memory 0", "--memory must be a number of GB, at least a byte, and 0 is not"),
+        ("report gpt2 --gpus 8 --tensor 3", "--gpus 8 is no multiple of context 1 × tensor 3 × pipeline 1 = 3"),
+        (
+            "report gpt2 --gpus 8 --data-parallel 8 --tensor 8 --pipeline 4",
+            "--gpus 8 is not data 8 × context 1 × tensor 8 × pipeline 4 = 256 devices",
+        ),
+        ("report gpt2 --expert 2 --data-parallel 3", "expert 2 does not divide data × context 3"),
+        ("report gpt2 --expert 2 --data-parallel 2", "expert 2 is more than experts 1"),
         ("fit gpt2 --memory inf", "--memory must be a number of GB"),
         ("fit gtp2 --memory 24", "no shape is called 'gtp2': did you mean 'gpt2'?"),
         ("fit gpt2 --device rtx_4090", "no device is called 'rtx_4090': did you mean 'rtx-4090'?"),

@@ -19,7 +19,7 @@ from accounting import (
 from accounting.cluster.device import device_flops, device_parameters, replicated_parameters
 from accounting.cluster.layout import Layout, Place, places, shard, split
 from accounting.cluster.memory import device_memory, fullest
-from accounting.cluster.traffic import device_traffic
+from accounting.cluster.traffic import Joins, device_traffic
 
 
 @given(st.integers(0, 1000), st.integers(1, 50))
@@ -198,3 +198,44 @@ def test_refusals() -> None:
         device_memory(shape, Layout(tensor=2), Place(), policy=Policy(optimizer="muon"))
     with pytest.raises(ValueError, match="optimizer_step 'slow' is not known"):
         device_memory(shape, Layout(), Place(), policy=Policy(optimizer_step="slow"))
+
+
+def test_a_shared_sequence() -> None:
+    """Ring attention's count: a device sends its keys and values to all others of a sequence, backward with gradients."""
+    shape, layout = SHAPES["llama-3-8b"], Layout(context=4)
+    assert layout.gpus == 4
+    sent = device_traffic(shape, layout, Place(), 1, 8192, policy=Policy(precision="bf16")).by_group()
+    each = 32 * 3 * 2048 * 2 * 8 * 128 * 2
+    assert sent[Joins.CONTEXT] == 3 * each
+    assert sent[Joins.DATA] == 2 * 3 * (8_030_261_248 // 4) * 2
+    alone, shared = (device_memory(shape, one, Place(), 1, 8192) for one in (Layout(), layout))
+    for name in ("norms", "attention input", "queries, keys, values", "ffn hidden"):
+        assert alone[f"saved: {name}"] == 4 * int(shared[f"saved: {name}"])
+    assert int(device_flops(shape, layout, Place(), 1, 8192)) * 4 == int(forward_flops(shape, 8192))
+    eager = Policy(attention_kernel="eager")
+    whole, part = (device_memory(shape, one, Place(), 1, 8192, policy=eager) for one in (Layout(), layout))
+    assert whole["saved: attention weights"] == 4 * int(part["saved: attention weights"])
+    with pytest.raises(ValueError, match="'blocks' is lm's on a CPU"):
+        device_memory(shape, layout, policy=Policy(attention_kernel="blocks"))
+
+
+def test_shared_experts() -> None:
+    """Each token goes to two of eight experts and back, forward and backward; 3/4 of them are on other devices."""
+    shape, layout = SHAPES["mixtral-8x7b"], Layout(4, expert=4)
+    assert layout.gpus == 4
+    held = device_parameters(shape, layout, Place())
+    assert int(held["ffn"]) * 4 == int(parameters(shape)["ffn"])
+    assert held["router"] == parameters(shape)["router"]
+    sent = device_traffic(shape, layout, Place(), 1, 4096, policy=Policy(precision="bf16")).by_group()
+    assert sent[Joins.EXPERT] == 4 * 32 * (4096 * 2 * 4096 * 3 // 4) * 2
+    outside = int(held.total) - int(held["ffn"])
+    assert sent[Joins.DATA] == 2 * 3 * -(-outside // 4) * 2  # experts have one copy and nothing to add up
+    assert device_flops(shape, layout, Place()).total == forward_flops(shape).total
+
+
+@given(laid_out(), st.integers(1, 2))
+def test_traffic_by_group_adds_up(drawn: tuple[TransformerShape, Layout], batch: int) -> None:
+    shape, layout = drawn
+    for place in places(layout):
+        sent = device_traffic(shape, layout, place, batch)
+        assert sum(int(size) for size in sent.by_group().values()) == sent.total

@@ -23,7 +23,8 @@ class TransformerShape:
     queries, keys and values. sliding_window: the positions a query sees, its own included, in sliding_window_layers of the
     layers (all of them if not given). post_norm: a second norm after each sublayer. qk_norm: one RMSNorm weight of head_dim
     each for queries and keys. experts: feed-forward layers of which each token passes experts_per_token, chosen by a router
-    of d_model × experts. Embedding and head have vocab_size rows, rounded up to vocab_multiple.
+    of d_model × experts; experts_held, of one device among several, are those whose weights it has. Embedding and head have
+    vocab_size rows, rounded up to vocab_multiple.
     """
 
     vocab_size: int
@@ -47,6 +48,7 @@ class TransformerShape:
     post_norm: bool = False
     experts: int | None = None
     experts_per_token: int | None = None
+    experts_held: int | None = None
     vocab_multiple: int = 1
 
     def __post_init__(self) -> None:
@@ -59,6 +61,7 @@ class TransformerShape:
             "sliding_window_layers",
             "experts",
             "experts_per_token",
+            "experts_held",
         ):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
@@ -96,6 +99,8 @@ class TransformerShape:
             )
         if self.experts is not None and self.active_experts > self.experts:
             raise ValueError(f"experts_per_token {self.experts_per_token} is more than experts {self.experts}")
+        if self.held_experts > (self.experts or 1):
+            raise ValueError(f"experts_held {self.experts_held} is more than experts {self.experts}")
 
     @property
     def kv_heads(self) -> int:
@@ -120,6 +125,11 @@ class TransformerShape:
     def active_experts(self) -> int:
         """Feed-forward layers a token passes in each block: experts_per_token, or the only one."""
         return 1 if self.experts_per_token is None else self.experts_per_token
+
+    @property
+    def held_experts(self) -> int:
+        """Feed-forward layers of each block whose weights are here: all experts, unless devices share them, or the only one."""
+        return (self.experts or 1) if self.experts_held is None else self.experts_held
 
     @property
     def windowed_layers(self) -> int:

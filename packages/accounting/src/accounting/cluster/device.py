@@ -53,6 +53,9 @@ def device_flops(
     """
     mine = shard(shape, layout, place)
     terms = dict(forward_flops(mine, shape.sequence(seq_len), batch_size, pairs=pairs).terms)
+    if layout.context > 1:  # positions are dealt out so that all see as many keys
+        cp = Symbol("cp", layout.context)
+        terms = {name: (term + (cp - 1)) // cp for name, term in terms.items()}
     if place.stage != layout.pipeline - 1:
         del terms["head"]
     return breakdown(
@@ -65,3 +68,22 @@ def replicated_parameters(shape: TransformerShape, layout: Layout, place: Place)
     held, mine = device_parameters(shape, layout, place), shard(shape, layout, place)
     biases = mine.num_layers * shape.d_model * (1 + (shape.experts or 1)) if shape.bias else 0
     return int(held["norms"]) + int(held["positions"]) + int(held["router"]) + biases
+
+
+def replicated(shape: TransformerShape, layout: Layout, place: Place) -> list[tuple[Term, Term, Term]]:
+    """A device's parameters by how many devices hold the same: (parameters, those of one block, devices).
+
+    Experts that several devices share are held by fewer than everything else.
+    """
+    held, mine = device_parameters(shape, layout, place), shard(shape, layout, place)
+    layers = mine.num_layers
+    outside = int(held["attention"]) + int(held["router"])
+    dp = Symbol("dp", layout.replicas)
+    if layout.expert == 1:
+        block = Symbol("block_params", (outside + int(held["ffn"])) // layers)
+        return [(Symbol("n_params", int(held.total)), block, dp)]
+    experts = Symbol("expert_params", int(held["ffn"]))
+    return [
+        (Symbol("n_params", int(held.total) - int(experts)), Symbol("block_params", outside // layers), dp),
+        (experts, Symbol("block_experts", int(experts) // layers), Symbol("edp", layout.replicas // layout.expert)),
+    ]

@@ -1,10 +1,12 @@
-"""How devices share a model: data, tensor and pipeline parallelism together, and the shape that each device computes.
+"""How devices share a model, and the shape that each device computes: data, context, tensor, pipeline, expert parallelism.
 
 Tensor parallelism splits heads, feed-forward width and vocabulary over devices that compute one layer together (Shoeybi et
 al. 2019), which makes the share of a device a shape of its own, with fewer heads and a narrower feed-forward layer. Pipeline
 parallelism gives each stage a run of layers, one micro-batch forward and one backward in turn (1F1B, Narayanan et al. 2021).
-Sequence parallelism splits the positions of what lies between the products (Korthikanti et al. 2022). What does not divide is
-split as evenly as whole numbers go, the first shares one larger.
+Sequence parallelism splits the positions of what lies between the matrix multiplications (Korthikanti et al. 2022). Context
+parallelism splits every sequence, keys and values going round in a ring (Liu et al. 2023). Expert parallelism splits the
+experts over devices that would else hold the same weights (Lepikhin et al. 2020), tokens spread evenly. What does not divide
+is split as evenly as whole numbers go, the first shares one larger.
 """
 
 from __future__ import annotations
@@ -18,7 +20,22 @@ from accounting.shape import TransformerShape, choose, positive
 
 @dataclass(frozen=True)
 class Layout:
-    """data × tensor × pipeline devices; ValueError for what cannot be. micro_batches: forward passes of a step."""
+    """data × context × tensor × pipeline devices; ValueError for what cannot be.
+
+    Args:
+        data: replicas of the model, each with its own sequences.
+        tensor: devices that share each layer.
+        pipeline: stages that share the layers.
+        zero: what the devices that hold the same weights shard, 0 (DDP) to 3 (FSDP).
+        sequence_parallel: whether the devices of a layer share the positions between its matrix multiplications too.
+        micro_batches: forward and backward passes of a step.
+        context: devices that share each sequence, and hold the same weights.
+        expert: devices that share the experts of a layer, of those that would hold the same weights (data × context); the
+            number of devices does not grow with it.
+
+    >>> Layout(data=2, tensor=4, pipeline=8).words
+    'data 2 × context 1 × tensor 4 × pipeline 8 = 64 devices'
+    """
 
     data: int = 1
     tensor: int = 1
@@ -26,16 +43,35 @@ class Layout:
     zero: int = 0
     sequence_parallel: bool = False
     micro_batches: int = 1
+    context: int = 1
+    expert: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("data", "tensor", "pipeline", "micro_batches"):
+        for name in ("data", "tensor", "pipeline", "micro_batches", "context", "expert"):
             positive(name, getattr(self, name))
         choose("zero", str(self.zero), ZERO_STAGES)
+        if self.replicas % self.expert:
+            raise ValueError(
+                f"expert {self.expert} does not divide data × context {self.replicas}: experts are shared by devices that "
+                "would hold the same weights"
+            )
 
     @property
     def gpus(self) -> int:
         """Devices in all."""
-        return self.data * self.tensor * self.pipeline
+        return self.replicas * self.tensor * self.pipeline
+
+    @property
+    def replicas(self) -> int:
+        """Devices that hold the same weights, experts aside."""
+        return self.data * self.context
+
+    @property
+    def words(self) -> str:
+        """The product, and what experts are shared by."""
+        product = f"data {self.data} × context {self.context} × tensor {self.tensor} × pipeline {self.pipeline}"
+        experts = f", experts shared by {self.expert} of data × context" if self.expert > 1 else ""
+        return f"{product} = {self.gpus} devices{experts}"
 
     def in_flight(self, stage: int) -> int:
         """Micro-batches whose activations a stage holds at once: the first stage waits longest for its gradients."""
@@ -76,10 +112,12 @@ def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerS
         raise ValueError(
             f"pipeline {layout.pipeline} is more than num_layers {shape.num_layers}: every stage needs a layer"
         )
+    if layout.expert > (shape.experts or 1):
+        raise ValueError(f"expert {layout.expert} is more than experts {shape.experts or 1}: every device needs one")
     for name, at, devices in (
         ("stage", place.stage, layout.pipeline),
         ("tensor_rank", place.tensor_rank, layout.tensor),
-        ("data_rank", place.data_rank, layout.data),
+        ("data_rank", place.data_rank, layout.replicas),
     ):
         if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < devices:
             raise ValueError(f"{name} must be a whole number of at least 0 and below {devices}, and {at!r} is not")
@@ -104,6 +142,7 @@ def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerS
         num_heads=heads,
         num_kv_heads=keys,
         head_dim=shape.head_width,
+        experts_held=split(shape.held_experts, layout.expert)[0] if layout.expert > 1 else shape.experts_held,
         d_ff=split(shape.d_ff, layout.tensor)[place.tensor_rank],
         sliding_window=shape.sliding_window if windowed else None,
         sliding_window_layers=windowed if windowed and windowed < layers[place.stage] else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accounting.breakdown import Breakdown, breakdown
-from accounting.cluster.device import device_parameters
+from accounting.cluster.device import device_parameters, replicated
 from accounting.cluster.layout import FIRST, Layout, Place, places, shard
 from accounting.cluster.zero import shard_of, sharded_bytes
 from accounting.counting.parameters import matrices
@@ -42,12 +42,12 @@ def device_state(
 
     Muon and 8-bit AdamW, whose states go by whole tensors, are counted where no layer is split and no stage is alone.
     """
-    state = _state(Step(_forward_pass(shape, layout, place, 1, 1, policy)), shape, layout, place)
+    state = _state(Step(device_forward_pass(shape, layout, place, 1, 1, policy)), shape, layout, place)
     return breakdown(
         f"state on a device of {layout.gpus}, {'DDP' if layout.zero == 0 else f'ZeRO-{layout.zero}'}",
         Bytes,
         {item.name: item.bytes for item in state},
-        f"{policy.precision}, {policy.optimizer}; shard {place.data_rank + 1} of {layout.data}; activations not in it",
+        f"{layout.words}; {policy.precision}, {policy.optimizer}; shard {place.data_rank + 1} of {layout.replicas}; activations not in it",
     )
 
 
@@ -64,7 +64,7 @@ def device_memory(
 
     Gradients are those of all its parameters from the start, as micro-batches add to them. Of ZeRO the largest shard.
     """
-    run = Step(_forward_pass(shape, layout, place, batch_size, seq_len, policy))
+    run = Step(device_forward_pass(shape, layout, place, batch_size, seq_len, policy))
     last = place.stage == layout.pipeline - 1
     if place.stage:
         del run.shared[Component.TOKEN_IDS]
@@ -102,10 +102,10 @@ def fullest(
     return max(found, key=lambda one: int(one.total))
 
 
-def _forward_pass(
+def device_forward_pass(
     shape: TransformerShape, layout: Layout, place: Place, batch_size: int, seq_len: int | None, policy: Policy
 ) -> ForwardPass:
-    """The device's share of a forward pass; gradients accumulate, whatever the policy says."""
+    """A device's share of a forward pass; gradients accumulate, whatever the policy says."""
     if policy.optimizer not in STATE_BYTES and not layout.tensor == layout.pipeline == 1:
         raise ValueError(
             f"optimizer {policy.optimizer!r} goes by whole tensors, and here several devices share them: "
@@ -116,21 +116,28 @@ def _forward_pass(
     mine = shard(shape, layout, place)
     accumulating = replace(policy, gradient_accumulation=True)
     shards = layout.tensor if layout.sequence_parallel else 1
-    return ForwardPass(mine, batch_size, shape.sequence(seq_len), accumulating, shards)
+    return ForwardPass(mine, batch_size, shape.sequence(seq_len), accumulating, shards, layout.context)
 
 
 def _state(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> list[Item]:
     """Parameters, gradients and optimizer state, by ZeRO's stage."""
-    params = Symbol("n_params", int(device_parameters(shape, layout, place).total))
-    dp, layers = Symbol("dp", layout.data), run.shape.num_layers
-    sizes = sharded_bytes(params, dp, run.weight, layout.zero, run.block_params, layers, place.data_rank)
-    policy = run.policy
-    if policy.optimizer in STATE_BYTES:
-        each = STATE_BYTES[policy.optimizer] + 4 * policy.bytes.master_weights
-        kept = each * (shard_of(params, dp, place.data_rank) if layout.zero else params)
-    else:
+    policy, kept = run.policy, Term(0)
+    sizes: dict[str, Term] = {}
+    rank, layers = place.data_rank, run.shape.num_layers
+    for params, block, devices in replicated(shape, layout, place):
+        at = rank % int(devices)  # among those that hold the same
+        for name, size in sharded_bytes(params, devices, run.weight, layout.zero, block, layers, at).items():
+            sizes[name] = sizes[name] + size if name in sizes else size
+        if policy.optimizer in STATE_BYTES:
+            each = STATE_BYTES[policy.optimizer] + 4 * policy.bytes.master_weights
+            kept = kept + each * (shard_of(params, devices, at) if layout.zero else params)
+    if policy.optimizer not in STATE_BYTES:
+        if layout.expert > 1:
+            raise ValueError(
+                f"optimizer {policy.optimizer!r} is not counted where experts are shared: use adamw or sgd"
+            )
         whole = added(term for _, term in optimizer_state(run.shape, policy=policy).terms)
-        kept = shard_of(whole, dp, place.data_rank) if layout.zero else whole
+        kept = shard_of(whole, Symbol("dp", layout.replicas), rank) if layout.zero else whole
     groups = {"parameters": Group.PARAMETERS, "gathered parameters": Group.PARAMETERS}
     found = [Item(name, groups.get(name, Group.GRADIENTS), [(1, size)]) for name, size in sizes.items()]
     return [*found, Item("optimizer state", Group.OPTIMIZER_STATE, [(1, kept)])]
@@ -161,7 +168,9 @@ def _step_temporaries(run: Step, shape: TransformerShape, layout: Layout, place:
     if policy.optimizer_step == "fused" or policy.optimizer not in STATE_BYTES:
         return step_temporaries(run.shape, policy)
     params = Symbol("n_params", int(held.total))
-    share = shard_of(params, Symbol("dp", layout.data)) if layout.zero else params
+    share = params
+    if layout.zero:
+        share = added(shard_of(size, devices) for size, _, devices in replicated(shape, layout, place))
     if policy.optimizer_step == "foreach":
         return [(1, 4 * share)]
     sizes = [rows * columns for rows, columns in matrices(run.shape)]

@@ -1,16 +1,44 @@
-"""Bytes that a device of a layout sends in one step."""
+"""Bytes that a device of a layout sends in one step, by collective and by the devices that it joins."""
 
 from __future__ import annotations
 
-from accounting.breakdown import Breakdown, breakdown
-from accounting.cluster.device import device_parameters, replicated_parameters
-from accounting.cluster.layout import FIRST, Layout, Place, shard
+from dataclasses import dataclass
+from enum import Enum
+
+from accounting.breakdown import Breakdown
+from accounting.cluster.device import replicated, replicated_parameters
+from accounting.cluster.layout import FIRST, Layout, Place
+from accounting.cluster.memory import device_forward_pass
 from accounting.cluster.zero import all_reduced, zero_traffic
-from accounting.counting.dimensions import Dimensions
 from accounting.formula import Symbol, Term
+from accounting.memory.activations import ForwardPass
 from accounting.policy import DEFAULT, Policy
-from accounting.shape import TransformerShape, positive
+from accounting.shape import TransformerShape
 from accounting.units import Bytes
+
+
+class Joins(Enum):
+    """The devices that a collective is between."""
+
+    TENSOR = "tensor"
+    CONTEXT = "context"
+    EXPERT = "expert"
+    PIPELINE = "pipeline"
+    DATA = "data"
+
+
+@dataclass(frozen=True)
+class Traffic(Breakdown):
+    """Bytes sent by collective; `joins` says of each between which devices it is."""
+
+    joins: tuple[Joins, ...]
+
+    def by_group(self) -> dict[Joins, Bytes]:
+        """Bytes by the devices that are joined, every group named; they add up to the total."""
+        sums = dict.fromkeys(Joins, 0)
+        for group, (_, term) in zip(self.joins, self.terms, strict=True):
+            sums[group] += int(term)
+        return {group: Bytes(size) for group, size in sums.items()}
 
 
 def device_traffic(
@@ -21,56 +49,111 @@ def device_traffic(
     seq_len: int | None = None,
     *,
     policy: Policy = DEFAULT,
-) -> Breakdown:
+) -> Traffic:
     """Bytes that a device sends in one step of micro-batches of batch_size sequences.
 
     Collectives are rings over shares padded to one size. Each layer's two sums go over the devices that share it, forward
     and backward; with sequence parallelism each is a reduce-scatter and an all-gather, and the backward gathers once more
-    what the matrix multiplications read. Stages pass on the residual stream and its gradient. Data-parallel replicas add up
-    gradients, by the layout's ZeRO stage.
+    what the matrix multiplications read. Devices that share a sequence pass keys and values round, those that share experts
+    send each token to its experts and back. Stages pass on the residual stream and its gradient. Devices that hold the same
+    weights add up gradients, by the layout's ZeRO stage.
     """
-    batch, seq = Symbol("batch", positive("batch_size", batch_size)), Symbol("seq", shape.sequence(seq_len))
-    mine = shard(shape, layout, place)
-    n, tp, steps = Dimensions(mine), Symbol("tp", layout.tensor), Symbol("micro_batches", layout.micro_batches)
-    first, last = place.stage == 0, place.stage == layout.pipeline - 1
-    act = Symbol("act_bytes", policy.bytes.activations)
-    residual = Symbol("residual_bytes", policy.bytes.residual)
-    weight = Symbol("weight_bytes", policy.bytes.weights)
-    shared = layout.sequence_parallel
-    per_device = batch * ((seq + (tp - 1)) // tp)  # positions of a device where they are shared out
-    gathered = per_device * tp * n.d_model if shared else batch * seq * n.d_model
-    once = (tp - 1) * ((gathered + (tp - 1)) // tp)  # elements that a reduce-scatter, or an all-gather, sends
-    terms: dict[str, int] = {}
-    if layout.tensor > 1:
-        forward = steps * n.n_layers * 4 * once * act
-        recomputed = policy.activation_checkpointing == "full"
-        terms["sums of layers, forward"] = forward
-        terms["sums of layers, recomputed"] = forward if recomputed else 0
-        terms["sums of layers, backward"] = steps * n.n_layers * (6 if shared else 4) * once * act
-        if first:
-            terms["sum of embeddings"] = 2 * (steps * once * residual)
-        if last:
-            terms["gradient of the head's input"] = steps * (3 if shared else 2) * once * act
-            # the largest logit, the sum of exponentials, and the target's logit of each position
-            softmax = (tp - 1) * ((batch * seq + (tp - 1)) // tp)
-            terms["softmax over the vocabulary"] = 6 * (steps * 4 * softmax)
-        if shared:  # what every device holds has seen only its own positions
-            replicated = Symbol("replicated_params", replicated_parameters(shape, layout, place))
-            terms["gradients of what is shared"] = all_reduced(replicated, tp) * weight
-    passed = (per_device if shared else batch * seq) * n.d_model * residual
-    if not last:
-        terms["to the next stage"] = steps * passed
-    if not first:
-        terms["gradient to the stage before"] = steps * passed
-    if shape.tied_embeddings and layout.pipeline > 1 and (first or last):
-        terms["gradient of the tied embedding"] = all_reduced(n.vocab * n.d_model, Term(2)) * weight
-    if layout.data > 1:
-        params = Symbol("n_params", int(device_parameters(shape, layout, place).total))
-        terms |= zero_traffic(params, Symbol("dp", layout.data), weight, layout.zero)
-    return breakdown(
+    run = device_forward_pass(shape, layout, place, batch_size, seq_len, policy)
+    found = {
+        Joins.TENSOR: _tensor(run, shape, layout, place),
+        Joins.CONTEXT: _context(run, layout),
+        Joins.EXPERT: _expert(run, layout),
+        Joins.PIPELINE: _pipeline(run, layout, place),
+        Joins.DATA: _data(run, shape, layout, place),
+    }
+    terms = [(name, group, term) for group, sent in found.items() for name, term in sent.items()]
+    return Traffic(
         f"sent by stage {place.stage}, rank {place.tensor_rank} in a step",
         Bytes,
-        terms,
+        tuple((name, term) for name, _, term in terms),
         f"{policy.precision}, {layout.micro_batches} micro-batches of {batch_size}; ring collectives over shares padded to "
         "one size",
+        tuple(group for _, group, _ in terms),
     )
+
+
+def _micro_batches(layout: Layout) -> Term:
+    return Symbol("micro_batches", layout.micro_batches)
+
+
+def _tensor(run: ForwardPass, shape: TransformerShape, layout: Layout, place: Place) -> dict[str, Term]:
+    """The sums of attention and feed-forward layer, of the embedding, and what the loss needs of the other vocabularies."""
+    if layout.tensor == 1:
+        return {}
+    n, steps, tp, shared = run.n, _micro_batches(layout), Symbol("tp", layout.tensor), layout.sequence_parallel
+    gathered = run.between * tp * n.d_model if shared else run.tokens * n.d_model
+    once = (tp - 1) * ((gathered + (tp - 1)) // tp)  # elements that a reduce-scatter, or an all-gather, sends
+    forward = steps * n.n_layers * 4 * once * run.act
+    sent = {
+        "sums of layers, forward": forward,
+        "sums of layers, recomputed": forward if run.policy.activation_checkpointing == "full" else Term(0),
+        "sums of layers, backward": steps * n.n_layers * (6 if shared else 4) * once * run.act,
+    }
+    if place.stage == 0:
+        sent["sum of embeddings"] = 2 * (steps * once * run.residual)
+    if place.stage == layout.pipeline - 1:
+        sent["gradient of the head's input"] = steps * (3 if shared else 2) * once * run.act
+        # the largest logit, the sum of exponentials, and the target's logit of each position
+        sent["softmax over the vocabulary"] = 6 * (steps * 4 * ((tp - 1) * ((run.tokens + (tp - 1)) // tp)))
+    if shared:  # what every device holds has seen only its own positions
+        replicas = Symbol("replicated_params", replicated_parameters(shape, layout, place))
+        sent["gradients of what is shared"] = all_reduced(replicas, tp) * run.weight
+    return sent
+
+
+def _context(run: ForwardPass, layout: Layout) -> dict[str, Term]:
+    """Keys and values go round all devices of a sequence; in the backward again, with their gradients."""
+    if layout.context == 1:
+        return {}
+    n, cp = run.n, Symbol("cp", layout.context)
+    keys_and_values = run.tokens * (2 * n.n_kv_heads * n.head_dim) * run.act
+    forward = _micro_batches(layout) * n.n_layers * (cp - 1) * keys_and_values
+    recomputed = run.policy.activation_checkpointing != "none"
+    return {
+        "keys and values, forward": forward,
+        "keys and values, recomputed": forward if recomputed else Term(0),
+        "keys, values and their gradients, backward": 2 * forward,
+    }
+
+
+def _expert(run: ForwardPass, layout: Layout) -> dict[str, Term]:
+    """Every token goes to its experts and what they gave comes back; of tokens spread evenly one in `ep` stays."""
+    if layout.expert == 1:
+        return {}
+    n, ep = run.n, Symbol("ep", layout.expert)
+    elsewhere = (ep - 1) * ((run.between * n.active_experts * n.d_model + (ep - 1)) // ep)
+    forward = _micro_batches(layout) * n.n_layers * 2 * elsewhere * run.act
+    return {
+        "tokens to experts and back, forward": forward,
+        "tokens to experts and back, recomputed": forward if run.policy.activation_checkpointing == "full" else Term(0),
+        "tokens to experts and back, backward": forward,
+    }
+
+
+def _pipeline(run: ForwardPass, layout: Layout, place: Place) -> dict[str, Term]:
+    """The residual stream and its gradient, and the gradient of an embedding that is the head too."""
+    n, steps, sent = run.n, _micro_batches(layout), {}
+    first, last = place.stage == 0, place.stage == layout.pipeline - 1
+    passed = run.between * n.d_model * run.residual
+    if not last:
+        sent["to the next stage"] = steps * passed
+    if not first:
+        sent["gradient to the stage before"] = steps * passed
+    if run.shape.tied_embeddings and layout.pipeline > 1 and (first or last):
+        sent["gradient of the tied embedding"] = all_reduced(n.vocab * n.d_model, Term(2)) * run.weight
+    return sent
+
+
+def _data(run: ForwardPass, shape: TransformerShape, layout: Layout, place: Place) -> dict[str, Term]:
+    """Gradients and parameters of the devices that hold the same."""
+    sent: dict[str, Term] = {}
+    for params, _, devices in replicated(shape, layout, place):
+        if int(devices) > 1:
+            found = zero_traffic(params, devices, run.weight, layout.zero, _micro_batches(layout))
+            sent = {name: sent[name] + size if name in sent else size for name, size in found.items()}
+    return sent

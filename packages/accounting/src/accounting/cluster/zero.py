@@ -32,13 +32,23 @@ def sharded_bytes(
     }
 
 
-def zero_traffic(params: Term, dp: Term, weight: Term, zero: int) -> dict[str, Term]:
-    """Bytes that a device sends for parameters of `weight` bytes that dp devices hold, by collective."""
+def zero_traffic(params: Term, dp: Term, weight: Term, zero: int, micro_batches: Term) -> dict[str, Term]:
+    """Bytes that a device sends in a step for parameters of `weight` bytes that dp devices hold, by collective.
+
+    Stages 0 and 1 add up the gradients of micro-batches where they are, and reduce them once a step. Stages 2 and 3 hold only
+    a shard of the sum, so that every micro-batch reduces; stage 3 gathers the parameters anew for each forward and backward.
+    """
     once = ((params + (dp - 1)) // dp) * (dp - 1) * weight
-    terms = {"reduce-scatter of gradients": once}
     if zero >= 3:
-        return {**terms, "all-gather for the forward": once, "all-gather for the backward": once}
-    return {**terms, "all-gather of gradients" if zero == 0 else "all-gather of parameters": once}
+        return {
+            "reduce-scatter of gradients": micro_batches * once,
+            "all-gather for the forward": micro_batches * once,
+            "all-gather for the backward": micro_batches * once,
+        }
+    return {
+        "reduce-scatter of gradients": micro_batches * once if zero == 2 else once,
+        "all-gather of gradients" if zero == 0 else "all-gather of parameters": once,
+    }
 
 
 def all_reduced(elements: Term, devices: Term) -> Term:

@@ -51,23 +51,35 @@ def policy(options: argparse.Namespace) -> Policy:
 
 
 def layout(options: argparse.Namespace) -> Layout:
-    """The devices to share the work; ValueError for an option that would change nothing."""
-    for name, needs, there in (
-        ("zero", "world", options.world),
-        ("sequence_parallel", "tensor", options.tensor),
-    ):
-        if getattr(options, name) and there == 1:
+    """The devices to share the work; ValueError for an option that would change nothing, or devices that do not add up."""
+    others = options.tensor * options.pipeline * options.context_parallel
+    data = options.data_parallel
+    if options.gpus is not None and data is None:
+        if options.gpus % others:
             raise ValueError(
-                f"--{name.replace('_', '-')} shares over the devices of --{needs}, and there is one: give more"
+                f"--gpus {options.gpus} is no multiple of context {options.context_parallel} × tensor {options.tensor} × "
+                f"pipeline {options.pipeline} = {others}: replicas take as many each"
             )
-    return Layout(
-        options.world,
+        data = options.gpus // others
+    found = Layout(
+        data or 1,
         options.tensor,
         options.pipeline,
         options.zero,
         options.sequence_parallel,
         options.micro_batches,
+        options.context_parallel,
+        options.expert,
     )
+    if options.gpus not in (None, found.gpus):
+        raise ValueError(f"--gpus {options.gpus} is not {found.words}: leave one of them out")
+    if options.zero and found.replicas == 1:
+        raise ValueError(
+            "--zero shards over devices that hold the same weights, and there is one: give --data-parallel"
+        )
+    if options.sequence_parallel and options.tensor == 1:
+        raise ValueError("--sequence-parallel shares over the devices of --tensor, and there is one: give more")
+    return found
 
 
 def report(options: argparse.Namespace) -> Answer:
@@ -173,10 +185,7 @@ def fit(options: argparse.Namespace) -> Answer:
             rows.append(("", "= " + here.format("-" if beyond is None else human(Bytes(beyond)))))
     words = training_memory(shape, 1, 1, policy=policy(options)).convention
     if several:
-        words = (
-            f"each of {where.data} × {where.tensor} × {where.pipeline} devices by data, within layers, by stages, gradients "
-            f"there from the start and no buffers of collectives; {words}"
-        )
+        words = f"each of {where.words}, gradients there from the start and no buffers of collectives; {words}"
     return Answer(lines(f"{options.shape} in {human(limit)}, training", rows) + "\n" + reports.wrapped(words), records)
 
 

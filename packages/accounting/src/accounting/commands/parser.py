@@ -39,7 +39,10 @@ COUNTS = (
     "node_size",
     "most",
     "devices",
-    "world",
+    "gpus",
+    "data_parallel",
+    "context_parallel",
+    "expert",
     "tensor",
     "pipeline",
     "micro_batches",
@@ -255,8 +258,13 @@ def _memory(to: argparse.ArgumentParser) -> None:
 
 
 def _layout(to: argparse.ArgumentParser, passes: str) -> None:
-    to.add_argument("--world", type=_whole, default=1, help="devices, or groups of them, that share the work by data")
-    to.add_argument("--zero", type=int, choices=(0, 1, 2, 3), default=0, help="what they shard, 0 for DDP")
+    to.add_argument(
+        "--gpus", type=_whole, help="devices in all: data × context × tensor × pipeline; checked, or gives data"
+    )
+    to.add_argument("--data-parallel", type=_whole, help="replicas of the model, each with its own sequences")
+    to.add_argument("--context-parallel", type=_whole, default=1, help="devices that share each sequence")
+    to.add_argument("--expert", type=_whole, default=1, help="devices, of data × context, that share the experts")
+    to.add_argument("--zero", type=int, choices=(0, 1, 2, 3), default=0, help="what data × context shard, 0 for DDP")
     to.add_argument("--tensor", type=_whole, default=1, help="devices that share each layer")
     to.add_argument("--sequence-parallel", action="store_true", help="share positions between products as well")
     to.add_argument("--pipeline", type=_whole, default=1, help="stages that share the layers")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accounting.commands import report as reports
-from accounting.commands.answers import GB, Answer, policy
+from accounting.commands.answer import Answer
+from accounting.commands.answers import GB, policy
 from accounting.hardware.devices import Device, device
 from accounting.hardware.interconnect import INTERCONNECTS, Interconnect
 from accounting.models.files import find

@@ -179,7 +179,6 @@ def devices(
         )
     stages = {stage: [held[place] for place in held if place.stage == stage] for stage in range(layout.pipeline)}
     traffic = {place: device_traffic(shape, layout, place, each, length, policy=policy) for place in held}
-    words = f"{layout.data} × {layout.tensor} × {layout.pipeline} devices by data, within layers, by stages"
     return (
         section(device_parameters(shape, layout, most), f"parameters on the fullest device, stage {most.stage}"),
         memory,
@@ -187,7 +186,7 @@ def devices(
             "memory of the fullest device of each stage",
             Bytes,
             tuple(Row(f"stage {stage}", max(int(one.total) for one in found)) for stage, found in stages.items()),
-            words,
+            layout.words,
             additive=False,
         ),
         section(max(traffic.values(), key=lambda one: int(one.total))),

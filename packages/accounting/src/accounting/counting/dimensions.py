@@ -19,6 +19,7 @@ class Dimensions:
         self.head_dim: Term = Symbol("head_dim", shape.head_width)
         self.d_ff: Term = Symbol("d_ff", shape.d_ff)
         self.n_experts: Term = Symbol("n_experts", shape.experts or 1)
+        self.held_experts: Term = Symbol("held_experts", shape.held_experts)
         self.active_experts: Term = Symbol("active_experts", shape.active_experts)
         self.window: Term = Symbol("window", shape.sliding_window or 0)
         self.window_layers: Term = Symbol("window_layers", shape.windowed_layers)

@@ -25,7 +25,9 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
         ffn = ffn + (matrices - 1) * n.d_ff + n.d_model
     router = 0
     if shape.experts is not None:
-        ffn = (n.active_experts if active else n.n_experts) * ffn
+        experts = n.held_experts if shape.experts_held is not None else n.n_experts
+        experts = n.active_experts if active else experts
+        ffn = experts * ffn
         router = n.n_layers * n.d_model * n.n_experts
     norms = shape.norms * (2 * n.d_model if shape.norm == "layernorm" and shape.bias else n.d_model)
     if shape.qk_norm:
@@ -57,7 +59,7 @@ def matrices(shape: TransformerShape) -> dict[tuple[int, int], int]:
     As in `lm`: queries, keys and values are one matrix, and so are gate and up.
     """
     d, f, e = shape.d_model, shape.d_ff, shape.head_width
-    copies = shape.experts or 1
+    copies = shape.held_experts
     found = [(d, (shape.num_heads + 2 * shape.kv_heads) * e, 1), (shape.num_heads * e, d, 1)]
     found += [(d, (2 if shape.gated else 1) * f, copies), (f, d, copies)]
     if shape.experts is not None:
@@ -77,7 +79,7 @@ def block_weights(shape: TransformerShape) -> int:
 def other_tensors(shape: TransformerShape) -> list[tuple[int, int]]:
     """The parameters that are no matrix of a block, as tensors: (how many, elements of one)."""
     d, f, e, L = shape.d_model, shape.d_ff, shape.head_width, shape.num_layers
-    copies = L * (shape.experts or 1)
+    copies = L * shape.held_experts
     found = [(1 if shape.tied_embeddings else 2, shape.vocab_rows * d)]
     if shape.position == "learned":
         found.append((1, shape.context_length * d))

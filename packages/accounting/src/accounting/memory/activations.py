@@ -28,22 +28,33 @@ class ForwardPass:
     """A forward pass as named numbers: batch and seq, the shape's dimensions, bytes of an element, and the policy.
 
     shards: devices among which the positions between the matrix multiplications are shared out (sequence parallelism).
+    context_shards: devices that share each sequence (context parallelism); a query still sees keys of all of it.
     """
 
     def __init__(
-        self, shape: TransformerShape, batch_size: int, seq_len: int | None, policy: Policy, shards: int = 1
+        self,
+        shape: TransformerShape,
+        batch_size: int,
+        seq_len: int | None,
+        policy: Policy,
+        shards: int = 1,
+        context_shards: int = 1,
     ) -> None:
         self.shape, self.policy = shape, policy
+        if context_shards > 1 and policy.attention_kernel == "blocks":
+            raise ValueError("attention_kernel 'blocks' is lm's on a CPU, where no sequence is shared: use 'fused'")
         self.batch: Term = Symbol("batch", positive("batch_size", batch_size))
         self.seq: Term = Symbol("seq", shape.sequence(seq_len))
-        self.tokens: Term = self.batch * self.seq
+        cp = Symbol("cp", context_shards)
+        self.queries: Term = self.seq if context_shards == 1 else (self.seq + (cp - 1)) // cp  # of a sequence, here
+        self.tokens: Term = self.batch * self.queries
         self.n = Dimensions(shape)
         self.act: Term = Symbol("act_bytes", policy.bytes.activations)
         self.residual: Term = Symbol("residual_bytes", policy.bytes.residual)
         self.weight: Term = Symbol("weight_bytes", policy.bytes.weights)
         # positions that a device holds of what lies between the matrix multiplications: all, or the largest of equal shares
         tp = Symbol("tp", shards)
-        self.between: Term = self.tokens if shards == 1 else self.batch * ((self.seq + (tp - 1)) // tp)
+        self.between: Term = self.tokens if shards == 1 else self.batch * ((self.queries + (tp - 1)) // tp)
 
     @property
     def narrow(self) -> bool:
@@ -95,7 +106,7 @@ def shared_tensors(run: ForwardPass) -> dict[Component, Tensors]:
     if run.shape.position == "rope":
         tables.append((1, 4 * (run.n.max_seq * run.n.head_dim)))
     if run.policy.attention_kernel == "fused" and window is not None and window < int(run.seq):
-        tables.append((1, run.seq * run.seq * run.act))
+        tables.append((1, run.queries * run.seq * run.act))
     return {Component.TOKEN_IDS: [(1, 8 * run.tokens)], Component.TABLES: tables}
 
 
@@ -184,7 +195,7 @@ def _attention_weights(run: ForwardPass) -> Tensors:
         seen = scores_in_blocks(int(run.seq), run.shape.sliding_window)
         return [(1, run.batch * n.n_heads * Symbol("block_scores", scores) * run.act) for scores in seen]
     if kernel == "eager":
-        return [(1, run.batch * n.n_heads * run.seq * run.seq * run.act)]
+        return [(1, run.batch * n.n_heads * run.queries * run.seq * run.act)]
     return [(1, 4 * (run.tokens * n.n_heads))]
 
 

@@ -163,7 +163,7 @@ class Step:
         self.shared = shared_tensors(run)
         self.materialises_scores = self.policy.attention_kernel != "fused"
         if self.materialises_scores:
-            self.shared[Component.MASK] = [(1, run.seq * run.seq * run.act)]
+            self.shared[Component.MASK] = [(1, run.queries * run.seq * run.act)]
 
     @property
     def hidden(self) -> tuple[int, Term]:
@@ -283,7 +283,7 @@ class Step:
         run, n = self.run, self.n
         queries = run.tokens * (n.n_heads * n.head_dim) * run.act
         if self.policy.attention_kernel == "eager":
-            return [(2, run.batch * n.n_heads * run.seq * run.seq * run.act)]
+            return [(2, run.batch * n.n_heads * run.queries * run.seq * run.act)]
         if self.policy.attention_kernel == "blocks":  # of the block that sees most, and twice those of keys and values
             most = Symbol("block_scores", max(scores_in_blocks(int(run.seq), self.shape.sliding_window)))
             keys = run.tokens * n.n_kv_heads * n.head_dim * run.act

@@ -17,11 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from accounting.cluster.device import device_flops, device_parameters
-from accounting.cluster.layout import Layout, Place, shard
-from accounting.cluster.traffic import device_traffic
+from accounting.cluster.layout import Layout, Place
+from accounting.cluster.memory import device_forward_pass
+from accounting.cluster.traffic import Joins, device_traffic
 from accounting.hardware.devices import Device
 from accounting.hardware.interconnect import Interconnect
-from accounting.memory.activations import ForwardPass, head_tensors, saved_by_block
+from accounting.memory.activations import head_tensors, saved_by_block
 from accounting.memory.records import total_bytes
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape, positive
@@ -30,18 +31,6 @@ from accounting.units import Bytes, Seconds
 EFFICIENCY = 0.60  # of the dense peak that matrix multiplications reach: fitted to Megatron-LM's runs of 2021 alone
 PASSES = 5  # over each saved tensor, and
 RECOMPUTED_PASSES = 2  # with full activation checkpointing: see the head of this file
-GROUPS = {  # which devices a term of device_traffic joins; what is not here joins data-parallel replicas
-    "sums of layers, forward": "tensor",
-    "sums of layers, recomputed": "tensor",
-    "sums of layers, backward": "tensor",
-    "sum of embeddings": "tensor",
-    "gradient of the head's input": "tensor",
-    "softmax over the vocabulary": "tensor",
-    "gradients of what is shared": "tensor",
-    "to the next stage": "pipeline",
-    "gradient to the stage before": "pipeline",
-    "gradient of the tied embedding": "pipeline",
-}
 
 
 @dataclass(frozen=True)
@@ -51,7 +40,7 @@ class StepTime:
     Args:
         matmul: matrix multiplications, recomputed ones included.
         memory: what lies between them.
-        tensor: tensor-parallel traffic.
+        tensor: traffic of tensor, context and expert parallelism, which is waited for.
         bubble: idle while the pipeline fills and empties, its own traffic included.
         data: traffic of gradients and parameters that no pass hides.
         optimizer: reading and writing parameters, gradients and optimizer state.
@@ -119,7 +108,8 @@ def step_time(
     stage = max((_stage_time(Place(stage), *common) for stage in stages), key=lambda found: found.micro_batch)
     idle = (layout.pipeline - 1) / virtual_stages
     passes = layout.micro_batches
-    hidden = stage.micro_batch * (passes if layout.zero == 3 else 2 / 3)  # two thirds of a pass is its backward
+    # two thirds of a pass is its backward; ZeRO-2 sends in every backward, ZeRO-3 in every pass
+    hidden = stage.micro_batch * {2: passes * 2 / 3, 3: passes}.get(layout.zero, 2 / 3)
     return StepTime(
         Seconds(stage.matmul * passes),
         Seconds(stage.memory * passes),
@@ -172,17 +162,18 @@ def _stage_time(
     peak = float(device.peak("fp32" if policy.precision == "fp32" else "bf16"))
     passes = PASSES + (RECOMPUTED_PASSES if policy.activation_checkpointing == "full" else 0)
 
-    sent = {"tensor": 0, "pipeline": 0, "data": 0}
-    for name, count in device_traffic(shape, layout, place, batch_size, seq_len, policy=policy).items():
-        sent[GROUPS.get(name, "data")] += int(count)
-    spans = {  # devices of a group, and how far apart they are: tensor ranks are neighbours, then replicas, then stages
-        "tensor": (layout.tensor, 1),
-        "data": (layout.data, layout.tensor),
-        "pipeline": (layout.pipeline, layout.tensor * layout.data),
+    sent = device_traffic(shape, layout, place, batch_size, seq_len, policy=policy).by_group()
+    # devices of a group, and how far apart they are: tensor ranks are neighbours, then those of a sequence, replicas, stages
+    spans = {
+        Joins.TENSOR: (layout.tensor, 1),
+        Joins.CONTEXT: (layout.context, layout.tensor),
+        Joins.EXPERT: (layout.expert, layout.tensor),
+        Joins.DATA: (layout.replicas, layout.tensor),
+        Joins.PIPELINE: (layout.pipeline, layout.tensor * layout.replicas),
     }
     seconds, link_bytes, network_bytes = {}, 0, 0
     for group, (devices, stride) in spans.items():
-        link, network = _shares(sent[group], devices, stride, interconnect.node_size)
+        link, network = _shares(int(sent[group]), devices, stride, interconnect.node_size)
         seconds[group] = max(link / float(interconnect.link), network / float(interconnect.network))
         link_bytes, network_bytes = link_bytes + link, network_bytes + network
 
@@ -190,9 +181,9 @@ def _stage_time(
     return _StageTime(
         matmul=(3 * forward + recomputed) / (peak * efficiency),
         memory=_saved_bytes(shape, layout, place, batch_size, seq_len, policy) * passes / float(device.bandwidth),
-        tensor=seconds["tensor"] / micro_batches,
-        pipeline=seconds["pipeline"] / micro_batches,
-        data=seconds["data"],
+        tensor=sum(seconds[group] for group in (Joins.TENSOR, Joins.CONTEXT, Joins.EXPERT)) / micro_batches,
+        pipeline=seconds[Joins.PIPELINE] / micro_batches,
+        data=seconds[Joins.DATA],
         optimizer=_optimizer_bytes(shape, layout, place, policy) / float(device.bandwidth),
         link_bytes=link_bytes,
         network_bytes=network_bytes,
@@ -215,13 +206,8 @@ def _saved_bytes(
     shape: TransformerShape, layout: Layout, place: Place, batch_size: int, seq_len: int | None, policy: Policy
 ) -> int:
     """Bytes of all tensors that a micro-batch would save on a device without activation checkpointing."""
-    run = ForwardPass(
-        shard(shape, layout, place),
-        batch_size,
-        shape.sequence(seq_len),
-        replace(policy, activation_checkpointing="none"),
-        layout.tensor if layout.sequence_parallel else 1,
-    )
+    nothing_again = replace(policy, activation_checkpointing="none")
+    run = device_forward_pass(shape, layout, place, batch_size, seq_len, nothing_again)
     saved = run.n.n_layers * sum(int(total_bytes(tensors)) for tensors in saved_by_block(run).values())
     if place.stage == layout.pipeline - 1:
         saved += sum(int(total_bytes(tensors)) for tensors in head_tensors(run).values())
@@ -231,7 +217,7 @@ def _saved_bytes(
 def _optimizer_bytes(shape: TransformerShape, layout: Layout, place: Place, policy: Policy) -> int:
     """Bytes that AdamW reads and writes: weights, gradients, two fp32 moments, and master weights where they are kept."""
     params = int(device_parameters(shape, layout, place).total)
-    share = -(-params // layout.data) if layout.zero else params
+    share = -(-params // layout.replicas) if layout.zero else params
     weight = policy.bytes.weights
     each = 2 * 8 + weight + 2 * weight + (8 if policy.bytes.master_weights else 0)
     return share * each
