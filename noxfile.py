@@ -255,7 +255,7 @@ def bench(session: nox.Session) -> None:
     if which in ("lm", "generate"):
         install(session, ACCOUNTING, LM, "transformers")
         if which == "lm":
-            arguments = [*(arguments or ["--compile"]), "--write", f"{LM}/README.md"]
+            arguments = [*(arguments or ["--compile"]), "--write", "docs/design/performance/lm.md"]
     else:
         install(session, ACCOUNTING if which == "start" else BPE)
     if which in ("train", "training", "encode", "decode", "worst"):
@@ -269,7 +269,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """What needs CUDA: the attention kernel's tests and speed, of training, accounting's predicted peaks; into the READMEs.
+    """What needs CUDA: the attention kernel's tests and speed, of training, accounting's predicted peaks; into the pages.
 
     What takes longest, compute-sanitizer, comes last; tables are written row by row, and what fails does not keep the rest
     from running, so that a machine that is lent for minutes leaves what it measured.

@@ -52,17 +52,18 @@ def test_peers_take_turns_and_a_refusal_is_said(monkeypatch):
     assert len([points for points in lines if points]) == 2 * len(WAYS)  # one peer, two masks
 
 
-def test_the_readme_has_a_place_for_the_table(monkeypatch, tmp_path):
-    readme = (bench_attention.LM / "README.md").read_text()
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "README.md").write_text(readme)
-    monkeypatch.setattr(bench_attention, "LM", tmp_path)
+def test_the_page_has_a_place_for_the_table(monkeypatch, tmp_path):
+    text = bench_attention.PAGE.read_text()
+    copy = tmp_path / "lm.md"
+    copy.write_text(text)
+    monkeypatch.setattr(bench_attention, "PAGE", copy)
     for _ in range(2):
         bench_attention.write(["TFLOP/s"], "<svg/>")
-    written = (tmp_path / "README.md").read_text()
-    before, after = readme.split(bench_attention.BEGIN)[0], readme.split(bench_attention.END)[1]
+    written = copy.read_text()
+    before, after = text.split(bench_attention.BEGIN)[0], text.split(bench_attention.END)[1]
     assert written.startswith(before + bench_attention.BEGIN + "\nTFLOP/s\n")
     assert written.endswith(bench_attention.END + after)
+    assert (tmp_path / "lm-attention.svg").read_text() == "<svg/>"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")

@@ -30,7 +30,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lm.ops import triton as kernels
 
-LM = Path(__file__).parent.parent / "packages" / "lm"
+PAGE = Path(__file__).parent.parent / "docs/design/performance/lm.md"
 BEGIN, END = "<!-- bench-attention: begin -->", "<!-- bench-attention: end -->"
 POSITIONS, NUMBERS = 16384, 2048
 WAYS = ("forward", "backward", "both")
@@ -214,13 +214,13 @@ def plot(results: Results, names: Sequence[str], caption: str) -> str:
 
 
 def write(lines: Sequence[str], drawing: str) -> None:
-    """Puts the table into lm's README, between the marks, and the plot into its docs."""
-    readme, image = LM / "README.md", LM / "docs" / "attention-speed.svg"
+    """Put the table into docs/design/performance/lm.md, between the marks, and the plot beside it."""
+    image = PAGE.with_name("lm-attention.svg")
     image.write_text(drawing)
-    before, rest = readme.read_text().split(BEGIN)
+    before, rest = PAGE.read_text().split(BEGIN)
     after = rest.split(END)[1]
     body = "\n".join(lines)
-    readme.write_text(f"{before}{BEGIN}\n{body}\n\n![TFLOP/s over length](docs/attention-speed.svg)\n{END}{after}")
+    PAGE.write_text(f"{before}{BEGIN}\n{body}\n\n![TFLOP/s over length]({image.name})\n{END}{after}")
 
 
 def tune(cases: Sequence[Case], device: str, dtype: torch.dtype) -> None:
@@ -248,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--tune", action="store_true", help="measure the kernel's candidate tiles first, and keep the best"
     )
-    parser.add_argument("--readme", action="store_true", help="write table and plot into packages/lm")
+    parser.add_argument("--readme", action="store_true", help="write table and plot into docs/design/performance")
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         print("bench_attention: there is no CUDA device here, and nothing else is worth measuring", file=sys.stderr)

@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def preset() -> tuple[ModelConfig, TrainConfig]:
-    """lm's preset cpu-demo: what packages/lm/README.md found to learn most in minutes on two cores."""
+    """lm's preset cpu-demo: what docs/design/performance/lm.md found to learn most in minutes on two cores."""
     tables = read_toml(str(importlib.resources.files("lm") / "presets" / "cpu-demo.toml"))
     return from_table(ModelConfig, tables["model"], "model"), from_table(TrainConfig, tables["train"], "train")
 

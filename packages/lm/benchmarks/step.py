@@ -1,6 +1,6 @@
 """Whole training steps: this package beside transformers' Llama and a plain PyTorch model of the same shape, taking turns.
 
-python benchmarks/step.py [--compile] [--rounds 10] [--threads 2] [--write README.md]
+python benchmarks/step.py [--compile] [--rounds 10] [--threads 2] [--write docs/design/performance/lm.md]
 
 Each runs in a process of its own, as its users run it, and takes one step when it is its turn: forward, backward, clipping,
 AdamW, on the same random tokens. Shape: 4 layers of 256, d_ff 704, 4 heads, vocabulary 4,096, context 256, batch 16, fp32.

@@ -564,7 +564,7 @@ def test_candidates_without_room_or_with_other_results_are_passed_over(monkeypat
 
 
 def test_the_pages_own_attention_is_right():
-    page = (Path(__file__).parent.parent / "docs/attention.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/design/attention.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names = {}
     exec(code, names)
