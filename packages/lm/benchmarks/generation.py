@@ -26,9 +26,10 @@ from torch import Tensor
 
 from lm.config import ModelConfig
 from lm.data import open_tokens
-from lm.generation.engine import Batch
+from lm.generation.engine import Scheduler
 from lm.generation.sampling import Sampling
-from lm.interop import load, to_huggingface
+from lm.interop import to_huggingface
+from lm.interop.loading import load
 from lm.model import Transformer
 from lm.ops.cpu import build as building
 from lm.ops.cpu.int8 import quantized
@@ -43,7 +44,7 @@ Measured = tuple[list[int], float, float]  # tokens, seconds of the prompt and i
 def ours(model: Transformer, *, native: bool | None = None) -> Callable[[list[int], int], Measured]:
     def measure(prompt: list[int], count: int) -> Measured:
         began = time.perf_counter()
-        batch = Batch(model, rows=1, native=native)
+        batch = Scheduler(model, rows=1, native=native)
         text = batch.add(prompt, max_new_tokens=count, sampling=Sampling(temperature=0))
         batch.step()
         first = time.perf_counter() - began
@@ -126,7 +127,7 @@ def main() -> None:
     for name in programs:
         ratio = statistics.median(t[2] / o[2] for t, o in zip(seen["transformers"], seen[name], strict=True))
         lines.append(f"| {name} | {1e3 * first[name]:.1f} | {1 / pace[name]:,.0f} | {ratio:.1f} |")
-    lines += ["", f"Steps of lm are {Batch(model).decoder.how}."]
+    lines += ["", f"Steps of lm are {Scheduler(model).decoder.how}."]
     if compiler := shutil.which(building.compiler()):
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()

@@ -11,7 +11,7 @@ import torch
 
 import lm
 from lm.commands.cli import main
-from lm.generation.engine import Batch
+from lm.generation.engine import Scheduler
 from lm.training import checkpoint
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
@@ -46,14 +46,14 @@ def talk(run_of, monkeypatch, capsys):
     """Says lines to a model; what it prints, and the prompts that it read."""
 
     def go(*lines, arguments=()):
-        prompts, add = [], Batch.add
+        prompts, add = [], Scheduler.add
 
         def noted(batch, ids, **more):
             prompts.append(bytes(i if i < 256 else 0 for i in ids).decode())
             return add(batch, ids, **more)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Batch, "add", noted)
+            patch.setattr(Scheduler, "add", noted)
             patch.setattr(sys, "stdin", io.StringIO("".join(line + "\n" for line in lines)))
             status = main(["chat", str(run_of), "--seed", "1", "--max-new-tokens", "12", *arguments])
         assert status == 0
@@ -91,7 +91,7 @@ def test_a_message_too_long_is_said_and_the_next_is_answered(talk):
 
 
 def test_ctrl_c_stops_an_answer_and_not_the_conversation(talk, monkeypatch):
-    step, count = Batch.step, []
+    step, count = Scheduler.step, []
 
     def interrupted(batch):
         count.append(1)
@@ -99,7 +99,7 @@ def test_ctrl_c_stops_an_answer_and_not_the_conversation(talk, monkeypatch):
             raise KeyboardInterrupt
         return step(batch)
 
-    monkeypatch.setattr(Batch, "step", interrupted)
+    monkeypatch.setattr(Scheduler, "step", interrupted)
     out, prompts = talk("hello", "more")
     assert "(stopped)" in out.splitlines()[0] or " (stopped)" in out
     assert len(prompts) == 2

@@ -1,4 +1,4 @@
-"""Chat templates of exports: transformers and llama.cpp write a conversation as the ids that ours is trained on."""
+"""Chat templates: as transformers renders them, with the model's own stops, through import, fine-tuning, export and GGUF."""
 
 from __future__ import annotations
 
@@ -6,130 +6,402 @@ import json
 import os
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_conversations import MARKS, TALK, lines
 
-from lm.chat_template import ROLES, Template, messages_of
+import lm
+from lm.chat_template import ROLES, ChatTemplate, Message, default_template, messages_of
 from lm.commands.cli import main
-from lm.tokenizer import load_tokenizer
+from lm.interop.loading import model_text
 
 bpe = pytest.importorskip("bpe")
 transformers = pytest.importorskip("transformers")
 TEXT = "user\nassistant\nsystem\n### end\n12 yes! (sure).\n\n\tindeed, d\u00e9j\u00e0 vu: 100 of them; and so on\n" * 3
-KINDS = {
-    "marked, gpt2": ("gpt2", MARKS),
-    "marked, llama3": ("llama3", MARKS),
-    "plain, gpt2": ("gpt2", MARKS[:1]),
+
+# Templates with the constructs that published ones have: loops and their variables, namespaces, macros, trimming, slices,
+# tojson, defaults, {% generation %}, exceptions, and what earlier turns look like where the model thinks.
+CHATML = """{% for message in messages %}
+{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}
+{%- if add_generation_prompt %}
+{{ '<|im_start|>assistant\\n' }}
+{%- endif %}"""
+LLAMA3 = """{{- bos_token }}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content'] | trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system_message = "" %}
+{%- endif %}
+{{- "<|start_header_id|>system<|end_header_id|>\\n\\n" }}
+{{- "Knowledge: " + (date_string | default("none")) + "\\n" + system_message + "<|eot_id|>" }}
+{%- for message in messages %}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{%- endif %}"""
+QWEN3 = """{%- if tools %}{{- tools | tojson }}{%- endif %}
+{%- if messages[0].role == 'system' %}{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}{%- endif %}
+{%- set ns = namespace(last=messages|length - 1, seeking=true) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.seeking and message.role == "user" and message.content is string %}
+        {%- set ns.seeking = false %}{%- set ns.last = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
+    {%- elif message.role == "assistant" %}
+        {%- set content = message.content %}{%- set thought = '' %}
+        {%- if '</think>' in content %}
+            {%- set thought = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+        {%- endif %}
+        {%- if loop.index0 > ns.last and (loop.last or thought) %}
+            {{- '<|im_start|>assistant\\n<think>\\n' + thought.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}
+        {%- else %}
+            {{- '<|im_start|>assistant\\n' + content }}
+        {%- endif %}
+        {{- '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}
+{%- endif %}"""
+MISTRAL = """{%- if messages[0]["role"] == "system" %}
+    {%- set system_message = messages[0]["content"] %}{%- set loop_messages = messages[1:] %}
+{%- else %}
+    {%- set loop_messages = messages %}
+{%- endif %}
+{%- set ns = namespace(index=0) %}
+{%- for message in loop_messages %}
+    {%- if (message["role"] == "user") != (ns.index % 2 == 0) %}
+        {{- raise_exception("conversation roles must alternate user and assistant roles") }}
+    {%- endif %}
+    {%- set ns.index = ns.index + 1 %}
+{%- endfor %}
+{{- bos_token }}
+{%- for message in loop_messages %}
+    {%- if message["role"] == "user" %}
+        {%- if loop.last and system_message is defined %}
+            {{- "[INST] " + system_message + "\\n\\n" + message["content"] + "[/INST]" }}
+        {%- else %}
+            {{- "[INST] " + message["content"] + "[/INST]" }}
+        {%- endif %}
+    {%- else %}
+        {{- " " + message["content"] | trim + eos_token }}
+    {%- endif %}
+{%- endfor %}"""
+GEMMA = """{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
+{%- macro turn(role, content) -%}<start_of_turn>{{ role }}
+{{ content | trim }}<end_of_turn>
+{% endmacro -%}
+{%- for message in messages -%}
+{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}
+{%- endif -%}
+{%- if message['role'] == 'assistant' -%}{% set role = 'model' %}{%- else -%}{% set role = message['role'] %}{%- endif -%}
+{{ turn(role, message['content']) }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<start_of_turn>model\\n' }}{%- endif -%}"""
+DEEPSEEK = """{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}
+{%- set ns = namespace(system='') %}
+{%- for message in messages %}{%- if message['role'] == 'system' %}{% set ns.system = message['content'] %}{%- endif %}
+{%- endfor %}
+{{- bos_token }}{{ ns.system }}
+{%- for message in messages %}
+{%- if message['role'] == 'user' %}{{- '<|User|>' + message['content'] }}{%- endif %}
+{%- if message['role'] == 'assistant' %}
+{%- set content = message['content'] %}
+{%- if '</think>' in content %}{% set content = content.split('</think>')[-1] %}{% endif %}
+{%- generation %}{{- '<|Assistant|>' + content + '<|end_of_sentence|>' }}{%- endgeneration %}{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|Assistant|>' }}{%- endif %}"""
+
+# name: template, special tokens, names, the ids of generation_config by their tokens, whether a system's message is refused
+FAMILIES = {
+    "chatml": (CHATML, ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], {"eos_token": "<|im_end|>"}, ["<|im_end|>"]),
+    "llama3": (
+        LLAMA3,
+        ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+        {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"},
+        ["<|end_of_text|>", "<|eot_id|>"],
+    ),
+    "qwen3": (
+        QWEN3,
+        ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"],
+        {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"},
+        ["<|im_end|>", "<|endoftext|>"],
+    ),
+    "mistral": (MISTRAL, ["<s>", "</s>", "[INST]", "[/INST]"], {"bos_token": "<s>", "eos_token": "</s>"}, ["</s>"]),
+    "gemma": (
+        GEMMA,
+        ["<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"],
+        {"bos_token": "<bos>", "eos_token": "<eos>"},
+        ["<eos>", "<end_of_turn>"],
+    ),
+    "deepseek": (
+        DEEPSEEK,
+        ["<|begin_of_sentence|>", "<|end_of_sentence|>", "<|User|>", "<|Assistant|>"],
+        {"bos_token": "<|begin_of_sentence|>", "eos_token": "<|end_of_sentence|>"},
+        ["<|end_of_sentence|>"],
+    ),
 }
 
 
-def tokenizer(kind):
-    pattern, special = KINDS[kind]
-    return bpe.train([TEXT], 300, pattern=pattern, special_tokens=special)
+@pytest.fixture(scope="module", params=FAMILIES)
+def published(request, tmp_path_factory):
+    """A folder as a model's publisher has it: weights, tokenizer, template and stops; and which family it is."""
+    source, special, names, stops = FAMILIES[request.param]
+    folder = tmp_path_factory.mktemp(request.param) / "model"
+    tokenizer = bpe.train([TEXT], 300, pattern="llama3", special_tokens=special)
+    tokenizer.save(folder.with_name("tok.json"))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = lm.Transformer(lm.ModelConfig(300, 128, 1, 32, 2, 32)).eval()
+    lm.to_huggingface(model, folder, tokenizer=folder.with_name("tok.json"))
+    os.remove(folder / "checksums.json")
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
+    if request.param == "gemma":  # where newer models have it
+        (folder / "chat_template.jinja").write_text(source)
+    else:
+        about["chat_template"] = source
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+    ids = [tokenizer.special_tokens[name] for name in stops]
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ids if len(ids) > 1 else ids[0]}))
+    return folder, request.param
+
+
+def conversations(system):
+    said = st.text(st.sampled_from("aé1 .!?()\n\t'\u6f22#\"\\{}%"), max_size=12)
+    turns = st.lists(said, min_size=1, max_size=5)
+    return st.tuples(turns, said if system else st.none()).map(
+        lambda drawn: (
+            ([{"role": "system", "content": drawn[1]}] if drawn[1] is not None else [])
+            + [{"role": ROLES[1 + n % 2], "content": text} for n, text in enumerate(drawn[0])]
+        )
+    )
+
+
+def test_transformers_writes_the_same_ids_of_a_models_own_template(published):
+    folder, family = published
+    template, theirs = model_text(folder).template, transformers.AutoTokenizer.from_pretrained(folder)
+    assert not template.is_default
+
+    @settings(max_examples=60, deadline=None)
+    @given(talk=conversations(system=family != "gemma"))
+    def same(talk):
+        messages = messages_of(talk)
+        for prompt in (True, False):
+            want = theirs.apply_chat_template(talk, add_generation_prompt=prompt, tokenize=False)
+            assert template.render(messages, add_generation_prompt=prompt) == want
+        assert template.prompt(messages) == theirs.apply_chat_template(
+            talk, add_generation_prompt=True, return_dict=False
+        )
+        if any(one["role"] == "assistant" and one["content"].strip() for one in talk):
+            ids, _ = template.encode(messages)
+            assert ids == theirs.apply_chat_template(talk, add_generation_prompt=False, return_dict=False)
+
+    same()
+
+
+LEARNED = {
+    "chatml": "4 é<|im_end|>yes<|im_end|>",
+    "llama3": "4 é<|eot_id|>yes<|eot_id|>",
+    "qwen3": "4 é<|im_end|><think>\n\n</think>\n\nyes<|im_end|>",
+    "mistral": " 4 é</s> yes</s>",
+    "gemma": "4 é<end_of_turn>yes<end_of_turn>",
+    "deepseek": "4 é<|end_of_sentence|>yes<|end_of_sentence|>",
+}
+
+
+def test_what_the_assistant_says_is_learned_with_what_ends_it(published):
+    folder, family = published
+    text = model_text(folder)
+    talk = TALK[1:] if family == "gemma" else TALK
+    ids, learned = text.template.encode(messages_of(talk))
+    assert text.tokenizer.decode([i for i, wanted in zip(ids, learned, strict=True) if wanted]) == LEARNED[family]
+
+
+def test_its_own_tokens_end_an_answer_and_all_of_it_is_kept(published, tmp_path, capsys):
+    """Through import, a fine-tuning on conversations, export to a folder and to GGUF, and what is loaded from each."""
+    pytest.importorskip("gguf")
+    folder, family = published
+    template = model_text(folder).template
+    stops = [template.tokenizer.special_tokens[name] for name in FAMILIES[family][3]]
+    assert sorted(template.stop_tokens) == sorted(
+        {*stops, template.tokenizer.special_tokens[template.names["eos_token"]]}
+    )
+    run, data, out = (str(tmp_path / name) for name in ("run", "data", "out"))
+    assert main(["import", str(folder), "--out", run]) == 0
+    talk = [{**one, "content": one["content"].replace("<|im_end|>", "")} for one in TALK[family == "gemma" :]]
+    end = ["--end-of-text", FAMILIES[family][1][1]] if family in ("deepseek", "llama3", "mistral", "gemma") else []
+    lines(tmp_path / "talks.jsonl", *[[*talk, {"role": "user", "content": str(n)}] for n in range(4)])
+    tokenizer = ["--tokenizer", f"{run}/tokenizer.json", "--heldout", "0"]
+    assert main(["data", "chat", str(tmp_path / "talks.jsonl"), "--out", data, *tokenizer, *end]) == 0
+    train = ["train", f"{run}/config.toml", "--out", run, "--data", data, "--quiet"]
+    small = ["--train.steps=1", "--train.batch_size=1", "--train.warmup_steps=0", "--train.threads=1"]
+    assert main([*train, *small]) == 0
+    assert main(["export", run, "--out", out]) == 0
+    assert main(["export", run, "--out", f"{out}.gguf"]) == 0
+    theirs = transformers.AutoTokenizer.from_pretrained(out)
+    messages = messages_of(talk[:-1])
+    assert theirs.chat_template == template.source
+    want = theirs.apply_chat_template(talk[:-1], add_generation_prompt=True, return_dict=False)
+    for place in (run, out, f"{out}.gguf"):
+        found = model_text(place).template
+        assert found.source == template.source, place
+        assert set(found.stop_tokens) >= set(template.stop_tokens[:1]), place
+        assert found.prompt(messages) == template.prompt(messages) == want, place
+    assert set(model_text(out).template.stop_tokens) == set(template.stop_tokens)
+    eos = transformers.GenerationConfig.from_pretrained(out).eos_token_id
+    assert set(eos if isinstance(eos, list) else [eos]) == set(template.stop_tokens)
+
+
+def test_a_message_cannot_end_its_own_turn(published):
+    folder, family = published
+    text = model_text(folder)
+    name = FAMILIES[family][3][-1]
+    said = f"a {name} b"
+    ids = text.template.prompt([Message("user", said)])
+    plain = text.template.prompt([Message("user", "a  b")])
+    number = text.tokenizer.special_tokens[name]
+    assert ids.count(number) == plain.count(number)
+    assert said in text.tokenizer.decode(ids)
+
+
+def test_what_a_template_refuses_or_may_not_do_is_one_sentence():
+    tokenizer = bpe.train([TEXT], 300, special_tokens=MARKS)
+    user = [Message("user", "hi")]
+    for source, says in [
+        (GEMMA, "System role not supported"),
+        ("{{ messages[0].nothing.more }}", "refuses the conversation"),
+        ("{% for", "refuses the conversation"),
+        ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "refuses the conversation"),
+        ("{{ 1 / 'a' }}", "fails on the conversation"),
+    ]:
+        template = ChatTemplate(tokenizer, source, (0,))
+        with pytest.raises(ValueError, match=says):
+            template.prompt([Message("system", "brief"), *user])
+    changed = ChatTemplate(tokenizer, "{% for m in messages %}{{ m.content | upper }}{% endfor %}", (0,))
+    assert changed.render(user) == "HI"
+    with pytest.raises(ValueError, match="changes what the messages say"):
+        changed.encode([*user, Message("assistant", "yes")])
+
+
+KINDS = {
+    "marked, gpt2": ("gpt2", MARKS, []),
+    "marked, llama3": ("llama3", MARKS, []),
+    "plain, gpt2": ("gpt2", MARKS[:1], ["\n### end"]),
+    "plain, llama3": ("llama3", MARKS[:1], ["\n### end"]),
+    "llama3's own tokens": (
+        "llama3",
+        ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+        [],
+    ),
+    "deepseek's own tokens": ("deepseek-v3", ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<|EOT|>"], []),
+}
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def exported(request, tmp_path_factory):
-    """A run that learned from conversations for a step, and its export."""
+    """A run with a tokenizer that came without a template, which learned from conversations for a step; and its export."""
+    pattern, special, stop = KINDS[request.param]
     folder = tmp_path_factory.mktemp("talk")
-    tokenizer(request.param).save(folder / "tok.json")
+    bpe.train([TEXT], 300, pattern=pattern, special_tokens=special).save(folder / "tok.json")
     lines(folder / "talks.jsonl", *[[*TALK, {"role": "user", "content": str(n)}] for n in range(8)])
     given = ["--tokenizer", str(folder / "tok.json")]
     data, run, out = (str(folder / name) for name in ("data", "run", "out"))
-    assert main(["data", "chat", str(folder / "talks.jsonl"), "--out", data, "--heldout", "0", *given]) == 0
-    size = {"vocab_size": 300, "context_length": 32, "num_layers": 1, "d_model": 32, "num_heads": 2, "d_ff": 32}
+    talks = ["data", "chat", str(folder / "talks.jsonl"), "--out", data, "--heldout", "0", "--context", "128"]
+    assert main([*talks, *given]) == 0
+    size = {"vocab_size": 300, "context_length": 128, "num_layers": 1, "d_model": 32, "num_heads": 2, "d_ff": 32}
     settings = [f"--model.{name}={value}" for name, value in size.items()]
     settings += ["--train.steps=1", "--train.batch_size=1", "--train.warmup_steps=0", "--train.threads=1"]
     assert main(["train", "cpu-demo", "--data", data, "--out", run, "--quiet", *given, *settings]) == 0
-    assert main(["export", run, "--to", out]) == 0
-    return run, out
+    assert main(["export", run, "--out", out]) == 0
+    return run, out, stop
 
 
-def test_transformers_writes_the_ids_that_ours_is_trained_on(exported):
-    run, out = exported
-    template, theirs = (
-        Template(load_tokenizer(f"{run}/tokenizer.json")),
-        transformers.AutoTokenizer.from_pretrained(out),
-    )
+def test_transformers_writes_the_ids_of_the_default_template(exported):
+    run, out, stop = exported
+    template, theirs = model_text(run).template, transformers.AutoTokenizer.from_pretrained(out)
+    assert template.is_default
 
-    said = st.text(st.sampled_from("aé1 .!?()\n\t'\u6f22#\"\\{}%"), max_size=12).map(str.lstrip)
-
-    @settings(max_examples=150, deadline=None)
-    @given(talk=st.lists(st.tuples(st.sampled_from(ROLES[1:]), said), min_size=1, max_size=4), system=st.booleans())
-    def same(talk, system):
-        if not template.marked:  # an ending of white space is one with the mark after it
-            talk = [(role, content.rstrip()) for role, content in talk]
-        found = [{"role": role, "content": content} for role, content in talk]
-        if system:
-            found.insert(0, {"role": "system", "content": "be brief"})
-        messages = messages_of(found)
+    @settings(max_examples=60, deadline=None)
+    @given(talk=conversations(system=True))
+    def same(talk):
+        messages = messages_of(talk)
         for prompt, want in ((True, template.prompt(messages)), (False, template.encode(messages)[0])):
-            ids = theirs.apply_chat_template(found, add_generation_prompt=prompt, return_dict=False)
+            ids = theirs.apply_chat_template(talk, add_generation_prompt=prompt, return_dict=False)
             assert ids == want
 
     same()
-    with open(f"{out}/generation_config.json") as file:
-        assert json.load(file)["eos_token_id"] == template.stop_tokens
-    assert transformers.GenerationConfig.from_pretrained(out).eos_token_id == template.stop_tokens
+    generation = transformers.GenerationConfig.from_pretrained(out)
+    assert generation.eos_token_id == list(template.stop_tokens)
+    assert list(template.stop) == stop
+    assert (generation.stop_strings or []) == stop
+    assert model_text(out).template.source == template.source
 
 
 def test_a_gguf_has_the_same_template(exported, tmp_path):
     gguf = pytest.importorskip("gguf")
-    run, out = exported
-    assert main(["export", run, "--to", str(tmp_path / "model.gguf")]) == 0
+    run, out, _ = exported
+    assert main(["export", run, "--out", str(tmp_path / "model.gguf")]) == 0
     reader = gguf.GGUFReader(tmp_path / "model.gguf")
     with open(f"{out}/tokenizer_config.json") as file:
         assert reader.fields["tokenizer.chat_template"].contents() == json.load(file)["chat_template"]
 
 
-def test_a_tokenizer_that_joins_marks_and_contents_gets_none():
-    """Llama 3's pattern takes the line's end with the mark before it: "yes!⏎" is one pretoken."""
-    text = "yes!\n" * 9
-    assert Template(bpe.train([text], 260, pattern="llama3", special_tokens=MARKS[:1])).jinja() is None
-    assert Template(bpe.train([text], 262, pattern="llama3", special_tokens=MARKS)).jinja() is not None
-    vocab = {i: bytes([i]) for i in range(256)} | {256: b"\na"}
-    assert Template(bpe.Tokenizer(vocab, [(b"\n", b"a")], special_tokens=MARKS)).jinja() is None
-
-
-def test_a_tokenizer_of_pieces_gets_none(tmp_path):
-    """It puts a space before every text, and so before every content."""
-    from test_pieces import tok_bin
-
-    (tmp_path / "tok.bin").write_bytes(tok_bin())
-    assert Template(load_tokenizer(tmp_path / "tok.bin"), "</s>").jinja() is None
-
-
 def test_a_run_that_learned_no_conversations_has_none(tmp_path, exported):
-    run, _ = exported
+    run, _, _ = exported
     base = tmp_path / "base"
-    assert main(["import", run, "--to", str(base)]) == 0
-    assert main(["export", str(base), "--to", str(tmp_path / "out")]) == 0
+    assert main(["import", run, "--out", str(base)]) == 0
+    assert main(["export", str(base), "--out", str(tmp_path / "out")]) == 0
     with open(tmp_path / "out/tokenizer_config.json") as file:
         assert "chat_template" not in json.load(file)
+
+
+def test_a_tokenizer_of_pieces_writes_the_ids_of_transformers(tmp_path):
+    """It puts a space before every text, and none before what follows a special token's text inside of one."""
+    from test_pieces import tok_bin
+
+    from lm.tokenizer import load_tokenizer
+
+    (tmp_path / "tok.bin").write_bytes(tok_bin())
+    tokenizer = load_tokenizer(tmp_path / "tok.bin")
+    template = default_template(tokenizer, "</s>")
+    tokenizer.save(tmp_path / "tokenizer.json")
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    talk = [{"role": "user", "content": "the hello"}, {"role": "assistant", "content": "and the"}]
+    ids, learned = template.encode(messages_of(talk))
+    want = theirs.apply_chat_template(talk, chat_template=template.source, return_dict=False)
+    assert ids == want
+    said = tokenizer.decode([i for i, wanted in zip(ids, learned, strict=True) if wanted])
+    assert said.strip() == "and the\n### end"
 
 
 def test_gpt2s_pair_of_files_is_the_tokenizer_of_a_folder(tmp_path):
     """vocab.json and merges.txt beside the weights, as GPT-2 was published: text in, ids out, as transformers has them."""
     from test_interop import GPT2, make
 
-    from lm.interop import to_huggingface
-    from lm.interop.importing import own_tokenizer
-
     made = bpe.train([TEXT], 288, special_tokens=MARKS[:1])
-    folder = to_huggingface(make(vocab_size=290, **GPT2), tmp_path / "model")
+    folder = lm.to_huggingface(make(vocab_size=290, **GPT2), tmp_path / "model")
     os.remove(folder / "checksums.json")
     made.to_gpt2(folder)
     assert not (folder / "tokenizer.json").exists()
     assert (folder / "vocab.json").exists()
     text = "it is 12, d\u00e9j\u00e0 vu! <|endoftext|>and so"
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
-    assert own_tokenizer(folder).encode(text, allowed_special="all") == theirs(text)["input_ids"]
-    assert main(["import", str(folder), "--to", str(tmp_path / "run")]) == 0
-    assert own_tokenizer(tmp_path / "run").encode(text, allowed_special="all") == theirs(text)["input_ids"]
+    assert model_text(folder).tokenizer.encode(text, allowed_special="all") == theirs(text)["input_ids"]
+    assert main(["import", str(folder), "--out", str(tmp_path / "run")]) == 0
+    assert model_text(tmp_path / "run").tokenizer.encode(text, allowed_special="all") == theirs(text)["input_ids"]
     assert main(["generate", str(folder), "--prompt", "it is", "--max-new-tokens", "2"]) == 0
     (folder / "added_tokens.json").write_text('{"<|pad|>": 289}')
-    assert own_tokenizer(folder).special_tokens == {
+    assert model_text(folder).tokenizer.special_tokens == {
         "<|endoftext|>": made.special_tokens["<|endoftext|>"],
         "<|pad|>": 289,
     }
@@ -139,7 +411,7 @@ def test_gpt2s_pair_of_files_is_the_tokenizer_of_a_folder(tmp_path):
     ]:
         (folder / "tokenizer_config.json").write_text(json.dumps(about))
         with pytest.raises(ValueError, match=f"{says}.*only GPT-2's kind is read"):
-            own_tokenizer(folder)
+            model_text(folder)
     (folder / "tokenizer_config.json").write_text("{")
     with pytest.raises(ValueError, match="is no JSON"):
-        own_tokenizer(folder)
+        model_text(folder)

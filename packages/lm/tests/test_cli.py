@@ -146,7 +146,7 @@ def test_a_full_disk_is_one_sentence(work, capsys, monkeypatch, full):
     if full == "tokenizer":
         error.filename = str(work / "tok.json")
         monkeypatch.setattr("lm.tokenizer.check_tokenizer", lambda *_: None)
-        monkeypatch.setattr("lm.tokenizer.shutil.copyfile", fail)
+        monkeypatch.setattr("lm.tokenizer.atomic_write", fail)
         assert train(work, "--tokenizer", str(work / "tok.json"), "--quiet") == 2
         assert not list((work / "run").glob(".tokenizer*"))
     elif full == "lock":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import importlib.util
+import itertools
 import json
 
 import numpy as np
@@ -50,16 +52,16 @@ def masked(folder, mask, name="train", seed=0):
 @bpe_only
 @pytest.mark.parametrize("special", [MARKS, MARKS[:1]])
 def test_the_assistants_part_alone_is_learned_and_prompts_are_what_was_trained_on(special):
-    from lm.chat_template import Template, messages_of
+    from lm.chat_template import default_template, messages_of
 
     tok = tokenizer(special)
-    template, talk = Template(tok), messages_of(TALK)
+    template, talk = default_template(tok), messages_of(TALK)
     ids, learned = template.encode(talk)
     said = tok.decode([i for i, wanted in zip(ids, learned, strict=True) if wanted])
-    end = "<|im_end|>" if template.marked else "\n### end"
+    end = "\n### end" if template.stop else "<|im_end|>"
     assert said == f"4 é{end}yes{end}"
     assert ids.count(tok.special_tokens["<|endoftext|>"]) == 1
-    if template.marked:
+    if not template.stop:
         assert tok.decode(ids) == "<|endoftext|>" + "".join(
             f"<|im_start|>{m.role}\n{m.content}<|im_end|>\n" for m in talk
         )
@@ -72,9 +74,9 @@ def test_the_assistants_part_alone_is_learned_and_prompts_are_what_was_trained_o
 
 @bpe_only
 def test_what_does_not_fit_loses_its_oldest_turns():
-    from lm.chat_template import Template, messages_of
+    from lm.chat_template import default_template, messages_of
 
-    template, talk = Template(tokenizer()), messages_of(TALK[:4])
+    template, talk = default_template(tokenizer()), messages_of(TALK[:4])
     whole = template.prompt(talk)
     assert template.fit(talk, len(whole)) == (whole, 0)
     short = template.prompt([talk[0], talk[3]])
@@ -102,7 +104,7 @@ def test_lines_that_are_no_conversations_are_named(tmp_path, capsys, line, says)
     lines(tmp_path / "talks.jsonl", TALK)
     with open(tmp_path / "talks.jsonl", "a") as file:
         file.write(line + "\n")
-    given = ["--tokenizer", str(tmp_path / "tok.json"), "--out", str(tmp_path / "out")]
+    given = ["--tokenizer", str(tmp_path / "tok.json"), "--out", str(tmp_path / "out"), "--context", "64"]
     assert main(["data", "chat", str(tmp_path / "talks.jsonl"), *given]) == 2
     assert re.search(says, capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
@@ -111,7 +113,7 @@ def test_lines_that_are_no_conversations_are_named(tmp_path, capsys, line, says)
 @bpe_only
 def test_a_model_learns_to_answer(tmp_path, capsys):
     """From lines of JSON to an imported run that answers as it was taught: by command alone."""
-    from lm.chat_template import Message, Template
+    from lm.chat_template import Message, default_template
 
     tokenizer().save(tmp_path / "tok.json")
     ask = [
@@ -120,7 +122,11 @@ def test_a_model_learns_to_answer(tmp_path, capsys):
     lines(tmp_path / "talks.jsonl", *ask, ask[0][:1])
     data, base, chat = (str(tmp_path / name) for name in ("data", "base", "chat"))
     given = ["--tokenizer", str(tmp_path / "tok.json")]
-    assert main(["data", "chat", str(tmp_path / "talks.jsonl"), "--out", data, "--heldout", "0", *given]) == 0
+    talks = ["data", "chat", str(tmp_path / "talks.jsonl"), "--out", data, *given]
+    assert main([*talks, "--heldout", "0"]) == 2
+    assert "give its length with --context" in capsys.readouterr().err
+    talks += ["--context", "64"]
+    assert main([*talks, "--heldout", "0"]) == 0
     said = capsys.readouterr().out
     assert "8 conversations" in said
     assert "left out, because the assistant says nothing in them: 1" in said
@@ -132,15 +138,15 @@ def test_a_model_learns_to_answer(tmp_path, capsys):
     )
     train = ["train", str(tmp_path / "small.toml"), "--quiet", "--data", data, *given]
     assert main([*train, "--out", base]) == 0
-    assert main(["import", base, "--to", chat]) == 0
+    assert main(["import", base, "--out", chat]) == 0
     more = ["--train.steps", "120", "--train.document_masking", "true"]
     assert main([*train, "--out", chat, *more]) == 0
-    template, model = Template(tokenizer()), lm.load(chat)
+    template, model = default_template(tokenizer()), lm.load(chat)
     for n in range(8):
         prompt = template.prompt([Message("user", str(n))])
         made = lm.generate(model, prompt, max_new_tokens=9, temperature=0, stop_tokens=template.stop_tokens)
         assert bytes(made).decode() == "ab"[n % 2] * 3
-    assert main(["data", "chat", str(tmp_path / "talks.jsonl"), "--out", data, *given]) == 2
+    assert main(talks) == 2
     assert "has token files in it" in capsys.readouterr().err
 
 
@@ -252,3 +258,96 @@ def test_files_with_and_without_masks_are_one(tmp_path):
     write_tokens(tmp_path / "train-1.npy", np.arange(4, 40), tokenizer="t", end_of_text=3)
     both = open_tokens([tmp_path / "train-0.npy", tmp_path / "train-1.npy"])
     assert both.mask[:].tolist() == [0, 1] * 50 + [1] * 36
+
+
+def talk_of(number, turns, words):
+    """A conversation whose every answer names it, so that a window shows whose tokens it holds."""
+    made = [{"role": "system", "content": f"system {number}"}]
+    for turn in range(turns):
+        made.append({"role": "user", "content": f"{number} asks {turn} " + "x" * words})
+        made.append({"role": "assistant", "content": f"{number} says {turn}"})
+    return made
+
+
+@bpe_only
+def test_no_conversation_loses_its_beginning_at_the_border_of_a_window(tmp_path, capsys):
+    """Every row of every batch holds whole conversations: what is learned has its whole beginning before it."""
+    tok, context = tokenizer(), 192
+    tok.save(tmp_path / "tok.json")
+    talks = [talk_of(n, 1 + n % 3, 5 * (n % 4)) for n in range(30)]
+    long = talk_of(99, 9, 10)  # longer than a window: cut after an answer
+    huge = talk_of(77, 1, 400)  # not even its first exchange has room
+    lines(tmp_path / "talks.jsonl", *talks, long, huge)
+    command = [
+        "data",
+        "chat",
+        str(tmp_path / "talks.jsonl"),
+        "--tokenizer",
+        str(tmp_path / "tok.json"),
+        "--heldout",
+        "0",
+    ]
+    assert main([*command, "--context", str(context), "--out", str(tmp_path / "data")]) == 0
+    said = capsys.readouterr().out
+    assert "31 conversations" in said
+    assert f"longer than {context} tokens, and cut after the last answer that fits: 1" in said
+    assert f"has room in {context} tokens: 1" in said
+    data = open_data(tmp_path / "data")
+    assert data.parts[0].tokens.window == context
+    windows = len(data.parts[0].tokens) // context
+    template, seen = default_template_of(tok), []
+    end = tok.special_tokens["<|endoftext|>"]
+    for epoch in range(3):
+        for index in range(windows):
+            inputs, targets = data.batch(5, epoch * windows + index, 0, 1, 1, context)
+            ids, wanted = inputs[0].tolist(), targets[0].tolist()
+            assert ids[0] == end
+            starts = [at for at, token in enumerate(ids) if token == end] + [context]
+            for begin, stop in itertools.pairwise(starts):
+                if stop - begin > 1:
+                    seen.append(tuple(ids[begin:stop]))
+                    learned = [w for w in wanted[begin : stop - 1] if w != IGNORE]
+                    assert learned[-1:] == [tok.special_tokens["<|im_end|>"]]
+            assert wanted[-1] == IGNORE or wanted[-1] == tok.special_tokens["<|im_end|>"]
+    expected = [template.encode(messages_from(talk))[0] for talk in [*talks, long]]
+    cut = next(
+        ids
+        for ids in map(list, set(seen))
+        if ids[: len(ids)] == expected[-1][: len(ids)] and tok.decode(ids).count("99")
+    )
+    assert len(cut) <= context < len(expected[-1])
+    assert tok.decode(cut).endswith("<|im_end|>\n")
+    counts = collections.Counter(seen)
+    assert counts == {**{tuple(ids): 3 for ids in expected[:-1]}, tuple(cut): 3}
+
+
+def default_template_of(tok):
+    from lm.chat_template import default_template
+
+    return default_template(tok)
+
+
+def messages_from(talk):
+    from lm.chat_template import messages_of
+
+    return messages_of(talk)
+
+
+@bpe_only
+def test_a_packed_file_goes_with_its_context_alone(tmp_path):
+    tokenizer().save(tmp_path / "tok.json")
+    lines(tmp_path / "talks.jsonl", *[talk_of(n, 1, 3) for n in range(6)])
+    command = [
+        "data",
+        "chat",
+        str(tmp_path / "talks.jsonl"),
+        "--tokenizer",
+        str(tmp_path / "tok.json"),
+        "--heldout",
+        "0",
+    ]
+    assert main([*command, "--context", "128", "--out", str(tmp_path / "data")]) == 0
+    data = open_data(tmp_path / "data")
+    data.check(259, 128)
+    with pytest.raises(ValueError, match=r"packed into windows of 128 tokens.*context_length is 64"):
+        data.check(259, 64)

@@ -23,7 +23,8 @@ from lm.data import open_tokens, write_tokens
 from lm.evaluation import Item, Request, Task, evaluate_tasks, likelihoods, read_task, run_tasks, undertrained
 from lm.evaluation.kept import keeping
 from lm.evaluation.results import Scored, measures
-from lm.interop import load, to_huggingface
+from lm.interop import to_huggingface
+from lm.interop.loading import load
 from lm.model import Transformer
 from lm.tokenizer import keep_tokenizer
 from lm.training import checkpoint
@@ -147,7 +148,7 @@ def test_sets_are_read_as_they_are_published(tmp_path):
     assert read_task(written(tmp_path / "lambada_test.jsonl", {"text": "I see the sea"})).items == word.items
     assert read_task(written(tmp_path / "texts.jsonl", {"text": "I see the sea"})).kind == "text"
     (tmp_path / "book.txt").write_text("One.<|endoftext|>\n<|endoftext|>Two.")
-    assert [item.endings[0] for item in read_task(tmp_path / "book.txt").items] == ["One.", "Two."]
+    assert [item.endings[0] for item in read_task(tmp_path / "book.txt").items] == ["One.<|endoftext|>", "Two."]
 
 
 @pytest.mark.parametrize(
@@ -366,21 +367,21 @@ def test_the_command(tmp_path, corpus, capsys):
         str(written(tmp_path / "lambada.jsonl", {"text": "they ran then"})),
         str(written(tmp_path / "texts.jsonl", {"text": "they ran then"})),
     ]
-    assert main(["eval", str(folder), "--on", *sets, "--json"]) == 0
+    assert main(["eval", str(folder), "--tasks", *sets, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert list(said["sets"]) == ["piqa", "lambada", "texts"]
     assert said["sets"]["piqa"]["acc"] == 0.5
     assert said["sets"]["piqa"]["acc_stderr"] == pytest.approx(0.5)
     assert said["sets"]["lambada"]["perplexity"] > 1
     assert len(list((folder / "evaluation").iterdir())) == 3
-    assert main(["eval", str(folder), "--on", *sets]) == 0
+    assert main(["eval", str(folder), "--tasks", *sets]) == 0
     table = capsys.readouterr().out
     assert table.splitlines()[0].split() == ["set", "items", "measure", "value", "±", "error"]
     assert f"{said['sets']['texts']['bits_per_byte']:.4f}" in table
     # the same of an export, which keeps nothing unless it is told where
     exported = to_huggingface(folder, tmp_path / "exported")
     before = sorted(os.listdir(exported))
-    assert main(["eval", str(exported), "--on", *sets]) == 0
+    assert main(["eval", str(exported), "--tasks", *sets]) == 0
     assert capsys.readouterr().out == table
     assert sorted(os.listdir(exported)) == before
     assert main(["eval", str(exported), "--data", str(corpus / "heldout.npy"), "--json"]) == 0
@@ -388,10 +389,10 @@ def test_the_command(tmp_path, corpus, capsys):
     assert main(["eval", str(folder), "--data", str(corpus / "heldout.npy"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["loss"] == pytest.approx(score["loss"], rel=1e-5)
     for wrong, says in (
-        (["--on", sets[0], "--max-tokens", "5"], "--max-tokens goes with --data"),
-        (["--data", "x.npy", "--limit", "5"], "--limit goes with --on"),
-        (["--on", sets[0], sets[0]], "two of the files are called 'piqa'"),
-        (["--on", str(tmp_path / "none.jsonl")], "there is no file"),
+        (["--tasks", sets[0], "--max-tokens", "5"], "--max-tokens goes with --data"),
+        (["--data", "x.npy", "--limit", "5"], "--limit goes with --tasks"),
+        (["--tasks", sets[0], sets[0]], "two of the files are called 'piqa'"),
+        (["--tasks", str(tmp_path / "none.jsonl")], "there is no file"),
     ):
         assert main(["eval", str(folder), *wrong]) == 2
         error = capsys.readouterr().err
@@ -405,7 +406,7 @@ def test_ctrl_c_keeps_what_was_done(tmp_path, corpus, capsys, monkeypatch):
 
     folder = trained(tmp_path / "run", corpus, tokenizer())
     words = [{"context": f"they ran {i}", "continuation": "then"} for i in range(6)]
-    command = ["eval", str(folder), "--on", str(written(tmp_path / "w.jsonl", *words))]
+    command = ["eval", str(folder), "--tasks", str(written(tmp_path / "w.jsonl", *words))]
     real, calls = run_tasks.likelihoods, []
 
     def likelihoods(model, requests):
@@ -432,7 +433,7 @@ def test_tokens_that_never_moved(tmp_path, corpus, capsys):
     found = undertrained(folder, made)
     assert found.sign == "moved"
     assert [number for number, _ in found.tokens] == sorted(set(range(made.n_vocab)) - seen)
-    assert main(["tokens", str(folder), "--top", "3"]) == 0
+    assert main(["undertrained", str(folder), "--top", "3"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0] == f"{len(found.tokens)} tokens whose embeddings never moved"
     assert out[1:] == [f"{n:>8}  0.000000  {made.vocab[n]!r}".replace("  b", "  ") for n, _ in found.tokens[:3]]
@@ -462,7 +463,7 @@ def test_tokens_that_were_only_pushed_away(tmp_path, corpus, capsys, exported):
         unseen = set(range(made.n_vocab)) - seen
         assert len({number for number, _ in found.tokens} & seen) <= 0.05 * len(seen)
         assert len({number for number, _ in found.tokens} & unseen) >= 0.5 * len(unseen)
-    assert main(["tokens", str(folder), "--json"]) == 0
+    assert main(["undertrained", str(folder), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["sign"], said["count"]) == ("distance", len(found.tokens))
     assert said["tokens"][0]["bytes"] == made.vocab[found.tokens[0][0]].hex()

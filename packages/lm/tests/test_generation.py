@@ -12,9 +12,9 @@ from test_model import SHAPES, make, some_ids
 from test_native import needs_compiler
 
 from lm.generation.decoder import Decoder
-from lm.generation.engine import Batch
+from lm.generation.engine import Scheduler
 from lm.generation.sampling import Sampling
-from lm.generation.stream import Writer, generate, generate_batch, stream
+from lm.generation.stream import StreamDecoder, generate, generate_batch, stream
 from lm.ops.cpu.int8 import Int8Linear, quantized
 
 ALL = {"num_kv_heads": 1, "sliding_window": 4, "norm_placement": "post", "bias": True, "qk_norm": True}
@@ -106,7 +106,7 @@ def test_texts_beside_each_other_are_as_if_alone(lengths, rows, samples, penalty
 
 def test_texts_come_and_go_between_steps():
     model = make()
-    batch = Batch(model, rows=3)
+    batch = Scheduler(model, rows=3)
     how = {"max_new_tokens": 14, "sampling": Sampling(temperature=0)}
     alone = {n: generate(model, [n], max_new_tokens=14, temperature=0) for n in (1, 2, 3, 4)}
     first, second = batch.add([1], **how), batch.add([2], **how)
@@ -134,7 +134,7 @@ def test_texts_come_and_go_between_steps():
 
 def test_samples_of_one_prompt_read_it_once():
     model = make()
-    batch = Batch(model, rows=4)
+    batch = Scheduler(model, rows=4)
     texts = [batch.add([1, 2, 3], max_new_tokens=2, seed=j) for j in range(4)]
     while batch.texts:
         batch.step()
@@ -267,7 +267,7 @@ class Letters:
     stop=st.lists(st.text("abc", min_size=1, max_size=3), max_size=2),
 )
 def test_a_writer_ends_before_the_first_stop_string_wherever_tokens_part(pieces, stop):
-    writer = Writer(Letters(pieces), stop)
+    writer = StreamDecoder(Letters(pieces), stop)
     given, came = "", None
     for i in range(len(pieces)):
         given += writer.feed(i)
@@ -288,7 +288,7 @@ def test_a_writer_ends_before_the_first_stop_string_wherever_tokens_part(pieces,
 def test_a_stop_string_is_a_string_in_a_list():
     for stop in ("ab", [""]):
         with pytest.raises(ValueError, match="no list of strings"):
-            Writer(Letters([]), stop)
+            StreamDecoder(Letters([]), stop)
 
 
 @pytest.mark.parametrize("shape", ["llama", "gpt2"])

@@ -17,7 +17,8 @@ from lm.generation.stream import generate
 from lm.interop import from_llama2c, to_gguf
 from lm.model import Transformer
 from lm.piece_tokenizer import PieceTokenizer
-from lm.tokenizer import load_tokenizer, prompt_ids
+from lm.special_tokens import prompt_ids
+from lm.tokenizer import load_tokenizer
 
 gguf = pytest.importorskip("gguf")
 SHAPES = {
@@ -187,7 +188,7 @@ def test_what_is_in_the_way_or_does_not_fit_is_refused(tmp_path, tokenizer, caps
     with pytest.raises(ValueError, match="no split pattern"):
         to_gguf(model, tmp_path / "odd.gguf", tokenizer=tmp_path / "odd.json")
     assert sorted(os.listdir(tmp_path)) == ["model.gguf", "odd.json"]
-    assert main(["export", str(tmp_path), "--to", str(tmp_path / "x.gguf"), "--shard-bytes", "5"]) == 2
+    assert main(["export", str(tmp_path), "--out", str(tmp_path / "x.gguf"), "--shard-bytes", "5"]) == 2
     assert "a .gguf is one file" in capsys.readouterr().err
 
 
@@ -196,7 +197,7 @@ def test_the_storyteller_tells_the_same_story_in_llama_cpp(tmp_path, capsys):
     real = Path(DATA)
     weights, words = real / "weights/stories260K.bin", real / "weights/tok512.bin"
     path = str(tmp_path / "stories.gguf")
-    assert main(["export", str(weights), "--to", path, "--dtype", "fp32", "--tokenizer", str(words)]) == 0
+    assert main(["export", str(weights), "--out", path, "--dtype", "fp32", "--tokenizer", str(words)]) == 0
     capsys.readouterr()
     llama, model, tokenizer = llama_cpp_of(path), from_llama2c(weights), load_tokenizer(words)
     text = (real / "data/tinystories.txt").read_text()[:3000]

@@ -16,8 +16,9 @@ import torch
 from test_model import SHAPES, make, some_ids
 
 from lm.config import ModelConfig
-from lm.interop import from_huggingface, from_llama2c, from_nanogpt, load, to_huggingface
+from lm.interop import from_huggingface, from_llama2c, from_nanogpt, to_huggingface
 from lm.interop import model_folder as folders
+from lm.interop.loading import load
 from lm.model import Transformer
 
 GPT2 = SHAPES["gpt2"]

@@ -19,10 +19,12 @@ from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.data import open_tokens, write_tokens
 from lm.generation.stream import generate
-from lm.interop import from_huggingface, from_llama2c, load, to_huggingface
+from lm.interop import from_huggingface, from_llama2c, to_huggingface
+from lm.interop.loading import load
 from lm.model import Transformer
 from lm.piece_tokenizer import PieceTokenizer
-from lm.tokenizer import load_tokenizer, prompt_ids, stop_ids
+from lm.special_tokens import prompt_ids, stop_ids
+from lm.tokenizer import load_tokenizer
 from lm.training.run_folder import read_config
 
 WORDS = [" t", "he", " a", "nd", " the", "ll", " he", "  ", "lo", " hello", "\u00e9t"]
@@ -155,7 +157,7 @@ def work(tmp_path, tok):
 
 def test_a_foreign_model_is_imported_trained_scored_continued_and_exported(work, tok, capsys):
     run, data = str(work / "run"), str(work)
-    assert main(["import", str(work / "model.bin"), "--to", run, "--tokenizer", str(tok)]) == 0
+    assert main(["import", str(work / "model.bin"), "--out", run, "--tokenizer", str(tok)]) == 0
     said = capsys.readouterr().out
     assert "to train it further: lm train" in said
     before = from_llama2c(work / "model.bin").state_dict()
@@ -194,7 +196,7 @@ def test_a_foreign_model_is_imported_trained_scored_continued_and_exported(work,
     told = capsys.readouterr()
     assert told.out.startswith("the")
     assert "prompt: 2 tokens at" in told.err
-    assert main(["export", run, "--to", str(work / "hf")]) == 0
+    assert main(["export", run, "--out", str(work / "hf")]) == 0
     assert capsys.readouterr().out == f"{work / 'hf'}\n"
     assert main(["generate", str(work / "hf"), *arguments]) == 0
     assert capsys.readouterr().out == told.out
@@ -207,7 +209,7 @@ def test_a_foreign_model_is_imported_trained_scored_continued_and_exported(work,
 def test_text_is_prepared_with_the_tokenizer_of_an_import(work, tok, capsys):
     pytest.importorskip("bpe", reason="the package bpe is not installed")
     run = str(work / "run")
-    assert main(["import", str(work / "model.bin"), "--to", run, "--tokenizer", str(tok)]) == 0
+    assert main(["import", str(work / "model.bin"), "--out", run, "--tokenizer", str(tok)]) == 0
     (work / "text.txt").write_text("the hello and the other <s> " * 400)
     prepare = [
         "data",
@@ -228,7 +230,7 @@ def test_text_is_prepared_with_the_tokenizer_of_an_import(work, tok, capsys):
 
 
 def test_an_import_without_a_tokenizer_says_so(work, capsys):
-    assert main(["import", str(work / "model.bin"), "--to", str(work / "run")]) == 0
+    assert main(["import", str(work / "model.bin"), "--out", str(work / "run")]) == 0
     assert "the run has none: name one with --tokenizer" in capsys.readouterr().out
     assert main(["generate", str(work / "run"), "--prompt", "a"]) == 2
     assert "keeps no tokenizer" in capsys.readouterr().err
@@ -240,7 +242,7 @@ def test_an_imported_tokenizer_is_kept_as_one_of_ours(tmp_path, capsys):
     tokenizer.save(tmp_path / "tokenizer.json")
     model = Transformer(ModelConfig(270, 16, 1, 16, 2, 24)).eval()
     folder = to_huggingface(model, tmp_path / "hf", tokenizer=tmp_path / "tokenizer.json")
-    assert main(["import", str(folder), "--to", str(tmp_path / "run")]) == 0
+    assert main(["import", str(folder), "--out", str(tmp_path / "run")]) == 0
     assert bpe.Tokenizer.load(tmp_path / "run" / "tokenizer.json").fingerprint == tokenizer.fingerprint
     assert read_config(tmp_path / "run")[2] == {"tokenizer": tokenizer.fingerprint}
 
@@ -253,14 +255,14 @@ def test_an_import_that_cannot_be_leaves_nothing(work, tok, capsys, tmp_path):
         ([str(work / "small.bin"), "--tokenizer", str(tok)], "another model's tokenizer"),
         ([str(work / "train.npy")], "holds no model"),
     ]:
-        assert main(["import", *arguments, "--to", str(run)]) == 2
+        assert main(["import", *arguments, "--out", str(run)]) == 2
         said = capsys.readouterr().err
         assert says in said
         assert said.count("\n") == 1
         assert not run.exists()
     run.mkdir()
     (run / "mine").write_text("")
-    assert main(["import", str(work / "model.bin"), "--to", str(run)]) == 2
+    assert main(["import", str(work / "model.bin"), "--out", str(run)]) == 2
     assert "not an empty folder" in capsys.readouterr().err
     assert os.listdir(run) == ["mine"]
 

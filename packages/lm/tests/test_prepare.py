@@ -83,7 +83,7 @@ def test_every_form_of_text_gives_the_same_tokens(tmp_path, tok, capsys, kind):
     assert sorted(learned + kept) == sorted(documents)
     assert learned == [text for text in documents if text in set(learned)]  # in their order
     assert 20 <= len(kept) <= 65
-    assert train.bytes == sum(len(text.encode()) for text in learned)
+    assert train.bytes == sum(len((text + END).encode()) for text in learned)
     assert (train.tokenizer, train.end_of_text) == (tok.fingerprint, tok.special_tokens[END])
     said = capsys.readouterr().out
     assert f"{len(train):,} tokens to train on, of {len(learned):,} documents and {train.bytes:,} bytes" in said
@@ -153,7 +153,7 @@ def test_a_large_document_is_encoded_as_a_stream(tmp_path, tok, monkeypatch):
     assert contents(tmp_path / "whole") == contents(tmp_path / "streamed")
     tokens = open_data(tmp_path / "streamed").parts[0].tokens
     assert read_back(tok, tokens) == documents
-    assert tokens.bytes == sum(len(text.encode()) for text in documents)
+    assert tokens.bytes == sum(len((text + END).encode()) for text in documents)
 
 
 def test_fill_in_the_middle_rearranges_what_is_trained_on_and_nothing_else(tmp_path, tok):
@@ -222,8 +222,8 @@ def test_a_limit_ends_the_text_to_train_on(tmp_path, tok):
     (tmp_path / "t.jsonl").write_bytes(as_json_lines(stories(300)))
     assert main(command(tmp_path, tmp_path / "t.jsonl", more=["--limit-bytes", "5000", "--heldout", "0.1"])) == 0
     train = open_data(tmp_path / "out").parts[0].tokens
-    last = len(read_back(tok, train)[-1].encode())
-    assert 5000 <= train.bytes < 5000 + last
+    sizes = [len(text.encode()) for text in read_back(tok, train)]
+    assert 5000 <= sum(sizes) < 5000 + sizes[-1]
 
 
 def test_what_is_asked_for_must_be_the_same(tmp_path, tok, capsys):
@@ -348,3 +348,37 @@ def test_a_disk_that_is_full_from_the_beginning_is_left_as_it_was(tmp_path, tok,
     assert "there is no room left" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
     assert main(command(tmp_path, tmp_path / "t.txt")) == 0
+
+
+def test_bits_per_byte_is_the_same_however_the_tokens_were_made(tmp_path, tok, capsys):
+    """By `lm data prepare`, by `bpe encode` and as text given to `lm eval --tasks`: the same bits over the same bytes."""
+    import torch
+
+    import lm
+    from lm.interop import to_huggingface
+
+    text = as_text(stories(3, words=9)) + END.encode()
+    (tmp_path / "t.txt").write_bytes(text)
+    prepare([tmp_path / "t.txt"], Recipe(tok, END, share=0.0), tmp_path / "prepared", {})
+    tok.encode_file([tmp_path / "t.txt"], tmp_path / "encoded.npy")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = lm.Transformer(lm.ModelConfig(tok.n_vocab, 512, 1, 16, 2, 24)).eval()
+    folder = to_huggingface(model, tmp_path / "model", tokenizer=tmp_path / "tok.json")
+
+    def measured(*arguments):
+        assert main(["eval", str(folder), "--json", *arguments]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    prepared, encoded = (
+        measured("--data", str(tmp_path / name)) for name in ("prepared/train-00000.npy", "encoded.npy")
+    )
+    assert prepared == encoded
+    assert prepared["bytes"] == len(text)
+    assert prepared["bits_per_byte"] == pytest.approx(prepared["nats"] / len(text) / np.log(2))
+    one = stories(3, words=9)[0] + END
+    (tmp_path / "one.txt").write_text(one)
+    tok.encode_file([tmp_path / "one.txt"], tmp_path / "one.npy")
+    found = measured("--tasks", str(tmp_path / "one.txt"))["sets"]["one"]
+    want = measured("--data", str(tmp_path / "one.npy"))
+    assert found["bits_per_byte"] == pytest.approx(want["bits_per_byte"], rel=1e-6)

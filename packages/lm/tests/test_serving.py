@@ -45,14 +45,14 @@ def served(model, tokenizer, *, rows=4, waiting=8, max_tokens=200, **more):
     """A server in a thread: its address, and its engine."""
     import uvicorn
 
-    from lm.chat_template import Template
+    from lm.chat_template import default_template
     from lm.serving.app import Server
     from lm.serving.engine import Engine
     from lm.serving.requests import Limits
 
     engine = Engine(model, tokenizer, rows=rows, waiting=waiting)
     limits = Limits("small", 259, CONTEXT, max_tokens)
-    app = Server(engine, Template(tokenizer), limits, **more).app(["127.0.0.1"])
+    app = Server(engine, default_template(tokenizer), limits, **more).app(["127.0.0.1"])
     config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     with socket.socket() as bound:
@@ -128,7 +128,7 @@ def test_completions_are_what_generate_alone_writes(client, model, tokenizer, st
 
 
 def test_chat_streams_the_same_as_whole(client, model, tokenizer):
-    from lm.chat_template import Message, Template
+    from lm.chat_template import Message, default_template
 
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
     given = {"model": "small", "messages": messages, "max_tokens": 40, "temperature": 0.7, "seed": 3}
@@ -137,7 +137,7 @@ def test_chat_streams_the_same_as_whole(client, model, tokenizer):
     assert "".join(part.choices[0].delta.content or "" for part in parts) == whole.message.content
     assert parts[0].choices[0].delta.role == "assistant"
     assert parts[-1].choices[0].finish_reason == whole.finish_reason
-    template = Template(tokenizer)
+    template = default_template(tokenizer)
     prompt = template.prompt([Message(one["role"], one["content"]) for one in messages])
     settings = {"temperature": 0.7, "seed": 3, "stop_tokens": template.stop_tokens}
     assert whole.message.content == alone(model, tokenizer, prompt, 40, **settings)
@@ -280,7 +280,7 @@ def test_one_talks_on_the_page_in_a_browser(server, tmp_path):
         browser.call("Input.insertText", text="x" * 400)
         browser.run("at('form').requestSubmit()")
         wait(browser, "asking === null")
-        assert "the context is 256 tokens" in browser.run("at('log').lastChild.textContent")
+        assert "the last message alone" in browser.run("at('log').lastChild.textContent")
         browser.run("at('reset').click()")
         assert browser.run("[messages.length, at('log').children.length]") == [0, 0]
 
@@ -320,7 +320,7 @@ def test_the_command_serves_until_ctrl_c_and_says_when_a_port_is_taken(model, to
 
 
 class Held:
-    """A model's Batch that steps only as often as it is let."""
+    """A model's Scheduler that steps only as often as it is let."""
 
     def __init__(self, engine):
         self.engine, self.step, self.let = engine, engine.batch.step, queue.Queue()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lm.config import ModelConfig, TrainConfig
     from lm.generation.stream import generate, generate_batch, stream
-    from lm.interop import load
+    from lm.interop import from_gguf, from_huggingface, from_llama2c, from_nanogpt, to_gguf, to_huggingface
+    from lm.interop.loading import load
     from lm.model import Transformer
     from lm.training.trainer import train
     from lm.training.validation import evaluate
@@ -19,10 +20,16 @@ __all__ = [
     "TrainConfig",
     "Transformer",
     "evaluate",
+    "from_gguf",
+    "from_huggingface",
+    "from_llama2c",
+    "from_nanogpt",
     "generate",
     "generate_batch",
     "load",
     "stream",
+    "to_gguf",
+    "to_huggingface",
     "train",
 ]
 
@@ -33,7 +40,10 @@ _HOME = {
     "evaluate": "lm.training.validation",
     "generate": "lm.generation.stream",
     "generate_batch": "lm.generation.stream",
-    "load": "lm.interop",
+    **dict.fromkeys(
+        ("from_gguf", "from_huggingface", "from_llama2c", "from_nanogpt", "to_gguf", "to_huggingface"), "lm.interop"
+    ),
+    "load": "lm.interop.loading",
     "stream": "lm.generation.stream",
     "train": "lm.training.trainer",
 }
@@ -60,6 +70,7 @@ _MODULES = {
             "reporting",
             "schedule",
             "serving",
+            "special_tokens",
             "tokenizer",
             "training",
         )

@@ -54,3 +54,14 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def atomic_write(path: Path, content: str | bytes) -> None:
+    """Writes a file whole or not at all: what stood there before stays until the new content is on the disk."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        sync(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

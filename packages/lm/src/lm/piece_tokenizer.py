@@ -1,26 +1,28 @@
 """SentencePiece's byte-pair encoding, as Llama 2 and llama2.c have it: pieces of text, spaces and all, and bytes for the rest.
 
 It is another thing than byte-level BPE: characters, not bytes, are merged; a character that is no piece becomes its bytes,
-which merge with nothing; every text gets a space in front. So that models which come with such a tokenizer can be used, this
-reads tok.bin of llama2.c and the tokenizer.json that tokenizers has for it, and writes the latter.
+which merge with nothing; every text gets a space in front. The package tokenizers encodes; what is here reads tok.bin of
+llama2.c and the tokenizer.json of such models, and gives them the face of a bpe.Tokenizer.
 """
 
 from __future__ import annotations
 
 import codecs
+import functools
 import hashlib
-import heapq
 import itertools
 import json
-import os
 import re
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from lm.extras import need
+from lm.files import atomic_write
 
 SPACE = "▁"  # U+2581, which stands for a space in tokenizer.json
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -28,13 +30,20 @@ UNKNOWN, BEGIN, END = "<unk>", "<s>", "</s>"
 # Which parts of a text, between special tokens, get a space in front: "always" every one (tokenizers' Prepend), "each" every
 # one without a space there already, "first" that of these which begins the text (its Metaspace), "never" none.
 PREFIXES = ("always", "each", "first", "never")
-CACHED = 1 << 16  # words
 
 
 class PieceTokenizer:
-    """pieces: the text of each id, a space as a space; byte_ids: the ids of the 256 bytes, whose pieces are not looked up;
-    merges: {(left id, right id): (rank, id of both)}, the lowest rank first; special_tokens: {name: id}, no part of a text
-    unless asked for. ValueError: what contradicts itself.
+    """A tokenizer of SentencePiece's kind.
+
+    Args:
+        pieces: The text of each id, a space as a space.
+        byte_ids: The ids of the 256 bytes, whose pieces are not looked up.
+        merges: {(left id, right id): (rank, id of both)}; the lowest rank is merged first.
+        special_tokens: {name: id}; they are no part of a text unless asked for.
+        prefix: Which parts of a text get a space in front, one of PREFIXES.
+
+    Raises:
+        ValueError: What contradicts itself.
     """
 
     def __init__(
@@ -51,15 +60,13 @@ class PieceTokenizer:
             raise ValueError(f"prefix {prefix!r} is unknown: use one of {', '.join(PREFIXES)}")
         self.pieces, self.byte_ids, self.merges = pieces, byte_ids, dict(merges)
         self.special_tokens, self.prefix = dict(special_tokens), prefix
-        apart = {*byte_ids, *self.special_tokens.values()}
-        self._ids = {piece: number for number, piece in reversed(list(enumerate(pieces))) if number not in apart}
         self._bytes = [piece.encode() for piece in pieces]
         for value, number in enumerate(byte_ids):
             self._bytes[number] = bytes([value])
-        # Where no piece goes on after a space, words can be encoded one by one, and remembered.
-        self._by_words = not any(" " in piece.lstrip(" ") for piece in self._ids)
-        self._word = re.compile(r" *[^ ]+| +" if self._by_words else r"(?s:.+)")
-        self._known: dict[str, list[int]] = {}
+        apart = {*byte_ids, *self.special_tokens.values()}
+        # Where no piece goes on after a space, a stream may be cut between two words.
+        self._by_words = not any(" " in piece.lstrip(" ") for i, piece in enumerate(pieces) if i not in apart)
+        self._encoders: dict[tuple[frozenset[str], str], Any] = {}
 
     @classmethod
     def from_llama2c(cls, path: str | Path) -> PieceTokenizer:
@@ -82,8 +89,22 @@ class PieceTokenizer:
         except (struct.error, UnicodeDecodeError, ValueError) as error:
             raise ValueError(f"{path} is no tokenizer of llama2.c: {error}") from None
         pieces[:3] = UNKNOWN, BEGIN, END
-        order = sorted(range(259, len(pieces)), key=lambda number: (-scores[number], number))
-        ids = {piece: number for number, piece in reversed(list(enumerate(pieces))) if number >= 259}
+        bytes_of = {value: 3 + value for value in range(256)}
+        return cls.from_scores(pieces, scores, bytes_of, {UNKNOWN: 0, BEGIN: 1, END: 2})
+
+    @classmethod
+    def from_scores(
+        cls,
+        pieces: list[str],
+        scores: Sequence[float],
+        bytes_of: Mapping[int, int],
+        special_tokens: Mapping[str, int],
+        prefix: str = "always",
+    ) -> PieceTokenizer:
+        """From a score for each piece, as SentencePiece and GGUF keep them: the best score is merged first."""
+        apart = {*bytes_of.values(), *special_tokens.values()}
+        order = sorted((i for i in range(len(pieces)) if i not in apart), key=lambda i: (-scores[i], i))
+        ids = {pieces[number]: number for number in reversed(range(len(pieces))) if number not in apart}
         merges = {}
         for rank, number in enumerate(order):
             piece = pieces[number]
@@ -93,7 +114,7 @@ class PieceTokenizer:
                 left, right = ids.get(piece[:cut]), ids.get(piece[cut:])
                 if left is not None and right is not None:
                     merges[left, right] = (rank, number)
-        return cls(pieces, list(range(3, 259)), merges, {UNKNOWN: 0, BEGIN: 1, END: 2})
+        return cls(pieces, [bytes_of[value] for value in sorted(bytes_of)], merges, special_tokens, prefix)
 
     @classmethod
     def load(cls, path: str | Path) -> PieceTokenizer:
@@ -130,17 +151,12 @@ class PieceTokenizer:
 
     def save(self, path: str | Path) -> None:
         """Writes a tokenizer.json, whole or not at all, that load() reads and tokenizers encodes alike with."""
-        path = Path(path)
-        temporary = path.with_name(f".{path.name}.partial")
-        try:
-            temporary.write_text(json.dumps(self._to_json(), ensure_ascii=False) + "\n", encoding="utf-8")
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        atomic_write(Path(path), json.dumps(self._to_json(), ensure_ascii=False) + "\n")
 
     to_huggingface = save
 
-    def _to_json(self) -> dict[str, Any]:
+    def _to_json(self, prefix: str | None = None) -> dict[str, Any]:
+        prefix = prefix or self.prefix
         names = {number: name for name, number in self.special_tokens.items()}
         of_bytes = {number: f"<0x{value:02X}>" for value, number in enumerate(self.byte_ids)}
         spelled = [names.get(i) or of_bytes.get(i) or piece.replace(" ", SPACE) for i, piece in enumerate(self.pieces)]
@@ -148,12 +164,12 @@ class PieceTokenizer:
         for number, text in enumerate(spelled):
             vocab.setdefault(text, number)
         merges = [pair for pair, _ in sorted(self.merges.items(), key=lambda item: (item[1][0], item[0]))]
-        prepend = [{"type": "Prepend", "prepend": SPACE}] if self.prefix == "always" else []
+        prepend = [{"type": "Prepend", "prepend": SPACE}] if prefix == "always" else []
         replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
-        meta = self.prefix in ("each", "first")
-        when = "always" if self.prefix == "each" else self.prefix
+        meta = prefix in ("each", "first")
+        when = "always" if prefix == "each" else prefix
         scheme = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": when, "split": False}
-        strip = [] if self.prefix == "never" else [{"type": "Strip", "content": " ", "start": 1, "stop": 0}]
+        strip = [] if prefix == "never" else [{"type": "Strip", "content": " ", "start": 1, "stop": 0}]
         plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
         return {
             "version": "1.0",
@@ -215,7 +231,7 @@ class PieceTokenizer:
         """The bytes of every id."""
         return dict(enumerate(self._bytes))
 
-    @property
+    @functools.cached_property
     def fingerprint(self) -> str:
         """SHA-256, in hexadecimal, of all that decides which ids a text gets."""
         return hashlib.sha256(json.dumps(self._to_json(), sort_keys=True).encode()).hexdigest()
@@ -227,7 +243,32 @@ class PieceTokenizer:
         allowed_special: str | Collection[str] = (),
         disallowed_special: str | Collection[str] = (),
     ) -> list[int]:
-        """The ids of a text, <s> not among them. allowed_special: special tokens to recognise, "all" or by name."""
+        """The ids of a text, <s> not among them.
+
+        Args:
+            text: The text.
+            allowed_special: Special tokens to recognise, "all" or by name; others are text.
+            disallowed_special: Special tokens that the text may not hold, "all" or by name.
+
+        Raises:
+            ValueError: The text holds a token of disallowed_special.
+        """
+        return list(self._encoding(text, allowed_special, disallowed_special).ids)
+
+    def encode_with_offsets(
+        self,
+        text: str,
+        *,
+        allowed_special: str | Collection[str] = (),
+        disallowed_special: str | Collection[str] = (),
+    ) -> tuple[list[int], list[int]]:
+        """As encode(), and the character at which each token begins."""
+        encoding = self._encoding(text, allowed_special, disallowed_special)
+        return list(encoding.ids), [begin for begin, _ in encoding.offsets]
+
+    def _encoding(
+        self, text: str | bytes, allowed_special: str | Collection[str], disallowed_special: str | Collection[str]
+    ) -> Any:
         if isinstance(text, bytes):
             text = text.decode("utf-8", "replace")
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # a lone surrogate is no character
@@ -236,18 +277,19 @@ class PieceTokenizer:
         for name in sorted(refused - allowed):
             if name in text:
                 raise ValueError(f"the text holds the special token {name!r}, which is not allowed here")
-        ids: list[int] = []
-        names = sorted(allowed & self.special_tokens.keys(), key=len, reverse=True)
-        parts = re.split(f"({'|'.join(map(re.escape, names))})", text) if names else [text]
-        for place, part in enumerate(parts):
-            if place % 2:
-                ids.append(self.special_tokens[part])
-            elif part:
-                part = part.replace(SPACE, " ")
-                asked = self.prefix == "each" or (self.prefix == "first" and place == 0)
-                spaced = self.prefix == "always" or (asked and not part.startswith(" "))
-                ids += self._encode(" " + part if spaced else part)
-        return ids
+        names = frozenset(allowed & self.special_tokens.keys())
+        return self._encoder(names, self.prefix).encode(text, add_special_tokens=False)
+
+    def _encoder(self, names: frozenset[str], prefix: str) -> Any:
+        """What encodes, with these special tokens and no others."""
+        found = self._encoders.get((names, prefix))
+        if found is None:
+            tokenizers = need("tokenizers", "a tokenizer of SentencePiece's kind", "groundup-lm[text]")
+            made = self._to_json(prefix)
+            made["added_tokens"] = [token for token in made["added_tokens"] if token["content"] in names]
+            made["post_processor"] = None
+            found = self._encoders[names, prefix] = tokenizers.Tokenizer.from_str(json.dumps(made))
+        return found
 
     def encode_to_numpy(self, text: str | bytes, **special: Any) -> NDArray[np.uint32]:
         """As encode(), to an array."""
@@ -265,57 +307,17 @@ class PieceTokenizer:
                 begun = True
                 spaced = self.prefix == "always" or (self.prefix != "never" and text[0] not in (" ", SPACE))
                 text = " " + text if spaced else text
-            held += text.replace(SPACE, " ")
+            held += text
             cut = len(held) if chunk is None else self._last_cut(held)
-            yield from self._encode(held[:cut])
+            yield from self._encoder(frozenset(), "never").encode(held[:cut], add_special_tokens=False).ids
             held = held[cut:]
 
     def _last_cut(self, text: str) -> int:
         """The last place where one word ends and the next begins; 0 where there is none."""
         if not self._by_words:
             return 0
-        return next((i for i in range(len(text) - 1, 0, -1) if text[i] == " " != text[i - 1]), 0)
-
-    def _encode(self, text: str) -> list[int]:
-        ids: list[int] = []
-        for word in self._word.findall(text):
-            known = self._known.get(word)
-            if known is None:
-                known = self._merge(word)
-                if len(self._known) < CACHED:
-                    self._known[word] = known
-            ids += known
-        return ids
-
-    def _merge(self, word: str) -> list[int]:
-        """The ids of a word: its characters, then the best pair of neighbours merged until there is none."""
-        ids: list[int] = []
-        for character in word:
-            number = self._ids.get(character)
-            ids += [number] if number is not None else [self.byte_ids[byte] for byte in character.encode()]
-        before, after = list(range(-1, len(ids) - 1)), [*range(1, len(ids)), -1]
-        queue: list[tuple[int, int, int, int]] = []
-
-        def offer(left: int) -> None:
-            right = after[left] if left >= 0 else -1
-            found = self.merges.get((ids[left], ids[right])) if right >= 0 else None
-            if found is not None:
-                heapq.heappush(queue, (found[0], left, ids[left], ids[right]))
-
-        for left in range(len(ids) - 1):
-            offer(left)
-        while queue:
-            _, left, was, beside = heapq.heappop(queue)
-            right = after[left]
-            if ids[left] != was or right < 0 or ids[right] != beside:
-                continue  # one of the two has been merged with another since
-            ids[left], ids[right] = self.merges[was, beside][1], -1
-            after[left] = after[right]
-            if after[left] >= 0:
-                before[after[left]] = left
-            offer(left)
-            offer(before[left])
-        return [number for number in ids if number >= 0]
+        spaces = (" ", SPACE)
+        return next((i for i in range(len(text) - 1, 0, -1) if text[i] in spaces and text[i - 1] not in spaces), 0)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes of ids, as they stand. KeyError: an unknown id."""

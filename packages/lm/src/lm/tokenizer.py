@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lm.data import open_data
 from lm.extras import need
+from lm.files import atomic_write
 from lm.piece_tokenizer import PieceTokenizer
+from lm.text_config import TOKENIZER_CONFIG, read_text_config, write_text_config
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """The tokenizer in a file: one of ours, a tokenizer.json, a tok.bin of llama2.c, or GPT-2's vocab.json beside merges.txt.
+    """Loads the tokenizer in a file.
 
-    A bpe.Tokenizer, or a PieceTokenizer where it is of SentencePiece's kind. MissingExtra: the package bpe is not installed.
+    Args:
+        path: One of ours, a tokenizer.json, a tok.bin of llama2.c, or GPT-2's vocab.json beside merges.txt.
+
+    Returns:
+        A bpe.Tokenizer, or a PieceTokenizer where it is of SentencePiece's kind.
+
+    Raises:
+        ValueError: The file is no tokenizer, or one that is not supported, by name.
+        MissingExtra: The package bpe is not installed.
     """
     path = Path(path)
     with open(path, "rb") as file:
@@ -70,27 +78,6 @@ def gpt2_pair(folder: Path) -> Any:
     return bpe.Tokenizer.from_gpt2(folder / PAIR[0], folder / PAIR[1], special_tokens=special)
 
 
-# Tokens that are put before a text, and that end one, by the names they have.
-BEGINS = ("<s>", "<|begin_of_text|>", "<bos>")
-ENDS = ("<|endoftext|>", "</s>", "<s>", "<|end_of_text|>", "<|eot_id|>", "<|im_end|>", "<|begin_of_text|>")
-
-
-def prompt_ids(tokenizer: Any, text: str) -> list[int]:
-    """The ids of a text to continue: with the token that begins one, where the tokenizer has such, else with the one that
-    ends one where there is nothing else to begin with."""
-    known = tokenizer.special_tokens
-    begin = next(([known[name]] for name in BEGINS if name in known), [])
-    ids = list(tokenizer.encode(text, allowed_special="all"))
-    if begin and ids[:1] != begin:
-        ids = begin + ids
-    return ids or [known[name] for name in ENDS[:1] if name in known]
-
-
-def stop_ids(tokenizer: Any) -> list[int]:
-    """The ids of the tokens that end a text."""
-    return [number for name, number in tokenizer.special_tokens.items() if name in ENDS]
-
-
 def check_tokenizer(path: str | Path, data: str | Path | Mapping[str, Any], vocab_size: int) -> None:
     """ValueError, before anything is written, for a tokenizer that is not the model's or did not make the data."""
     tokenizer = load_tokenizer(path)
@@ -106,14 +93,11 @@ def check_tokenizer(path: str | Path, data: str | Path | Mapping[str, Any], voca
 
 
 def keep_tokenizer(source: Path, run: Path) -> None:
-    """Copies the tokenizer's file into the run, whole or not at all."""
+    """Copies a tokenizer into a run, whole or not at all, with what lies beside it of chats and stop tokens."""
     run.mkdir(parents=True, exist_ok=True)
-    temporary = run / ".tokenizer.partial"
-    try:
-        shutil.copyfile(source, temporary)
-        os.replace(temporary, run / f"tokenizer{source.suffix}")
-    finally:
-        temporary.unlink(missing_ok=True)
+    if not (run / TOKENIZER_CONFIG).exists():
+        write_text_config(run, read_text_config(source.parent))
+    atomic_write(run / f"tokenizer{source.suffix}", source.read_bytes())
 
 
 def kept_tokenizer(run: Path) -> Path | None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lm.commands.options import Commands, add, add_model, add_sampling, model_of, sampling_of
+
+if TYPE_CHECKING:
+    from lm.chat_template import ChatTemplate
+    from lm.generation.engine import Scheduler
+    from lm.generation.sampling import Sampling
 
 HELP = "/reset begins anew, /help says this, /quit ends; Ctrl-C stops an answer"
 
@@ -20,20 +25,24 @@ def register(commands: Commands) -> None:
 
 
 def chat(options: argparse.Namespace) -> None:
-    from lm.chat_template import Message, Template
-    from lm.interop.importing import own_tokenizer
+    from lm.chat_template import Message
+    from lm.generation.engine import Scheduler
+    from lm.interop.loading import model_text
 
     if options.max_new_tokens < 1:
         raise ValueError(f"--max-new-tokens must be at least 1, and {options.max_new_tokens} is not")
     sampling = sampling_of(options)
-    template = Template(own_tokenizer(options.run, options.tokenizer))
+    template = model_text(options.run, options.tokenizer).template
     model = model_of(options)
     context = model.config.context_length
     # An answer may have all of max_new_tokens, but no more than half the context is kept free for it.
     room = min(options.max_new_tokens, context // 2)
     system = [Message("system", options.system)] if options.system else []
-    template.fit(system, context - room)  # one that is too long is refused before the first word
+    if system:  # one that is too long is refused before the first word
+        template.fit([*system, Message("user", "")], context - room)
     messages, answers = list(system), 0
+    # One scheduler for the whole conversation: what of it was read already stays in its cache.
+    scheduler = Scheduler(model, rows=1, reuse=True)
     if sys.stdin.isatty():
         import readline  # noqa: F401 (input() then edits lines and remembers them)
 
@@ -60,7 +69,7 @@ def chat(options: argparse.Namespace) -> None:
             seed = None if options.seed is None else options.seed + answers
             answers += 1
             most = min(options.max_new_tokens, context - len(ids))
-            text = answered(model, template, ids, most, sampling, seed)
+            text = answered(scheduler, template, ids, most, sampling, seed)
             if text:
                 messages.append(Message("assistant", text))
             else:
@@ -77,33 +86,36 @@ def heard() -> str | None:
         return None
 
 
-def answered(model: Any, template: Any, ids: list[int], most: int, sampling: Any, seed: int | None) -> str:
+def answered(
+    scheduler: Scheduler, template: ChatTemplate, ids: list[int], most: int, sampling: Sampling, seed: int | None
+) -> str:
     """An answer, written as it comes, until it ends or Ctrl-C ends it; what was written of it."""
-    from lm.generation.engine import Batch
-    from lm.generation.stream import Writer
+    from lm.generation.stream import StreamDecoder
 
-    batch, writer = Batch(model, rows=1), Writer(template.tokenizer.decode_stream(), template.stop)
+    decoder = StreamDecoder(template.tokenizer.decode_stream(), template.stop)
     text = ""
 
     def show(piece: str) -> str:
         print(piece, end="", flush=True)
         return text + piece
 
+    sequence = scheduler.add(
+        ids,
+        max_new_tokens=most,
+        sampling=sampling,
+        seed=seed,
+        stop_tokens=template.stop_tokens,
+        when_full="end",
+    )
     try:
-        batch.add(
-            ids,
-            max_new_tokens=most,
-            sampling=sampling,
-            seed=seed,
-            stop_tokens=template.stop_tokens,
-            when_full="end",
-        )
-        while batch.texts and not writer.stopped:
-            for _, token in batch.step():
+        while sequence.ended is None and not decoder.stopped:
+            for _, token in scheduler.step():
                 if token is not None:
-                    text = show(writer.feed(token))
-        text = show(writer.finish())
+                    text = show(decoder.feed(token))
+        text = show(decoder.finish())
     except KeyboardInterrupt:
         print(" (stopped)", end="")
+    finally:
+        scheduler.cancel(sequence)
     print()
     return text

@@ -25,8 +25,8 @@ COMMANDS = (
     "plan",
     "report",
     "serve",
-    "tokens",
     "train",
+    "undertrained",
 )
 STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
 

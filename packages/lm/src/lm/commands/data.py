@@ -50,6 +50,12 @@ def register(commands: Commands) -> None:
     made.add_argument(
         "--heldout", type=float, default=0.05, metavar="SHARE", help="of the conversations, by hash (default: 0.05)"
     )
+    made.add_argument(
+        "--context",
+        type=int,
+        metavar="N",
+        help="tokens of a window (default: the context of the model beside the tokenizer)",
+    )
     made.add_argument("--end-of-text", metavar="NAME", help="the special token before each conversation")
 
     made = add(
@@ -133,25 +139,60 @@ def prepare(options: argparse.Namespace) -> None:
 
 
 def chat(options: argparse.Namespace) -> None:
-    from lm.chat_template import Template
     from lm.data.conversations import prepare_conversations
+    from lm.interop.loading import chat_template
+    from lm.text_config import read_text_config
     from lm.tokenizer import load_tokenizer
 
-    template = Template(load_tokenizer(options.tokenizer), options.end_of_text)
-    made, empty = prepare_conversations(options.files, template, options.out, heldout=options.heldout)
-    for split, about in made.items():
-        share = f", {about.learned / about.tokens:.0%} of them learned" if about.tokens else ""
+    path = Path(options.tokenizer)
+    template = chat_template(load_tokenizer(path), read_text_config(path.parent), options.end_of_text)
+    context = options.context or context_of(path.parent)
+    if context is None:
+        raise ValueError(
+            "conversations are packed into windows of the model's context: give its length with --context, or name the "
+            "tokenizer in the folder of the model"
+        )
+    prepared = prepare_conversations(
+        options.files,
+        template,
+        options.out,
+        context_length=context,
+        end_of_text=options.end_of_text,
+        heldout=options.heldout,
+    )
+    for split, about in prepared.splits.items():
+        share = (
+            f", {about.learned / about.tokens:.0%} of them learned, {about.padding:,} padding" if about.tokens else ""
+        )
         print(f"{options.out}/{split}: {about.conversations:,} conversations, {about.tokens:,} tokens{share}")
-    if empty:
-        print(f"left out, because the assistant says nothing in them: {empty:,}")
-    if not template.marked:
+    cut = sum(about.cut for about in prepared.splits.values())
+    if cut:
+        print(f"longer than {context:,} tokens, and cut after the last answer that fits: {cut:,}")
+    if prepared.too_long:
+        print(f"left out, because not even the first exchange has room in {context:,} tokens: {prepared.too_long:,}")
+    if prepared.silent:
+        print(f"left out, because the assistant says nothing in them: {prepared.silent:,}")
+    if template.stop:
         print(
-            "the tokenizer has no <|im_start|> and <|im_end|>, so turns are marked in ordinary text (### user, ### end)"
+            "the tokenizer has no special tokens that mark turns, so they are marked in ordinary text (### user, ### end)"
         )
     print(
-        f"to learn them: lm import RUN --to CHAT, then lm train CHAT/config.toml --out CHAT --data {options.out} "
+        f"to learn them: lm import MODEL --out RUN, then lm train RUN/config.toml --out RUN --data {options.out} "
         f"--train.document_masking true --train.steps 1000"
     )
+
+
+def context_of(folder: Path) -> int | None:
+    """The context length of the run or the Hugging Face model in a folder, None where there is neither."""
+    from lm.interop.loading import is_run
+    from lm.text_config import read_object
+    from lm.training.run_folder import read_config
+
+    if is_run(folder):
+        return read_config(folder)[0].context_length
+    about = read_object(folder / "config.json")
+    found = about.get("max_position_embeddings", about.get("n_positions"))
+    return found if isinstance(found, int) else None
 
 
 def verify(options: argparse.Namespace) -> None:
@@ -179,8 +220,9 @@ def verify(options: argparse.Namespace) -> None:
 def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, dict[str, Any]]:
     """How the text is to be encoded, and the same as a table of what the result depends on."""
     from lm.data.infill import NAMES, FillInTheMiddle
-    from lm.data.prepare import Recipe, end_of_text_of
+    from lm.data.prepare import Recipe
     from lm.data.published import held_out_limit
+    from lm.special_tokens import end_of_text_of
     from lm.tokenizer import load_tokenizer
 
     for name in ("limit_bytes", "shard_tokens", "workers"):

@@ -9,53 +9,50 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lm.commands.options import Commands, Ended, add
+from lm.commands.options import Commands, Ended, add, add_device, model_of
 
 
 def register(commands: Commands) -> None:
-    text = "score texts with a model, or answer multiple-choice and last-word sets with it"
+    text = "score texts with a model, or answer multiple-choice and last-word tasks with it"
     made = add(commands, "eval", evaluate, text)
     made.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
     what = made.add_mutually_exclusive_group(required=True)
-    what.add_argument("--data", help="a token file, .npy, or a folder of them, of which what is held out")
     what.add_argument(
-        "--on",
+        "--data", help="a token file (.npy), or a folder of token files, of which the held-out ones are scored"
+    )
+    what.add_argument(
+        "--tasks",
         nargs="+",
         metavar="FILE",
-        help="sets as they are published, JSON lines: HellaSwag, LAMBADA, PIQA, ARC, COPA, OpenBookQA; or any text",
+        help="files of HellaSwag, LAMBADA, PIQA, ARC, COPA or OpenBookQA, as JSON lines; any other file is scored as text",
     )
     made.add_argument("--stride", type=int, help="tokens scored a window; fewer see more (default: the context)")
+    add_device(made)
     made.add_argument("--int8", action="store_true", help="with its weights as int8, as `lm generate --int8` has them")
     made.add_argument("--max-tokens", type=int, help="of --data, score about so many, spread over the text")
-    made.add_argument("--limit", type=int, help="of each of --on, so many items, spread over the set (default: all)")
-    made.add_argument("--tokenizer", help="for --on, a tokenizer file (default: the model's own)")
-    made.add_argument("--uncleaned", action="store_true", help="HellaSwag's text as published, markup and all")
+    made.add_argument("--limit", type=int, help="of each task, so many items, spread over the file (default: all)")
+    made.add_argument("--tokenizer", help="for --tasks, a tokenizer file (default: the model's own)")
+    made.add_argument("--uncleaned", action="store_true", help="HellaSwag's text as published, with its markup")
     made.add_argument(
         "--out",
-        help="for --on, the folder that keeps each item's result, to go on from (default: evaluation in the run)",
+        help="for --tasks, the folder that keeps each item's result, to go on from (default: evaluation in the run)",
     )
     made.add_argument("--json", action="store_true", help="print JSON")
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    from lm.device import choose_device
-    from lm.interop import load
-    from lm.ops.cpu.int8 import quantized
-
-    for_one, for_other = (("limit", "tokenizer", "uncleaned", "out"), "--on"), (("max_tokens",), "--data")
-    for names, wanted in (for_one, for_other):
+    for_tasks, for_data = (("limit", "tokenizer", "uncleaned", "out"), "--tasks"), (("max_tokens",), "--data")
+    for names, wanted in (for_tasks, for_data):
         name = next((name for name in names if getattr(options, name) not in (None, False)), None)
         if name is not None and getattr(options, wanted.removeprefix("--")) is None:
             raise ValueError(f"--{name.replace('_', '-')} goes with {wanted}")
-    model = load(options.run)
-    model = quantized(model) if options.int8 else model.to(choose_device("auto"))
-    (on_data if options.data else on_sets)(model, options)
+    model = model_of(options)
+    (on_data if options.data else on_tasks)(model, options)
 
 
 def on_data(model: Any, options: argparse.Namespace) -> None:
     from lm.data import check_range, open_heldout
-    from lm.interop.importing import tokenizer_of
-    from lm.tokenizer import load_tokenizer
+    from lm.interop.loading import read_tokenizer, tokenizer_of
     from lm.training import validation as scoring
     from lm.training.run_folder import read_config
 
@@ -67,7 +64,7 @@ def on_data(model: Any, options: argparse.Namespace) -> None:
         document_masking, fingerprint = config.document_masking, made_by.get("tokenizer")
     else:
         beside = tokenizer_of(options.run)
-        fingerprint = tokens.tokenizer if beside is None else load_tokenizer(beside).fingerprint
+        fingerprint = tokens.tokenizer if beside is None else read_tokenizer(beside).fingerprint
     if fingerprint != tokens.tokenizer:
         raise ValueError(
             f"{options.data} was made by another tokenizer than the model's data: encode it with the model's"
@@ -84,13 +81,13 @@ def on_data(model: Any, options: argparse.Namespace) -> None:
     print(json.dumps(said) if options.json else score)
 
 
-def on_sets(model: Any, options: argparse.Namespace) -> None:
+def on_tasks(model: Any, options: argparse.Namespace) -> None:
     from lm.evaluation import as_json, as_table, evaluate_tasks, read_task
     from lm.evaluation.run_tasks import model_fingerprint
-    from lm.interop.importing import own_tokenizer
+    from lm.interop.loading import model_text
 
-    tokenizer = own_tokenizer(options.run, options.tokenizer)
-    tasks = [read_task(file, cleaned=not options.uncleaned) for file in options.on]
+    tokenizer = model_text(options.run, options.tokenizer).tokenizer
+    tasks = [read_task(file, cleaned=not options.uncleaned) for file in options.tasks]
     names = [task.name for task in tasks]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"two of the files are called {twice!r}: rename one, or evaluate on them one after the other")

@@ -32,46 +32,46 @@ def register(commands: Commands) -> None:
 
 
 def generate(options: argparse.Namespace) -> None:
-    from lm.generation.engine import Batch, check_request
-    from lm.generation.stream import Writer
-    from lm.interop.importing import own_tokenizer
-    from lm.tokenizer import prompt_ids, stop_ids
+    from lm.generation.engine import Scheduler, check_request
+    from lm.generation.stream import StreamDecoder
+    from lm.interop.loading import model_text
+    from lm.special_tokens import prompt_ids
 
     if options.samples < 1:
         raise ValueError(f"--samples must be at least 1, and {options.samples} is not")
     model = model_of(options)
-    tokenizer = own_tokenizer(options.run, options.tokenizer)
+    text = model_text(options.run, options.tokenizer)
+    tokenizer = text.tokenizer
     settings: dict[str, Any] = {
         "max_new_tokens": options.max_new_tokens,
         "sampling": sampling_of(options),
-        "stop_tokens": stop_ids(tokenizer),
+        "stop_tokens": text.stop_tokens,
         "when_full": options.when_full,
     }
-    ids = prompt_ids(tokenizer, options.prompt)
+    ids = prompt_ids(tokenizer, options.prompt, text.end_of_text)
     check_request(model, ids, options.max_new_tokens, options.when_full)
-    batch = Batch(model, rows=options.samples)
+    batch = Scheduler(model, rows=options.samples)
     writers = {}
     for number in range(options.samples):
         seed = None if options.seed is None else options.seed + number
-        text = batch.add(ids, seed=seed, **settings)
-        writers[text] = Writer(tokenizer.decode_stream(), options.stop)
+        writers[batch.add(ids, seed=seed, **settings)] = StreamDecoder(tokenizer.decode_stream(), options.stop)
     written = dict.fromkeys(writers, options.prompt)
     streaming = options.samples == 1
     if streaming:
         print(options.prompt, end="", flush=True)
     with contextlib.suppress(KeyboardInterrupt):  # the reader has read enough
         while batch.texts:
-            for text, token in batch.step():
-                piece = "" if token is None else writers[text].feed(token)
-                written[text] += piece
+            for one, token in batch.step():
+                piece = "" if token is None else writers[one].feed(token)
+                written[one] += piece
                 if streaming:
                     print(piece, end="", flush=True)
-                if writers[text].stopped:
-                    batch.cancel(text)
-    for text, writer in writers.items():
+                if writers[one].stopped:
+                    batch.cancel(one)
+    for one, writer in writers.items():
         rest = writer.finish()
         print(
-            rest if streaming else written[text] + rest, end="\n" if streaming or text is list(writers)[-1] else BETWEEN
+            rest if streaming else written[one] + rest, end="\n" if streaming or one is list(writers)[-1] else BETWEEN
         )
     if options.timing or sys.stderr.isatty():
         print(f"prompt: {batch.prefill}; after it: {batch.decode}, {batch.decoder.how}", file=sys.stderr)

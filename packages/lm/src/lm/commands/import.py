@@ -9,25 +9,28 @@ from lm.commands.options import Commands, add
 
 
 def register(commands: Commands) -> None:
-    text = "make a run of a Hugging Face folder (Llama, Mistral, Qwen2, Qwen3, GPT-2), nanoGPT's ckpt.pt or llama2.c's .bin"
-    made = add(commands, "import", import_, text)
-    made.add_argument("source", metavar="MODEL", help="the folder or file")
-    made.add_argument(
-        "--to", required=True, metavar="RUN", help="the folder of the run, which must be empty or not there"
+    text = (
+        "make a run of another program's model: Hugging Face's (Llama, Mistral, Qwen2, Qwen3, GPT-2), a .gguf, "
+        "nanoGPT's ckpt.pt, llama2.c's .bin"
     )
-    made.add_argument("--tokenizer", help="a tokenizer file (default: the tokenizer.json in the folder)")
+    made = add(commands, "import", import_, text)
+    made.add_argument("source", metavar="MODEL", help="the folder or file, or hf://OWNER/NAME on the Hugging Face Hub")
+    made.add_argument(
+        "--out", required=True, metavar="RUN", help="the folder of the run, which must be empty or not there"
+    )
+    made.add_argument("--tokenizer", help="a tokenizer file (default: the one that lies with the model)")
 
 
 def import_(options: argparse.Namespace) -> None:
     from lm.interop import import_run
     from lm.tokenizer import kept_tokenizer
 
-    model = import_run(options.source, options.to, tokenizer=options.tokenizer)
+    model = import_run(options.source, options.out, tokenizer=options.tokenizer)
     count = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{options.to}: {count:,} parameters, imported from {options.source}")
-    if kept_tokenizer(Path(options.to)) is None:
+    print(f"{options.out}: {count:,} parameters, imported from {options.source}")
+    if kept_tokenizer(Path(options.out)) is None:
         print(
             "there is no tokenizer.json beside it, and the run has none: name one with --tokenizer to have it keep that"
         )
-    config = Path(options.to) / "config.toml"
-    print(f"to train it further: lm train {config} --out {options.to} --data FOLDER --train.steps 1000")
+    config = Path(options.out) / "config.toml"
+    print(f"to train it further: lm train {config} --out {options.out} --data FOLDER --train.steps 1000")

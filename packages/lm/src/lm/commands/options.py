@@ -34,19 +34,44 @@ def add(
     return made
 
 
+DEVICES = ("auto", "cpu", "cuda", "mps")
+DTYPES = ("fp32", "bf16", "fp16", "fp64")
+
+
 def add_model(made: argparse.ArgumentParser) -> None:
-    """The arguments that name a model, which model_of() loads."""
-    made.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
-    made.add_argument("--tokenizer", help="a tokenizer file (default: the run's own)")
+    """The arguments that name a model and where it computes, which model_of() loads."""
+    made.add_argument(
+        "run",
+        metavar="RUN",
+        help="the folder of a run, another program's model, or hf://OWNER/NAME on the Hugging Face Hub",
+    )
+    made.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
+    add_device(made)
     made.add_argument("--int8", action="store_true", help="weights as int8: faster on a CPU, and a little less exact")
 
 
+def add_device(made: argparse.ArgumentParser) -> None:
+    """The arguments that say where a model computes, and in what numbers."""
+    made.add_argument(
+        "--device",
+        choices=DEVICES,
+        default="auto",
+        help="where the model computes (default: cuda or mps if here, else cpu)",
+    )
+    made.add_argument("--dtype", choices=DTYPES, default="fp32", help="the numbers of its weights (default: fp32)")
+
+
 def model_of(options: argparse.Namespace) -> Transformer:
-    from lm.interop import load
+    """The model of add_model()'s or add_device()'s arguments, where they want it. ValueError: int8 elsewhere than on a CPU."""
+    from lm.interop.loading import load
+
+    if not getattr(options, "int8", False):
+        return load(options.run, device=options.device, dtype=options.dtype)
     from lm.ops.cpu.int8 import quantized
 
-    model = load(options.run)
-    return quantized(model) if options.int8 else model
+    if options.device not in ("auto", "cpu"):
+        raise ValueError(f"--int8 is for decoding on a CPU, and --device is {options.device}: leave one of them out")
+    return quantized(load(options.run, dtype=options.dtype))
 
 
 def add_sampling(made: argparse.ArgumentParser) -> None:

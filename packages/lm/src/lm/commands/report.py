@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lm.commands.options import Commands, add
+from lm.commands.options import Commands, add, add_device
 
 if TYPE_CHECKING:
     from lm.reporting.report import Run, Section
@@ -26,6 +26,7 @@ def register(commands: Commands) -> None:
         help="texts that each run writes (default: 2 for one that keeps its tokenizer)",
     )
     made.add_argument("--prompt", action="append", default=[], help="what they begin with; may be given again")
+    add_device(made)
     made.add_argument(
         "--watch",
         type=float,
@@ -69,7 +70,7 @@ def samples(runs: list[Run], options: argparse.Namespace) -> list[Section]:
         for run in runs
         if any((run.folder / "checkpoints").glob("*/model.safetensors"))
     ]
-    able = [(run, path) for run, path in kept if path is not None]
+    able = [run for run, path in kept if path is not None]
     if count == 0 or not able or (count is None and not options.prompt and find_spec("bpe") is None):
         if count or options.prompt:
             raise ValueError(
@@ -77,24 +78,24 @@ def samples(runs: list[Run], options: argparse.Namespace) -> list[Section]:
             )
         return []
     drawn = []
-    for run, path in able:
-        written = write_samples(run.folder, path, options.prompt, 2 if count is None else count)
+    for run in able:
+        written = write_samples(options, run.folder, 2 if count is None else count)
         drawn.append((f"<h3>{text(run.name)}</h3>" if len(runs) > 1 else "") + cards(written))
     return [Section("Samples", Html("".join(drawn)), "From the newest checkpoint, at temperature 0.8, seeds 0, 1, …")]
 
 
-def write_samples(folder: Path, tokenizer_path: Path, prompts: list[str], count: int) -> list[tuple[str, str]]:
+def write_samples(options: argparse.Namespace, folder: Path, count: int) -> list[tuple[str, str]]:
     """Prompt and continuation, `count` for each prompt; from the end of a text where there is no prompt."""
     from lm.generation.stream import stream
-    from lm.tokenizer import load_tokenizer
-    from lm.training.run_folder import load
+    from lm.interop.loading import load, model_text
+    from lm.special_tokens import prompt_ids
 
-    model, tokenizer = load(folder), load_tokenizer(tokenizer_path)
-    ends = [i for name, i in tokenizer.special_tokens.items() if name == "<|endoftext|>"]
+    model, text = load(folder, device=options.device, dtype=options.dtype), model_text(folder)
+    ends = text.stop_tokens
     written = []
-    for prompt in prompts or [""]:
-        ids = tokenizer.encode(prompt, allowed_special="all") or ends or [0]
+    for prompt in options.prompt or [""]:
+        ids = prompt_ids(text.tokenizer, prompt, text.end_of_text) or [0]
         for seed in range(count):
             made = stream(model, ids, max_new_tokens=SAMPLE_TOKENS, temperature=0.8, seed=seed, stop_tokens=ends)
-            written.append((prompt, tokenizer.decode([token for token in made if token not in ends])))
+            written.append((prompt, text.tokenizer.decode(list(made))))
     return written

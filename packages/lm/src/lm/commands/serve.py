@@ -22,35 +22,34 @@ def register(commands: Commands) -> None:
     made.add_argument("--port", type=int, default=8000, help="0 takes one that is free (default: 8000)")
     made.add_argument("--rows", type=int, default=8, help="texts decoded together (default: 8)")
     made.add_argument("--waiting", type=int, default=32, help="texts in the queue; beyond it 429 (default: 32)")
-    made.add_argument("--max-tokens", type=int, help="of an answer, the most (default: the context)")
+    made.add_argument("--max-new-tokens", type=int, help="of an answer, the most (default: the context)")
 
 
 def serve(options: argparse.Namespace) -> None:
     import os
 
     from lm.extras import need
-    from lm.interop.importing import own_tokenizer
+    from lm.interop.loading import model_text
 
     uvicorn = need("uvicorn", "lm serve", "groundup-lm[serve]")
     need("starlette", "lm serve", "groundup-lm[serve]")
-    from lm.chat_template import Template
+    need("pydantic", "lm serve", "groundup-lm[serve]")
     from lm.serving.app import Server
     from lm.serving.engine import Engine
     from lm.serving.requests import Limits
 
     if not 0 <= options.port < 1 << 16:
         raise ValueError(f"--port must be from 0 to 65535, and {options.port} is not")
-    if options.max_tokens is not None and options.max_tokens < 1:
-        raise ValueError(f"--max-tokens must be at least 1, and {options.max_tokens} is not")
-    tokenizer = own_tokenizer(options.run, options.tokenizer)
-    template = Template(tokenizer)
+    if options.max_new_tokens is not None and options.max_new_tokens < 1:
+        raise ValueError(f"--max-new-tokens must be at least 1, and {options.max_new_tokens} is not")
+    text = model_text(options.run, options.tokenizer)
     model = model_of(options)
     name = options.name or os.path.basename(os.path.abspath(Path(options.run)))
     context = model.config.context_length
-    limits = Limits(name, model.config.vocab_size, context, min(context, options.max_tokens or context))
-    engine = Engine(model, tokenizer, rows=options.rows, waiting=options.waiting)
+    limits = Limits(name, model.config.vocab_size, context, min(context, options.max_new_tokens or context))
+    engine = Engine(model, text.tokenizer, rows=options.rows, waiting=options.waiting)
     hosts = ["127.0.0.1", "localhost", "[::1]", "::1"] if options.host in LOOPBACK else None
-    app = Server(engine, template, limits).app(hosts)
+    app = Server(engine, text.template, limits, stop_tokens=text.stop_tokens).app(hosts)
     config = uvicorn.Config(app, host=options.host, port=options.port, log_level="warning", timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)
     try:

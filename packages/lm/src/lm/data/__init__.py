@@ -1,6 +1,6 @@
 """Token data: files of ids, mixtures of them, the batch of each step, and how text becomes ids."""
 
-from lm.data.batches import batch, shuffled, windows_of
+from lm.data.batches import batch, get_batch, shuffled, windows_of
 from lm.data.mixture import Mixture, Part, open_data, open_heldout
 from lm.data.prefetch import prefetched
 from lm.data.shards import Ids, Shards
@@ -17,6 +17,7 @@ __all__ = [
     "batch",
     "check_range",
     "describe",
+    "get_batch",
     "open_data",
     "open_heldout",
     "open_tokens",

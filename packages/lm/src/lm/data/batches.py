@@ -15,33 +15,112 @@ from lm.data.shards import Ids
 def batch(
     tokens: Ids, seed: int, step: int, rank: int, world: int, batch_size: int, context_length: int
 ) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of one step on one of `world` processes: two int64 tensors (batch_size, context_length).
+    """The batch of a step on one of several processes: a pure function of its arguments, so that nothing has to be kept.
 
-    A pure function of its arguments. All ranks together have the rows that one process with batch_size · world would have.
+    The tokens are a ring, cut into windows of context_length. Each epoch cuts it at another place and visits the windows in
+    another order, each once. So an epoch has every token as a target once, but for the fewer than context_length that fill no
+    window; they are others in the next epoch.
 
-    The tokens are a ring cut into windows of context_length; each epoch cuts it at another place and visits the windows in
-    another order, each once. So an epoch has every token as a target once, but for the fewer than context_length
-    that fill no window, which are others in the next. ValueError: fewer tokens than one window and one more.
+    Args:
+        tokens: Token ids: a flat array, or the `ids` of what open_tokens() gives.
+        seed: Of the order.
+        step: The step, from 0.
+        rank: The process, from 0.
+        world: How many processes there are. All together have the rows that one with batch_size · world would have.
+        batch_size: Rows of one process.
+        context_length: Tokens of a row.
+
+    Returns:
+        Inputs and targets, each (batch_size, context_length) int64; a target is the token after its input.
+
+    Raises:
+        ValueError: There are fewer tokens than one window and one more.
+
+    >>> import numpy as np
+    >>> inputs, targets = batch(np.arange(100), seed=0, step=3, rank=0, world=1, batch_size=2, context_length=4)
+    >>> bool((targets == (inputs + 1) % 100).all())
+    True
     """
+    refuse_tokens(tokens, "batch")
     first = (step * world + rank) * batch_size
     rows = np.empty((batch_size, context_length + 1), dtype=np.int64)
     for row in range(batch_size):
-        window(tokens, seed, first + row, rows[row])
+        write_window(tokens, seed, first + row, rows[row])
     return inputs_and_targets(rows)
 
 
-def window(tokens: Ids, seed: int, index: int, out: NDArray[np.int64]) -> None:
-    """Writes the index-th window of a run of seed to `out`: as many targets as it holds but one, and the input before them."""
-    count, context_length = len(tokens), len(out) - 1
-    if count <= context_length:
-        raise ValueError(
-            f"{count} tokens are not enough for a window of context_length {context_length} and one more: "
-            f"shorten the context, or give more text"
+def get_batch(
+    tokens: Ids,
+    batch_size: int,
+    context_length: int,
+    device: str | torch.device = "cpu",
+    *,
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, Tensor]:
+    """A batch of windows that begin at random, as CS336 and nanoGPT draw them: none goes past the end of the tokens.
+
+    Args:
+        tokens: Token ids: a flat array, or the `ids` of what open_tokens() gives.
+        batch_size: Rows.
+        context_length: Tokens of a row.
+        device: Where the batch is wanted.
+        generator: Where the random numbers come from; torch's own, if not given.
+
+    Returns:
+        Inputs and targets, each (batch_size, context_length) int64; a target is the token after its input.
+
+    Raises:
+        ValueError: There are fewer tokens than one window and one more.
+
+    >>> import numpy as np
+    >>> inputs, targets = get_batch(np.arange(100), batch_size=2, context_length=4)
+    >>> bool((targets == inputs + 1).all())
+    True
+    """
+    refuse_tokens(tokens, "get_batch")
+    if len(tokens) <= context_length:
+        raise ValueError(not_enough(len(tokens), context_length))
+    starts = torch.randint(len(tokens) - context_length, (batch_size,), generator=generator).tolist()
+    rows = np.stack([np.asarray(tokens[start : start + context_length + 1], dtype=np.int64) for start in starts])
+    inputs, targets = inputs_and_targets(rows)
+    return inputs.to(device), targets.to(device)
+
+
+def refuse_tokens(tokens: object, name: str) -> None:
+    """TypeError: what was given is an opened token file, and not its ids."""
+    if not hasattr(tokens, "__getitem__"):
+        raise TypeError(
+            f"{name}() takes token ids, and this is {type(tokens).__name__}: give its .ids, or use lm.data.open_data(path), "
+            f"whose batch() also knows which targets are learned"
         )
+
+
+def not_enough(count: int, context_length: int) -> str:
+    return (
+        f"{count} tokens are not enough for a window of context_length {context_length} and one more: "
+        f"shorten the context, or give more text"
+    )
+
+
+def write_window(tokens: Ids, seed: int, index: int, out: NDArray[np.int64], *, packed: bool = False) -> None:
+    """Writes the tokens of one window, and the one after them, which is its last target.
+
+    Args:
+        tokens: Token ids.
+        seed: Of the order.
+        index: Which window of the run it is: windows are counted through all epochs.
+        out: Where they go, (context_length + 1,).
+        packed: Windows are cut at the multiples of context_length in every epoch, as conversations were packed into them.
+    """
+    count, context_length = len(tokens), len(out) - 1
+    if count < context_length + (not packed):
+        raise ValueError(not_enough(count, context_length))
     windows = count // context_length
     epoch, index = divmod(index, windows)
     key = mix(mix(seed) ^ epoch)
-    start = (shuffled(index, windows, key) * context_length + key) % count
+    start = shuffled(index, windows, key) * context_length
+    if not packed:
+        start = (start + key) % count
     end = start + len(out)
     if end <= count:
         out[:] = tokens[start:end]
@@ -66,8 +145,8 @@ def shuffled(index: int, count: int, key: int) -> int:
     low = (1 << half) - 1
     while True:
         left, right = index >> half, index & low
-        for turn in range(4):
-            left, right = right, left ^ (mix(key + turn << 32 ^ right) & low)
+        for round_ in range(4):
+            left, right = right, left ^ (mix(key + round_ << 32 ^ right) & low)
         index = left << half | right
         if index < count:
             return index

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lm.data.batches import inputs_and_targets, window
+from lm.data.batches import inputs_and_targets, write_window
 from lm.data.token_file import Tokens, check_range, open_tokens
 from lm.data.token_folder import token_files
 from lm.loss import IGNORE
@@ -100,10 +100,17 @@ class Mixture:
             check_range(part.tokens, vocab_size)
             if part.heldout is not None:
                 check_range(part.heldout, vocab_size)
-            window(part.tokens.ids, 0, 0, np.empty(context_length + 1, dtype=np.int64))
+            packed = part.tokens.window
+            if packed not in (None, context_length):
+                raise ValueError(
+                    f"{part.tokens.path} holds conversations packed into windows of {packed} tokens, and the model's "
+                    f"context_length is {context_length}: prepare them with `lm data chat --context {context_length}`"
+                )
+            rows = np.empty(context_length + 1, dtype=np.int64)
+            write_window(part.tokens.ids, 0, 0, rows, packed=packed is not None)
 
     def pick(self, row: int) -> tuple[int, int]:
-        """Of which set the row-th row of a run is, and the how manieth of that set's rows it is."""
+        """Which set a row of the run comes from, and which of that set's rows it is; all are counted from 0."""
         for index, take in enumerate(self.takes):
             before, after = rounded(row * take), rounded((row + 1) * take)
             if after > before:
@@ -112,18 +119,30 @@ class Mixture:
         raise IndexError(f"row {row} is of no set")  # the last set takes all that is left
 
     def batch(
-        self, seed: int, step: int, rank: int, world: int, batch_size: int, context_length: int
+        self, seed: int, index: int, rank: int, world: int, batch_size: int, context_length: int
     ) -> tuple[Tensor, Tensor]:
-        """As lm.data.batch, of which it is the whole where there is one set; targets that are not learned are loss.IGNORE."""
+        """One batch of a run; as lm.data.batch, which it is where there is one set.
+
+        Args:
+            seed: Of the order.
+            index: The batch, from 0: the step, or where a step is made of several micro-batches, the micro-batch.
+            rank, world: The process, and how many there are.
+            batch_size: Rows of one process.
+            context_length: Tokens of a row.
+
+        Returns:
+            Inputs and targets, each (batch_size, context_length) int64; targets that are not learned are loss.IGNORE.
+        """
         rows = np.empty((batch_size, context_length + 1), dtype=np.int64)
         learned = np.ones_like(rows) if self.masked else None
-        first = (step * world + rank) * batch_size
+        first = (index * world + rank) * batch_size
         for row in range(batch_size):
-            index, place = self.pick(first + row)
-            part = self.parts[index]
-            window(part.tokens.ids, seed_of(seed, part.name), place, rows[row])
+            which, place = self.pick(first + row)
+            part = self.parts[which]
+            own, packed = seed_of(seed, part.name), part.tokens.window is not None
+            write_window(part.tokens.ids, own, place, rows[row], packed=packed)
             if learned is not None and part.tokens.mask is not None:
-                window(part.tokens.mask, seed_of(seed, part.name), place, learned[row])
+                write_window(part.tokens.mask, own, place, learned[row], packed=packed)
         inputs, targets = inputs_and_targets(rows)
         if learned is not None:
             targets = targets.masked_fill(torch.from_numpy(learned[:, 1:] == 0), IGNORE)  # of one row they share memory
@@ -137,7 +156,8 @@ class Mixture:
         }
 
     def fingerprints(self) -> dict[str, Any]:
-        """What a run says of its data: hashes, not paths, so that data may move; and the weights, where there are several."""
+        """What a run says of its data: hashes, not paths, so that data may move; weights, where there are several sets; and
+        the id that ends a document, at which generation ends too."""
         says: dict[str, Any] = {}
         for part in self.parts:
             about: dict[str, Any] = {"train_sha256": part.tokens.sha256}
@@ -152,6 +172,8 @@ class Mixture:
             says |= {part.name: about} if part.name else about
         if self.tokenizer is not None:
             says["tokenizer"] = self.tokenizer
+        if self.end_of_text is not None:
+            says["end_of_text"] = self.end_of_text
         return says
 
 

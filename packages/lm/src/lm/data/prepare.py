@@ -31,7 +31,6 @@ GROUP = 1 << 20  # bytes of text that a thread encodes at a time
 LARGE = 1 << 24  # bytes of a document beyond which it is encoded as a stream
 IDS = 1 << 20  # ids that are taken from a stream at a time
 SHARD = 100_000_000  # tokens of a training shard, about
-END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>")
 TRAIN, HELDOUT = SPLITS = ("train", "heldout")
 
 
@@ -247,7 +246,7 @@ class Preparation:
         made = []
         for split, run in itertools.groupby(group, key=lambda one: one.split):
             ones = list(run)
-            made.append((split, self.ids_of(split, ones), sum(len(one.text) for one in ones), len(ones)))
+            made.append((split, self.ids_of(split, ones), sum(map(self.size_of, ones)), len(ones)))
         return made
 
     def ids_of(self, split: str, ones: list[Labelled]) -> NDArray[Any]:
@@ -278,7 +277,11 @@ class Preparation:
         ids = self.recipe.tokenizer.encode_iterable(chunks, allowed_special=frozenset())
         while len(some := np.fromiter(itertools.islice(ids, IDS), dtype=np.uint32)):
             yield one.split, some, 0, 0
-        yield one.split, self.end, len(one.text), 1
+        yield one.split, self.end, self.size_of(one), 1
+
+    def size_of(self, one: Labelled) -> int:
+        """The bytes of the text that a document's ids stand for: its own, and the name of the end-of-text token."""
+        return len(one.text) + len(self.separator)
 
     def write(self, split: str, ids: NDArray[Any]) -> None:
         if split not in self.writers:
@@ -345,21 +348,6 @@ def last_line(text: Document, end: int) -> int:
         if begin == 0:
             break
     return end
-
-
-def end_of_text_of(tokenizer: Any, name: str | None) -> str:
-    """The special token that ends a document: the one named, else the first of the usual names that the tokenizer has."""
-    known = tokenizer.special_tokens
-    if name is not None:
-        if name not in known:
-            raise KeyError(f"the tokenizer has no special token {name!r}: it has {', '.join(known) or 'none'}")
-        return name
-    found = next((usual for usual in END_OF_TEXT if usual in known), None)
-    if found is None:
-        raise ValueError(
-            f"the tokenizer has none of {', '.join(END_OF_TEXT)} to end a document with: name the token with --end-of-text"
-        )
-    return found
 
 
 def read_progress(out: Path, asked: dict[str, Any]) -> tuple[Reached, bool]:

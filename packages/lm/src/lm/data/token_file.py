@@ -24,12 +24,20 @@ READ_THROUGH = 1 << 28  # bytes of ids up to which opening reads them all: a fra
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens of one file, or of several as one: ids, memory-mapped, and what their JSON says about them.
+    """Tokens of one file, or of several as one, with what the JSON beside them says; None where it does not say.
 
-    tokenizer: the fingerprint of the tokenizer that made them; bytes: the size of the text they came from;
-    end_of_text: the id that separates documents. Each of the three is None where the JSON does not say.
-    highest: the greatest id, None where neither the JSON says it nor the ids were read.
-    mask: 1 for each id that is learned as a target and 0 for the others, uint8; None where all are. mask_sha256: of its file's.
+    Attributes:
+        path: The file, or the folder of several.
+        ids: The ids, memory-mapped.
+        sha256: Of the ids.
+        tokenizer: The fingerprint of the tokenizer that made them.
+        bytes: The size of the text that they stand for, in UTF-8, special tokens written by their names. Bits per byte are
+            over it, everywhere.
+        end_of_text: The id that separates documents.
+        highest: The greatest id; None where neither the JSON says it nor the ids were read.
+        mask: 1 for each id that is learned as a target and 0 for the others, uint8; None where all are.
+        mask_sha256: Of the mask.
+        window: The context_length of the windows that conversations were packed into; None where windows may be cut anywhere.
     """
 
     path: Path
@@ -41,6 +49,7 @@ class Tokens:
     highest: int | None = None
     mask: Ids | None = None
     mask_sha256: str | None = None
+    window: int | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -103,6 +112,7 @@ class TokenWriter:
         text_bytes: int | None = None,
         end_of_text: int | None = None,
         mask: str | None = None,
+        window: int | None = None,
     ) -> None:
         """Puts both files in their place, the JSON first. ValueError: there are no ids."""
         if not self.count:
@@ -121,6 +131,7 @@ class TokenWriter:
             text_bytes,
             end_of_text,
             mask,
+            window,
         )
         os.replace(self.temporary, self.path)
 
@@ -134,17 +145,18 @@ def write_tokens(
     text_bytes: int | None = None,
     end_of_text: int | None = None,
     mask: NDArray[Any] | None = None,
+    window: int | None = None,
 ) -> Tokens:
     """Writes ids, one array or many in turn, to X.npy and what is known of them to X.json; neither appears before it is whole.
 
-    mask: which of them are learned, to X.mask (see Tokens).
+    mask: which of them are learned, to X.mask; window: of packed conversations (see Tokens).
     ValueError: an id that the dtype cannot hold, no ids at all, or a path that does not end in .npy.
     """
     with TokenWriter(path, dtype=dtype) as writer:
         for part in [tokens] if isinstance(tokens, np.ndarray) else tokens:
             writer.write(np.asarray(part))
         digest = None if mask is None else write_mask(path, mask, writer.count)
-        writer.finish(tokenizer=tokenizer, text_bytes=text_bytes, end_of_text=end_of_text, mask=digest)
+        writer.finish(tokenizer=tokenizer, text_bytes=text_bytes, end_of_text=end_of_text, mask=digest, window=window)
     return open_tokens(path, verify=False)
 
 
@@ -215,9 +227,10 @@ def describe_as(
     text_bytes: int | None,
     end_of_text: int | None,
     mask: str | None = None,
+    window: int | None = None,
 ) -> None:
     says: dict[str, object] = {"count": count, "dtype": dtype, "sha256": sha256, "highest": highest}
-    known = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text, "mask": mask}
+    known = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text, "mask": mask, "window": window}
     says.update({key: value for key, value in known.items() if value is not None})
     description = description_of(path)
     temporary = path.with_suffix(".json.partial")
@@ -271,7 +284,19 @@ def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None 
         first.end_of_text,
         greatest([one.highest for one in opened]),
         **masks_of(opened),
+        window=window_of(opened),
     )
+
+
+def window_of(opened: Sequence[Tokens]) -> int | None:
+    """The window that the conversations of all files were packed into. ValueError: they were packed differently."""
+    known = {one.window for one in opened}
+    if len(known) > 1:
+        said = ", ".join(sorted("none" if window is None else str(window) for window in known))
+        raise ValueError(
+            f"{opened[0].path.parent} holds files packed into different windows ({said}): prepare all with one --context"
+        )
+    return known.pop()
 
 
 def masks_of(opened: Sequence[Tokens]) -> dict[str, Any]:
@@ -311,8 +336,20 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
     mask, digest = None, says.get("mask")
     if digest is not None:
         mask = open_mask(path.with_suffix(".mask"), len(ids), digest, verify)
+    packed = says.get("window")
+    if packed is not None and (packed < 1 or len(ids) % packed):
+        raise ValueError(f"{beside} is damaged: {len(ids)} ids are no whole windows of {packed}")
     return Tokens(
-        path, ids, sha256, says.get("tokenizer"), says.get("bytes"), says.get("end_of_text"), highest, mask, digest
+        path,
+        ids,
+        sha256,
+        says.get("tokenizer"),
+        says.get("bytes"),
+        says.get("end_of_text"),
+        highest,
+        mask,
+        digest,
+        packed,
     )
 
 
@@ -327,6 +364,7 @@ def read_description(path: Path) -> dict[str, Any]:
         "bytes": int,
         "end_of_text": int,
         "mask": str,
+        "window": int,
     }
     try:
         says = json.loads(path.read_text())

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lm.device import choose_device
 from lm.evaluation.likelihood import likelihoods
 from lm.evaluation.run_tasks import first_of, pair_request, windows
 from lm.extras import need
-from lm.generation.engine import Batch, Continuation
+from lm.generation import engine
+from lm.generation.engine import Scheduler
 from lm.generation.sampling import Sampling
-from lm.generation.stream import Writer
-from lm.interop.importing import load, own_tokenizer
-from lm.tokenizer import prompt_ids, stop_ids
+from lm.generation.stream import StreamDecoder
+from lm.interop.loading import load, model_text
+from lm.special_tokens import prompt_ids
 
 LM: Any = need("lm_eval.api.model", "the evaluation harness", "groundup-lm[lm_eval]").LM
 
@@ -28,12 +28,28 @@ NEW_TOKENS = 256  # of a generation that does not say how many
 
 
 class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need not be installed
-    """A run, or another program's model, as lm_eval asks for one. tokenizer: a file, by default the model's own."""
+    """A run, or another program's model, as lm_eval asks for one.
 
-    def __init__(self, model: str | Path, tokenizer: str | Path | None = None, *, rows: int = 16) -> None:
+    Args:
+        model: The model, as for lm.load.
+        tokenizer: A tokenizer file, by default the model's own.
+        rows: How many texts are generated together.
+        device, dtype: As for lm.load.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        tokenizer: str | Path | None = None,
+        *,
+        rows: int = 16,
+        device: str = "auto",
+        dtype: str = "fp32",
+    ) -> None:
         super().__init__()
-        self.tokenizer, self.rows = own_tokenizer(model, tokenizer), rows
-        self.model = load(model).to(choose_device("auto"))
+        self.text, self.rows = model_text(model, tokenizer), rows
+        self.tokenizer = self.text.tokenizer
+        self.model = load(model, device=device, dtype=dtype)
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """log p(continuation | context) of each request, in nats, and whether greedy decoding would write it."""
@@ -49,8 +65,8 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
         """What the model writes after each context until one of `until`, a token that ends a text, or max_gen_toks."""
-        batch, waiting = Batch(self.model, rows=self.rows), list(range(len(requests)))[::-1]
-        writers: dict[Continuation, tuple[int, Writer]] = {}
+        batch, waiting = Scheduler(self.model, rows=self.rows), list(range(len(requests)))[::-1]
+        writers: dict[engine.Sequence, tuple[int, StreamDecoder]] = {}
         written = [""] * len(requests)
         while waiting or batch.texts:
             while waiting and batch.room:
@@ -59,7 +75,7 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
                 until = settings.get("until") or []
                 text = batch.add(**self.asked(context, settings))
                 stop = [until] if isinstance(until, str) else [each for each in until if each]
-                writers[text] = number, Writer(self.tokenizer.decode_stream(), stop)
+                writers[text] = number, StreamDecoder(self.tokenizer.decode_stream(), stop)
             for text, token in batch.step():
                 number, writer = writers[text]
                 written[number] += "" if token is None else writer.feed(token)
@@ -70,7 +86,7 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
         return written
 
     def asked(self, context: str, settings: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of Batch.add: greedy unless sampling is asked for; a context too long loses its beginning."""
+        """The arguments of Scheduler.add: greedy unless sampling is asked for; a context too long loses its beginning."""
         new = int(settings.get("max_gen_toks", NEW_TOKENS))
         length = self.model.config.context_length
         new = max(1, min(new, length - 1))
@@ -84,5 +100,5 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
             "max_new_tokens": new,
             "sampling": Sampling(temperature, top_k, top_p),
             "seed": 0,
-            "stop_tokens": stop_ids(self.tokenizer),
+            "stop_tokens": self.text.stop_tokens,
         }

@@ -17,9 +17,9 @@ from lm.data import windows_of
 from lm.evaluation.kept import keeping
 from lm.evaluation.likelihood import Request, likelihoods
 from lm.evaluation.results import Result, Scored, measures
-from lm.evaluation.tasks import TEXT, Item, Task
+from lm.evaluation.tasks import BETWEEN, TEXT, Item, Task
 from lm.model import Transformer
-from lm.tokenizer import BEGINS, prompt_ids
+from lm.special_tokens import BEGINS, prompt_ids
 
 AT_ONCE = 1 << 15  # tokens between two times that results are kept
 
@@ -116,7 +116,7 @@ def scored(
                     item.gold,
                     tuple(sum(likelihood.nats for _, likelihood in each) for each in parts),
                     tuple(sum(len(request.ids) for request, _ in each) for each in parts),
-                    tuple(sizes(task.kind, item)),
+                    tuple(sizes(tokenizer, task.kind, item)),
                     tuple(all(likelihood.greedy for _, likelihood in each) for each in parts),
                 )
             )
@@ -124,10 +124,16 @@ def scored(
         waiting, size = [], 0
 
 
-def sizes(kind: str, item: Item) -> Iterator[int]:
+def sizes(tokenizer: Any, kind: str, item: Item) -> Iterator[int]:
     """The bytes of each ending, without the space that joins it to the context."""
     for ending in item.endings:
-        yield len((ending if kind == TEXT else ending.removeprefix(" ")).encode("utf-8", "replace"))
+        text = readable(tokenizer, ending) if kind == TEXT else ending.removeprefix(" ")
+        yield len(text.encode("utf-8", "replace"))
+
+
+def readable(tokenizer: Any, text: str) -> str:
+    """A document with the end-of-text token that ends it, where the tokenizer has that token."""
+    return text if BETWEEN in tokenizer.special_tokens else text.removesuffix(BETWEEN)
 
 
 def pair_request(tokenizer: Any, context: str, ending: str) -> Request:
@@ -157,7 +163,9 @@ def first_of(tokenizer: Any) -> list[int]:
 
 def windows(tokenizer: Any, text: str, context: int, stride: int) -> list[Request]:
     """A text as the windows over it: every token once, the first after the token that begins or ends a text."""
-    whole = [*first_of(tokenizer), *tokenizer.encode(text, disallowed_special=())]
+    known = {BETWEEN} & tokenizer.special_tokens.keys()
+    ids = tokenizer.encode(readable(tokenizer, text), allowed_special=known, disallowed_special=())
+    whole = [*first_of(tokenizer), *ids]
     spans = windows_of(len(whole) - 1, context, stride)
     return [Request(tuple(whole[begin : first + 1]), tuple(whole[first + 1 : end + 1])) for begin, first, end in spans]
 

@@ -7,7 +7,7 @@ multiple choice       query, choices, gold: PIQA, ARC, COPA, OpenBookQA as llm-f
 last word             context, continuation; or text, where the file's name has "lambada" in it
                       (Paperno et al. 2016, arXiv:1606.06031)
 texts                 text
-Any other file is text, in documents between <|endoftext|>.
+Any other file is text, in documents that end with <|endoftext|>, which is scored and counted as part of the text.
 """
 
 from __future__ import annotations
@@ -61,12 +61,13 @@ def read_task(path: str | Path, *, cleaned: bool = True) -> Task:
     data = path.read_bytes()
     if path.suffix not in (".jsonl", ".json"):
         try:
-            texts = data.decode().split(BETWEEN)
+            *ended, last = data.decode().split(BETWEEN)
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path} is no text in UTF-8 (byte {error.start:,}): unpack it if it is compressed"
             ) from None
-        items = [Item("", (text,)) for text in texts if text.strip()]
+        texts = [text + BETWEEN for text in ended if text.strip()] + [text for text in [last] if text.strip()]
+        items = [Item("", (text,)) for text in texts]
         kinds = {TEXT}
     else:
         items, kinds = [], set()

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lm.interop.importing import load
+from lm.interop.loading import load
 from lm.model import Transformer
 from lm.training import checkpoint
 from lm.training.run_folder import read_config
@@ -41,13 +41,21 @@ class Undertrained:
     known: tuple[int, ...] = ()
 
 
-def undertrained(path: str | Path, tokenizer: Any = None, *, unused: Collection[int] = ()) -> Undertrained:
-    """The under-trained tokens of a run or of another program's model.
+def undertrained(
+    path: str | Path, tokenizer: Any = None, *, unused: Collection[int] = (), model: Transformer | None = None
+) -> Undertrained:
+    """Finds the under-trained tokens of a run or of another program's model.
 
-    tokenizer: says which ids have no token, or a byte that no text has. unused: ids known to be unused, beside those.
-    ValueError: the beginning is not known, and no id is known to be unused.
+    Args:
+        path: The run or the model, as for lm.load.
+        tokenizer: Says which ids have no token, or a byte that no text has.
+        unused: Ids known to be unused, beside those.
+        model: The model at `path`, where it is loaded already, on the device that is to compute.
+
+    Raises:
+        ValueError: How the model began is not known, and no id is known to be unused.
     """
-    model = load(path)
+    model = load(path) if model is None else model
     size = model.config.vocab_size
     for number in unused:
         if not 0 <= number < size:
@@ -76,7 +84,9 @@ def undertrained(path: str | Path, tokenizer: Any = None, *, unused: Collection[
 
 
 def rows_of(weight: Tensor, size: int) -> Tensor:
-    return weight.detach()[:size].double()
+    """The rows of the ids, in fp64, where the weight is; on a device that has no fp64 (Apple's), on the CPU."""
+    rows = weight.detach()[:size]
+    return (rows.cpu() if rows.device.type == "mps" else rows).double()
 
 
 def never_used(tokenizer: Any, size: int) -> list[int]:
@@ -104,7 +114,14 @@ def beginning(path: Path, model: Transformer) -> Transformer | None:
         if first is None or len(kept) == 1:
             return None
         start.load_state_dict(first.model)
-        return start
+        return alike(start, model)
+    start = alike(start, model)
     now, then = (rows_of(one.embedding.weight, config.vocab_size) for one in (model, start))
     kinship = float(torch.cosine_similarity(now, then, dim=1).mean())
     return start if kinship > KINSHIP / now.numel() ** 0.5 else None
+
+
+def alike(start: Transformer, model: Transformer) -> Transformer:
+    """A model on the device and in the dtype of another, so that a row which never moved is the same in both."""
+    weight = model.embedding.weight
+    return start.to(device=weight.device, dtype=weight.dtype)

@@ -1,9 +1,9 @@
-"""Generation: tokens that follow a text, one at a time, for one text or for many that come and go."""
+"""Many texts continued together, one token each at a step; they come and go between steps."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections import abc
 
 import torch
 from torch import Tensor
@@ -15,19 +15,23 @@ from lm.model import Transformer
 WHEN_FULL = ("slide", "refuse", "end")
 
 
-class Continuation:
-    """A text in a Batch: what was given, the tokens made so far, and why it ended, None as long as it goes on.
+class Sequence:
+    """A text that a Scheduler continues.
 
-    ended: "stop" at a stop token, "length" at max_new_tokens or, with when_full "end", at the context's end, "cancelled".
+    Attributes:
+        prompt: The ids that were given.
+        tokens: The ids made so far.
+        ended: Why it ended: "stop" at a stop token; "length" at max_new_tokens or, with when_full "end", at the context's end;
+            "cancelled". None as long as it goes on.
     """
 
     def __init__(
         self,
-        ids: Sequence[int],
+        ids: abc.Sequence[int],
         max_new_tokens: int,
         sampling: Sampling,
         seed: int | None,
-        stop_tokens: Collection[int],
+        stop_tokens: abc.Collection[int],
         when_full: str,
         context: int,
     ) -> None:
@@ -44,22 +48,36 @@ class Continuation:
         self.row = -1
 
 
-class Batch:
-    """Texts that are continued together, a token each at every step; they may come and go between steps.
+class Scheduler:
+    """Texts that are continued together; each has its own settings and random numbers. Not for two threads at once.
 
-    rows: how many at most. capacity: how many tokens of a text the cache holds (the model's context, if not given). native: as
-    for Decoder.
-    Each text has its own settings and its own random numbers, and gets the tokens it would get alone. Not for two threads
-    at once. prefill, decode: tokens and seconds so far, of reading what was given, and of one token after another.
+    Args:
+        model: The model, on any device and in any dtype.
+        rows: How many texts at most.
+        capacity: How many tokens of a text the cache holds, the model's context if not given.
+        native: As for Decoder.
+        reuse: Whether a new text that begins as one that is still in the cache takes its keys and values from there, as a
+            conversation's next turn does. Its tokens are then those it would get alone up to the rounding of the logits;
+            without it they are the same.
+
+    Attributes:
+        prefill, decode: Tokens and seconds so far, of reading what was given and of one token after another.
     """
 
     def __init__(
-        self, model: Transformer, rows: int = 8, capacity: int | None = None, *, native: bool | None = None
+        self,
+        model: Transformer,
+        rows: int = 8,
+        capacity: int | None = None,
+        *,
+        native: bool | None = None,
+        reuse: bool = False,
     ) -> None:
         self.decoder = Decoder(model, rows, capacity, native=native)
-        self.model, self.rows = model, rows
-        self.texts: list[Continuation] = []
-        self.prefill, self.decode = Pace(), Pace()
+        self.model, self.rows, self.reuse = model, rows, reuse
+        self.texts: list[Sequence] = []
+        self.prefill, self.decode = Throughput(), Throughput()
+        self.held: list[list[int]] = [[] for _ in range(rows)]  # the ids whose keys and values each row holds
 
     @property
     def room(self) -> int:
@@ -68,38 +86,40 @@ class Batch:
 
     def add(
         self,
-        ids: Sequence[int],
+        ids: abc.Sequence[int],
         *,
         max_new_tokens: int,
         sampling: Sampling | None = None,
         seed: int | None = None,
-        stop_tokens: Collection[int] = (),
+        stop_tokens: abc.Collection[int] = (),
         when_full: str = "slide",
-    ) -> Continuation:
-        """A new text, which the next step reads. ValueError: it cannot be continued so, or there is no room."""
+    ) -> Sequence:
+        """Takes a new text, which the next step reads. ValueError: it cannot be continued so, or there is no room."""
         check_request(self.model, ids, max_new_tokens, when_full)
         if not self.room:
             raise ValueError(f"the batch is full, it has {self.rows} rows: wait until a text has ended")
         context = self.decoder.cache.capacity
-        text = Continuation(ids, max_new_tokens, sampling or Sampling(), seed, stop_tokens, when_full, context)
+        text = Sequence(ids, max_new_tokens, sampling or Sampling(), seed, stop_tokens, when_full, context)
         if text.ended is None:
             self.texts.append(text)
         return text
 
-    def cancel(self, text: Continuation) -> None:
+    def cancel(self, text: Sequence) -> None:
         """Ends a text where it is; its place is free at once. One that has ended stays as it is."""
         if text.ended is None:
             text.ended = "cancelled"
             self.texts.remove(text)
 
-    def step(self) -> list[tuple[Continuation, int | None]]:
-        """One token for every text, or None where a stop token or the context ended it; what has ended leaves the batch."""
+    def step(self) -> list[tuple[Sequence, int | None]]:
+        """One token for every text, or None where a stop token or the context ended it; what has ended leaves."""
         going, fresh = self._arrange()
-        made: list[tuple[Continuation, int | None]] = []
+        made: list[tuple[Sequence, int | None]] = []
         began = time.perf_counter()
         if going:
-            logits, best = self.decoder.step([text.unread[0] for text in going]), self.decoder.likeliest
+            tokens = [text.unread[0] for text in going]
+            logits, best = self.decoder.step(tokens), self.decoder.likeliest
             for row, text in enumerate(going):
+                self.held[row].append(tokens[row])
                 if best is not None and text.sampling.is_greedy:
                     token = best[row]
                     if token < 0:
@@ -113,20 +133,23 @@ class Batch:
             began = time.perf_counter()
             known = read.get(key := tuple(text.unread))
             if known is None:
-                count, known = len(text.unread), (text.row, self.decoder.read(text.row, text.unread))
+                shared = self._take_shared(text) if self.reuse else 0
+                rest = text.unread[shared:]
+                count, known = len(rest), (text.row, self.decoder.read(text.row, rest))
                 read[key] = known
             else:  # another sample of the same prompt
                 count = 0
                 self.decoder.cache.copy(known[0], text.row)
+            self.held[text.row] = list(key)
             made.append((text, self._continue(text, self._chosen(text, known[1]))))
             self.prefill.add(count, time.perf_counter() - began)
         self.texts = [text for text in self.texts if text.ended is None]
         return made
 
-    def _arrange(self) -> tuple[list[Continuation], list[Continuation]]:
+    def _arrange(self) -> tuple[list[Sequence], list[Sequence]]:
         """Those whose row holds all but one token, moved to the first rows, and those that have more to read, after them."""
         cache = self.decoder.cache
-        going, fresh = list[Continuation](), list[Continuation]()
+        going, fresh = list[Sequence](), list[Sequence]()
         for text in self.texts:
             if text.row >= 0 and cache.lengths[text.row] == cache.capacity:
                 whole = text.prompt + text.tokens
@@ -136,17 +159,29 @@ class Batch:
         for row, text in enumerate(going):
             if text.row != row:
                 cache.copy(text.row, row)
+                self.held[row] = list(self.held[text.row])
                 text.row = row
         for row, text in enumerate(fresh, len(going)):
-            cache.clear(row)
+            if not self.reuse:
+                cache.clear(row)
             text.row = row
         return going, fresh
 
-    def _chosen(self, text: Continuation, logits: Tensor) -> int:
+    def _take_shared(self, text: Sequence) -> int:
+        """Leaves in a text's row what some row holds of its beginning, short of its last token; how many tokens that is."""
+        cache, most = self.decoder.cache, len(text.unread) - 1
+        shared = [common(held[:most], text.unread) for held in self.held]
+        best = max(range(self.rows), key=lambda row: (shared[row], row == text.row))
+        if best != text.row and shared[best]:
+            cache.copy(best, text.row)
+        cache.lengths[text.row] = shared[best]
+        return shared[best]
+
+    def _chosen(self, text: Sequence, logits: Tensor) -> int:
         seen = text.prompt + text.tokens if text.sampling.repetition_penalty != 1.0 else ()
         return text.sampling.choose(logits, seen, text.generator)
 
-    def _continue(self, text: Continuation, token: int) -> int | None:
+    def _continue(self, text: Sequence, token: int) -> int | None:
         """The token, which the text then has, or None where it ends the text."""
         if token in text.stop_tokens:
             text.ended = "stop"
@@ -159,7 +194,12 @@ class Batch:
         return token
 
 
-class Pace:
+def common(one: abc.Sequence[int], other: abc.Sequence[int]) -> int:
+    """How many tokens two texts have in common at their beginning."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+class Throughput:
     """Tokens, and the seconds they took."""
 
     def __init__(self) -> None:
@@ -173,11 +213,24 @@ class Pace:
         return f"{self.tokens:,} tokens at {self.tokens / max(self.seconds, 1e-9):,.0f} a second"
 
 
-def check_request(model: Transformer, ids: Sequence[int], max_new_tokens: int, when_full: str) -> None:
-    """ValueError: a prompt that the model cannot read, or that cannot be continued so far."""
+def check_request(model: Transformer, ids: abc.Sequence[int], max_new_tokens: int, when_full: str) -> None:
+    """Checks a prompt and what is asked of it.
+
+    Raises:
+        TypeError: The prompt is text, or holds something else than whole numbers.
+        ValueError: A prompt that the model cannot read, or that cannot be continued so far.
+    """
     config = model.config
+    if isinstance(ids, str | bytes):
+        raise TypeError(
+            "the prompt is text, and a model reads token ids: encode it first, with the tokenizer that lies with the model "
+            "(lm.tokenizer.load_tokenizer(path).encode(text))"
+        )
     if not len(ids):
         raise ValueError("the prompt has no tokens: begin with the end-of-text token if there is nothing to begin with")
+    odd = next((one for one in ids if not hasattr(one, "__index__")), None)
+    if odd is not None:
+        raise TypeError(f"the prompt holds {odd!r}, and token ids are whole numbers")
     if (bad := max(ids)) >= config.vocab_size or (bad := min(ids)) < 0:
         raise ValueError(
             f"token id {bad} is not in the vocabulary of {config.vocab_size}: use the tokenizer of the run"

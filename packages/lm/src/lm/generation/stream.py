@@ -5,14 +5,67 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
-from lm.generation.engine import Batch, Continuation, check_request
+from lm.generation import engine
+from lm.generation.engine import Scheduler, check_request
 from lm.generation.sampling import Sampling
 from lm.model import Transformer
 
 
-def generate(model: Transformer, ids: Sequence[int], *, max_new_tokens: int, **settings: Any) -> list[int]:
-    """The tokens that stream() yields, as a list."""
-    return list(stream(model, ids, max_new_tokens=max_new_tokens, **settings))
+def generate(
+    model: Transformer,
+    ids: Sequence[int],
+    *,
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float = 1.0,
+    seed: int | None = None,
+    stop_tokens: Collection[int] = (),
+    when_full: str = "slide",
+) -> list[int]:
+    """Continues a text.
+
+    Args:
+        model: The model, on any device.
+        ids: The token ids to continue, at least one.
+        max_new_tokens: How many tokens at most.
+        temperature: 0 takes the likeliest token; otherwise the logits are divided by it.
+        top_k: Only the k likeliest tokens may be drawn.
+        top_p: Only the fewest tokens whose probabilities reach p together may be drawn.
+        min_p: Only tokens at least this share as likely as the likeliest may be drawn.
+        repetition_penalty: Divides the positive logits of tokens that came before, and multiplies their negative ones.
+        seed: The same seed gives the same tokens; None draws others each time.
+        stop_tokens: Ids that end the text; they are not part of what is returned.
+        when_full: What happens at the end of the model's context. "slide" forgets the older half and reads the younger half
+            again, "end" ends the text, "refuse" raises ValueError before anything is generated if it would come to that.
+
+    Returns:
+        The ids that follow, without `ids` themselves.
+
+    Raises:
+        TypeError: `ids` is text.
+        ValueError: An id is not in the vocabulary, or a setting is out of its range.
+
+    >>> import lm
+    >>> model = lm.Transformer(lm.ModelConfig(vocab_size=50, context_length=16, num_layers=1, d_model=16, num_heads=2, d_ff=24))
+    >>> len(lm.generate(model, [1, 2, 3], max_new_tokens=5, seed=0))
+    5
+    """
+    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    return list(
+        stream(
+            model,
+            ids,
+            max_new_tokens=max_new_tokens,
+            **settings,  # type: ignore[arg-type]
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+            stop_tokens=stop_tokens,
+            when_full=when_full,
+        )
+    )
 
 
 def stream(
@@ -29,16 +82,10 @@ def stream(
     stop_tokens: Collection[int] = (),
     when_full: str = "slide",
 ) -> Iterator[int]:
-    """Yields the tokens that follow ids, each as soon as it is chosen, until max_new_tokens or a stop token (not yielded).
-
-    The first five settings are those of Sampling. seed: the same seed gives the same tokens; None draws another each time.
-    when_full: past the context length "slide" forgets the older half and reads the younger again, so that every token is
-    chosen by what the model makes of an unbroken stretch of text, whatever its kind of positions; "end" ends the text
-    there; "refuse" raises ValueError before it begins, if the prompt and max_new_tokens together would not fit.
-    """
+    """As generate(), but yields each id as soon as it is chosen. The arguments are checked before the first is asked for."""
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
     check_request(model, ids, max_new_tokens, when_full)
-    batch = Batch(model, rows=1, capacity=min(model.config.context_length, len(ids) + max_new_tokens))
+    batch = Scheduler(model, rows=1, capacity=min(model.config.context_length, len(ids) + max_new_tokens))
     text = batch.add(
         ids,
         max_new_tokens=max_new_tokens,
@@ -50,7 +97,7 @@ def stream(
     return _tokens(batch, text)
 
 
-def _tokens(batch: Batch, text: Continuation) -> Iterator[int]:
+def _tokens(batch: Scheduler, text: engine.Sequence) -> Iterator[int]:
     while text.ended is None:
         for _, token in batch.step():
             if token is not None:
@@ -69,10 +116,29 @@ def generate_batch(
     when_full: str = "slide",
     **settings: Any,
 ) -> list[list[list[int]]]:
-    """`samples` continuations of each prompt, at most `rows` of them at a time; settings are those of stream().
+    """Continues many texts together.
 
     Sample j of a prompt has the tokens that generate() alone gives with seed + j, whatever stands beside it: the texts are of
     their own lengths, and none is padded.
+
+    Args:
+        model: The model, on any device.
+        prompts: Token ids of each text.
+        max_new_tokens: How many tokens at most for each.
+        samples: How many continuations of each prompt.
+        rows: How many texts at a time.
+        seed: Of the first sample of each prompt.
+        stop_tokens: Ids that end a text.
+        when_full: As for generate().
+        **settings: The settings of Sampling: temperature, top_k, top_p, min_p, repetition_penalty.
+
+    Returns:
+        For each prompt a list of its samples, each a list of ids.
+
+    >>> import lm
+    >>> model = lm.Transformer(lm.ModelConfig(vocab_size=50, context_length=16, num_layers=1, d_model=16, num_heads=2, d_ff=24))
+    >>> [[len(one) for one in of_prompt] for of_prompt in lm.generate_batch(model, [[1], [2, 3]], max_new_tokens=4, samples=2)]
+    [[4, 4], [4, 4]]
     """
     if samples < 1 or rows < 1:
         raise ValueError(f"samples {samples} and rows {rows} must be at least 1")
@@ -81,7 +147,7 @@ def generate_batch(
         check_request(model, prompt, max_new_tokens, when_full)
     longest = max((len(prompt) for prompt in prompts), default=1)
     rows = min(rows, max(1, len(prompts) * samples))
-    batch = Batch(model, rows=rows, capacity=min(model.config.context_length, longest + max_new_tokens))
+    batch = Scheduler(model, rows=rows, capacity=min(model.config.context_length, longest + max_new_tokens))
     made: list[list[list[int]]] = []
     for prompt in prompts:
         made.append([])
@@ -110,10 +176,15 @@ class Decoding(Protocol):
     def finish(self) -> str: ...
 
 
-class Writer:
-    """Tokens to text as they come: whole characters only, nothing of a stop string and nothing after it.
+class StreamDecoder:
+    """Turns tokens into text as they come: whole characters only, nothing of a stop string and nothing after it.
 
-    stop: strings that end the text; what may yet become one is held back. stopped: whether one has come.
+    Args:
+        decoder: A tokenizer's decode_stream().
+        stop: Strings that end the text; what may yet become one is held back.
+
+    Attributes:
+        stopped: Whether one of them has come.
     """
 
     def __init__(self, decoder: Decoding, stop: Sequence[str] = ()) -> None:

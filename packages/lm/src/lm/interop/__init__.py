@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lm.interop.exporting import to_huggingface
     from lm.interop.gguf import to_gguf
+    from lm.interop.gguf_reader import from_gguf
     from lm.interop.huggingface import from_huggingface
-    from lm.interop.importing import import_run, load
+    from lm.interop.importing import import_run
     from lm.interop.llama2c import from_llama2c
     from lm.interop.nanogpt import from_nanogpt
 
 _HOME = {
+    "from_gguf": "gguf_reader",
     "from_huggingface": "huggingface",
     "from_llama2c": "llama2c",
     "from_nanogpt": "nanogpt",
     "import_run": "importing",
-    "load": "importing",
     "to_gguf": "gguf",
     "to_huggingface": "exporting",
 }
 
-__all__ = ["from_huggingface", "from_llama2c", "from_nanogpt", "import_run", "load", "to_gguf", "to_huggingface"]
+__all__ = ["from_gguf", "from_huggingface", "from_llama2c", "from_nanogpt", "import_run", "to_gguf", "to_huggingface"]
 
 
 def __getattr__(name: str) -> object:

@@ -13,11 +13,12 @@ from torch import Tensor
 from lm.config import ModelConfig
 from lm.interop import gpt2, llama
 from lm.interop.card import card
-from lm.interop.importing import load, talks_by, tokenizer_of
+from lm.interop.loading import ModelText, load, model_text, read_tokenizer, tokenizer_of
 from lm.interop.model_folder import replacing, write_weights
 from lm.interop.tensors import Table, exported, with_biases
 from lm.model import Transformer
-from lm.tokenizer import load_tokenizer
+from lm.special_tokens import BEGINS, END_OF_TEXT
+from lm.text_config import TextConfig
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 SHARD_BYTES = 5_000_000_000
@@ -47,25 +48,24 @@ def to_huggingface(
     described = describe(config)
     if tokenizer is None and run is not None:
         tokenizer = tokenizer_of(run)
-    loaded = None if tokenizer is None else load_tokenizer(tokenizer)
-    if loaded is not None and loaded.n_vocab > config.vocab_size:
+    text = None if tokenizer is None else text_of(run, tokenizer)
+    if text is not None and text.tokenizer.n_vocab > config.vocab_size:
         raise ValueError(
-            f"{tokenizer} has {loaded.n_vocab} tokens, and the model's vocab_size is {config.vocab_size}: "
+            f"{tokenizer} has {text.tokenizer.n_vocab} tokens, and the model's vocab_size is {config.vocab_size}: "
             f"it is another model's tokenizer"
         )
-    special: dict[str, Any] = special_ids(loaded)
-    talk = None if run is None or loaded is None else talks_by(run, loaded)
-    ends = {} if talk is None else {"eos_token_id": talk.stop_tokens}
+    special, generation = special_ids(text), generation_config(text)
     described |= {"dtype": str(DTYPES[dtype]).removeprefix("torch."), "use_cache": True, **special}
     with replacing(folder) as made:
         state = model.state_dict()
         write_weights(made, weights(state, config, DTYPES[dtype]), shard_bytes)
         write_json(made / "config.json", described)
-        write_json(made / "generation_config.json", {"_from_model_config": not ends, **special, **ends})
-        if loaded is not None:
-            loaded.to_huggingface(made / "tokenizer.json")
-            names = special_names(loaded)
+        write_json(made / "generation_config.json", {"_from_model_config": not generation, **special, **generation})
+        if text is not None:
+            text.tokenizer.to_huggingface(made / "tokenizer.json")
+            names = special_names(text)
             write_json(made / "special_tokens_map.json", names)
+            template = text.kept_template
             write_json(
                 made / "tokenizer_config.json",
                 {
@@ -73,11 +73,11 @@ def to_huggingface(
                     "model_max_length": config.context_length,
                     "clean_up_tokenization_spaces": False,
                     **names,
-                    **({} if talk is None or (jinja := talk.jinja()) is None else {"chat_template": jinja}),
+                    **({} if template is None else {"chat_template": template.source}),
                 },
             )
-        for name, text in card(config, run, described["architectures"][0], has_tokenizer=loaded is not None).items():
-            (made / name).write_text(text, encoding="utf-8")
+        for name, page in card(config, run, described["architectures"][0], has_tokenizer=text is not None).items():
+            (made / name).write_text(page, encoding="utf-8")
     return Path(folder)
 
 
@@ -96,22 +96,38 @@ def weights(state: Mapping[str, Tensor], config: ModelConfig, dtype: torch.dtype
     return [(name, tensor.detach().to("cpu", dtype)) for name, tensor in exported(state, names, config)]
 
 
-def special_names(tokenizer: Any) -> dict[str, str]:
-    """The tokens that begin and end a text, by Hugging Face's names for them."""
-    known = tokenizer.special_tokens
-    pairs = {
-        "bos_token": ("<s>", "<|begin_of_text|>", "<|endoftext|>"),
-        "eos_token": ("</s>", "<|end_of_text|>", "<|endoftext|>"),
-    }
-    found = {name: next((token for token in tokens if token in known), None) for name, tokens in pairs.items()}
-    return {name: token for name, token in found.items() if token is not None}
+def text_of(run: Path | None, tokenizer: str | Path) -> ModelText:
+    """What the export says of its text: the run's own, or of a model in memory no more than its tokenizer."""
+    return ModelText(read_tokenizer(Path(tokenizer)), TextConfig()) if run is None else model_text(run, tokenizer)
 
 
-def special_ids(tokenizer: Any | None) -> dict[str, int | None]:
+def special_names(text: ModelText) -> dict[str, str]:
+    """The special tokens by Hugging Face's names for what they are for: the model's own, or the usual ones."""
+    known = {name: token for name, token in text.config.names.items() if token in text.tokenizer.special_tokens}
+    special = text.tokenizer.special_tokens
+    ends = [name for name, number in special.items() if number == text.end_of_text] + list(END_OF_TEXT)
+    end = next((name for name in ends if name in special), None)
+    begin = next((name for name in (*BEGINS, END_OF_TEXT[0]) if name in special), None)
+    usual = {"bos_token": begin, "eos_token": end}
+    return {name: token for name, token in usual.items() if token is not None} | known
+
+
+def special_ids(text: ModelText | None) -> dict[str, int | None]:
     """bos_token_id and eos_token_id, None where there is no such token."""
-    names = {} if tokenizer is None else special_names(tokenizer)
-    ids = {} if tokenizer is None else tokenizer.special_tokens
+    names = {} if text is None else special_names(text)
+    ids = {} if text is None else text.tokenizer.special_tokens
     return {f"{name}_id": ids.get(names.get(name, "")) for name in ("bos_token", "eos_token")}
+
+
+def generation_config(text: ModelText | None) -> dict[str, Any]:
+    """What ends an answer, where that is not the eos_token alone."""
+    if text is None:
+        return {}
+    template = text.kept_template
+    if template is None:
+        return {"eos_token_id": list(text.config.eos_ids)} if text.config.eos_ids else {}
+    stops = {"eos_token_id": list(template.stop_tokens)}
+    return {**stops, "stop_strings": list(template.stop)} if template.stop else stops
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

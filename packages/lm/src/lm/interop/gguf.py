@@ -15,11 +15,12 @@ import numpy as np
 from lm.config import ModelConfig
 from lm.extras import need
 from lm.files import reason, sync
-from lm.interop.importing import load, talks_by, tokenizer_of
+from lm.interop.exporting import special_names, text_of
+from lm.interop.loading import ModelText, load, tokenizer_of
 from lm.interop.tensors import Part, Table, exported, with_biases
 from lm.model import Transformer, frequencies
 from lm.piece_tokenizer import SPACE, PieceTokenizer
-from lm.tokenizer import BEGINS, ENDS, load_tokenizer
+from lm.special_tokens import BEGINS, TURN_ENDS
 
 DTYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
 Q8_BLOCK = 32  # a row of a matrix is whole blocks of so many, or stays in fp16
@@ -71,11 +72,11 @@ def to_gguf(
         if tokenizer is None:
             writer.add_tokenizer_model("none")
         else:
-            loaded = load_tokenizer(tokenizer)
-            add_tokenizer(writer, loaded, model.config.vocab_size, tokenizer)
-            talk = None if isinstance(model_or_run_dir, Transformer) else talks_by(model_or_run_dir, loaded)
-            if talk is not None and (jinja := talk.jinja()) is not None:
-                writer.add_chat_template(jinja)
+            run = None if isinstance(model_or_run_dir, Transformer) else Path(model_or_run_dir)
+            text = text_of(run, tokenizer)
+            add_tokenizer(writer, text, model.config.vocab_size, tokenizer)
+            if text.kept_template is not None:
+                writer.add_chat_template(text.kept_template.source)
         add_weights(writer, gguf, model, architecture, dtype)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
@@ -202,8 +203,9 @@ def table(config: ModelConfig, architecture: str) -> Table:
     return parts
 
 
-def add_tokenizer(writer: Any, tokenizer: Any, vocab_size: int, source: object) -> None:
+def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object) -> None:
     """Tokens, kinds, and merges or scores. ValueError: a tokenizer that llama.cpp would encode otherwise with."""
+    tokenizer = text.tokenizer
     if tokenizer.n_vocab > vocab_size:
         raise ValueError(f"{source} has {tokenizer.n_vocab} tokens, and the model's vocab_size is {vocab_size}")
     special = tokenizer.special_tokens
@@ -237,13 +239,20 @@ def add_tokenizer(writer: Any, tokenizer: Any, vocab_size: int, source: object) 
         writer.add_token_merges([f"{to_printable(left)} {to_printable(right)}" for left, right in tokenizer.merges])
     writer.add_token_list(texts)
     writer.add_token_types(kinds)
-    begin = next((special[name] for name in BEGINS if name in special), None)
-    end = next((special[name] for name in ("<|endoftext|>", "</s>", *ENDS) if name in special), None)
+    names = special_names(text)
+    begin, end = (special.get(names.get(name, "")) for name in ("bos_token", "eos_token"))
     if begin is not None or end is not None:
         writer.add_bos_token_id(begin if begin is not None else end)
     if end is not None:
         writer.add_eos_token_id(end)
-    writer.add_add_bos_token(begin is not None)
+    template = text.kept_template
+    stops = [
+        number for number in (template.stop_tokens if template is not None else text.config.eos_ids) if number != end
+    ]
+    if stops:  # llama.cpp ends an answer at the token that ends a turn, too
+        ends = [number for number in stops if number in {special.get(name) for name in TURN_ENDS}]
+        writer.add_eot_token_id((ends or stops)[0])
+    writer.add_add_bos_token(any(name in special for name in BEGINS))
 
 
 def spelled_bytes(tokenizer: Any) -> tuple[list[str], list[int]]:

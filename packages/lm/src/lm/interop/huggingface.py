@@ -10,7 +10,7 @@ from torch import Tensor
 from lm.config import ModelConfig
 from lm.interop import gpt2, llama
 from lm.interop.model_folder import read_json, read_weights, verify
-from lm.interop.tensors import built, imported
+from lm.interop.tensors import built, check_sizes, imported
 from lm.model import Transformer
 
 # Tensors that some folders hold and that no weights are: masks of attention, and the angles of rotation.
@@ -18,9 +18,17 @@ BUFFERS = (".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq")
 
 
 def from_huggingface(folder: str | Path) -> Transformer:
-    """The model of a Hugging Face folder, in float32 and eval mode: Llama, Mistral, Qwen2, Qwen3 and GPT-2.
+    """Reads the model of a Hugging Face folder: Llama, Mistral, Qwen2, Qwen3 and GPT-2.
 
-    FileNotFoundError: there is no such folder. ValueError: with what is missing, altered, unknown or not supported, by name.
+    Args:
+        folder: A folder with config.json and the weights, as .safetensors or as pickled tensors, whole or in shards.
+
+    Returns:
+        The model, in fp32 and eval mode.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        ValueError: With what is missing, altered, unknown or not supported, by name.
     """
     folder = Path(folder)
     if not (folder / "config.json").is_file():
@@ -33,14 +41,15 @@ def from_huggingface(folder: str | Path) -> Transformer:
         raise ValueError(f"{source}: quantization_config is not supported: import the model before it was quantized")
     if family == "gpt2":
         config, absent = gpt2.from_config(table, source)
-        names = gpt2.table(config)
     elif family in llama.FAMILIES:
         config, absent = llama.from_config(table, source)
-        names = llama.table(config, absent)
     else:
         known = ", ".join(("gpt2", *llama.FAMILIES))
         raise ValueError(f"{source}: model_type {family!r} is not supported: it is one of {known}")
-    return built(config, imported(tidied(read_weights(folder), config, folder), names, config, folder))
+    tensors = tidied(read_weights(folder), config, folder)
+    check_sizes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)
+    names = gpt2.table(config) if family == "gpt2" else llama.table(config, absent)
+    return built(config, imported(tensors, names, config, folder))
 
 
 def tidied(tensors: dict[str, Tensor], config: ModelConfig, source: object) -> dict[str, Tensor]:

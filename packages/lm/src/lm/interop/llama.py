@@ -157,25 +157,29 @@ def _rope(settings: Settings) -> dict[str, Any]:
     return {"rope_theta": 10000.0 if theta is None else theta, **ours}
 
 
+MISTRAL_WINDOW = 4096  # what transformers takes where a Mistral's config.json does not say
+
+
 def _window(settings: Settings, family: str, layers: int) -> int | None:
-    sliding_window: int | None = settings.take("sliding_window", int, None)
+    unsaid = MISTRAL_WINDOW if family == "mistral" and "sliding_window" not in settings.table else None
+    window: int | None = settings.take("sliding_window", int, unsaid)
     slides = settings.take("use_sliding_window", bool, False)
     below = settings.take("max_window_layers", int, layers)
-    kinds = settings.take("layer_types", list, None)
+    kinds = set(settings.take("layer_types", list, None) or ())
     if family == "llama" or (family != "mistral" and not slides):
-        sliding_window = None
-    elif family != "mistral" and kinds is None:
-        kinds = ["full_attention"] * min(below, layers) + ["sliding_attention"] * max(0, layers - below)
-    if kinds is None:
-        return sliding_window
-    if len(set(kinds)) > 1:
+        window = None
+    elif family != "mistral" and not kinds:
+        kinds = {"full_attention"} if below > 0 else set()
+        kinds |= {"sliding_attention"} if below < layers else set()
+    if len(kinds) > 1:
         raise ValueError(
             f"{settings.source}: its layers attend in ways of their own (layer_types), which is not supported"
         )
-    known = {"full_attention": None, "sliding_attention": sliding_window}
-    if kinds and kinds[0] not in known:
-        raise ValueError(f"{settings.source}: layer_types {kinds[0]!r} is not supported")
-    return known[kinds[0]] if kinds else sliding_window
+    known = {"full_attention": None, "sliding_attention": window}
+    kind = next(iter(kinds), None)
+    if kind is not None and kind not in known:
+        raise ValueError(f"{settings.source}: layer_types {kind!r} is not supported")
+    return window if kind is None else known[kind]
 
 
 def table(config: ModelConfig, absent: frozenset[str] = frozenset()) -> Table:

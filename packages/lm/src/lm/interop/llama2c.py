@@ -60,9 +60,17 @@ class Reader:
 
 
 def from_llama2c(path: str | Path) -> Transformer:
-    """The model of a llama2.c `.bin` file, in float32 and eval mode.
+    """Reads the model of a llama2.c .bin file, of version 0, 1 or 2.
 
-    FileNotFoundError; ValueError: it is no such file, of an unknown version, or not of the size that its header asks for.
+    Args:
+        path: The file.
+
+    Returns:
+        The model, in fp32 and eval mode.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is no such file, of an unknown version, or not of the size that its header asks for.
     """
     path = Path(path)
     data = np.fromfile(path, dtype=np.uint8)
@@ -83,6 +91,9 @@ def from_llama2c(path: str | Path) -> Transformer:
     d, ff, layers, heads, kv_heads, vocab, context = sizes
     if min(sizes) < 1 or max(sizes) > 1 << 24 or d % heads or (d // heads) % 2 or heads % kv_heads:
         raise ValueError(f"{path} is no model of llama2.c: its header asks for the sizes {', '.join(map(str, sizes))}")
+    least = 4 * d * (layers + vocab) if group is None else d * vocab  # bytes of the embedding and of one norm a layer
+    if least > len(data):
+        raise ValueError(f"{path} is cut short: it has {len(data):,} bytes, and its header asks for more")
     config = ModelConfig(vocab, context, layers, d, heads, ff, num_kv_heads=kv_heads, tied_embeddings=tied)
     kv = d // heads * kv_heads
     if group is not None and (group < 1 or any(size % group for size in (vocab * d, d * d, kv * d, ff * d))):

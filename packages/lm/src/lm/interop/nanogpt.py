@@ -12,16 +12,25 @@ from lm.interop import gpt2
 from lm.interop.hf_config import Settings
 from lm.interop.huggingface import tidied
 from lm.interop.model_folder import load_pickled
-from lm.interop.tensors import built, imported
+from lm.interop.tensors import built, check_sizes, imported
 from lm.model import Transformer
 
 COMPILED = "_orig_mod."  # what torch.compile puts before every name
 
 
 def from_nanogpt(path: str | Path, *, ffn: FFN = "gelu_exact") -> Transformer:
-    """The model of a ckpt.pt, in float32 and eval mode. ffn: "gelu" for one made before June 2023, when its GELU became exact.
+    """Reads the model of a nanoGPT checkpoint.
 
-    ValueError: it is no checkpoint of nanoGPT, holds what would have to be run to be read, or asks for what is not supported.
+    Args:
+        path: A ckpt.pt.
+        ffn: The activation: "gelu" for a checkpoint made before June 2023, when nanoGPT's GELU became exact.
+
+    Returns:
+        The model, in fp32 and eval mode.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is no checkpoint of nanoGPT, holds what would have to be run, or asks for what is not supported.
     """
     path = Path(path)
     saved = load_pickled(path)
@@ -49,4 +58,6 @@ def from_nanogpt(path: str | Path, *, ffn: FFN = "gelu_exact") -> Transformer:
         if not isinstance(tensor, Tensor):
             raise ValueError(f"{path}: {name!r} is no tensor")
         tensors[str(name).removeprefix(COMPILED)] = tensor
-    return built(config, imported(tidied(tensors, config, path), gpt2.table(config, transposed=False), config, path))
+    tensors = tidied(tensors, config, path)
+    check_sizes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
+    return built(config, imported(tensors, gpt2.table(config, transposed=False), config, path))

@@ -43,6 +43,41 @@ class Part:
             rows = rows.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).flatten(0, 2)  # type: ignore[no-untyped-call]
         return rows
 
+    def missing(self) -> Part:
+        """The same, of a model that has no such tensor."""
+        return dataclasses.replace(self, absent=True)
+
+
+LONGEST_CONTEXT = 1 << 24  # positions: what a table of rotations has to be made for
+
+
+def check_sizes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], source: object) -> None:
+    """Refuses a configuration that is many times larger than the tensors beside it, before anything of its size is made.
+
+    Smaller mistakes are found, and named by their tensor, where the tensors are read.
+
+    Args:
+        config: What the file with the sizes says.
+        shapes: The shapes of the tensors that are there, by name.
+        source: What errors begin with.
+
+    Raises:
+        ValueError: A size that the tensors contradict, with its value and the largest that they allow.
+    """
+    largest = 16 * max((size for shape in shapes.values() for size in shape), default=0)
+    bounds = {
+        "num_layers": (config.num_layers, len(shapes)),
+        "context_length": (config.context_length, LONGEST_CONTEXT),
+        **{name: (getattr(config, name), largest) for name in ("vocab_size", "d_model", "d_ff")},
+        "num_heads": (config.num_heads, largest),
+        "head_dim": (config.head_width, largest),
+    }
+    for name, (value, most) in bounds.items():
+        if value > most:
+            raise ValueError(
+                f"{source}: {name} is {value:,}, and the tensors beside it allow {most:,} at most: the sizes are damaged"
+            )
+
 
 @functools.lru_cache(maxsize=4)
 def shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:

@@ -7,7 +7,7 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -21,9 +21,10 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from lm.chat_template import Template
+from lm.chat_template import ChatTemplate
 from lm.serving.engine import Busy, Engine, Job
-from lm.serving.requests import Asked, BadRequest, Limits, chat, completion, parse
+from lm.serving.requests import Asked, BadRequest, ChatBody, CompletionBody, Limits, chat, completion, parse
+from lm.special_tokens import stop_ids
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
 Piece = tuple[int, str, int, str | None]  # which choice, its text, its tokens so far, why it ended
@@ -54,10 +55,27 @@ CHAT = Kind("chatcmpl", "chat.completion", "chat.completion.chunk", True)
 
 
 class Server:
-    """The answers to requests, over an Engine. body_limit: the most bytes of a request."""
+    """Answers requests.
 
-    def __init__(self, engine: Engine, template: Template, limits: Limits, *, body_limit: int = 1 << 20) -> None:
+    Args:
+        engine: What decodes.
+        template: How conversations become tokens.
+        limits: What may be asked for.
+        stop_tokens: The ids that end a text which is no conversation; the usual ones of the tokenizer, if not given.
+        body_limit: The most bytes of a request.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        template: ChatTemplate,
+        limits: Limits,
+        *,
+        stop_tokens: Sequence[int] | None = None,
+        body_limit: int = 1 << 20,
+    ) -> None:
         self.engine, self.template, self.limits, self.body_limit = engine, template, limits, body_limit
+        self.stop_tokens = stop_ids(engine.tokenizer) if stop_tokens is None else list(stop_tokens)
         self.started = int(time.time())
 
     def app(self, hosts: list[str] | None = None) -> Starlette:
@@ -100,11 +118,12 @@ class Server:
         return {"id": self.limits.model, "object": "model", "created": self.started, "owned_by": "groundup"}
 
     async def completions(self, request: Request) -> Response:
-        body = parse(await self.body(request))
-        return await self.answer(request, completion(body, self.engine.tokenizer, self.limits), COMPLETION)
+        body = parse(CompletionBody, await self.body(request))
+        wanted = completion(body, self.engine.tokenizer, self.stop_tokens, self.limits)
+        return await self.answer(request, wanted, COMPLETION)
 
     async def chats(self, request: Request) -> Response:
-        body = parse(await self.body(request))
+        body = parse(ChatBody, await self.body(request))
         return await self.answer(request, chat(body, self.template, self.limits), CHAT)
 
     async def body(self, request: Request) -> bytes:
@@ -150,7 +169,9 @@ class Server:
         about = {"id": f"{kind.prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": self.limits.model}
         if asked.stream:
             events = self.events(pieces, len(jobs), asked, kind, {**about, "object": kind.part}, prompt_tokens)
-            return Events(events, lambda: self.engine.cancel(jobs))
+            # How many messages were left out stands in a header, as the page has to know it before the answer.
+            headers = {"X-Messages-Left-Out": str(asked.dropped)} if asked.dropped else {}
+            return Events(events, lambda: self.engine.cancel(jobs), headers)
         gathering = asyncio.ensure_future(gathered(pieces, len(jobs)))
         leaving = asyncio.ensure_future(left(request))
         try:
@@ -198,8 +219,8 @@ class Server:
 class Events(StreamingResponse):
     """A stream of events. However it is left, before its first or after its last, `ended` is called."""
 
-    def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
-        super().__init__(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+    def __init__(self, events: AsyncIterator[str], ended: Callable[[], None], headers: dict[str, str]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"Cache-Control": "no-store", **headers})
         self.ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

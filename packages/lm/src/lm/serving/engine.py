@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lm.generation.engine import Batch, Continuation
+from lm.generation import engine
+from lm.generation.engine import Scheduler
 from lm.generation.sampling import Sampling
-from lm.generation.stream import Writer
+from lm.generation.stream import StreamDecoder
 from lm.model import Transformer
 
 
@@ -32,8 +33,8 @@ class Job:
     stop: Sequence[str]
     tell: Callable[[str, int, str | None], None]
     cancelled: bool = False
-    text: Continuation | None = None
-    writer: Writer | None = field(default=None, repr=False)
+    text: engine.Sequence | None = None
+    writer: StreamDecoder | None = field(default=None, repr=False)
 
 
 class Engine:
@@ -46,9 +47,9 @@ class Engine:
         if rows < 1 or waiting < 1:
             raise ValueError(f"rows {rows} and waiting {waiting} must be at least 1")
         self.model, self.tokenizer, self.waiting = model, tokenizer, waiting
-        self.batch = Batch(model, rows=rows)
+        self.batch = Scheduler(model, rows=rows)
         self.queue: deque[Job] = deque()
-        self.running: dict[Continuation, Job] = {}
+        self.running: dict[engine.Sequence, Job] = {}
         self.changed, self.closed = threading.Condition(), False
         self.thread = threading.Thread(target=self._work, name="decoding", daemon=True)
         self.thread.start()
@@ -104,7 +105,7 @@ class Engine:
                     del self.running[text]
             taken = [self.queue.popleft() for _ in range(min(self.batch.room, len(self.queue)))]
         for job in taken:
-            job.writer = Writer(self.tokenizer.decode_stream(), job.stop)
+            job.writer = StreamDecoder(self.tokenizer.decode_stream(), job.stop)
             text = self.batch.add(
                 job.ids,
                 max_new_tokens=job.max_new_tokens,

@@ -1,35 +1,22 @@
-"""What is asked for: bodies of /v1/completions and /v1/chat/completions, checked, as texts to continue.
+"""What is asked for: bodies of /v1/completions and /v1/chat/completions, checked by pydantic, as texts to continue.
 
 Every setting is used or refused by its name: none is silently left out but those that change nothing of the answer.
 """
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
 
-from lm.chat_template import Template, messages_of
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from lm.chat_template import ChatTemplate, messages_of
 from lm.generation.sampling import Sampling
-from lm.tokenizer import prompt_ids, stop_ids
+from lm.special_tokens import prompt_ids
 
-COMMON = {
-    "model",
-    "max_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "seed",
-    "n",
-    "stop",
-    "stream",
-    "stream_options",
-}
-NO_MATTER = {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}
+MOST_STOPS, MOST_CHOICES = 4, 16
 # What may be given as long as it asks for nothing.
 NOTHING: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (None, 0),
@@ -43,7 +30,12 @@ NOTHING: dict[str, tuple[Any, ...]] = {
     "tool_choice": (None, "none"),
     "response_format": (None, {"type": "text"}),
 }
-MOST_STOPS, MOST_CHOICES = 4, 16
+# What changes nothing of the answer, whatever it is.
+IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
+
+TokenId = Annotated[int, Field(ge=0)]
+Stop = Annotated[str, Field(min_length=1)]
+B = TypeVar("B", bound="Body")
 
 
 class BadRequest(ValueError):
@@ -59,6 +51,99 @@ class BadRequest(ValueError):
         return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
 
 
+class StreamOptions(BaseModel):
+    """What a stream has beside its text."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    include_usage: bool | None = None
+
+
+class Body(BaseModel):
+    """What both kinds of requests may ask for; a setting that is null is as if it were not given."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+    model: str | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    top_k: int | None = Field(None, ge=1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    repetition_penalty: float | None = Field(None, ge=1e-3, le=1e3)
+    seed: int | None = Field(None, ge=-(2**63), le=2**63 - 2 * MOST_CHOICES)
+    n: int | None = Field(None, ge=1, le=MOST_CHOICES)
+    stop: Stop | Annotated[list[Stop], Field(max_length=MOST_STOPS)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def refuse_unsupported(cls, found: Any) -> Any:
+        """Leaves out what asks for nothing, and refuses by name what asks for something that there is not."""
+        if not isinstance(found, dict):
+            return found
+        for name, harmless in NOTHING.items():
+            if name in found and found[name] not in harmless:
+                raise PydanticCustomError(
+                    "unsupported_parameter", "{name} is not supported: leave it out", {"name": name}
+                )
+        return {name: value for name, value in found.items() if name not in NOTHING and name not in IGNORED}
+
+    @property
+    def stops(self) -> list[str]:
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+
+
+class CompletionBody(Body):
+    """A body of /v1/completions."""
+
+    prompt: (
+        str
+        | Annotated[list[TokenId], Field(min_length=1)]
+        | Annotated[list[str | list[TokenId]], Field(min_length=1, max_length=MOST_CHOICES)]
+    )
+
+    @property
+    def prompts(self) -> Sequence[str | list[int]]:
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if all(isinstance(one, int) for one in self.prompt):
+            return [self.prompt]  # type: ignore[list-item]
+        return self.prompt  # type: ignore[return-value]
+
+
+class TextPart(BaseModel):
+    """A part of a content; there are texts alone."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(BaseModel):
+    """A message, whose content may come in parts."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    role: str
+    content: str | list[TextPart]
+
+    def table(self) -> dict[str, str]:
+        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        # "developer" is what OpenAI's newer models call the system.
+        return {"role": "system" if self.role == "developer" else self.role, "content": content}
+
+
+class ChatBody(Body):
+    """A body of /v1/chat/completions. truncation "auto" leaves out the oldest messages where they do not fit."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    max_completion_tokens: int | None = Field(None, ge=1)
+    truncation: Literal["auto", "disabled"] | None = None
+
+
 @dataclass(frozen=True)
 class Asked:
     """A request: its prompts, n continuations of each, and how."""
@@ -72,6 +157,7 @@ class Asked:
     stop: list[str]
     stream: bool
     usage: bool  # whether a stream ends with it
+    dropped: int = 0  # messages that were left out because they do not fit
 
 
 @dataclass(frozen=True)
@@ -84,179 +170,102 @@ class Limits:
     max_tokens: int
 
 
-def parse(body: bytes) -> dict[str, Any]:
+def parse(kind: type[B], body: bytes) -> B:
+    """A body, checked. BadRequest: the first thing that is wrong with it."""
     try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        raise BadRequest("the body is no JSON") from None
-    if not isinstance(found, dict):
-        raise BadRequest("the body must be a JSON object")
-    return found
+        return kind.model_validate_json(body)
+    except ValidationError as failed:
+        error = failed.errors(include_url=False, include_input=False)[0]
+        what, said = error["type"], error["msg"]
+        if what == "json_invalid":
+            raise BadRequest("the body is no JSON") from None
+        if what == "unsupported_parameter":
+            name = error["ctx"]["name"]
+            raise BadRequest(said, name, code=what) from None
+        if not error["loc"]:
+            raise BadRequest("the body must be a JSON object") from None
+        param = str(error["loc"][0])
+        if what == "extra_forbidden":
+            raise BadRequest(f"{param!r} is unknown here: leave it out", param, code="unknown_parameter") from None
+        raise BadRequest(f"{param}: {said[:1].lower()}{said[1:]}", param) from None
 
 
-def completion(body: dict[str, Any], tokenizer: Any, limits: Limits) -> Asked:
+def completion(body: CompletionBody, tokenizer: Any, stop_tokens: Sequence[int], limits: Limits) -> Asked:
     """What a body of /v1/completions asks for. BadRequest: what is wrong with it."""
-    known(body, {*COMMON, "prompt"})
-    prompts = [prompt_of(one, tokenizer) for one in prompts_in(body.get("prompt"))]
-    return asked(body, prompts, stop_ids(tokenizer), [], limits, body.get("max_tokens"), 16)
+    prompts = [prompt_of(one, tokenizer) for one in body.prompts]
+    return asked(body, prompts, stop_tokens, (), limits, body.max_tokens, 16)
 
 
-def chat(body: dict[str, Any], template: Template, limits: Limits) -> Asked:
+def chat(body: ChatBody, template: ChatTemplate, limits: Limits) -> Asked:
     """What a body of /v1/chat/completions asks for. BadRequest: what is wrong with it."""
-    known(body, {*COMMON, "messages", "max_completion_tokens"})
+    most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    dropped = 0
     try:
-        prompt = template.prompt(messages_of(as_text(body.get("messages"))))
+        messages = messages_of([message.table() for message in body.messages])
+        if body.truncation == "auto":  # as in `lm chat`: no more than half the context is kept free for the answer
+            room = min(most or limits.max_tokens, limits.context_length // 2)
+            prompt, dropped = template.fit(messages, limits.context_length - room)
+        else:
+            prompt = template.prompt(messages)
     except ValueError as error:
         raise BadRequest(str(error), "messages") from None
-    most = body.get("max_completion_tokens")
-    most = body.get("max_tokens") if most is None else most
-    return asked(body, [prompt], template.stop_tokens, template.stop, limits, most, None)
-
-
-def known(body: dict[str, Any], names: set[str]) -> None:
-    for name, value in body.items():
-        if name in NOTHING:
-            if value not in NOTHING[name]:
-                raise BadRequest(f"{name} is not supported: leave it out", name, code="unsupported_parameter")
-        elif name not in names | NO_MATTER:
-            raise BadRequest(f"{name!r} is unknown here: leave it out", name, code="unknown_parameter")
+    return asked(body, [prompt], template.stop_tokens, template.stop, limits, most, None, dropped)
 
 
 def asked(
-    body: dict[str, Any],
+    body: Body,
     prompts: list[list[int]],
-    stop_tokens: list[int],
-    stop: list[str],
+    stop_tokens: Sequence[int],
+    stop: Sequence[str],
     limits: Limits,
-    most: object,
+    most: int | None,
     default: int | None,
+    dropped: int = 0,
 ) -> Asked:
-    model = body.get("model")
-    if model is not None and model != limits.model:
+    if body.model is not None and body.model != limits.model:
         raise BadRequest(
-            f"there is no model {model!r}: it is {limits.model!r}", "model", status=404, code="model_not_found"
+            f"there is no model {body.model!r}: it is {limits.model!r}", "model", status=404, code="model_not_found"
         )
-    if most is not None and not (integer(most) and 0 < most <= limits.max_tokens):  # type: ignore[operator]
-        raise BadRequest(
-            f"max_tokens must be a whole number from 1 to {limits.max_tokens}, and {most!r} is not", "max_tokens"
-        )
+    if most is not None and most > limits.max_tokens:
+        raise BadRequest(f"max_tokens is {most}, and at most {limits.max_tokens} may be asked for", "max_tokens")
+    if body.top_k is not None and body.top_k > limits.vocab_size:
+        raise BadRequest(f"top_k is {body.top_k}, and the vocabulary has {limits.vocab_size} tokens", "top_k")
+    if body.stream_options is not None and not body.stream:
+        raise BadRequest("stream_options goes with stream true", "stream_options")
     room = []
     for ids in prompts:
         left = limits.context_length - len(ids)
-        wanted = most if isinstance(most, int) else min(default or limits.max_tokens, limits.max_tokens, max(1, left))
+        wanted = min(default or limits.max_tokens, limits.max_tokens, max(1, left)) if most is None else most
         if wanted > left:
             raise BadRequest(
                 f"the context is {limits.context_length} tokens, and the prompt has {len(ids)} and max_tokens is {wanted}: "
                 f"shorten one of them",
-                "messages" if "messages" in body else "prompt",
+                "messages" if isinstance(body, ChatBody) else "prompt",
                 code="context_length_exceeded",
             )
         room.append(wanted)
-    n = field(body, "n", 1, whole=True, low=1, high=MOST_CHOICES)
-    temperature = field(body, "temperature", 1.0, low=0, high=2)
-    sampling = Sampling(
-        float(temperature),
-        field(body, "top_k", None, whole=True, low=1, high=limits.vocab_size),
-        field(body, "top_p", None, low=1e-9, high=1),
-        field(body, "min_p", None, low=0, high=1),
-        float(field(body, "repetition_penalty", 1.0, low=1e-3, high=1e3)),
-    )
+    temperature = 1.0 if body.temperature is None else body.temperature
+    penalty = 1.0 if body.repetition_penalty is None else body.repetition_penalty
     return Asked(
         prompts,
-        n,
+        body.n or 1,
         room,
-        sampling,
-        field(body, "seed", None, whole=True, low=-(2**63), high=2**63 - 2 * MOST_CHOICES),
-        stop_tokens,
-        [*stop, *stops_of(body.get("stop"))],
-        boolean(body, "stream"),
-        boolean(options_of(body), "include_usage"),
+        Sampling(temperature, body.top_k, body.top_p, body.min_p, penalty),
+        body.seed,
+        list(stop_tokens),
+        [*stop, *body.stops],
+        bool(body.stream),
+        bool(body.stream_options and body.stream_options.include_usage),
+        dropped,
     )
 
 
-def field(body: dict[str, Any], name: str, default: Any, *, low: float, high: float, whole: bool = False) -> Any:
-    """A number, or the default where it is null or not given."""
-    value = body.get(name)
-    if value is None:
-        return default
-    right = integer(value) or (not whole and isinstance(value, float) and math.isfinite(value))
-    if not right or not low <= value <= high:
-        kind = "whole number" if whole else "number"
-        raise BadRequest(f"{name} must be a {kind} from {low} to {high}, and {value!r} is not", name)
-    return value
-
-
-def integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def boolean(body: dict[str, Any], name: str) -> bool:
-    value = body.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise BadRequest(f"{name} must be true or false, and {value!r} is not", name)
-    return bool(value)
-
-
-def options_of(body: dict[str, Any]) -> dict[str, Any]:
-    options = body.get("stream_options")
-    if options is None:
-        return {}
-    if not isinstance(options, dict) or not body.get("stream"):
-        raise BadRequest("stream_options is an object that goes with stream true", "stream_options")
-    return options
-
-
-def stops_of(value: object) -> list[str]:
-    stops = [value] if isinstance(value, str) else [] if value is None else value
-    if not isinstance(stops, list) or len(stops) > MOST_STOPS or not all(isinstance(one, str) and one for one in stops):
-        raise BadRequest(f"stop must be a string or at most {MOST_STOPS} of them, none empty", "stop")
-    return stops
-
-
-def prompts_in(prompt: object) -> Sequence[object]:
-    """The prompts in a string, in ids, or in a list of either."""
-    if isinstance(prompt, str):
-        return [prompt]
-    if isinstance(prompt, list) and prompt:
-        if all(integer(one) for one in prompt):
-            return [prompt]
-        if len(prompt) > MOST_CHOICES:
-            raise BadRequest(
-                f"there are {len(prompt)} prompts, and at most {MOST_CHOICES} may be asked at once", "prompt"
-            )
-        return prompt
-    raise BadRequest("prompt must be a string, token ids, or a list of either, and not empty", "prompt")
-
-
-def prompt_of(one: object, tokenizer: Any) -> list[int]:
-    if isinstance(one, str):
-        ids = prompt_ids(tokenizer, one)
-    elif isinstance(one, list) and all(integer(number) for number in one):
-        ids = one
-        bad = next((number for number in ids if not 0 <= number < tokenizer.n_vocab), None)
-        if bad is not None:
-            raise BadRequest(f"token id {bad} is not in the vocabulary of {tokenizer.n_vocab}", "prompt")
-    else:
-        raise BadRequest("prompt must be a string, token ids, or a list of either, and not empty", "prompt")
+def prompt_of(one: str | list[int], tokenizer: Any) -> list[int]:
+    """The ids of a prompt, which is text or ids."""
+    ids = prompt_ids(tokenizer, one) if isinstance(one, str) else one
+    bad = next((number for number in ids if number >= tokenizer.n_vocab), None)
+    if bad is not None:
+        raise BadRequest(f"token id {bad} is not in the vocabulary of {tokenizer.n_vocab}", "prompt")
     if not ids:
         raise BadRequest("the prompt has no tokens: give it some text", "prompt")
     return ids
-
-
-def as_text(messages: object) -> object:
-    """Messages whose contents, where they come in parts of text, are joined."""
-    if not isinstance(messages, list):
-        return messages
-    made = []
-    for one in messages:
-        parts = one.get("content") if isinstance(one, dict) else None
-        if isinstance(parts, list):
-            if not all(
-                isinstance(p, dict) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in parts
-            ):
-                raise BadRequest("a content in parts must be of parts of type 'text'", "messages")
-            one = {**one, "content": "".join(part["text"] for part in parts)}
-        if isinstance(one, dict) and one.get("role") == "developer":  # as OpenAI's newer models name it
-            one = {**one, "role": "system"}
-        made.append(one)
-    return made

@@ -35,7 +35,12 @@ class Score:
 
     @property
     def bits_per_byte(self) -> float | None:
-        """Comparable between tokenizers, and with compressors."""
+        """Bits for a byte of text, which compare between tokenizers and with compressors.
+
+        The bits of all scored tokens, end-of-text included, over the bytes in UTF-8 of the text that they stand for, in which
+        an end-of-text token is its name. It is the same whether `lm data prepare` or `bpe encode` made the tokens, and for
+        the texts of `lm eval --tasks`.
+        """
         return None if self.bytes is None else self.nats / self.bytes / math.log(2)
 
     def __str__(self) -> str:

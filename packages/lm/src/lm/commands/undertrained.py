@@ -1,17 +1,19 @@
-"""`lm tokens`: the tokens that a model never learned."""
+"""`lm undertrained`: the tokens that a model never learned."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
-from lm.commands.options import Commands, add
+from lm.commands.options import Commands, add, add_device, model_of
 
 
 def register(commands: Commands) -> None:
-    made = add(commands, "tokens", tokens, "list the tokens that a model never learned, the surest first")
+    made = add(commands, "undertrained", list_tokens, "list the tokens that a model never learned, the surest first")
     made.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
     made.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
+    add_device(made)
     made.add_argument(
         "--unused", type=int, nargs="+", default=[], metavar="ID", help="ids known to be unused, to hold others against"
     )
@@ -19,16 +21,15 @@ def register(commands: Commands) -> None:
     made.add_argument("--json", action="store_true", help="print JSON")
 
 
-def tokens(options: argparse.Namespace) -> None:
+def list_tokens(options: argparse.Namespace) -> None:
     from lm.evaluation import undertrained
-    from lm.interop.importing import tokenizer_of
-    from lm.tokenizer import load_tokenizer
+    from lm.interop.loading import read_tokenizer, tokenizer_of
 
     if options.top is not None and options.top < 1:
         raise ValueError(f"--top must be at least 1, and {options.top} is not")
     path = options.tokenizer or tokenizer_of(options.run)
-    tokenizer = None if path is None else load_tokenizer(path)
-    found = undertrained(options.run, tokenizer, unused=options.unused)
+    tokenizer = None if path is None else read_tokenizer(Path(path))
+    found = undertrained(options.run, tokenizer, unused=options.unused, model=model_of(options))
     vocab = {} if tokenizer is None else tokenizer.vocab
     listed = found.tokens[: options.top]
     if options.json:

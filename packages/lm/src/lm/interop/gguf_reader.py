@@ -1,0 +1,224 @@
+"""GGUF files read: the model, its tokenizer and its chat template, of the architectures that gguf.py writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lm.config import ModelConfig
+from lm.extras import need
+from lm.interop.gguf import BYTE, CONTROL, PRE_TOKENIZERS, UNKNOWN, UNUSED, table
+from lm.interop.tensors import built, check_sizes, imported
+from lm.model import Transformer, frequencies
+from lm.piece_tokenizer import SPACE, PieceTokenizer
+from lm.text_config import TextConfig
+
+USER_DEFINED = 4  # a token that stands for itself and is no part of a text's encoding, as <think>
+SPECIAL = (CONTROL, USER_DEFINED, UNKNOWN)
+MOST_ROPE_FACTOR = 1e-6  # how far from 1 a factor may be that changes nothing
+
+
+class Fields:
+    """The header of a file; errors begin with its path."""
+
+    def __init__(self, path: Path) -> None:
+        gguf = need("gguf", "GGUF", "groundup-lm[gguf]")
+        with open(path, "rb") as file:
+            if file.read(4) != b"GGUF":
+                raise ValueError(f"{path} is no GGUF file")
+        try:
+            self.reader = gguf.GGUFReader(path)
+        except (ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError) as error:
+            raise ValueError(f"{path} is damaged: {error}") from None
+        self.path, self.gguf = path, gguf
+
+    def get(self, name: str, default: Any = None) -> Any:
+        field = self.reader.fields.get(name)
+        return default if field is None else field.contents()
+
+    def need(self, name: str) -> Any:
+        found = self.get(name)
+        if found is None:
+            raise ValueError(f"{self.path}: {name} is missing")
+        return found
+
+
+def from_gguf(path: str | Path) -> Transformer:
+    """Reads the model of a .gguf file.
+
+    Args:
+        path: A file of the architecture "llama", "qwen3" or "gpt2", in any type of numbers that the package gguf reads.
+
+    Returns:
+        The model, in fp32 and eval mode.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is damaged, or what it asks for is not supported, by name.
+        MissingExtra: The package gguf is not installed.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}: name a .gguf file")
+    fields = Fields(path)
+    architecture = fields.need("general.architecture")
+    if architecture not in ("llama", "qwen3", "gpt2"):
+        raise ValueError(f"{path}: the architecture {architecture!r} is not supported: it is one of llama, qwen3, gpt2")
+    files = {one.name: one for one in fields.reader.tensors}
+    shapes = {name: tuple(int(size) for size in reversed(one.shape)) for name, one in files.items()}
+    config, absent = config_of(fields, architecture, shapes)
+    check_sizes(config, shapes, path)
+    tensors = {}
+    for name, one in files.items():
+        if name == "rope_freqs.weight":
+            continue
+        try:
+            array = fields.gguf.quants.dequantize(one.data, one.tensor_type)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise ValueError(f"{path}: {name} has numbers of the type {one.tensor_type.name}: {error}") from None
+        tensors[name] = torch.from_numpy(np.array(array, dtype=np.float32)).reshape(shapes[name])
+    if config.tied_embeddings and "output.weight" in tensors:
+        del tensors["output.weight"]
+    names = table(config, architecture)
+    if absent:
+        names = {
+            name: tuple(part.missing() if part.name in absent else part for part in parts)
+            for name, parts in names.items()
+        }
+    return built(config, imported(tensors, names, config, path))
+
+
+def config_of(fields: Fields, kind: str, shapes: dict[str, tuple[int, ...]]) -> tuple[ModelConfig, frozenset[str]]:
+    """The configuration in a header, and which of the tensors with biases the file does not have."""
+
+    def at(name: str, default: Any = None) -> Any:
+        return fields.get(f"{kind}.{name}", default)
+
+    for name, harmless in (("expert_count", (None, 0)), ("attention.sliding_window", (None, 0))):
+        if at(name) not in harmless:
+            raise ValueError(f"{fields.path}: {kind}.{name} = {at(name)!r} is not supported")
+    if at("rope.scaling.type", "none") not in ("none", None):
+        raise ValueError(f"{fields.path}: rope scaling {at('rope.scaling.type')!r} is not supported in a GGUF file")
+    d_model, heads = int(fields.need(f"{kind}.embedding_length")), int(fields.need(f"{kind}.attention.head_count"))
+    head_dim = int(at("attention.key_length", d_model // heads))
+    rotated = int(at("rope.dimension_count", head_dim))
+    if kind != "gpt2" and (rotated != head_dim or int(at("attention.value_length", head_dim)) != head_dim):
+        raise ValueError(f"{fields.path}: heads of {head_dim} of which {rotated} are rotated are not supported")
+    if "token_embd.weight" not in shapes:
+        raise ValueError(f"{fields.path}: the tensor 'token_embd.weight' is missing")
+    common: dict[str, Any] = {
+        "vocab_size": shapes["token_embd.weight"][0],
+        "context_length": int(fields.need(f"{kind}.context_length")),
+        "num_layers": int(fields.need(f"{kind}.block_count")),
+        "d_model": d_model,
+        "num_heads": heads,
+        "d_ff": int(fields.need(f"{kind}.feed_forward_length")),
+        "num_kv_heads": int(at("attention.head_count_kv", heads)),
+        "tied_embeddings": "output.weight" not in shapes,
+    }
+    biased = any(name.startswith("blk.") and name.endswith(".bias") for name in shapes)
+    if kind == "gpt2":
+        eps = float(at("attention.layer_norm_epsilon", 1e-5))
+        return ModelConfig(
+            **common, ffn="gelu", norm="layernorm", norm_eps=eps, position="learned", bias=True
+        ), frozenset()
+    theta = float(at("rope.freq_base", 10000.0))
+    config = ModelConfig(
+        **common,
+        head_dim=None if head_dim * heads == d_model else head_dim,
+        norm_eps=float(at("attention.layer_norm_rms_epsilon", 1e-6)),
+        rope_theta=theta,
+        **rope_scaling(fields, head_dim, theta),
+        bias=biased,
+        qk_norm=kind == "qwen3",
+    )
+    parts = [part.name for parts in table(config, kind).values() for part in parts]
+    return config, frozenset(name for name in parts if name.endswith(".bias") and name not in shapes)
+
+
+def rope_scaling(fields: Fields, head_dim: int, theta: float) -> dict[str, Any]:
+    """The scaling that the factors in rope_freqs.weight come from: linear, or Llama 3's with its usual bounds."""
+    found = next((one for one in fields.reader.tensors if one.name == "rope_freqs.weight"), None)
+    if found is None:
+        return {}
+    factors = np.asarray(found.data, dtype=np.float64).reshape(-1)
+    if np.abs(factors - 1).max() < MOST_ROPE_FACTOR:
+        return {}
+    factor = float(round(float(factors.max()), 6))
+    plain = frequencies(head_dim, theta)
+    usual: list[dict[str, Any]] = [{"rope_factor": factor}]
+    for context in (8192, 4096, 2048, 16384, 32768):
+        for low, high in ((1.0, 4.0), (1.0, 32.0)):
+            scaling = {
+                "rope_low_freq_factor": low,
+                "rope_high_freq_factor": high,
+                "rope_original_context_length": context,
+            }
+            usual.append({"rope_factor": factor, **scaling})
+    for settings in usual:
+        config = ModelConfig(8, 8, 1, head_dim, 1, 8, rope_theta=theta, **settings)
+        slower = (plain / frequencies(head_dim, theta, config.rope_scaling)).double().numpy()
+        if slower.shape == factors.shape and np.allclose(slower, factors, rtol=1e-4):
+            return settings
+    raise ValueError(f"{fields.path}: the factors of its rotary embedding (rope_freqs.weight) are of no known scaling")
+
+
+def gguf_tokenizer(path: str | Path) -> Any:
+    """The tokenizer in a .gguf file: a bpe.Tokenizer, or a PieceTokenizer where it is SentencePiece's.
+
+    ValueError: it has none, or one that is not supported, by name.
+    """
+    fields = Fields(Path(path))
+    kind = fields.get("tokenizer.ggml.model", "none")
+    if kind not in ("gpt2", "llama"):
+        raise ValueError(
+            f"{path}: its tokenizer is {kind!r}, and gpt2 and llama are supported: name one with --tokenizer"
+        )
+    texts = fields.need("tokenizer.ggml.tokens")
+    types = fields.get("tokenizer.ggml.token_type", [1] * len(texts))
+    size = max((number + 1 for number, one in enumerate(types) if one != UNUSED), default=0)
+    special = {texts[number]: number for number in range(size) if types[number] in SPECIAL}
+    if kind == "llama":
+        bytes_of = {int(texts[i][3:5], 16): i for i in range(size) if types[i] == BYTE}
+        scores = fields.get("tokenizer.ggml.scores", [0.0] * len(texts))
+        prefix = "always" if fields.get("tokenizer.ggml.add_space_prefix", True) else "never"
+        pieces = [texts[i] if texts[i] in special else texts[i].replace(SPACE, " ") for i in range(size)]
+        return PieceTokenizer.from_scores(pieces, scores[:size], bytes_of, special, prefix)
+    bpe = need("bpe", "text", "groundup-lm[text]")
+    from bpe.formats.gpt2 import from_printable
+
+    pre = fields.get("tokenizer.ggml.pre", "default")
+    pattern = next((ours for ours, theirs in PRE_TOKENIZERS.items() if theirs == pre), None)
+    if pattern is None:
+        raise ValueError(f"{path}: its split pattern {pre!r} is not supported: name a tokenizer with --tokenizer")
+    vocab = {i: from_printable(texts[i]) for i in range(size) if types[i] not in (*SPECIAL, UNUSED)}
+    merges = []
+    for line in fields.need("tokenizer.ggml.merges"):
+        left, _, right = line.partition(" ")
+        merges.append((from_printable(left), from_printable(right)))
+    return bpe.Tokenizer(vocab, merges, pattern=pattern, special_tokens=special)
+
+
+def gguf_text_config(path: Path) -> TextConfig:
+    """The special tokens, the chat template and the stop tokens in a .gguf file."""
+    fields = Fields(path)
+    texts = fields.get("tokenizer.ggml.tokens", [])
+    ids = {
+        name: fields.get(f"tokenizer.ggml.{key}_token_id")
+        for name, key in (
+            ("bos_token", "bos"),
+            ("eos_token", "eos"),
+            ("pad_token", "padding"),
+            ("unk_token", "unknown"),
+        )
+    }
+    names = {name: texts[number] for name, number in ids.items() if number is not None and number < len(texts)}
+    stops = [fields.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot")]
+    return TextConfig(
+        names,
+        fields.get("tokenizer.chat_template"),
+        tuple(dict.fromkeys(int(number) for number in stops if number is not None)),
+    )

@@ -1,0 +1,209 @@
+"""Models from wherever they lie, with the tokenizer, the chat template and the stop tokens that they came with."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lm.device import choose_device
+from lm.special_tokens import stop_ids
+from lm.text_config import TextConfig, read_text_config
+from lm.tokenizer import PAIR, kept_tokenizer, load_tokenizer
+from lm.training.run_folder import load as load_run
+from lm.training.run_folder import read_config
+
+if TYPE_CHECKING:
+    from lm.chat_template import ChatTemplate
+    from lm.model import Transformer
+
+HUB = "hf://"
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
+
+
+def load(
+    path: str | Path,
+    step: int | None = None,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype = "fp32",
+) -> Transformer:
+    """Loads a model to evaluate or to generate with, in eval mode.
+
+    Args:
+        path: A run; a Hugging Face folder, or a model on the Hub, hf://OWNER/NAME, which is downloaded; a .gguf file; nanoGPT's
+            ckpt.pt, or the folder with it; or llama2.c's .bin file.
+        step: For a run, the checkpoint of this step. The newest whole one, if not given.
+        device: "cpu", "cuda", "mps", or "auto", the fastest of them that is here.
+        dtype: "fp32", "bf16", "fp16" or "fp64", or a torch.dtype: what the weights are converted to.
+
+    Returns:
+        The model.
+
+    Raises:
+        FileNotFoundError: There is nothing of the kind at `path`.
+        ValueError: What is there is damaged or not supported, by name; or the device or the dtype is unknown.
+
+    >>> import lm, tempfile
+    >>> lm.load("runs/first")
+    Traceback (most recent call last):
+    FileNotFoundError: there is no runs/first: name a run, or a model to load
+    """
+    if not isinstance(dtype, torch.dtype) and dtype not in DTYPES:
+        raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
+    target = choose_device(device) if isinstance(device, str) else device
+    model = read_model(located(path), step)
+    return model.to(device=target, dtype=dtype if isinstance(dtype, torch.dtype) else DTYPES[dtype]).eval()
+
+
+def read_model(path: Path, step: int | None) -> Transformer:
+    """The model in a run or in another program's files, on the CPU."""
+    if is_run(path):
+        return load_run(path, step)
+    if step is not None:
+        raise ValueError(f"{path} is no run, and only a run has steps: leave out step {step}")
+    from lm import interop
+
+    if (path / "config.json").is_file():
+        return interop.from_huggingface(path)
+    if (path / "ckpt.pt").is_file() or path.suffix == ".pt":
+        return interop.from_nanogpt(path / "ckpt.pt" if path.is_dir() else path)
+    if path.suffix == ".gguf":
+        return interop.from_gguf(path)
+    if path.suffix == ".bin":
+        return interop.from_llama2c(path)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no {path}: name a run, or a model to load")
+    raise FileNotFoundError(
+        f"{path} holds no model: there is no config.toml (a run), config.json (Hugging Face) or ckpt.pt (nanoGPT) in it, "
+        f"and it is no .gguf (llama.cpp) and no .bin (llama2.c)"
+    )
+
+
+def read_tokenizer(path: Path) -> Any:
+    """The tokenizer in a file, which may be a .gguf; as load_tokenizer."""
+    if path.suffix == ".gguf":
+        from lm.interop.gguf_reader import gguf_tokenizer
+
+        return gguf_tokenizer(path)
+    return load_tokenizer(path)
+
+
+def text_config(path: Path) -> TextConfig:
+    """What a run, a model's folder or a .gguf file says of its text."""
+    if path.suffix == ".gguf" and path.is_file():
+        from lm.interop.gguf_reader import gguf_text_config
+
+        return gguf_text_config(path)
+    return read_text_config(path)
+
+
+def is_run(path: str | Path) -> bool:
+    """Whether a folder is one of our runs."""
+    return (Path(path) / "config.toml").is_file()
+
+
+def located(path: str | Path) -> Path:
+    """Where a model lies on this machine: what is named hf://OWNER/NAME is downloaded."""
+    return downloaded(path) if isinstance(path, str) and path.startswith(HUB) else Path(path)
+
+
+@functools.lru_cache(maxsize=8)
+def downloaded(name: str) -> Path:
+    """The folder of a model on the Hub, asked for once."""
+    from lm.data.hub import model_folder
+
+    return model_folder(name)
+
+
+def tokenizer_of(path: str | Path) -> Path | None:
+    """The tokenizer that lies in a run or in the folder of another program's model; a .gguf file has it in itself."""
+    path = located(path)
+    if is_run(path):
+        return kept_tokenizer(path)
+    if path.suffix == ".gguf" and path.is_file():
+        return path
+    beside = path / "tokenizer.json"
+    if not beside.is_file() and all((path / name).is_file() for name in PAIR):
+        beside = path / PAIR[0]
+    return beside if beside.is_file() else None
+
+
+@dataclass(frozen=True)
+class ModelText:
+    """What turns text into a model's ids and ends its texts.
+
+    Attributes:
+        tokenizer: A bpe.Tokenizer or a PieceTokenizer.
+        config: What the model's files say of special tokens and of chats.
+        end_of_text: The id that ended documents in training, where the run says it.
+        learned_chats: Whether the run learned from conversations that `lm data chat` made.
+    """
+
+    tokenizer: Any
+    config: TextConfig
+    end_of_text: int | None = None
+    learned_chats: bool = False
+
+    @property
+    def stop_tokens(self) -> list[int]:
+        """The ids that end a text."""
+        own = () if self.end_of_text is None else (self.end_of_text,)
+        return stop_ids(self.tokenizer, (*self.config.stop_tokens(self.tokenizer), *own))
+
+    @functools.cached_property
+    def template(self) -> ChatTemplate:
+        """The model's own chat template, or the default one where it has none."""
+        return chat_template(self.tokenizer, self.config, self.end_of_text)
+
+    @property
+    def kept_template(self) -> ChatTemplate | None:
+        """The template that an export has: none for a model that never saw a conversation."""
+        return self.template if self.config.chat_template is not None or self.learned_chats else None
+
+
+def chat_template(tokenizer: Any, config: TextConfig, end_of_text: str | int | None = None) -> ChatTemplate:
+    """The chat template that a model's files hold, or the default one.
+
+    Args:
+        tokenizer: The model's.
+        config: What its files say.
+        end_of_text: For the default, the token that ends a text: its name or its id.
+    """
+    from lm.chat_template import ChatTemplate, default_template
+
+    if config.chat_template is None:
+        if isinstance(end_of_text, int):
+            names = {int(number): name for name, number in tokenizer.special_tokens.items()}
+            end_of_text = names.get(end_of_text)
+        return default_template(tokenizer, end_of_text)
+    stops = config.stop_tokens(tokenizer) or stop_ids(tokenizer)
+    return ChatTemplate(tokenizer, config.chat_template, tuple(stops), (), config.names)
+
+
+def model_text(path: str | Path, tokenizer: str | Path | None = None) -> ModelText:
+    """The tokenizer, the chat template and the stop tokens of a model.
+
+    Args:
+        path: A run, or what `load` takes else.
+        tokenizer: A tokenizer file, if it is not to be the model's own.
+
+    Raises:
+        FileNotFoundError: The model keeps no tokenizer, and none is named.
+    """
+    here = located(path)
+    found = tokenizer_of(here) if tokenizer is None else Path(tokenizer)
+    if found is None:
+        raise FileNotFoundError(f"{path} keeps no tokenizer: name one with --tokenizer")
+    data = read_config(here)[2] if is_run(here) else {}
+    sets = [about for about in (data, *data.values()) if isinstance(about, dict)]
+    end = data.get("end_of_text")
+    return ModelText(
+        read_tokenizer(found),
+        text_config(here),
+        end if isinstance(end, int) else None,
+        any("train_mask_sha256" in about for about in sets),
+    )

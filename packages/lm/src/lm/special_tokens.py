@@ -1,0 +1,63 @@
+"""Special tokens: what begins a text, what ends one or a turn, by the names that tokenizers have for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+# The usual names of the token that ends a text, of the one that begins one, and of those that end a turn of a conversation.
+END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>")
+BEGINS = ("<s>", "<|begin_of_text|>", "<｜begin▁of▁sentence｜>", "<bos>")
+TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|EOT|>", "<end_of_turn>")
+
+
+def end_of_text_of(tokenizer: Any, name: str | None = None) -> str:
+    """The name of the special token that ends a document.
+
+    Args:
+        tokenizer: A bpe.Tokenizer or a PieceTokenizer.
+        name: The token, if it is not to be the first of END_OF_TEXT that the tokenizer has.
+
+    Raises:
+        KeyError: The tokenizer has no special token of that name.
+        ValueError: It has none of END_OF_TEXT.
+    """
+    known = tokenizer.special_tokens
+    if name is not None:
+        if name not in known:
+            raise KeyError(f"the tokenizer has no special token {name!r}: it has {', '.join(known) or 'none'}")
+        return name
+    found = next((usual for usual in END_OF_TEXT if usual in known), None)
+    if found is None:
+        raise ValueError(
+            f"the tokenizer has none of {', '.join(END_OF_TEXT)} to end a document with: name the token with --end-of-text"
+        )
+    return found
+
+
+def prompt_ids(tokenizer: Any, text: str, end_of_text: int | None = None) -> list[int]:
+    """The ids of a text to continue.
+
+    They begin with the token that begins a text, where the tokenizer has one; an empty text is the token that ends one,
+    which stood before every text in training.
+
+    Args:
+        tokenizer: A bpe.Tokenizer or a PieceTokenizer.
+        text: The text, in which special tokens are recognised.
+        end_of_text: The id that ended documents in training, if it is not one of END_OF_TEXT.
+    """
+    known = tokenizer.special_tokens
+    begin = next(([known[name]] for name in BEGINS if name in known), [])
+    ids = list(tokenizer.encode(text, allowed_special="all"))
+    if begin and ids[:1] != begin:
+        ids = begin + ids
+    if ids or end_of_text is not None:
+        return ids or [int(end_of_text)]  # type: ignore[arg-type]
+    return [known[name] for name in END_OF_TEXT if name in known][:1]
+
+
+def stop_ids(tokenizer: Any, also: Iterable[int] = ()) -> list[int]:
+    """The ids that end a text: of the tokens with the usual names, and `also` those that a model says of itself."""
+    usual = {*END_OF_TEXT, *TURN_ENDS, *BEGINS}
+    found = [int(number) for name, number in tokenizer.special_tokens.items() if name in usual]
+    return list(dict.fromkeys([*found, *also]))

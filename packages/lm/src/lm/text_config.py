@@ -1,0 +1,97 @@
+"""What a model's files say of special tokens and of chats, in the files that transformers keeps it in.
+
+FOLDER/tokenizer_config.json     bos_token, eos_token and so on; the chat template, in older models
+FOLDER/chat_template.jinja       the chat template, in newer ones
+FOLDER/generation_config.json    eos_token_id: the ids that end an answer, one or several
+FOLDER/config.json               the same, where there is no generation_config.json
+
+A run that was made of such a model keeps the first and the third. A .gguf file has the same in its header.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lm.files import atomic_write
+
+TOKENIZER_CONFIG, GENERATION_CONFIG, TEMPLATE = "tokenizer_config.json", "generation_config.json", "chat_template.jinja"
+NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+MOST = 1 << 20  # characters of a chat template
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """What a model says of its text.
+
+    Attributes:
+        names: Special tokens by what they are for, as {"eos_token": "<|im_end|>"}.
+        chat_template: The source of its Jinja template, None if it has none.
+        eos_ids: The ids that end an answer.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    chat_template: str | None = None
+    eos_ids: tuple[int, ...] = ()
+
+    def stop_tokens(self, tokenizer: Any) -> list[int]:
+        """The ids that end an answer: those that are given as ids, and the eos_token."""
+        named = tokenizer.special_tokens.get(self.names.get("eos_token", ""))
+        return list(dict.fromkeys([*self.eos_ids, *([] if named is None else [int(named)])]))
+
+
+def read_text_config(folder: str | Path) -> TextConfig:
+    """What a run or a model's folder says of its text; nothing where it says nothing.
+
+    Raises:
+        ValueError: A file is no JSON, or the chat template is none.
+    """
+    folder = Path(folder)
+    about = read_object(folder / TOKENIZER_CONFIG)
+    names = {name: content for name in NAMES if (content := content_of(about.get(name))) is not None}
+    source = about.get("chat_template")
+    if isinstance(source, list):  # several, by name
+        named = {one.get("name"): one.get("template") for one in source if isinstance(one, dict)}
+        source = named.get("default")
+    if (folder / TEMPLATE).is_file():
+        source = (folder / TEMPLATE).read_text(encoding="utf-8")
+    if source is not None and (not isinstance(source, str) or len(source) > MOST):
+        raise ValueError(
+            f"{folder / TOKENIZER_CONFIG}: its chat_template is no template of at most {MOST:,} characters"
+        )
+    generation = read_object(folder / GENERATION_CONFIG)
+    eos = generation.get("eos_token_id", read_object(folder / "config.json").get("eos_token_id"))
+    ids = eos if isinstance(eos, list) else [eos]
+    return TextConfig(names, source, tuple(number for number in ids if type(number) is int and number >= 0))
+
+
+def write_text_config(folder: Path, config: TextConfig) -> None:
+    """Writes what read_text_config reads, into a run."""
+    if config.names or config.chat_template is not None:
+        about = {**config.names, **({} if config.chat_template is None else {"chat_template": config.chat_template})}
+        atomic_write(folder / TOKENIZER_CONFIG, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+    if config.eos_ids:
+        atomic_write(folder / GENERATION_CONFIG, json.dumps({"eos_token_id": list(config.eos_ids)}) + "\n")
+
+
+def content_of(value: Any) -> str | None:
+    """A special token, which stands as a string or as an object with its content."""
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object, empty where there is no file."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is no JSON object")
+    return found

@@ -1,0 +1,236 @@
+"""Loading: from whatever a model lies in, onto a device, in a dtype; what cannot be loaded is one sentence."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import pytest
+import torch
+from test_interop import llama2c_file
+
+import lm
+from lm.commands.cli import main
+from lm.interop.loading import model_text
+
+SHAPES = {
+    "llama": {"num_kv_heads": 2},
+    "llama, tied": {"tied_embeddings": True},
+    "llama, biases": {"bias": True},
+    "llama, linear": {"rope_factor": 4.0},
+    "llama 3": {
+        "rope_factor": 8.0,
+        "rope_low_freq_factor": 1.0,
+        "rope_high_freq_factor": 4.0,
+        "rope_original_context_length": 8192,
+    },
+    "qwen3": {"qk_norm": True, "head_dim": 16},
+    "gpt2": {"position": "learned", "norm": "layernorm", "ffn": "gelu", "bias": True, "tied_embeddings": True},
+}
+
+
+def made(**more):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return lm.Transformer(lm.ModelConfig(40, 32, 2, 32, 4, 48, **more)).eval()
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_a_gguf_file_is_the_model_that_was_written(tmp_path, kind):
+    pytest.importorskip("gguf")
+    model = made(**SHAPES[kind])
+    found = lm.load(lm.to_gguf(model, tmp_path / "m.gguf", dtype="fp32"))
+    want = model.state_dict()
+    assert found.config.norm_eps == pytest.approx(model.config.norm_eps, rel=1e-6)
+    assert found.state_dict().keys() == want.keys()
+    for name, tensor in found.state_dict().items():
+        assert torch.equal(tensor, want[name]), name
+    ids = torch.arange(30)[None]
+    torch.testing.assert_close(found(ids), model(ids), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("fp16", 1e-3), ("bf16", 1e-2), ("q8_0", 2e-2)])
+def test_a_gguf_file_of_smaller_numbers_is_read(tmp_path, dtype, most):
+    pytest.importorskip("gguf")
+    model = made()
+    found = lm.load(lm.to_gguf(model, tmp_path / "m.gguf", dtype=dtype))
+    for name, tensor in model.state_dict().items():
+        assert (found.state_dict()[name] - tensor).abs().max() <= most * tensor.abs().max(), name
+
+
+def test_a_gguf_that_is_damaged_or_unknown_is_one_sentence(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    whole = lm.to_gguf(made(), tmp_path / "m.gguf").read_bytes()
+    path = tmp_path / "bad.gguf"
+    for content, says in [
+        (whole[:100], "damaged"),
+        (whole[: len(whole) // 2], "damaged"),
+        (b"GGML" + whole, "no GGUF"),
+    ]:
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=says):
+            lm.load(path)
+    writer = gguf.GGUFWriter(path, "mamba")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(ValueError, match="architecture 'mamba' is not supported"):
+        lm.load(path)
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "llama3"])
+def test_the_tokenizer_in_a_gguf_gives_the_same_ids(tmp_path, pattern):
+    bpe = pytest.importorskip("bpe")
+    pytest.importorskip("gguf")
+    text = "it is 12, d\u00e9j\u00e0 vu!\n\nthe hello and the other one "
+    tokenizer = bpe.train([text * 3], 280, pattern=pattern, special_tokens=["<|endoftext|>", "<|im_end|>"])
+    tokenizer.save(tmp_path / "tok.json")
+    with torch.random.fork_rng():
+        model = lm.Transformer(lm.ModelConfig(290, 32, 1, 32, 2, 32)).eval()  # ten ids have no token
+    lm.to_gguf(model, tmp_path / "m.gguf", tokenizer=tmp_path / "tok.json")
+    found = model_text(tmp_path / "m.gguf")
+    assert found.tokenizer.encode(text + "<|im_end|>", allowed_special="all") == tokenizer.encode(
+        text + "<|im_end|>", allowed_special="all"
+    )
+    assert found.tokenizer.n_vocab == tokenizer.n_vocab
+    assert found.tokenizer.special_tokens == tokenizer.special_tokens
+    assert main(["generate", str(tmp_path / "m.gguf"), "--prompt", "it is", "--max-new-tokens", "2"]) == 0
+
+
+def test_pieces_in_a_gguf_give_the_same_ids(tmp_path):
+    pytest.importorskip("gguf")
+    pytest.importorskip("tokenizers")
+    from test_pieces import tok_bin
+
+    from lm.tokenizer import load_tokenizer
+
+    (tmp_path / "tok.bin").write_bytes(tok_bin())
+    tokenizer = load_tokenizer(tmp_path / "tok.bin")
+    with torch.random.fork_rng():
+        model = lm.Transformer(lm.ModelConfig(tokenizer.n_vocab, 32, 1, 32, 2, 32)).eval()
+    lm.to_gguf(model, tmp_path / "m.gguf", tokenizer=tmp_path / "tok.bin")
+    found = model_text(tmp_path / "m.gguf").tokenizer
+    for text in ("the hello and the other", " the", "\u00e9t\u00e9 \u6f22"):
+        assert found.encode(text) == tokenizer.encode(text)
+    assert found.special_tokens == tokenizer.special_tokens
+
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weights_are_what_is_asked_for(tmp_path, dtype):
+    model = made()
+    (tmp_path / "m.bin").write_bytes(llama2c_file(model, 0))
+    found = lm.load(tmp_path / "m.bin", dtype=dtype)
+    assert {parameter.dtype for parameter in found.parameters()} == {DTYPES[dtype]}
+    assert not found.training
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(found.state_dict()[name], tensor.to(DTYPES[dtype]))
+    ids = lm.generate(found, [1, 2, 3], max_new_tokens=8, temperature=0)
+    assert len(ids) == 8
+    if dtype in ("fp32", "fp64"):
+        assert ids == lm.generate(model, [1, 2, 3], max_new_tokens=8, temperature=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_a_model_on_cuda_writes_what_it_writes_on_the_cpu(tmp_path):
+    folder = lm.to_huggingface(made(), tmp_path / "m")
+    found = lm.load(folder, device="cuda")
+    assert {parameter.device.type for parameter in found.parameters()} == {"cuda"}
+    want = lm.generate(lm.load(folder), [1, 2, 3], max_new_tokens=8, temperature=0)
+    assert lm.generate(found, [1, 2, 3], max_new_tokens=8, temperature=0) == want
+
+
+def test_what_cannot_be_loaded_is_one_sentence(tmp_path):
+    for path, more, error, says in [
+        ("nowhere", {}, FileNotFoundError, "there is no .*nowhere"),
+        (".", {}, FileNotFoundError, "holds no model"),
+        ("nowhere", {"dtype": "int4"}, ValueError, "dtype 'int4' is unknown: use one of fp32"),
+        ("nowhere", {"device": "tpu"}, (ValueError, RuntimeError), "tpu"),
+        ("hf://one", {}, ValueError, "hf://OWNER/NAME"),
+    ]:
+        with pytest.raises(error, match=says):
+            lm.load(path if path.startswith("hf:") else tmp_path / path, **more)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
+def test_every_command_that_computes_takes_device_and_dtype(tmp_path, capsys):
+    import bpe
+
+    tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=["<|endoftext|>"])
+    tokenizer.save(tmp_path / "tok.json")
+    with torch.random.fork_rng():
+        model = lm.Transformer(lm.ModelConfig(257, 64, 1, 32, 2, 32)).eval()
+    folder = str(lm.to_huggingface(model, tmp_path / "m", tokenizer=tmp_path / "tok.json"))
+    (tmp_path / "t.txt").write_text("some text to score")
+    where = ["--device", "cpu", "--dtype", "bf16"]
+    for command in (
+        ["generate", folder, "--prompt", "a", "--max-new-tokens", "2", *where],
+        ["eval", folder, "--tasks", str(tmp_path / "t.txt"), *where],
+        ["undertrained", folder, "--top", "2", *where],
+    ):
+        assert main(command) == 0, command
+    capsys.readouterr()
+    assert main(["generate", folder, "--prompt", "a", "--device", "cuda", "--int8"]) == 2
+    assert "--int8 is for decoding on a CPU" in capsys.readouterr().err
+    if not torch.cuda.is_available():
+        assert main(["generate", folder, "--prompt", "a", "--device", "cuda"]) == 2
+        assert "device 'cuda' is not on this machine" in capsys.readouterr().err
+
+
+def test_text_where_ids_are_expected_is_one_sentence():
+    model = made()
+    for call in (lm.generate, lambda *a, **k: list(lm.stream(*a, **k))):
+        with pytest.raises(TypeError, match=r"the prompt is text.*encode it first"):
+            call(model, "hello", max_new_tokens=3)
+    with pytest.raises(TypeError, match="the prompt is text"):
+        lm.generate_batch(model, ["hello"], max_new_tokens=3)
+    with pytest.raises(TypeError, match=r"holds 1\.5"):
+        lm.generate(model, [1.5], max_new_tokens=3)
+
+
+def test_a_mistral_without_a_window_has_that_of_transformers(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    assert transformers.MistralConfig().sliding_window == 4096
+    with torch.random.fork_rng():
+        model = lm.Transformer(lm.ModelConfig(19, 8192, 1, 8, 2, 8, sliding_window=4096)).eval()
+    folder = lm.to_huggingface(model, tmp_path / "m")
+    (folder / "checksums.json").unlink()
+    about = json.loads((folder / "config.json").read_text())
+    assert about.pop("sliding_window") == 4096
+    (folder / "config.json").write_text(json.dumps(about))
+    assert lm.load(folder).config.sliding_window == 4096
+    (folder / "config.json").write_text(json.dumps({**about, "sliding_window": None}))
+    assert lm.load(folder).config.sliding_window is None
+
+
+@pytest.mark.parametrize("family", [{}, {"qk_norm": True}, {"position": "learned", "norm": "layernorm", "ffn": "gelu"}])
+@pytest.mark.parametrize(
+    "name", ["num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings", "head_dim"]
+)
+def test_absurd_sizes_are_refused_before_anything_is_made(tmp_path, name, family):
+    """In a fraction of a second, and in no more memory than the tensors that are there."""
+    import resource
+    import time
+
+    gpt2 = {"num_hidden_layers": "n_layer", "hidden_size": "n_embd", "max_position_embeddings": "n_positions"}
+    folder = lm.to_huggingface(made(**family), tmp_path / "m")
+    (folder / "checksums.json").unlink()
+    about = json.loads((folder / "config.json").read_text())
+    key = gpt2.get(name, name) if family.get("position") else name
+    if key not in about:
+        pytest.skip(f"its configuration has no {key}")
+    about[key] = 100_000_000
+    if family.get("qk_norm"):
+        about.pop("layer_types", None)
+        about |= {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+        about |= {"num_attention_heads": 4}
+    (folder / "config.json").write_text(json.dumps(about))
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with pytest.raises(ValueError, match=r"config\.json|divi|layer_types"):
+        lm.load(folder)
+    assert time.process_time() - began < 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes
