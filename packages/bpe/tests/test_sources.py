@@ -37,7 +37,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 def read(source: sources.Source) -> list[bytes]:
     """The texts of a source, streams joined."""
     return [
-        bytes(text.data) if isinstance(text, sources.Text) else b"".join(block for block, _ in text)
+        bytes(text.data) if isinstance(text, sources.Document) else b"".join(block for block, _ in text)
         for text in sources.texts(source)
     ]
 
@@ -77,7 +77,7 @@ def test_what_swells_a_thousandfold_comes_in_blocks(suffix: str, tmp_path: Path)
     path.write_bytes(COMPRESS[suffix](bytes(40_000_000)))
     found = sources.texts(path)
     stream = next(found)
-    assert not isinstance(stream, sources.Text)
+    assert not isinstance(stream, sources.Document)
     sizes = [len(block) for block, _ in stream]
     assert sum(sizes) == 40_000_000
     if suffix != ".zst":

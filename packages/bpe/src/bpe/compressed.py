@@ -18,10 +18,10 @@ BLOCK = 1 << 20  # bytes of text that a block has, about
 _READ = {"gzip": 1 << 16, "xz": 1 << 16, "Zstandard": 1 << 12}  # Zstandard gives all that it can for what it is given
 MAGIC = {".gz": "gzip", ".xz": "xz", ".zst": "Zstandard"}
 
-Block = tuple[bytes, int]  # a piece of text, and how many bytes of the file it took
+TextBlock = tuple[bytes, int]  # a piece of text, and how many bytes of the file it took
 
 
-def blocks(file: BinaryIO, kind: str, path: str) -> Iterator[Block]:
+def blocks(file: BinaryIO, kind: str, path: str) -> Iterator[TextBlock]:
     """The text of an open compressed file, block by block. kind: a value of MAGIC.
 
     Several members or frames after one another are one text. Raises ValueError naming `path` where the data are cut

@@ -1,7 +1,7 @@
 """The conventions of training: which of several pairs of equal count is merged first, and which ids the tokens get.
 
-Each is that of a known trainer, and is asked for by its name, `tie_break`. A tie is broken by the bytes of the two tokens or
-by their ids, so that a convention also owns the order of the first 256 symbols, its alphabet.
+Each is that of a known trainer, and is asked for by its name, `tie_break`. A tie is broken by the bytes of the two
+tokens or by their ids, so that a convention also owns the order of the first 256 symbols, its alphabet.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TieBreak = Literal["bytes", "huggingface", "ids"]
 
 
 class Convention:
-    """What "bytes" and "ids" have in common: symbols in the order of the bytes, a special token of one byte is that byte."""
+    """What "bytes" and "ids" have in common: symbols in the order of the bytes; a special token of one byte is it."""
 
     by_bytes = (
         False  # among pairs of equal count: the greatest (left bytes, right bytes), or the smallest pair of symbols
@@ -69,8 +69,9 @@ class Ids(Convention):
 class HuggingFace(Convention):
     """tokenizers' BpeTrainer's: ties to the smallest (left id, right id); ids: special tokens, bytes, merges.
 
-    A byte is spelled as a printable character, and the bytes come in the order of their spelling. A byte that is spelled as a
-    special token is has that token's id: the special token "a" is the byte "a", but " " is not the byte spelled "Ġ".
+    A byte is spelled as a printable character, and the bytes come in the order of their spelling. A byte that is
+    spelled as a special token is has that token's id: the special token "a" is the byte "a", but " " is not the byte
+    spelled "Ġ".
     """
 
     def smallest_vocabulary(self, special: tuple[bytes, ...]) -> int:

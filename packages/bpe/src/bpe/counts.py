@@ -1,4 +1,4 @@
-"""count(): a source of text to Counts, all that training needs of it. They can be saved, added to others, and trained from."""
+"""count(): a source of text to Counts, which can be saved, added to others, and trained from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Counts:
     """How often each pretoken of a corpus occurs, and by which pattern and special tokens it was split.
 
-    `len(counts)` is the number of distinct pretokens; counts with the same pretokens, pattern and special tokens are equal.
+    `len(counts)` is the number of distinct pretokens; counts with the same pretokens, pattern and special tokens are
+    equal.
 
     Attributes:
         pattern: The split pattern.

@@ -54,7 +54,9 @@ PATTERNS: dict[str, tuple[str, ...]] = {
 }
 
 # The general categories in the order of scanning/unicode.h.
-CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn".split()  # noqa: SIM905
+CATEGORIES = (
+    "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn".split()  # noqa: SIM905
+)
 
 _ALIASES = {
     "r50k": "gpt2",
@@ -116,8 +118,8 @@ def resolve(pattern: str | tuple[str, ...] | Pattern | None) -> Pattern:
             near = difflib.get_close_matches(pattern, [*PATTERNS, *_ALIASES], n=1)
             raise ValueError(
                 f"no split pattern is named {pattern!r}{f' (did you mean {near[0]!r}?)' if near else ''}: it is one of "
-                f"{', '.join(PATTERNS)}, a regular expression (a plain word would be written '(?:{pattern})'), or None for "
-                "no split"
+                f"{', '.join(PATTERNS)}, a regular expression (a plain word would be written '(?:{pattern})'), or None "
+                "for no split"
             )
         expressions: tuple[str, ...] = (pattern,)
     elif isinstance(pattern, (tuple, list)) and all(isinstance(part, str) for part in pattern):
@@ -137,9 +139,9 @@ def split(text: bytes, pattern: Pattern) -> list[bytes]:
 
     Each expression isolates its matches, as tokenizers' Split does: a match is a piece, and so is the text between two
     matches, where there is any. A byte that is no part of well-formed UTF-8 is one character of no category (no letter,
-    no number, no mark, no space), so negated classes match it. The named patterns class characters as Unicode 16 does, which
-    tiktoken and tokenizers follow, any other as the installed `regex` does; `\\s` leaves out U+001C to U+001F, which `re` and
-    str.isspace count as space. Raises ValueError where an expression matches the empty string.
+    no number, no mark, no space), so negated classes match it. The named patterns class characters as Unicode 16 does,
+    which tiktoken and tokenizers follow, any other as the installed `regex` does; `\\s` leaves out U+001C to U+001F,
+    which `re` and str.isspace count as space. Raises ValueError where an expression matches the empty string.
     """
     if pattern.name is not None:
         return _split_as_compiled(text, pattern)
@@ -161,7 +163,7 @@ def _split_as_compiled(text: bytes, pattern: Pattern) -> list[bytes]:
 
 @functools.cache
 def _stand_ins() -> dict[int, int]:
-    """For each character that the installed `regex` puts in another category than the compiled tables: one it does not."""
+    """For each character whose category differs between `regex` and the compiled tables: one of which it does not."""
     every = "".join(map(chr, range(0x110000)))
     ours = scanner.categories()
     theirs = bytearray(len(ours))

@@ -53,9 +53,9 @@ def watched() -> bool:
 
 @contextmanager
 def reporter(progress: Progress | bool | None) -> Iterator[Progress]:
-    """The function to call: the caller's own, bars for True (needs tqdm: the extra `progress`), nothing for None or False.
+    """The function to call: the caller's own, or one that draws bars for True, or does nothing for None and False.
 
-    Bars are taken down at the end, and when an error ends the work.
+    Bars need tqdm, the extra `progress`. They are taken down at the end, and when an error ends the work.
     """
     if progress is not True:
         yield progress or (lambda phase, done, total: None)

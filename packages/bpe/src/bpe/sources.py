@@ -1,8 +1,8 @@
-"""Corpora: what may be trained on or encoded, as a stream of texts and of stretches of them, in bounded memory.
+"""Corpora: whatever may be trained on or encoded, as texts and as stretches of them, in bounded memory.
 
 A text file is memory-mapped; a compressed one, a pipe or an open file is read as a stream. Both are cut into stretches
-where a cut changes nothing. The lines of a JSON file, the rows of a Parquet file and the items of an iterable are texts of
-their own.
+where a cut changes nothing. The lines of a JSON file, the rows of a Parquet file and the items of an iterable are texts
+of their own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ StrPath = str | os.PathLike[str]
 SMALL = 1 << 20  # bytes up to which a file is read, not mapped: a map holds a descriptor, and there may be thousands
 BLOCK = 1 << 20  # bytes read at a time from what cannot be mapped
 ENDINGS = (".txt", ".jsonl", ".ndjson", ".json", ".parquet", *compressed.MAGIC)
-SWEEP = 1 << 24  # bytes of a map after which all that was let go of before is let go of again
+SWEEP = 1 << 24  # bytes of a map after which pages that were unmapped before are unmapped again
 
 
 class PlainText(NamedTuple):
@@ -50,14 +50,14 @@ File = PlainText | JsonLines | Parquet
 Source = StrPath | File | BinaryIO | Iterable[str | bytes | os.PathLike[str] | File | BinaryIO]
 
 
-class Text(NamedTuple):
+class Document(NamedTuple):
     """A text that lies in memory, or a map of it; `read` is how many bytes of a file it took."""
 
     data: Buffer
     read: int
 
 
-Stream = Iterator[compressed.Block]  # a text of which only a block is in memory
+Stream = Iterator[compressed.TextBlock]  # a text of which only a block is in memory
 
 
 class Stretch(NamedTuple):
@@ -90,8 +90,8 @@ def _decompressed_name(path: StrPath) -> str:
 def files_of(source: Source) -> list[File] | None:
     """The files that a source names, or None where it holds texts, open files, or is an iterator.
 
-    A str or a path is one file. A list or tuple names files where every item is a path or a File. A str in it is a text,
-    whatever files there are.
+    A str or a path is one file. A list or tuple names files where every item is a path or a File. A str in it is a
+    text, whatever files there are.
 
     Raises:
         TypeError: Every item of a list is a str that looks like the name of a file, which was hardly meant as a text.
@@ -125,12 +125,12 @@ def size_of(source: Source) -> int | None:
     return sum(one.st_size for one in found) if all(stat.S_ISREG(one.st_mode) for one in found) else None
 
 
-def texts(source: Source) -> Iterator[Text | Stream]:
+def texts(source: Source) -> Iterator[Document | Stream]:
     """Each text of a source in turn.
 
-    Raises the error of the file for one that cannot be read; ValueError naming the file, and the line, where what is in it
-    is not what its name says; TypeError for an item that is no text. A str with lone surrogates keeps them, as the three
-    bytes that each would be.
+    Raises the error of the file for one that cannot be read; ValueError naming the file, and the line, where what is in
+    it is not what its name says; TypeError for an item that is no text. A str with lone surrogates keeps them, as the
+    three bytes that each would be.
     """
     files = files_of(source)
     if files is not None:
@@ -146,17 +146,17 @@ def texts(source: Source) -> Iterator[Text | Stream]:
             yield _stream_of(item)
         else:
             data = _bytes_of(item)
-            yield Text(data, len(data))
+            yield Document(data, len(data))
 
 
 def stretches(source: Source, cut: Callable[[Any, int], int], margin: int, size: int) -> Iterator[Stretch]:
-    """The texts of a source in stretches of about `size` bytes, whose pretokens and special tokens are those of the whole.
+    """The texts of a source in stretches of about `size` bytes, with the pretokens and special tokens of the whole.
 
-    cut(text, at): the first place from `at` on where `text` may be cut, or its length, whatever comes later, as long as it
-    is `margin` bytes from the end.
+    cut(text, at): the first place from `at` on where `text` may be cut, or its length, whatever comes later, as long as
+    it is `margin` bytes from the end.
     """
     for text in texts(source):
-        if isinstance(text, Text):
+        if isinstance(text, Document):
             data, begin, whole = text.data, 0, len(text.data)
             while whole - begin > size:
                 end = cut(data, begin + size)
@@ -186,17 +186,17 @@ def _cut_stream(stream: Stream, cut: Callable[[Any, int], int], margin: int, siz
             yield Stretch(data, begin, end, read)
             begin, read = end, 0
         parts, held = [data[begin:]], held - begin
-        wanted = (
-            size + margin + 4096 if begin else 2 * held
-        )  # a text that cannot be cut is looked at when it has doubled
+        # a text that cannot be cut is looked at again when it has doubled
+        wanted = size + margin + 4096 if begin else 2 * held
     if held:
         yield Stretch(b"".join(parts), 0, held, read)
 
 
 def release(text: Buffer, begin: int, end: int) -> None:
-    """Let go of the pages of a mapped file that lie wholly in [begin, end); they are read again if looked at again."""
+    """Unmap the pages of a mapped file that lie wholly in [begin, end); a page that is read again is mapped again."""
     if isinstance(text, mmap.mmap) and hasattr(text, "madvise"):
-        if begin // SWEEP < end // SWEEP:  # who looks beyond a border has the system map pages before it once more
+        # Reading a page has the system map some around it too, also before it: they are unmapped now and then.
+        if begin // SWEEP < end // SWEEP:
             begin = max(0, begin - 2 * SWEEP)
         begin = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
         end = end // mmap.PAGESIZE * mmap.PAGESIZE if end < len(text) else end
@@ -207,7 +207,7 @@ def release(text: Buffer, begin: int, end: int) -> None:
 # One kind of file after another
 
 
-def _texts_of(file: File) -> Iterator[Text | Stream]:
+def _texts_of(file: File) -> Iterator[Document | Stream]:
     if isinstance(file, Parquet):
         yield from _rows(file)
     elif isinstance(file, JsonLines):
@@ -219,7 +219,7 @@ def _texts_of(file: File) -> Iterator[Text | Stream]:
             yield stream
 
 
-def _map(path: StrPath) -> Text | None:
+def _map(path: StrPath) -> Document | None:
     """The file's bytes, mapped or read; None for a pipe or a device, which has to be read as a stream."""
     if not os.path.isfile(path) and os.path.exists(path) and not os.path.isdir(path):
         return None  # looked at before it is opened: a pipe can be opened once
@@ -227,18 +227,18 @@ def _map(path: StrPath) -> Text | None:
         about = os.fstat(file.fileno())
         if about.st_size <= SMALL:
             data = file.read()
-            return Text(data, len(data))
-        return Text(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), about.st_size)
+            return Document(data, len(data))
+        return Document(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), about.st_size)
 
 
-def _blocks(path: StrPath) -> Generator[compressed.Block, None, None]:
+def _blocks(path: StrPath) -> Generator[compressed.TextBlock, None, None]:
     """The text of a file as a stream, decompressed as its name says."""
     kind = compressed.kind_of(path)
     with open(path, "rb", buffering=0 if kind is None else -1) as file:
         yield from _stream_of(file) if kind is None else compressed.blocks(file, kind, os.fspath(path))
 
 
-def _stream_of(file: Any) -> Iterator[compressed.Block]:
+def _stream_of(file: Any) -> Iterator[compressed.TextBlock]:
     """What an open file has left, as a stream."""
     while True:
         block = file.read(BLOCK)
@@ -256,7 +256,7 @@ def _bytes_of(item: object) -> bytes | bytearray | memoryview:
     raise TypeError(f"the items of a source are str or bytes, not {type(item).__name__}")
 
 
-def _lines(file: JsonLines) -> Iterator[Text]:
+def _lines(file: JsonLines) -> Iterator[Document]:
     """The texts of a file of JSON lines; blank lines are none."""
     number = 0
     parts: list[bytes] = []  # of a line that goes on in the next block
@@ -270,15 +270,15 @@ def _lines(file: JsonLines) -> Iterator[Text]:
             for line in whole:
                 number += 1
                 if line.strip():
-                    yield Text(_text_in(line, number, file), taken)
+                    yield Document(_text_in(line, number, file), taken)
                     taken = 0
     last = b"".join(parts)
     if last.strip():
-        yield Text(_text_in(last, number + 1, file), 0)
+        yield Document(_text_in(last, number + 1, file), 0)
 
 
 def _text_in(line: bytes, number: int, file: JsonLines) -> bytes:
-    """The text under the key of the object on a line. ValueError that names the file and the line where there is none."""
+    """The text under the key of the object on a line. ValueError, with file and line, where there is none."""
     import json
 
     name = os.fspath(file.path)
@@ -303,7 +303,7 @@ def _text_in(line: bytes, number: int, file: JsonLines) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _rows(file: Parquet) -> Iterator[Text]:
+def _rows(file: Parquet) -> Iterator[Document]:
     """The texts of a Parquet file, a batch of rows in memory at a time."""
     path = os.fspath(file.path)
     size = os.stat(path).st_size
@@ -326,7 +326,7 @@ def _rows(file: Parquet) -> Iterator[Text]:
                 done += len(batch)
                 for text in batch.column(0).cast(pyarrow.large_binary()).to_pylist():
                     if text is not None:
-                        yield Text(text, read)
+                        yield Document(text, read)
                         read = 0
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.filename is not None:

@@ -1,4 +1,4 @@
-"""train(): a source of text to a Tokenizer; train_from_counts(): counts to one; extend(): a Tokenizer to a larger one."""
+"""train(): a source of text to a Tokenizer; train_from_counts(): counts to one; extend(): one to a larger one."""
 
 from __future__ import annotations
 
@@ -45,36 +45,36 @@ def train(
 ) -> Tokenizer:
     """Train byte-level BPE (Sennrich et al. 2016; Radford et al. 2019) on a corpus.
 
-    The corpus is split into pretokens, these are counted, and the commonest pair of neighbouring symbols in them is merged into
-    a new symbol, again and again. The result depends on nothing but the text and these arguments: not on workers, memory, or
-    the order of the files.
+    The corpus is split into pretokens, these are counted, and the commonest pair of neighbouring symbols in them is
+    merged into a new symbol, again and again. The result depends on nothing but the text and these arguments: not on
+    workers, memory, or the order of the files.
 
     Args:
-        source: A path (str or PathLike); a bpe.JsonLines, bpe.Parquet or bpe.PlainText; an open file; or an iterable of these
-            or of texts. In an iterable a str is a text, and a file is a PathLike. A path is read as its name says: .gz, .xz
-            and .zst are decompressed; .jsonl, .ndjson and .json are JSON lines, the text of each under "text"; .parquet has a
-            text a row in the column "text"; anything else is one text.
+        source: A path (str or PathLike); a bpe.JsonLines, bpe.Parquet or bpe.PlainText; an open file; or an iterable of
+            these or of texts. In an iterable a str is a text, and a file is a PathLike. A path is read as its name
+            says: .gz, .xz and .zst are decompressed; .jsonl, .ndjson and .json are JSON lines, the text of each under
+            "text"; .parquet has a text a row in the column "text"; anything else is one text.
         vocab_size: How many tokens, the 256 bytes and the special tokens included.
         pattern: The split pattern: a name, a regular expression (slower), several in sequence, or None for no split.
         special_tokens: They split the text before the pattern does, and are never counted.
         tie_break: Which of several pairs of equal count is merged first, and which ids the tokens get:
             "bytes": the greatest (left bytes, right bytes), as in CS336; ids: bytes, special tokens, merges.
-            "huggingface": the smallest pair of ids, as tokenizers' BpeTrainer; ids: special tokens, its alphabet, merges.
+            "huggingface": the smallest pair of ids, as tokenizers' BpeTrainer; ids: special tokens, bytes, merges.
             "ids": the smallest pair of ids, as rustbpe; ids: bytes, merges, special tokens.
         min_count: No pair that occurs less often is merged.
         max_token_bytes: No pair is merged that makes a longer token.
         workers: Threads that count; all processors by default.
         memory_limit: Bytes that counting may hold; more goes to temporary files.
-        checkpoint: A folder in which the run is kept. The same call goes on from there however the last one was stopped.
+        checkpoint: A folder in which the run is kept. The same call goes on from there, however the last was stopped.
         progress: True for bars, or a function of (phase, done, total).
 
     Returns:
         The tokenizer.
 
     Raises:
-        ValueError: The vocabulary is smaller than the bytes and special tokens, or larger than the corpus allows (it says how
-            large); special tokens or the pattern are wrong; a file is cut short or not what its name says; the checkpoint is
-            that of another run.
+        ValueError: The vocabulary is smaller than the bytes and special tokens, or larger than the corpus allows (it
+            says how large); special tokens or the pattern are wrong; a file is cut short or not what its name says; the
+            checkpoint is that of another run.
         TypeError: An item of the source is no text and no file.
         OSError: A file cannot be read.
 
@@ -150,11 +150,12 @@ def extend(
 ) -> Tokenizer:
     """Enlarge a tokenizer's vocabulary on a corpus. Every id it had keeps its meaning.
 
-    The corpus is encoded as the tokenizer encodes it, and merging goes on from there. New tokens get the ids after the largest.
+    The corpus is encoded as the tokenizer encodes it, and merging goes on from there. New tokens get the ids after the
+    largest.
 
     Args:
-        tokenizer: The tokenizer, which stays as it is. Pattern and special tokens are its own, and the result merges by a list
-            or by rank as it does.
+        tokenizer: The tokenizer, which stays as it is. Pattern and special tokens are its own, and the result merges by
+            a list or by rank as it does.
         source: The corpus, as train() takes it.
         vocab_size: How many tokens there will be, all that the tokenizer has included.
         tie_break, min_count, max_token_bytes, workers, memory_limit, checkpoint, progress: As for train().
@@ -163,8 +164,8 @@ def extend(
         The larger tokenizer.
 
     Raises:
-        ValueError: As train() does; and the tokenizer changes text before it encodes it, or has a token that merging never
-            makes.
+        ValueError: As train() does; and the tokenizer changes text before it encodes it, or has a token that merging
+            never makes.
 
     Example:
         >>> import bpe
@@ -181,8 +182,8 @@ def extend(
         raise ValueError(f"a tokenizer that normalizes text ({data.normalizer}) cannot be extended")
     if data.add_prefix_space or data.lstrip or data.rstrip or data.single_word:
         raise ValueError(
-            "a tokenizer that puts a space before a text, or whose tokens take the spaces beside them or are found as words "
-            "only, cannot be extended"
+            "a tokenizer that puts a space before a text, or whose tokens take the spaces beside them or are found as "
+            "words only, cannot be extended"
         )
     alphabet = Alphabet.of(tokenizer)
     special = SpecialTokens([*(data.added_tokens | data.special_tokens)])
@@ -208,9 +209,9 @@ class Alphabet(NamedTuple):
     def of(cls, tokenizer: Tokenizer) -> Alphabet:
         """The tokens of a tokenizer, in the order of their ids.
 
-        ValueError where a token is none that its bytes alone are merged to. Where all are, what is merged between two borders
-        of tokens depends on the bytes there alone, no merge to come makes a token that there is, and the old merges do to the
-        longer list what they did before.
+        ValueError where merging the bytes of a token does not give that token. Where it does for all, the longer list
+        of merges does to any text what the old list and then the new merges do: what is merged between two borders of
+        tokens depends on the bytes between them alone, and no new merge makes a token that is there already.
         """
         data = tokenizer._data
         split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
@@ -365,6 +366,6 @@ def _numbered(
 def _check_reached(vocab_size: int, missing: int) -> None:
     if missing:
         raise ValueError(
-            f"the corpus is too small for a vocabulary of {vocab_size}: it has pairs to merge for {vocab_size - missing} "
-            "tokens and no more; ask for that many, or train on more text"
+            f"the corpus is too small for a vocabulary of {vocab_size}: it has pairs to merge for "
+            f"{vocab_size - missing} tokens and no more; ask for that many, or train on more text"
         )

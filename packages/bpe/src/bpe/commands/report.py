@@ -55,6 +55,6 @@ def named(paths: list[str]) -> dict[str, str]:
 def _read(source: sources.Source) -> list[bytes]:
     """The texts of a source, in memory."""
     return [
-        bytes(text.data) if isinstance(text, sources.Text) else b"".join(block for block, _ in text)
+        bytes(text.data) if isinstance(text, sources.Document) else b"".join(block for block, _ in text)
         for text in sources.texts(source)
     ]

@@ -2,8 +2,8 @@
 
 about.json  the corpus' files (path, size, time of change) and all arguments that the counts and merges depend on
 counts      the counts (see bpe.counting.counts_file): written once, whole or not at all
-merges      a header with the SHA-256 of the counts, and 20 bytes for each merge, chained by CRC-32: appended to; a torn tail is
-            ignored
+merges      a header with the SHA-256 of the counts, and 20 bytes for each merge, chained by CRC-32: appended to; what is
+            cut short at its end is ignored
 lock        held by the process that trains, and let go of when it dies, however it does
 """
 
@@ -127,7 +127,7 @@ class Checkpoint:
         return records
 
     def write_counts(self, records: Records, source: sources.Source) -> None:
-        """Keep the records; they are there whole or not at all. ValueError where the source is no longer what it was."""
+        """Keep the records, whole or not at all. ValueError where the source is no longer what it was."""
         if identity(source) != self._about["corpus"]:
             raise ValueError("the corpus was changed while it was counted; train again, on files that rest")
         self._digest = counts_file.write(self._folder / "counts", None, [records])

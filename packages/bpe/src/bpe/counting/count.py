@@ -1,8 +1,8 @@
 """Counting: a source of text to the records of its pretokens and how often each occurs.
 
-The calling thread reads the source in chunks, so that Ctrl-C is heard wherever it waits; threads count the chunks, each into a
-table of its own, and the tables are added up. A short text is counted by the calling thread. A table that outgrows its share of
-a memory limit is sorted and written to a temporary file.
+The calling thread reads the source in chunks, so that Ctrl-C is heard wherever it waits; threads count the chunks, each
+into a table of its own, and the tables are added up. A short text is counted by the calling thread. A table that
+outgrows its share of a memory limit is sorted and written to a temporary file.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
 
 
 def plan(total: int | None, workers: int, memory_limit: int | None) -> Plan:
-    """How to count `total` bytes of text (None: not known) with `workers` threads and within a memory limit (None: none)."""
+    """How to count `total` bytes (None: not known) by `workers` threads, within a memory limit or, for None, without."""
     threads = workers if total is None else max(1, min(workers, total // THREAD_BYTES))
     share = None if memory_limit is None else memory_limit // threads
     chunk = CHUNK if share is None else min(CHUNK, max(SMALLEST_CHUNK, share // MEMORY_PER_BYTE))
@@ -78,8 +78,8 @@ def count_source(
         special: The special tokens, which split the text before the pattern does.
         workers: The most threads that count.
         report: Told of the bytes that are counted.
-        memory_limit: Bytes that the tables may take together. What exceeds them goes to temporary files, and the records are
-            then sorted, in a map of such a file.
+        memory_limit: Bytes that the tables may take together. What exceeds them goes to temporary files, and the
+            records are then sorted, in a map of such a file.
 
     Raises:
         OSError: The disk is full; it names the folder of the temporary files.
@@ -88,8 +88,8 @@ def count_source(
     if scanner < 0:
         workers = 1
         warn_caller(
-            f"no compiled scanner serves the pattern {' then '.join(pattern.expressions)!r}: splitting goes through `regex`, "
-            "in one thread, some thirty times slower"
+            f"no compiled scanner serves the pattern {' then '.join(pattern.expressions)!r}: splitting goes through "
+            "`regex`, in one thread, some thirty times slower"
         )
     total = sources.size_of(source)
     threads, in_caller, chunk_bytes, room, share = plan(total, workers, memory_limit)

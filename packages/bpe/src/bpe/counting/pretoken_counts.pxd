@@ -4,8 +4,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from bpe.scanning.scanner cimport ScannedPattern
 from bpe.scanning.special_tokens cimport SpecialTokens
 
-# An interned pretoken. At most SHORT bytes: pack_key()'s two words, the length in the last byte of `high`.
-# Longer: `low` is its hash, and `high` is LONG_KEY plus its place in the arena, where its length (4 bytes) and bytes are.
+# A pretoken in the table. At most SHORT bytes: pack_key()'s two words, the length in the last byte of `high`. Longer:
+# `low` is its hash, and `high` is LONG_KEY plus its place in the arena, where its length (4 bytes) and bytes are.
 ctypedef struct Slot:
     uint64_t low, high          # high == 0: the slot is free
     uint64_t count
@@ -14,7 +14,7 @@ cdef class PretokenCounts:
     cdef Slot *slots
     cdef size_t mask            # the number of slots, a power of two, less one
     cdef int shift              # from a hash to its slot
-    cdef uint64_t spread        # one of how many shares of all hashes this table is for
+    cdef uint64_t spread        # the table is for one of this many shares of all hashes; 1: for all of them
     cdef readonly size_t distinct
     cdef uint8_t *arena
     cdef size_t arena_size, arena_room

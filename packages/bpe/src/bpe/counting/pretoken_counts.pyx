@@ -1,16 +1,18 @@
-"""Interned pretokens and how often each occurs: text to counts, in memory that follows the distinct pretokens only.
+"""Distinct pretokens and how often each occurs: text to counts, in memory that follows the distinct pretokens only.
 
-One open-addressing table a thread, and no lock: threads count apart, and then each adds up all tables for some of the hashes.
-A slot's place follows the top of the hash, so that these lie side by side in every table. A pretoken of at most
-15 bytes lives in its slot as two machine words, so that finding it is one cache line and two comparisons; a longer one is
-in an arena and is found by its hash. The pretokens of a stretch of text are hashed 64 ahead of being looked up, with a
-prefetch in between: on a table larger than the cache the waits for memory then overlap.
+Each thread has an open-addressing table of its own, so that there is no lock. To add the tables up, each thread takes a
+share of all hashes; the top bits of a hash choose its slot, so that the hashes of a share lie side by side in every
+table. A pretoken of at most 15 bytes is stored in its slot as two machine words: finding it takes one cache line and
+two comparisons. A longer one is in an arena, and its slot has its hash. Pretokens are hashed 64 at a time and their
+slots prefetched before any is looked up, so that in a table larger than the cache the waits for memory overlap.
 """
 
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
-from bpe.native.bytes cimport LONG_KEY, SHORT, count_leading_zeros, hash_bytes, hash_pair, pack_key, packed_key, prefetch
+from bpe.native.bytes cimport (
+    LONG_KEY, SHORT, count_leading_zeros, hash_bytes, hash_pair, pack_key, packed_key, prefetch
+)
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport HUGE_PAGE, checked_block, checked_realloc, free_block, touch_block
 from bpe.scanning.scanner cimport SCAN_ENDS, Scanner, scan_block, scan_start
@@ -43,8 +45,10 @@ cdef class PretokenCounts:
     def __len__(self):
         return self.distinct
 
-    cdef int add(self, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size) except -1 nogil:
-        """Count the pretokens that end at ends[:count], the first from `begin` on. `size` bytes may be read from `text`."""
+    cdef int add(
+        self, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size
+    ) except -1 nogil:
+        """Count the pretokens that end at ends[:count], the first from `begin` on. `text` has `size` bytes."""
         cdef packed_key keys[AHEAD]
         cdef uint64_t hashes[AHEAD]
         cdef size_t begins[AHEAD]
@@ -148,7 +152,9 @@ cdef class PretokenCounts:
             room[8 + i] = <uint8_t> (slot.high >> (8 * i))
         return room
 
-    cdef int add_text(self, const uint8_t *text, size_t size, ScannedPattern pattern, SpecialTokens special) except -1 nogil:
+    cdef int add_text(
+        self, const uint8_t *text, size_t size, ScannedPattern pattern, SpecialTokens special
+    ) except -1 nogil:
         cdef Scanner scanner
         cdef Hit hit
         cdef size_t ends[SCAN_ENDS]
@@ -183,7 +189,7 @@ cdef class PretokenCounts:
                 self.add(&piece[0], &end, 1, 0, end)
 
     def add_share(self, list tables not None, size_t share, size_t shares):
-        """Add the counts that several tables have of one share, of so many, of all hashes; to a table that is empty, or of it."""
+        """Add what several tables have of one of `shares` equal shares of all hashes; this one has no others."""
         cdef PretokenCounts table
         if share >= shares or (self.distinct and self.spread != shares):
             raise ValueError(f"share {share} of {shares} cannot be added to a table of other hashes")
@@ -197,13 +203,15 @@ cdef class PretokenCounts:
     cdef int add_range(self, PretokenCounts other, size_t share, size_t shares) except -1 nogil:
         cdef uint64_t low = first_of_share(share, shares), high = first_of_share(share + 1, shares) - 1, hash
         cdef size_t begin = home(other, low), last = home(other, high), at = begin, size
-        cdef bint beyond = False    # the slots that these hashes have when they come first: what follows may have been pushed there
+        cdef bint past_last = False
         cdef Slot *theirs
         cdef Slot *ours
         cdef const uint8_t *text
-        while not beyond or (at != begin and other.slots[at].high):
+        # From the first slot that a hash of the share is looked for in to the last, and on to the next free one: linear
+        # probing may have pushed some there.
+        while not past_last or (at != begin and other.slots[at].high):
             theirs = &other.slots[at]
-            beyond = beyond or at == last
+            past_last = past_last or at == last
             at = (at + 1) & other.mask
             if theirs.high == 0:
                 continue
@@ -264,7 +272,7 @@ cdef class PretokenCounts:
 
     @property
     def memory_to_grow(self):
-        """The bytes that it may come to when it has to grow and then, full, is packed and sorted; `memory` if that is far off."""
+        """The most memory that it takes when it grows and is then packed and sorted; `memory` if that is far off."""
         return self.memory * 4 if self.distinct * 2 > self.mask else self.memory
 
 
@@ -286,6 +294,9 @@ cdef inline uint64_t hash_of(const Slot *slot) noexcept nogil:
 
 
 cdef inline uint64_t first_of_share(size_t share, size_t shares) noexcept nogil:
-    """The least of the hashes that times `shares`, beyond 64 bits, come to `share`; 0, which comes after all of them, for the last."""
+    """The first hash of a share, ceil(share * 2**64 / shares), which is 0 (2**64) for share == shares.
+
+    These are the hashes of which hash * shares >> 64 is `share`.
+    """
     cdef uint64_t whole = <uint64_t> -1 // shares, rest = <uint64_t> -1 % shares + 1    # 2**64 = shares * whole + rest
     return share * whole + (share * rest + shares - 1) // shares

@@ -1,7 +1,7 @@
 """Counts as records, one after another: what is written to disk, sorted and merged there, and read by the merging.
 
-A record is the count (8 bytes), the size of the pretoken (4) and its bytes, in the machine's own order of bytes. Sorted means
-by the bytes of the pretokens, so that runs which did not fit in memory together can be added up in one pass.
+A record is the count (8 bytes), the size of the pretoken (4) and its bytes, in the machine's own order of bytes. Sorted
+means by the bytes of the pretokens, so that runs which did not fit in memory together can be added up in one pass.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
@@ -131,7 +131,8 @@ def number_of_records(const uint8_t[::1] records not None):
 def approximate_kth_largest_count(const uint8_t[::1] records not None, size_t k):
     """The k-th largest count, or up to a sixteenth less; 1 if there are fewer than k records.
 
-    By a histogram of the counts' logarithms, with STEPS bins to each power of two, which is summed up from the largest bin down.
+    By a histogram of the counts' logarithms, with STEPS bins to each power of two, which is summed up from the largest
+    bin down.
     """
     cdef size_t bins[64 * STEPS]        # by the place of a count's first bit, and by the four bits that follow it
     cdef size_t at = 0, size = records.shape[0], larger = 0, bin

@@ -17,7 +17,7 @@ ctypedef struct BytePair:
 
 
 cdef int count_byte_pairs(
-    PairTable *table, const Words *words, const LongWords *long_words, const Symbols *symbols
+    PairTable *table, const Words *words, const LongWords *long_words, const SymbolTable *symbols
 ) except -1:
     """While the symbols are the 256 bytes: counted in an array of all pairs."""
     cdef BytePair *found = <BytePair *> checked_block(BYTE_PAIRS * sizeof(BytePair))    # a page for each left byte
@@ -99,12 +99,12 @@ cdef int post_byte_pairs(const Words *words, Cell *cells, BytePair *found) excep
 
 
 cdef int count_all_pairs(
-    PairTable *table, const Words *words, const LongWords *long_words, const Symbols *symbols
+    PairTable *table, const Words *words, const LongWords *long_words, const SymbolTable *symbols
 ) except -1:
     """Counted in the table itself, into which pairs do not get that cannot reach the floor.
 
-    Those are found by a pass over the words before, which sums up the counts of all pairs that have the same hash, in 4,096 to
-    4,194,304 numbers: a pair does not count more than that sum, its bound.
+    Those are found by a pass over the words before, which sums up the counts of all pairs that have the same hash, in
+    4,096 to 4,194,304 numbers: a pair does not count more than that sum, its bound.
     """
     cdef size_t slots = LEAST_BOUNDS, kept = 0, i, bounding
     cdef int64_t *bounds = NULL
@@ -149,7 +149,7 @@ cdef int count_all_pairs(
 cdef int tally_pairs(
     PairTable *table, const Words *words, Cell *cells, int64_t *bounds, size_t mask, bint bounding
 ) except -1:
-    """How often each pair occurs, and in how many places. bounding: into the bounds; else into the table, as these allow."""
+    """How often each pair occurs, and in how many places. bounding: into the bounds, else into the table."""
     cdef Cell *word = cells
     cdef Cell *symbols
     cdef int64_t count

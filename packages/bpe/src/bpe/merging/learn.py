@@ -45,8 +45,8 @@ def learn(
         checkpoint: Where merges are kept; those it has are made first.
 
     Returns:
-        The bytes of each symbol, those of `tokens` first, then one for each merge; and the symbols that each merge joins, two
-        uint32 for each. Fewer than `wanted` where no pair is left that the rule allows.
+        The bytes of each symbol, those of `tokens` first, then one for each merge; and the symbols that each merge
+        joins, two uint32 for each. Fewer than `wanted` where no pair is left that the rule allows.
 
     Raises:
         ValueError: The checkpoint's merges are not those of these counts.
@@ -84,8 +84,9 @@ def learn(
 def likely_last_count(records: Records, merges: int) -> int:
     """A guess, too low rather than too high, at the count of the last of so many merges.
 
-    The commonest words become tokens: the count of the last word to become one is close, and below. Where words are long and
-    rare, as without spaces, few do; but counts that fall as 1/rank and take up most of the text end at size / (n ln n).
+    The commonest words become tokens: the count of the last word to become one is close, and below. Where words are
+    long and rare, as without spaces, few do; but counts that fall as 1/rank, and make up most of the text, end at
+    size / (n ln n).
     """
     log = 0.69 * (merges + 2).bit_length()  # ln(merges + 2), or a little more; `math` would be a tenth of a megabyte
     of_words = approximate_kth_largest_count(records, merges + 1)

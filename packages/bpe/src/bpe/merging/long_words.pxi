@@ -1,15 +1,15 @@
 # The long words: those of more than LONG_WORD symbols, whose postings are places in them.
 #
-# A short word is rewritten whole for each of its postings, which takes the square of its length as it is merged from bytes
-# to a few tokens. In a long word a posting names the place of a pair, and replacing the pair takes a few steps, so that the
-# whole takes time in proportion to the length. A cell stands for each byte of a long word:
+# A short word is rewritten whole for each of its postings, which takes the square of its length as it is merged from
+# bytes to a few tokens. In a long word a posting names the place of a pair, and replacing the pair takes a few steps,
+# so that the whole takes time in proportion to the length. A cell stands for each byte of a long word:
 #
 #       bytes     t   h   e   r   e       symbols   the, re
 #       cells    the  .  E3  re  E2       E: the last byte of a symbol of so many bytes; `.`: a byte inside one
 #
-# so that the symbol to the right begins where the token ends, and the symbol to the left is where E says, or one cell away
-# if it is a single byte. A cell BORDER stands before, between and behind the words. In postings the cells are numbered on
-# from the end of the short words.
+# so that the symbol to the right begins where the token ends, and the symbol to the left is where E says, or one cell
+# away if it is a single byte. A cell BORDER stands before, between and behind the words. In postings the cells are
+# numbered on from the end of the short words.
 
 cdef enum:
     LONG_PREFETCH_DISTANCE = 64     # 0.50 s instead of 0.69 with 16, for 10 MB of English as one word, 32,000 tokens
@@ -25,14 +25,14 @@ ctypedef struct LongWords:
     LongWord *words
     size_t count
 
-cdef uint32_t NO_SYMBOL = <uint32_t> 1 << 31    # set in every cell that no symbol begins in; the rest is its length at an end
+cdef uint32_t NO_SYMBOL = <uint32_t> 1 << 31    # set in every cell that no symbol begins in; at its end with its length
 cdef uint32_t BORDER = <uint32_t> 1 << 31
 cdef uint32_t INSIDE = <uint32_t> -1
 
 
 cdef int load_long_words(
-    LongWords *words, const uint8_t[::1] records, const uint8_t *symbol_of, const Symbols *symbols, size_t longest_short,
-    size_t count, size_t first_place,
+    LongWords *words, const uint8_t[::1] records, const uint8_t *symbol_of, const SymbolTable *symbols,
+    size_t longest_short, size_t count, size_t first_place,
 ) except -1:
     """The `count` words of more than `longest_short` symbols. symbol_of: as for load_words()."""
     cdef size_t at = 0, end = records.shape[0], total = 1
@@ -61,7 +61,8 @@ cdef int load_long_words(
 
 
 cdef void fill_long_words(
-    LongWords *words, const uint8_t[::1] records, const uint8_t *symbol_of, const Symbols *symbols, size_t longest_short
+    LongWords *words, const uint8_t[::1] records, const uint8_t *symbol_of, const SymbolTable *symbols,
+    size_t longest_short,
 ) noexcept nogil:
     cdef size_t at = 0, end = records.shape[0], i
     cdef uint32_t size, symbol
@@ -106,7 +107,7 @@ cdef inline const uint32_t *symbol_before(const uint32_t *cell) noexcept nogil:
 
 
 cdef int tally_long_pairs(
-    PairTable *table, const LongWords *words, const Symbols *symbols, int64_t *bounds, size_t mask, bint bounding
+    PairTable *table, const LongWords *words, const SymbolTable *symbols, int64_t *bounds, size_t mask, bint bounding
 ) except -1 nogil:
     """As tally_pairs()."""
     cdef const uint32_t *cell
@@ -123,7 +124,7 @@ cdef int tally_long_pairs(
 
 
 cdef int post_long_pairs(
-    const PairTable *table, const LongWords *words, const Symbols *symbols, uint32_t *filled
+    const PairTable *table, const LongWords *words, const SymbolTable *symbols, uint32_t *filled
 ) except -1 nogil:
     """As post_pairs(): the place of each pair that the table has."""
     cdef const uint32_t *cell
@@ -205,10 +206,10 @@ cdef size_t word_of(const LongWords *words, size_t cell) noexcept nogil:
 
 
 cdef int replace_in_long_words(
-    LongWords *words, Changes *changes, const Symbols *symbols, const uint32_t *postings, size_t size,
+    LongWords *words, Changes *changes, const SymbolTable *symbols, const uint32_t *postings, size_t size,
     uint32_t a, uint32_t b, uint32_t made,
 ) except -1 nogil:
-    """Replace a, b by `made` at each posting where they still stand, and note what stands beside it. Postings ascend."""
+    """Replace a, b by `made` at each posting, in order, where they still stand, and note what stands beside it."""
     cdef uint32_t a_size = symbols.size[a], b_size = symbols.size[b], first = <uint32_t> words.first_place
     cdef uint32_t *cell
     cdef uint32_t *right

@@ -1,31 +1,32 @@
 """Merging: counted pretokens to the list of merges.
 
-The commonest pair of adjacent symbols becomes a new symbol, again and again. Six structures do it, each in a file of its own:
+The commonest pair of adjacent symbols becomes a new symbol, again and again. Six structures do it, each in a file of
+its own:
 
-    Symbols     symbols.pxi     the bytes that each symbol stands for
-    Words       words.pxi       the distinct pretokens as symbols, with their counts; those of hundreds of symbols are
-    LongWords   long_words.pxi  held in another way, which takes time in proportion to their length
-    PairTable   pairs.pxi       the pairs by hash, each with its count and its postings, the words that it occurs in
-    PairQueue   queue.pxi       which pair is the best
-    Changes     replace.pxi     what replacing a pair in its words changes around it
+    SymbolTable  symbols.pxi     the bytes that each symbol stands for
+    Words        words.pxi       the distinct pretokens as symbols, with their counts
+    LongWords    long_words.pxi  those of hundreds of symbols, held so that merging takes time in proportion to length
+    PairTable    pairs.pxi       the pairs by hash, each with its count and its postings, the words that it occurs in
+    PairQueue    queue.pxi       which pair is the best
+    Changes      replace.pxi     what replacing a pair in its words changes around it
 
-A step takes the best pair out of the queue, replaces it in the words of its postings, lowers the counts of the pairs that it
-broke, and adds the pairs that the new symbol makes. What keeps this fast is what is not touched:
+A step takes the best pair out of the queue, replaces it in the words of its postings, lowers the counts of the pairs
+that it broke, and adds the pairs that the new symbol makes. What keeps this fast is what is not touched:
 
-* A pair's count only falls after the step that made it. So a pair waits in the queue where its first count put it, and is looked
-  at again when its turn comes.
-* A pair below the `floor` is left out altogether, postings and all, as long as there are better ones. The floor begins near the
-  count that the last merge will probably have; when pairs run out before enough merges are made, it is lowered and all pairs
-  are counted again from the words as they are (count_pairs.pxi). That is exact for any floor, and what is looked at stays
-  small enough for the cache.
+* A pair's count only falls after the step that made it. So a pair waits in the queue where its first count put it, and
+  is looked at again when its turn comes.
+* A pair below the `floor` is left out altogether, postings and all, as long as there are better ones. The floor begins
+  near the count that the last merge will probably have; when pairs run out before enough merges are made, it is lowered
+  and all pairs are counted again from the words as they are (count_pairs.pxi). That is exact for any floor, and what is
+  looked at stays small enough for the cache.
 * The changes of one merge are summed by neighbouring symbol, and reach the table once for each neighbour.
 * Cells of words have 16 bits where that will do for every symbol: what takes fewer cache lines is merged faster.
 * Postings are in order, so that the next words are known and prefetched; so is what the next merge will probably need.
 
-Two merges never give the same bytes, so every merge makes a new symbol. Take a stretch of a word that lies between two borders of
-symbols: what happens inside it until one of the borders falls does not depend on what is outside, because every merge is applied
-everywhere at once. Two such stretches of the same bytes are therefore cut the same way at all times, and the step that joins the
-last two symbols of one joins those of all the others.
+Two merges never give the same bytes, so every merge makes a new symbol. Take a stretch of a word that lies between two
+borders of symbols: what happens inside it until one of the borders falls does not depend on what is outside, because
+every merge is applied everywhere at once. Two such stretches of the same bytes are therefore cut the same way at all
+times, and the step that joins the last two symbols of one joins those of all the others.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
@@ -81,8 +82,8 @@ cdef class Merger:
 
     Args:
         records: The pretokens and their counts.
-        tokens: The bytes of the symbols to start from: the 256 bytes, in any order; or, if the records are `spelled`, whatever
-            their symbols stand for.
+        tokens: The bytes of the symbols to start from: the 256 bytes, in any order; or, if the records are `spelled`,
+            whatever their symbols stand for.
         spelled: Each pretoken is an array of symbols (uint32) instead of bytes.
         by_bytes: Ties go to the greatest (left bytes, right bytes), or to the smallest (left symbol, right symbol).
         most: How many merges there will be at most.
@@ -93,7 +94,7 @@ cdef class Merger:
         long_word: Words of more symbols are held as long ones. It changes time and memory only.
     """
 
-    cdef Symbols symbols
+    cdef SymbolTable symbols
     cdef Words words
     cdef LongWords long_words
     cdef PairTable table
@@ -106,8 +107,8 @@ cdef class Merger:
     cdef size_t work            # done by advance() so far
 
     def __cinit__(
-        self, const uint8_t[::1] records not None, *, list tokens not None, bint spelled=False, bint by_bytes, size_t most,
-        int64_t min_count, size_t max_token_bytes, int64_t floor, level=None, size_t long_word=LONG_WORD,
+        self, const uint8_t[::1] records not None, *, list tokens not None, bint spelled=False, bint by_bytes,
+        size_t most, int64_t min_count, size_t max_token_bytes, int64_t floor, level=None, size_t long_word=LONG_WORD,
     ):
         cdef uint8_t symbol_of[256]
         if not spelled and sorted(tokens) != [bytes([byte]) for byte in range(256)]:
@@ -154,7 +155,8 @@ cdef class Merger:
         PyErr_CheckSignals()
         if self.symbols.count == self.symbols.most or left >= self.symbols.count or right >= self.symbols.count:
             raise ValueError(
-                f"{left} and {right} cannot be merged: there are {self.symbols.count} symbols of at most {self.symbols.most}"
+                f"{left} and {right} cannot be merged: there are {self.symbols.count} symbols of at most "
+                f"{self.symbols.most}"
             )
         with nogil:
             self.make_symbol(left, right, count)
@@ -189,7 +191,7 @@ cdef class Merger:
         return self.symbols.count - self.first
 
     def made_from(self, size_t begin):
-        """The merges from number `begin` on: a list of (left, right, count), two symbols and how often the pair occurred.
+        """The merges from number `begin` on: (left, right, count), two symbols and how often the pair occurred.
 
         Merge i made symbol len(tokens) + i.
         """
@@ -200,7 +202,7 @@ cdef class Merger:
         ]
 
     def result(self):
-        """(the bytes of each symbol, those of the start first; the symbols left and right of each merge, two uint32)."""
+        """The bytes of each symbol, those of the start first; and the two symbols of each merge, as uint32."""
         cdef size_t i, merges = self.symbols.count - self.first
         cdef bytearray halves = PyByteArray_FromStringAndSize(NULL, merges * 2 * sizeof(uint32_t))
         cdef uint32_t *out = <uint32_t *> PyByteArray_AS_STRING(halves)
@@ -258,7 +260,7 @@ cdef class Merger:
         pair.count = 0
         drop_postings(pair)
         prefetch_next_postings(&self.queue)
-        # The pairs that were broken: x, a beside each new symbol's left neighbour x, b, x beside its right one, and b, a.
+        # The pairs that were broken: (x, a) with each left neighbour x, (b, x) with each right one, (b, a) in a b a b.
         for i in range(left.touched_size):
             prefetch_slot(&self.table, key_of(left.touched[i], a))
         for i in range(right.touched_size):
@@ -279,7 +281,7 @@ cdef class Merger:
         return 0
 
     cdef int add_pairs_of_side(self, Side *side, uint32_t made, bint is_left) except -1 nogil:
-        """The pairs of the new symbol and its neighbours on one side, as far as they reach the floor, with their postings."""
+        """The pairs of the new symbol and its neighbours on one side that reach the floor, with their postings."""
         cdef size_t i, total = 0, size
         cdef uint32_t symbol
         cdef uint64_t key
@@ -301,7 +303,8 @@ cdef class Merger:
             if side.change[symbol]:
                 key = key_of(symbol, made) if is_left else key_of(made, symbol)
                 size = side.words[symbol]
-                side.words[symbol] = self.add_counted(key, side.change[symbol], block, size)    # from here on the pair's number
+                # from here on the number of the pair
+                side.words[symbol] = self.add_counted(key, side.change[symbol], block, size)
                 if size < LONG_POSTINGS:
                     block += size
         for i in range(side.neighbours_size):

@@ -1,9 +1,9 @@
 # The table of pairs: adjacent symbols, how often they occur, and in which words.
 #
-# Only pairs that reach the floor are in it, and that make a token which is not too long. The postings of a pair are the places
-# of the words that it occurs in, in order, once for each occurrence; a word may have lost the pair since. Short postings lie
-# together in blocks, which are freed when all pairs are counted again; from LONG_POSTINGS on they are a block of their own, which
-# is freed as soon as the pair is merged.
+# Only pairs that reach the floor are in it, and that make a token which is not too long. The postings of a pair are the
+# places of the words that it occurs in, in order, once for each occurrence; a word may have lost the pair since. Short
+# postings lie together in blocks, which are freed when all pairs are counted again; from LONG_POSTINGS on they are a
+# block of their own, which is freed as soon as the pair is merged.
 
 ctypedef struct Pair:
     uint64_t key                # left << 32 | right
@@ -47,7 +47,7 @@ cdef inline size_t first_slot(const PairTable *table, uint64_t key) noexcept nog
     return hash_pair(key, 0, hash_seed) & table.mask
 
 
-cdef inline bint is_short(const PairTable *table, const Symbols *symbols, uint64_t key) noexcept nogil:
+cdef inline bint is_short(const PairTable *table, const SymbolTable *symbols, uint64_t key) noexcept nogil:
     """Whether the token of a pair is not too long."""
     return <size_t> symbols.size[left_of(key)] + symbols.size[right_of(key)] <= table.longest
 
@@ -73,7 +73,9 @@ cdef Pair *add_pair(PairTable *table, uint64_t key) except NULL nogil:
     if table.size == table.room:
         if table.size == NO_PAIR:
             with gil:
-                raise MemoryError(f"there are more than {NO_PAIR:,} pairs of symbols; choose a larger min_count or less text")
+                raise MemoryError(
+                    f"there are more than {NO_PAIR:,} pairs of symbols; choose a larger min_count or less text"
+                )
         room = min(table.room + table.room // 2 + 1024, <size_t> NO_PAIR)
         table.pairs = <Pair *> checked_realloc(table.pairs, room * sizeof(Pair))
         table.room = room

@@ -1,8 +1,8 @@
 # The queue of pairs: a bucket queue with lazy deletion, and a heap for the bucket whose turn it is.
 #
-# A pair waits in the bucket of its count, where it stays when its count falls. The pairs of the highest bucket that has any are
-# put into a heap. An entry whose count is no longer that of its pair is put where it belongs when it comes up: into the heap
-# again, into a lower bucket, or nowhere.
+# A pair waits in the bucket of its count, where it stays when its count falls. The pairs of the highest bucket that has
+# any are put into a heap. An entry whose count is no longer that of its pair is put where it belongs when it comes up:
+# into the heap again, into a lower bucket, or nowhere.
 
 ctypedef struct Entry:          # of the heap
     int64_t count
@@ -17,8 +17,8 @@ cdef enum:
 
 ctypedef struct PairQueue:
     PairTable *table            # of the pairs
-    const Symbols *symbols      # whose bytes break ties
-    bint by_bytes               # ties to the greatest (left bytes, right bytes), or to the smallest (left symbol, right symbol)
+    const SymbolTable *symbols      # whose bytes break ties
+    bint by_bytes               # ties to the greatest (left bytes, right bytes), else to the smallest pair of symbols
     uint32_t buckets[BUCKETS]   # the first pair of each, or NO_PAIR
     size_t level                # the bucket whose pairs are in the heap; BUCKETS: none yet
     Entry *heap
@@ -94,7 +94,10 @@ cdef void sift_up(PairQueue *queue, size_t at, size_t top, Entry entry) noexcept
 
 
 cdef void sift_down(PairQueue *queue, size_t at, Entry entry) noexcept nogil:
-    """Put `entry` in the place of the one at `at`: down the better children to the bottom, where most belong, and up from there."""
+    """Put `entry` in the place of the one at `at`: at the bottom below its better children, and up from there.
+
+    Most entries belong near the bottom, so that this compares less than going down no further than needed.
+    """
     cdef size_t top = at, child
     while 2 * at + 2 < queue.heap_size:
         child = 2 * at + 1
@@ -164,8 +167,8 @@ cdef int fill_heap(PairQueue *queue) except -1 nogil:
     return 0
 
 
-# While a pair is merged, its entry is still the first of the heap; the next to be merged is probably one of the two below it.
-# What is needed of them is fetched in three steps, each of which needs what the one before has fetched.
+# While a pair is merged, its entry is still the first of the heap; the next to be merged is probably one of the two
+# below it. What is needed of them is fetched in three steps, each of which needs what the one before has fetched.
 
 
 cdef inline void prefetch_next_pairs(const PairQueue *queue) noexcept nogil:

@@ -1,7 +1,8 @@
-# A pair replaced by a new symbol in all words that have it, and what that changes: the pairs of the new symbol's neighbours.
+# A pair replaced by a new symbol in all words that have it, and what that changes: the pairs of the new symbol's
+# neighbours.
 #
-# Changes are summed for each neighbour before the table hears of them. A new symbol whose neighbour is another new one makes a
-# pair of both, which is counted by itself.
+# Changes are summed for each neighbour before the table hears of them. A new symbol whose neighbour is another new one
+# makes a pair of both, which is counted by itself.
 
 ctypedef struct Neighbour:      # a word that has the new symbol beside this symbol
     uint32_t symbol, word

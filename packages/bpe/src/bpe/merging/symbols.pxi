@@ -1,6 +1,7 @@
-# The symbols: those that merging starts from, and one for each merge. A symbol is a number; here are the bytes it stands for.
+# The symbols: those that merging starts from, and one for each merge. A symbol is a number; here are the bytes it
+# stands for.
 
-ctypedef struct Symbols:
+ctypedef struct SymbolTable:
     size_t count                # how many there are
     size_t most                 # how many there will be at most
     size_t room                 # how many the arrays have room for
@@ -11,7 +12,7 @@ ctypedef struct Symbols:
     uint64_t *head              # the first eight as a big-endian number, zeros where there are fewer
 
 
-cdef uint8_t *reserve_symbol(Symbols *symbols, size_t size) except NULL nogil:
+cdef uint8_t *reserve_symbol(SymbolTable *symbols, size_t size) except NULL nogil:
     """Room for one more symbol of `size` bytes; where these go."""
     cdef size_t room
     if symbols.bytes_size + size > symbols.bytes_room:
@@ -27,7 +28,7 @@ cdef uint8_t *reserve_symbol(Symbols *symbols, size_t size) except NULL nogil:
     return symbols.bytes + symbols.bytes_size
 
 
-cdef void add_symbol(Symbols *symbols, size_t size) noexcept nogil:
+cdef void add_symbol(SymbolTable *symbols, size_t size) noexcept nogil:
     """The symbol whose `size` bytes have been put where reserve_symbol() says."""
     cdef const uint8_t *token = symbols.bytes + symbols.bytes_size
     cdef uint64_t head = 0
@@ -41,7 +42,7 @@ cdef void add_symbol(Symbols *symbols, size_t size) noexcept nogil:
     symbols.count += 1
 
 
-cdef int join_symbols(Symbols *symbols, uint32_t left, uint32_t right) except -1 nogil:
+cdef int join_symbols(SymbolTable *symbols, uint32_t left, uint32_t right) except -1 nogil:
     """A new symbol of two."""
     cdef size_t size = symbols.size[left], both = size + symbols.size[right]
     cdef uint8_t *token = reserve_symbol(symbols, both)
@@ -51,7 +52,7 @@ cdef int join_symbols(Symbols *symbols, uint32_t left, uint32_t right) except -1
     return 0
 
 
-cdef inline int compare_symbols(const Symbols *symbols, uint32_t a, uint32_t b) noexcept nogil:
+cdef inline int compare_symbols(const SymbolTable *symbols, uint32_t a, uint32_t b) noexcept nogil:
     """The order of the bytes of two symbols: above, below or at 0, as memcmp()."""
     cdef int order
     if a == b:
@@ -66,7 +67,7 @@ cdef inline int compare_symbols(const Symbols *symbols, uint32_t a, uint32_t b) 
     return 1 if symbols.size[a] > symbols.size[b] else -1
 
 
-cdef void free_symbols(Symbols *symbols) noexcept nogil:
+cdef void free_symbols(SymbolTable *symbols) noexcept nogil:
     free(symbols.bytes)
     free(symbols.begin)
     free(symbols.size)

@@ -1,9 +1,9 @@
-# The words: the distinct pretokens, one after another in one array of cells, which have 16 bits where that will do, else 32.
-# Those of hundreds of symbols are elsewhere: see long_words.pxi.
+# The words: the distinct pretokens, one after another in one array of cells, which have 16 bits where that will do,
+# else 32. Those of hundreds of symbols are elsewhere: see long_words.pxi.
 #
 #     | length | count, in eight bytes | symbols … |
 #
-# A word keeps its place, which is the number of its first cell, when it gets shorter; the cells that it leaves are EMPTY.
+# A word keeps its place, the number of its first cell, when it gets shorter; the cells that it leaves are EMPTY.
 
 ctypedef fused Cell:
     uint16_t
@@ -13,7 +13,7 @@ ctypedef struct Words:
     void *cells                 # of uint16_t, or of uint32_t where they are `wide`
     size_t size                 # how many cells there are
     bint wide
-    rewrite_function rewrite_short  # replaces a pair in many short words at once; NULL: this processor cannot, or it does not pay
+    rewrite_function rewrite_short  # replaces a pair in many words by vectors; NULL: there is none, or it does not pay
 
 cdef enum:
     NARROW_HEADER = REWRITE_HEADER  # cells before the symbols of a word
@@ -42,8 +42,8 @@ cdef int64_t load_words(
 ) except -1:
     """The words of at most `longest` symbols; how many are longer.
 
-    symbol_of: the symbol of each byte, or NULL where pretokens are arrays of symbols (uint32) already. A pretoken of one
-    symbol, in which nothing can be merged, is left out.
+    symbol_of: the symbol of each byte, or NULL where pretokens are arrays of symbols (uint32) already. A pretoken of
+    one symbol, in which nothing can be merged, is left out.
     """
     cdef size_t at = 0, end = records.shape[0], count = 0, total = 0, longer = 0
     cdef uint32_t size

@@ -18,11 +18,11 @@ def write_atomically(path: StrPath, data: bytes) -> None:
 
 @contextmanager
 def atomic_file(path: StrPath) -> Iterator[BinaryIO]:
-    """A file to write, which appears under its path whole or not at all: a temporary one beside it, flushed to the disk and
-    renamed when the block ends without an error.
+    """A file to write, which appears under its path whole or not at all.
 
-    A link stays one, to the new file; a device or a pipe, which nothing may take the place of, is written to as it is. Raises
-    OSError with the path that was asked for.
+    It is a temporary file beside the path, flushed to the disk and renamed when the block ends without an error.
+    A link stays one, to the new file; a device or a pipe, which nothing may take the place of, is written to as it is.
+    Raises OSError with the path that was asked for.
     """
     asked, path = os.fspath(path), os.path.realpath(path)
     folder, name = os.path.split(path)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 else:
 
     class _Later:
-        """A module that is not imported yet; from the first name that is asked of it on, its names are this object's own."""
+        """A module that is imported when it is first asked for a name."""
 
         def __init__(self, name: str) -> None:
             self.__name__ = name

@@ -26,7 +26,7 @@ def available_cpus() -> int:
 
 @functools.cache
 def cgroup_cpus(proc: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") -> int | None:
-    """The processors that the process's cgroup (version 1 or 2) and those above it may use, rounded up; None for no quota."""
+    """The processors that the process's cgroup and those above it may use, rounded up; None for no quota."""
     lines = (_read(proc) or "").splitlines()
     quotas: list[float] = []
     for hierarchy, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
@@ -74,8 +74,8 @@ def threads_for(num_threads: int | None) -> int:
 def run_together(work: Callable[[], None], threads: int) -> None:
     """Call work() in `threads` threads at once, this one among them; back when all have returned.
 
-    For work that ends early in every thread once it has failed in one. The first error is raised; that of this thread, Ctrl-C
-    before all, comes first.
+    For work that ends early in every thread once it has failed in one. The first error is raised; that of this thread,
+    Ctrl-C before all, comes first.
     """
     errors: list[BaseException] = []
 
@@ -133,9 +133,9 @@ def stream(
 ) -> Iterator[Result]:
     """work() of each item in `threads` threads, while the calling thread asks for the next items.
 
-    At most 2 * threads items are under way. ordered: results come in the order of the items, else as they are ready. An error
-    of work() or of items ends it and is raised, when the threads have finished what they are at. Ctrl-C does not wait for
-    them, for one item may take long: they end after it, or with the process.
+    At most 2 * threads items are under way. ordered: results come in the order of the items, else as they are ready. An
+    error of work() or of items ends it and is raised, when the threads have finished what they are at. Ctrl-C does not
+    wait for them, for one item may take long: they end after it, or with the process.
     """
     from queue import SimpleQueue
 
