@@ -318,10 +318,10 @@ class Demo:
             fits = torch.tensor([vocab[i][:1] == b" " and len(vocab[i]) > 1 for i in range(len(logits))])
             generator = torch.Generator().manual_seed(seed)
             ids.append(Sampling(**settings).choose(logits.masked_fill(~fits, -math.inf), generator=generator))
-            yield stream.feed(ids[-1])[1:]
+            yield stream.step(ids[-1])[1:]
         stop = [self.tokenizer.eot_token]
         for number in lm.stream(self.model, ids, max_new_tokens=SAMPLE_TOKENS, seed=seed, stop_tokens=stop, **settings):
-            yield stream.feed(number)
+            yield stream.step(number)
         yield stream.finish()
 
     # The folder

@@ -37,7 +37,7 @@ def tiktokens(path: str) -> Any:
     import tiktoken
 
     tokenizer = ours(path)
-    special = tokenizer.special_tokens
+    special = dict(tokenizer.special_tokens)
     ranks = {token: number for number, token in tokenizer.vocab.items() if number not in special.values()}
     return tiktoken.Encoding("benchmark", pat_str=".", mergeable_ranks=ranks, special_tokens=special)
 

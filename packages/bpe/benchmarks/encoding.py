@@ -40,7 +40,6 @@ import charts
 import numpy as np
 
 import bpe
-from bpe.loading import open_tokenizer
 
 PAGE = Path(__file__).parents[3] / "docs/design/performance/bpe.md"
 BEGIN, END = "<!-- written by nox -s bench -- encode: begin -->\n", "<!-- end of encode -->\n"
@@ -63,14 +62,14 @@ class Encoder(NamedTuple):
 
 
 def ours(name: str) -> bpe.Tokenizer:
-    return open_tokenizer(name)
+    return bpe.load(name)
 
 
 def ours_to_array(name: str) -> Encoder:
     made = ours(name)
     return Encoder(
         lambda text: made.encode_to_numpy(text, disallowed_special=()),
-        lambda texts, threads: made.encode_batch_to_numpy(texts, num_threads=threads, disallowed_special=()),
+        lambda texts, threads: made.encode_batch_to_numpy(texts, workers=threads, disallowed_special=()),
     )
 
 
@@ -309,7 +308,7 @@ def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> dict[str, Tur
         seconds = []
         for made, threads in zip(tokenizers, (1, None), strict=True):
             begun = time.perf_counter()
-            made.encode_batch_to_numpy([text], num_threads=threads, disallowed_special=())
+            made.encode_batch_to_numpy([text], workers=threads, disallowed_special=())
             seconds.append(time.perf_counter() - begun)
         begun = time.perf_counter()
         tell("encode")

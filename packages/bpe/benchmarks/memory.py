@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bpe.loading import open_tokenizer
+import bpe
 from bpe.tokenizer import Tokenizer
 
 PIECE = 1_000_000  # bytes
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     for name in options.by:
-        tokenizer = open_tokenizer(options.tokenizer)
+        tokenizer = bpe.load(options.tokenizer)
         WAYS[name](tokenizer, int(options.gigabytes * 1e9), options.seed)
 
 

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bpe.loading import open_tokenizer
+import bpe
 
 SIZE = 1_000_000  # bytes
 BOUND = 3.0
@@ -62,7 +62,7 @@ def texts(prose: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def ours(folder: Path) -> Encode:
-    tokenizer = open_tokenizer(str(folder / "native"))
+    tokenizer = bpe.load(str(folder / "native"))
     return lambda text: tokenizer.encode_to_numpy(text, disallowed_special=())
 
 
@@ -82,11 +82,11 @@ def tiktoken(folder: Path) -> Encode:
     import tiktoken as peer
     from tiktoken_ext import openai_public
 
-    tokenizer = open_tokenizer(str(folder / "native"))
+    tokenizer = bpe.load(str(folder / "native"))
     (expression,) = tokenizer.data.pattern.expressions
     if tokenizer.pattern == "gpt2":
         expression = openai_public.r50k_pat_str  # said in another way, which is faster
-    special = tokenizer.special_tokens
+    special = dict(tokenizer.special_tokens)
     ranks = {token: number for number, token in tokenizer.vocab.items() if number not in special.values()}
     encoding = peer.Encoding("worst", pat_str=expression, mergeable_ranks=ranks, special_tokens=special)
     return encoding.encode_ordinary
@@ -161,7 +161,7 @@ def main() -> None:
     missing = [name for name in wanted if name not in names]
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        tokenizer = open_tokenizer(options.tokenizer)
+        tokenizer = bpe.load(options.tokenizer)
         tokenizer.save(folder / "native")
         with contextlib.suppress(ValueError):
             tokenizer.to_huggingface(folder / "tokenizer.json")

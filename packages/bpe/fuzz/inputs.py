@@ -103,7 +103,7 @@ class Reader:
             made = Tokenizer.from_ranks(ranks, pattern=pattern, special_tokens=names)
             return Tokenizer.from_data(made.data, cache_bytes=cache)
         made = Tokenizer(vocab, merges, pattern=pattern, special_tokens=names, cache_bytes=cache)
-        return made if kind == 1 else Tokenizer.from_data(made.data._replace(whole_first=True), cache_bytes=cache)
+        return made if kind == 1 else Tokenizer.from_data(made.data._replace(ignore_merges=True), cache_bytes=cache)
 
 
 def change(data: bytes, others: list[bytes], chance: random.Random) -> bytes:

@@ -462,7 +462,7 @@ def test_any_format_is_read_and_every_one_written(trained: Path, capfdbinary: py
     arguments = ("--pattern", "gpt2", "--special", special, "--to", "native", "--out", trained / "back")
     said(capfdbinary, "convert", trained / "t.tiktoken", *arguments)
     assert said(capfdbinary, "encode", trained / "back", text) == expected
-    assert "its own pattern" in refused(capfdbinary, "convert", trained / "tok.json", *arguments)
+    assert "its own split pattern" in refused(capfdbinary, "convert", trained / "tok.json", *arguments)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file names that are no text")

@@ -1,4 +1,4 @@
-"""The same calls on tiktoken.Encoding and on Tokenizer: arguments, results, exceptions."""
+"""The same calls on tiktoken.Encoding and on Encoding and Tokenizer: arguments, results, exceptions."""
 
 from __future__ import annotations
 
@@ -30,17 +30,19 @@ NAMES = [name for name in dir(tiktoken.Encoding) if not name.startswith("_")]
 BOTH_NAMES = [*NAMES, "name", "max_token_value"]  # these two are set by __init__
 
 
-def make() -> tuple[tiktoken.Encoding, Tokenizer]:
+def make() -> tuple[tiktoken.Encoding, Tokenizer, bpe.Encoding]:
     trained = bpe.train([corpus(8)], 700, special_tokens=[], tie_break="ids")
     ranks = {token: number for number, token in trained.vocab.items()}
     special = {EOT: 700, FAR: 5000}
     theirs = tiktoken.Encoding(
         "both", pat_str=openai_public.r50k_pat_str, mergeable_ranks=ranks, special_tokens=special
     )
-    return theirs, Tokenizer.from_ranks(ranks, pattern="gpt2", special_tokens=special, name="both")
+    ours = Tokenizer.from_ranks(ranks, pattern="gpt2", special_tokens=special, name="both")
+    encoding = bpe.Encoding("both", pat_str=openai_public.r50k_pat_str, mergeable_ranks=ranks, special_tokens=special)
+    return theirs, ours, encoding
 
 
-THEIRS, OURS = make()
+THEIRS, OURS, ENCODING = make()
 
 
 def outcome(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
@@ -57,14 +59,16 @@ def outcome(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
 
 
 def same(name: str, *arguments: Any, **named: Any) -> None:
-    theirs, ours = (outcome(getattr(one, name), *arguments, **named) for one in (THEIRS, OURS))
-    assert ours == theirs, (name, arguments, named)
-    assert type(ours) is type(theirs)
+    theirs = outcome(getattr(THEIRS, name), *arguments, **named)
+    for one in (OURS, ENCODING):
+        ours = outcome(getattr(one, name), *arguments, **named)
+        assert ours == theirs, (name, arguments, named)
+        assert type(ours) is type(theirs)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_public_name_takes_the_same_arguments(name: str) -> None:
-    theirs, ours = getattr(tiktoken.Encoding, name), getattr(Tokenizer, name)
+    theirs, ours = getattr(tiktoken.Encoding, name), getattr(bpe.Encoding, name)
     assert callable(ours) == callable(theirs)
     if callable(theirs):
         their, our = (list(inspect.signature(one).parameters.values()) for one in (theirs, ours))
@@ -74,7 +78,7 @@ def test_every_public_name_takes_the_same_arguments(name: str) -> None:
 def test_what_they_are() -> None:
     for name in BOTH_NAMES:
         if not callable(getattr(THEIRS, name)):
-            assert getattr(OURS, name) == getattr(THEIRS, name), name
+            assert getattr(OURS, name) == getattr(ENCODING, name) == getattr(THEIRS, name), name
     assert OURS.token_byte_values() == THEIRS.token_byte_values()
     neither = [
         tiktoken.Encoding("x", pat_str=".", mergeable_ranks=THEIRS._mergeable_ranks, special_tokens={}),
@@ -137,6 +141,37 @@ def test_odd_arguments_of_encoding(name: str, named: dict[str, Any]) -> None:
         same(name, nothing)
     same(name, "a", "all")
     same(name)
+
+
+def test_the_constructor_is_that_of_tiktoken() -> None:
+    theirs, ours = (inspect.signature(one.__init__).parameters for one in (tiktoken.Encoding, bpe.Encoding))
+    assert [(p.name, p.kind, p.default) for p in ours.values()] == [
+        (p.name, p.kind, p.default) for p in theirs.values()
+    ]
+    ranks, pattern = THEIRS._mergeable_ranks, openai_public.r50k_pat_str
+    given: dict[str, Any] = {"pat_str": pattern, "mergeable_ranks": ranks, "special_tokens": {EOT: 700}}
+    assert bpe.Encoding("x", **given, explicit_n_vocab=701).n_vocab == 701
+    for wrong in (700, 702):
+        with pytest.raises(AssertionError):
+            tiktoken.Encoding("x", **given, explicit_n_vocab=wrong)
+        with pytest.raises(ValueError, match=f"explicit_n_vocab is {wrong}, but there are 701"):
+            bpe.Encoding("x", **given, explicit_n_vocab=wrong)
+    assert repr(bpe.Encoding("x", **given)) == repr(tiktoken.Encoding("x", **given)) == "<Encoding 'x'>"
+    with pytest.raises(ValueError, match="same rank"):
+        bpe.Encoding("x", pat_str=pattern, mergeable_ranks={b"a": 0, b"b": 0}, special_tokens={})
+
+
+def test_two_special_tokens_may_share_an_id() -> None:
+    given: dict[str, Any] = {"pat_str": openai_public.r50k_pat_str, "mergeable_ranks": THEIRS._mergeable_ranks}
+    names = {"<|one|>": 800, EOT: 700, "<|two|>": 800}
+    theirs, ours = (one("x", **given, special_tokens=names) for one in (tiktoken.Encoding, bpe.Encoding))
+    text = f"a<|two|>{EOT}<|one|>"
+    assert ours.encode(text, allowed_special="all") == theirs.encode(text, allowed_special="all")
+    assert ours.encode_single_token("<|two|>") == theirs.encode_single_token("<|two|>") == 800
+    assert ours.special_tokens_set == theirs.special_tokens_set
+    assert ours.decode([800]) == "<|one|>"  # the first; tiktoken's is the one that its hash table has last
+    copied = pickle.loads(pickle.dumps(ours))
+    assert copied.encode(text, allowed_special="all") == ours.encode(text, allowed_special="all")
 
 
 def test_a_refusal_says_what_to_do() -> None:
@@ -292,6 +327,9 @@ def encode_there(tokenizer: Tokenizer, queue: Any) -> None:
 
 
 def test_copies_are_as_good() -> None:
+    for one in (pickle.loads(pickle.dumps(ENCODING)), copy.copy(ENCODING)):
+        assert type(one) is bpe.Encoding
+        assert (one.name, one.encode(TEXT, allowed_special="all")) == ("both", EXPECTED)
     for one in (pickle.loads(pickle.dumps(OURS)), copy.copy(OURS), copy.deepcopy(OURS)):
         assert one.encode(TEXT, allowed_special="all") == EXPECTED
         assert (one.name, one.special_tokens, one.fingerprint) == (OURS.name, OURS.special_tokens, OURS.fingerprint)
@@ -369,7 +407,7 @@ def test_an_encoding_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
         loaded.append(name)
         return published.Published(name, ranks, "cl100k", {EOT: 256}, 257)
 
-    monkeypatch.setattr(published, "load", load)
+    monkeypatch.setattr(published, "read", load)
     bpe.get_encoding.cache_clear()
     try:
         assert bpe.get_encoding("cl100k_base") is bpe.encoding_for_model("gpt-4") is bpe.get_encoding("cl100k_base")

@@ -103,8 +103,8 @@ def test_memory_of_ids_is_used_again_whatever_length_comes_next(lengths: list[in
 
 
 def test_the_cache_is_bounded() -> None:
-    assert trained(["ab"], 1, cache_bytes=1 << 20)._encoder.cache_bytes <= 1 << 20
-    assert trained(["ab"], 1)._encoder.cache_bytes <= 64 << 20
+    assert trained(["ab"], 1, cache_bytes=1 << 20)._texts.encoder.cache_bytes <= 1 << 20
+    assert trained(["ab"], 1)._texts.encoder.cache_bytes <= 64 << 20
 
 
 @pytest.mark.parametrize("unit", ["a", " ", "^", "中", "ab", "\n", "aGVsbG8gd29ybGQ"])
@@ -170,12 +170,12 @@ def test_a_batch_of_arrays_is_each_text_encoded_whole(pattern: str | None) -> No
     )  # long enough to be shared out, in many places where it could go wrong
     texts = ["", "a", long, long.replace("é", "e"), long.encode()]
     for threads in (None, 1, 2, 3):
-        found = tokenizer.encode_batch_to_numpy(texts, num_threads=threads, allowed_special="all")
+        found = tokenizer.encode_batch_to_numpy(texts, workers=threads, allowed_special="all")
         for text, ids in zip(texts, found, strict=True):
             assert np.array_equal(ids, tokenizer.encode_to_numpy(text, allowed_special="all"))
     assert tokenizer.encode_batch_to_numpy([]) == []
-    with pytest.raises(ValueError, match="num_threads is 0"):
-        tokenizer.encode_batch_to_numpy(["a"], num_threads=0)
+    with pytest.raises(ValueError, match="workers is 0"):
+        tokenizer.encode_batch_to_numpy(["a"], workers=0)
     with pytest.raises(ValueError, match="special token"):
         tokenizer.encode_batch_to_numpy(["a", "<|endoftext|>"])
 
@@ -191,7 +191,7 @@ def test_a_str_of_every_width_and_length_is_encoded_as_its_bytes(unit: str) -> N
             with pytest.raises(UnicodeEncodeError):
                 tokenizer.encode_to_numpy(lone)
             with pytest.raises(UnicodeEncodeError):
-                tokenizer.encode_batch_to_numpy([lone], num_threads=2)
+                tokenizer.encode_batch_to_numpy([lone], workers=2)
 
 
 @given(st.one_of(TEXTS, st.text(st.characters(max_codepoint=255)), st.text(st.characters(max_codepoint=0xFFFF))))
@@ -208,7 +208,7 @@ def test_a_str_becomes_the_utf8_that_python_makes_of_it(text: str) -> None:
 
 
 def shared_ids(tokenizer: Tokenizer, text: str | bytes, block: int, workers: int) -> list[int] | None:
-    shared = SharedText(tokenizer._encoder, text, tokenizer._policy.rules("all", ()), block=block)
+    shared = SharedText(tokenizer._texts.encoder, text, tokenizer._texts.policy.rules("all", ()), block=block)
     threads = [threading.Thread(target=shared.work) for _ in range(workers)]
     for thread in threads:
         thread.start()
@@ -236,14 +236,14 @@ def test_blocks_give_the_ids_of_the_text(text: str, block: int, workers: int, pa
 @given(st.lists(TEXTS | TEXTS.map(lambda text: text.encode("utf-8", "replace")), max_size=30), st.integers(1, 3))
 def test_a_batch_is_each_text_by_itself(texts: list[str | bytes], workers: int) -> None:
     tokenizer = trained(["ab", "the cat", "é"], 9, special_tokens=["<|endoftext|>", "<|"])
-    for rules in (tokenizer._policy.rules("all", ()), tokenizer._policy.rules(frozenset(), "all")):
-        batch = Batch(tokenizer._encoder, texts, rules)
+    for rules in (tokenizer._texts.policy.rules("all", ()), tokenizer._texts.policy.rules(frozenset(), "all")):
+        batch = Batch(tokenizer._texts.encoder, texts, rules)
         threads = [threading.Thread(target=batch.work) for _ in range(workers)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        expected = [tokenizer._encoder.encode(text, rules) for text in texts]
+        expected = [tokenizer._texts.encoder.encode(text, rules) for text in texts]
         assert batch.lists() == expected
         arrays = batch.arrays()
         del batch
@@ -269,8 +269,8 @@ def test_a_thread_that_fails_stops_the_others() -> None:
     tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(128)}, [])
     text = b"ab " * 500_000 + b"\xff" + b"ab " * 500_000
     with pytest.raises(KeyError, match="byte 0xff has no token"):
-        tokenizer.encode_batch_to_numpy([text], num_threads=2)
-    assert tokenizer.encode_batch_to_numpy([text[:1_200_000]], num_threads=2)[0].size == 1_200_000
+        tokenizer.encode_batch_to_numpy([text], workers=2)
+    assert tokenizer.encode_batch_to_numpy([text[:1_200_000]], workers=2)[0].size == 1_200_000
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no alarms")
@@ -283,9 +283,9 @@ def test_a_signal_ends_the_work_of_every_thread(threads: int) -> None:
         raise Rung
 
     tokenizer = trained(["word"], 9)
-    rules = tokenizer._policy.rules("all", ())
-    shared = SharedText(tokenizer._encoder, "word " * 2_000_000, rules, threads=threads, block=1)
-    batch = Batch(tokenizer._encoder, ["word " * 2_000] * 50_000, rules, threads=threads)
+    rules = tokenizer._texts.policy.rules("all", ())
+    shared = SharedText(tokenizer._texts.encoder, "word " * 2_000_000, rules, threads=threads, block=1)
+    batch = Batch(tokenizer._texts.encoder, ["word " * 2_000] * 50_000, rules, threads=threads)
     before = signal.signal(signal.SIGALRM, ring)
     try:
         for work in (shared.work, batch.work):
@@ -371,13 +371,13 @@ def test_long_texts_of_a_batch_are_shared_out_and_come_in_their_places() -> None
     for threads in (1, 2):
         found = tokenizer.encode_batch(texts, num_threads=threads)
         assert found == [tokenizer.encode(text) for text in texts]
-        arrays = tokenizer.encode_batch_to_numpy(texts[:6], num_threads=threads)
+        arrays = tokenizer.encode_batch_to_numpy(texts[:6], workers=threads)
         assert [ids.tolist() for ids in arrays] == found[:6]
         with pytest.raises(ValueError, match="special token"):
             tokenizer.encode_batch([*texts, long + "<|endoftext|>"], num_threads=threads)
         with pytest.raises(UnicodeEncodeError):
-            tokenizer.encode_batch_to_numpy(texts, num_threads=threads)
-    batch = Batch(tokenizer._encoder, texts[:4], tokenizer._policy.rules("all", ()))
+            tokenizer.encode_batch_to_numpy(texts, workers=threads)
+    batch = Batch(tokenizer._texts.encoder, texts[:4], tokenizer._texts.policy.rules("all", ()))
     batch.work()
     assert [None if ids is None else ids.tolist() for ids in batch.arrays()] == found[:4]
     assert batch.arrays() == [None] * 4, "once"
@@ -411,7 +411,7 @@ def test_threads_that_come_later_get_their_share_of_the_caches() -> None:
     tokenizer = trained(["abab", "ba"], 3, cache_bytes=1 << 20)
     words = [" ".join(f"{word:x}" for word in range(begin, begin + 200_000)) for begin in (0, 100_000)]
     expected = [tokenizer.encode(text) for text in words]  # which leaves one cache with all there is
-    assert [ids.tolist() for ids in tokenizer.encode_batch_to_numpy(words, num_threads=2)] == expected
+    assert [ids.tolist() for ids in tokenizer.encode_batch_to_numpy(words, workers=2)] == expected
     assert [tokenizer.encode(text) for text in words] == expected
 
 

@@ -2,7 +2,9 @@
 
 import doctest
 import importlib
+import inspect
 import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -11,16 +13,26 @@ import bpe
 MODULES = [
     module.name for module in pkgutil.walk_packages(bpe.__path__, "bpe.") if not module.name.endswith("__main__")
 ]
+# Whose arguments are files of other programs; the guides have examples of them.
+OF_FILES = {"from_tiktoken", "from_gpt2", "from_huggingface", "load", "to_tiktoken", "to_gpt2", "to_huggingface"}
+PLAIN = {"is_special_token", "token_byte_values", "from_data"}
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples(name: str) -> None:
-    known = {"bpe": bpe, "Tokenizer": bpe.Tokenizer}
+def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where examples write their files
+    tokenizer = bpe.train(["low lower lowest"], 262)  # as the docstring of Tokenizer says
+    known = {"bpe": bpe, "Tokenizer": bpe.Tokenizer, "tokenizer": tokenizer}
     module = importlib.import_module(name)
     failed, _ = doctest.testmod(module, extraglobs=known, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert not failed, f"what was printed shows the examples of {name} that fail"
 
 
 def test_what_users_call_has_an_example() -> None:
-    for function in (bpe.train, bpe.train_from_counts, bpe.extend, bpe.count, bpe.Counts.from_mapping):
-        assert ">>>" in (function.__doc__ or ""), function
+    functions = [bpe.train, bpe.train_from_counts, bpe.extend, bpe.count, bpe.load, bpe.Counts.from_mapping]
+    functions += [bpe.encoding_for_model, bpe.encoding_name_for_model, bpe.get_encoding, bpe.list_encoding_names]
+    for kind in (bpe.Encoding, bpe.Tokenizer, bpe.DecodeStream):
+        methods = [one for name, one in vars(kind).items() if not name.startswith("_") and name not in OF_FILES | PLAIN]
+        functions += [getattr(one, "__func__", one) for one in methods if callable(one) or isinstance(one, classmethod)]
+    for function in functions:
+        assert ">>>" in (inspect.getdoc(function) or ""), function

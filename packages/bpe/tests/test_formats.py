@@ -63,8 +63,8 @@ def encode(data: TokenizerData, text: str) -> list[int]:
 
     def encode_pretoken(pretoken: bytes) -> list[int]:
         if merges is None:
-            return reference.encode_pretoken_by_ranks(pretoken, ids, whole_first=data.whole_first)
-        return reference.encode_pretoken_by_merges(pretoken, merges, ids, whole_first=data.whole_first)
+            return reference.encode_pretoken_by_ranks(pretoken, ids, ignore_merges=data.ignore_merges)
+        return reference.encode_pretoken_by_merges(pretoken, merges, ids, ignore_merges=data.ignore_merges)
 
     if data.normalizer == "NFC":
         text = unicodedata.normalize("NFC", text)
@@ -149,7 +149,7 @@ def test_merges_from_ranks_encode_as_the_ranks_do(tokens: list[str], text: str) 
     ranks = {token: number for number, token in enumerate([b"a", b"b", *(t.encode() for t in sorted(tokens, key=len))])}
     merges = reference.rank_merges(tiktoken_format.merges_from_ranks(ranks))
     pretoken = text.encode()
-    by_merges = reference.encode_pretoken_by_merges(pretoken, merges, ranks, whole_first=True)
+    by_merges = reference.encode_pretoken_by_merges(pretoken, merges, ranks, ignore_merges=True)
     assert by_merges == reference.encode_pretoken_by_ranks(pretoken, ranks)
 
 
@@ -211,7 +211,7 @@ def test_the_version_line_and_merges_of_number_signs(
         ("t h\n\n# #\n", 2, "not two tokens"),
         ("t  h\n", 1, "not two tokens"),
         ("t h t\n", 1, "not two tokens"),
-        ("t 世\n", 1, "a character that stands for no byte"),
+        ("t 世\n", 1, "not in the vocabulary"),
         ("#version: 0.2\nt h\nt h\n", 3, "b't' and b'h' are merged twice"),
         ("t h\nth th\n", 2, "b'thth' is not in the vocabulary"),
         ("t hh\n", 1, "b'hh' is not in the vocabulary"),
@@ -278,11 +278,11 @@ def peer_of(path: Path) -> Any:
 
 VARIANTS: list[dict[str, Any]] = [
     {},
-    {"whole_first": True},
+    {"ignore_merges": True},
     {"normalizer": "NFC"},
     {"prefix": ("<s>",)},
     {"prefix": ("<s>", "<s>"), "suffix": ("</s>",)},
-    {"late_tokens": frozenset({"<tool>"})},
+    {"normalized": frozenset({"<tool>"})},
     {"pattern": patterns.resolve(None)},
     {"pattern": patterns.resolve(r"\d")},
     {"special_tokens": {}, "added_tokens": {}, "merges": []},
@@ -317,7 +317,7 @@ def test_a_space_before_the_text_is_read_as_tokenizers_writes_it(tmp_path: Path)
 @given(text=st.lists(st.sampled_from([*"the #12\n'", "é", "e\u0301", "<s>", "<tool>", "  "])).map("".join))
 def test_what_is_written_encodes_as_in_tokenizers(tmp_path_factory: Any, text: str) -> None:
     path = tmp_path_factory.getbasetemp() / "written.json"
-    data = sample(normalizer="NFC", whole_first=True, pattern=patterns.resolve("qwen2"))
+    data = sample(normalizer="NFC", ignore_merges=True, pattern=patterns.resolve("qwen2"))
     if not path.exists():
         huggingface.write(path, data)
     assert peer_of(path).encode(text).ids == encode(data, text)
@@ -426,8 +426,8 @@ def split_with(expression: str, behaviour: str = "Isolated", invert: bool = Fals
         (put("model", "vocab", "▁the", value=999), "the token '▁the' has a character that stands for no byte"),
         (put("model", "vocab", "<s>", value=999), "'<s>' has the id 999 in the vocabulary and 300 as an added token"),
         (put("model", "vocab", value={"a": 1}), "no token for byte 0x00"),
-        (put("model", "merges", 0, value="a b c"), "merge 0 is no pair of tokens: 'a b c'"),
-        (put("model", "merges", 1, value=["a", ["b"]]), "merge 1 is no pair of tokens"),
+        (put("model", "merges", 0, value="a b c"), "merge 0: not two tokens with a space between: 'a b c'"),
+        (put("model", "merges", 1, value=["a", ["b"]]), "merge 1: not two tokens"),
         (put("model", "merges", 1, value=["a", "世"]), "merge 1: '世' is not in the vocabulary"),
         (put("model", "merges", 1, value=["a", "b"]), "merge 1: b'ab' is not in the vocabulary"),
         (put("model", "merges", 1, value=["t", "h"]), "merge 1: b't' and b'h' are merged twice"),
@@ -523,8 +523,8 @@ def test_what_a_tokenizer_json_cannot_say_is_not_written(tmp_path: Path, changes
 def everything() -> TokenizerData:
     return sample(
         pattern=patterns.resolve((r"\d", r"\s+")),
-        whole_first=True,
-        late_tokens=frozenset({"<tool>"}),
+        ignore_merges=True,
+        normalized=frozenset({"<tool>"}),
         normalizer="NFC",
         prefix=("<s>",),
         suffix=("</s>", "</s>"),
@@ -571,7 +571,7 @@ def test_the_same_tokenizer_gives_the_same_bytes(tmp_path: Path) -> None:
     native.write(tmp_path / "b", shuffled)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert native.fingerprint(data) == native.fingerprint(shuffled) == native.fingerprint(data._replace(name="other"))
-    assert native.fingerprint(data) != native.fingerprint(data._replace(whole_first=False))
+    assert native.fingerprint(data) != native.fingerprint(data._replace(ignore_merges=False))
     assert native.fingerprint(data) != native.fingerprint(data._replace(pattern=patterns.resolve("gpt2")))
 
 
@@ -643,7 +643,7 @@ def test_a_file_that_is_none_of_ours(tmp_path: Path, file: Any, reason: str) -> 
         (put("ids", 0, value="0"), "the id of b'\\x00' is '0'"),
         (put("ids", 0, value=1), "the id 1 stands twice"),
         (put("merges", value="t h"), '"merges" is'),
-        (put("merges", 0, value="th"), "'th' is no merge of two tokens"),
+        (put("merges", 0, value="th"), "merge 0: not two tokens"),
         (put("merges", 0, value="q q"), "b'qq' is not in the vocabulary"),
         (put("special_tokens", value=["<s>"]), '"special_tokens" is'),
         (put("special_tokens", value={"<s>": -1}), '"special_tokens" is'),
@@ -795,7 +795,7 @@ def test_published_ranks_as_a_tokenizer_json(tmp_path: Path, name: str) -> None:
         merges=tiktoken_format.merges_from_ranks(ranks),
         special_tokens={"<think>": 200_000},
         pattern=patterns.resolve(name),
-        whole_first=True,
+        ignore_merges=True,
     )
     path = tmp_path / "tokenizer.json"
     huggingface.write(path, data)

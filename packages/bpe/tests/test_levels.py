@@ -46,7 +46,7 @@ def encoders(data: TokenizerData, cache_bytes: int = 0) -> dict[str, Encoder]:
     symbols, ids, merges = encoder_tables(data, set())
     return {
         level: Encoder(
-            ranks=Ranks(symbols=symbols, merges=merges, whole_first=False, level=level),
+            ranks=Ranks(symbols=symbols, merges=merges, ignore_merges=False, level=level),
             ids=ids,
             scanner=scanner.scanner_of(data.pattern),
             cache_bytes=cache_bytes,

@@ -90,12 +90,13 @@ def test_encoding_is_nearly_linear(pattern: str | None) -> None:
 @pytest.mark.parametrize("pattern", [*PATTERNS, None])
 def test_streams_and_training_are_nearly_linear(pattern: str | None) -> None:
     blocks()
-    stream = tokenizer(pattern, False)._encode_chunks
+    texts = tokenizer(pattern, False)._texts
+    every = texts.policy.rules("all", ())
     special = SpecialTokens(["<|endoftext|>"])
     for unit in [*(unit.encode() for unit in UNITS), b"\xff"]:
 
         def in_pieces(text: bytes) -> None:
-            for _ in stream((text[at : at + 500] for at in range(0, len(text), 500)), "all", room=1000):
+            for _ in texts.chunks((text[at : at + 500] for at in range(0, len(text), 500)), every, room=1000):
                 pass
 
         def count(text: bytes) -> None:

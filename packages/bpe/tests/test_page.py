@@ -52,7 +52,7 @@ def some_tokenizers() -> dict[str, Tokenizer]:
             merges,
             {"<|endoftext|>": made["gpt2"].special_tokens["<|endoftext|>"]},
             resolved,
-            whole_first=True,
+            ignore_merges=True,
             added_tokens={"<|": 502, "wasn": 503},
             normalizer="NFC",
         )
@@ -361,7 +361,7 @@ def test_what_javascript_cannot_say_is_refused(expression: str) -> None:
     [
         ({"normalizer": "NFKD"}, "does not normalize to NFKD"),
         ({"add_prefix_space": True}, "puts no space before"),
-        ({"late_tokens": frozenset({"<|endoftext|>"})}, "as &#x27;&lt;|endoftext|&gt;&#x27; is to be looked for"),
+        ({"normalized": frozenset({"<|endoftext|>"})}, "as &#x27;&lt;|endoftext|&gt;&#x27; is to be looked for"),
         ({"lstrip": frozenset({"<|endoftext|>"})}, "is to be looked for"),
         ({"single_word": frozenset({"<|endoftext|>"})}, "is to be looked for"),
     ],

@@ -267,7 +267,7 @@ def test_encode_by_ranks() -> None:
     assert encode(b"", RANKS) == []
     assert encode(b"abc", RANKS) == [97, RANKS[b"bc"]]
     assert encode(b"abcd", RANKS) == [RANKS[b"abcd"]]  # which no merge reaches
-    assert encode(b"abcd", RANKS, whole_first=False) == [97, RANKS[b"bc"], 100]
+    assert encode(b"abcd", RANKS, ignore_merges=False) == [97, RANKS[b"bc"], 100]
     assert encode(b"aaaa", RANKS) == [RANKS[b"aa"], RANKS[b"aa"]]
     assert encode(b"aaaaa", RANKS) == [RANKS[b"aa"], RANKS[b"aaa"]]
     with pytest.raises(KeyError):
@@ -282,7 +282,7 @@ def test_encode_by_merges() -> None:
     assert encode(b"abc", merges, ids) == [ids[b"abc"]]
     assert encode(b"bcd", merges, ids) == [ids[b"bc"], 100]
     assert encode(b"cd", merges, ids) == [99, 100]
-    assert encode(b"cd", merges, ids, whole_first=True) == [ids[b"cd"]]
+    assert encode(b"cd", merges, ids, ignore_merges=True) == [ids[b"cd"]]
     assert encode(b"bcabc", merges, ids) == [ids[b"bc"], ids[b"abc"]]
 
 
@@ -330,4 +330,4 @@ def test_encode_by_merges_is_what_tokenizers_encodes(tokens: list[str], text: st
     ids = {token.encode(): number for number, token in enumerate(names)}
     ranks = reference.rank_merges([(left.encode(), right.encode()) for left, right in merges])
     expected = [token.id for token in model.tokenize(text)]
-    assert reference.encode_pretoken_by_merges(text.encode(), ranks, ids, whole_first=whole) == expected
+    assert reference.encode_pretoken_by_merges(text.encode(), ranks, ids, ignore_merges=whole) == expected

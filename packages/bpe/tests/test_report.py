@@ -59,15 +59,18 @@ def test_what_a_text_gives_is_never_called_unreachable(texts: list[str], pattern
 def test_merges_in_common() -> None:
     texts = ["abab", "abab cdcd"]
     a, b = (bpe.train([text], 258 + i, special_tokens=[]) for i, text in enumerate(texts))
-    assert report.common_merges(a, a) == 1
-    assert 0 < report.common_merges(a, b) < 1
+    assert report.common_merges(a, a) == (1, 1)
+    assert len(a.merges) == 2
+    assert len(b.merges) == 3
+    both = len({*a.merges} & {*b.merges})
+    assert report.common_merges(a, b) == (both / (5 - both), both / 2)
 
 
 def test_a_report_as_tables_json_and_page() -> None:
     tokenizers = {"a<b": Tokenizer(BYTES | {256: b"te"}, [(b"t", b"e")]), "c": Tokenizer(BYTES, [])}
     found = report.measure(tokenizers, {"x": [b"text"], "y": [b"more ", b"text"]})
     assert found.vocabularies[0].unused == [i for i in range(256) if i not in b"more xt"]
-    assert found.merges_in_common == [("a<b", "c", 0.0)]
+    assert found.merges_in_common == [report.CommonMerges("a<b", "c", 0.0, 0.0)]
     printed = str(found)
     assert len(printed.splitlines()) == 5 + 1 + 3 + 1 + 2
     assert json.loads(json.dumps(found.as_dict()))["texts"][3]["tokens"] == 9

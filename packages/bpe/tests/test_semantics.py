@@ -45,7 +45,7 @@ def made(
     ids: dict[bytes, int], merges: list[tuple[bytes, bytes]] | None, pattern: str | None, whole: bool
 ) -> Tokenizer:
     vocab = {number: token for token, number in ids.items()}
-    return Tokenizer.from_data(TokenizerData(vocab, merges, {}, patterns.resolve(pattern), whole_first=whole))
+    return Tokenizer.from_data(TokenizerData(vocab, merges, {}, patterns.resolve(pattern), ignore_merges=whole))
 
 
 @settings(max_examples=100)
@@ -53,7 +53,7 @@ def made(
 def test_a_list_of_merges(vocabulary: Any, pattern: str | None, whole: bool, text: str) -> None:
     ids, merges = vocabulary
     encode = functools.partial(
-        reference.encode_pretoken_by_merges, merges=reference.rank_merges(merges), ids=ids, whole_first=whole
+        reference.encode_pretoken_by_merges, merges=reference.rank_merges(merges), ids=ids, ignore_merges=whole
     )
     expected = reference.encode(text.encode(), encode, pattern=pattern)
     assert made(ids, merges, pattern, whole).encode(text) == expected
@@ -65,7 +65,7 @@ def test_ranks_of_any_order(tokens: list[bytes], order: Any, pattern: str | None
     everything = [*BYTES, *tokens]
     order.shuffle(everything)  # a longer token may come before its parts, and a byte after both
     ids = {token: number for number, token in enumerate(everything)}
-    encode = functools.partial(reference.encode_pretoken_by_ranks, ranks=ids, whole_first=whole)
+    encode = functools.partial(reference.encode_pretoken_by_ranks, ranks=ids, ignore_merges=whole)
     expected = reference.encode(text.encode(), encode, pattern=pattern)
     assert made(ids, None, pattern, whole).encode(text) == expected
 
@@ -82,10 +82,10 @@ def test_many_new_pretokens_side_by_side(vocabulary: Any, by_rank: bool, whole: 
     words = ["".join(chance.choices("abc", k=chance.choice([1, 2, 3, 5, 8, 13, 16, 40, 65]))) for _ in range(60)]
     text = " ".join(chance.choices([*words, "é", "1"], k=80))
     if by_rank:
-        encode = functools.partial(reference.encode_pretoken_by_ranks, ranks=ids, whole_first=whole)
+        encode = functools.partial(reference.encode_pretoken_by_ranks, ranks=ids, ignore_merges=whole)
     else:
         ranked = reference.rank_merges(merges)
-        encode = functools.partial(reference.encode_pretoken_by_merges, merges=ranked, ids=ids, whole_first=whole)
+        encode = functools.partial(reference.encode_pretoken_by_merges, merges=ranked, ids=ids, ignore_merges=whole)
     expected = reference.encode(text.encode(), encode, pattern="gpt2")
     tokenizer = made(ids, None if by_rank else merges, "gpt2", whole)
     assert tokenizer.encode(text) == expected

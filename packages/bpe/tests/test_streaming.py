@@ -45,11 +45,11 @@ def test_a_stream_of_chunks_gives_the_ids_of_the_whole(
         edges = [0, *cut_up(data, len(whole)), len(whole)]
         chunks = [whole[begin:end] for begin, end in itertools.pairwise(edges)]
         expected = tokenizer.encode(whole, allowed_special="all")
-        assert list(tokenizer.encode_iterable(chunks)) == expected
+        assert list(tokenizer.encode_iterable(chunks, allowed_special="all")) == expected
         for room in (1, 7, 40):  # far smaller than in use, so that the text is cut
-            arrays = tokenizer._encode_chunks(chunks, "all", room)
+            arrays = tokenizer._texts.chunks(chunks, tokenizer._texts.policy.rules("all", ()), room)
             assert [number for array in arrays for number in array.tolist()] == expected
-        ordinary = tokenizer._encode_chunks(chunks, (), 3)
+        ordinary = tokenizer._texts.chunks(chunks, tokenizer._texts.policy.rules((), ()), 3)
         assert [number for array in ordinary for number in array.tolist()] == tokenizer.encode_ordinary(whole)
 
 
@@ -65,7 +65,7 @@ BOUNDED = [  # text, most of it without words' ends, and patterns that take no m
 @pytest.mark.parametrize("chunk", [1 << 12, 3 << 19])
 def test_a_stream_holds_little(unit: str, pattern: str | None, chunk: int) -> None:
     tokenizer = made(pattern)
-    assert list(tokenizer.encode_iterable([unit])) == tokenizer.encode(
+    assert list(tokenizer.encode_iterable([unit], allowed_special="all")) == tokenizer.encode(
         unit, allowed_special="all"
     )  # makes what is made once
     piece = (unit * (chunk // len(unit) + 1))[:chunk]
@@ -76,7 +76,7 @@ def test_a_stream_holds_little(unit: str, pattern: str | None, chunk: int) -> No
             yield piece
 
     tracemalloc.start()
-    count = sum(1 for _ in tokenizer.encode_iterable(chunks()))
+    count = sum(1 for _ in tokenizer.encode_iterable(chunks(), allowed_special="all"))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert count > total * chunk // 800
@@ -94,3 +94,18 @@ def test_a_pretoken_without_end_is_held() -> None:
 
     assert next(made("gpt2").encode_iterable(chunks())) >= 0
     assert fed == 40  # all of it, and so it must be: the last character decides what the first belongs to
+
+
+def test_a_refused_special_token_ends_a_stream() -> None:
+    tokenizer = made("gpt2")
+    for chunks in ([f"the cat{EOT}"], [f"the cat{EOT[:5]}", EOT[5:]], ["a" * 70_000, EOT, "a" * 70_000]):
+        with pytest.raises(ValueError, match="endoftext"):
+            list(tokenizer.encode_iterable(chunks))
+        text = "".join(chunks)
+        ordinary = tokenizer.encode_iterable(chunks, disallowed_special=())
+        assert list(ordinary) == tokenizer.encode(text, disallowed_special=())
+        refused = tokenizer.encode_iterable(chunks, allowed_special={EOT}, disallowed_special={EOT})
+        with pytest.raises(ValueError, match="endoftext"):
+            list(refused)
+    with pytest.raises(TypeError, match="'all' or a set of names"):
+        tokenizer.encode_iterable([], allowed_special=EOT)  # at once, not with the first id

@@ -1,7 +1,10 @@
 """Tokenizer as a citizen: special tokens, batches, streams, offsets, files, pickles."""
 
 import pickle
+import re
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 from strategies import DATA, TEXTS, corpus
 
 import bpe
+from bpe.encoding import text_encoder
 from bpe.tokenizer import Tokenizer
 
 BYTES = {i: bytes([i]) for i in range(256)}
@@ -91,12 +95,67 @@ def test_wrong_ids_are_named(tokenizer: Tokenizer) -> None:
         tokenizer.decode_single_token_bytes(320)
 
 
+@given(text=TEXTS | DATA)
+def test_tokens_are_counted_as_they_are_encoded(tokenizer: Tokenizer, text: str | bytes) -> None:
+    for allowed in ("all", frozenset(), frozenset([EOT])):
+        for disallowed in ("all", (), {EOT}):
+            named: Any = {"allowed_special": allowed, "disallowed_special": disallowed}
+            try:
+                expected = len(tokenizer.encode(text, **named))
+            except ValueError as error:
+                with pytest.raises(ValueError, match=re.escape(str(error))):
+                    tokenizer.count_tokens(text, **named)
+            else:
+                assert tokenizer.count_tokens(text, **named) == expected
+    assert tokenizer.count_tokens("a\ud800") == len(tokenizer.encode("a\ud800"))
+
+
+def test_what_it_is_made_of_is_read_only_and_made_once(tokenizer: Tokenizer) -> None:
+    ranked = Tokenizer.from_ranks({token: i for i, token in BYTES.items()} | {b"ab": 256}, pattern="gpt2")
+    for one in (tokenizer, ranked):
+        for name in ("vocab", "merges", "special_tokens", "pattern"):
+            assert getattr(one, name) is getattr(one, name)
+        assert type(one.merges) is tuple
+        with pytest.raises(TypeError):
+            one.vocab[0] = b"x"  # type: ignore[index]
+        with pytest.raises(TypeError):
+            one.special_tokens["<x>"] = 3  # type: ignore[index]
+
+
+def test_a_subclass_may_encode_in_its_own_way(tokenizer: Tokenizer) -> None:
+    class Shouting(Tokenizer):
+        def encode(self, text: Any, **named: Any) -> list[int]:
+            return super().encode(text.upper(), **named)
+
+    assert Shouting.from_data(tokenizer.data).encode("abc") == tokenizer.encode("ABC")
+    assert Shouting.from_data(tokenizer.data).encode_ordinary("abc") == tokenizer.encode("abc")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda tokenizer: tokenizer.encode("ab"),
+        lambda tokenizer: tokenizer.encode_batch(["ab"] * 40, num_threads=2),
+        lambda tokenizer: list(tokenizer.encode_iterable(["ab"])),
+        lambda tokenizer: tokenizer.count_tokens("ab"),
+    ],
+)
+def test_a_slow_pattern_warns_once_and_names_the_callers_line(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_encoder, "_slow", set())
+    tokenizer = Tokenizer(BYTES, [], pattern="[a-z]|(?s:.)")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for one in (tokenizer, tokenizer, Tokenizer.from_data(tokenizer.data)):
+            call(one)
+    assert [(warning.filename, str(warning.message)[:19]) for warning in caught] == [(__file__, "no compiled scanner")]
+
+
 @given(data=DATA)
 def test_any_bytes_come_back(tokenizer: Tokenizer, data: bytes) -> None:
     for given_as in (data, bytearray(data), memoryview(data)):
         ids = tokenizer.encode(given_as, allowed_special="all")
         assert tokenizer.decode_bytes(ids) == data
-        assert tokenizer.count(given_as) == len(ids)
+        assert tokenizer.count_tokens(given_as, allowed_special="all") == len(ids)
 
 
 def test_lone_surrogates_are_repaired(tokenizer: Tokenizer) -> None:
@@ -112,7 +171,7 @@ def test_surrogate_halves_in_two_chunks_meet(tokenizer: Tokenizer) -> None:
 @given(text=TEXTS)
 def test_a_decode_stream_never_breaks_a_character(tokenizer: Tokenizer, text: str) -> None:
     stream = tokenizer.decode_stream()
-    parts = [stream.feed(number) for number in tokenizer.encode(text, allowed_special="all")]
+    parts = [stream.step(number) for number in tokenizer.encode(text, allowed_special="all")]
     assert "".join(parts) == text
     assert stream.finish() == ""
 
@@ -120,10 +179,10 @@ def test_a_decode_stream_never_breaks_a_character(tokenizer: Tokenizer, text: st
 def test_a_decode_stream_ends_a_broken_character(tokenizer: Tokenizer) -> None:
     stream = tokenizer.decode_stream()
     first, *rest = "中".encode()
-    assert stream.feed([97, first]) == "a"
-    assert stream.feed(np.array(rest[:1])) == ""
+    assert stream.step([97, first]) == "a"
+    assert stream.step(np.array(rest[:1])) == ""
     assert stream.finish() == "\ufffd"
-    assert stream.feed(98) == "b"
+    assert stream.step(98) == "b"
 
 
 @given(text=TEXTS)
@@ -181,7 +240,7 @@ def test_what_a_format_cannot_say_is_not_written(format: str, tmp_path: Path) ->
     for data, expected in {
         "normalizes": (plain.data._replace(normalizer="NFC"), r"changes the text first \(NFC\)"),
         "puts a space": (plain.data._replace(add_prefix_space=True), "a space before the text"),
-        "takes whole": (plain.data._replace(whole_first=True), "merging never makes the token b'abc'"),
+        "takes whole": (plain.data._replace(ignore_merges=True), "merging never makes the token b'abc'"),
         "by rank": (
             Tokenizer.from_ranks({token: i for i, token in BYTES.items()} | {b"xyz": 256}, pattern="gpt2").data,
             "merging never makes the token b'xyz'",

@@ -67,27 +67,29 @@ def growing_vocabularies(draw: st.DrawFn) -> tuple[dict[bytes, int], list[tuple[
 
 
 def whole(
-    ids: dict[bytes, int], merges: list[tuple[bytes, bytes]] | None, whole_first: bool
+    ids: dict[bytes, int], merges: list[tuple[bytes, bytes]] | None, ignore_merges: bool
 ) -> tuple[Tokenizer, Callable[[str], list[int]]]:
     """A tokenizer without a pattern, and what it should answer."""
     vocab = {number: token for token, number in ids.items()}
     tokenizer = Tokenizer.from_data(
-        TokenizerData(vocab, merges, {}, patterns.resolve(None), whole_first=whole_first), cache_bytes=0
+        TokenizerData(vocab, merges, {}, patterns.resolve(None), ignore_merges=ignore_merges), cache_bytes=0
     )
-    encode: Any = functools.partial(reference.encode_pretoken_by_ranks, ranks=ids, whole_first=whole_first)
+    encode: Any = functools.partial(reference.encode_pretoken_by_ranks, ranks=ids, ignore_merges=ignore_merges)
     if merges is not None:
         ranked = reference.rank_merges(merges)
-        encode = functools.partial(reference.encode_pretoken_by_merges, merges=ranked, ids=ids, whole_first=whole_first)
+        encode = functools.partial(
+            reference.encode_pretoken_by_merges, merges=ranked, ids=ids, ignore_merges=ignore_merges
+        )
     return tokenizer, lambda text: encode(text.encode())
 
 
 @settings(max_examples=300)
-@given(vocabulary=growing_vocabularies(), by_rank=st.booleans(), whole_first=st.booleans(), text=long_texts())
+@given(vocabulary=growing_vocabularies(), by_rank=st.booleans(), ignore_merges=st.booleans(), text=long_texts())
 def test_windows_give_what_merging_all_at_once_gives(
-    vocabulary: Any, by_rank: bool, whole_first: bool, text: str
+    vocabulary: Any, by_rank: bool, ignore_merges: bool, text: str
 ) -> None:
     ids, merges = vocabulary
-    tokenizer, expected = whole(ids, None if by_rank else merges, whole_first)
+    tokenizer, expected = whole(ids, None if by_rank else merges, ignore_merges)
     assert tokenizer.encode(text) == expected(text)
 
 

@@ -254,7 +254,7 @@ class Letters:
     def __init__(self, letters):
         self.letters = letters
 
-    def feed(self, token):
+    def step(self, token):
         return self.letters[token]
 
     def finish(self):

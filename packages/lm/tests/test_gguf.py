@@ -205,4 +205,4 @@ def test_the_storyteller_tells_the_same_story_in_llama_cpp(tmp_path, capsys):
     ids = prompt_ids(tokenizer, "Lily and Ben")
     made = continued(llama, ids, 100)
     assert made == generate(model, ids, max_new_tokens=100, temperature=0)
-    assert llama.detokenize(made).decode() == tokenizer.decode_stream().feed(made)
+    assert llama.detokenize(made).decode() == tokenizer.decode_stream().step(made)

@@ -87,7 +87,7 @@ def test_pieces_are_merged_as_by_the_definition_and_as_tokenizers_merges_them(to
         data = text.encode()
         assert list(tokenizer.encode_iterable(data[i : i + size] for i in range(0, len(data), size))) == ids
     stream = tokenizer.decode_stream()
-    assert "".join(map(stream.feed, ids)) + stream.finish() == (" " + text if text else "")
+    assert "".join(map(stream.step, ids)) + stream.finish() == (" " + text if text else "")
 
 
 def test_special_tokens_of_pieces(tok):

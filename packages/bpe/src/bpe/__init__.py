@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING
 
 from bpe.counts import Counts, count
+from bpe.encodings import Encoding
+from bpe.formats import TokenizerData
 from bpe.progress import Progress
 from bpe.sources import JsonLines, Parquet, PlainText, Source
 from bpe.tokenizer import Tokenizer
@@ -10,34 +12,38 @@ from bpe.training import extend, train, train_from_counts
 
 if TYPE_CHECKING:
     from bpe.encoding.streaming import DecodeStream
-    from bpe.encodings import encoding_for_model, get_encoding
-    from bpe.published import encoding_name_for_model, list_encoding_names
+    from bpe.loading import load
+    from bpe.published import encoding_for_model, encoding_name_for_model, get_encoding, list_encoding_names
 
 __version__ = "0.1.0"
 __all__ = [
     "Counts",
     "DecodeStream",
+    "Encoding",
     "JsonLines",
     "Parquet",
     "PlainText",
     "Progress",
     "Source",
     "Tokenizer",
+    "TokenizerData",
     "count",
     "encoding_for_model",
     "encoding_name_for_model",
     "extend",
     "get_encoding",
     "list_encoding_names",
+    "load",
     "train",
     "train_from_counts",
 ]
 _HOMES = {  # of what many a process never asks for
     "DecodeStream": "encoding.streaming",
-    "encoding_for_model": "encodings",
+    "encoding_for_model": "published",
     "encoding_name_for_model": "published",
-    "get_encoding": "encodings",
+    "get_encoding": "published",
     "list_encoding_names": "published",
+    "load": "loading",
 }
 
 

@@ -59,7 +59,7 @@ class Counts:
             >>> import bpe
             >>> counts = bpe.Counts.from_mapping({"low": 5, "lower": 2, "newest": 6, "widest": 3})
             >>> bpe.train_from_counts(counts, 260).merges
-            [(b's', b't'), (b'e', b'st'), (b'o', b'w')]
+            ((b's', b't'), (b'e', b'st'), (b'o', b'w'))
         """
         table = PretokenCounts()
         total = 0

@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from bpe.encodings import get_encoding
-from bpe.published import SOURCES
+from bpe.published import SOURCES, get_encoding
 from bpe.tokenizer import Tokenizer
 
 NAMED = (
@@ -20,18 +19,37 @@ name of a published encoding"
 )
 
 
-def open_tokenizer(
-    name: str, *, pattern: str | None = None, special_tokens: Mapping[str, int] | list[str] | None = None
+def load(
+    name_or_path: str | os.PathLike[str],
+    *,
+    pattern: str | None = None,
+    special_tokens: Mapping[str, int] | list[str] | None = None,
 ) -> Tokenizer:
-    """The tokenizer of that name or path; a folder is that of a model, or of GPT-2's two files.
+    """The tokenizer of a file of any format, of a folder, or of a published encoding.
 
-    pattern, special_tokens: for files that hold none (.tiktoken; vocab.json with merges.txt), ValueError for others. A
-    .tiktoken file that is a published one is known by its hash. FileNotFoundError where there is no such file or encoding,
-    with the names that are near; ValueError for a file that is none of these.
+    Args:
+        name_or_path: a file that Tokenizer.save() wrote, a tokenizer.json, vocab.json or merges.txt of GPT-2's two files, a
+            .tiktoken file, the folder of a Hugging Face model, or a name of list_encoding_names(). What a file is, its
+            content tells.
+        pattern: the split pattern, for a file that holds none: .tiktoken, or GPT-2's two. A published .tiktoken file is
+            known by its hash and needs none.
+        special_tokens: names or {name: id}, for the same files.
+
+    Returns:
+        A tokenizer.
+
+    Raises:
+        FileNotFoundError: there is no such file or encoding; the message has the names that are near.
+        ValueError: the file is of none of these formats or wrong, or says itself what pattern or special_tokens says.
+
+    Example:
+        >>> tokenizer.save("tokenizer.bpe")
+        >>> bpe.load("tokenizer.bpe")
+        <Tokenizer 'bpe': 262 ids, pattern 'gpt2'>
     """
-    path = Path(name)
+    path = Path(name_or_path)
     if not path.exists():
-        return _published(name, pattern is not None or special_tokens is not None)
+        return _published(os.fspath(name_or_path), pattern is not None or special_tokens is not None)
     if path.is_dir():
         path = _in_folder(path)
     with open(path, "rb") as file:
@@ -48,7 +66,7 @@ def open_tokenizer(
         return _tiktoken(path, pattern, special_tokens)
     if pattern is not None or special_tokens is not None:
         raise ValueError(
-            f"{path}: this file holds its own pattern and special tokens; leave --pattern and --special out"
+            f"{path}: this file holds its own split pattern and special tokens, and none are given beside it"
         )
     if b'"groundup-bpe"' in start[:64]:
         return Tokenizer.load(path)
@@ -60,7 +78,7 @@ def open_tokenizer(
 def _published(name: str, more: bool) -> Tokenizer:
     if name in SOURCES:
         if more:
-            raise ValueError(f"{name} has its own pattern and special tokens; leave --pattern and --special out")
+            raise ValueError(f"{name} has its own split pattern and special tokens, and none are given beside it")
         return get_encoding(name)
     near = difflib.get_close_matches(
         name, [*SOURCES, *sorted(os.listdir(Path(name).parent if name else "."))], cutoff=0.55
@@ -93,6 +111,6 @@ def _tiktoken(path: Path, pattern: str | None, special_tokens: Mapping[str, int]
         else:
             raise ValueError(
                 f"{path}: a .tiktoken file holds neither split pattern nor special tokens, and this is no published one: "
-                "convert it first, `bpe convert` with --pattern and --special"
+                "its pattern has to be given, to bpe.load() or to `bpe convert`"
             )
     return Tokenizer.from_tiktoken(path, pattern=pattern, special_tokens=special_tokens or {})

@@ -1,13 +1,15 @@
-"""The vocabularies that tiktoken publishes, from tiktoken's own cache folder or downloaded, checked by hash."""
+"""The encodings that tiktoken publishes, from tiktoken's own cache folder or downloaded, checked by hash."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from bpe.formats import gpt2, tiktoken
 from bpe.native.atomic_file import write_atomically
+from bpe.tokenizer import Tokenizer
 
 HOST = "https://openaipublic.blob.core.windows.net"
 TIMEOUT = 60.0  # seconds without a byte
@@ -139,8 +141,57 @@ _PREFIXES = {
 }
 
 
+@cache
+def get_encoding(encoding_name: str) -> Tokenizer:
+    """A published encoding, read from tiktoken's own cache folder, or downloaded into it, and checked by hash.
+
+    That folder is the one that TIKTOKEN_CACHE_DIR or DATA_GYM_CACHE_DIR names, else data-gym-cache in the folder for
+    temporary files; an empty name means that nothing is kept.
+
+    Args:
+        encoding_name: one of list_encoding_names().
+
+    Returns:
+        A tokenizer, the same at every call.
+
+    Raises:
+        ValueError: another name, or a download of the wrong content.
+        ConnectionError: the file is neither kept nor to be had.
+        OSError: the folder that is named cannot be written.
+
+    Example:
+        >>> bpe.get_encoding("gpt2").encode("hello world")  # doctest: +SKIP
+        [31373, 995]
+    """
+    found = read(encoding_name)
+    return Tokenizer.from_ranks(
+        found.ranks, pattern=found.pattern, special_tokens=found.special_tokens, name=encoding_name
+    )
+
+
+def encoding_for_model(model_name: str) -> Tokenizer:
+    """The published encoding that a model of OpenAI's takes, as get_encoding().
+
+    Raises:
+        KeyError: no encoding is known for the model.
+
+    Example:
+        >>> bpe.encoding_for_model("gpt-4o").name  # doctest: +SKIP
+        'o200k_base'
+    """
+    return get_encoding(encoding_name_for_model(model_name))
+
+
 def encoding_name_for_model(model_name: str) -> str:
-    """The name of the encoding that a model of OpenAI's takes; KeyError where none is known."""
+    """The name of the encoding that a model of OpenAI's takes.
+
+    Raises:
+        KeyError: none is known.
+
+    Example:
+        >>> bpe.encoding_name_for_model("gpt-oss-120b")
+        'o200k_harmony'
+    """
     for encoding, models in _MODELS.items():
         if model_name in models.split():
             return encoding
@@ -151,19 +202,17 @@ def encoding_name_for_model(model_name: str) -> str:
 
 
 def list_encoding_names() -> list[str]:
-    """The names of the published encodings."""
+    """The names of the published encodings.
+
+    Example:
+        >>> bpe.list_encoding_names()[:3]
+        ['gpt2', 'r50k_base', 'p50k_base']
+    """
     return list(SOURCES)
 
 
-def load(name: str) -> Published:
-    """The published encoding of that name.
-
-    Files are looked for where tiktoken keeps them: in the folder TIKTOKEN_CACHE_DIR or DATA_GYM_CACHE_DIR names, else
-    data-gym-cache in the folder for temporary files; an empty name means that nothing is kept. What is not there, or
-    is there but wrong, is downloaded, checked and kept. Raises ValueError for an unknown name or a download of the
-    wrong content, ConnectionError where a file is neither kept nor to be had, OSError where the folder named cannot
-    be written.
-    """
+def read(name: str) -> Published:
+    """The published encoding of that name as plain data; see get_encoding(). A kept file that is wrong is replaced."""
     if name not in SOURCES:
         raise ValueError(f"no published encoding is named {name!r}: the names are {', '.join(SOURCES)}")
     source = SOURCES[name]

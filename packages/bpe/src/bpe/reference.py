@@ -211,16 +211,16 @@ def _merge_pair(word: list[int], pair: tuple[int, int], merged: int) -> list[int
 
 
 def encode_pretoken_by_merges(
-    pretoken: bytes, merges: Mapping[Pair, int], ids: Mapping[bytes, int], *, whole_first: bool = False
+    pretoken: bytes, merges: Mapping[Pair, int], ids: Mapping[bytes, int], *, ignore_merges: bool = False
 ) -> list[int]:
     """The ids of a pretoken under an explicit merge list, as tokenizers and GPT-2's own encoder have it.
 
     merges: the rank of each pair, {pair: place in the merge list}. Starting from single bytes, the neighbours of
-    lowest rank are merged, the leftmost first, one at a time, until no neighbours are in the list. With whole_first
+    lowest rank are merged, the leftmost first, one at a time, until no neighbours are in the list. With ignore_merges
     (tokenizers' ignore_merges) a pretoken that is itself a token is that token, whatever the merges say. Raises
     KeyError for a byte that is not in ids.
     """
-    if whole_first and pretoken in ids:
+    if ignore_merges and pretoken in ids:
         return [ids[pretoken]]
     parts = [bytes([byte]) for byte in pretoken]
     while True:
@@ -231,14 +231,14 @@ def encode_pretoken_by_merges(
         parts[place : place + 2] = [parts[place] + parts[place + 1]]
 
 
-def encode_pretoken_by_ranks(pretoken: bytes, ranks: Mapping[bytes, int], *, whole_first: bool = True) -> list[int]:
+def encode_pretoken_by_ranks(pretoken: bytes, ranks: Mapping[bytes, int], *, ignore_merges: bool = True) -> list[int]:
     """The ids of a pretoken where a token's rank is both its id and its place in the order of merging, as in tiktoken.
 
     Starting from single bytes, the neighbours which joined are the token of lowest rank are merged, the leftmost first,
-    one at a time, until no neighbours joined are a token. With whole_first (as in tiktoken) a pretoken that is itself a
+    one at a time, until no neighbours joined are a token. With ignore_merges (as in tiktoken) a pretoken that is itself a
     token is that token. Raises KeyError for a byte that is not in ranks.
     """
-    if whole_first and pretoken in ranks:
+    if ignore_merges and pretoken in ranks:
         return [ranks[pretoken]]
     parts = [bytes([byte]) for byte in pretoken]
     while True:

@@ -82,7 +82,7 @@ def train(
         >>> import bpe
         >>> tokenizer = bpe.train(["the cat and the hat sat with the rat"], 262)
         >>> tokenizer.merges
-        [(b't', b'h'), (b'a', b't'), (b'th', b'e'), (b' ', b'the'), (b'w', b'i')]
+        ((b't', b'h'), (b'a', b't'), (b'th', b'e'), (b' ', b'the'), (b'w', b'i'))
         >>> tokenizer.encode(" the")
         [260]
     """
@@ -123,7 +123,7 @@ def train_from_counts(
         >>> import bpe
         >>> counts = bpe.count(["a cat and a hat"])
         >>> bpe.train_from_counts(counts, 258).merges
-        [(b'a', b't')]
+        ((b'a', b't'),)
     """
     special = SpecialTokens(counts.special_tokens)
     convention, rule = _rule(tie_break, min_count, max_token_bytes)
@@ -216,10 +216,9 @@ class Alphabet(NamedTuple):
         data = tokenizer._data
         split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
         ids = {token: i for i, token in sorted(data.vocab.items()) if i not in split_off or len(token) == 1}
-        encode = Tokenizer.from_data(data._replace(whole_first=False))._encoder.encode_pieces
-        if encode(ids).tolist() != list(ids.values()):
-            never = next(token for token, number in ids.items() if encode([token]).tolist() != [number])
-            raise ValueError(f"the tokenizer cannot be extended: merging never makes its token {never!r}")
+        never, merge = tokenizer._texts.never_merged(ids), tokenizer._texts.merge
+        if never:
+            raise ValueError(f"the tokenizer cannot be extended: merging never makes its token {never[0]!r}")
         symbol_of = np.zeros(max(ids.values()) + 1, dtype=np.uint32)
         symbol_of[list(ids.values())] = range(len(ids))
         sizes = np.array([len(token) for token in ids])
@@ -228,7 +227,7 @@ class Alphabet(NamedTuple):
             spelled = bytearray()
             for batch in _batched(items(records), 1 << 14):
                 pretokens, counts = zip(*batch, strict=True)
-                symbols = symbol_of[encode(pretokens)]
+                symbols = symbol_of[merge(pretokens)]
                 ends = (
                     np.searchsorted(np.cumsum(sizes[symbols]), np.cumsum([len(pretoken) for pretoken in pretokens])) + 1
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bpe.formats import TokenizerData, ending_in, rows_of
@@ -29,8 +29,19 @@ def checked_merge(pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     return left, right
 
 
+def vocabulary_of_ranks(ranks: Mapping[bytes, int]) -> dict[int, bytes]:
+    """{id: token} of {token: rank}. ValueError where two tokens have the same rank."""
+    vocab = dict(zip(ranks.values(), ranks, strict=True))
+    if len(vocab) != len(ranks):
+        raise ValueError("two tokens have the same rank; every rank is an id, so each must have its own")
+    return vocab
+
+
 def number_special_tokens(special_tokens: Iterable[str] | Mapping[str, int], vocab: dict[int, bytes]) -> dict[str, int]:
-    """{name: id} for special tokens; those that the vocabulary lacks are added to it."""
+    """{name: id} for special tokens; those that the vocabulary lacks are added to it.
+
+    Two names given with ids may share one, as two of o200k_harmony do; the first is what the id is decoded to.
+    """
     if isinstance(special_tokens, str):
         raise TypeError(f"special_tokens is a list of names or {{name: id}}, not the str {special_tokens!r}")
     names = list(special_tokens)
@@ -43,10 +54,12 @@ def number_special_tokens(special_tokens: Iterable[str] | Mapping[str, int], voc
         raise ValueError(f"a special token is given twice in {names}; give each once")
     ids: dict[str, int] = {}
     if isinstance(special_tokens, Mapping):
+        named: set[int] = set()
         for name, number in special_tokens.items():
-            if vocab.setdefault(number, name.encode()) != name.encode():
+            if number not in named and vocab.setdefault(number, name.encode()) != name.encode():
                 raise ValueError(f"special token {name!r} has the id {number}, but that is {vocab[number]!r} already")
             ids[name] = number
+            named.add(number)
         return ids
     known = {token: number for number, token in sorted(vocab.items(), reverse=True)}
     for name in names:
@@ -58,7 +71,9 @@ def number_special_tokens(special_tokens: Iterable[str] | Mapping[str, int], voc
     return ids
 
 
-def encoder_tables(data: TokenizerData, special: set[int]) -> tuple[list[bytes], NDArray[Any], NDArray[Any] | None]:
+def encoder_tables(
+    data: TokenizerData, special: Collection[int]
+) -> tuple[list[bytes], NDArray[Any], NDArray[Any] | None]:
     """The symbols, the id of each, and the merges between them, as bpe.encoding.ranks.Ranks wants them.
 
     Two ids of the same bytes are one symbol, that of the lower, and of one that is not special before one that is. A special
@@ -66,9 +81,8 @@ def encoder_tables(data: TokenizerData, special: set[int]) -> tuple[list[bytes],
     """
     apart = {data.vocab[number] for number in special if len(data.vocab[number]) > 1}
     if apart and data.merges is not None:
-        ends = {
-            token[cut:] for token in apart for cut in range(1, len(token))
-        }  # so that hardly any two have to be joined
+        # Merges are joined only where the right half ends one of these tokens, which is hardly ever.
+        ends = {token[cut:] for token in apart for cut in range(1, len(token))}
         apart -= {left + right for left, right in ending_in(data.merges, ends)}
     number_of = dict(zip(data.vocab.values(), data.vocab, strict=True))
     if len(number_of) == len(data.vocab):

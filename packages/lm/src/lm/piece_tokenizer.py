@@ -295,10 +295,16 @@ class PieceTokenizer:
         """As encode(), to an array."""
         return np.array(self.encode(text, **special), dtype=np.uint32)
 
-    def encode_iterable(self, chunks: Iterable[str | bytes], *, allowed_special: Collection[str] = ()) -> Iterator[int]:
+    def encode_iterable(
+        self,
+        chunks: Iterable[str | bytes],
+        *,
+        allowed_special: Collection[str] = (),
+        disallowed_special: Collection[str] = (),
+    ) -> Iterator[int]:
         """As encode() of the joined chunks, wherever they are cut, in memory for a word more than a chunk."""
-        if allowed_special:
-            raise ValueError("encode_iterable() recognises no special tokens: encode the text between them")
+        if allowed_special or disallowed_special:
+            raise ValueError("encode_iterable() looks for no special tokens: encode the text between them")
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         held, begun = "", False
         for chunk in itertools.chain(chunks, [None]):
@@ -338,13 +344,13 @@ class PieceTokenizer:
 
 
 class PieceStream:
-    """Ids to text as they come, as they follow a text: feed() gives what is certain, finish() what was held back."""
+    """Ids to text as they come, as they follow a text: step() gives what is certain, finish() what was held back."""
 
     def __init__(self, tokenizer: PieceTokenizer) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def feed(self, tokens: int | Iterable[int]) -> str:
+    def step(self, tokens: int | Iterable[int]) -> str:
         """The text that is certain after these ids: whole characters only."""
         ids = [tokens] if isinstance(tokens, int) else tokens
         return self._decoder.decode(self._tokenizer.decode_bytes(ids))

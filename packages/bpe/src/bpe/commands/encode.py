@@ -9,13 +9,14 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from bpe import compressed, sources
 from bpe.commands.train import corpus, keep_apart, standard_input
+from bpe.loading import NAMED, load
 from bpe.native.atomic_file import atomic_file
 from bpe.native.json_lines import parse_line
 from bpe.native.lazy_imports import numpy as np
@@ -25,17 +26,15 @@ from bpe.tokenizer import Tokenizer
 BLOCK = 1 << 20  # bytes read, or ids decoded, at a time
 BATCH = 4096  # documents encoded at a time
 
-Opener = Callable[[str], Tokenizer]
 
-
-def add(commands: Any, open_tokenizer: Opener, named: str) -> None:
+def add(commands: Any) -> None:
     """Add both commands to a parser's own."""
     encode = commands.add_parser(
         "encode",
         help="text to ids",
         epilog="Without --out ids go to standard output: a text's on one line, with --jsonl a document's.",
     )
-    encode.add_argument("tokenizer", help=named)
+    encode.add_argument("tokenizer", help=NAMED)
     encode.add_argument("text", nargs="*", help="files (default: standard input, which is also -)")
     encode.add_argument("--out", type=Path, help="write here, whole or not at all: X.npy is one array of all ids")
     encode.add_argument(
@@ -49,19 +48,19 @@ def add(commands: Any, open_tokenizer: Opener, named: str) -> None:
         default="recognise",
         help="special tokens in the text are such, are ordinary text, or are an error (%(default)s)",
     )
-    encode.set_defaults(run=lambda options: _encode(options, open_tokenizer(options.tokenizer)))
+    encode.set_defaults(run=lambda options: _encode(options, load(options.tokenizer)))
 
     decode = commands.add_parser(
         "decode", help="ids to text", epilog="Without --out the text goes to standard output, byte for byte."
     )
-    decode.add_argument("tokenizer", help=named)
+    decode.add_argument("tokenizer", help=NAMED)
     decode.add_argument(
         "ids", nargs="*", help="files: .npy, or numbers separated by white space (default: standard input)"
     )
     decode.add_argument("--out", type=Path, help="write here, whole or not at all")
     decode.add_argument("--jsonl", action="store_true", help="each line is a JSON array of ids, or an object with ids")
     decode.add_argument("--text-key", default="text", help="where the text goes in an object (%(default)s)")
-    decode.set_defaults(run=lambda options: _decode(options, open_tokenizer(options.tokenizer)))
+    decode.set_defaults(run=lambda options: _decode(options, load(options.tokenizer)))
 
 
 def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
@@ -107,12 +106,13 @@ def _encode_text(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, special: s
     """The ids of a text on one line, as they become certain."""
     before = b""
     chunks = iter(lambda: file.read(BLOCK), b"")
-    for ids in tokenizer._encode_chunks(chunks, () if special == "ignore" else "all"):
+    allowed: Literal["all"] | tuple[str, ...] = () if special == "ignore" else "all"
+    numbers = tokenizer.encode_iterable(chunks, allowed_special=allowed, disallowed_special=())
+    while ids := list(itertools.islice(numbers, BATCH)):
         if special == "refuse":
-            _refuse_special(tokenizer, ids.tolist())
-        if len(ids):
-            out.write(before + " ".join(map(str, ids.tolist())).encode())
-            before = b" "
+            _refuse_special(tokenizer, ids)
+        out.write(before + " ".join(map(str, ids)).encode())
+        before = b" "
     out.write(b"\n")
 
 

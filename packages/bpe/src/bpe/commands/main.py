@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bpe import compressed
 from bpe.commands import encode, report, train
-from bpe.loading import NAMED, open_tokenizer
+from bpe.loading import NAMED, load
 from bpe.native.atomic_file import write_atomically
 from bpe.reporting import page
 
@@ -74,9 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bpe", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
 
-    train.add(commands, open_tokenizer)
+    train.add(commands)
 
-    encode.add(commands, open_tokenizer, NAMED)
+    encode.add(commands)
 
     add = commands.add_parser("convert", help="write a tokenizer of any format in another")
     add.add_argument("tokenizer", help=NAMED)
@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add.set_defaults(run=_convert)
 
-    report.add(commands, open_tokenizer, NAMED)
+    report.add(commands)
 
     add = commands.add_parser("view", help="a page that draws the tokens of what is typed into it")
     add.add_argument("tokenizer", nargs="+", help=NAMED + "; two stand side by side")
@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _convert(options: argparse.Namespace) -> None:
-    tokenizer = open_tokenizer(options.tokenizer, pattern=options.pattern, special_tokens=_special(options.special))
+    tokenizer = load(options.tokenizer, pattern=options.pattern, special_tokens=_special(options.special))
     write = {
         "native": tokenizer.save,
         "tiktoken": tokenizer.to_tiktoken,
@@ -129,7 +129,7 @@ def _special(given: list[str] | None) -> dict[str, int] | list[str] | None:
 
 
 def _view(options: argparse.Namespace) -> None:
-    tokenizers = {name: open_tokenizer(path) for name, path in report.named(options.tokenizer).items()}
+    tokenizers = {name: load(path) for name, path in report.named(options.tokenizer).items()}
     if options.text is None:
         made = page.page(tokenizers)
     else:

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bpe import sources
 from bpe.commands.train import corpus
+from bpe.loading import NAMED, load
 from bpe.native.atomic_file import write_atomically
 from bpe.reporting import report
-from bpe.tokenizer import Tokenizer
 
 
-def add(commands: Any, open_tokenizer: Callable[[str], Tokenizer], help_on_tokenizers: str) -> None:
-    """Add the command to a parser's own; open_tokenizer: a tokenizer by what a person would call it."""
+def add(commands: Any) -> None:
+    """Add the command to a parser's own."""
     parser = commands.add_parser(
         "report",
         help="compression, speed and vocabularies of tokenizers on texts",
         description="For each tokenizer and text: bytes a token, tokens a word, the share of the vocabulary used, MB/s on one "
         "thread and the hours that the Pile (825 GB) would take so. For each tokenizer: tokens that these texts do not "
-        "use, that no text gives, and that are parts of characters; for each two, the share of merges they have in common.",
+        "use, that no text gives, and that are parts of characters; for each two, the shares of merges they have in common.",
     )
-    parser.add_argument("tokenizer", nargs="+", help=help_on_tokenizers)
+    parser.add_argument("tokenizer", nargs="+", help=NAMED)
     parser.add_argument("--on", nargs="+", required=True, metavar="TEXT", help="files, read as `bpe train` reads them")
     parser.add_argument("--text-key", default="text", help="where JSON lines and Parquet have the text (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON, with the ids of the tokens in question")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page that needs nothing but itself")
-    parser.set_defaults(run=lambda options: _run(options, open_tokenizer))
+    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace, open_tokenizer: Callable[[str], Tokenizer]) -> None:
-    tokenizers = {name: open_tokenizer(path) for name, path in named(options.tokenizer).items()}
+def _run(options: argparse.Namespace) -> None:
+    tokenizers = {name: load(path) for name, path in named(options.tokenizer).items()}
     texts = {name: _read(corpus([path], options.text_key)) for name, path in named(options.on).items()}
     found = report.measure(tokenizers, texts)
     if options.html is not None:

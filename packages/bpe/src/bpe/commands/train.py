@@ -8,12 +8,12 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from bpe import sources
 from bpe.conventions import CONVENTIONS
+from bpe.loading import load
 from bpe.progress import watched
 from bpe.tokenizer import Tokenizer
 from bpe.training import GOES_ON, extend, train
@@ -21,8 +21,8 @@ from bpe.training import GOES_ON, extend, train
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
-def add(commands: Any, open_tokenizer: Callable[[str], Tokenizer]) -> None:
-    """Add the command to a parser's own; open_tokenizer: a tokenizer by what a person would call it."""
+def add(commands: Any) -> None:
+    """Add the command to a parser's own."""
     parser = commands.add_parser(
         "train",
         help="train a tokenizer on text",
@@ -51,10 +51,10 @@ def add(commands: Any, open_tokenizer: Callable[[str], Tokenizer]) -> None:
     parser.add_argument(
         "--extend", metavar="TOKENIZER", help="continue this tokenizer, its ids, pattern and special tokens kept"
     )
-    parser.set_defaults(run=lambda options: _run(options, open_tokenizer))
+    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace, open_tokenizer: Callable[[str], Tokenizer]) -> None:
+def _run(options: argparse.Namespace) -> None:
     if not options.out.parent.is_dir():  # better now than after an hour
         raise FileNotFoundError(
             errno.ENOENT, "there is no such folder to write the tokenizer to", str(options.out.parent)
@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace, open_tokenizer: Callable[[str], Tokenizer]
         for name in ("tie_break", "min_count", "max_token_bytes", "workers", "memory_limit", "checkpoint")
     }
     try:
-        tokenizer = _trained(options, source, settings, open_tokenizer)
+        tokenizer = _trained(options, source, settings)
         tokenizer.save(options.out)
     except KeyboardInterrupt as error:
         if options.checkpoint is not None and not hasattr(error, "__notes__"):  # while the tokenizer was made or saved
@@ -77,9 +77,7 @@ def _run(options: argparse.Namespace, open_tokenizer: Callable[[str], Tokenizer]
     print(f"{options.out}: {tokenizer.vocab_size:,} tokens")
 
 
-def _trained(
-    options: argparse.Namespace, source: list[Any], settings: dict[str, Any], open_tokenizer: Callable[[str], Tokenizer]
-) -> Tokenizer:
+def _trained(options: argparse.Namespace, source: list[Any], settings: dict[str, Any]) -> Tokenizer:
     if options.extend is None:
         return train(
             source,
@@ -91,7 +89,7 @@ def _trained(
         )
     if options.pattern is not None or options.special is not None:
         raise ValueError("--extend keeps the tokenizer's pattern and special tokens; leave out --pattern and --special")
-    return extend(open_tokenizer(options.extend), source, options.vocab_size, progress=watched(), **settings)
+    return extend(load(options.extend), source, options.vocab_size, progress=watched(), **settings)
 
 
 def keep_apart(out: Path | None, read: list[Any]) -> None:

@@ -4,8 +4,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bpe.encoding.encoder import Encoder
-from bpe.scanning.special_tokens import Rules
+from bpe.encoding.text_encoder import TextEncoder
 
 _Text = str | bytes | bytearray | memoryview
 _Special = Literal["all"] | Collection[str]
@@ -13,8 +12,7 @@ _Special = Literal["all"] | Collection[str]
 NONE: frozenset[str]
 
 class Calls:
-    def _set_rules(self, strict: Rules, ordinary: Rules) -> None: ...
-    def _set_encoder(self, encoder: Encoder) -> None: ...
+    def __init__(self, texts: TextEncoder) -> None: ...
     def encode(
         self, text: _Text, *, allowed_special: _Special = ..., disallowed_special: _Special = "all"
     ) -> list[int]: ...
@@ -22,3 +20,6 @@ class Calls:
     def encode_to_numpy(
         self, text: _Text, *, allowed_special: _Special = ..., disallowed_special: _Special = "all"
     ) -> NDArray[np.uint32]: ...
+    def count_tokens(
+        self, text: _Text, *, allowed_special: _Special = ..., disallowed_special: _Special = "all"
+    ) -> int: ...

@@ -1,8 +1,11 @@
-"""The calls by which nearly all text comes, from their arguments on in C: a chat message takes no longer to encode than a call of Python.
+"""The calls by which nearly all text comes, compiled from their arguments on: a chat message takes no longer to encode than a
+call of Python.
 
-What is not quick about them is left to bpe.Tokenizer, which inherits them: texts that have to be prepared or split by `regex`,
-special tokens other than usual, whatever is wrong.
+What the encoder does not take as it is goes to the TextEncoder, in Python: texts to be prepared or split by `regex`, special
+tokens that are refused, lone surrogates, whatever is wrong.
 """
+
+cimport cython
 
 from bpe.encoding.encoder cimport Encoder
 from bpe.scanning.special_tokens cimport Rules
@@ -12,19 +15,36 @@ NONE = frozenset()  # the set that calls have by default
 cdef object none = NONE
 
 
+@cython.binding(False)              # a method that is kept by itself is then called without another call in between
 cdef class Calls:
-    """Has _to_list() and _to_array() of a text and Rules, and _rules() of the arguments of a call."""
+    """encode(), encode_ordinary(), encode_to_numpy() and count_tokens() of a tokenizer.
 
-    cdef Encoder encoder        # or None: there is none yet, or it does not take a text as it is
-    cdef Rules strict, ordinary
+    texts: the tokenizer's bpe.encoding.text_encoder.TextEncoder.
+    """
 
-    def _set_rules(self, Rules strict not None, Rules ordinary not None):
-        """What calls with no special tokens allowed do: where all the others are refused, and where none is."""
-        self.strict, self.ordinary = strict, ordinary
+    cdef object texts
+    cdef Encoder encoder            # None until the first text, and where it does not take texts as they are
+    cdef Rules strict, ordinary     # no special token allowed, and all refused or none
 
-    def _set_encoder(self, Encoder encoder not None):
-        """What encodes texts as they are from now on."""
-        self.encoder = encoder
+    def __cinit__(self, texts not None):
+        self.texts = texts
+        self.strict, self.ordinary = texts.policy.rules(NONE, "all"), texts.policy.rules(NONE, ())
+
+    def encode(self, text, *, allowed_special=NONE, disallowed_special="all"):
+        """See bpe.Tokenizer.encode()."""
+        return self.to_list(text, self.rules(allowed_special, disallowed_special))
+
+    def encode_ordinary(self, text):
+        """See bpe.Tokenizer.encode_ordinary()."""
+        return self.to_list(text, self.ordinary)
+
+    def encode_to_numpy(self, text, *, allowed_special=NONE, disallowed_special="all"):
+        """See bpe.Tokenizer.encode_to_numpy()."""
+        return self.to_array(text, self.rules(allowed_special, disallowed_special), False)
+
+    def count_tokens(self, text, *, allowed_special=NONE, disallowed_special="all"):
+        """See bpe.Tokenizer.count_tokens()."""
+        return len(self.to_array(text, self.rules(allowed_special, disallowed_special), True))
 
     cdef Rules rules(self, allowed, disallowed):
         if allowed is none:
@@ -32,35 +52,22 @@ cdef class Calls:
                 return self.strict
             if not disallowed:
                 return self.ordinary
-        return self._rules(allowed, disallowed)
-
-    def encode(self, text, *, allowed_special=NONE, disallowed_special="all"):
-        """The ids of a text.
-
-        allowed_special: the special tokens to recognise ("all", or a set of names). disallowed_special: those whose
-        presence in the text is an error ("all": all that are not allowed); the text of any other is ordinary text.
-        ValueError where a disallowed one is found. In a str a lone surrogate becomes U+FFFD, and a pair one character.
-
-        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)} | {256: b"ab"}, [(b"a", b"b")])
-        >>> tokenizer.encode("abc")
-        [256, 99]
-        """
-        return self.to_list(text, self.rules(allowed_special, disallowed_special))
-
-    def encode_ordinary(self, text):
-        """The ids of a text in which no special token is recognised."""
-        return self.to_list(text, self.ordinary)
-
-    def encode_to_numpy(self, text, *, allowed_special=NONE, disallowed_special="all"):
-        """As encode(), to an array of uint32, which is faster. UnicodeEncodeError for a lone surrogate, as in tiktoken."""
-        cdef Rules rules = self.rules(allowed_special, disallowed_special)
-        cdef object ids = None
-        if self.encoder is not None:
-            ids = self.encoder.array_of(text, rules)
-        return self._to_array(text, rules) if ids is None else ids
+        return self.texts.policy.rules(allowed, disallowed)
 
     cdef object to_list(self, text, Rules rules):
         cdef object ids = None
-        if self.encoder is not None:
+        if self.encoder is not None or self.has_encoder():
             ids = self.encoder.list_of(text, rules)
-        return self._to_list(text, rules) if ids is None else ids
+        return self.texts.to_array(text, rules, repair=True).tolist() if ids is None else ids
+
+    cdef object to_array(self, text, Rules rules, bint repair):
+        cdef object ids = None
+        if self.encoder is not None or self.has_encoder():
+            ids = self.encoder.array_of(text, rules)
+        return self.texts.to_array(text, rules, repair=repair) if ids is None else ids
+
+    cdef bint has_encoder(self) except -1:
+        """Make the encoder, if it takes texts as they are."""
+        if self.texts.direct:
+            self.encoder = self.texts.encoder
+        return self.encoder is not None

@@ -58,14 +58,14 @@ class Preparation:
     def __init__(self, data: TokenizerData) -> None:
         self._normalizer = data.normalizer
         self._prefix_space = data.add_prefix_space
-        self._late = data.late_tokens
+        self._late = data.normalized
         self._lstrip, self._rstrip, self._single_word = (
             names | {normalize(name, data.normalizer) for name in names}
             for names in (data.lstrip, data.rstrip, data.single_word)
         )
         self._flagged = bool(data.lstrip or data.rstrip or data.single_word)
         # A token with a space in it may be found only once the text is normalized, and no cut could see it before.
-        hidden = data.normalizer is not None and any(" " in name for name in data.late_tokens)
+        hidden = data.normalizer is not None and any(" " in name for name in data.normalized)
         self._uncuttable = self._flagged or data.normalizer in ("NFKC", "NFKD") or hidden
         self._made: dict[tuple[bytes, ...], tuple[SpecialTokens, SpecialTokens]] = {}
 
@@ -74,8 +74,8 @@ class Preparation:
         """Whether any text is changed, or added tokens found otherwise than the longest at the leftmost place."""
         if data.normalizer or data.add_prefix_space or data.lstrip or data.rstrip or data.single_word:
             return True
-        early = (data.special_tokens.keys() | data.added_tokens.keys()) - data.late_tokens
-        return any(_may_overlap(one, other) for one in early for other in data.late_tokens)
+        early = (data.special_tokens.keys() | data.added_tokens.keys()) - data.normalized
+        return any(_may_overlap(one, other) for one in early for other in data.normalized)
 
     def changes_nothing(self, text: str) -> bool:
         """Whether this text is encoded as it stands, with all added tokens looked for at once."""

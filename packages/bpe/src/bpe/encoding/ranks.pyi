@@ -10,5 +10,5 @@ MOST_BYTES: int
 class Ranks:
     symbols: int
     def __init__(
-        self, *, symbols: Sequence[bytes], merges: NDArray[Any] | None, whole_first: bool, level: str | None = None
+        self, *, symbols: Sequence[bytes], merges: NDArray[Any] | None, ignore_merges: bool, level: str | None = None
     ) -> None: ...

@@ -52,14 +52,14 @@ cdef class Ranks:
         symbols: The bytes of each.
         merges: (left, right, made) by number of symbol, an array of shape (merges, 3) in order of rank. None where any
             two neighbours that join to a symbol merge, by the order of the symbols.
-        whole_first: A pretoken that is a symbol is that symbol, whatever the merges say.
+        ignore_merges: A pretoken that is a symbol is that symbol, whatever the merges say.
         level: The SIMD level, by default that of the process.
 
     Raises:
         ValueError: There are more symbols or merges than fit.
     """
 
-    def __cinit__(self, *, symbols, merges, bint whole_first, level=None):
+    def __cinit__(self, *, symbols, merges, bint ignore_merges, level=None):
         cdef const uint32_t[:, ::1] listed = None
         cdef size_t i, count
         self.lane_functions = choose_lane_functions(level_of(level))
@@ -84,7 +84,7 @@ cdef class Ranks:
         self.all_bytes = True
         for i in range(256):
             self.all_bytes = self.all_bytes and self.tables.symbol_of_byte[i] != NONE
-        fill_tables(self, listed, merges is None, whole_first)
+        fill_tables(self, listed, merges is None, ignore_merges)
 
     def __dealloc__(self):
         free(self.text)

@@ -101,17 +101,43 @@ def _joiner() -> Callable[[str | bytes | memoryview | None], bytes]:
 
 
 class DecodeStream:
-    """Ids to text as they come: feed() gives what is certain, finish() what was held back."""
+    """Ids to text as they come; see Tokenizer.decode_stream().
+
+    Args:
+        decode_bytes: gives the bytes of ids.
+    """
 
     def __init__(self, decode_bytes: Callable[[list[int]], bytes]) -> None:
         self._decode_bytes = decode_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def feed(self, tokens: int | Iterable[int]) -> str:
-        """The text that is certain after these ids: whole characters only. KeyError for an unknown id."""
+    def step(self, tokens: int | Iterable[int]) -> str:
+        """The text that is certain after these ids: whole characters only.
+
+        Args:
+            tokens: the next id, or several.
+
+        Returns:
+            The text that these ids complete; "" where a character has only begun.
+
+        Raises:
+            KeyError: no token has such an id.
+
+        Example:
+            >>> first, *rest = tokenizer.encode("é")
+            >>> stream = tokenizer.decode_stream()
+            >>> stream.step(first), stream.step(rest)
+            ('', 'é')
+        """
         ids = [tokens] if isinstance(tokens, (int, np.integer)) else list(tokens)
         return self._decoder.decode(self._decode_bytes(ids))
 
     def finish(self) -> str:
-        """What is left: U+FFFD for a character that never ended. The stream can be used anew."""
+        """What was held back: U+FFFD for a character that never ended, or "". The stream can be used anew.
+
+        Example:
+            >>> stream = tokenizer.decode_stream()
+            >>> stream.step(tokenizer.encode("é")[0]), stream.finish()
+            ('', '\ufffd')
+        """
         return self._decoder.decode(b"", final=True)

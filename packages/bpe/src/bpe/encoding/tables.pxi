@@ -1,7 +1,7 @@
 # The tables of a vocabulary, made from its symbols and merges.
 
 
-cdef int fill_tables(Ranks ranks, const uint32_t[:, ::1] merges, bint by_rank, bint whole_first) except -1:
+cdef int fill_tables(Ranks ranks, const uint32_t[:, ::1] merges, bint by_rank, bint ignore_merges) except -1:
     """Fill ranks.tables and ranks.whole. by_rank: there are no merges, but any two that join to a symbol merge."""
     cdef MergeTables *tables = &ranks.tables
     cdef size_t i, slots = 64, count = ranks.symbols if by_rank else merges.shape[0], lost_count = 0
@@ -33,7 +33,7 @@ cdef int fill_tables(Ranks ranks, const uint32_t[:, ::1] merges, bint by_rank, b
         if in_order:
             free(tables.made)
             tables.made = NULL
-        if whole_first:
+        if ignore_merges:
             if not by_rank:
                 find_lost(ranks, lost, &lost_count)
             add_whole(ranks, lost, lost_count)

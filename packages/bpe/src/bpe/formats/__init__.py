@@ -50,7 +50,7 @@ class Merges(Sequence[Pair]):
         return self._tokens[self._halves[2 * at]], self._tokens[self._halves[2 * at + 1]]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, (list, Merges)) and list(self) == list(other)
+        return isinstance(other, (list, tuple, Merges)) and list(self) == list(other)
 
     def rows(self, symbols: list[bytes]) -> NDArray[Any]:
         """See rows_of()."""
@@ -80,24 +80,28 @@ def ending_in(merges: Sequence[Pair], ends: Container[bytes]) -> Iterator[Pair]:
 class TokenizerData(NamedTuple):
     """All that decides what a tokenizer does; nothing in it is ever changed.
 
-    vocab: every token by id, special and added tokens too. merges: in order; None where tokens are merged by rank,
-    which is the id (tiktoken). special_tokens, added_tokens: {text: id}, both cut out of the text before anything
-    else; the special ones are control tokens, the added ones ordinary text that is always one token. late_tokens:
-    those of both that are looked for only in what the others left, after the normalizer. whole_first: a pretoken that
-    is a token is not merged (tiktoken always, tokenizers with ignore_merges). normalizer: "NFC", "NFD", "NFKC",
-    "NFKD" or None. lstrip, rstrip: those of both that take the white space before or after them. single_word: those that
-    are found only where no letter, digit or underscore touches them. add_prefix_space: text between tokens cut out that does
-    not begin with a space is given one. prefix, suffix: special tokens
-    put around an encoded text.
+    Attributes:
+        vocab: every token by id, special and added tokens too.
+        merges: in order; None where tokens are merged by rank, which is the id (tiktoken).
+        special_tokens, added_tokens: {text: id}, both split off the text before anything else. The special ones are
+            control tokens, the added ones ordinary text that is always one token.
+        ignore_merges: a pretoken that is a token is not merged (tiktoken always, tokenizers where its file says so).
+        normalized: those of both that are looked for after the normalizer, in what the others left.
+        lstrip, rstrip: those of both that take the white space before or after them.
+        single_word: those of both that are found only where no letter, digit or underscore touches them.
+        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
+        add_prefix_space: text between split-off tokens that does not begin with a space is given one.
+        prefix, suffix: special tokens that the template puts around an encoded text.
+        name: what it is called.
     """
 
     vocab: dict[int, bytes]
     merges: Sequence[Pair] | None
     special_tokens: dict[str, int]
     pattern: Pattern
-    whole_first: bool = False
+    ignore_merges: bool = False
     added_tokens: dict[str, int] = {}  # noqa: RUF012 (never changed, as nothing here is)
-    late_tokens: frozenset[str] = frozenset()
+    normalized: frozenset[str] = frozenset()
     lstrip: frozenset[str] = frozenset()
     rstrip: frozenset[str] = frozenset()
     single_word: frozenset[str] = frozenset()
@@ -106,6 +110,30 @@ class TokenizerData(NamedTuple):
     prefix: tuple[str, ...] = ()
     suffix: tuple[str, ...] = ()
     name: str | None = None
+
+
+def split_off_ids(tokenizer: TokenizerData) -> frozenset[int]:
+    """The ids of the special and the added tokens, which are split off a text before anything is merged."""
+    return frozenset(tokenizer.special_tokens.values()) | frozenset(tokenizer.added_tokens.values())
+
+
+def ordinary_ids(tokenizer: TokenizerData) -> dict[bytes, int]:
+    """{token: id} of the tokens that text is merged to, in the order of the vocabulary."""
+    split_off = split_off_ids(tokenizer)
+    return {token: number for number, token in tokenizer.vocab.items() if number not in split_off}
+
+
+def check_plain(tokenizer: TokenizerData, path: StrPath, form: str) -> None:
+    """Refuse a tokenizer that changes the text before it encodes it, for a format that cannot say so."""
+    changes = tokenizer.normalizer or ("a space before the text" if tokenizer.add_prefix_space else None)
+    if changes is not None:
+        refuse(path, f"this tokenizer changes the text first ({changes}), which a {form} cannot say")
+
+
+def check_merged(never: Sequence[bytes], path: StrPath, form: str) -> None:
+    """Refuse tokens that their own bytes are not merged to, for a format that gives them all the same, or never."""
+    if never:
+        refuse(path, f"merging never makes the token {never[0]!r}, so a {form} would encode otherwise")
 
 
 def refuse(source: StrPath, reason: str, line: int | None = None) -> NoReturn:
@@ -188,7 +216,7 @@ def check_bytes(tokens: Container[bytes], source: StrPath) -> None:
 
 
 def check_merges(
-    merges: Sequence[Pair], tokens: Mapping[bytes, int], source: StrPath, first_line: int | None = None
+    merges: Sequence[Pair], tokens: Collection[bytes], source: StrPath, first_line: int | None = None
 ) -> None:
     """Refuse a merge that stands twice, or whose halves or whole are no tokens. One merge a line from first_line on."""
     try:

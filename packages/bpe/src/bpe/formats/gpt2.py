@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,14 @@ from bpe.formats import (
     Merges,
     Pair,
     StrPath,
+    TokenizerData,
     are_ids,
     check_bytes,
     check_id,
+    check_merged,
     check_merges,
+    check_plain,
+    ordinary_ids,
     parse_json,
     parse_text,
     read_bytes,
@@ -79,6 +83,23 @@ def write(folder: StrPath, vocab: Mapping[int, bytes], merges: Sequence[Pair]) -
     write_atomically(merges_path, merges_data)
 
 
+def write_tokenizer(
+    folder: StrPath,
+    tokenizer: TokenizerData,
+    merges: Sequence[Pair],
+    never_merged: Callable[[Mapping[bytes, int]], list[bytes]],
+) -> None:
+    """Write the vocabulary and the merges of a tokenizer. ValueError where these two cannot say what it does.
+
+    merges: also of one that merges by rank. never_merged: those of {token: id} that their own bytes are not merged to.
+    """
+    form = "vocab.json with merges.txt"
+    check_plain(tokenizer, folder, form)
+    if tokenizer.ignore_merges:
+        check_merged(never_merged(ordinary_ids(tokenizer)), folder, form)
+    write(folder, tokenizer.vocab, merges)
+
+
 @without_collector()
 def parse(
     vocab_data: bytes, merges_data: bytes, vocab_source: StrPath, merges_source: StrPath
@@ -96,31 +117,58 @@ def parse(
         lines.pop()
     # The first merge joins two single characters, so a first line that begins so is no merge; any later one may be.
     first_line = 2 if lines and lines[0].startswith("#version") else 1
-    halves = halves_of(lines[first_line - 1 :], dict(zip(content, range(len(ids)), strict=True)))
-    merges = Merges(list(ids), halves) if halves is not None else _parse_merges(lines, first_line, merges_source)
-    check_merges(merges, ids, merges_source, first_line)
+    merges = read_merges(lines[first_line - 1 :], dict(zip(content, ids, strict=True)), merges_source, first_line)
     return vocab, merges
 
 
-def _parse_merges(lines: list[str], first_line: int, merges_source: StrPath) -> list[Pair]:
-    """The merges, one after another, refusing the first that is wrong."""
-    merges = []
-    for number, line in enumerate(lines[first_line - 1 :], start=first_line):
-        halves = line.removesuffix("\r").split(" ")
-        if len(halves) != 2 or not all(halves):
-            refuse(merges_source, f"not two tokens with a space between: {line[:80]!r}", number)
-        left, right = from_printable(halves[0]), from_printable(halves[1])
-        if left is None or right is None:
-            refuse(merges_source, f"a character that stands for no byte in {line[:80]!r}", number)
-        merges.append((left, right))
-    return merges
+def read_merges(
+    merges: list[Any], tokens: Mapping[str, bytes], source: StrPath, first_line: int | None = None
+) -> Sequence[Pair]:
+    """The merges of a file of any format, refused where one is wrong.
+
+    Args:
+        merges: "left right" or [left, right], each half as the file spells the token.
+        tokens: the token of each text that spells one.
+        source: what errors call the file.
+        first_line: the line of the first merge, where each has its own.
+    """
+    halves = halves_of(merges, dict(zip(tokens, range(len(tokens)), strict=True)))
+    if halves is not None:
+        read: Sequence[Pair] = Merges(list(tokens.values()), halves)
+    else:
+        read = [_read_merge(merge, tokens, place, source, first_line) for place, merge in enumerate(merges)]
+    check_merges(read, dict.fromkeys(tokens.values()), source, first_line)
+    return read
+
+
+def _read_merge(merge: Any, tokens: Mapping[str, bytes], place: int, source: StrPath, first_line: int | None) -> Pair:
+    where, line = (f"merge {place}: ", None) if first_line is None else ("", first_line + place)
+    halves = merge.removesuffix("\r").split(" ") if isinstance(merge, str) else merge
+    if not (isinstance(halves, list) and len(halves) == 2 and all(isinstance(half, str) and half for half in halves)):
+        refuse(source, f"{where}not two tokens with a space between: {str(merge)[:80]!r}", line)
+    pair = []
+    for half in halves:
+        token = tokens.get(half) or from_printable(half)
+        if token is None:
+            refuse(source, f"{where}{half!r} is not in the vocabulary", line)
+        pair.append(token)
+    return pair[0], pair[1]
+
+
+def read_tokens(texts: Collection[str], ids: Collection[Any]) -> list[bytes] | None:
+    """The tokens that texts of stand-ins spell; None where anything is wrong, which the caller then finds one by one.
+
+    That is a text that spells no token, or an id that is none or stands twice.
+    """
+    tokens = STAND_INS.tokens(texts)
+    return tokens if tokens is not None and "" not in texts and are_ids(ids) else None
 
 
 def parse_vocab(content: Mapping[str, object], source: StrPath) -> dict[bytes, int]:
     """{token: id} of {text of stand-ins: id}, in the same order; a text with any other character is taken as its UTF-8."""
     numbers: list[Any] = list(content.values())
-    tokens = STAND_INS.tokens(content)
-    if tokens is not None and "" not in content and are_ids(numbers):
+    tokens = read_tokens(content.keys(), numbers)
+    if tokens is not None:
         return dict(zip(tokens, numbers, strict=True))
     ids: dict[bytes, int] = {}
     text_of: dict[int, str] = {}

@@ -11,21 +11,17 @@ from typing import Any
 
 from bpe.formats import (
     NORMALIZERS,
-    Merges,
     Pair,
     StrPath,
     TokenizerData,
-    are_ids,
     check_bytes,
     check_id,
-    check_merges,
     parse_json,
     read_bytes,
     refuse,
     without_collector,
 )
-from bpe.formats.gpt2 import STAND_INS, encode_text, from_printable, to_printable
-from bpe.formats.pairs import halves_of
+from bpe.formats.gpt2 import encode_text, from_printable, read_merges, read_tokens, to_printable
 from bpe.native.atomic_file import write_atomically
 from bpe.native.lazy_imports import regex
 from bpe.patterns import PATTERNS, resolve
@@ -53,7 +49,7 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
     _check_decoder(file.get("decoder"), path)
 
     added = _read_added(file.get("added_tokens"), path)
-    ids, merges, whole_first = _read_model(file["model"], {text: entry["id"] for text, entry in added.items()}, path)
+    ids, merges, ignore_merges = _read_model(file["model"], {text: entry["id"] for text, entry in added.items()}, path)
     expressions, add_prefix_space = _read_pre_tokenizer(file.get("pre_tokenizer"), path)
     special = {text: entry["id"] for text, entry in added.items() if entry["special"]}
     prefix, suffix = _read_post_processor(file.get("post_processor"), special, path)
@@ -70,9 +66,9 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
         merges=merges,
         special_tokens=special,
         pattern=pattern,
-        whole_first=whole_first,
+        ignore_merges=ignore_merges,
         added_tokens={text: entry["id"] for text, entry in added.items() if not entry["special"]},
-        late_tokens=marked("normalized"),
+        normalized=marked("normalized"),
         lstrip=marked("lstrip"),
         rstrip=marked("rstrip"),
         single_word=marked("single_word"),
@@ -129,7 +125,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
                 "single_word": text in tokenizer.single_word,
                 "lstrip": text in tokenizer.lstrip,
                 "rstrip": text in tokenizer.rstrip,
-                "normalized": text in tokenizer.late_tokens,
+                "normalized": text in tokenizer.normalized,
                 "special": text in tokenizer.special_tokens,
             }
             for number, text in sorted(cut_out.items())
@@ -146,7 +142,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "ignore_merges": tokenizer.whole_first,
+            "ignore_merges": tokenizer.ignore_merges,
             "vocab": vocab,
             "merges": [[to_printable(left), to_printable(right)] for left, right in tokenizer.merges],
         },
@@ -196,9 +192,10 @@ def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[
     plain = dict(vocab)
     for text in added:
         plain.pop(text, None)
-    numbers, spelled = list(plain.values()), STAND_INS.tokens(plain)
-    if spelled is None or "" in plain or not are_ids(numbers):
-        plain, numbers, spelled = {}, [], []  # to find what is wrong
+    numbers = list(plain.values())
+    spelled = read_tokens(plain.keys(), numbers)
+    if spelled is None:
+        plain, numbers, spelled = {}, [], []  # all go through the loop below, which says what is wrong
     tokens = dict(zip(spelled, numbers, strict=True))  # those that can be merged; added tokens are not among them
     places = dict(zip(plain, range(len(plain)), strict=True))  # of the same, by the text that spells them
     by_id = dict(zip(numbers, spelled, strict=True))
@@ -230,31 +227,8 @@ def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[
                 refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and the added token {text!r}")
             by_id[number] = text.encode()
 
-    halves = halves_of(merge_list, places)
-    merges = (
-        _read_merges(merge_list, dict(zip(places, tokens, strict=True)), path)
-        if halves is None
-        else Merges([*tokens], halves)
-    )
-    check_merges(merges, tokens, path)
+    merges = read_merges(merge_list, dict(zip(places, tokens, strict=True)), path)
     return by_id, merges, _flag(model, "ignore_merges", False, path)
-
-
-def _read_merges(merge_list: list[Any], token_of: dict[str, bytes], path: StrPath) -> list[Pair]:
-    """The merges, one after another, refusing the first that is wrong."""
-    merges = []
-    for place, merge in enumerate(merge_list):
-        halves = merge.split(" ") if isinstance(merge, str) else merge
-        if not isinstance(halves, list) or len(halves) != 2:
-            refuse(path, f"merge {place} is no pair of tokens: {str(merge)[:80]!r}")
-        left, right = halves
-        try:
-            merges.append((token_of[left], token_of[right]))
-        except KeyError as error:
-            refuse(path, f"merge {place}: {error.args[0]!r} is not in the vocabulary")
-        except TypeError:
-            refuse(path, f"merge {place} is no pair of tokens: {str(merge)[:80]!r}")
-    return merges
 
 
 def _flag(holder: dict[str, Any], key: str, default: bool, path: StrPath) -> bool:

@@ -10,25 +10,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 from bpe.formats import (
     NORMALIZERS,
-    Merges,
     Pair,
     StrPath,
     TokenizerData,
     are_ids,
     check_bytes,
     check_id,
-    check_merges,
     parse_json,
     read_bytes,
     refuse,
     without_collector,
 )
-from bpe.formats.gpt2 import STAND_INS, from_printable, to_printable
-from bpe.formats.pairs import halves_of
+from bpe.formats.gpt2 import from_printable, read_merges, read_tokens, to_printable
 from bpe.native.atomic_file import write_atomically
 from bpe.patterns import resolve
 
@@ -69,25 +66,72 @@ def fingerprint(tokenizer: TokenizerData) -> str:
     return _checksum({**_to_json(tokenizer), "name": None})
 
 
+def _by_id(ids: dict[str, int]) -> dict[str, int]:
+    return dict(sorted(ids.items(), key=lambda item: (item[1], item[0])))
+
+
+class Field(NamedTuple):
+    """A field of TokenizerData that is read by itself: its name, how it is written, what may be read, what that is made."""
+
+    name: str
+    write: Callable[[Any], Any]
+    fits: Callable[[Any], bool]
+    what: str  # it should be
+    read: Callable[[Any], Any]
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and {*map(type, value)} <= {str}
+
+
+def _is_ids(value: Any) -> bool:  # several names may share an id
+    return isinstance(value, dict) and _is_texts([*value]) and all(are_ids([number]) for number in value.values())
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _flag(name: str) -> Field:
+    return Field(name, _same, lambda value: isinstance(value, bool), "true or false", _same)
+
+
+def _names(name: str) -> Field:
+    return Field(name, sorted, _is_texts, "a list of special or added tokens", frozenset)
+
+
+# In the order of the file, by the key of each. The vocabulary and the merges, which need one another, follow them.
+FIELDS = {
+    "name": Field("name", _same, lambda v: v is None or isinstance(v, str), "null or a text", _same),
+    "pattern": Field(
+        "pattern",
+        lambda pattern: pattern.name if pattern.name is not None else list(pattern.expressions),
+        lambda v: isinstance(v, str) or _is_texts(v),
+        "a name or a list of regular expressions",
+        lambda v: resolve(v if isinstance(v, str) else tuple(v) or None),
+    ),
+    "normalizer": Field(
+        "normalizer", _same, lambda v: v is None or v in NORMALIZERS, f"null or one of {NORMALIZERS}", _same
+    ),
+    "add_prefix_space": _flag("add_prefix_space"),
+    "whole_first": _flag("ignore_merges"),
+    "special_tokens": Field("special_tokens", _by_id, _is_ids, "an object of tokens and ids", _same),
+    "added_tokens": Field("added_tokens", _by_id, _is_ids, "an object of tokens and ids", _same),
+    "late_tokens": _names("normalized"),
+    "lstrip": _names("lstrip"),
+    "rstrip": _names("rstrip"),
+    "single_word": _names("single_word"),
+    "prefix": Field("prefix", list, _is_texts, "a list of special tokens", tuple),
+    "suffix": Field("suffix", list, _is_texts, "a list of special tokens", tuple),
+}
+
+
 def _to_json(tokenizer: TokenizerData) -> dict[str, Any]:
     items = sorted(tokenizer.vocab.items())
     ids = [number for number, _ in items]
-    pattern = tokenizer.pattern
     merges = tokenizer.merges
     return {
-        "name": tokenizer.name,
-        "pattern": pattern.name if pattern.name is not None else list(pattern.expressions),
-        "normalizer": tokenizer.normalizer,
-        "add_prefix_space": tokenizer.add_prefix_space,
-        "whole_first": tokenizer.whole_first,
-        "special_tokens": dict(sorted(tokenizer.special_tokens.items(), key=lambda item: (item[1], item[0]))),
-        "added_tokens": dict(sorted(tokenizer.added_tokens.items(), key=lambda item: (item[1], item[0]))),
-        "late_tokens": sorted(tokenizer.late_tokens),
-        "lstrip": sorted(tokenizer.lstrip),
-        "rstrip": sorted(tokenizer.rstrip),
-        "single_word": sorted(tokenizer.single_word),
-        "prefix": list(tokenizer.prefix),
-        "suffix": list(tokenizer.suffix),
+        **{key: field.write(getattr(tokenizer, field.name)) for key, field in FIELDS.items()},
         "ids": None if ids == list(range(len(ids))) else ids,
         "vocab": [to_printable(token) for _, token in items],
         "merges": None if merges is None else [f"{to_printable(a)} {to_printable(b)}" for a, b in merges],
@@ -95,110 +139,84 @@ def _to_json(tokenizer: TokenizerData) -> dict[str, Any]:
 
 
 def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
-    # What the checksum vouches for was written by this module, or by someone who takes pains: check it all the same.
-    def take(key: str, fits: Callable[[Any], bool], what: str) -> Any:
-        if key not in body:
-            refuse(source, f'"{key}" is missing')
-        if not fits(body[key]):
-            refuse(source, f'"{key}" is {str(body[key])[:80]!r}: it should be {what}')
-        return body[key]
+    """The tokenizer of a file's body, checked although the checksum vouches for it: anybody can write a checksum."""
+    vocab, spelled = _read_vocab(body, source)
+    check_bytes(set(vocab.values()), source)
+    merges = _read_merges(body, vocab, spelled, source)
+    read = {}
+    for key, field in FIELDS.items():
+        value = _value(body, key, field.fits, field.what, source)
+        try:
+            read[field.name] = field.read(value)
+        except ValueError as error:
+            refuse(source, str(error))
+    _check_split_off(read["special_tokens"], read["added_tokens"], vocab, source)
+    split_off = read["special_tokens"].keys() | read["added_tokens"].keys()
+    for key, field in FIELDS.items():
+        known = split_off if field.read is frozenset else read["special_tokens"] if field.read is tuple else None
+        if known is not None and not all(text in known for text in read[field.name]):
+            _refuse_value(body, key, field.what, source)
+    return TokenizerData(vocab=vocab, merges=merges, **read)
 
-    def is_text(value: Any) -> bool:
-        return isinstance(value, str)
 
-    def are_texts(value: Any) -> bool:
-        return isinstance(value, list) and {*map(type, value)} <= {str}
+def _value(body: dict[str, Any], key: str, fits: Callable[[Any], bool], what: str, source: StrPath) -> Any:
+    if key not in body:
+        refuse(source, f'"{key}" is missing')
+    if not fits(body[key]):
+        _refuse_value(body, key, what, source)
+    return body[key]
 
-    def are_named(value: Any) -> bool:  # several names may share an id
-        return isinstance(value, dict) and are_texts([*value]) and all(are_ids([number]) for number in value.values())
 
-    def is_bool(value: Any) -> bool:
-        return isinstance(value, bool)
+def _refuse_value(body: dict[str, Any], key: str, what: str, source: StrPath) -> NoReturn:
+    refuse(source, f'"{key}" is {str(body[key])[:80]!r}: it should be {what}')
 
-    spelled = take("vocab", are_texts, "a list of tokens")
-    ids = take("ids", lambda v: v is None or (isinstance(v, list) and len(v) == len(spelled)), "null or an id a token")
+
+def _read_vocab(body: dict[str, Any], source: StrPath) -> tuple[dict[int, bytes], list[str]]:
+    """({id: token}, the tokens as the file spells them)."""
+    spelled = _value(body, "vocab", _is_texts, "a list of tokens", source)
+
+    def one_a_token(ids: Any) -> bool:
+        return ids is None or (isinstance(ids, list) and len(ids) == len(spelled))
+
+    ids = _value(body, "ids", one_a_token, "null or an id a token", source)
     numbers = list(range(len(spelled))) if ids is None else ids
-    listed = STAND_INS.tokens(spelled)
+    tokens = read_tokens(spelled, numbers)
+    if tokens is not None:
+        return dict(zip(numbers, tokens, strict=True)), spelled
     vocab: dict[int, bytes] = {}
-    if listed is not None and "" not in spelled and are_ids(numbers):
-        vocab = dict(zip(numbers, listed, strict=True))
-    else:  # to find what is wrong
-        for text, number in zip(spelled, numbers, strict=True):
-            token = from_printable(text)
-            if not token:
-                refuse(source, f"{text!r} spells no token")
-            if check_id(number, source, token) in vocab:
-                refuse(source, f"the id {number} stands twice, for {vocab[number]!r} and {token!r}")
-            vocab[number] = token
-    tokens = {token: number for number, token in vocab.items()}
-    check_bytes(tokens, source)
+    for text, number in zip(spelled, numbers, strict=True):  # to say which is wrong
+        token = from_printable(text)
+        if not token:
+            refuse(source, f"{text!r} spells no token")
+        if check_id(number, source, token) in vocab:
+            refuse(source, f"the id {number} stands twice, for {vocab[number]!r} and {token!r}")
+        vocab[number] = token
+    return vocab, spelled
 
-    merges: Sequence[Pair] | None = None
-    lines = take("merges", lambda v: v is None or are_texts(v), "null or a list of merges")
-    if lines is not None:
-        halves = halves_of(lines, {text: place for place, text in enumerate(spelled)})
-        merges = Merges([*vocab.values()], halves) if halves is not None else _read_merges(lines, source)
-        check_merges(merges, tokens, source)
 
-    special = take("special_tokens", are_named, "an object of tokens and ids")
-    added = take("added_tokens", are_named, "an object of tokens and ids")
+def _read_merges(
+    body: dict[str, Any], vocab: dict[int, bytes], spelled: list[str], source: StrPath
+) -> Sequence[Pair] | None:
+    lines = _value(body, "merges", lambda v: v is None or _is_texts(v), "null or a list of merges", source)
+    if lines is None:
+        return None
+    return read_merges(lines, dict(zip(spelled, vocab.values(), strict=True)), source)
+
+
+def _check_split_off(special: dict[str, int], added: dict[str, int], vocab: dict[int, bytes], source: StrPath) -> None:
+    """Refuse special and added tokens that are both, or whose ids the vocabulary gives to other tokens."""
     texts_of: dict[int, list[str]] = {}  # several special tokens may share an id, as two of o200k_harmony do
     for text, number in (special | added).items():
         texts_of.setdefault(number, []).append(text)
     for number, texts in texts_of.items():
-        spelled = [token for text in texts if (token := from_printable(text)) is not None and len(token) == 1]
-        if vocab.get(number) not in [
-            *(text.encode() for text in texts),
-            *spelled,
-        ]:  # as "Ġ", which is the byte 0x20 too
-            refuse(
-                source,
-                f"the token {texts[0]!r} has the id {number}, which the vocabulary gives to {vocab.get(number)!r}",
-            )
+        # A text that spells a single byte, as "Ġ" does 0x20, may be that byte too.
+        single = [token for text in texts if (token := from_printable(text)) is not None and len(token) == 1]
+        if vocab.get(number) not in [*(text.encode() for text in texts), *single]:
+            held = vocab.get(number)
+            refuse(source, f"the token {texts[0]!r} has the id {number}, which the vocabulary gives to {held!r}")
     both = sorted(special.keys() & added.keys())
     if both:
         refuse(source, f"{both[0]!r} is a special token and an added one")
-
-    def are_cut_out(value: Any) -> bool:
-        return are_texts(value) and all(text in special or text in added for text in value)
-
-    def are_special(value: Any) -> bool:
-        return are_texts(value) and all(text in special for text in value)
-
-    pattern = take("pattern", lambda v: isinstance(v, str) or are_texts(v), "a name or a list of regular expressions")
-    try:
-        resolved = resolve(pattern if isinstance(pattern, str) else tuple(pattern) or None)
-    except ValueError as error:
-        refuse(source, str(error))
-    return TokenizerData(
-        vocab=vocab,
-        merges=merges,
-        special_tokens=special,
-        pattern=resolved,
-        whole_first=take("whole_first", is_bool, "true or false"),
-        added_tokens=added,
-        late_tokens=frozenset(take("late_tokens", are_cut_out, "a list of special or added tokens")),
-        lstrip=frozenset(take("lstrip", are_cut_out, "a list of special or added tokens")),
-        rstrip=frozenset(take("rstrip", are_cut_out, "a list of special or added tokens")),
-        single_word=frozenset(take("single_word", are_cut_out, "a list of special or added tokens")),
-        normalizer=take("normalizer", lambda v: v is None or v in NORMALIZERS, f"null or one of {NORMALIZERS}"),
-        add_prefix_space=take("add_prefix_space", is_bool, "true or false"),
-        prefix=tuple(take("prefix", are_special, "a list of special tokens")),
-        suffix=tuple(take("suffix", are_special, "a list of special tokens")),
-        name=take("name", lambda v: v is None or is_text(v), "null or a text"),
-    )
-
-
-def _read_merges(lines: list[str], source: StrPath) -> list[Pair]:
-    """The merges, one after another, refusing the first that is wrong."""
-    merges = []
-    for line in lines:
-        left, _, right = line.partition(" ")
-        a, b = from_printable(left), from_printable(right)
-        if not a or not b:
-            refuse(source, f"{line!r} is no merge of two tokens")
-        merges.append((a, b))
-    return merges
 
 
 def _is_intact(body: dict[str, Any], checksum: object) -> bool:

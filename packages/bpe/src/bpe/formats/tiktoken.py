@@ -7,9 +7,21 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from bpe.formats import MAX_ID, Pair, StrPath, check_bytes, read_bytes, refuse
+from bpe.formats import (
+    MAX_ID,
+    Pair,
+    StrPath,
+    TokenizerData,
+    check_bytes,
+    check_merged,
+    check_plain,
+    ordinary_ids,
+    read_bytes,
+    refuse,
+    split_off_ids,
+)
 from bpe.formats.spelled import ranks_of_lines
 from bpe.native.atomic_file import write_atomically
 
@@ -26,6 +38,26 @@ def write(path: StrPath, ranks: Mapping[bytes, int]) -> None:
     )
     parse(data, path)
     write_atomically(path, data)
+
+
+def write_tokenizer(
+    path: StrPath, tokenizer: TokenizerData, never_merged: Callable[[Mapping[bytes, int]], list[bytes]]
+) -> None:
+    """Write the ranks of a tokenizer. ValueError where encoding by them would give other ids.
+
+    never_merged: those of {token: id} that their own bytes are not merged to.
+    """
+    check_plain(tokenizer, path, ".tiktoken file")
+    ranks = ordinary_ids(tokenizer)
+    if len(ranks) + len(split_off_ids(tokenizer)) < len(tokenizer.vocab):
+        refuse(path, "two ids hold the same bytes, which a .tiktoken file cannot say")
+    if tokenizer.merges is not None:
+        made = [left + right for left, right in tokenizer.merges]
+        if len(set(made)) < len(made) or [ranks[token] for token in made] != sorted(ranks[token] for token in made):
+            refuse(path, "the ids do not follow the merges, so a .tiktoken file would encode otherwise")
+        # Where every token is what its bytes are merged to, no pair joins to a token but the one that is listed for it.
+        check_merged(never_merged(ranks), path, ".tiktoken file")
+    write(path, ranks)
 
 
 def parse(data: bytes, source: StrPath) -> dict[bytes, int]:

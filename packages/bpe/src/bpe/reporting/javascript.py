@@ -45,7 +45,7 @@ def packed(data: TokenizerData) -> bytes:
         "symbols": len(symbols),
         "by_rank": data.merges is None,
         "merges": len(data.merges or ()),
-        "whole_first": data.whole_first,
+        "ignore_merges": data.ignore_merges,
         "normalizer": data.normalizer,
         "unassigned": _unassigned() if data.normalizer else "",
         "special": data.special_tokens,
@@ -71,7 +71,7 @@ def _check(data: TokenizerData) -> None:
         raise ValueError(f"this page's encoder does not normalize to {data.normalizer}")
     if data.add_prefix_space:
         raise ValueError("this page's encoder puts no space before a text (add_prefix_space)")
-    flagged = data.late_tokens | data.lstrip | data.rstrip | data.single_word
+    flagged = data.normalized | data.lstrip | data.rstrip | data.single_word
     if flagged:
         raise ValueError(f"this page's encoder does not look for tokens as {sorted(flagged)[0]!r} is to be looked for")
 

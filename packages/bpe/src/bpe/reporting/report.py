@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from itertools import combinations
 from typing import Any
 
-from bpe import patterns
 from bpe.native.lazy_imports import numpy as np
-from bpe.scanning import scanner
 from bpe.tokenizer import Tokenizer
 
 _WORD = re.compile(rb"\S+")
@@ -52,12 +50,22 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
+class CommonMerges:
+    """The merges that two tokenizers have in common, as shares."""
+
+    one: str
+    another: str
+    of_all: float  # of the merges that either has (Jaccard): small where one has many more, whatever they share
+    of_smaller: float  # of the merges of the tokenizer that has fewer
+
+
+@dataclass(frozen=True)
 class Report:
-    """texts: each tokenizer on each text; vocabularies: each tokenizer; merges_in_common: (one, another, the share)."""
+    """texts: each tokenizer on each text; vocabularies: each tokenizer; merges_in_common: each two tokenizers."""
 
     texts: list[Compression]
     vocabularies: list[Vocabulary]
-    merges_in_common: list[tuple[str, str, float]]
+    merges_in_common: list[CommonMerges]
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, for JSON."""
@@ -87,10 +95,11 @@ class Report:
         ]  # fmt: skip
         found = [("Texts", texts), ("Vocabularies", vocabularies)]
         if self.merges_in_common:
-            common: list[tuple[str, ...]] = [("one", "another", "merges in common")]
-            found.append(
-                ("Merges", common + [(one, other, f"{share:.1%}") for one, other, share in self.merges_in_common])
-            )
+            common: list[tuple[str, ...]] = [("one", "another", "in common, of all", "of the smaller's")]
+            common += [
+                (row.one, row.another, f"{row.of_all:.1%}", f"{row.of_smaller:.1%}") for row in self.merges_in_common
+            ]
+            found.append(("Merges", common))
         return found
 
     def __str__(self) -> str:
@@ -110,7 +119,7 @@ _NOTES = (
     "A word is a run of anything but ASCII white space. Used: the share of the vocabulary that the text uses. MB/s: one "
     "thread, once, on the machine that wrote this page; Pile: the hours that 825 GB would take so. Unused: in none of these "
     "texts. Unreachable: tokens that no text gives, because merging never makes them or the split pattern always cuts them. "
-    "Merges in common: of all that either tokenizer has."
+    "Merges in common: of all that either tokenizer has, and of those of the tokenizer that has fewer."
 )
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -150,7 +159,8 @@ def measure(tokenizers: Mapping[str, Tokenizer], texts: Mapping[str, Sequence[by
             )
         )
     common = [
-        (one, other, common_merges(tokenizers[one], tokenizers[other])) for one, other in combinations(tokenizers, 2)
+        CommonMerges(one, other, *common_merges(tokenizers[one], tokenizers[other]))
+        for one, other in combinations(tokenizers, 2)
     ]
     return Report(rows, vocabularies, common)
 
@@ -215,25 +225,20 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[int]:
     that the split pattern cuts whatever stands beside it (a character of every kind is tried; parts of characters aside).
     """
     data = tokenizer._data
-    by_merging = Tokenizer.from_data(data._replace(whole_first=False))._encoder
+    ordinary = _ordinary(tokenizer)
+    ids = {token: number for number, token in reversed(ordinary)}  # the lowest, where several have the same bytes
+    never = set(tokenizer._texts.never_merged(ids))
+    split = tokenizer._texts.split
     found = []
-    for number, token in _ordinary(tokenizer):
-        made = by_merging.encode_pieces([token]).tolist() == [number]
-        if made or data.whole_first:
-            pieces = _split(token, data.pattern)
-            if len(pieces) == 1 or (made and not _always_cut(token, data.pattern)):
-                continue
+    for number, token in ordinary:
+        made = token not in never and ids[token] == number
+        if (made or data.ignore_merges) and (len(split(token)) == 1 or (made and not _always_cut(token, split))):
+            continue
         found.append(number)
     return found
 
 
-def _split(text: bytes, pattern: patterns.Pattern) -> list[bytes]:
-    if pattern.name or not pattern.expressions:
-        return scanner.split(text, pattern.name)
-    return patterns.split(text, pattern)
-
-
-def _always_cut(token: bytes, pattern: patterns.Pattern) -> bool:
+def _always_cut(token: bytes, split: Callable[[bytes], list[bytes]]) -> bool:
     """Whether a pretoken ends inside the token, whatever stands beside it."""
     try:
         token.decode()
@@ -242,16 +247,17 @@ def _always_cut(token: bytes, pattern: patterns.Pattern) -> bool:
     for before in map(str.encode, _BESIDE):
         for after in map(str.encode, _BESIDE):
             end = 0
-            ends = [end := end + len(piece) for piece in _split(before + token + after, pattern)]
+            ends = [end := end + len(piece) for piece in split(before + token + after)]
             if not any(len(before) < end < len(before) + len(token) for end in ends):
                 return False
     return True
 
 
-def common_merges(a: Tokenizer, b: Tokenizer) -> float:
-    """The share of merges two tokenizers have in common: of all that either has (Jaccard)."""
+def common_merges(a: Tokenizer, b: Tokenizer) -> tuple[float, float]:
+    """How many merges two tokenizers have in common: as a share of all that either has, and of those of the smaller."""
     ours, theirs = set(a.merges), set(b.merges)
-    return len(ours & theirs) / max(1, len(ours | theirs))
+    both = len(ours & theirs)
+    return both / max(1, len(ours | theirs)), both / max(1, min(len(ours), len(theirs)))
 
 
 def _shown(token: str) -> str:

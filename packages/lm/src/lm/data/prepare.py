@@ -274,7 +274,7 @@ class Preparation:
     def stream(self, one: Labelled) -> Iterator[tuple[str, NDArray[Any], int, int]]:
         """The ids of a document too large to be held: it is not rearranged, and counted with its end."""
         chunks = (bytes(one.text[at : at + GROUP]) for at in range(0, len(one.text), GROUP))
-        ids = self.recipe.tokenizer.encode_iterable(chunks, allowed_special=frozenset())
+        ids = self.recipe.tokenizer.encode_iterable(chunks, disallowed_special=())
         while len(some := np.fromiter(itertools.islice(ids, IDS), dtype=np.uint32)):
             yield one.split, some, 0, 0
         yield one.split, self.end, self.size_of(one), 1

@@ -171,7 +171,7 @@ def generate_batch(
 class Decoding(Protocol):
     """What turns ids into text as they come: bpe's DecodeStream."""
 
-    def feed(self, tokens: int) -> str: ...
+    def step(self, tokens: int) -> str: ...
 
     def finish(self) -> str: ...
 
@@ -195,7 +195,7 @@ class StreamDecoder:
 
     def feed(self, token: int) -> str:
         """The text that is certain after this token."""
-        return self._give(self.decoder.feed(token), last=False)
+        return self._give(self.decoder.step(token), last=False)
 
     def finish(self) -> str:
         """What is left, where no stop string has come."""

@@ -141,7 +141,7 @@ class Encoder {
   merge(pretoken) {
     if (3 * pretoken.length > this.scratch.length) this.room(6 * pretoken.length);
     const size = this.utf8.encodeInto(pretoken, this.scratch).written;
-    if (this.about.whole_first) {
+    if (this.about.ignore_merges) {
       const whole = this.find(this.scratch, 0, size);
       if (whole >= 0) return [whole];
     }

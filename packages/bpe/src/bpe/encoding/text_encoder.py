@@ -1,0 +1,272 @@
+"""Texts to ids under the rules for special tokens: what a tokenizer does with a text before its pretokens are encoded.
+
+Nearly every text is scanned and encoded as it stands, by bpe.encoding.encoder. Here is the rest: texts that are prepared
+first (bpe.encoding.preparing), patterns that only `regex` can split by, lone surrogates, special tokens that are refused,
+batches in threads, and texts that come in chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from bpe import patterns
+from bpe.encoding.encoder import Encoder
+from bpe.encoding.policy import Policy, check
+from bpe.encoding.preparing import Preparation
+from bpe.encoding.ranks import Ranks
+from bpe.native.lazy_imports import numpy as np
+from bpe.native.parallel import map_in_threads, run_together
+from bpe.native.text import buffer_of
+from bpe.native.warn import warn_caller
+from bpe.scanning.safe_cut import safe_cut
+from bpe.scanning.scanner import boundaries, scanner_of, split
+from bpe.scanning.special_tokens import Rules, SpecialTokens
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bpe.encoding.decoder import Decoder
+    from bpe.formats import TokenizerData
+
+    Tables = tuple[list[bytes], NDArray[Any], NDArray[Any] | None]
+
+Text = str | bytes | bytearray | memoryview
+
+THREAD_TEXT = 1 << 17  # bytes or code points of a batch that are worth a thread
+SHARED_TEXT = 1 << 20  # bytes or code points of a text that is worth sharing out among threads
+STREAMED = 1 << 15  # bytes of a text in chunks that are encoded at a time
+
+NO_TOKENS = SpecialTokens()
+
+
+class TextEncoder:
+    """The encoder of a tokenizer, made when the first text comes, with the tokenizer's rules and preparation.
+
+    Args:
+        data: the tokenizer.
+        special_ids: the ids of its special and added tokens.
+        tables: makes the symbols, their ids and the merges between them: see bpe.vocabulary.encoder_tables.
+        cache_bytes: the most that the caches of encoded pretokens may take.
+
+    Attributes:
+        policy: which special tokens a call recognises and refuses.
+        direct: whether the encoder takes texts as they are.
+    """
+
+    def __init__(
+        self, data: TokenizerData, special_ids: frozenset[int], tables: Callable[[], Tables], cache_bytes: int
+    ) -> None:
+        self.data, self.special_ids, self._tables, self._cache_bytes = data, special_ids, tables, cache_bytes
+        self.policy = Policy(data.special_tokens, data.added_tokens)
+        self._scanner = scanner_of(data.pattern)
+        self._preparation = Preparation(data) if Preparation.needed(data) else None
+        self.direct = self._scanner >= 0 and self._preparation is None
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The encoder of pretokens. Making it refuses merges that contradict the vocabulary."""
+        return self._make_encoder(self.data.ignore_merges, self._cache_bytes)
+
+    @cached_property
+    def _merging_encoder(self) -> Encoder:
+        """As `encoder`, but every pretoken is merged, none is looked up whole."""
+        return self._make_encoder(False, 0) if self.data.ignore_merges else self.encoder
+
+    def _make_encoder(self, ignore_merges: bool, cache_bytes: int) -> Encoder:
+        symbols, ids, merges = self._tables()
+        ranks = Ranks(symbols=symbols, merges=merges, ignore_merges=ignore_merges)
+        return Encoder(ranks=ranks, ids=ids, scanner=self._scanner, cache_bytes=cache_bytes)
+
+    def merge(self, pieces: Iterable[bytes]) -> NDArray[np.uint32]:
+        """The ids that each of the pieces is merged to, one after another, whole pieces not looked up."""
+        return self._merging_encoder.encode_pieces(pieces)
+
+    def never_merged(self, ids: Mapping[bytes, int]) -> list[bytes]:
+        """The tokens, of {token: id}, to which merging their own bytes does not lead."""
+        if self.merge(ids).tolist() == list(ids.values()):
+            return []
+        return [token for token, number in ids.items() if self.merge([token]).tolist() != [number]]
+
+    # A text
+
+    def to_array(self, text: Text, rules: Rules, *, repair: bool) -> NDArray[np.uint32]:
+        """The ids of any text as uint32, also of one that the encoder does not take.
+
+        Args:
+            text: str, or bytes of any kind.
+            rules: the special tokens to recognise, and those to refuse.
+            repair: whether lone surrogates of a str become U+FFFD and pairs one character, as tiktoken's encode() has it.
+
+        Raises:
+            ValueError: the text holds a special token that is refused.
+            UnicodeEncodeError: it holds a lone surrogate, and is not repaired.
+        """
+        return self.to_ids(checked(text, rules, repair), rules.recognised)
+
+    def to_ids(self, data: bytes | memoryview, special: SpecialTokens) -> NDArray[np.uint32]:
+        """The ids of bytes in which these special tokens are recognised and none is refused."""
+        if self._preparation is None:
+            return self.unprepared_to_ids(data, special)
+        text = bytes(data).decode("utf-8", "surrogateescape")
+        if self._preparation.changes_nothing(text):
+            return self.unprepared_to_ids(data, special)
+        parts = [np.empty(0, dtype=np.uint32)]
+        for piece, number in self._preparation.pieces(text, special):
+            if number >= 0:
+                parts.append(np.array([number], dtype=np.uint32))
+            else:
+                parts.append(self.unprepared_to_ids(piece.encode("utf-8", "surrogateescape"), NO_TOKENS))
+        return np.concatenate(parts)
+
+    def unprepared_to_ids(self, data: bytes | memoryview, special: SpecialTokens) -> NDArray[np.uint32]:
+        """As to_ids(), the text not normalized and no space put before it."""
+        if self._scanner >= 0:
+            ids = self.encoder.encode_array(data, Rules(special, NO_TOKENS))
+            assert ids is not None  # nothing is refused, and bytes hold no surrogates
+            return ids
+        warn_of_slow(self.data.pattern)
+        parts = [np.empty(0, dtype=np.uint32)]
+        for piece, index in special.split(data):
+            if index >= 0:
+                parts.append(np.array([special.ids[index]], dtype=np.uint32))
+            else:
+                parts.append(self.encoder.encode_pieces(patterns.split(piece, self.data.pattern)))
+        return np.concatenate(parts)
+
+    # Many texts
+
+    def batch(self, texts: Iterable[Text], rules: Rules, threads: int, *, lists: bool) -> list[Any]:
+        """The ids of each text, as a list or as an array of uint32.
+
+        Short texts are encoded one each by several threads, then each long one by all of them. Those that the encoder
+        refuses are left to to_array(), which says why.
+        """
+        texts = list(texts)
+
+        def alone(text: Text) -> Any:
+            ids = self.to_array(text, rules, repair=lists)
+            return ids.tolist() if lists else ids
+
+        if not self.direct:
+            warn_of_slow(self.data.pattern)  # not in a thread, which has no caller
+            return map_in_threads(alone, texts, threads)
+        from bpe.encoding.batch import Batch
+        from bpe.encoding.shared_text import SharedText
+
+        batch = Batch(self.encoder, texts, rules, threads=threads, longest=SHARED_TEXT)
+        run_together(batch.work, min(threads, 1 + batch.size // THREAD_TEXT))
+        of_batch: Callable[[], list[Any]] = batch.lists if lists else batch.arrays
+        found = of_batch()
+        for i in batch.long:
+            shared = SharedText(self.encoder, texts[i], rules, threads=threads)
+            run_together(shared.work, threads)
+            found[i] = shared.list() if lists else shared.array()
+        for i in batch.refused() + [i for i in batch.long if found[i] is None]:
+            found[i] = alone(texts[i])
+        return found
+
+    # A text in chunks
+
+    def chunks(
+        self, chunks: Iterable[str] | Iterable[bytes], rules: Rules, room: int = STREAMED
+    ) -> Iterator[NDArray[np.uint32]]:
+        """The ids of the chunks joined, in arrays, as they become certain. room: bytes gathered before they are encoded."""
+        from bpe.encoding.streaming import encode_chunks
+
+        def encode(data: bytes) -> NDArray[np.uint32]:
+            check(data, rules)
+            return self.to_ids(data, rules.recognised)
+
+        return encode_chunks(chunks, encode=encode, cut=lambda text: self._last_cut(text, rules.all), room=room)
+
+    def safe_cut(self, text: Any, at: int, special: SpecialTokens) -> int:
+        """The first place from `at` on where the text may be cut without changing an id; its length if there is none."""
+
+        def cut(at: int) -> int:
+            return safe_cut(text, at, self._scanner, special)
+
+        return cut(at) if self._preparation is None else self._preparation.cut_safely(cut, text, at)
+
+    def _last_cut(self, text: bytes, special: SpecialTokens) -> int:
+        """The last place at which a text that begins with a pretoken may be cut, whatever follows it; 0 for none."""
+        from bpe.encoding.streaming import last_bounded_end, last_cut
+
+        found = last_cut(len(text), lambda at: self.safe_cut(text, at, special), special.longest)
+        if found or self._scanner < 0 or self._preparation is not None:
+            return found
+        *_, (rest, index) = special.split(text) or [(b"", -1)]
+        if index >= 0 or len(rest) < special.longest:
+            return 0
+        ends = boundaries(rest, self.data.pattern.name)
+        return len(text) - len(rest) + last_bounded_end(rest, ends, len(rest) - special.longest)
+
+    # A text that is not finished
+
+    def unstable(
+        self, text: Text, rules: Rules, decoder: Decoder, tokens: list[bytes], number: Callable[[bytes], int]
+    ) -> tuple[list[int], list[list[int]]]:
+        """The ids that are certain whatever follows, and the completions of the rest: see bpe.encoding.unstable.
+
+        Args:
+            tokens: those that are not special, sorted.
+            number: the id of one.
+        """
+        from bpe.encoding.unstable import completions, unstable_from
+
+        data, special = checked(text, rules, repair=False), rules.recognised
+        ids = self.unprepared_to_ids(data, special).tolist()
+        *_, (last, index) = special.split(data) or [(b"", 0)]
+        if index >= 0:
+            return ids, []
+        pretoken = self.split(last)[-1]
+        pieces = decoder.decode_each(ids)
+        begin = unstable_from(pieces, len(self.encoder.encode_pieces([pretoken])))
+        return ids[:begin], completions(
+            b"".join(pieces[begin:]),
+            tokens=tokens,
+            number=number,
+            encode=lambda data: self.unprepared_to_ids(data, NO_TOKENS).tolist(),
+            merge=lambda data: self.merge([data]).tolist(),
+            size=lambda number: len(self.data.vocab[number]),
+        )
+
+    def split(self, text: bytes) -> list[bytes]:
+        """The pretokens of a text, special tokens not looked for."""
+        pattern = self.data.pattern
+        return patterns.split(text, pattern) if self._scanner < 0 else split(text, pattern.name)
+
+
+_slow: set[patterns.Pattern] = set()  # of which this process has been warned
+
+
+def warn_of_slow(pattern: patterns.Pattern) -> None:
+    """Warn, once in a process, of a pattern that no compiled scanner serves."""
+    if pattern not in _slow:
+        _slow.add(pattern)
+        warn_caller(
+            f"no compiled scanner serves the pattern {' then '.join(pattern.expressions)!r}: texts are split by `regex`, some "
+            "thirty times slower"
+        )
+
+
+def checked(text: Text, rules: Rules, repair: bool) -> bytes | memoryview:
+    """The bytes of a text in which nothing is refused; see TextEncoder.to_array()."""
+    if not isinstance(text, str):
+        data = buffer_of(text)
+    else:
+        try:
+            data = text.encode()
+        except UnicodeEncodeError:
+            data = repaired(text)
+            if not repair:
+                check(data, rules)  # its error comes first, as in tiktoken
+                raise
+    check(data, rules)
+    return data
+
+
+def repaired(text: str) -> bytes:
+    """The UTF-8 of a text, lone surrogates as U+FFFD and pairs of them as one character."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
