@@ -98,7 +98,7 @@ def test_no_layout_that_fits_is_faster_than_the_first() -> None:
     limit = 8 * 10**9
     best = plan(SMALL, H100, 8, 10**9, batch_tokens=32 * 1024, memory_limit=limit, most=1)[0]
     tried = 0
-    for layout, micro_batch in candidates(SMALL, 8, 32, 8):
+    for layout, micro_batch in candidates(SMALL, 8, 32, 1024, 8):
         for name in ("none", "selective", "full"):
             policy = replace(BF16, activation_checkpointing=name)
             if int(fullest(SMALL, layout, micro_batch, policy=policy).total) <= limit:
@@ -106,6 +106,22 @@ def test_no_layout_that_fits_is_faster_than_the_first() -> None:
                 step = step_time(SMALL, layout, H100, JOINED, micro_batch, policy=policy, pairs="causal")
                 assert float(step.total) >= float(best.step.total)
     assert tried > 10
+
+
+def test_long_sequences_and_experts_are_shared_too() -> None:
+    shape = replace(SMALL, context_length=16384, experts=8, experts_per_token=2, d_ff=512)
+    layouts = [layout for layout, _ in candidates(shape, 8, 8, 16384, 8)]
+    assert {layout.context for layout in layouts} == {1, 2, 4}
+    assert {layout.expert for layout in layouts} == {1, 2, 4, 8}
+    assert all(layout.gpus == 8 for layout in layouts)
+    alone, shared = (
+        step_time(shape, layout, H100, JOINED, policy=BF16)
+        for layout in (Layout(8, zero=1), Layout(4, zero=1, context=2, expert=4))
+    )
+    assert float(alone.context) == float(alone.expert) == 0
+    assert float(shared.context) > 0
+    assert float(shared.expert) > 0
+    assert float(shared.total) == pytest.approx(sum(float(part) for part in shared.parts.values()))
 
 
 def test_divisors() -> None:
@@ -134,7 +150,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == 3
     for row in rows:
-        assert row["data"] * row["tensor"] * row["pipeline"] == 64
+        assert row["data"] * row["context"] * row["tensor"] * row["pipeline"] == 64
         assert row["cost"] == pytest.approx(64 * 2 * row["seconds"] / 3600)
         assert row["bytes a device"] <= int(device("h100").memory)
     assert main(["plan", "llama-3-8b", "--devices", "64xH100", "--tokens", "1T", "--explain"]) == 0

@@ -47,7 +47,8 @@ def device_state(
         f"state on a device of {layout.gpus}, {'DDP' if layout.zero == 0 else f'ZeRO-{layout.zero}'}",
         Bytes,
         {item.name: item.bytes for item in state},
-        f"{layout.words}; {policy.precision}, {policy.optimizer}; shard {place.data_rank + 1} of {layout.replicas}; activations not in it",
+        f"{layout.words}; {policy.precision}, {policy.optimizer}; shard {place.data_rank + 1} of {layout.replicas}; "
+        "activations not in it",
     )
 
 

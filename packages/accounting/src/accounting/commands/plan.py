@@ -73,46 +73,23 @@ def answer(options: argparse.Namespace) -> Answer:
             f"{options.shape} fits no layout of {count:,} × {machine.name}: give more devices, a shorter --context, "
             "a smaller --batch-tokens or another --optimizer"
         )
-    columns = (
-        "data",
-        "zero",
-        "tensor",
-        "pipeline",
-        "micro-batch",
-        "recomputed",
-        "memory",
-        "step",
-        "bound by",
-        "MFU",
-        "days",
-    )
-    table = [(*columns, "cost") if options.price is not None else columns]
+    rows = [row(one) for one in found]
+    shown = [name for name in rows[0] if any(each[name] for each in rows)]
+    table = [tuple(shown), *(tuple(each[name] or "1" for name in shown) for each in rows)]
     details = []
     for number, one in enumerate(found, 1):
-        row = (
-            f"{one.layout.data:,}",
-            str(one.layout.zero),
-            f"{one.layout.tensor:,}",
-            f"{one.layout.pipeline:,}",
-            f"{one.micro_batch_size:,} × {one.layout.micro_batches:,}",
-            one.policy.activation_checkpointing,
-            human(one.memory),
-            human(one.step.total),
-            one.step.bound,
-            f"{one.mfu:.1%}",
-            f"{float(one.seconds) / 86400:,.1f}",
-        )
-        table.append((*row, f"{one.cost:,.0f}") if one.cost is not None else row)
         parts = " + ".join(f"{name} {human(seconds)}" for name, seconds in one.step.parts.items() if float(seconds))
         details.append(
             f"{number}: {parts}; a device sends {human(one.step.link_bytes)} in its node and "
             f"{human(one.step.network_bytes)} to others a step"
         )
     best = found[0]
+    counted = "all" if best.policy.attention_kernel == "eager" else "causal"
     note = (
         f"{best.steps:,} steps of {int(best.tokens) // best.steps:,} tokens; matrix multiplications at {efficiency:.0%} of "
         f"the dense peak ({machine.source}); {joined.node_size} devices a node, {human(joined.link)} inside it and "
-        f"{human(joined.network)} outside, each way and device ({joined.source}); an estimate, off by 9% in the "
+        f"{human(joined.network)} outside, each way and device ({joined.source}); MFU over {counted} pairs; "
+        "an estimate, off by 9% in the "
         "mean and at most 25% over twenty published runs"
     )
     text = "\n".join(
@@ -126,12 +103,35 @@ def answer(options: argparse.Namespace) -> Answer:
     return Answer(text, [record(one) for one in found])
 
 
+def row(one: Plan) -> dict[str, str]:
+    """A plan as a row of the table; a column that is empty in every row is left out."""
+    layout = one.layout
+    return {
+        "data": f"{layout.data:,}",
+        "zero": str(layout.zero),
+        "tensor": f"{layout.tensor:,}",
+        "context": f"{layout.context:,}" if layout.context > 1 else "",
+        "expert": f"{layout.expert:,}" if layout.expert > 1 else "",
+        "pipeline": f"{layout.pipeline:,}",
+        "micro-batch": f"{one.micro_batch_size:,} × {layout.micro_batches:,}",
+        "recomputed": one.policy.activation_checkpointing,
+        "memory": human(one.memory),
+        "step": human(one.step.total),
+        "bound by": one.step.bound,
+        "MFU": f"{one.mfu:.1%}",
+        "days": f"{float(one.seconds) / 86400:,.1f}",
+        "cost": "" if one.cost is None else f"{one.cost:,.0f}",
+    }
+
+
 def record(one: Plan) -> dict[str, Any]:
     """A plan as flat figures: seconds, bytes."""
     return {
         "data": one.layout.data,
         "zero": one.layout.zero,
         "tensor": one.layout.tensor,
+        "context": one.layout.context,
+        "expert": one.layout.expert,
         "pipeline": one.layout.pipeline,
         "sequence parallel": one.layout.sequence_parallel,
         "micro-batch": one.micro_batch_size,

@@ -1,15 +1,18 @@
 """plan(): the layouts of a cluster that a training run fits on, fastest first.
 
-Every product of tensor, pipeline and data-parallel devices that fills the cluster is tried with every micro-batch size and
-activation checkpointing, timed by step_time, and, from the fastest on, held against the memory of a device until enough of
-them fit. Tensor parallelism stays inside a node. ZeRO-2 and ZeRO-3 go without pipeline stages, whose micro-batches would have
-every gradient reduced and every parameter gathered again; with stages the optimizer is sharded (ZeRO-1).
+Every product of tensor, context, pipeline and data-parallel devices that fills the cluster is tried, with every micro-batch
+size and activation checkpointing, and of a mixture of experts with every number of devices that share the experts. step_time
+times them, and from the fastest on they are held against the memory of a device until enough of them fit. Tensor parallelism
+stays inside a node; sequences are shared in parts of at least 4,096 positions. ZeRO-2 and ZeRO-3 go without pipeline stages,
+whose micro-batches would have every gradient reduced and every parameter gathered again; with stages the optimizer is sharded
+(ZeRO-1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 from accounting.cluster.layout import Layout
 from accounting.cluster.memory import fullest
@@ -24,6 +27,7 @@ from accounting.units import Bytes, Seconds, Tokens
 BATCH_TOKENS = (
     1 << 22
 )  # of an optimizer step, unless given: about what models of 1B to 100B parameters are trained with
+CONTEXT_SHARE = 4096  # positions of a sequence that a device has at least, where several share it
 MICRO_BATCHES = tuple(1 << power for power in range(7))  # sequences of a micro-batch that are tried
 RESERVE = Bytes(2 * 10**9)  # for driver, context and libraries on a device
 
@@ -40,7 +44,8 @@ class Plan:
         step: seconds of a step, by what they are spent on, and bytes sent.
         steps: optimizer steps of the run.
         tokens: of the run, whole steps.
-        mfu: the model's FLOPs over what the devices could do in the time (Chowdhery et al. 2022).
+        mfu: the model's FLOPs over what the devices could do in the time (Chowdhery et al. 2022), over the pairs of positions
+            that the attention kernel computes: a fused one leaves out what a causal mask hides.
         seconds: wall clock of the run.
         cost: money, None without a price.
     """
@@ -109,10 +114,10 @@ def plan(
     joined = interconnect(device.name) if joined_by is None else joined_by
     policy = replace(DEFAULT, precision="bf16") if policy is None else policy
     pairs = "full" if policy.attention_kernel == "eager" else "causal"
-    flops = int(training_flops(shape, length, sequences, pairs="full").total)
+    flops = int(training_flops(shape, length, sequences, pairs=pairs).total)
 
     timed = []
-    for layout, micro_batch in candidates(shape, devices, sequences, joined.node_size):
+    for layout, micro_batch in candidates(shape, devices, sequences, length, joined.node_size):
         for checkpointing in CHECKPOINTINGS:
             chosen = replace(policy, activation_checkpointing=checkpointing)
             step = step_time(
@@ -155,22 +160,38 @@ def plan(
     return found
 
 
-def candidates(shape: TransformerShape, devices: int, sequences: int, node_size: int) -> Iterator[tuple[Layout, int]]:
+def candidates(
+    shape: TransformerShape, devices: int, sequences: int, length: int, node_size: int
+) -> Iterator[tuple[Layout, int]]:
     """Every layout that fills the devices, with every micro-batch size that divides a replica's share of the sequences."""
     for tensor in divisors(devices):
         if tensor > node_size or shape.num_heads % tensor or shape.d_ff % tensor:
             continue
         for pipeline in divisors(devices // tensor):
-            data = devices // tensor // pipeline
-            if pipeline > shape.num_layers or sequences % data:
+            if pipeline > shape.num_layers:
                 continue
-            stages = ((1,) if pipeline > 1 else (1, 2, 3)) if data > 1 else (0,)
-            for micro_batch in MICRO_BATCHES:
-                passes, rest = divmod(sequences // data, micro_batch)
-                if rest or not passes:
+            replicas = devices // tensor // pipeline
+            stages = ((1,) if pipeline > 1 else (1, 2, 3)) if replicas > 1 else (0,)
+            experts = [part for part in divisors(replicas) if not (shape.experts or 1) % part]
+            for context in (part for part in divisors(replicas) if part == 1 or length >= part * CONTEXT_SHARE):
+                share, rest = divmod(sequences, replicas // context)
+                if rest:
                     continue
-                for zero in stages:
-                    yield Layout(data, tensor, pipeline, zero, tensor > 1, passes), micro_batch
+                for micro_batch in (size for size in MICRO_BATCHES if size <= share and not share % size):
+                    for zero, expert in product(stages, experts):
+                        yield (
+                            Layout(
+                                replicas // context,
+                                tensor,
+                                pipeline,
+                                zero,
+                                tensor > 1,
+                                share // micro_batch,
+                                context=context,
+                                expert=expert,
+                            ),
+                            micro_batch,
+                        )
 
 
 def divisors(number: int) -> list[int]:

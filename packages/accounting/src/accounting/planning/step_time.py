@@ -2,12 +2,12 @@
 
     step = (micro-batches + (stages - 1) / virtual stages) · one micro-batch on the slowest stage
          + what of data-parallel traffic no pass hides + the optimizer
-    one micro-batch = matrix multiplications + what lies between them + tensor-parallel traffic
+    one micro-batch = matrix multiplications + what lies between them + tensor-, context- and expert-parallel traffic
 
 Three rules stand for what a profiler would show. Matrix multiplications run at `efficiency` of the dense peak. What lies
 between them (norms, activations, the softmax of an unfused kernel, residual sums) is bound by memory: every saved tensor is
 written and read in the forward pass and read in the backward pass, and its gradient is written and read; recomputation writes
-and reads it once more. Tensor-parallel traffic is waited for, while gradients travel beside the backward pass of the last
+and reads it once more. Traffic inside a layer is waited for, while gradients travel beside the backward pass of the last
 micro-batch, or with ZeRO-3 beside all passes, and only the rest of them is exposed. Schedules are 1F1B (Narayanan et al. 2021,
 arXiv:2104.04473). docs/design/cluster-plans.md holds all of it against published runs.
 """
@@ -40,7 +40,9 @@ class StepTime:
     Args:
         matmul: matrix multiplications, recomputed ones included.
         memory: what lies between them.
-        tensor: traffic of tensor, context and expert parallelism, which is waited for.
+        tensor: traffic of tensor parallelism.
+        context: keys and values of context parallelism.
+        expert: tokens sent to the experts of other devices, and back.
         bubble: idle while the pipeline fills and empties, its own traffic included.
         data: traffic of gradients and parameters that no pass hides.
         optimizer: reading and writing parameters, gradients and optimizer state.
@@ -51,6 +53,8 @@ class StepTime:
     matmul: Seconds
     memory: Seconds
     tensor: Seconds
+    context: Seconds
+    expert: Seconds
     bubble: Seconds
     data: Seconds
     optimizer: Seconds
@@ -60,7 +64,7 @@ class StepTime:
     @property
     def parts(self) -> dict[str, Seconds]:
         """Seconds by what they are spent on."""
-        names = ("matmul", "memory", "tensor", "bubble", "data", "optimizer")
+        names = ("matmul", "memory", "tensor", "context", "expert", "bubble", "data", "optimizer")
         return {name: getattr(self, name) for name in names}
 
     @property
@@ -114,6 +118,8 @@ def step_time(
         Seconds(stage.matmul * passes),
         Seconds(stage.memory * passes),
         Seconds(stage.tensor * passes),
+        Seconds(stage.context * passes),
+        Seconds(stage.expert * passes),
         Seconds((stage.micro_batch + stage.pipeline) * idle),
         Seconds(max(0.0, stage.data - hidden)),
         Seconds(stage.optimizer),
@@ -124,11 +130,13 @@ def step_time(
 
 @dataclass(frozen=True)
 class _StageTime:
-    """Seconds of one micro-batch on a stage (matmul, memory, tensor, pipeline) and of one step (data, optimizer)."""
+    """Seconds of one micro-batch on a stage, but for data and optimizer, which are of a step."""
 
     matmul: float
     memory: float
     tensor: float
+    context: float
+    expert: float
     pipeline: float
     data: float
     optimizer: float
@@ -137,7 +145,7 @@ class _StageTime:
 
     @property
     def micro_batch(self) -> float:
-        return self.matmul + self.memory + self.tensor
+        return self.matmul + self.memory + self.tensor + self.context + self.expert
 
 
 def _stage_time(
@@ -181,7 +189,9 @@ def _stage_time(
     return _StageTime(
         matmul=(3 * forward + recomputed) / (peak * efficiency),
         memory=_saved_bytes(shape, layout, place, batch_size, seq_len, policy) * passes / float(device.bandwidth),
-        tensor=sum(seconds[group] for group in (Joins.TENSOR, Joins.CONTEXT, Joins.EXPERT)) / micro_batches,
+        tensor=seconds[Joins.TENSOR] / micro_batches,
+        context=seconds[Joins.CONTEXT] / micro_batches,
+        expert=seconds[Joins.EXPERT] / micro_batches,
         pipeline=seconds[Joins.PIPELINE] / micro_batches,
         data=seconds[Joins.DATA],
         optimizer=_optimizer_bytes(shape, layout, place, policy) / float(device.bandwidth),
