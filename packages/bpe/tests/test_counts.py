@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         b"\1" + bytes(7) + b"\5\0\0\0abcd",
         b"\1" + bytes(7) + b"\xff\xff\xff\xff",
         bytes(8) + b"\1\0\0\0a",
+        (1 << 62).to_bytes(8, sys.byteorder) + (2).to_bytes(4, sys.byteorder) + b"ab",
     ],
 )
 def test_records_that_are_none_are_refused_though_their_digest_is_right(tmp_path: Path, records: bytes) -> None:

@@ -15,10 +15,10 @@ from contextlib import closing
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from bpe import compressed
+from bpe.native.atomic_file import StrPath
 from bpe.native.json_lines import parse_line
 
 Buffer = bytes | bytearray | memoryview | mmap.mmap
-StrPath = str | os.PathLike[str]
 
 SMALL = 1 << 20  # bytes up to which a file is read, not mapped: a map holds a descriptor, and there may be thousands
 BLOCK = 1 << 20  # bytes read at a time from what cannot be mapped

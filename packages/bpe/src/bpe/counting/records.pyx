@@ -153,13 +153,17 @@ def approximate_kth_largest_count(const uint8_t[::1] records not None, size_t k)
 
 
 def check_records(const uint8_t[::1] records not None):
-    """Raise ValueError where these bytes are not whole records, as those of a file may not be."""
+    """Raise ValueError where these bytes are not whole records, or count more than fits in 63 bits, as a file's may."""
     cdef size_t at = 0, end = records.shape[0]
+    cdef uint64_t total = 0, most = (<uint64_t> 1 << 63) - 1
     while at < end:
         if end - at < HEADER or end - at - HEADER < size_of(&records[at]):
             raise ValueError("the last record is cut short")
         if size_of(&records[at]) == 0 or count_of(&records[at]) == 0:
             raise ValueError("a record has no pretoken, or counts none")
+        if count_of(&records[at]) > (most - total) // size_of(&records[at]):
+            raise ValueError(f"the records are of more than {most:,} bytes of text")
+        total += count_of(&records[at]) * size_of(&records[at])
         at += HEADER + size_of(&records[at])
 
 
