@@ -150,9 +150,29 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def tests_bpe(session: nox.Session) -> None:
-    """The tests of bpe, installed alone."""
+    """The tests of bpe, installed alone, at each SIMD level that this machine has; the lower levels side by side."""
     install(session, f"{BPE}[test]")
-    session.run("python", "-m", "pytest", f"{BPE}/tests", *session.posargs)
+    program = "from bpe.native import cpu; print(*cpu.available())"
+    *lower, best = str(session.run("python", "-c", program, silent=True)).split()
+    session.run("python", "-m", "pytest", f"{BPE}/tests", *session.posargs, env={"BPE_SIMD": best})
+    logs = {level: Path(session.create_tmp(), f"{level}.log") for level in lower}
+    running = {}
+    for level, log in logs.items():
+        command = [str(Path(session.bin, "python")), "-m", "pytest", f"{BPE}/tests", *session.posargs]
+        with log.open("w") as output:
+            running[level] = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "BPE_SIMD": level}
+            )
+    try:
+        failed = [level for level, process in running.items() if process.wait()]
+    finally:
+        for process in running.values():
+            process.kill()
+    for level, log in logs.items():
+        session.log(f"at the level {level}: {log}")
+        print(log.read_text() if level in failed else "".join(log.read_text().splitlines(keepends=True)[-3:]), end="")
+    if failed:
+        session.error(f"tests fail at the level {' and '.join(failed)}")
 
 
 @nox.session
@@ -332,10 +352,13 @@ def audit(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style and likely mistakes: ruff, formatting included; workflows, issue forms and the citation file by their schemas."""
-    session.install(*CONSTRAINTS, "ruff", "check-jsonschema", "zizmor")
+    """Style and likely mistakes: ruff, cython-lint, clang-format; workflows, issue forms, the citation file by schemas."""
+    session.install(*CONSTRAINTS, "ruff", "cython-lint", "clang-format", "check-jsonschema", "zizmor")
     session.run("ruff", "check", *CODE)
     session.run("ruff", "format", "--check", *CODE)
+    session.run("cython-lint", "--max-line-length=120", f"{BPE}/src")
+    headers = sorted(str(path) for path in Path(BPE, "src").rglob("*.h") if path.name != "unicode.h")  # it is generated
+    session.run("clang-format", "--dry-run", "--Werror", *headers)
     schemas = {
         "github-workflows": ".github/workflows/*.yml",
         "github-issue-forms": ".github/ISSUE_TEMPLATE/[!c]*.yml",

@@ -14,6 +14,7 @@ settings.load_profile("groundup")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    """Say at which SIMD level everything runs that does not choose one: BPE_SIMD=level chooses another."""
-    return f"bpe: SIMD level {cpu.level()}, of {', '.join(cpu.available())} on this machine"
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say at which SIMD level everything ran that did not choose one: BPE_SIMD=level chooses another."""
+    here = ", ".join(cpu.available())
+    terminalreporter.write_line(f"bpe ran at the SIMD level {cpu.level()}; this machine has {here}")

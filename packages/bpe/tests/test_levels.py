@@ -1,6 +1,6 @@
 """Every SIMD level that this machine has beside every other: scanning, encoding and training give the same at each.
 
-Most tests run at one level, which the header of a test run names; those here run all levels, whatever BPE_SIMD says.
+Most tests run at one level, which the last lines of a test run name; those here run all levels, whatever BPE_SIMD says.
 """
 
 from __future__ import annotations
