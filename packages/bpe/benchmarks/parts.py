@@ -23,7 +23,6 @@ from pathlib import Path
 
 import bpe
 from bpe.formats.spelled import ranks_of_lines
-from bpe.loading import open_tokenizer
 from bpe.native import cpu
 from bpe.native.text import utf8
 
@@ -68,8 +67,8 @@ def compare_pages(path: Path, tokenizer: bpe.Tokenizer) -> str:
 ONE_LEVEL = """
 import sys, time
 from pathlib import Path
-from bpe.loading import open_tokenizer
-tokenizer, text = open_tokenizer(sys.argv[1]), Path(sys.argv[2]).read_text(encoding="utf-8", errors="replace")
+import bpe
+tokenizer, text = bpe.load(sys.argv[1]), Path(sys.argv[2]).read_text(encoding="utf-8", errors="replace")
 tokenizer.encode("a")
 spent = []
 for _ in range(5):
@@ -117,7 +116,7 @@ def main() -> None:
         elif arguments.part == "levels":
             found = compare_levels(path, arguments.tokenizer)
         else:
-            tokenizer = open_tokenizer(arguments.tokenizer)
+            tokenizer = bpe.load(arguments.tokenizer)
             found = (compare_utf8 if arguments.part == "utf8" else compare_pages)(path, tokenizer)
         print(f"{path.name}: {found}")
 

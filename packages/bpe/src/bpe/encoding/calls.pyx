@@ -1,8 +1,8 @@
-"""The calls by which nearly all text comes, compiled from their arguments on: a chat message takes no longer to encode than a
-call of Python.
+"""The calls by which nearly all text comes, compiled from their arguments on: a chat message takes no longer to encode
+than a call of Python.
 
-What the encoder does not take as it is goes to the TextEncoder, in Python: texts to be prepared or split by `regex`, special
-tokens that are refused, lone surrogates, whatever is wrong.
+What the encoder does not take as it is goes to the TextEncoder, in Python: texts to be prepared or split by `regex`,
+special tokens that are refused, lone surrogates, whatever is wrong.
 """
 
 cimport cython

@@ -9,7 +9,7 @@ At any moment the memory has one owner:
     kept             the pages of one freed array          IdMemory              the next long text
 
 The ids of a long text get pages of their own, which the system clears when they are first written. A program that
-encodes one text after another, and drops the ids of each, would have them cleared again and again: `kept` makes that 15
+encodes one text after another, and drops the ids of each, would have them cleared again and again: `kept` makes that 4
 to 20% faster for texts of 4 to 10 MB (`python benchmarks/parts.py pages FILE`). release_kept_pages() gives them back.
 """
 

@@ -1,7 +1,7 @@
 """The pairs of a merge list by number of symbol.
 
-Symbols are found by a hash that is a polynomial of their bytes, so that of two joined follows from those of its halves (Karp
-and Rabin 1987) and what a merge makes is looked up without joining it.
+Symbols are found by a hash that is a polynomial of their bytes, so that of two joined follows from those of its halves
+(Karp and Rabin 1987) and what a merge makes is looked up without joining it.
 """
 
 from bpe.native.lazy_imports import numpy as np
@@ -120,7 +120,7 @@ def all_within(numbers, int64_t most):
 
 
 def merges_of_numbers(list tokens not None, const uint32_t[::1] halves not None):
-    """The merges [(left bytes, right bytes)], of which the halves are given by their numbers in `tokens`, left, right, left…"""
+    """The merges [(left bytes, right bytes)] of halves given by their numbers in `tokens`: left, right, left…"""
     cdef size_t merges = halves.shape[0] // 2, i
     cdef list made = [None] * merges
     cdef tuple merge
@@ -132,9 +132,9 @@ def merges_of_numbers(list tokens not None, const uint32_t[::1] halves not None)
 
 
 def halves_of(list merges not None, dict places not None):
-    """The halves of merges as merges_of_numbers() wants them, in a bytearray; None where one is not two texts that have a place.
+    """The halves of merges as merges_of_numbers() wants them, in a bytearray; None where one has no place.
 
-    merges: "left right" or [left, right], each spelled as a file does. places: the number of each token by what spells it.
+    merges: "left right" or [left, right], spelled as a file does. places: the number of each token, by its spelling.
     """
     cdef bytearray halves = bytearray(2 * len(merges) * sizeof(uint32_t))
     cdef uint32_t *out = <uint32_t *> PyByteArray_AS_STRING(halves)
@@ -260,7 +260,7 @@ cdef inline uint64_t hash_of(const uint8_t *text, size_t size) noexcept nogil:
 
 
 cdef inline size_t slot(uint64_t hash) noexcept nogil:
-    """Where to look first: the low bits of a polynomial are those of the low bits of its bytes, so mix the high ones in."""
+    """Where to look first. The low bits of a polynomial depend on the low bits of its bytes alone: mix the high in."""
     hash ^= hash >> 32
     hash *= 0xD6E8FEB86659FD93ULL
     return hash ^ (hash >> 32)
