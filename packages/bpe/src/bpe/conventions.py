@@ -6,13 +6,14 @@ tokens or by their ids, so that a convention also owns the order of the first 25
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from itertools import chain, islice
 from typing import Literal
 
 TieBreak = Literal["bytes", "huggingface", "ids"]
 
 
-class Convention:
+class Convention(ABC):
     """What "bytes" and "ids" have in common: symbols in the order of the bytes; a special token of one byte is it."""
 
     by_bytes = (
@@ -31,6 +32,7 @@ class Convention:
         """The bytes that a merged token may have; 0 for no bound."""
         return max_token_bytes or 0
 
+    @abstractmethod
     def number(self, tokens: list[bytes], special: tuple[bytes, ...]) -> tuple[dict[int, bytes], dict[str, int]]:
         """The ids of the alphabet, the special tokens and the merged tokens.
 
@@ -41,7 +43,6 @@ class Convention:
         Returns:
             The token of each id, and the id of each special token.
         """
-        raise TypeError(f"{type(self).__name__} gives no ids")
 
 
 class Bytes(Convention):
