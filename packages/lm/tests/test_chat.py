@@ -120,3 +120,26 @@ def test_serve_without_its_extra_says_what_to_install(run_of, capsys, monkeypatc
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["serve", str(run_of)]) == 2
     assert "lm serve needs the package 'uvicorn': pip install 'groundup-lm[serve]'" in capsys.readouterr().err
+
+
+def test_a_turn_reads_only_what_is_new_and_says_what_it_would_have_said(run_of, talk, monkeypatch):
+    """What of a conversation is in the cache is not read again; the answers are those of a cache made anew each turn."""
+    from lm.generation.decoder import Decoder
+
+    reads, read = [], Decoder.read
+
+    def counted(decoder, row, ids):
+        reads.append((decoder.cache.lengths[row], len(ids)))
+        return read(decoder, row, ids)
+
+    monkeypatch.setattr(Decoder, "read", counted)
+    said = ("hello", "more", "still", "/reset", "hello")
+    out, prompts = talk(*said, arguments=["--temperature", "0"])
+    for (kept, new), prompt in zip(reads, prompts, strict=True):
+        assert kept + new == len(prompt.encode())
+    # The last token of an answer is in the cache only if another was made after it.
+    for (kept, _), before in zip(reads[1:3], prompts, strict=False):
+        assert kept >= len(before.encode())
+    assert reads[3][0] <= len(prompts[0].encode())  # of the conversation that was left, no more than how both begin
+    monkeypatch.setattr(Scheduler, "_take_shared", lambda scheduler, text: scheduler.decoder.cache.clear(text.row) or 0)
+    assert talk(*said, arguments=["--temperature", "0"]) == (out, prompts)

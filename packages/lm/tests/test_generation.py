@@ -329,3 +329,28 @@ def test_int8_layers_of_any_size(inputs, outputs, rows, lead):
     assert got.shape == ((1,) if lead else ()) + (rows, outputs)
     torch.testing.assert_close(got.view(rows, outputs), want, rtol=1e-2, atol=2e-2 * inputs**0.5)
     torch.testing.assert_close(layer(x[0]), want[0], rtol=1e-2, atol=2e-2 * inputs**0.5)
+
+
+def test_every_end_of_text_that_prepare_takes_ends_generation(tmp_path, data):
+    """A run stops at the end-of-text of its data, whatever that is called: its id is kept in the run's configuration."""
+    bpe = pytest.importorskip("bpe")
+    from lm.commands.cli import main
+    from lm.interop.loading import model_text
+    from lm.special_tokens import END_OF_TEXT
+    from lm.training.run_folder import read_config
+
+    (tmp_path / "t.jsonl").write_text("".join(f'{{"text": "it is {n}"}}\n' for n in range(400)))
+    for name in (*END_OF_TEXT, "<my end>"):
+        folder = tmp_path / str(abs(hash(name)))
+        folder.mkdir()
+        bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=[name]).save(folder / "tok.json")
+        given = ["--tokenizer", str(folder / "tok.json")]
+        prepare = ["data", "prepare", str(tmp_path / "t.jsonl"), "--out", str(folder / "data"), *given]
+        assert main([*prepare, "--heldout", "0", *(["--end-of-text", name] if name == "<my end>" else [])]) == 0
+        size = {"vocab_size": 257, "context_length": 16, "num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16}
+        settings = [f"--model.{key}={value}" for key, value in size.items()]
+        settings += ["--train.steps=1", "--train.batch_size=1", "--train.warmup_steps=0", "--train.threads=1"]
+        train = ["train", "cpu-demo", "--data", str(folder / "data"), "--out", str(folder / "run"), "--quiet"]
+        assert main([*train, *given, *settings]) == 0
+        assert read_config(folder / "run")[2]["end_of_text"] == 256
+        assert model_text(folder / "run").stop_tokens == [256]

@@ -252,6 +252,41 @@ def test_the_page_is_one_file(server):
     assert "https://" not in page.text
 
 
+def test_old_turns_are_left_out_where_that_is_asked_for(server, tokenizer):
+    """As the page asks: a conversation that is longer than the context goes on, and how much was left out is said."""
+    import httpx
+
+    talk = []
+    for turn in range(8):
+        talk += [{"role": "user", "content": f"{turn} " + "x" * 20}, {"role": "assistant", "content": "yes"}]
+    talk += [{"role": "user", "content": "the last"}]
+    body = {"messages": talk, "max_tokens": 5, "stream": True, "temperature": 0}
+    url = f"{server}/v1/chat/completions"
+    refused = httpx.post(url, json=body, timeout=60)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "context_length_exceeded"
+    answer = httpx.post(url, json={**body, "truncation": "auto"}, timeout=60)
+    assert answer.status_code == 200
+    dropped = int(answer.headers["X-Messages-Left-Out"])
+    assert dropped % 2 == 0
+    assert 0 < dropped < len(talk)
+    kept = httpx.post(url, json={**body, "messages": talk[dropped:]}, timeout=60)
+    assert "X-Messages-Left-Out" not in kept.headers
+    texts = [
+        "".join(
+            json.loads(line[6:])["choices"][0]["delta"].get("content", "")
+            for line in found.text.splitlines()
+            if line.startswith("data: {")
+        )
+        for found in (answer, kept)
+    ]
+    assert texts[0] == texts[1]
+    long = httpx.post(
+        url, json={**body, "messages": [talk[0] | {"content": "x" * 300}], "truncation": "auto"}, timeout=60
+    )
+    assert "the last message alone" in long.json()["error"]["message"]
+
+
 def test_one_talks_on_the_page_in_a_browser(server, tmp_path):
     import httpx
 
