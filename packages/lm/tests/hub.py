@@ -21,8 +21,10 @@ class Hub:
     (another version is there from now on), "wrong" (other bytes come), "ok".
     """
 
-    def __init__(self, repo, files, *, lfs=True, page=1000):
+    def __init__(self, repo, files, *, lfs=True, page=1000, kind="datasets"):
         self.repo, self.files, self.lfs, self.page = repo, dict(files), lfs, page
+        self.api = f"/api/{kind}/{repo}"
+        self.resolve = f"/{'' if kind == 'models' else kind + '/'}{repo}/resolve/{COMMIT}/"
         self.faults, self.seen, self.tokens, self.version, self.stall = [], [], [], 0, 0.3
         hub = self
 
@@ -30,6 +32,9 @@ class Hub:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self):
+                hub.answer(self)
+
+            def do_HEAD(self):
                 hub.answer(self)
 
             def log_message(self, *arguments):
@@ -50,24 +55,31 @@ class Hub:
         parts = urllib.parse.unquote(url.path)
         self.tokens.append((request.headers["Host"].partition(":")[0], request.headers.get("Authorization")))
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            if parts == f"/api/datasets/{self.repo}/revision/main":
-                self.say(request, 200, json.dumps({"sha": COMMIT}).encode())
-            elif parts.startswith(f"/api/datasets/{self.repo}/tree/{COMMIT}"):
+            if parts in (self.api, f"{self.api}/revision/main"):
+                names = [{"rfilename": path} for path in sorted(self.files)]
+                self.say(request, 200, json.dumps({"id": self.repo, "sha": COMMIT, "siblings": names}).encode())
+            elif parts.startswith(f"{self.api}/tree/{COMMIT}"):
                 self.tree(request, parts.partition(COMMIT)[2].strip("/"), dict(urllib.parse.parse_qsl(url.query)))
-            elif parts.startswith(prefix := f"/datasets/{self.repo}/resolve/{COMMIT}/"):
+            elif parts.startswith(prefix := self.resolve):
                 # The bytes lie with another host, as large files do: "localhost" is another name of this one.
                 target = f"http://localhost:{self.port}/cdn/{urllib.parse.quote(parts.removeprefix(prefix))}"
-                self.say(request, 302, b"", {"Location": target, "X-Linked-Etag": '"of the other host"'})
+                path = parts.removeprefix(prefix)
+                if path not in self.files:
+                    self.say(request, 404, b"", {"X-Error-Code": "EntryNotFound"})
+                    return
+                about = {"X-Repo-Commit": COMMIT, "X-Linked-Size": str(len(self.files[path]))}
+                about["X-Linked-Etag"] = f'"{hashlib.sha256(self.files[path]).hexdigest()}"'
+                self.say(request, 302, b"", {"Location": target, **about})
             elif parts.startswith("/cdn/") and parts.removeprefix("/cdn/") in self.files:
                 self.bytes_of(request, parts.removeprefix("/cdn/"))
             else:
-                self.say(request, 404, b"")
+                self.say(request, 404, b"", {"X-Error-Code": "RepoNotFound"})
 
     def tree(self, request, folder, query):
-        assert query["recursive"] == "true"
+        assert query["recursive"].lower() == "true"
         known = sorted(path for path in self.files if path.startswith(folder))
         begin = int(query.get("cursor", 0))
-        entries = [{"type": "directory", "path": "x", "size": 0}] if begin == 0 else []
+        entries = [{"type": "directory", "path": "x", "size": 0, "oid": "0" * 40}] if begin == 0 else []
         for path in known[begin : begin + self.page]:
             data = self.files[path]
             entry = {"type": "file", "path": path, "size": len(data), "oid": "0" * 40}
@@ -77,7 +89,7 @@ class Hub:
         more = {}
         if begin + self.page < len(known):
             more["Link"] = (
-                f'<{self.url}{request.path.partition("?")[0]}?recursive=true&cursor={begin + self.page}>; rel="next"'
+                f'<{self.url}{request.path.partition("?")[0]}?recursive=True&cursor={begin + self.page}>; rel="next"'
             )
         self.say(request, 200, json.dumps(entries).encode(), more)
 
@@ -124,4 +136,5 @@ class Hub:
         for name, value in {**(more or {}), "Content-Length": str(len(body))}.items():
             request.send_header(name, value)
         request.end_headers()
-        request.wfile.write(body)
+        if request.command != "HEAD":
+            request.wfile.write(body)

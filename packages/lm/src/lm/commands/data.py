@@ -90,9 +90,9 @@ def recipe_arguments(made: argparse.ArgumentParser) -> None:
 
 
 def get(options: argparse.Namespace) -> None:
-    from lm.data.download import Cancelled
+    from lm.data.corpora import corpus
     from lm.data.get import get as get_corpus
-    from lm.data.published import corpus
+    from lm.data.hub import Cancelled
 
     recipe, asked = recipe_of(options, one_text=bool(corpus(options.corpus).url))
     with stopping(options.out), Live(options) as live:
@@ -219,9 +219,9 @@ def verify(options: argparse.Namespace) -> None:
 
 def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, dict[str, Any]]:
     """How the text is to be encoded, and the same as a table of what the result depends on."""
+    from lm.data.corpora import held_out_limit
     from lm.data.infill import NAMES, FillInTheMiddle
     from lm.data.prepare import Recipe
-    from lm.data.published import held_out_limit
     from lm.special_tokens import end_of_text_of
     from lm.tokenizer import load_tokenizer
 

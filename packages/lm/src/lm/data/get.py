@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lm.data import published
-from lm.data.download import Stop, fetch
+from lm.data import corpora
+from lm.data.corpora import CorpusFile
+from lm.data.hub import HubFile, download
 from lm.data.prepare import HELDOUT, Input, Reached, Recipe, carry_out, locked
-from lm.data.published import Remote
+from lm.files import atomic_write
 
 FILES = "files.json"  # what the publisher listed when it began
 SLACK = 1 << 21  # bytes that a limited download has more than the limit, as its last block and document are not whole
@@ -35,14 +37,14 @@ def get(
 
     Of a text or JSON lines no more is downloaded than recipe.limit asks for; a file is removed when its tokens are in their
     place. arrived: told of the bytes of a file as they come; encoded: of the bytes of text.
-    See prepare for the rest, and download.fetch for what a network can do wrong.
+    See prepare for the rest, and hub.download for what a network can do wrong.
     """
     with locked(out):
-        remotes = listed(name, recipe, out)
-        with Downloads(remotes, recipe, out / "download", arrived) as downloads:
+        files = listed(name, recipe, out)
+        with Downloads(files, recipe, out / "download", arrived) as downloads:
             inputs = [
-                Input(one.name, one.split, published.corpus(name).key, downloads.most(one) is not None)
-                for one in remotes
+                Input(one.file.path, one.split, corpora.corpus(name).key, downloads.most(one) is not None)
+                for one in files
             ]
             reached = carry_out(
                 inputs,
@@ -58,24 +60,22 @@ def get(
         return reached
 
 
-def listed(name: str, recipe: Recipe, out: Path) -> list[Remote]:
+def listed(name: str, recipe: Recipe, out: Path) -> list[CorpusFile]:
     """The corpus's files as the publisher listed them when this folder was begun."""
     path = out / FILES
     if path.exists():
-        return [Remote(**table) for table in json.loads(path.read_text())]
-    remotes = published.files(name, limit=recipe.limit)
-    temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(json.dumps([asdict(one) for one in remotes], indent=0))
-    os.replace(temporary, path)
-    return remotes
+        return [CorpusFile(HubFile(**one["file"]), one["split"]) for one in json.loads(path.read_text())]
+    files = corpora.corpus_files(name, limit=recipe.limit)
+    atomic_write(path, json.dumps([asdict(one) for one in files], indent=0))
+    return files
 
 
 class Downloads:
     """The files of a corpus on their way here: the one that is asked for, and behind it the next."""
 
-    def __init__(self, remotes: list[Remote], recipe: Recipe, folder: Path, arrived: Arrived) -> None:
-        self.remotes, self.recipe, self.folder, self.arrived = remotes, recipe, folder, arrived
-        self.stop = Stop()
+    def __init__(self, files: list[CorpusFile], recipe: Recipe, folder: Path, arrived: Arrived) -> None:
+        self.files, self.recipe, self.folder, self.arrived = files, recipe, folder, arrived
+        self.stop = threading.Event()
         self.coming: dict[int, Future[Path]] = {}
 
     def __enter__(self) -> Downloads:
@@ -90,46 +90,38 @@ class Downloads:
     def obtain(self, index: int) -> Path:
         """The index-th file, whole and checked."""
         wanted = self.start(index)
-        if index + 1 < len(self.remotes) and self.recipe.limit is None:
+        if index + 1 < len(self.files) and self.recipe.limit is None:
             self.start(index + 1)
         return wanted.result()
 
     def start(self, index: int) -> Future[Path]:
         if index not in self.coming:
-            self.coming[index] = self.pool.submit(self.download, index)
+            self.coming[index] = self.pool.submit(self.download, self.files[index])
         return self.coming[index]
 
-    def download(self, index: int) -> Path:
-        one, path = self.remotes[index], self.path(index)
-        if not path.exists():
-            most = self.most(one)
-            fetch(
-                one.url,
-                path,
-                size=one.size,
-                sha256=one.sha256,
-                most=most,
-                token=published.hub_token() if one.url.startswith(published.endpoint()) else None,
-                stop=self.stop,
-                report=lambda have: self.arrived(one.name, have, one.size if most is None else most),
-            )
-        return path
+    def download(self, one: CorpusFile) -> Path:
+        most = self.most(one)
+        size = one.file.size if most is None else most
+        return download(
+            one.file,
+            self.folder,
+            most=most,
+            stop=self.stop,
+            arrived=lambda have: self.arrived(one.file.path, have, size),
+        )
 
-    def most(self, one: Remote) -> int | None:
+    def most(self, one: CorpusFile) -> int | None:
         """How much of a file is wanted, where that is not all: the limit, as what is compressed holds more than its size."""
-        limit = self.recipe.limit_heldout if one.split == HELDOUT else self.recipe.limit
-        if limit is None or one.name.endswith(".parquet") or (one.size is not None and one.size <= limit + SLACK):
+        limit, size = self.recipe.limit_heldout if one.split == HELDOUT else self.recipe.limit, one.file.size
+        if limit is None or one.file.path.endswith(".parquet") or (size is not None and size <= limit + SLACK):
             return None
         return limit + SLACK
 
     def discard(self, index: int) -> None:
-        self.path(index).unlink(missing_ok=True)
+        """Removes a file whose tokens are in their place."""
+        if index in self.coming:
+            self.coming.pop(index).result().unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """What is left of the downloads, once everything is in its place."""
-        for path in [*self.folder.glob("*")]:
-            path.unlink()
-        self.folder.rmdir()
-
-    def path(self, index: int) -> Path:
-        return self.folder / f"{index:05}-{self.remotes[index].name.rsplit('/', 1)[-1]}"
+        """Removes what is left of the downloads, once everything is in its place."""
+        shutil.rmtree(self.folder, ignore_errors=True)

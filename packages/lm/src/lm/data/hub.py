@@ -6,17 +6,28 @@ A model is named hf://OWNER/NAME, and hf://OWNER/NAME@REVISION at a branch, a ta
 from __future__ import annotations
 
 import contextlib
+import http.client
+import importlib
 import os
 import re
-from collections.abc import Iterator
+import shutil
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lm.extras import need
+from lm.files import atomic_write, hash_file
 
 MODEL = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
-# What of a model's repository is downloaded: its sizes, its tokenizer and its weights as safetensors.
-WANTED = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "vocab.json")
+# What of a model's repository is downloaded: its sizes, its tokenizer, its weights as safetensors, and its card, whose
+# checksum an export of ours has.
+WANTED = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "README.md", "curves.svg")
+TRIES = 5  # in a row that bring nothing
+WAIT = 1.0  # seconds before the second try, and twice as many before each other
 
 
 def model_folder(name: str) -> Path:
@@ -47,9 +58,182 @@ def model_folder(name: str) -> Path:
         )
 
 
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a dataset on the Hub at one commit; or, where `repo` is "", a file at the address `path`."""
+
+    repo: str
+    commit: str
+    path: str
+    size: int | None = None
+    sha256: str | None = None
+
+
+class Cancelled(Exception):
+    """The download was told to stop; what has arrived stays, to go on from."""
+
+
+Arrived = Callable[[int], None]  # told of the bytes of a file that are here
+
+
+def dataset_commit(repo: str) -> str:
+    """The newest commit of a dataset."""
+    with in_a_sentence(repo):
+        found = library().HfApi(endpoint=endpoint()).dataset_info(repo, revision="main").sha
+    if not isinstance(found, str):
+        raise ConnectionError(not_the_hub())
+    return found
+
+
+def dataset_files(repo: str, commit: str, pattern: str) -> Iterator[HubFile]:
+    """The files of a dataset whose paths match a pattern that begins with their folder, in the Hub's order."""
+    folder = re.match(r"(?:[\w.-]+/)*", pattern)
+    inside = (folder[0].rstrip("/") if folder else "") or None
+    api = library().HfApi(endpoint=endpoint())
+    with in_a_sentence(repo):
+        for entry in api.list_repo_tree(repo, inside, recursive=True, revision=commit, repo_type="dataset"):
+            if hasattr(entry, "size") and re.fullmatch(pattern, entry.path):
+                digest = None if entry.lfs is None else entry.lfs.sha256
+                yield HubFile(repo, commit, entry.path, entry.size, digest)
+
+
+def download(
+    file: HubFile, folder: Path, *, most: int | None = None, stop: threading.Event, arrived: Arrived = lambda have: None
+) -> Path:
+    """Downloads a file, or goes on with it where an earlier call was stopped.
+
+    Args:
+        file: What to download.
+        folder: Where it goes, under its path in the repository.
+        most: Only the file's first so many bytes.
+        stop: Ends the download when it is set.
+        arrived: Told of the bytes that are here.
+
+    Returns:
+        Where it lies, whole and checked against the SHA-256 that its publisher states.
+
+    Raises:
+        Cancelled: It was told to stop.
+        ConnectionError, FileNotFoundError, PermissionError: It cannot be had, in a sentence.
+        ValueError: What arrived, twice, is not what its publisher states.
+    """
+    if not file.repo:
+        return from_address(file.path, folder, most)
+    if most is not None:
+        return beginning_of(file, folder, most, stop, arrived)
+    for _ in range(2):
+        path = whole(file, folder, stop, arrived)
+        if file.sha256 is None or hash_file(path) == file.sha256:
+            return path
+        path.unlink()
+        shutil.rmtree(folder / ".cache", ignore_errors=True)
+    raise ValueError(f"{file.repo}/{file.path} arrived twice with another SHA-256 than its publisher states")
+
+
+def whole(file: HubFile, folder: Path, stop: threading.Event, arrived: Arrived) -> Path:
+    """A file by huggingface_hub, which goes on where it was stopped; tried again where the Hub does not answer."""
+    for tries in range(1, TRIES + 1):
+        try:
+            with in_a_sentence(f"{file.repo}/{file.path}"):
+                return Path(
+                    library().hf_hub_download(
+                        file.repo,
+                        file.path,
+                        repo_type="dataset",
+                        revision=file.commit,
+                        local_dir=folder,
+                        endpoint=endpoint(),
+                        tqdm_class=progress_of(stop, arrived),
+                    )
+                )
+        except ConnectionError:
+            if tries == TRIES:
+                raise
+        if stop.wait(WAIT * 2 ** (tries - 1)):
+            raise Cancelled
+    raise AssertionError("the last attempt returns or raises")
+
+
+def progress_of(stop: threading.Event, arrived: Arrived) -> Any:
+    """What huggingface_hub takes for a progress bar: it tells of the bytes, and ends the download when that is asked for."""
+    from tqdm import tqdm
+
+    class Progress(tqdm):  # type: ignore[misc]  # tqdm has no types
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            self.have = int(more.get("initial") or 0)
+            super().__init__(*arguments, **{**more, "disable": True})
+
+        def update(self, n: float | None = 1) -> bool | None:
+            if stop.is_set():
+                raise Cancelled
+            self.have += int(n or 0)
+            arrived(self.have)
+            return None
+
+    return Progress
+
+
+def beginning_of(file: HubFile, folder: Path, most: int, stop: threading.Event, arrived: Arrived) -> Path:
+    """The first `most` bytes of a file, or all where it has no more; what an earlier call left is gone on from."""
+    hub, path = library(), folder / file.path
+    part = path.with_name(path.name + ".part")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    url = hub.hf_hub_url(file.repo, file.path, repo_type="dataset", revision=file.commit, endpoint=endpoint())
+    size = most if file.size is None else min(most, file.size)
+    tries = 0
+    while (have := part.stat().st_size if part.exists() else 0) < size:
+        if stop.is_set():
+            raise Cancelled
+        headers = {**hub.utils.build_hf_headers(), "Range": f"bytes={have}-{size - 1}"}
+        try:
+            with hub.utils.http_stream_backoff("GET", url, headers=headers) as response, open(part, "ab") as out:
+                with in_a_sentence(f"{file.repo}/{file.path}"):
+                    hub.utils.hf_raise_for_status(response)
+                if response.status_code != 206:  # all of it comes, whatever was asked for
+                    out.truncate(0)
+                for block in response.iter_bytes(1 << 18):
+                    out.write(block)
+                    arrived(out.tell())
+                    if stop.is_set():
+                        raise Cancelled
+                    if out.tell() >= size:
+                        break
+        except Exception as error:
+            if not of_the_network(error):
+                raise
+        tries = 0 if part.stat().st_size > have else tries + 1
+        if tries == TRIES:
+            raise ConnectionError(no_way(f"{file.repo}/{file.path}"))
+    with open(part, "r+b") as out:
+        out.truncate(size)
+    os.replace(part, path)
+    return path
+
+
+def from_address(url: str, folder: Path, most: int | None) -> Path:
+    """A small file from an address that is not the Hub's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / url.rsplit("/", 1)[1]
+    for last in (False, False, True):
+        try:
+            with urllib.request.urlopen(url, timeout=60) as response:
+                atomic_write(path, response.read() if most is None else response.read(most))
+            return path
+        except urllib.error.HTTPError as error:
+            if last or error.code < 500:
+                raise ConnectionError(f"{url} answers {error.code}: try again later") from None
+        except (OSError, http.client.HTTPException) as error:
+            if last:
+                raise ConnectionError(f"{url} cannot be had ({error}): look at the network") from None
+    raise AssertionError("the last attempt returns or raises")
+
+
 def library() -> Any:
-    """The package huggingface_hub."""
-    return need("huggingface_hub", "the Hugging Face Hub", "groundup-lm[hub]")
+    """The package huggingface_hub, with its modules errors and utils."""
+    made = need("huggingface_hub", "the Hugging Face Hub", "groundup-lm[hub]")
+    for module in ("errors", "utils"):
+        importlib.import_module(f"huggingface_hub.{module}")
+    return made
 
 
 def endpoint() -> str:
@@ -77,12 +261,21 @@ def in_a_sentence(what: str) -> Iterator[None]:
     except errors.HfHubHTTPError as error:
         status = getattr(error.response, "status_code", None)
         raise ConnectionError(f"{endpoint()} answers {status} to what is asked of {what}: try again later") from None
-    except OSError:
-        raise
+    except (KeyError, TypeError, AttributeError, StopIteration):
+        raise ConnectionError(not_the_hub()) from None
     except Exception as error:
-        if type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "requests", "urllib3"):
-            raise ConnectionError(no_way(what)) from None
+        if of_the_network(error) or type(error).__name__ == "JSONDecodeError":
+            raise ConnectionError(no_way(what) if of_the_network(error) else not_the_hub()) from None
         raise
+
+
+def of_the_network(error: Exception) -> bool:
+    """Whether an error is the HTTP library's, of a connection that failed."""
+    return type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2")
+
+
+def not_the_hub() -> str:
+    return f"{endpoint()} does not answer as the Hub does: look at what stands between"
 
 
 def no_way(what: str) -> str:

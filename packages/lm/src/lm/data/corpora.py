@@ -1,0 +1,116 @@
+"""Corpora as their publishers serve them: where they are, in what form, and what of them is held out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lm.config import did_you_mean
+from lm.data.hub import HubFile, dataset_commit, dataset_files
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A published corpus: a dataset on the Hub, or one text at an address.
+
+    Attributes:
+        about: What it is.
+        repo: Its repository on the Hub.
+        train, heldout: What the paths of its files match there, each begun with its folder. Where there is no heldout,
+            documents are held out by their hash.
+        url: The address of a corpus that is one text, whose end is held out.
+        key: Where JSON lines and Parquet have the text.
+    """
+
+    about: str
+    repo: str = ""
+    train: str = ""
+    heldout: str = ""
+    url: str = ""
+    key: str = "text"
+
+
+CORPORA = {
+    "tinystories": Corpus(
+        "2.2 GB of short stories written by GPT-4 (Eldan and Li 2023)",
+        repo="roneneldan/TinyStories",
+        train=r"TinyStoriesV2-GPT4-train\.txt",
+        heldout=r"TinyStoriesV2-GPT4-valid\.txt",
+    ),
+    "openwebtext": Corpus(
+        "40 GB of pages that Reddit linked to (Gokaslan and Cohen 2019)",
+        repo="Skylion007/openwebtext",
+        train=r"plain_text/train-\d+-of-\d+\.parquet",
+    ),
+    "fineweb-edu-10bt": Corpus(
+        "10 billion tokens of educational pages (Penedo et al. 2024)",
+        repo="HuggingFaceFW/fineweb-edu",
+        train=r"sample/10BT/\d+_\d+\.parquet",
+    ),
+    "slimpajama": Corpus(
+        "627 billion tokens of web, code, books and papers, deduplicated (Soboleva et al. 2023)",
+        repo="cerebras/SlimPajama-627B",
+        train=r"train/chunk\d+/example_train_\d+\.jsonl\.zst",
+        heldout=r"validation/chunk\d+/example_holdout_\d+\.jsonl\.zst",
+    ),
+    "shakespeare": Corpus(
+        "1.1 MB of plays, the usual first text (Karpathy 2015)",
+        url="https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class CorpusFile:
+    """A file of a corpus, and what it is for.
+
+    Attributes:
+        file: Where it is.
+        split: "train", "heldout", "hash" (each document by its hash) or "tail" (its end is held out).
+    """
+
+    file: HubFile
+    split: str
+
+
+def corpus(name: str) -> Corpus:
+    """The corpus of that name. ValueError: there is none."""
+    if name not in CORPORA:
+        raise ValueError(f"no corpus is named {name!r}{did_you_mean(name, CORPORA)}")
+    return CORPORA[name]
+
+
+def corpus_files(name: str, *, limit: int | None = None) -> list[CorpusFile]:
+    """Lists the files of a corpus, the held-out ones first, at the commit that is its newest now.
+
+    Args:
+        name: The corpus.
+        limit: Bytes of training text. The files after those that hold as many are left out; of the held-out ones, those after
+            a tenth as much.
+
+    Raises:
+        ConnectionError: The publisher cannot be asked.
+    """
+    chosen = corpus(name)
+    if chosen.url:
+        return [CorpusFile(HubFile("", "", chosen.url), "tail")]
+    commit = dataset_commit(chosen.repo)
+    found: list[CorpusFile] = []
+    for pattern, split in ((chosen.heldout, "heldout"), (chosen.train, "train" if chosen.heldout else "hash")):
+        most = limit if limit is None or split != "heldout" else held_out_limit(limit)
+        size = 0
+        for file in dataset_files(chosen.repo, commit, pattern) if pattern else ():
+            if most is not None and size > most:
+                break
+            found.append(CorpusFile(file, split))
+            size += file.size or 0  # a compressed file holds more text than that, so the limit is reached
+        if pattern and size == 0:
+            raise ValueError(
+                f"{chosen.repo} has no files like {pattern} at {commit[:12]}: its publisher has moved them, "
+                f"and this version of lm does not know where"
+            )
+    return found
+
+
+def held_out_limit(limit: int) -> int:
+    """How much held-out text goes with so much for training: a tenth."""
+    return -(-limit // 10)
