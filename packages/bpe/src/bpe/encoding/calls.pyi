@@ -1,5 +1,5 @@
 from collections.abc import Collection
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ _Special = Literal["all"] | Collection[str]
 NONE: frozenset[str]
 
 class Calls:
-    def __init__(self, texts: TextEncoder) -> None: ...
+    def __new__(cls, texts: TextEncoder) -> Self: ...
     def encode(
         self, text: _Text, *, allowed_special: _Special = ..., disallowed_special: _Special = "all"
     ) -> list[int]: ...

@@ -1,6 +1,6 @@
 from collections.abc import Iterable, Sequence
 from mmap import mmap
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +12,15 @@ _Buffer = bytes | bytearray | memoryview | mmap
 
 class Encoder:
     cache_bytes: int
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         ranks: Ranks,
         ids: Sequence[int] | NDArray[Any],
         scanner: int,
         cache_bytes: int,
         level: str | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     def encode(self, text: str | _Buffer, rules: Rules) -> list[int] | None: ...
     def encode_array(self, text: str | _Buffer, rules: Rules) -> NDArray[np.uint32] | None: ...
     def encode_pieces(self, pieces: Iterable[_Buffer]) -> NDArray[np.uint32]: ...

@@ -1,14 +1,11 @@
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from numpy.typing import NDArray
 
-MOST_SYMBOLS: int
-MOST_MERGES: int
-MOST_BYTES: int
 
 class Ranks:
     symbols: int
-    def __init__(
-        self, *, symbols: Sequence[bytes], merges: NDArray[Any] | None, ignore_merges: bool, level: str | None = None
-    ) -> None: ...
+    def __new__(
+        cls, *, symbols: Sequence[bytes], merges: NDArray[Any] | None, ignore_merges: bool, level: str | None = None
+    ) -> Self: ...

@@ -1,8 +1,10 @@
+from typing import Self
+
 from bpe.counting.records import Records
 
 class Merger:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         records: Records,
         *,
         tokens: list[bytes],
@@ -14,7 +16,7 @@ class Merger:
         floor: int,
         level: str | None = None,
         long_word: int = 512,
-    ) -> None: ...
+    ) -> Self: ...
     def apply(self, left: int, right: int) -> int: ...
     def advance(self, merges: int) -> int: ...
     def made_from(self, begin: int) -> list[tuple[int, int, int]]: ...

@@ -1,4 +1,6 @@
+from typing import Self
+
 from bpe.scanning.special_tokens import SpecialTokens
 
 class Blocks:
-    def __init__(self, text: object, special: SpecialTokens, scanner: int, block: int) -> None: ...
+    def __new__(cls, text: object, special: SpecialTokens, scanner: int, block: int) -> Self: ...
