@@ -190,6 +190,7 @@ def test_thousands_of_files_with_few_descriptors(tmp_path: Path, monkeypatch: py
     paths = [tmp_path / f"{i}.txt" for i in range(600)]
     for i, path in enumerate(paths):
         path.write_text(f"file {i} " * (1 + 400 * (i % 50 == 0)))
+    resource = pytest.importorskip("resource", reason="only POSIX systems bound the descriptors of a process")
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (100, limits[1]))
     try:

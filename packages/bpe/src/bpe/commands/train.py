@@ -8,6 +8,7 @@ import glob
 import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +16,7 @@ from bpe import sources
 from bpe.conventions import CONVENTIONS
 from bpe.loading import load
 from bpe.progress import watched
+from bpe.reporting.report import longest_tokens, shown
 from bpe.tokenizer import Tokenizer
 from bpe.training import GOES_ON, extend, train
 
@@ -27,13 +29,17 @@ def add(commands: Any) -> None:
         "train",
         help="train a tokenizer on text",
         epilog="A file is read as its name says: .gz, .xz and .zst are decompressed; .jsonl, .ndjson and .json have a text a "
-        "line, .parquet one a row. A folder means every file in it, hidden ones aside.",
+        "line, .parquet one a row. A folder means every file in it, hidden ones aside. "
+        "Special tokens get their ids here, and no text has them otherwise: give those of a chat format now, "
+        "--special '<|endoftext|>' --special '<|im_start|>' --special '<|im_end|>', for a model that will learn one later.",
     )
     parser.add_argument("corpus", nargs="+", help="files, folders, patterns of names, or - for standard input")
     parser.add_argument("--vocab-size", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True, help="the file to write the tokenizer to")
     parser.add_argument("--pattern", help="a split pattern by name, or a regular expression (default: gpt2)")
-    parser.add_argument("--special", action="append", metavar="TOKEN", help="a special token (default: <|endoftext|>)")
+    parser.add_argument(
+        "--special", action="append", metavar="TOKEN", help="a special token; again for more (default: <|endoftext|>)"
+    )
     parser.add_argument("--tie-break", default="bytes", choices=CONVENTIONS)
     parser.add_argument("--min-count", type=int, default=1, help="no pair that occurs less often is merged")
     parser.add_argument("--max-token-bytes", type=int, help="no token is longer")
@@ -67,14 +73,33 @@ def _run(options: argparse.Namespace) -> None:
         name: getattr(options, name)
         for name in ("tie_break", "min_count", "max_token_bytes", "workers", "memory_limit", "checkpoint")
     }
+    begun = time.perf_counter()
     try:
         tokenizer = _trained(options, source, settings)
+        seconds = time.perf_counter() - begun
         tokenizer.save(options.out)
     except KeyboardInterrupt as error:
         if options.checkpoint is not None and not hasattr(error, "__notes__"):  # while the tokenizer was made or saved
             error.add_note(GOES_ON.format(options.checkpoint))
         raise
-    print(f"{options.out}: {tokenizer.vocab_size:,} tokens")
+    memory = most_memory()
+    held = f", {memory / 1e6:,.0f} MB at most" if memory else ""
+    longest = "  ".join(shown(token.decode(errors="replace")) for _, token in longest_tokens(tokenizer, 5))
+    print(f"{options.out}: {tokenizer.vocab_size:,} tokens in {seconds:.2f} s{held}\nlongest: {longest}")
+
+
+def most_memory() -> int:
+    """The most bytes of memory that this process has had; 0 where the system does not say."""
+    try:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        pass
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _trained(options: argparse.Namespace, source: list[Any], settings: dict[str, Any]) -> Tokenizer:

@@ -3,7 +3,6 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-
 class Ranks:
     symbols: int
     def __new__(

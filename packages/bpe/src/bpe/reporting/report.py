@@ -89,7 +89,7 @@ class Report:
         vocabularies += [
             (
                 row.tokenizer, f"{row.tokens:,}", f"{row.special:,}", f"{len(row.unused):,}", f"{len(row.unreachable):,}",
-                f"{len(row.broken):,}", "  ".join(map(_shown, row.longest)),
+                f"{len(row.broken):,}", "  ".join(map(shown, row.longest)),
             )
             for row in self.vocabularies
         ]  # fmt: skip
@@ -260,7 +260,7 @@ def common_merges(a: Tokenizer, b: Tokenizer) -> tuple[float, float]:
     return both / max(1, len(ours | theirs)), both / max(1, min(len(ours), len(theirs)))
 
 
-def _shown(token: str) -> str:
+def shown(token: str) -> str:
     """A token on one line: its middle left out where it is long, and what would not be seen spelled out."""
     short = token if len(token) <= 24 else f"{token[:12]}…{token[-8:]}"
     return repr(short)
