@@ -45,7 +45,6 @@ def whole_scores(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], N
 
     def choose(explicit: bool) -> None:
         monkeypatch.setattr(lm.attention, "MATMUL_KEYS", 1 << 30 if explicit else 0)
-        monkeypatch.setattr(lm.model, "MATMUL_KEYS", 0)
         lm.attention.causal_bias.cache_clear()
 
     yield choose

@@ -30,6 +30,7 @@ from accounting.memory.optimizer_state import step_temporaries  # noqa: E402
 from lm.config import ModelConfig  # noqa: E402
 from lm.loss import chunked_cross_entropy, cross_entropy  # noqa: E402
 from lm.model import Transformer  # noqa: E402
+from lm.ops.cpu import fused  # noqa: E402
 from lm.optimizer import adamw  # noqa: E402
 
 # said once of query and key norms, whose weights are in fp32 under autocast while the heads are not
@@ -51,25 +52,25 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 
     def forget() -> None:
         lm.attention.causal_bias.cache_clear()
-        lm.model.turns.cache_clear()
+        lm.model.rope_cache.cache_clear()
 
     def choose(
         *, attention: str = "fused", norm_kernel: str = "folded", checkpointing: str = "none", block: int = 64
     ) -> None:
         monkeypatch.setattr(lm.attention, "MATMUL_KEYS", 1 << 30 if attention == "eager" else 0)
-        monkeypatch.setattr(lm.model, "MATMUL_KEYS", 1 << 30 if attention == "blocks" else 0)
+        monkeypatch.setattr(fused, "MATMUL_KEYS", 1 << 30 if attention == "blocks" else 0)
         if attention == "blocks":  # several, of positions as few as these
             monkeypatch.setattr(lm.ops.cpu.block_attention, "BLOCK", block)
             monkeypatch.setattr(activations, "QUERY_BLOCK", block)
         if norm_kernel != "folded":
-            monkeypatch.setattr(lm.model, "unweighed", apart)
+            monkeypatch.setattr(fused, "folded", lambda norm, reader: False)
         if norm_kernel == "composite":
-            monkeypatch.setattr(lm.model.RMSNorm, "forward", torch_rms_norm)
+            monkeypatch.delitem(fused.TWINS, lm.model.RMSNorm)
         if checkpointing == "full":
-            monkeypatch.setattr(lm.model.Block, "forward", recomputed(lm.model.Block.forward))
+            monkeypatch.setattr(fused.FusedBlock, "forward", recomputed(fused.FusedBlock.forward))
         elif checkpointing == "selective":
             monkeypatch.setattr(lm.model, "attention", recomputed(lm.model.attention))
-            monkeypatch.setattr(lm.model, "attend", recomputed(lm.model.attend))
+            monkeypatch.setattr(fused, "attend", recomputed(fused.attend))
         forget()
 
     yield choose
@@ -79,16 +80,6 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 def norm_kernel_of(config: ModelConfig) -> str:
     """What lm runs: a norm that a product reads leaves its weight to that."""
     return "folded" if config.norm_placement == "pre" else "normalised"
-
-
-def apart(norm: Any, x: Any, reader: Any, more: Any = None) -> Any:
-    """What model.unweighed does where the norm keeps its weight."""
-    total = x if more is None else x + more
-    return total, norm(total), None
-
-
-def torch_rms_norm(norm: Any, x: Any) -> Any:
-    return torch.nn.functional.rms_norm(x, norm.weight.shape, norm.weight, norm.eps)
 
 
 def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,7 +139,7 @@ def test_saved_activations(seed: int, precision: str, run_as: Callable[..., None
     if precision == "fp32":
         norm_kernel = rng.choice([norm_kernel_of(config), "normalised", "composite"])
     run_as(attention=attention, norm_kernel=norm_kernel, block=7)
-    model = Transformer(config)
+    model = fused.fuse(Transformer(config))
     if precision == "bf16":
         model = model.bfloat16()
     policy = Policy(precision=precision, attention_kernel=attention, norm_kernel=norm_kernel, loss=loss)
@@ -166,6 +157,7 @@ def test_saved_activations_of_experts(seed: int, run_as: Callable[..., None]) ->
     experts = rng.randint(1, 5)
     run_as(attention="fused")
     model, shape = mixture(config, experts, rng.randint(1, experts))
+    fused.fuse(model)
     assert accounting.parameters(shape).total == sum(parameter.numel() for parameter in model.parameters())
     batch, length = rng.randint(1, 3), rng.randint(2, config.context_length)
     predicted = accounting.saved_activations(shape, batch, length, policy=Policy(norm_kernel=norm_kernel_of(config)))
@@ -181,7 +173,7 @@ def test_what_checkpointing_leaves_alive(seed: int, checkpointing: str, run_as: 
     attention = rng.choice(["eager", "fused", "blocks"])
     loss = rng.choice(["plain", "chunked"])
     run_as(attention=attention, checkpointing=checkpointing, block=7)
-    model, batch, length = Transformer(config), rng.randint(1, 3), rng.randint(2, config.context_length)
+    model, batch, length = fused.fuse(Transformer(config)), rng.randint(1, 3), rng.randint(2, config.context_length)
     ids, targets = data(config, batch, length)
     live = Live(known=[*model.parameters(), ids, targets])
     weights = live.now - 16 * batch * length
@@ -218,7 +210,7 @@ PEAKS = {
 
 def peak(config: ModelConfig, batch: int, length: int, loss: str, precision: str = "fp32", block: int = 1) -> int:
     """The most bytes alive in the second step, whose optimizer has its state."""
-    model = Transformer(config)
+    model = fused.fuse(Transformer(config))
     if precision == "bf16":
         model = model.bfloat16()
     optimizer = adamw(model, 1e-3)
@@ -304,7 +296,7 @@ def optimizers(model: Transformer, kind: str, step: str) -> list[Any]:
 @pytest.mark.parametrize("seed", range(4))
 def test_optimizer_state_and_step(seed: int, kind: str, step: str) -> None:
     config = random_config(random.Random(seed + 100))
-    model = Transformer(config)
+    model = fused.fuse(Transformer(config))
     for parameter in model.parameters():
         parameter.grad = torch.randn_like(parameter)
     both = optimizers(model, kind, step)
@@ -334,7 +326,7 @@ def test_optimizer_state_and_step(seed: int, kind: str, step: str) -> None:
 def test_master_weights_in_fp32() -> None:
     """bf16 weights whose optimizer keeps fp32 ones: 2 + 2 + 4 + 8 bytes a parameter, of real tensors."""
     config = PEAKS["blocks"][0]
-    model = Transformer(config).bfloat16()
+    model = fused.fuse(Transformer(config)).bfloat16()
     masters = [parameter.detach().float().requires_grad_() for parameter in model.parameters()]
     for parameter, master in zip(model.parameters(), masters, strict=True):
         parameter.grad, master.grad = torch.ones_like(parameter), torch.ones_like(master)

@@ -26,11 +26,11 @@ from live_bytes import Live
 from torch import Tensor
 
 import lm.attention
-import lm.model
 from accounting import PhaseKind, Policy, TrainingMemory, training_memory
 from lm.config import ModelConfig
 from lm.loss import CHUNK_BYTES, chunked_cross_entropy, cross_entropy
 from lm.model import Transformer
+from lm.ops.cpu import fused
 from lm.optimizer import adamw
 
 README = Path(__file__).parent.parent / "packages" / "accounting" / "README.md"
@@ -185,7 +185,7 @@ def measure(row: Row, meter: OnCuda | StandIn) -> Measured:
     """Three steps of training; the third is watched, when the optimizer has its state and the allocator its segments."""
     torch.manual_seed(0)
     with torch.device(meter.device):
-        model = Transformer(row.config)
+        model = fused.fuse(Transformer(row.config))
         ids, targets = (torch.randint(0, row.config.vocab_size, (row.batch, row.length)) for _ in range(2))
     optimizer = adamw(model, 1e-3)
     marks: list[int] = []
@@ -259,7 +259,7 @@ def as_on_a_gpu() -> Iterator[None]:
     with (
         mock.patch.object(lm.attention, "MATMUL_KEYS", 0),
         # no mock, which would keep every x that it is called with
-        mock.patch.object(lm.model, "in_full_precision", never),
+        mock.patch.object(fused, "in_full_precision", never),
     ):
         lm.attention.causal_bias.cache_clear()
         yield

@@ -9,12 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import lm.model
-from lm.attention import attention, hidden_keys
+from lm.attention import attention, causal_self_bias
 from lm.config import ModelConfig
 from lm.loss import chunked_cross_entropy, cross_entropy
-from lm.model import MLP, Attention, RMSNorm, SwiGLU, Transformer, norm, positions_in, rotary, turn
-from lm.ops.cpu import block_attention as score_blocks
+from lm.model import MLP, Attention, RMSNorm, SwiGLU, Transformer, apply_rotary_emb, norm, positions_in, rope_cache
+from lm.ops.cpu import block_attention
 from lm.optimizer import adamw, clip_gradients
 from lm.schedule import constant, cosine, linear
 
@@ -61,7 +60,8 @@ def test_rms_norm(width, rows, dtype):
 )
 def test_rotary(batch, seq, pairs, theta, start, dtype):
     x = randn(batch, seq, 2 * pairs)
-    out = rotary(x.to(dtype), torch.arange(start, start + seq), theta)
+    rope = rope_cache(start + seq, 2 * pairs, theta, dtype=dtype)[start:]
+    out = apply_rotary_emb(x.to(dtype), rope)
     want = torch.empty_like(x)
     for t in range(seq):
         for i in range(pairs):
@@ -73,10 +73,10 @@ def test_rotary(batch, seq, pairs, theta, start, dtype):
 
 
 def test_rotary_scores_depend_on_distance_alone():
-    q, k = randn(1, 16), randn(1, 16, seed=1)
+    q, k, rope = randn(1, 16), randn(1, 16, seed=1), rope_cache(105, 16, 1e4, dtype=torch.float64)
 
     def score(i, j):
-        return (rotary(q, torch.tensor([i])) * rotary(k, torch.tensor([j]))).sum()
+        return (apply_rotary_emb(q, rope[i : i + 1]) * apply_rotary_emb(k, rope[j : j + 1])).sum()
 
     torch.testing.assert_close(score(7, 3), score(104, 100))
     assert not torch.isclose(score(7, 3), score(7, 4))
@@ -84,7 +84,7 @@ def test_rotary_scores_depend_on_distance_alone():
 
 def test_rotary_refuses_an_odd_width():
     with pytest.raises(ValueError, match="head_dim 3 is odd"):
-        rotary(randn(1, 3), torch.arange(1))
+        rope_cache(1, 3, 1e4)
 
 
 @st.composite
@@ -289,7 +289,7 @@ def test_attention_layer(qk_norm):
     config = ModelConfig(10, 8, 1, 12, 4, 5, num_kv_heads=2, head_dim=6, qk_norm=qk_norm)
     torch.manual_seed(0)
     layer = Attention(config).double()
-    x, positions = randn(2, 5, 12), torch.arange(5)
+    x, rope = randn(2, 5, 12), rope_cache(5, 6, 1e4, dtype=torch.float64)
     w = layer.qkv.weight
     heads = []
     for h in range(4):
@@ -298,11 +298,11 @@ def test_attention_layer(qk_norm):
         v = x @ w[36 + 6 * (h // 2) : 42 + 6 * (h // 2)].T
         if qk_norm:
             q, k = (t / torch.sqrt((t * t).mean(-1, keepdim=True) + config.norm_eps) for t in (q, k))
-        q, k = rotary(q, positions), rotary(k, positions)
+        q, k = apply_rotary_emb(q, rope), apply_rotary_emb(k, rope)
         heads.append(attend(q[:, None], k[:, None], v[:, None], True, None, None)[:, 0])
     want = torch.cat(heads, -1) @ layer.output.weight.T
-    by = torch.view_as_complex(rotary(torch.tensor([1.0, 0.0]).double().repeat(5, 3), positions).unflatten(-1, (3, 2)))
-    close(layer(x, by[:, None]), want, torch.float64)
+    close(layer(x, rope[:, None]), want, torch.float64)
+    close(layer(x), want, torch.float64)  # alone it rotates by itself
 
 
 def plain_loss(logits, targets, ignore):
@@ -439,16 +439,17 @@ def test_positions_restart_with_each_document():
 def test_scores_in_blocks_are_attention(heads, kv_heads, length, sliding_window, packed):
     torch.manual_seed(0)
     qkv = torch.randn(2, length, heads + 2 * kv_heads, 8, dtype=torch.float64, requires_grad=True)
-    by = torch.polar(torch.ones(length, 1, 4, dtype=torch.float64), torch.randn(length, 1, 4, dtype=torch.float64))
+    rope = rope_cache(length, 8, 100.0, dtype=torch.float64).unsqueeze(1)
     document_ids = torch.randint(0, 4, (2, length)).sort(dim=1).values if packed else None
-    for turns in (by, None):
-        turned = qkv[:, :, : heads + kv_heads] if turns is None else turn(qkv[:, :, : heads + kv_heads], turns)
-        q, k = turned.transpose(1, 2).split((heads, kv_heads), dim=1)
+    for turns in (torch.view_as_complex(rope), None):
+        qk = qkv[:, :, : heads + kv_heads] if turns is None else apply_rotary_emb(qkv[:, :, : heads + kv_heads], rope)
+        q, k = qk.transpose(1, 2).split((heads, kv_heads), dim=1)
         v = qkv[:, :, heads + kv_heads :].transpose(1, 2)
         want = attention(q, k, v, sliding_window=sliding_window, document_ids=document_ids, backend="matmul").transpose(
             1, 2
         )
-        found = score_blocks.attend(qkv, heads, turns, hidden_keys(qkv, sliding_window, document_ids), sliding_window)
+        bias = causal_self_bias(qkv, sliding_window, document_ids)
+        found = block_attention.attend(qkv, heads, turns, bias, sliding_window)
         torch.testing.assert_close(found, want, rtol=1e-12, atol=1e-12)
         upstream = torch.randn_like(want)
         gradients = (torch.autograd.grad(y, qkv, upstream)[0] for y in (found, want))
@@ -459,30 +460,6 @@ def test_scores_in_blocks_are_attention(heads, kv_heads, length, sliding_window,
 def test_scores_in_blocks_are_an_operator_that_compilers_can_trust(sliding_window):
     qkv = torch.randn(2, 130, 8, 6, requires_grad=True)
     by = torch.polar(torch.ones(130, 1, 3), torch.randn(130, 1, 3))
-    arguments = (qkv, 4, by, hidden_keys(qkv, sliding_window, None), sliding_window)
+    arguments = (qkv, 4, by, causal_self_bias(qkv, sliding_window, None), sliding_window)
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
-    assert set(torch.library.opcheck(score_blocks._attend, arguments, test_utils=checks).values()) == {"SUCCESS"}
-
-
-def apart(norm, x, reader, more=None):
-    """What model.unweighed does where the norm keeps its weight."""
-    total = x if more is None else x + more
-    return total, norm(total), None
-
-
-@pytest.mark.parametrize("shape", [{}, {"ffn": "gelu", "bias": True}, {"qk_norm": True, "num_kv_heads": 2}])
-def test_a_norm_that_leaves_its_weight_to_the_product_is_a_norm(shape, monkeypatch):
-    torch.manual_seed(0)
-    model = Transformer(ModelConfig(30, 20, 2, 24, 4, 10, **shape)).double()
-    with torch.no_grad():
-        for p in model.parameters():
-            p += 0.1 * torch.randn_like(p)
-    ids, found = torch.randint(30, (2, 20)), []
-    for _ in range(2):
-        logits = model(ids)
-        logits.sin().sum().backward()
-        found.append([logits.detach(), *(p.grad.clone() for p in model.parameters())])
-        model.zero_grad()
-        monkeypatch.setattr(lm.model, "unweighed", apart)
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
+    assert set(torch.library.opcheck(block_attention._attend, arguments, test_utils=checks).values()) == {"SUCCESS"}

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lm.interop import from_gguf, from_huggingface, from_llama2c, from_nanogpt, to_gguf, to_huggingface
     from lm.interop.loading import load
     from lm.model import Transformer
+    from lm.ops.cpu.fused import fuse
     from lm.training.trainer import train
     from lm.training.validation import evaluate
 
@@ -24,6 +25,7 @@ __all__ = [
     "from_huggingface",
     "from_llama2c",
     "from_nanogpt",
+    "fuse",
     "generate",
     "generate_batch",
     "load",
@@ -38,6 +40,7 @@ _HOME = {
     "TrainConfig": "lm.config",
     "Transformer": "lm.model",
     "evaluate": "lm.training.validation",
+    "fuse": "lm.ops.cpu.fused",
     "generate": "lm.generation.stream",
     "generate_batch": "lm.generation.stream",
     **dict.fromkeys(

@@ -117,7 +117,7 @@ def attention(
     return out
 
 
-def hidden_keys(q: Tensor, sliding_window: int | None, document_ids: Tensor | None) -> Tensor:
+def causal_self_bias(q: Tensor, sliding_window: int | None, document_ids: Tensor | None) -> Tensor:
     """as_bias of causal self-attention for q (batch, seq, …): (seq, seq), or (batch, 1, seq, seq) with documents."""
     seq = q.shape[1]
     if document_ids is None:

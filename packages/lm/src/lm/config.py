@@ -50,25 +50,15 @@ class ModelConfig:
     num_heads: int  # query heads
     d_ff: int  # width inside the feed-forward
     _: KW_ONLY
-    num_kv_heads: int | None = (
-        None  # key and value heads, each shared by num_heads / num_kv_heads query heads; None: num_heads
-    )
+    num_kv_heads: int | None = None  # key and value heads, each for as many query heads; None: num_heads
     head_dim: int | None = None  # width of a head; None: d_model / num_heads
-    ffn: FFN = (
-        "swiglu"  # three matrices; the others have two: gelu in its tanh form (GPT-2), gelu_exact by erf (nanoGPT)
-    )
+    ffn: FFN = "swiglu"  # three matrices, the others two; gelu: its tanh form (GPT-2); gelu_exact: by erf
     norm: Norm = "rmsnorm"
-    norm_placement: NormPlacement = (
-        "pre"  # pre: what enters attention and feed-forward; post: the sum with what leaves it
-    )
+    norm_placement: NormPlacement = "pre"  # of what enters attention and feed-forward; post: of each sum
     norm_eps: float = 1e-5  # added to the mean square, or to the variance
-    position: Position = (
-        "rope"  # rotary embedding of queries and keys; learned: an embedding added to the tokens'; none
-    )
+    position: Position = "rope"  # rotary embedding of queries and keys; learned: an embedding added to the tokens'
     rope_theta: float = 10000.0  # pair j of a head rotates by theta^(-2j / head_dim) from one position to the next
-    rope_factor: float = (
-        1.0  # rotations slowed by it, to read further than was trained (Chen et al. 2023, arXiv:2306.15595)
-    )
+    rope_factor: float = 1.0  # rotations are slowed by it, to read further than was trained (arXiv:2306.15595)
     # Llama 3.1's rule for that: rotations that go round less often than rope_low_freq_factor in so many positions are
     # slowed, those that do more often than rope_high_freq_factor are not, those between in part. None: all are slowed.
     rope_original_context_length: int | None = None
@@ -78,9 +68,7 @@ class ModelConfig:
     bias: bool = False  # of every projection, and of LayerNorm
     sliding_window: int | None = None  # positions that a query sees, its own included; None: all before it
     qk_norm: bool = False  # an RMSNorm over each query and each key head
-    vocab_multiple: int = (
-        1  # embedding and head have vocab_size rounded up to it; the rows beyond are never sampled nor learned
-    )
+    vocab_multiple: int = 1  # embedding and head have vocab_size rounded up to it; never sampled beyond
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -192,9 +180,7 @@ class TrainConfig:
     # auto: bf16 on CUDA (fp16 where it has none), fp32 elsewhere. tf32: CUDA's faster products of fp32 numbers.
     # bf16, fp16: products in those, weights and their updates in fp32; fp16 with a loss scale.
     precision: Precision = "auto"
-    activation_checkpointing: ActivationCheckpointing = (
-        "none"  # computed again: the inside of attention, or of every block
-    )
+    activation_checkpointing: ActivationCheckpointing = "none"  # recompute attention's inside; full: blocks
     parallel: Parallel = "ddp"  # of several processes: ddp, all of the model on each; fsdp, a part on each
 
     def __post_init__(self) -> None:

@@ -2,8 +2,10 @@
 
 One model builds the Llama shape (RMSNorm, SwiGLU, rotary positions, no biases), the GPT-2 shape (LayerNorm, GELU, learned
 positions, biases, tied embeddings) and what people change in either to see what it does: see ModelConfig.
-Weights are (out, in). Query, key and value projections are one matrix, and so are the two halves of SwiGLU: one large
-product is faster than two small ones.
+
+Weights are (out, in). The query, key and value projections are one matrix, and so are the two halves of SwiGLU: one large
+product is faster than two small ones. What is only faster than this file is in lm.ops, each twin tested against the module
+that it stands for. docs/design/model.md walks through it.
 """
 
 from __future__ import annotations
@@ -11,22 +13,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Protocol, cast, get_args
+from typing import Protocol, cast, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from lm.attention import MATMUL_KEYS, attention, hidden_keys
+from lm.attention import attention
 from lm.config import ActivationCheckpointing, ModelConfig, one_of
-from lm.ops.cpu import passes
-from lm.ops.cpu.block_attention import attend
 
 
 class LayerCache(Protocol):
-    """What one layer's attention asks of a key/value cache (see generation)."""
+    """What one layer's attention asks of a key/value cache (see generation.kv_cache)."""
+
+    length: int  # positions that it holds
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Appends k, v (batch, kv_heads, seq, head_dim) and gives all that were appended so far."""
@@ -36,7 +37,7 @@ class LayerCache(Protocol):
 class RMSNorm(nn.Module):
     """x / √(mean(x²) + eps) · weight, over the last dimension. (Zhang and Sennrich 2019, arXiv:1910.07467)
 
-    x (…, width), any float dtype; the mean is taken in float32 where the dtype is a narrower one.
+    x (…, width), any float dtype; computed in the dtype of the weight, given back in x's.
     """
 
     def __init__(self, width: int, eps: float = 1e-5) -> None:
@@ -45,200 +46,73 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.device.type != "cpu" or torch.compiler.is_compiling() or x.dtype not in (torch.float32, torch.float64):
-            wide = torch.promote_types(x.dtype, self.weight.dtype)  # torch's fused norm wants one dtype
-            return F.rms_norm(x.to(wide), self.weight.shape, self.weight.to(wide), self.eps).to(x.dtype)
-        if not torch.is_grad_enabled():  # for the row of one token, entering an autograd.Function costs more than this
-            return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt_() * self.weight
-        return _RMSNorm.apply(x, self.weight, self.eps)  # type: ignore[no-untyped-call, no-any-return]
+        return F.rms_norm(x.to(self.weight.dtype), self.weight.shape, self.weight, self.eps).to(x.dtype)
 
 
-class _RMSNorm(torch.autograd.Function):
-    """The same in fewer passes over memory than F.rms_norm makes on a CPU: 0.30 ms for 0.40, both ways, at 1,024 × 128.
-
-    With n = x / rms(x): dweight = Σ g n and dx = (g weight - n mean(g weight n)) / rms(x).
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        _, normal, inverse = passes.normalise(passes.compiled(x), x, eps)
-        ctx.save_for_backward(normal, weight, inverse)
-        scaled: Tensor = normal * weight
-        return scaled
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        normal, weight, inverse = ctx.saved_tensors
-        for_x = passes.normalise_back(passes.compiled(grad), grad * weight, normal, inverse)
-        return for_x, (grad * normal).flatten(0, -2).sum(0), None
+def norm(config: ModelConfig) -> nn.Module:
+    """The norm that a configuration asks for, as wide as the model."""
+    if config.norm == "rmsnorm":
+        return RMSNorm(config.d_model, config.norm_eps)
+    if config.norm == "layernorm":
+        return nn.LayerNorm(config.d_model, config.norm_eps, bias=config.bias)
+    return nn.Identity()
 
 
-def in_full_precision(x: Tensor) -> bool:
-    """Whether x is on a CPU and computed with as it is: what the operators of this package are for."""
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
-        return False
-    return not torch.is_autocast_enabled("cpu")
+RopeScaling = tuple[float, float, float, int | None]  # ModelConfig.rope_scaling
 
 
-def unweighed(
-    norm: nn.Module, x: Tensor, reader: nn.Module | None, more: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """x + more, or x; the norm of that; and None. Or the norm without its weight, and that, which the product that reads it
-    then takes: see `weighed`.
-    """
-    apart = torch.is_grad_enabled() and not torch.compiler.is_compiling() and in_full_precision(x)
-    if apart and isinstance(norm, RMSNorm) and type(reader) is nn.Linear:
-        if more is None:
-            return x, _Normalise.apply(x, norm.eps), norm.weight  # type: ignore[no-untyped-call]
-        return *_AddNormalise.apply(x, more, norm.eps), norm.weight  # type: ignore[no-untyped-call]
-    total = x if more is None else x + more
-    return total, norm(total), None
-
-
-def weighed(layer: nn.Module, x: Tensor, weight: Tensor | None = None) -> Tensor:
-    """layer(x · weight), the weight (in,) multiplied into the layer's matrix rather than into every position."""
-    if weight is not None:
-        y = _Weighed.apply(x, layer.weight, weight)  # type: ignore[no-untyped-call]
-    elif type(layer) is nn.Linear and layer.out_features > layer.in_features and in_full_precision(x):
-        y = _Wide.apply(x, layer.weight) if torch.is_grad_enabled() else F.linear(x, layer.weight)  # type: ignore[no-untyped-call]
-    else:
-        return layer(x)  # type: ignore[no-any-return]
-    return y if layer.bias is None else y + layer.bias  # type: ignore[no-any-return]
-
-
-def product_of(grad: Tensor, x: Tensor) -> Tensor:
-    """gradᵀ x of grad (rows, out) and x (rows, in), (out, in), as the library is faster at it: by tall times wide."""
-    if grad.shape[1] > x.shape[1]:
-        return (x.T @ grad).T.contiguous()
-    return grad.T @ x
-
-
-class _Wide(torch.autograd.Function):
-    """y = x matrixᵀ of a matrix with more rows than columns, whose gradient is product_of()."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, matrix: Tensor) -> Tensor:
-        ctx.save_for_backward(x, matrix)
-        return F.linear(x, matrix)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        x, matrix = ctx.saved_tensors
-        return grad @ matrix, product_of(grad.flatten(0, -2), x.flatten(0, -2))
-
-
-class _Normalise(torch.autograd.Function):
-    """x / rms(x)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
-        _, normal, inverse = passes.normalise(passes.compiled(x), x, eps)
-        ctx.save_for_backward(normal, inverse)
-        return normal
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return passes.normalise_back(passes.compiled(grad), grad, *ctx.saved_tensors), None
-
-
-class _AddNormalise(torch.autograd.Function):
-    """x + y, and that divided by its rms: one pass over memory for two, both ways."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        total, normal, inverse = passes.normalise(passes.compiled(x), x, eps, y)
-        ctx.save_for_backward(normal, inverse)
-        return total, normal
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, own: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        normal, inverse = ctx.saved_tensors
-        slope = passes.normalise_back(passes.compiled(grad), grad, normal, inverse, own)
-        return slope, slope, None
-
-
-class _Weighed(torch.autograd.Function):
-    """y = x (matrix · weight)ᵀ: with G = gᵀ x, dmatrix = G · weight and dweight = Σ G · matrix over the rows."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, matrix: Tensor, weight: Tensor) -> Tensor:
-        both = matrix * weight
-        ctx.save_for_backward(x, matrix, weight, both)
-        return F.linear(x, both)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x, matrix, weight, both = ctx.saved_tensors
-        product = product_of(grad.flatten(0, -2), x.flatten(0, -2))
-        return grad @ both, product * weight, (product * matrix).sum(0)
-
-
-Scaling = tuple[float, float, float, int | None]  # ModelConfig.rope_scaling
-
-
-@functools.lru_cache(maxsize=8)
-def turns(
-    length: int, head_dim: int, theta: float, dtype: torch.dtype, device: torch.device, scaling: Scaling | None = None
-) -> Tensor:
-    """e^(i·position·frequency_j) for positions 0 … length - 1: complex (length, head_dim / 2). See frequencies().
-
-    Angles are taken in float64: at position 100,000 a float32 one is off by 0.004.
-    """
-    with torch.inference_mode(False):  # the table outlives the call, and a later one may want gradients through it
-        return _turns(torch.arange(length), head_dim, theta, dtype, scaling).to(device)  # MPS has no float64
-
-
-def frequencies(head_dim: int, theta: float, scaling: Scaling | None = None) -> Tensor:
-    """How far each pair turns from one position to the next: theta^(-2j/head_dim), float64 (head_dim / 2,).
+def rope_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None = None) -> Tensor:
+    """How far each pair rotates from one position to the next: theta^(-2j / head_dim), float64 (head_dim / 2,).
 
     scaling, see ModelConfig: divided by a factor, all (Chen et al. 2023, arXiv:2306.15595) or the slow ones (Llama 3.1).
     """
-    plain: Tensor = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    if head_dim % 2:
+        raise ValueError(f"head_dim {head_dim} is odd, and rotary embeddings rotate pairs: make it even")
+    frequencies: Tensor = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
     if scaling is None:
-        return plain
+        return frequencies
     factor, low, high, original = scaling
     if original is None:
-        return plain / factor
-    share = ((original * plain / (2 * math.pi) - low) / (high - low)).clamp(0, 1)  # 1 for those that stay as they are
-    return share * plain + (1 - share) * plain / factor
+        return frequencies / factor
+    kept = ((original * frequencies / (2 * math.pi) - low) / (high - low)).clamp(0, 1)  # 1: stays as it is
+    return kept * frequencies + (1 - kept) * frequencies / factor
 
 
-def _turns(
-    positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype, scaling: Scaling | None = None
+@functools.lru_cache(maxsize=8)
+def rope_cache(
+    length: int,
+    head_dim: int,
+    theta: float,
+    scaling: RopeScaling | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | None = None,
 ) -> Tensor:
-    places = positions.cpu() if positions.device.type == "mps" else positions
-    angles = places[..., None] * frequencies(head_dim, theta, scaling).to(places.device)  # (…, head_dim / 2)
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    return torch.complex(angles.cos().to(wide), angles.sin().to(wide)).to(positions.device)
+    """cos and sin of position · frequency, for positions 0 … length - 1: (length, head_dim / 2, 2), float32 at least.
 
-
-def turn(x: Tensor, by: Tensor) -> Tensor:
-    """Turns each pair (2i, 2i + 1) of x (…, head_dim) by a complex number of modulus one, (…, head_dim / 2), broadcast.
-
-    The product of complex numbers is the rotation, in one pass over memory; written with sines it takes six, and torch.compile,
-    which makes one pass of those six, makes none of complex numbers.
+    The angles are taken in float64: at position 100,000 a float32 one is off by 0.004. Made once for a shape, and shared.
     """
-    wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
-    pairs = wide.reshape(*x.shape[:-1], -1, 2)
-    if torch.compiler.is_compiling():
-        (a, b), (c, s) = pairs.unbind(-1), (by.real, by.imag)
-        return torch.stack((a * c - b * s, a * s + b * c), -1).flatten(-2).to(x.dtype)
-    return torch.view_as_real(torch.view_as_complex(pairs) * by).flatten(-2).to(x.dtype)
+    with torch.inference_mode(False):  # the table outlives the call, and a later one may want gradients through it
+        angles = torch.arange(length)[:, None] * rope_frequencies(head_dim, theta, scaling)  # (length, head_dim / 2)
+        return torch.stack((angles.cos(), angles.sin()), -1).to(torch.promote_types(dtype, torch.float32)).to(device)
 
 
-def rotary(x: Tensor, positions: Tensor, theta: float = 10000.0) -> Tensor:
-    """Rotary position embedding: pair (2i, 2i + 1) of x turned by position · theta^(-2i / head_dim).
+def rope_at(config: ModelConfig, positions: Tensor | slice, like: Tensor) -> Tensor | None:
+    """The rows of rope_cache at positions (seq,) or (batch, seq), one for all heads: (…, seq, 1, head_dim / 2, 2)."""
+    if config.position != "rope":
+        return None
+    size = (config.context_length, config.head_width)
+    table = rope_cache(*size, config.rope_theta, config.rope_scaling, like.dtype, like.device)
+    return table[positions].unsqueeze(-3)
 
-    (Su et al. 2021, arXiv:2104.09864) x (…, seq, head_dim) with an even head_dim; positions (…, seq), integers, whose
-    leading dimensions are broadcast against x's.
+
+def apply_rotary_emb(x: Tensor, rope: Tensor) -> Tensor:
+    """Rotary embedding: rotates each pair (2i, 2i + 1) of x (…, head_dim) by cos and sin of rope (…, head_dim / 2, 2).
+
+    (Su et al. 2021, arXiv:2104.09864) rope is broadcast against x; computed in its dtype, given back in x's.
     """
-    if x.shape[-1] % 2:
-        raise ValueError(f"head_dim {x.shape[-1]} is odd, and rotary embeddings turn pairs: make it even")
-    return turn(x, _turns(positions, x.shape[-1], theta, x.dtype))
+    a, b = x.reshape(*x.shape[:-1], -1, 2).unbind(-1)  # (…, head_dim / 2)
+    cos, sin = rope.unbind(-1)
+    return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2).to(x.dtype)
 
 
 class Attention(nn.Module):
@@ -250,11 +124,9 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        self.config = config
         self.heads, self.kv_heads, self.head_dim = config.num_heads, config.kv_heads, config.head_width
-        self.sliding_window = config.sliding_window
-        self.recompute = (
-            False  # the inside of attention, in the backward pass: see Transformer.activation_checkpointing
-        )
+        self.recompute = False  # see Transformer.activation_checkpointing
         self.qkv = nn.Linear(config.d_model, (self.heads + 2 * self.kv_heads) * self.head_dim, bias=config.bias)
         self.output = nn.Linear(self.heads * self.head_dim, config.d_model, bias=config.bias)
         self.q_norm = RMSNorm(self.head_dim, config.norm_eps) if config.qk_norm else None
@@ -263,39 +135,32 @@ class Attention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        by: Tensor | None = None,
+        rope: Tensor | None = None,
         document_ids: Tensor | None = None,
         cache: LayerCache | None = None,
-        weight: Tensor | None = None,
     ) -> Tensor:
-        """by: each position's turns, complex (seq, 1, head_dim / 2) or (batch, seq, 1, head_dim / 2); None turns nothing.
+        """rope: rope_at() of x's positions; None: they are counted from 0, or from what the cache holds."""
+        return self.output(self.attend(self.qkv(x), rope, document_ids, cache))  # type: ignore[no-any-return]
 
-        weight: see `weighed`.
-        """
-        batch, seq, _ = x.shape
-        qkv = weighed(self.qkv, x, weight).view(batch, seq, self.heads + 2 * self.kv_heads, self.head_dim)
-        if in_full_precision(x) and cache is None and seq <= MATMUL_KEYS:
-            if self.q_norm is not None and self.k_norm is not None:
-                q, k, v = qkv.split_with_sizes((self.heads, self.kv_heads, self.kv_heads), dim=2)
-                qkv = torch.cat((self.q_norm(q), self.k_norm(k), v), dim=2)
-            arguments = (qkv, self.heads, by, hidden_keys(qkv, self.sliding_window, document_ids), self.sliding_window)
-            y = again(attend, *arguments) if self.recompute and torch.is_grad_enabled() else attend(*arguments)
-            return self.output(y.flatten(2))  # type: ignore[no-any-return]
+    def attend(self, qkv: Tensor, rope: Tensor | None, document_ids: Tensor | None, cache: LayerCache | None) -> Tensor:
+        """What the heads gather: qkv (batch, seq, qkv's rows) → (batch, seq, heads · head_dim)."""
+        qkv = qkv.view(*qkv.shape[:2], -1, self.head_dim)  # (batch, seq, heads, head_dim)
         qk, v = qkv.split_with_sizes((self.heads + self.kv_heads, self.kv_heads), dim=2)
         if self.q_norm is not None and self.k_norm is not None:
             qk = torch.cat((self.q_norm(qk[:, :, : self.heads]), self.k_norm(qk[:, :, self.heads :])), dim=2)
-        if by is not None:
-            qk = turn(qk, by)
-        qk = qk.transpose(1, 2)  # (batch, heads + kv_heads, seq, head_dim)
-        q, k = qk.split_with_sizes((self.heads, self.kv_heads), dim=1)
+        if rope is None and self.config.position == "rope":  # called alone, not by a Transformer
+            rope = rope_at(self.config, positions_of(qk, document_ids, cache), qk)
+        if rope is not None:
+            qk = apply_rotary_emb(qk, rope)  # queries and keys alike
+        q, k = qk.transpose(1, 2).split_with_sizes(
+            (self.heads, self.kv_heads), dim=1
+        )  # each (batch, heads, seq, head_dim)
         v = v.transpose(1, 2)
         if cache is not None:
             k, v = cache.extend(k, v)  # (batch, kv_heads, all seq so far, head_dim)
-        if self.recompute and torch.is_grad_enabled():
-            y = again(attention, q, k, v, sliding_window=self.sliding_window, document_ids=document_ids)
-        else:
-            y = attention(q, k, v, sliding_window=self.sliding_window, document_ids=document_ids)
-        return self.output(y.transpose(1, 2).reshape(batch, seq, self.heads * self.head_dim))  # type: ignore[no-any-return]
+        attend = recomputed(attention) if self.recompute else attention
+        y = attend(q, k, v, sliding_window=self.config.sliding_window, document_ids=document_ids)
+        return y.transpose(1, 2).flatten(2)
 
 
 class SwiGLU(nn.Module):
@@ -309,41 +174,13 @@ class SwiGLU(nn.Module):
         self.gate_up = nn.Linear(d_model, 2 * d_ff, bias=bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
-    @property
-    def reader(self) -> nn.Module:
-        """The first product."""
-        return self.gate_up
-
-    def forward(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
-        """weight: see `weighed`."""
-        return self.down(gated(weighed(self.gate_up, x, weight)))  # type: ignore[no-any-return]
-
-
-def gated(both: Tensor) -> Tensor:
-    """silu(gate) · up of both (…, 2 · d_ff), the gate's half first: (…, d_ff)."""
-    if both.device.type == "cpu" and torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        return _Gated.apply(both)  # type: ignore[no-untyped-call, no-any-return]
-    gate, up = both.chunk(2, dim=-1)
-    return F.silu(gate) * up
-
-
-class _Gated(torch.autograd.Function):
-    """The same, whose backward writes both halves where they belong. What is kept is what autograd would keep."""
-
-    @staticmethod
-    def forward(ctx: Any, both: Tensor) -> Tensor:
-        out, active = passes.gated(passes.compiled(both), both)
-        ctx.save_for_backward(both, active)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return passes.gated_back(passes.compiled(grad), grad, *ctx.saved_tensors)
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x).chunk(2, dim=-1)  # each (…, d_ff)
+        return self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
 
 
 class MLP(nn.Module):
-    """down(f(up x)): x (…, d_model) → (…, d_model). f is GELU, in its tanh form (as GPT-2) or exact, SiLU, or ReLU squared."""
+    """down(f(up x)): x (…, d_model) → (…, d_model). f: GELU, in its tanh form (as GPT-2) or exact, SiLU, or ReLU squared."""
 
     def __init__(self, d_model: int, d_ff: int, activation: str, bias: bool = False) -> None:
         super().__init__()
@@ -351,14 +188,8 @@ class MLP(nn.Module):
         self.up = nn.Linear(d_model, d_ff, bias=bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
-    @property
-    def reader(self) -> nn.Module:
-        """The first product."""
-        return self.up
-
-    def forward(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
-        """weight: see `weighed`."""
-        return self.down(self.activate(weighed(self.up, x, weight)))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.activate(self.up(x)))  # type: ignore[no-any-return]
 
     def activate(self, x: Tensor) -> Tensor:
         """f(x)."""
@@ -384,15 +215,18 @@ class Block(nn.Module):
             self.ffn = MLP(config.d_model, config.d_ff, config.ffn, config.bias)
 
     def forward(
-        self, x: Tensor, by: Tensor | None = None, document_ids: Tensor | None = None, cache: LayerCache | None = None
+        self,
+        x: Tensor,
+        rope: Tensor | None = None,
+        document_ids: Tensor | None = None,
+        cache: LayerCache | None = None,
     ) -> Tensor:
+        """x (batch, seq, d_model) → the same; the others are Attention's."""
         if self.post:
-            x = self.attention_norm(x + self.attention(x, by, document_ids, cache))
+            x = self.attention_norm(x + self.attention(x, rope, document_ids, cache))
             return self.ffn_norm(x + self.ffn(x))  # type: ignore[no-any-return]
-        x, y, weight = unweighed(self.attention_norm, x, self.attention.qkv)
-        y = self.attention(y, by, document_ids, cache, weight)
-        x, y, weight = unweighed(self.ffn_norm, x, getattr(self.ffn, "reader", None), y)
-        return x + (self.ffn(y) if weight is None else self.ffn(y, weight))  # type: ignore[no-any-return]
+        x = x + self.attention(self.attention_norm(x), rope, document_ids, cache)
+        return x + self.ffn(self.ffn_norm(x))  # type: ignore[no-any-return]
 
 
 class Transformer(nn.Module):
@@ -406,19 +240,8 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
         self.final_norm = norm(config)
         self.head = None if config.tied_embeddings else nn.Linear(config.d_model, config.vocab_rows, bias=False)
-        self.recompute = False
+        self.recompute = False  # see activation_checkpointing
         initialise(self)
-
-    def activation_checkpointing(self, what: str) -> None:
-        """What the forward pass does not keep and the backward computes again, to the same bit.
-
-        "none"; "selective": the inside of attention (Korthikanti et al. 2022, arXiv:2205.05198); "full": all but what
-        enters each block (Chen et al. 2016, arXiv:1604.06174).
-        """
-        one_of("activation_checkpointing", what, get_args(ActivationCheckpointing))
-        self.recompute = what == "full"
-        for block in self.blocks:
-            cast(Block, block).attention.recompute = what == "selective"
 
     def forward(
         self,
@@ -435,15 +258,6 @@ class Transformer(nn.Module):
         """
         return self.logits(self.hidden(ids, document_ids, start=start, cache=cache))
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(…, d_model) → (…, vocab_size): the rows that pad the vocabulary are left out."""
-        return F.linear(hidden, self.head_weight)[..., : self.config.vocab_size]
-
-    @property
-    def head_weight(self) -> Tensor:
-        """(vocab_rows, d_model): the embedding itself where it is tied."""
-        return self.embedding.weight if self.head is None else self.head.weight
-
     def hidden(
         self,
         ids: Tensor,
@@ -453,34 +267,44 @@ class Transformer(nn.Module):
         cache: list[LayerCache] | None = None,
     ) -> Tensor:
         """What the head reads: (batch, seq, d_model). ValueError: a sequence longer than the context."""
-        config, seq = self.config, ids.shape[1]
-        if start + seq > config.context_length:
-            raise ValueError(
-                f"a sequence of {start + seq} tokens is longer than the context of {config.context_length}"
-            )
-        if document_ids is None:
-            places: slice | Tensor = slice(start, start + seq)
-        else:
-            places = positions_in(document_ids)
+        end, context = start + ids.shape[1], self.config.context_length
+        if end > context:
+            raise ValueError(f"a sequence of {end} tokens is longer than the context of {context}")
+        positions: slice | Tensor = slice(start, end) if document_ids is None else positions_in(document_ids)
         x = self.embedding(ids)  # (batch, seq, d_model)
         if self.positions is not None:
-            x = x + self.positions.weight[places]
-        by = None
-        if config.position == "rope":
-            size, theta = (config.context_length, config.head_width), config.rope_theta
-            table = turns(*size, theta, x.dtype, x.device, config.rope_scaling)
-            by = table[places].unsqueeze(-2)  # one turn for all heads
-        for i, block in enumerate(self.blocks):
-            if self.recompute and torch.is_grad_enabled():
-                x = again(block, x, by, document_ids)
-            else:
-                x = block(x, by, document_ids, None if cache is None else cache[i])
+            x = x + self.positions.weight[positions]  # a slice, which keeps no index for the backward pass
+        rope = rope_at(self.config, positions, x)
+        for layer, block in enumerate(self.blocks):
+            run = recomputed(block) if self.recompute else block
+            x = run(x, rope, document_ids, None if cache is None else cache[layer])
         return self.final_norm(x)  # type: ignore[no-any-return]
 
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(…, d_model) → (…, vocab_size): the rows that pad the vocabulary are left out."""
+        logits = F.linear(hidden, self.embedding.weight) if self.head is None else self.head(hidden)
+        return logits[..., : self.config.vocab_size]
 
-def again(function: Callable[..., Tensor], *arguments: Any, **keywords: Any) -> Tensor:
-    """function(…), of which nothing but the arguments is kept: the backward pass calls it once more. Nothing here is random."""
-    return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False, **keywords)  # type: ignore[no-any-return]
+    @property
+    def head_weight(self) -> Tensor:
+        """(vocab_rows, d_model): the embedding itself where it is tied."""
+        return self.embedding.weight if self.head is None else self.head.weight
+
+    def activation_checkpointing(self, what: str) -> None:
+        """What the forward pass does not keep and the backward computes again, to the same bit.
+
+        "none"; "selective": the inside of attention (Korthikanti et al. 2022, arXiv:2205.05198); "full": all but what
+        enters each block (Chen et al. 2016, arXiv:1604.06174).
+        """
+        one_of("activation_checkpointing", what, get_args(ActivationCheckpointing))
+        self.recompute = what == "full"
+        for block in self.blocks:
+            cast(Block, block).attention.recompute = what == "selective"
+
+
+def recomputed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """function, of which nothing but the arguments is kept: the backward pass calls it once more. Nothing here is random."""
+    return functools.partial(checkpoint, function, use_reentrant=False, preserve_rng_state=False)
 
 
 def document_ids_of(ids: Tensor, end_of_text: int) -> Tensor:
@@ -500,13 +324,12 @@ def positions_in(document_ids: Tensor) -> Tensor:
     return index - torch.where(begins, index, 0).cummax(dim=1).values
 
 
-def norm(config: ModelConfig) -> nn.Module:
-    """The norm that a configuration asks for, as wide as the model."""
-    if config.norm == "rmsnorm":
-        return RMSNorm(config.d_model, config.norm_eps)
-    if config.norm == "layernorm":
-        return nn.LayerNorm(config.d_model, config.norm_eps, bias=config.bias)
-    return nn.Identity()
+def positions_of(x: Tensor, document_ids: Tensor | None, cache: LayerCache | None) -> slice | Tensor:
+    """The positions of x (batch, seq, …) where nobody says them: within documents, after what the cache holds, or from 0."""
+    if document_ids is not None:
+        return positions_in(document_ids)
+    start = 0 if cache is None else cache.length
+    return slice(start, start + x.shape[1])
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lm.attention import as_bias, decodes
 from lm.config import ModelConfig
 from lm.generation.kv_cache import Cache, LayerStore
-from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, turn, turns
+from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, apply_rotary_emb, rope_cache
 from lm.ops.cpu.decode_step import NativeStep, native_step
 
 # Rows from which on torch's products of matrices are as fast: measured on two cores with AVX-512 at 64 and 256 wide.
@@ -57,10 +57,11 @@ class Decoder:
         self.buffers: dict[int, Buffers] = {}
         self.positions = None if model.positions is None else model.positions.weight
         self.shares_keys = decodes(self.device, self.dtype, self.config.head_width)
-        self.turns: Tensor | None = None
+        self.rope: Tensor | None = None
         if self.config.position == "rope":
             c = self.config
-            self.turns = turns(c.context_length, c.head_width, c.rope_theta, self.dtype, self.device, c.rope_scaling)
+            size = (c.context_length, c.head_width)
+            self.rope = rope_cache(*size, c.rope_theta, c.rope_scaling, self.dtype, self.device)
 
     @torch.inference_mode()
     def read(self, row: int, ids: Sequence[int]) -> Tensor:
@@ -104,9 +105,9 @@ class Decoder:
         at = lengths[0] if batch == 1 else places.at
         if self.positions is not None:
             x.add_(self.positions[at])
-        by = None if self.turns is None else self.turns[at].unsqueeze(-2)  # (1, pairs) or (batch, 1, pairs)
+        rope = None if self.rope is None else self.rope[at].unsqueeze(-3)  # (1, pairs, 2) or (batch, 1, pairs, 2)
         for i, layer in enumerate(self.layers):
-            layer.step(x, buffers, places, i, by)
+            layer.step(x, buffers, places, i, rope)
         logits = self.head(self.final_norm(x, buffers), buffers.logits)
         return logits.view(batch, -1)[:, : c.vocab_size]
 
@@ -199,7 +200,7 @@ class Layer:
         self.up = multiplier(ffn.gate_up if isinstance(ffn, SwiGLU) else cast(MLP, ffn).up)
         self.down = adder(cast(nn.Linear, ffn.down))
 
-    def step(self, x: Tensor, b: Buffers, places: Places, layer: int, by: Tensor | None) -> None:
+    def step(self, x: Tensor, b: Buffers, places: Places, layer: int, rope: Tensor | None) -> None:
         """x (batch, d_model), in place."""
         inside = x if self.post else self.attention_norm(x, b)
         flat = self.qkv(inside, b.flat)
@@ -208,11 +209,11 @@ class Layer:
         if self.q_norm is not None and self.k_norm is not None:
             b.q.copy_(self.q_norm(b.q))
             b.k.copy_(self.k_norm(b.k))
-        if by is not None:
+        if rope is not None:
             if b.pairs is not None:
-                b.pairs.mul_(by)
+                b.pairs.mul_(torch.view_as_complex(rope))
             else:
-                b.qk.copy_(turn(b.qk, by))
+                b.qk.copy_(apply_rotary_emb(b.qk, rope))
         places.write(layer, b)
         self.output(x, places.attend(layer, b).reshape(b.attended))
         if self.post:

@@ -18,7 +18,7 @@ from lm.files import reason, sync
 from lm.interop.exporting import special_names, text_of
 from lm.interop.loading import ModelText, load, tokenizer_of
 from lm.interop.tensors import Part, Table, exported, with_biases
-from lm.model import Transformer, frequencies
+from lm.model import Transformer, rope_frequencies
 from lm.piece_tokenizer import SPACE, PieceTokenizer
 from lm.special_tokens import BEGINS, TURN_ENDS
 
@@ -143,8 +143,8 @@ def add_weights(writer: Any, gguf: Any, model: Transformer, architecture: str, d
     kinds = gguf.GGMLQuantizationType
     config, state = model.config, model.state_dict()
     if config.position == "rope" and config.rope_scaling is not None:
-        plain = frequencies(config.head_width, config.rope_theta)
-        slower = plain / frequencies(config.head_width, config.rope_theta, config.rope_scaling)
+        plain = rope_frequencies(config.head_width, config.rope_theta)
+        slower = plain / rope_frequencies(config.head_width, config.rope_theta, config.rope_scaling)
         writer.add_tensor("rope_freqs.weight", slower.float().numpy())
     if architecture == "gpt2":
         config, state = with_biases(config, state)

@@ -12,7 +12,7 @@ from lm.config import ModelConfig
 from lm.extras import need
 from lm.interop.gguf import BYTE, CONTROL, PRE_TOKENIZERS, UNKNOWN, UNUSED, table
 from lm.interop.tensors import built, check_sizes, imported
-from lm.model import Transformer, frequencies
+from lm.model import Transformer, rope_frequencies
 from lm.piece_tokenizer import SPACE, PieceTokenizer
 from lm.text_config import TextConfig
 
@@ -148,7 +148,7 @@ def rope_scaling(fields: Fields, head_dim: int, theta: float) -> dict[str, Any]:
     if np.abs(factors - 1).max() < MOST_ROPE_FACTOR:
         return {}
     factor = float(round(float(factors.max()), 6))
-    plain = frequencies(head_dim, theta)
+    plain = rope_frequencies(head_dim, theta)
     usual: list[dict[str, Any]] = [{"rope_factor": factor}]
     for context in (8192, 4096, 2048, 16384, 32768):
         for low, high in ((1.0, 4.0), (1.0, 32.0)):
@@ -160,7 +160,7 @@ def rope_scaling(fields: Fields, head_dim: int, theta: float) -> dict[str, Any]:
             usual.append({"rope_factor": factor, **scaling})
     for settings in usual:
         config = ModelConfig(8, 8, 1, head_dim, 1, 8, rope_theta=theta, **settings)
-        slower = (plain / frequencies(head_dim, theta, config.rope_scaling)).double().numpy()
+        slower = (plain / rope_frequencies(head_dim, theta, config.rope_scaling)).double().numpy()
         if slower.shape == factors.shape and np.allclose(slower, factors, rtol=1e-4):
             return settings
     raise ValueError(f"{fields.path}: the factors of its rotary embedding (rope_freqs.weight) are of no known scaling")

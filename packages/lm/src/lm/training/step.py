@@ -15,6 +15,7 @@ from lm.config import TrainConfig
 from lm.device import autocast
 from lm.loss import chunked_cross_entropy
 from lm.model import Transformer, document_ids_of
+from lm.ops.cpu.fused import fuse
 from lm.optimizer import adamw, clip_gradients
 from lm.schedule import constant, cosine, linear
 from lm.training.distributed import World, held_back, load_optimizer, spread, whole
@@ -56,6 +57,8 @@ class Stepper:
         self.config, self.world = config, world or World()
         self.device = self.world.device
         self.model = model.to(self.device)
+        if self.device.type == "cpu":
+            fuse(model)
         model.activation_checkpointing(config.activation_checkpointing)
         self.learner = Learner(model, end_of_text)
         if config.compile == "on":

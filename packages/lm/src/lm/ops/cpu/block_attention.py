@@ -37,9 +37,10 @@ def parts(length: int, sliding_window: int | None = None) -> list[Part]:
 def attend(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, sliding_window: int | None = None) -> Tensor:
     """softmax(q kᵀ / √head_dim + bias) v of turned q and k; query i sees at most the keys i - sliding_window + 1 … i.
 
-    qkv (batch, length, heads + 2 · kv_heads, head_dim): the heads of queries, of keys, of values; float32 or float64. by:
-    complex (length, 1, head_dim / 2), or with the batch before it: see model.turn. bias (length, length), or (batch, 1, length,
-    length): the least finite number where a query does not see a key, else 0. Gives (batch, length, heads, head_dim).
+    qkv (batch, length, heads + 2 · kv_heads, head_dim): the heads of queries, of keys, of values; float32 or float64.
+    by: complex (length, 1, head_dim / 2), or with the batch before it, what pairs are multiplied by. bias (length, length),
+    or (batch, 1, length, length): 0, or the least finite number where a query does not see a key.
+    Gives (batch, length, heads, head_dim).
     """
     if torch.compiler.is_compiling():
         return _attend(qkv, heads, by, bias, sliding_window)[0]  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lm import config as choices
 from lm.config import ModelConfig
-from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, turns
+from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, rope_cache
 from lm.ops.cpu.build import Unavailable, built
 from lm.ops.cpu.int8 import Int8Linear
 
@@ -72,7 +72,9 @@ class NativeStep:
         self.calls = dict[tuple[int, int], Call]()
         layers = [self.layer(cast(Block, block)) for block in model.blocks]
         size = (c.context_length, c.head_width)
-        by = turns(*size, c.rope_theta, self.dtype, store.device, c.rope_scaling) if c.position == "rope" else None
+        rope = None
+        if c.position == "rope":
+            rope = rope_cache(*size, c.rope_theta, c.rope_scaling, self.dtype, store.device)
         self.vocab_size, self.vocab_rows = c.vocab_size, c.vocab_rows
         self.model = Model(
             *(c.num_layers, c.d_model, c.num_heads, c.kv_heads, c.head_width, c.d_ff, c.sliding_window or 0),
@@ -85,7 +87,7 @@ class NativeStep:
             ),
             self.at(model.embedding.weight),
             None if model.positions is None else self.at(model.positions.weight),
-            None if by is None else self.at(torch.view_as_real(by)),
+            None if rope is None else self.at(rope),
             self.norm(model.final_norm),
             self.matrix(model.embedding if model.head is None else model.head),
             (Layer * len(layers))(*layers),

@@ -1,0 +1,125 @@
+"""The fused twins of lm.ops.cpu against the plain modules of lm.model: logits, gradients, state, and when they step aside."""
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+
+import lm
+from lm.config import ModelConfig
+from lm.model import Attention, Block, RMSNorm, Transformer, document_ids_of
+from lm.ops.cpu import block_attention, fused
+from lm.ops.cpu.fused import FusedAttention, FusedBlock, FusedRMSNorm, fuse
+
+SHAPES = {
+    "llama": {},
+    "gpt2": {"norm": "layernorm", "ffn": "gelu", "position": "learned", "bias": True, "tied_embeddings": True},
+    "grouped": {"num_kv_heads": 2, "qk_norm": True, "sliding_window": 5},
+    "biases": {"bias": True, "ffn": "silu"},
+    "post": {"norm_placement": "post", "ffn": "relu2"},
+    "no norm, no positions": {"norm": "none", "position": "none", "ffn": "gelu_exact"},
+}
+
+
+def made(shape, dtype=torch.float64):
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(50, 40, 2, 32, 4, 48, **SHAPES[shape])).to(dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+    return model
+
+
+def results(model, ids, document_ids):
+    logits = model(ids, document_ids)
+    return [logits.detach(), *torch.autograd.grad(logits.sin().sum(), list(model.parameters()))]
+
+
+@pytest.mark.parametrize("keys", [0, 256])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_fused_model_is_the_plain_model_forward_and_backward(shape, dtype, keys, monkeypatch):
+    monkeypatch.setattr(fused, "MATMUL_KEYS", keys)
+    monkeypatch.setattr(block_attention, "BLOCK", 16)
+    model = made(shape, dtype)
+    twin = fuse(copy.deepcopy(model))
+    assert all(type(block) is FusedBlock for block in twin.blocks)
+    ids = torch.randint(50, (3, 40))
+    for document_ids in (None, document_ids_of(ids, int(ids[0, 7]))):
+        bounds = {"rtol": 1e-9, "atol": 1e-11} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
+        for one, other in zip(results(model, ids, document_ids), results(twin, ids, document_ids), strict=True):
+            torch.testing.assert_close(one, other, **bounds)
+        with torch.no_grad():
+            torch.testing.assert_close(model(ids, document_ids), twin(ids, document_ids), **bounds)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fusing_keeps_state_and_parameters(shape):
+    model = made(shape)
+    before, parameters = {k: v.clone() for k, v in model.state_dict().items()}, [id(p) for p in model.parameters()]
+    assert lm.fuse(model) is model
+    assert [id(p) for p in model.parameters()] == parameters
+    assert list(model.state_dict()) == list(before)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    fresh = made(shape)
+    fresh.load_state_dict(torch.load(file))
+    classes = [type(module) for module in model.modules()]
+    assert [type(module) for module in fuse(model).modules()] == classes
+
+
+def test_modules_with_hooks_and_of_other_types_are_left_alone():
+    class Doubled(RMSNorm):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    model = made("llama")
+    model.blocks[0].attention_norm = Doubled(32).double()
+    model.blocks[1].attention.register_forward_hook(lambda module, given, out: out * 0.5)
+    ids = torch.randint(50, (2, 12))
+    wanted = results(model, ids, None)
+    fuse(model)
+    assert type(model.blocks[0].attention_norm) is Doubled
+    assert type(model.blocks[1].attention) is Attention
+    for one, other in zip(wanted, results(model, ids, None), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "name", ["attention_norm", "attention", "attention.qkv", "ffn_norm", "ffn", "ffn.gate_up", "ffn.down"]
+)
+def test_hooks_that_come_after_fusing_are_called(name):
+    model, calls = fuse(made("llama")), []
+    ids = torch.randint(50, (2, 12))
+    wanted = results(model, ids, None)
+    model.blocks[0].get_submodule(name).register_forward_hook(lambda *_: calls.append(name))
+    for one, other in zip(wanted, results(model, ids, None), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    assert calls == [name]
+
+
+def test_blocks_of_a_subclass_stay():
+    class Own(Block):
+        pass
+
+    model = made("llama")
+    model.blocks[0] = Own(model.config).double()
+    fuse(model)
+    assert [type(block) for block in model.blocks] == [Own, FusedBlock]
+    assert type(model.blocks[0].attention) is FusedAttention
+    assert type(model.final_norm) is FusedRMSNorm
+
+
+@pytest.mark.parametrize("position", ["rope", "none", "learned"])
+def test_attention_and_blocks_alone_rotate_where_the_configuration_says_rope(position):
+    """Without rotation the last row of attention does not change when earlier tokens change places."""
+    config = ModelConfig(50, 16, 1, 32, 4, 48, position=position)
+    x = torch.randn(1, 6, 32, dtype=torch.float64)
+    swapped = x[:, [1, 0, 2, 3, 4, 5]]
+    for module in (Attention(config).double(), Block(config).double()):
+        for twin in (module, fuse(nn.ModuleList([copy.deepcopy(module)]))[0]):
+            same = torch.allclose(twin(x)[:, -1], twin(swapped)[:, -1], atol=1e-12)
+            assert same == (position != "rope")
