@@ -85,8 +85,48 @@ def added(terms: Iterable[Term]) -> Term:
     """Their sum, written as one; a plain sum() would say int."""
     total = Term(0)
     for term in terms:
-        total = term if not total._operands and total == 0 else total + term
+        if term._operands or term:  # a plain nothing would only lengthen the formula
+            total = term if not total._operands and total == 0 else total + term
     return total
+
+
+def linear_in(term: int, name: str) -> tuple[int, int]:
+    """(slope, rest) of a term that is a straight line in the symbol of this name: term = slope · symbol + rest.
+
+    ValueError: the symbol is multiplied by itself, or divided.
+
+    >>> slope, rest = linear_in(2 * (Symbol("batch", 3) * Symbol("seq", 5)) + 7, "batch")
+    >>> slope.text(), rest
+    ('2·seq', 7)
+    """
+    if not isinstance(term, Term) or not term._operands:
+        named = isinstance(term, Term) and term._operation == name
+        return (1, 0) if named else (0, term)
+    left, right = (linear_in(operand, name) for operand in term._operands)
+    if term._operation in "+-":
+        sign = 1 if term._operation == "+" else -1
+        return _sum(left[0], right[0], sign), _sum(left[1], right[1], sign)
+    if _is(left[0], 0) and _is(right[0], 0):
+        return 0, term
+    if term._operation == "·" and _is(right[0], 0):
+        return _product(left[0], right[1]), _product(left[1], right[1])
+    if term._operation == "·" and _is(left[0], 0):
+        return _product(left[1], right[0]), _product(left[1], right[1])
+    raise ValueError(f"{term.text()} is no straight line in {name}")
+
+
+def _product(left: int, right: int) -> int:
+    """left · right, and a plain nothing where one of them is one."""
+    return 0 if _is(left, 0) or _is(right, 0) else left * right
+
+
+def _sum(left: int, right: int, sign: int) -> int:
+    """left + right or left - right, without a nothing in the formula."""
+    if _is(right, 0):
+        return left
+    if _is(left, 0) and sign > 0:
+        return right
+    return left + right if sign > 0 else left - right
 
 
 def _is(operand: int, number: int) -> bool:

@@ -168,12 +168,16 @@ def positive(name: str, value: object) -> int:
 
 
 def unknown(kind: str, name: str, among: Iterable[str]) -> KeyError:
-    """What to raise for a name that is not one of these: with the nearest, and all of them."""
+    """What to raise for a name that is not one of these: with those that begin so, or the nearest, and all of them."""
     import difflib  # here, because nothing but a mistake needs it
 
     known = list(among)
-    near = difflib.get_close_matches(name, known, n=1)
-    meant = f"did you mean {near[0]!r}? Else " if near else ""
+    begin = [one for one in known if one.startswith(f"{name.lower()}-")]
+    near = begin or difflib.get_close_matches(name, known, n=1)
+    meant = ""
+    if near:
+        one_of = "one of " if len(near) > 1 else ""
+        meant = f"did you mean {one_of}{', '.join(map(repr, near))}? Else "
     return KeyError(f"no {kind} is called {name!r}: {meant}use one of {', '.join(known)}")
 
 

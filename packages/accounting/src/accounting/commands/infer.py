@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from accounting.commands import report as reports
 from accounting.commands.answer import Answer
-from accounting.commands.machine import timed
+from accounting.commands.options import shape_of, timed
+from accounting.commands.tables import columns, wrapped
 from accounting.hardware.devices import Device, device
 from accounting.memory.inference import kv_cache
-from accounting.models.files import find
 from accounting.planning.inference import (
     Generation,
     Storage,
@@ -32,7 +31,7 @@ OUTPUT = 256  # new tokens, unless the context is too short for them
 
 def infer(options: argparse.Namespace) -> Answer:
     """What each way of storing the weights needs and reaches."""
-    shape, machine = find(options.shape), timed() if options.measure else device(options.device)
+    shape, machine = shape_of(options), timed() if options.measure else device(options.device)
     prompt, output = lengths(shape, options.prompt, options.output)
     head = ["weights", "memory", "fits", "most sequences", "longest context", "prefill", "bound by"]
     head += ["decoding a step", "bound by", "tokens/s"]
@@ -57,7 +56,7 @@ def infer(options: argparse.Namespace) -> Answer:
     if options.devices > 1:
         sent = human(generation_time(shape, machine, prompt, output, options.batch, storage=storage).last_step.sent)
         note += f"; each device sends {sent} a step to the others, whose time is not in it"
-    page = [reports.columns(table), *(f"  {line}" for line in how if options.explain), reports.wrapped(note)]
+    page = [columns(table), *(f"  {line}" for line in how if options.explain), wrapped(note)]
     return Answer("\n".join(page), records)
 
 
@@ -156,4 +155,4 @@ def operators(options: argparse.Namespace, shape: TransformerShape, machine: Dev
         f"{human(max(sum((one.arithmetic for one in found), Seconds(0)), sum((one.traffic for one in found), Seconds(0))))} "
         "however they overlap"
     )
-    return Answer("\n".join([reports.columns(table), reports.wrapped(note)]), records)
+    return Answer("\n".join([columns(table), wrapped(note)]), records)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from html import escape
 
-from accounting.commands.report import LIMITS, Section, percentages
-from accounting.counting.flops import forward_flops
+from accounting.commands.report import LIMITS, Asked
+from accounting.commands.sections import Section, percentages
+from accounting.counting.flops import forward_flops, pairs_in_words
 from accounting.counting.parameters import parameters
 from accounting.memory.inference import kv_cache
 from accounting.memory.records import Group, Phase
 from accounting.memory.training import training_memory
 from accounting.planning.fitting import max_batch_size
-from accounting.policy import DEFAULT, Policy
+from accounting.policy import Policy
 from accounting.shape import TransformerShape
 from accounting.units import Count, human
 
@@ -62,47 +63,43 @@ svg .edge { stroke: var(--ink); stroke-width: 1.5; fill: none; }
 
 def page(
     name: str,
-    shape: TransformerShape,
+    asked: Asked,
     sections: tuple[Section, ...],
-    seq_len: int | None = None,
-    batch_size: int = 1,
     *,
     limits: tuple[tuple[str, int], ...] = LIMITS,
     explain: bool = False,
-    pairs: str = "full",
-    policy: Policy = DEFAULT,
 ) -> str:
     """The page; limits are lines across the chart of memory, (name, bytes).
 
     Every row shows its formula under the pointer, and with explain=True below it too.
     """
-    length = shape.sequence(seq_len)
-    title = f"{escape(name)} at context {length:,}, batch {batch_size:,}"
+    title = f"{escape(name)} at context {asked.length:,}, batch {asked.batch:,}"
     return "\n".join(
         [
             "<!doctype html>",
             '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
             f"<title>{title}</title><style>{STYLE}</style></head><body>",
             f"<h1>{title}</h1>",
-            figures(shape, length, batch_size, policy=policy),
+            figures(asked),
             "<h2>Share of the forward FLOPs as the context grows</h2>",
-            shares(shape),
-            "<p>Matrix multiplications, over the pairs of positions that a causal mask shows.</p>",
+            shares(asked.shape, asked.pairs),
+            f"<p>Matrix multiplications; scores over {pairs_in_words(asked.pairs)}.</p>",
             "<h2>Peak of a training step against the batch</h2>",
-            memory(shape, length, limits, policy=policy),
+            memory(asked.shape, asked.length, limits, policy=asked.policy),
             *(table(one, explain=explain) for one in sections),
             "</body></html>",
         ]
     )
 
 
-def figures(shape: TransformerShape, length: int, batch_size: int, policy: Policy) -> str:
+def figures(asked: Asked) -> str:
     """The few numbers that are asked for first."""
-    step = training_memory(shape, batch_size, length, policy=policy)
-    forward = forward_flops(shape, length, batch_size)
+    shape, length, batch = asked.shape, asked.length, asked.batch
+    step = training_memory(shape, batch, length, policy=asked.policy)
+    forward = forward_flops(shape, length, batch, pairs=asked.pairs)
     cards = (
         (human(parameters(shape).total).removesuffix(" parameters"), "parameters"),
-        (human(forward.total), "forward, matrix products"),
+        (human(forward.total), "forward, matrix multiplications"),
         (human(3 * forward.total), "a training step"),
         (human(step.total), f"at the peak: {step.peak.title}"),
         (human(kv_cache(shape, 1, 1).total), "of cache a token, bf16"),
@@ -144,11 +141,11 @@ def _short(value: Count) -> str:
     return "" if words == f"{int(value)}" else words
 
 
-def shares(shape: TransformerShape) -> str:
-    """Stacked shares of the forward FLOPs, causal, from 1k to 1M positions; learned positions grow with the context."""
+def shares(shape: TransformerShape, pairs: str) -> str:
+    """Stacked shares of the forward FLOPs, over the pairs of the tables, from 1k to 1M positions."""
     lengths = CONTEXTS
     far = replace(shape, context_length=max(shape.context_length, lengths[-1]))
-    counts = [forward_flops(far, one, pairs="causal") for one in lengths]
+    counts = [forward_flops(far, one, pairs=pairs) for one in lengths]
     lines, bar = [_open("shares of the forward FLOPs"), *_grid()], (WIDTH - LEFT - RIGHT) / len(lengths)
     for at, (length, count) in enumerate(zip(lengths, counts, strict=True)):
         x, low = LEFT + at * bar, float(TOP + HEIGHT)

@@ -1,14 +1,15 @@
-"""The `accounting` command: what it takes, and the faces of its answers. A mistake is one sentence and exit code 2."""
+"""The `accounting` command: what it takes, and the forms of its answers. A mistake is one sentence and exit code 2."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 
-from accounting.commands import answers
 from accounting.commands.answer import Answer
-from accounting.commands.infer import infer as run_infer
+from accounting.commands.options import SHAPE_OPTIONS
+from accounting.commands.report import TABLES
 from accounting.counting.flops import PAIRS
 from accounting.hardware.devices import DEVICES
 from accounting.memory.inference import BITS
@@ -25,11 +26,14 @@ from accounting.policy import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any, NoReturn
 
+_MODULES = {"shares": "compare"}  # the module of a command that has not its name
 GREATEST = 1e36  # beyond what anybody has of anything, and far below where floating-point numbers end
 COUNTS = (
+    *(option for option, _, _ in SHAPE_OPTIONS),
+    "steps",
     "context",
     "prompt",
     "output",
@@ -103,7 +107,7 @@ def check(options: argparse.Namespace) -> None:
         if value is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1, and {value:,} is not")
     memory = getattr(options, "memory", None)
-    if memory is not None and not 1 / answers.GB <= memory < float("inf"):
+    if memory is not None and not 1e-9 <= memory < float("inf"):
         raise ValueError(f"--memory must be a number of GB, at least a byte, and {memory:g} is not")
 
 
@@ -111,102 +115,133 @@ def parser() -> argparse.ArgumentParser:
     """Everything the command takes."""
     top = Parser(prog="accounting", description="Exact budgets of Transformers.")
     commands = top.add_subparsers(dest="command", required=True)
-
-    one = commands.add_parser("report", help="everything about a shape")
-    one.add_argument("shape", help="a name, a config.json, or an lm run")
-    _sizes(one)
-    _memory(one)
-    _layout(one, "forward passes of a step, that share the batch")
-    style = _faces(one, "every formula, and again with its numbers", gib=True)
-    style.add_argument("--html", metavar="FILE", help="as a page of its own, with charts")
-    one.add_argument("--device", help="whose largest batch to say beside those of common cards, and to draw on a page")
-    one.set_defaults(run=answers.report)
-
-    two = commands.add_parser("compare", help="two shapes, difference by difference")
-    two.add_argument("first")
-    two.add_argument("second")
-    _sizes(two)
-    _memory(two)
-    _faces(two, "the formulas of both", gib=True)
-    two.set_defaults(run=answers.compare)
-
-    fit = commands.add_parser("fit", help="the largest batch, context, depth and width that train in a device's memory")
-    fit.add_argument("shape")
-    where = fit.add_mutually_exclusive_group(required=True)
-    where.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
-    where.add_argument("--memory", type=_number, metavar="GB", help="memory in GB of 10^9 bytes")
-    _sizes(fit, counting=False)
-    _memory(fit)
-    _layout(fit, "forward passes of a step; --batch is the sequences of one")
-    _faces(fit, "the peak of each answer, and of one more")
-    fit.set_defaults(run=answers.fit)
-
-    time = commands.add_parser("time", help="hours and money of a training run, or the tokens that hours are good for")
-    time.add_argument("shape")
-    much = time.add_mutually_exclusive_group(required=True)
-    much.add_argument("--tokens", type=_whole, help="tokens to train on, such as 10e9")
-    much.add_argument("--hours", type=_number, help="wall-clock hours: gives the tokens instead")
-    which = time.add_mutually_exclusive_group(required=True)
-    which.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
-    which.add_argument("--measure", action="store_true", help="this machine, timed now: takes torch or numpy")
-    which.add_argument("--measured", type=_number, metavar="FLOP/S", help="a machine of which you measured this rate")
-    speed = time.add_mutually_exclusive_group(required=True)
-    speed.add_argument("--mfu", type=_number, help="part of the peak reached, such as 0.4")
-    speed.add_argument("--tokens-per-second", type=_number, help="measured, of all devices together: gives the MFU")
-    time.add_argument("--devices", type=_whole, default=1)
-    time.add_argument("--dtype", default=None, help="whose peak: bf16 unless given, fp32 for a measured machine")
-    time.add_argument("--batch", type=_whole, help="sequences of an optimizer step: gives the steps of the schedule")
-    time.add_argument("--price", type=_number, help="money for one device and hour")
-    time.add_argument("--context", type=_whole, help="positions of a sequence")
-    time.add_argument("--pairs", choices=PAIRS, default="full", help="pairs of positions counted")
-    _faces(time, "how each figure follows from the others")
-    time.set_defaults(run=answers.time)
-
-    _plan(commands.add_parser("plan", help="the layouts of a cluster that a training run fits on, fastest first"))
-
-    line = commands.add_parser(
-        "peak", help="peak = a · batch + b of some shapes, and the largest batch in common cards"
-    )
-    line.add_argument("shapes", nargs="+")
-    line.add_argument("--context", type=_whole, help="positions of a sequence, all that each shape has unless given")
-    _memory(line)
-    _faces(line, "the formula of the phase that is the peak, at the batch it is exact from")
-    line.set_defaults(run=answers.peak)
-
-    infer = commands.add_parser("infer", help="memory, prefill and decoding of a model that generates, by a roofline")
-    infer.add_argument("shape")
-    where = infer.add_mutually_exclusive_group(required=True)
-    where.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
-    where.add_argument("--measure", action="store_true", help="this machine, timed now: takes torch or numpy")
-    infer.add_argument("--cache", choices=tuple(BITS), default="bf16", help="the numbers of the keys and values")
-    infer.add_argument(
-        "--prompt", type=_whole, help="positions of the prompt, what the new tokens leave of the context"
-    )
-    infer.add_argument("--output", type=_whole, help="new tokens of each sequence, 256 or half of the context")
-    infer.add_argument("--batch", type=_whole, default=1, help="sequences")
-    infer.add_argument("--devices", type=_whole, default=1, help="that share every layer (tensor parallelism)")
-    infer.add_argument("--price", type=_number, help="money for one device and hour: gives that of a million tokens")
-    infer.add_argument("--operators", action="store_true", help="the last decoding step operator by operator, in bf16")
-    _faces(infer, "what each figure is made of")
-    infer.set_defaults(run=run_infer)
-
-    best = commands.add_parser("optimal", help="parameters and tokens that compute is best spent on, by every law")
-    best.add_argument("--compute", type=_number, help="training FLOPs, such as 5.76e23")
-    best.add_argument("--parameters", type=_number, help="or the parameters of a model")
-    _faces(best, "each law, with its numbers and its paper")
-    best.set_defaults(run=answers.optimal)
-
-    table = commands.add_parser(
-        "devices", help="the devices that are known: peaks, memory, bandwidth, and their sources"
-    )
-    table.add_argument("names", nargs="*", help="these alone")
-    _faces(table)
-    table.set_defaults(run=answers.devices)
+    for name, takes, words in (
+        ("report", _report, "everything about a shape"),
+        ("compare", _compare, "two shapes, difference by difference"),
+        ("shares", _shares, "what part of the forward FLOPs each component is, of several shapes in one table"),
+        ("fit", _fit, "the largest batch, context, depth and width that train in a device's memory"),
+        ("time", _time, "hours and money of a training run, or the tokens that hours are good for"),
+        ("peak", _peak, "peak = a · batch + b of some shapes, and the largest batch in common cards"),
+        ("plan", _plan, "the layouts of a cluster that a training run fits on, fastest first"),
+        ("infer", _infer, "memory, prefill and decoding of a model that generates, by a roofline"),
+        ("optimal", _optimal, "parameters and tokens that compute is best spent on, by every law"),
+        ("devices", _devices, "the devices that are known: peaks, memory, bandwidth, and their sources"),
+    ):
+        to = commands.add_parser(name, help=words)
+        takes(to)
+        to.set_defaults(run=_command(name))
     return top
 
 
+def _command(name: str) -> Callable[[argparse.Namespace], Answer]:
+    """What answers a command; its module is loaded when it is asked for, as no other needs it."""
+
+    def run(options: argparse.Namespace) -> Answer:
+        module = importlib.import_module(f"accounting.commands.{_MODULES.get(name, name)}")
+        answer: Answer = getattr(module, name)(options)
+        return answer
+
+    return run
+
+
+def _report(to: argparse.ArgumentParser) -> None:
+    _shape(to)
+    _sizes(to)
+    _memory(to)
+    _layout(to, "forward passes of a step, that share the batch")
+    style = _faces(to, "every formula, and again with its numbers", gib=True)
+    style.add_argument("--html", metavar="FILE", help="as a page of its own, with charts")
+    to.add_argument("--only", action="append", metavar="TABLE", help=f"these tables alone: {', '.join(TABLES)}")
+    to.add_argument("--device", help="whose largest batch to say beside those of common cards, and to draw on a page")
+
+
+def _compare(to: argparse.ArgumentParser) -> None:
+    to.add_argument("first")
+    to.add_argument("second")
+    _sizes(to)
+    _memory(to)
+    _faces(to, "the formulas of both", gib=True)
+
+
+def _shares(to: argparse.ArgumentParser) -> None:
+    _shape(to, several=True)
+    _sizes(to)
+    to.add_argument("--matmuls", action="store_true", help="by matrix multiplication: query, key, value, …")
+    _faces(to)
+
+
+def _fit(to: argparse.ArgumentParser) -> None:
+    _shape(to)
+    where = to.add_mutually_exclusive_group(required=True)
+    where.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
+    where.add_argument("--memory", type=_number, metavar="GB", help="memory in GB of 10^9 bytes")
+    _sizes(to, counting=False)
+    _memory(to)
+    _layout(to, "forward passes of a step; --batch is the sequences of one")
+    _faces(to, "the peak of each answer, and of one more")
+
+
+def _time(to: argparse.ArgumentParser) -> None:
+    _shape(to)
+    much = to.add_mutually_exclusive_group(required=True)
+    much.add_argument("--tokens", type=_whole, help="tokens to train on, such as 10e9")
+    much.add_argument("--steps", type=_whole, help="or optimizer steps, of --batch sequences")
+    much.add_argument("--hours", type=_number, help="wall-clock hours: gives the tokens instead")
+    which = to.add_mutually_exclusive_group(required=True)
+    which.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
+    which.add_argument("--measure", action="store_true", help="this machine, timed now: takes torch or numpy")
+    which.add_argument("--measured", type=_number, metavar="FLOP/S", help="a machine of which you measured this rate")
+    speed = to.add_mutually_exclusive_group(required=True)
+    speed.add_argument("--mfu", type=_number, help="part of the peak that the model's FLOPs reach, such as 0.4")
+    speed.add_argument("--hfu", type=_number, help="part of the peak with what is recomputed: gives the MFU")
+    speed.add_argument("--tokens-per-second", type=_number, help="measured, of all devices together: gives the MFU")
+    to.add_argument(
+        "--activation-checkpointing", choices=CHECKPOINTINGS, default="none", help="what is recomputed: gives the HFU"
+    )
+    to.add_argument("--devices", type=_whole, default=1)
+    to.add_argument("--dtype", default=None, help="whose peak: bf16 unless given, fp32 for a measured machine")
+    to.add_argument("--batch", type=_whole, help="sequences of an optimizer step: gives the steps of the schedule")
+    to.add_argument("--price", type=_number, help="money for one device and hour")
+    to.add_argument("--context", type=_whole, help="positions of a sequence")
+    to.add_argument("--pairs", choices=PAIRS, default="full", help="pairs of positions counted")
+    _faces(to, "how each figure follows from the others")
+
+
+def _peak(to: argparse.ArgumentParser) -> None:
+    _shape(to, several=True)
+    to.add_argument("--context", type=_whole, help="positions of a sequence, all that each shape has unless given")
+    _memory(to)
+    _faces(to, "the formulas of a and b, part by part")
+
+
+def _infer(to: argparse.ArgumentParser) -> None:
+    _shape(to)
+    where = to.add_mutually_exclusive_group(required=True)
+    where.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
+    where.add_argument("--measure", action="store_true", help="this machine, timed now: takes torch or numpy")
+    to.add_argument("--cache", choices=tuple(BITS), default="bf16", help="the numbers of the keys and values")
+    to.add_argument("--prompt", type=_whole, help="positions of the prompt, what the new tokens leave of the context")
+    to.add_argument("--output", type=_whole, help="new tokens of each sequence, 256 or half of the context")
+    to.add_argument("--batch", type=_whole, default=1, help="sequences")
+    to.add_argument("--devices", type=_whole, default=1, help="that share every layer (tensor parallelism)")
+    to.add_argument("--price", type=_number, help="money for one device and hour: gives that of a million tokens")
+    to.add_argument("--operators", action="store_true", help="the last decoding step operator by operator, in bf16")
+    _faces(to, "what each figure is made of")
+
+
+def _optimal(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--compute", type=_number, help="training FLOPs, such as 5.76e23")
+    to.add_argument("--parameters", type=_number, help="or the parameters of a model")
+    _faces(to, "each law, with its numbers and its paper")
+
+
+def _devices(to: argparse.ArgumentParser) -> None:
+    to.add_argument("names", nargs="*", help="these alone")
+    _faces(to)
+
+
 def _plan(to: argparse.ArgumentParser) -> None:
-    to.add_argument("shape")
+    _shape(to)
     to.add_argument("--devices", dest="cluster", required=True, metavar="NxDEVICE", help="such as 64xh100")
     to.add_argument("--tokens", type=_whole, required=True, help="tokens to train on, such as 1T or 1e12")
     to.add_argument("--batch-tokens", type=_whole, help="tokens of an optimizer step, 4,194,304 unless given")
@@ -225,13 +260,17 @@ def _plan(to: argparse.ArgumentParser) -> None:
     to.add_argument("--attention-kernel", choices=ATTENTION_KERNELS, default="fused")
     to.add_argument("--loss", choices=LOSSES, default="plain")
     _faces(to, "where the seconds of a step go, and what is sent")
-    to.set_defaults(run=_answer_plan)
 
 
-def _answer_plan(options: argparse.Namespace) -> Answer:
-    from accounting.commands import plan  # here, because nothing else needs it
-
-    return plan.answer(options)
+def _shape(to: argparse.ArgumentParser, *, several: bool = False) -> None:
+    words = "a name such as gpt2-xl, or gpt2-xl-swiglu as CS336 has it, a config.json, or an lm run"
+    if several:
+        to.add_argument("shapes", nargs="*", metavar="SHAPE", help=words)
+    else:
+        to.add_argument("shape", nargs="?", metavar="SHAPE", help=words)
+    sizes = to.add_argument_group("sizes", "of a shape without a name, or other than those of the one that is named")
+    for option, _, what in SHAPE_OPTIONS:
+        sizes.add_argument(f"--{option.replace('_', '-')}", type=_whole, help=what)
 
 
 def _sizes(to: argparse.ArgumentParser, *, counting: bool = True) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accounting.commands import report as reports
 from accounting.commands.answer import Answer
-from accounting.commands.answers import GB, policy
+from accounting.commands.options import GB, name_of, policy_of, shape_of
+from accounting.commands.tables import columns, wrapped
 from accounting.hardware.devices import Device, device
 from accounting.hardware.interconnect import INTERCONNECTS, Interconnect
-from accounting.models.files import find
-from accounting.planning.layouts import BATCH_TOKENS, plan
+from accounting.planning import layouts
+from accounting.planning.layouts import BATCH_TOKENS
 from accounting.planning.step_time import EFFICIENCY
 from accounting.units import ByteRate, human
 
@@ -49,12 +49,12 @@ def joined_by(machine: Device, options: argparse.Namespace) -> Interconnect:
     return replace(known, **rates, source=f"{known.source}; {', '.join(rates)} given") if rates else known
 
 
-def answer(options: argparse.Namespace) -> Answer:
+def plan(options: argparse.Namespace) -> Answer:
     """The ranked layouts, in words and as records."""
-    shape, (machine, count) = find(options.shape), cluster(options.cluster)
+    shape, (machine, count) = shape_of(options), cluster(options.cluster)
     joined = joined_by(machine, options)
     efficiency = EFFICIENCY if options.efficiency is None else options.efficiency
-    found = plan(
+    found = layouts.plan(
         shape,
         machine,
         count,
@@ -62,7 +62,7 @@ def answer(options: argparse.Namespace) -> Answer:
         joined_by=joined,
         seq_len=options.context,
         batch_tokens=BATCH_TOKENS if options.batch_tokens is None else options.batch_tokens,
-        policy=policy(options),
+        policy=policy_of(options),
         efficiency=efficiency,
         price=options.price,
         memory_limit=None if options.memory is None else int(options.memory * GB),
@@ -70,7 +70,7 @@ def answer(options: argparse.Namespace) -> Answer:
     )
     if not found:
         raise ValueError(
-            f"{options.shape} fits no layout of {count:,} × {machine.name}: give more devices, a shorter --context, "
+            f"{name_of(options)} fits no layout of {count:,} × {machine.name}: give more devices, a shorter --context, "
             "a smaller --batch-tokens or another --optimizer"
         )
     rows = [row(one) for one in found]
@@ -94,10 +94,10 @@ def answer(options: argparse.Namespace) -> Answer:
     )
     text = "\n".join(
         [
-            f"{options.shape} on {count:,} × {machine.name}, {options.tokens:,} tokens",
-            reports.columns(table),
+            f"{name_of(options)} on {count:,} × {machine.name}, {options.tokens:,} tokens",
+            columns(table),
             *(details if options.explain else []),
-            reports.wrapped(note),
+            wrapped(note),
         ]
     )
     return Answer(text, [record(one) for one in found])

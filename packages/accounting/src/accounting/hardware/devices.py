@@ -12,7 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accounting.shape import unknown
-from accounting.units import ByteRate, Bytes, FLOPRate
+from accounting.units import ByteRate, Bytes, FLOPRate, human
+
+MEASURED = "measured"
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,16 @@ class Device:
     memory: Bytes
     bandwidth: ByteRate
     source: str
+
+    @property
+    def measured(self) -> bool:
+        """Whether its rate was measured rather than published: it is then no dense peak of a number format."""
+        return self.source == MEASURED
+
+    def rate_in_words(self, dtype: str) -> str:
+        """The rate that a utilisation is a part of."""
+        rate = human(self.peak(dtype))
+        return f"the {rate} that were measured" if self.measured else f"{dtype} dense peak, {rate} ({self.source})"
 
     def peak(self, dtype: str) -> FLOPRate:
         """Dense FLOP/s in this number format; ValueError if the device has no such unit or nobody published its rate."""
@@ -44,7 +56,7 @@ def measured_device(
         lowest = 0 if label != "flops_per_second" else 1
         if isinstance(value, bool) or not lowest <= value < float("inf"):
             raise ValueError(f"{label} must be a number of at least {lowest}, and {value!r} is not: measure it again")
-    return Device(name, {dtype: FLOPRate(flops_per_second)}, Bytes(int(memory)), ByteRate(bandwidth), "measured")
+    return Device(name, {dtype: FLOPRate(flops_per_second)}, Bytes(int(memory)), ByteRate(bandwidth), MEASURED)
 
 
 def device(name: str) -> Device:

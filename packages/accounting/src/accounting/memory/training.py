@@ -175,7 +175,9 @@ class Step:
 
         Under autocast the newest is that of the bf16 copy, and then a second one in fp32. blocks: how many are through.
         """
-        one = newest * self.weight + newest * self.run.act if self._autocast else newest * self.weight
+        one = Term(0)
+        if newest:
+            one = newest * self.weight + newest * self.run.act if self._autocast else newest * self.weight
         if self.policy.gradient_accumulation:
             return Gradients(self.params * self.weight, one, self.weights)
         layers = self.shape.num_layers

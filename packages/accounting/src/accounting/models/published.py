@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from accounting.shape import TransformerShape, unknown
 
 _GPT2 = {"gpt2": (12, 768, 12), "gpt2-medium": (24, 1024, 16), "gpt2-large": (36, 1280, 20), "gpt2-xl": (48, 1600, 25)}
@@ -31,6 +33,8 @@ SHAPES: dict[str, TransformerShape] = {
         f"{name}-swiglu": TransformerShape(50257, 1024, layers, width, heads, 4 * width)
         for name, (layers, width, heads) in _GPT2.items()
     },
+    # Brown et al. 2020, Language Models are Few-Shot Learners, table 2.1: every layer attends to all positions here
+    "gpt3-175b": replace(_gpt2(96, 12288, 96), context_length=2048),
     "tinyllama-1.1b": TransformerShape(32000, 2048, 22, 2048, 32, 5632, num_kv_heads=4),
     "llama-2-7b": TransformerShape(32000, 4096, 32, 4096, 32, 11008),
     "llama-3-8b": TransformerShape(128256, 8192, 32, 4096, 32, 14336, num_kv_heads=8),

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from accounting.breakdown import Breakdown, breakdown
 from accounting.cluster.layout import Layout, Place, shard
 from accounting.cluster.memory import fullest
+from accounting.formula import linear_in
 from accounting.memory.training import training_memory
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape, choose, positive
@@ -130,12 +132,17 @@ def widened(shape: TransformerShape, kv_heads: int) -> TransformerShape:
 
 @dataclass(frozen=True)
 class Line:
-    """peak = slope · batch + intercept, in bytes: exact from batch `first` on, where `phase` is the peak."""
+    """peak = slope · batch + intercept, in bytes: exact from batch `first` on, where `phase` is the peak.
+
+    per_sequence and fixed are what slope and intercept are made of, with their formulas.
+    """
 
     slope: Bytes
     intercept: Bytes
     first: int
     phase: str
+    per_sequence: Breakdown
+    fixed: Breakdown
 
 
 def memory_line(shape: TransformerShape, seq_len: int | None = None, *, policy: Policy = DEFAULT) -> Line:
@@ -149,7 +156,18 @@ def memory_line(shape: TransformerShape, seq_len: int | None = None, *, policy: 
     slope = int(higher.total) - int(high.total)
     intercept = int(high.total) - slope * FAR
     below = largest(lambda batch: peak_bytes(shape, batch, seq_len, policy=policy) != slope * batch + intercept)
-    return Line(Bytes(slope), Bytes(intercept), below + 1, high.title)
+    parts = {name: linear_in(term, "batch") for name, term in high.terms}
+    per_sequence = {name: one for name, (one, _) in parts.items() if one}
+    fixed = {name: rest for name, (_, rest) in parts.items() if rest}
+    words = f"{high.title}; {high.convention}"
+    return Line(
+        Bytes(slope),
+        Bytes(intercept),
+        below + 1,
+        high.title,
+        breakdown("peak for each sequence", Bytes, per_sequence, words),
+        breakdown("peak whatever the batch", Bytes, fixed, words),
+    )
 
 
 def peak_bytes(

@@ -68,8 +68,25 @@ def training_time(
         devices,
         rate,
         None if price is None else price * devices * float(seconds) / 3600,
-        f"{devices} × {device.name} at {mfu:.0%} of {dtype} dense peak ({device.source}); {flops.convention}",
+        f"{devices} × {device.name} at {mfu:.1%} of {device.rate_in_words(dtype)}; {flops.convention}",
     )
+
+
+def recomputation(
+    shape: TransformerShape, seq_len: int | None = None, *, checkpointing: str = "full", pairs: str = "full"
+) -> float:
+    """The hardware's FLOPs over the model's, and so HFU over MFU: about 4/3 where every block is computed again.
+
+    Megatron-LM's 140 of 312 TFLOP/s are of both passes and of what is recomputed (Narayanan et al. 2021): an HFU of 44.9%.
+
+    >>> from accounting import SHAPES
+    >>> round(0.4487 / recomputation(SHAPES["gpt3-175b"], 2048), 3)
+    0.338
+    """
+    whole, again = (
+        int(training_flops(shape, seq_len, pairs=pairs, recompute=what).total) for what in ("none", checkpointing)
+    )
+    return again / whole
 
 
 def affordable_tokens(

@@ -1,0 +1,116 @@
+"""What the options of a command mean: the shape, how it is trained, the devices."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from accounting.cluster.layout import Layout
+from accounting.hardware.devices import Device, device, measured_device
+from accounting.models.files import find
+from accounting.planning.fitting import deepened, lengthened
+from accounting.policy import Policy
+from accounting.shape import TransformerShape
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+GB = 10**9
+# option, field of TransformerShape, what it is
+SHAPE_OPTIONS = (
+    ("layers", "num_layers", "layers"),
+    ("d_model", "d_model", "width of the residual stream"),
+    ("heads", "num_heads", "query heads"),
+    ("kv_heads", "num_kv_heads", "key and value heads"),
+    ("head_dim", "head_dim", "width of a head"),
+    ("d_ff", "d_ff", "width of the feed-forward layer"),
+    ("vocab", "vocab_size", "size of the vocabulary"),
+)
+
+
+def shape_of(options: argparse.Namespace, name: str | None = None) -> TransformerShape:
+    """The named shape with what the options say otherwise, or the shape that they alone describe.
+
+    Without a name it is a modern block (SwiGLU, RMSNorm, RoPE, no biases, an untied head), d_ff four times d_model unless
+    given. A context beyond that of the shape lengthens it, learned positions included.
+    """
+    values = {field: getattr(options, option, None) for option, field, _ in SHAPE_OPTIONS}
+    given: dict[str, Any] = {field: value for field, value in values.items() if value is not None}
+    named, context = name if name is not None else getattr(options, "shape", None), getattr(options, "context", None)
+    if named is None:
+        missing = [f"--{option.replace('_', '-')}" for option in ("layers", "d_model", "heads", "vocab", "context")]
+        needed = {"num_layers", "d_model", "num_heads", "vocab_size"}
+        if not needed <= set(given) or context is None:
+            raise ValueError(f"give the name of a shape, a config.json, an lm run, or all of {', '.join(missing)}")
+        given.setdefault("d_ff", 4 * given["d_model"])
+        return TransformerShape(context_length=context, **given)
+    shape = find(named)
+    if "num_layers" in given:
+        shape = deepened(shape, given.pop("num_layers"))
+    if "num_heads" in given and "num_kv_heads" not in given and shape.num_kv_heads == shape.num_heads:
+        given["num_kv_heads"] = given["num_heads"]
+    return lengthened(replace(shape, **given), context or 1)
+
+
+def name_of(options: argparse.Namespace, name: str | None = None) -> str:
+    """The name of the shape, with what the options say otherwise."""
+    given = {option: getattr(options, option, None) for option, _, _ in SHAPE_OPTIONS}
+    words = ", ".join(f"{option} {value:,}" for option, value in given.items() if value is not None)
+    named = name if name is not None else getattr(options, "shape", None)
+    return f"{named} with {words}" if named and words else named or words
+
+
+def policy_of(options: argparse.Namespace) -> Policy:
+    """How the step is computed."""
+    names = [field.name for field in fields(Policy) if hasattr(options, field.name)]
+    return Policy(**{name: getattr(options, name) for name in names})
+
+
+def layout_of(options: argparse.Namespace) -> Layout:
+    """The devices to share the work; ValueError for an option that would change nothing, or devices that do not add up."""
+    others = options.tensor * options.pipeline * options.context_parallel
+    data = options.data_parallel
+    if options.gpus is not None and data is None:
+        if options.gpus % others:
+            raise ValueError(
+                f"--gpus {options.gpus} is no multiple of context {options.context_parallel} × tensor {options.tensor} × "
+                f"pipeline {options.pipeline} = {others}: replicas take as many each"
+            )
+        data = options.gpus // others
+    found = Layout(
+        data or 1,
+        options.tensor,
+        options.pipeline,
+        options.zero,
+        options.sequence_parallel,
+        options.micro_batches,
+        options.context_parallel,
+        options.expert,
+    )
+    if options.gpus not in (None, found.gpus):
+        raise ValueError(f"--gpus {options.gpus} is not {found.words}: leave one of them out")
+    if options.zero and found.replicas == 1:
+        raise ValueError(
+            "--zero shards over devices that hold the same weights, and there is one: give --data-parallel"
+        )
+    if options.sequence_parallel and options.tensor == 1:
+        raise ValueError("--sequence-parallel shares over the devices of --tensor, and there is one: give more")
+    return found
+
+
+def machine_of(options: argparse.Namespace) -> tuple[Device, str]:
+    """The device that was named or measured, and whose peak is meant."""
+    if options.device:
+        return device(options.device), options.dtype or "bf16"
+    dtype = options.dtype or "fp32"
+    if options.measure:
+        return timed(), dtype
+    return measured_device("this machine", options.measured, dtype=dtype), dtype
+
+
+def timed() -> Device:
+    """This machine, by a measurement."""
+    from accounting.hardware.measuring import this_machine  # here, because nothing else looks for torch
+
+    return this_machine()

@@ -1,0 +1,195 @@
+"""Sections of named figures, and their faces: text, plain data and records.
+
+Numbers in the human column share one prefix and are rounded so that the column adds up to its total, to the last digit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accounting.breakdown import SYMBOLS, Breakdown
+from accounting.commands.tables import columns, formula_lines, titled, wrapped
+from accounting.units import Bytes, Count, Parameters, human
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+BAR = 24  # characters of a full bar
+_NUMBERS = {"k": "thousands", "M": "millions", "G": "billions", "T": "trillions"}
+_PREFIXES = {False: (1000, ("", "k", "M", "G", "T", "P", "E", "Z")), True: (1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi"))}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: its name, exact value, and where it came from a formula, the formula in letters and in numbers."""
+
+    name: str
+    value: int
+    formula: str = ""
+    numbers: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows of one unit; `additive` if they are parts of their sum. The note says under which convention they were counted."""
+
+    title: str
+    unit: type[Count]
+    rows: tuple[Row, ...]
+    note: str
+    additive: bool = True
+
+    @property
+    def names(self) -> set[str]:
+        """The names in its formulas."""
+        return {name for row in self.rows for name in _names(row.formula)}
+
+    @property
+    def total(self) -> Count:
+        return self.unit(sum(row.value for row in self.rows))
+
+
+def section(one: Breakdown, title: str = "") -> Section:
+    """A breakdown as a section; components that are nothing are left out."""
+    formulas, numbers = one.formula, one.explain()
+    rows = tuple(Row(name, int(value), formulas[name], numbers[name]) for name, value in one.items() if value)
+    return Section(title or one.title, one.unit, rows, one.convention)
+
+
+def whole_row(name: str, one: Breakdown) -> Row:
+    """The sum of a breakdown as one figure, with the formulas of its parts added up."""
+    parts = [part for part, value in one.items() if value]
+    formulas, numbers = one.formula, one.explain()
+    return Row(
+        name,
+        int(one.total),
+        " + ".join(formulas[part] for part in parts),
+        " + ".join(numbers[part] for part in parts),
+    )
+
+
+def text(sections: tuple[Section, ...], *, binary: bool = False, explain: bool = False) -> str:
+    """The sections as tables of plain text; binary=True prints bytes in GiB (2^30) instead of GB (10^9)."""
+    pages = [table(one, binary=binary, explain=explain) for one in sections]
+    if explain:
+        pages.append(legend({name for one in sections for name in one.names}))
+    return "\n\n".join(pages)
+
+
+def legend(names: set[str]) -> str:
+    """What the names in formulas mean."""
+    rows = columns([(name, meaning) for name, meaning in SYMBOLS.items() if name in names], "<<").splitlines()
+    return titled("names in formulas", *(f"  {row}" for row in rows))
+
+
+def table(one: Section, *, binary: bool = False, explain: bool = False) -> str:
+    """A section as text: exact values, the same with a prefix, shares and bars, and with explain=True the formulas."""
+    binary = binary and issubclass(one.unit, Bytes)
+    values, total = [row.value for row in one.rows], int(one.total)
+    highest = max(values, default=0)
+    if one.additive:
+        scaled, prefix = rounded(values, total, binary)
+        values = [*values, total]
+        parts = [*percentages(values[:-1]), ""]
+    else:
+        scaled, prefix = [human(one.unit(value), binary=binary) for value in values], ""
+        parts = [""] * len(values)
+    names = [row.name for row in one.rows] + (["total"] if one.additive else [])
+    cells = []
+    for at, value in enumerate(values):
+        exact, drawn = f"{value:,}", "" if at == len(one.rows) else bar(value, highest)
+        cells.append((names[at], exact, scaled[at] if scaled[at] != exact else "", parts[at], drawn))
+    used = [at for at in range(5) if at < 2 or any(row[at] for row in cells)]
+    lines = columns([tuple(row[at] for at in used) for row in cells], "".join("<>>><"[at] for at in used)).splitlines()
+    margin = 4 + max((len(name) for name in names), default=0)
+    shown = []
+    for at, line in enumerate(lines):
+        shown.append(f"  {line}")
+        if explain and at < len(one.rows) and one.rows[at].formula:
+            shown += formula_lines(one.rows[at].formula, one.rows[at].numbers, indent=min(margin, 8))
+    if one.note:
+        shown.append(wrapped(one.note))
+    head = one.title
+    if prefix:
+        head += f" ({_NUMBERS.get(prefix, prefix) if one.unit is Parameters else prefix + one.unit.unit})"
+    return titled(head, *shown)
+
+
+def rounded(parts: list[int], total: int, binary: bool) -> tuple[list[str], str]:
+    """Parts and total with the prefix that suits the total, three decimals, the parts adding up to the total exactly."""
+    base, prefixes = _PREFIXES[binary]
+    power = 0
+    while total >= base ** (power + 1) and power < len(prefixes) - 1:
+        power += 1
+    if power == 0:
+        return [f"{value:,}" for value in [*parts, total]], prefixes[0]
+    thousandths = apportion(parts, (total * 1000 + base**power // 2) // base**power)
+    whole = [*thousandths, sum(thousandths)]
+    return [f"{value // 1000:,}.{value % 1000:03d}" for value in whole], prefixes[power]
+
+
+def percentages(parts: list[int]) -> list[str]:
+    """Shares to a tenth of a percent that add up to 100.0%."""
+    return [f"{tenths // 10}.{tenths % 10}%" for tenths in apportion(parts, 1000 if sum(parts) else 0)]
+
+
+def apportion(parts: list[int], whole: int) -> list[int]:
+    """Whole numbers in proportion to parts that sum to `whole`: what is left goes to the largest remainders."""
+    total = sum(parts) or 1
+    shares = [part * whole // total for part in parts]
+    order = sorted(range(len(parts)), key=lambda at: -(parts[at] * whole % total))
+    for at in order[: whole - sum(shares)]:
+        shares[at] += 1
+    return shares
+
+
+def bar(value: int, highest: int) -> str:
+    """A bar in proportion, at least a sliver for anything that is not nothing."""
+    if value <= 0 or highest <= 0:
+        return ""
+    eighths = max(1, round(value * BAR * 8 / highest))
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _names(formula: str) -> set[str]:
+    for mark in "·+-()/,":
+        formula = formula.replace(mark, " ")
+    return set(formula.split())
+
+
+def as_json(sections: tuple[Section, ...]) -> list[dict[str, Any]]:
+    """The sections as plain data: exact values, units, formulas in letters and in numbers, and conventions."""
+    return [
+        {
+            "title": one.title,
+            "unit": one.unit.unit,
+            "convention": one.note,
+            **({"total": int(one.total)} if one.additive else {}),
+            "rows": [
+                {
+                    "name": row.name,
+                    "value": row.value,
+                    **({"formula": row.formula, "numbers": row.numbers} if row.formula else {}),
+                }
+                for row in one.rows
+            ],
+        }
+        for one in sections
+    ]
+
+
+def records(sections: tuple[Section, ...]) -> list[dict[str, Any]]:
+    """Every row of the sections by itself: section, name, exact value, unit, formula in letters and in numbers."""
+    return [
+        {
+            "section": one.title,
+            "name": row.name,
+            "value": row.value,
+            "unit": one.unit.unit,
+            "formula": row.formula,
+            "numbers": row.numbers,
+        }
+        for one in sections
+        for row in one.rows
+    ]

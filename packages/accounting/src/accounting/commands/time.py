@@ -1,0 +1,128 @@
+"""`accounting time`: hours and money of a training run, or the tokens that hours are good for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accounting.commands.answer import Answer
+from accounting.commands.options import machine_of, name_of, shape_of
+from accounting.commands.tables import listing, wrapped
+from accounting.planning.training_time import affordable_tokens, mfu, recomputation, training_time
+from accounting.shape import positive
+from accounting.units import FLOPs, human
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from accounting.hardware.devices import Device
+    from accounting.shape import TransformerShape
+
+YEAR = 365.25 * 86_400  # seconds
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of the answer: exact value and unit for a program, words for a person, and how it follows from others."""
+
+    name: str
+    value: float
+    unit: str
+    words: str
+    how: str
+
+
+def time(options: argparse.Namespace) -> Answer:
+    """Every figure of a run, each with how it follows from the others."""
+    shape = shape_of(options)
+    machine, dtype = machine_of(options)
+    common: dict[str, Any] = {
+        "seq_len": options.context,
+        "devices": options.devices,
+        "dtype": dtype,
+        "pairs": options.pairs,
+    }
+    checkpointing = options.activation_checkpointing
+    more = recomputation(shape, options.context, checkpointing=checkpointing, pairs=options.pairs)
+    part = utilisation(options, shape, machine, more, common)
+    run = training_time(
+        shape, tokens_of(options, shape, machine, part, common), machine, part, price=options.price, **common
+    )
+    length, flops, count = shape.sequence(options.context), int(run.flops.total), int(run.tokens)
+    each, rate = flops / count, float(run.tokens_per_second)
+    peak = human(machine.peak(dtype))
+    given = "given"
+    if options.hfu is not None:
+        given = f"HFU·model FLOPs/hardware FLOPs = {options.hfu:g}/{more:.4f}"
+    elif options.mfu is None:
+        given = f"tokens a second·FLOPs a token/peak = {rate:,.0f}·{each:,.0f}/{peak}"
+    seconds = float(run.seconds)
+    figures = [
+        Figure("tokens", count, "tokens", f"{count:,}", f"whole sequences of {length:,}"),
+        Figure("model FLOPs", flops, "FLOP", human(FLOPs(flops)), f"tokens·FLOPs a token = {count:,}·{each:,.0f}"),
+        Figure("MFU", part, "", f"{part:.1%}", given),
+    ]
+    if checkpointing != "none":
+        how = f"MFU·hardware FLOPs/model FLOPs = {part:g}·{more:.4f}, recomputing: {checkpointing}"
+        figures.append(Figure("HFU", part * more, "", f"{part * more:.1%}", how))
+    how = f"devices·peak·MFU = {options.devices:,}·{peak}·{part:g}"
+    figures += [
+        Figure("rate", float(run.rate), "FLOP/s", human(run.rate), how),
+        Figure("tokens a second", rate, "tokens/s", f"{rate:,.0f}", "tokens/wall clock"),
+        Figure("wall clock", seconds, "s", human(run.seconds), f"model FLOPs/rate = {flops:,}/{float(run.rate):,.0f}"),
+    ]
+    if seconds >= YEAR / 2:
+        figures.append(Figure("in years", seconds / YEAR, "years", f"{seconds / YEAR:,.2f}", "of 365.25 days"))
+    how = f"devices·wall clock = {options.devices:,}·{run.hours:,.4f}"
+    figures.append(Figure("device hours", run.device_hours, "h", f"{run.device_hours:,.2f}", how))
+    if options.batch is not None:
+        steps = count // (positive("batch", options.batch) * length)
+        how = f"tokens//(batch·context) = {count:,}//({options.batch:,}·{length:,})"
+        figures.append(Figure("steps", steps, "", f"{steps:,}", how))
+    if run.cost is not None:
+        how = f"device hours·price = {run.device_hours:,.4f}·{options.price:g}"
+        figures.append(Figure("cost", run.cost, "", f"{run.cost:,.2f}", how))
+    shown = [(one.name, one.words, one.how) for one in figures]
+    records = [{"name": one.name, "value": one.value, "unit": one.unit, "how": one.how} for one in figures]
+    page = listing(f"{name_of(options)}, training", shown, explain=options.explain)
+    return Answer(page + "\n" + wrapped(run.convention), records)
+
+
+def utilisation(
+    options: argparse.Namespace, shape: TransformerShape, machine: Device, more: float, common: dict[str, Any]
+) -> float:
+    """The MFU that was given, or follows from an HFU or from measured tokens a second."""
+    if options.mfu is not None:
+        return float(options.mfu)
+    if options.hfu is not None:
+        if options.activation_checkpointing == "none":
+            raise ValueError("--hfu counts what is recomputed: say what by --activation-checkpointing, or give --mfu")
+        if not 0 < options.hfu <= 1:
+            raise ValueError(
+                f"--hfu must be above 0 and at most 1, and {options.hfu:g} is not: 0.4 means 40% of the peak"
+            )
+        return float(options.hfu) / more
+    part = mfu(shape, options.tokens_per_second, machine, **common)
+    if part > 1:
+        raise ValueError(
+            f"--tokens-per-second {options.tokens_per_second:,.0f} would be {part:.0%} of the peak: "
+            "measure it again, or give all of the --devices that reached it"
+        )
+    return part
+
+
+def tokens_of(
+    options: argparse.Namespace, shape: TransformerShape, machine: Device, part: float, common: dict[str, Any]
+) -> int:
+    """The tokens of the run: given, of so many steps, or those that the hours are good for."""
+    if options.tokens is not None:
+        return int(options.tokens)
+    if options.steps is not None:
+        if options.batch is None:
+            raise ValueError("--steps are of a batch: give --batch, its sequences")
+        return int(options.steps) * int(options.batch) * shape.sequence(options.context)
+    tokens = int(affordable_tokens(shape, options.hours, machine, part, **common))
+    if not tokens:
+        raise ValueError(f"hours {options.hours:g} are not enough for one sequence: give more, or a smaller shape")
+    return tokens
