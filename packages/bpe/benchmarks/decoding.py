@@ -22,55 +22,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from peers import DECODERS
+
+import bpe
+
 PIECE = 20  # ids
-
-Decode = Callable[[Any], Any]
-
-
-def ours(path: str) -> Any:
-    import bpe
-
-    return bpe.Tokenizer.from_huggingface(path)
-
-
-def tiktokens(path: str) -> Any:
-    import tiktoken
-
-    tokenizer = ours(path)
-    special = dict(tokenizer.special_tokens)
-    ranks = {token: number for number, token in tokenizer.vocab.items() if number not in special.values()}
-    return tiktoken.Encoding("benchmark", pat_str=".", mergeable_ranks=ranks, special_tokens=special)
-
-
-def gigatokens(path: str) -> Any:
-    import gigatoken
-
-    return gigatoken.Tokenizer(path)
-
-
-def tokenizerss(path: str) -> Any:
-    from tokenizers import Tokenizer
-
-    loaded = Tokenizer.from_file(path)
-    return lambda ids: loaded.decode(ids, skip_special_tokens=False)
-
-
-# name: (its package, how to make what decodes, whether it is given an array)
-CANDIDATES: dict[str, tuple[str, Callable[[str], Decode], bool]] = {
-    "bpe, array to bytes": ("bpe", lambda path: ours(path).decode_bytes, True),
-    "bpe, list to bytes": ("bpe", lambda path: ours(path).decode_bytes, False),
-    "bpe, list to str": ("bpe", lambda path: ours(path).decode, False),
-    "tiktoken, list to bytes": ("tiktoken", lambda path: tiktokens(path).decode_bytes, False),
-    "tiktoken, list to str": ("tiktoken", lambda path: tiktokens(path).decode, False),
-    "gigatoken, list": ("gigatoken", lambda path: gigatokens(path).decode, False),
-    "gigatoken, array": ("gigatoken", lambda path: gigatokens(path).decode, True),
-    "tokenizers, list to str": ("tokenizers", tokenizerss, False),
-}
 
 
 def work(name: str, path: str, text: str) -> dict[str, Any]:
-    _, make, array = CANDIDATES[name]
-    ids = ours(path).encode_to_numpy(text, disallowed_special=())
+    _, make, array = DECODERS[name]
+    ids = bpe.load(path).encode_to_numpy(text, disallowed_special=())
     whole = ids if array else ids.tolist()
     pieces = [whole[begin : begin + PIECE] for begin in range(0, min(len(whole), 500_000), PIECE)]
     decode = make(path)
@@ -101,15 +62,15 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=CANDIDATES)
-    parser.add_argument("--worker", choices=CANDIDATES, help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="+", choices=DECODERS)
+    parser.add_argument("--worker", choices=DECODERS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         text = options.file.read_text(errors="replace")
         print(json.dumps(work(options.worker, options.tokenizer, text)))
         return
-    wanted = options.only or list(CANDIDATES)
-    names = [name for name in wanted if importlib.util.find_spec(CANDIDATES[name][0])]
+    wanted = options.only or list(DECODERS)
+    names = [name for name in wanted if importlib.util.find_spec(DECODERS[name][0])]
     missing = [name for name in wanted if name not in names]
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     alone = {**os.environ, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}

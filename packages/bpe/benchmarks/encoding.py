@@ -29,15 +29,14 @@ import shlex
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import charts
 import numpy as np
+from peers import ENCODERS
 
 import bpe
 
@@ -50,127 +49,6 @@ CHAT = range(50, 301)  # characters of the chat messages of another: as many of 
 WARMING = 5  # passes over a text until all of it is known to each thread, whichever part it took in one
 TURNS = 9  # turns of one thread and all, a round: the median counts, so that no single moment does
 SIZES = [4**i for i in range(2, 12)]  # characters given at once
-
-Encode = Callable[[Any], Any]
-
-
-class Encoder(NamedTuple):
-    """A tokenizer, loaded: what encodes one text, and what encodes a list of them on some threads."""
-
-    one: Encode
-    many: Callable[[list[Any], int], Any]
-
-
-def ours(name: str) -> bpe.Tokenizer:
-    return bpe.load(name)
-
-
-def ours_to_array(name: str) -> Encoder:
-    made = ours(name)
-    return Encoder(
-        lambda text: made.encode_to_numpy(text, disallowed_special=()),
-        lambda texts, threads: made.encode_batch_to_numpy(texts, workers=threads, disallowed_special=()),
-    )
-
-
-def ours_to_list(name: str) -> Encoder:
-    made = ours(name)
-    return Encoder(made.encode_ordinary, lambda texts, threads: made.encode_ordinary_batch(texts, num_threads=threads))
-
-
-def gigatoken_to_array(name: str) -> Encoder:
-    import gigatoken
-
-    made = gigatoken.Tokenizer.from_tiktoken(name) if name.endswith(".tiktoken") else gigatoken.Tokenizer(as_json(name))
-    return Encoder(made.encode, lambda texts, threads: made.encode_batch(texts, parallel=threads > 1))
-
-
-def gigatoken_to_list(name: str) -> Encoder:
-    import gigatoken
-
-    made = gigatoken.Tokenizer.from_tiktoken(name) if name.endswith(".tiktoken") else gigatoken.Tokenizer(as_json(name))
-    return Encoder(
-        lambda text: made.encode(text).tolist(),
-        lambda texts, threads: made.encode_batch_list(texts, parallel=threads > 1),
-    )
-
-
-def fastokens_to_array(name: str) -> Encoder:
-    import fastokens
-
-    made = fastokens.Tokenizer.from_file(as_json(name))
-    return Encoder(made.encode_ordinary, lambda texts, _: made.encode_batch(texts))
-
-
-def tokie_to_array(name: str) -> Encoder:
-    import tokie
-
-    made = tokie.Tokenizer.from_json(as_json(name))
-    return Encoder(lambda text: made.encode(text).ids, lambda texts, _: made.encode_batch(texts))
-
-
-def tokenizers_to_list(name: str) -> Encoder:
-    from tokenizers import Tokenizer
-
-    made = Tokenizer.from_file(as_json(name))
-    return Encoder(
-        lambda text: made.encode(text, add_special_tokens=False).ids,
-        lambda texts, _: made.encode_batch(texts, add_special_tokens=False),
-    )
-
-
-def ranks_of(name: str) -> tuple[dict[bytes, int], str]:
-    """Ranks and split pattern, as tiktoken wants them; of a merge list the ids, where they follow the merges."""
-    tokenizer = ours(name)
-    special = set(tokenizer.special_tokens.values())
-    expression = tokenizer.data.pattern.expressions[0].replace(r"\s+(?!\s|\S)|", "")
-    return {token: number for number, token in tokenizer.vocab.items() if number not in special}, expression
-
-
-def tiktoken_to_list(name: str) -> Encoder:
-    import tiktoken
-
-    ranks, expression = ranks_of(name)
-    made = tiktoken.Encoding("benchmark", pat_str=expression, mergeable_ranks=ranks, special_tokens={})
-    return Encoder(made.encode_ordinary, lambda texts, threads: made.encode_ordinary_batch(texts, num_threads=threads))
-
-
-def riptoken_to_list(name: str) -> Encoder:
-    import riptoken
-
-    ranks, expression = ranks_of(name)
-    made = riptoken.CoreBPE(ranks, {}, expression)
-    return Encoder(made.encode_ordinary, lambda texts, _: made.encode_ordinary_batch(texts))
-
-
-CANDIDATES: dict[str, tuple[str, Callable[[str], Encoder]]] = {
-    "bpe, str to array": ("bpe", ours_to_array),
-    "bpe, bytes to array": ("bpe", ours_to_array),
-    "bpe, str to list": ("bpe", ours_to_list),
-    "gigatoken": ("gigatoken", gigatoken_to_array),
-    "gigatoken, to list": ("gigatoken", gigatoken_to_list),
-    "fastokens": ("fastokens", fastokens_to_array),
-    "tokie": ("tokie", tokie_to_array),
-    "riptoken": ("riptoken", riptoken_to_list),
-    "tiktoken": ("tiktoken", tiktoken_to_list),
-    "tokenizers": ("tokenizers", tokenizers_to_list),
-}
-
-
-def as_json(name: str) -> str:
-    """The tokenizer as a tokenizer.json that every peer reads: one for ranks, in a temporary file without gaps between ids."""
-    if name.endswith(".json"):
-        return name
-    path = Path(tempfile.gettempdir(), f"groundup-bench-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json")
-    if not path.exists():
-        ours(name).to_huggingface(path)
-        data = json.loads(path.read_text())
-        vocab = data["model"]["vocab"]
-        vocab |= {token["content"]: token["id"] for token in data["added_tokens"]}
-        taken = set(vocab.values())
-        vocab |= {f"<|unused{number}|>": number for number in range(max(taken)) if number not in taken}
-        path.write_text(json.dumps(data, ensure_ascii=False))
-    return str(path)
 
 
 def memory_held() -> int:
@@ -195,7 +73,7 @@ def work(name: str, tokenizer: str, path: Path, by_size: bool) -> dict[str, Any]
     size, whole = len(text.encode()), given(text)
     messages = [given(line) for line in text.splitlines()[:MESSAGES]]
     before, begun = memory_held(), time.process_time()
-    encode = CANDIDATES[name][1](tokenizer).one
+    encode = ENCODERS[name][1](tokenizer).one
     encode("a")
     load, held = time.process_time() - begun, memory_held() - before
     seconds = []
@@ -239,7 +117,7 @@ def messages_of(text: str) -> list[str]:
 def work_on_batch(name: str, tokenizer: str, path: Path, threads: int) -> dict[str, Any]:
     """By the clock, warm: MB/s of the text in documents, and microseconds a message of its beginning in chat messages."""
     text = read(path)
-    many = CANDIDATES[name][1](tokenizer).many
+    many = ENCODERS[name][1](tokenizer).many
     best = {}
     for what, texts in (("batch", cut(text, DOCUMENT)), ("chat", messages_of(text))):
         given: list[Any] = [one.encode() for one in texts] if "bytes" in name else texts
@@ -253,7 +131,7 @@ def work_on_batch(name: str, tokenizer: str, path: Path, threads: int) -> dict[s
 
 def encode_share(tokenizer: str, path: Path, share: int, shares: int, turns: Connection) -> None:
     """A process of its own: encode its share of a text whenever it is told to, and say when that is done."""
-    made, text = ours(tokenizer), read(path)
+    made, text = bpe.load(tokenizer), read(path)
     part = text[len(text) * share // shares : len(text) * (share + 1) // shares]
     turns.send(True)
     while (told := turns.recv()) is not None:
@@ -286,7 +164,7 @@ def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> dict[str, Tur
     "first": by tokenizers that have encoded nothing yet, so that each thread and each process learns. "warm": by others
     that know the text. What processes give, which have nothing to do with one another, is what the machine gives.
     """
-    made, text, processors = ours(tokenizer), read(path), os.cpu_count() or 1
+    made, text, processors = bpe.load(tokenizer), read(path), os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")
     ends = [context.Pipe() for _ in range(processors)]
     workers = [
@@ -361,9 +239,9 @@ def main() -> None:
     parser.add_argument("texts", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--tokenizers", nargs="+", required=True, metavar="TOKENIZER")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=CANDIDATES)
+    parser.add_argument("--only", nargs="+", choices=ENCODERS)
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--worker", choices=CANDIDATES, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", choices=ENCODERS, help=argparse.SUPPRESS)
     parser.add_argument("--by-size", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -371,8 +249,8 @@ def main() -> None:
         cell = options.worker, options.tokenizers[0], options.texts[0]
         print(json.dumps(work_on_batch(*cell, options.batch) if options.batch else work(*cell, options.by_size)))
         return
-    names = [name for name in options.only or CANDIDATES if importlib.util.find_spec(CANDIDATES[name][0])]
-    missing = [name for name in options.only or CANDIDATES if name not in names]
+    names = [name for name in options.only or ENCODERS if importlib.util.find_spec(ENCODERS[name][0])]
+    missing = [name for name in options.only or ENCODERS if name not in names]
     cells = [(path, tokenizer) for path in options.texts for tokenizer in options.tokenizers]
     processors = os.cpu_count() or 1
     found: dict[tuple[str, Path, str], list[dict[str, Any]]] = {}
@@ -391,7 +269,7 @@ def main() -> None:
         return statistics.median(run[key] for run in found[name, path, tokenizer])
 
     versions = [
-        f"{n} {importlib.metadata.version(n)}" for n in dict.fromkeys(CANDIDATES[x][0] for x in names) if n != "bpe"
+        f"{n} {importlib.metadata.version(n)}" for n in dict.fromkeys(ENCODERS[x][0] for x in names) if n != "bpe"
     ]
     heads = [f"{path.stem}, {Path(tokenizer).stem}" for path, tokenizer in cells]
     out = [

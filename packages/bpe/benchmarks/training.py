@@ -34,127 +34,15 @@ from pathlib import Path
 
 import charts
 import corpora
+from peers import SPECIAL, TRAINERS
 
-SPECIAL = "<|endoftext|>"
-GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-
-Tokens = Iterable[bytes]
-Later = Callable[[], Tokens]  # the tokens, made comparable when time and memory have been taken
-
-
-def train_ours(path: str, size: int, tie_break: str) -> Callable[[], Later]:
-    import bpe
-
-    def run() -> Later:
-        tokenizer = bpe.train(path, size, tie_break=tie_break)
-        _ = tokenizer.merges  # which others make in the same call, and ours when they are asked for
-        return tokenizer.token_byte_values
-
-    return run
-
-
-def train_gigabpe(path: str, size: int) -> Callable[[], Later]:
-    import gigabpe
-
-    def run() -> Later:
-        vocab, _ = gigabpe.train_bpe([path], size, special_tokens=[SPECIAL])
-        return lambda: printable_to_bytes(vocab)
-
-    return run
-
-
-def train_gigatoken(path: str, size: int) -> Callable[[], Later]:
-    import gigatoken
-
-    def run() -> Later:
-        vocab, _ = gigatoken.train_bpe(gigatoken.TextFileSource([path]), size, [SPECIAL])
-        return lambda: [token for token in vocab.values() if token != SPECIAL.encode()]
-
-    return run
-
-
-def train_tokenizers(path: str, size: int) -> Callable[[], Later]:
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    def run() -> Later:
-        tokenizer = Tokenizer(models.BPE())
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        alphabet = pre_tokenizers.ByteLevel.alphabet()
-        trainer = trainers.BpeTrainer(
-            vocab_size=size, special_tokens=[SPECIAL], initial_alphabet=alphabet, show_progress=False
-        )
-        tokenizer.train_from_iterator(documents(path), trainer)
-        return lambda: printable_to_bytes(tokenizer.get_vocab())
-
-    return run
-
-
-def train_rustbpe(path: str, size: int) -> Callable[[], Later]:
-    import rustbpe
-
-    def run() -> Later:
-        tokenizer = rustbpe.Tokenizer()
-        tokenizer.train_from_iterator(iter(documents(path)), size - 1, pattern=GPT2)
-        return lambda: [bytes(token) for token, _ in tokenizer.get_mergeable_ranks()]
-
-    return run
-
-
-def train_bpeasy(path: str, size: int) -> Callable[[], Later]:
-    import bpeasy
-
-    def run() -> Later:
-        found = bpeasy.train_bpe(iter(documents(path)), GPT2, 1 << 20, size - 1)
-        return lambda: [bytes(token) for token in found]
-
-    return run
-
-
-def train_sentencepiece(path: str, size: int) -> Callable[[], Later]:
-    import sentencepiece
-
-    def run() -> Later:
-        with tempfile.TemporaryDirectory() as folder:
-            sentencepiece.SentencePieceTrainer.train(
-                input=path, model_prefix=f"{folder}/model", model_type="bpe", vocab_size=size, byte_fallback=True,
-                character_coverage=0.9995, num_threads=os.cpu_count(), minloglevel=2, max_sentence_length=1 << 20,
-            )  # fmt: skip
-            lines = Path(folder, "model.vocab").read_text(encoding="utf-8").splitlines()
-        return lambda: [line.split("\t")[0].encode() for line in lines]
-
-    return run
-
-
-CANDIDATES: dict[str, tuple[str, Callable[[str, int], Callable[[], Later]]]] = {
-    "bpe": ("bpe", lambda path, size: train_ours(path, size, "bytes")),
-    "bpe, tie_break huggingface": ("bpe", lambda path, size: train_ours(path, size, "huggingface")),
-    "bpe, tie_break ids": ("bpe", lambda path, size: train_ours(path, size, "ids")),
-    "gigabpe": ("gigabpe", train_gigabpe),
-    "gigatoken": ("gigatoken", train_gigatoken),
-    "rustbpe": ("rustbpe", train_rustbpe),
-    "tokenizers": ("tokenizers", train_tokenizers),
-    "bpeasy": ("bpeasy", train_bpeasy),
-    "sentencepiece": ("sentencepiece", train_sentencepiece),
-}
-FOLLOWED = tuple(name for name in CANDIDATES if "tie_break" not in name)  # as corpus and vocabulary grow
+FOLLOWED = tuple(name for name in TRAINERS if "tie_break" not in name)  # as corpus and vocabulary grow
 PAGE = Path(__file__).parents[3] / "docs/design/performance/bpe.md"
 PLOT = PAGE.with_name("bpe-training.svg")
 PARTS = {  # of the page, and what stands before and after each
     "tables": ("<!-- written by nox -s bench -- train: begin -->\n", "<!-- end -->\n"),
     "curves": ("<!-- written by nox -s bench -- train … --write curves: begin -->\n", "<!-- end of curves -->\n"),
 }
-
-
-def documents(path: str) -> list[str]:
-    """The text between special tokens, for peers that would read a file by its lines and so cut runs of line ends."""
-    return Path(path).read_text(encoding="utf-8", errors="replace").split(SPECIAL)
-
-
-def printable_to_bytes(vocab: Iterable[str]) -> list[bytes]:
-    """Tokens spelled as GPT-2 spells them, without the special one."""
-    from bpe.formats.gpt2 import from_printable
-
-    return [token for text in vocab if text != SPECIAL and (token := from_printable(text)) is not None]
 
 
 @dataclass(frozen=True)
@@ -336,7 +224,7 @@ def most_memory() -> int:
 
 def work(options: argparse.Namespace) -> None:
     """What the process of one training does."""
-    run = CANDIDATES[options.worker][1](str(options.texts[0]), options.vocab_size[0])
+    run = TRAINERS[options.worker][1](str(options.texts[0]), options.vocab_size[0])
     begun = time.perf_counter()
     tokens = run()
     seconds, memory = time.perf_counter() - begun, most_memory()
@@ -349,27 +237,27 @@ def main() -> None:
     parser.add_argument("texts", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--vocab-size", nargs="+", type=int, default=[32_000, 10_000])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=CANDIDATES)
+    parser.add_argument("--only", nargs="+", choices=TRAINERS)
     parser.add_argument("--counting", action="store_true")
     parser.add_argument("--words", nargs="?", type=int, const=6_000_000, metavar="NUMBER")
     parser.add_argument("--patience", type=float, default=120.0, metavar="SECONDS")
     parser.add_argument("--growth", nargs="*", type=int, metavar="TIMES")
     parser.add_argument("--vocab-sizes", nargs="*", type=int, metavar="SIZE")
     parser.add_argument("--write", nargs="?", const="tables", choices=PARTS, metavar="PART")
-    parser.add_argument("--worker", choices=CANDIDATES, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", choices=TRAINERS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         work(options)
         return
-    names = [name for name in options.only or CANDIDATES if importlib.util.find_spec(CANDIDATES[name][0])]
-    missing = [name for name in options.only or CANDIDATES if name not in names]
+    names = [name for name in options.only or TRAINERS if importlib.util.find_spec(TRAINERS[name][0])]
+    missing = [name for name in options.only or TRAINERS if name not in names]
     followed = [name for name in names if name in FOLLOWED]
     first = options.texts[0]
     turns = Turns(options.patience)
 
     versions = [
         f"{name} {importlib.metadata.version(name)}"
-        for name in dict.fromkeys(CANDIDATES[n][0] for n in names)
+        for name in dict.fromkeys(TRAINERS[n][0] for n in names)
         if name != "bpe"
     ]
     found = {}

@@ -13,27 +13,21 @@ from __future__ import annotations
 
 import argparse
 import base64
-import contextlib
 import importlib.util
 import json
 import os
 import random
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import bpe
+from peers import ENCODERS
 
 SIZE = 1_000_000  # bytes
 BOUND = 3.0
-
-Encode = Callable[[str], Any]
 
 
 def texts(prose: str) -> Iterator[tuple[str, list[str]]]:
@@ -61,48 +55,12 @@ def texts(prose: str) -> Iterator[tuple[str, list[str]]]:
         yield name, repeated(unit)
 
 
-def ours(folder: Path) -> Encode:
-    tokenizer = bpe.load(str(folder / "native"))
-    return lambda text: tokenizer.encode_to_numpy(text, disallowed_special=())
+CANDIDATES = {"bpe": "bpe, str to array", "gigatoken": "gigatoken", "fastokens": "fastokens", "tiktoken": "tiktoken"}
 
 
-def gigatoken(folder: Path) -> Encode:
-    import gigatoken as peer
-
-    return peer.Tokenizer(str(folder / "tokenizer.json")).encode
-
-
-def fastokens(folder: Path) -> Encode:
-    import fastokens as peer
-
-    return peer.Tokenizer.from_file(str(folder / "tokenizer.json")).encode_ordinary
-
-
-def tiktoken(folder: Path) -> Encode:
-    import tiktoken as peer
-    from tiktoken_ext import openai_public
-
-    tokenizer = bpe.load(str(folder / "native"))
-    (expression,) = tokenizer.data.pattern.expressions
-    if tokenizer.pattern == "gpt2":
-        expression = openai_public.r50k_pat_str  # said in another way, which is faster
-    special = dict(tokenizer.special_tokens)
-    ranks = {token: number for number, token in tokenizer.vocab.items() if number not in special.values()}
-    encoding = peer.Encoding("worst", pat_str=expression, mergeable_ranks=ranks, special_tokens=special)
-    return encoding.encode_ordinary
-
-
-ENCODERS: dict[str, Callable[[Path], Encode]] = {
-    "bpe": ours,
-    "gigatoken": gigatoken,
-    "fastokens": fastokens,
-    "tiktoken": tiktoken,
-}
-
-
-def work(name: str, folder: Path, kind: str, path: Path) -> None:
+def work(name: str, tokenizer: str, kind: str, path: Path) -> None:
     """Print the seconds of each pass."""
-    encode = ENCODERS[name](folder)
+    encode = ENCODERS[CANDIDATES[name]][1](tokenizer).one
     passes = dict(texts(path.read_text("utf-8", errors="replace")))[kind]
     encode("the first call may set things up")
     for text in passes:
@@ -111,9 +69,9 @@ def work(name: str, folder: Path, kind: str, path: Path) -> None:
         print(json.dumps((time.perf_counter() - begun) / len(text.encode())), flush=True)
 
 
-def measure(name: str, folder: Path, kind: str, path: Path, seconds: float) -> list[float] | str:
+def measure(name: str, tokenizer: str, kind: str, path: Path, seconds: float) -> list[float] | str:
     """Seconds a byte of each megabyte, or why there are none."""
-    command = [sys.executable, __file__, str(path), "--tokenizer", str(folder), "--worker", name, "--kind", kind]
+    command = [sys.executable, __file__, str(path), "--tokenizer", tokenizer, "--worker", name, "--kind", kind]
     alone = {**os.environ, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     try:
         done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=seconds, check=False)
@@ -125,7 +83,7 @@ def measure(name: str, folder: Path, kind: str, path: Path, seconds: float) -> l
 
 
 def in_turns(
-    names: list[str], folder: Path, path: Path, rounds: int, seconds: float
+    names: list[str], tokenizer: str, path: Path, rounds: int, seconds: float
 ) -> dict[tuple[str, str], float | str]:
     """Of each kind of text and encoder the median of what it measured, or why there is none."""
     cells = [(kind, name) for kind, _ in texts("") for name in names]
@@ -135,7 +93,7 @@ def in_turns(
         for kind, name in cells:
             if (kind, name) in failed:
                 continue
-            costs = measure(name, folder, kind, path, seconds)
+            costs = measure(name, tokenizer, kind, path, seconds)
             if isinstance(costs, str):
                 failed[kind, name] = costs
             else:
@@ -149,40 +107,30 @@ def main() -> None:
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--only", nargs="+", choices=ENCODERS)
-    parser.add_argument("--worker", choices=ENCODERS, help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="+", choices=CANDIDATES)
+    parser.add_argument("--worker", choices=CANDIDATES, help=argparse.SUPPRESS)
     parser.add_argument("--kind", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        work(options.worker, Path(options.tokenizer), options.kind, options.text)
+        work(options.worker, options.tokenizer, options.kind, options.text)
         return
-    wanted = options.only or list(ENCODERS)
+    wanted = options.only or list(CANDIDATES)
     names = [name for name in wanted if importlib.util.find_spec(name)]
     missing = [name for name in wanted if name not in names]
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        tokenizer = bpe.load(options.tokenizer)
-        tokenizer.save(folder / "native")
-        with contextlib.suppress(ValueError):
-            tokenizer.to_huggingface(folder / "tokenizer.json")
-        if Path(options.tokenizer).name.endswith("tokenizer.json"):
-            shutil.copyfile(options.tokenizer, folder / "tokenizer.json")
-        print(
-            f"{Path(options.tokenizer).name}, prose from {options.text.name}: MB/s, and times the time of prose", end=""
-        )
-        print((f"; not installed: {', '.join(missing)}" if missing else "") + "\n")
-        print(f"| a megabyte of | {' | '.join(names)} |\n|---|{'---|' * len(names)}")
-        found = in_turns(names, folder, options.text, options.rounds, options.seconds)
-        for kind, _ in texts(""):
-            cells = []
-            for name in names:
-                cost, base = found[kind, name], found["prose", name]
-                if isinstance(cost, str) or isinstance(base, str):
-                    cells.append(str(cost))
-                    continue
-                mark = " **beyond**" if name == "bpe" and cost > BOUND * base else ""
-                cells.append(f"{1e-6 / cost:.1f}" + (f" ({cost / base:.1f}×{mark})" if kind != "prose" else ""))
-            print(f"| {kind} | {' | '.join(cells)} |", flush=True)
+    print(f"{Path(options.tokenizer).name}, prose from {options.text.name}: MB/s, and times the time of prose", end="")
+    print((f"; not installed: {', '.join(missing)}" if missing else "") + "\n")
+    print(f"| a megabyte of | {' | '.join(names)} |\n|---|{'---|' * len(names)}")
+    found = in_turns(names, options.tokenizer, options.text, options.rounds, options.seconds)
+    for kind, _ in texts(""):
+        cells = []
+        for name in names:
+            cost, base = found[kind, name], found["prose", name]
+            if isinstance(cost, str) or isinstance(base, str):
+                cells.append(str(cost))
+                continue
+            mark = " **beyond**" if name == "bpe" and cost > BOUND * base else ""
+            cells.append(f"{1e-6 / cost:.1f}" + (f" ({cost / base:.1f}×{mark})" if kind != "prose" else ""))
+        print(f"| {kind} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":
