@@ -21,7 +21,6 @@ from lm.commands.cli import main
 from lm.commands.configuration import configuration, presets
 from lm.config import ModelConfig, TrainConfig
 from lm.data import open_data, write_tokens
-from lm.experiments import sgd
 from lm.experiments.run_trials import frequencies, run
 from lm.experiments.run_trials import work as work_of
 from lm.experiments.trials import BASE, Ablations, BatchSizes, LearningRates, Mean, Outcome, Trial, gap
@@ -151,8 +150,21 @@ def test_ablations_change_one_thing_and_keep_the_parameters():
     assert models["silu"].d_ff == 144
     assert Ablations(models["silu"], TRAIN, UNIGRAM).models()["swiglu"].d_ff == 96
     assert list(Ablations(small, TRAIN, UNIGRAM, only=("silu",)).models()) == ["silu"]
-    with pytest.raises(ValueError, match="did you mean 'no-norm'"):
-        Ablations(small, TRAIN, UNIGRAM, only=("nonorm",))
+    with pytest.raises(ValueError, match=r"no ablation is named 'no-rope': those of this model are .*no-positions"):
+        Ablations(small, TRAIN, UNIGRAM, only=("no-rope",))
+
+
+def test_an_ablation_that_equals_its_base_is_refused():
+    for name in ("rope", "swiglu", "rmsnorm", "pre-norm", "untied", "no-qk-norm"):
+        with pytest.raises(ValueError, match=f"the ablation '{name}' changes nothing: the base has"):
+            Ablations(MODEL, TRAIN, UNIGRAM, only=(name,))
+
+
+def test_no_norm_leaves_no_norm_in_the_model():
+    model = dataclasses.replace(MODEL, qk_norm=True)
+    bare = Transformer(Ablations(model, TRAIN, UNIGRAM, only=("no-norm",)).models()["no-norm"])
+    assert not [name for name, _ in bare.named_parameters() if "norm" in name]
+    assert "no-norm" in Ablations(dataclasses.replace(MODEL, norm="none", qk_norm=True), TRAIN, UNIGRAM).models()
 
 
 def test_an_ablation_that_diverges_is_tried_at_lower_rates():
@@ -350,10 +362,9 @@ def test_runs_side_by_side_are_those_in_turn(work, capsys):
         (["lr-sweep", *base("--jobs", "0")], "--jobs must be at least 1"),
         (["lr-sweep", *base("--model.layers", "2")], "did you mean 'num_layers'"),
         (["batch-sweep", *base("--sizes", "0")], "at least 1 row"),
-        (["ablations", *base("--only", "rope2")], "did you mean 'rope'"),
+        (["ablations", *base("--only", "rope2")], "those of this model are no-norm"),
+        (["ablations", *base("--only", "rope")], "changes nothing"),
         (["ablations", "--preset", "tiny.toml", "--data", "nowhere", "--out", "runs"], "no folder nowhere"),
-        (["sgd", "--rates", "0"], "more than 0"),
-        (["sgd", "--steps", "0"], "at least 1 step"),
     ],
 )
 def test_a_mistake_is_one_sentence(work, capsys, arguments, says):
@@ -362,26 +373,3 @@ def test_a_mistake_is_one_sentence(work, capsys, arguments, says):
     assert says in said.err
     assert said.err.count("\n") == 1
     assert not (work / "runs").exists()
-
-
-# The exercise
-
-
-@pytest.mark.parametrize("rate", [1.0, 10.0, 100.0, 1000.0])
-def test_the_exercise_is_its_closed_form(rate):
-    losses = sgd.exercise(rate, 8, shape=(4, 5), seed=2)
-    expected = losses[0]
-    for step, loss in enumerate(losses):
-        assert loss == pytest.approx(expected, rel=1e-4, abs=1e-9)
-        expected *= (1 - 2 * rate / (20 * math.sqrt(step + 1))) ** 2
-
-
-def test_the_exercise_from_the_command_line(capsys):
-    assert lm("sgd") == 0
-    said = capsys.readouterr().out
-    assert said.splitlines()[0].split() == ["step", "rate", "10", "rate", "100", "rate", "1000"]
-    assert len(said.splitlines()) == 12
-    assert "rate 10 falls slowly: to 0.13 of the loss in 10 steps" in said
-    assert "rate 100 arrives: the loss is 0, to rounding, after 4 steps" in said
-    assert "rate 1000 diverges: the loss grows by" in said
-    assert said.endswith("Of these, 100 is the best.\n")

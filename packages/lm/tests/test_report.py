@@ -182,8 +182,34 @@ def test_many_runs_are_overlaid_by_tokens(run, tmp_path):
     first = json.loads(built.data["script"][0])
     assert first["xName"] == "tokens"
     assert {line["colour"] for line in first["lines"]} == {"c0", "c1", "c2"}
-    assert "<strong>train.seed</strong>" in path.read_text("utf-8")
-    assert "<span>train.steps</span>" in path.read_text("utf-8")
+    configuration = path.read_text("utf-8").rpartition("<h2>Configuration</h2>")[2]
+    assert "<th>train.seed</th>" in configuration or ">train.seed</th>" in configuration
+    assert "<dt>train.steps</dt>" in configuration
+
+
+@pytest.mark.parametrize(("by", "axis"), [("step", "step"), ("tokens", "tokens"), ("time", "seconds")])
+def test_curves_are_over_what_is_asked_for(run, by, axis):
+    built = page(report.write([run(f"r{i}", metrics()) for i in range(2)], by=by))
+    drawn = [json.loads(script) for script in built.data["script"] if script.startswith("{")]
+    assert {chart["xName"] for chart in drawn if chart.get("lines")} == {axis}
+    loss = next(line for line in drawn[0]["lines"] if "train" in line["name"])
+    assert loss["x"][-1] == pytest.approx(max(line.get(axis, 0) for line in metrics()), rel=1e-6)
+    with pytest.raises(ValueError, match="use one of step, tokens, time"):
+        report.write(run("r9", metrics()), by="weather")
+
+
+def test_more_runs_than_colours_are_told_apart(run, tmp_path):
+    folders = [run(f"run{i:02}", metrics(40, 20, i / 10), f"[train]\nseed = {i}\nsteps = 5\n") for i in range(20)]
+    path = report.write(folders, tmp_path / "all.html")
+    first = json.loads(page(path).data["script"][0])
+    colours = {line["name"].partition(",")[0]: line["colour"] for line in first["lines"]}
+    assert len(set(colours.values())) == 20
+    style = path.read_text("utf-8")
+    for kind in ("d1", "d2"):
+        assert f".line.{kind}" in style
+    configuration = style.rpartition("<h2>Configuration</h2>")[2]
+    assert configuration.count("<th>") + configuration.count("<th ") == 2  # a row a run: the table is as wide as the settings that differ
+    assert configuration.count("<tr>") == 21
 
 
 def test_runs_of_one_name_are_told_apart_by_their_folders(run, tmp_path):
@@ -248,7 +274,7 @@ def test_what_a_run_was_made_with_is_told(run):
     assert "that drew this page" not in words
     other = run("other", metrics())
     source = report.write([folder, other]).read_text("utf-8")
-    assert "<strong>9.8.7</strong>" in source
+    assert "<td>9.8.7</td>" in source
     (folder / "environment.json").write_text("{")
     with pytest.raises(ValueError, match=r"environment\.json"):
         report.write(folder)

@@ -1,25 +1,28 @@
-"""`lm experiment`: sweeps and ablations from one line, and the exercise on plain SGD."""
+"""`lm experiment`: sweeps and ablations from one line."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm.commands.configuration import configuration, data_of, presets
-from lm.commands.options import Commands, Ended, add
+from lm.commands.options import DEVICES, Commands, Ended, add
+from lm.experiments.ablations import ABLATIONS
 
 if TYPE_CHECKING:
     from lm.experiments.trials import Experiment, Outcome
 
 STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
 FAILED = 1
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
 
 def register(commands: Commands) -> None:
     made = commands.add_parser("experiment", help="sweeps and ablations: many runs, a table, a page, a finding")
-    parts = made.add_subparsers(required=True, metavar="lr-sweep | batch-sweep | ablations | sgd")
+    parts = made.add_subparsers(required=True, metavar="lr-sweep | batch-sweep | ablations")
 
     made = add(parts, "lr-sweep", lr_sweep, "learning rates up to the first that diverges", takes_settings=True)
     run_arguments(made)
@@ -39,15 +42,11 @@ def register(commands: Commands) -> None:
     made = add(parts, "ablations", ablations, "the model with each part taken out or replaced", takes_settings=True)
     run_arguments(made)
     made.add_argument(
-        "--only", type=numbers(str), metavar="NAME,…", help="these, as no-norm,post-norm,silu (default: all that apply)"
+        "--only",
+        type=numbers(str),
+        metavar="NAME,…",
+        help=f"these (default: all that differ from the base): {', '.join(ABLATIONS)}",
     )
-
-    made = add(
-        parts, "sgd", sgd, "plain SGD on the mean square of a matrix, by three learning rates: the exercise of CS336"
-    )
-    made.add_argument("--rates", type=numbers(float), metavar="R,R,…", help="default: 10,100,1000")
-    made.add_argument("--steps", type=int, default=10)
-    made.add_argument("--seed", type=int, default=0)
 
 
 def run_arguments(made: argparse.ArgumentParser) -> None:
@@ -58,6 +57,10 @@ def run_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--out", required=True, metavar="FOLDER", help="the runs, a folder each, and report.html")
     made.add_argument(
         "--jobs", type=int, default=1, metavar="N", help="runs at a time, sharing the processors (default: 1)"
+    )
+    made.add_argument("--device", choices=DEVICES, help="where the runs compute (default: that of the configuration)")
+    made.add_argument(
+        "--dtype", choices=PRECISIONS, help="the precision of the runs (default: that of the configuration)"
     )
     made.add_argument("--seeds", type=int, default=3, metavar="N", help="runs that a comparison rests on (default: 3)")
     made.add_argument("--quiet", action="store_true", help="no live lines")
@@ -105,6 +108,8 @@ def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], 
         if getattr(options, name) < 1:
             raise ValueError(f"--{name} must be at least 1, and {getattr(options, name)} is not")
     model, config = configuration(options.preset, options.settings)
+    asked = {"device": options.device, "precision": options.dtype}
+    config = dataclasses.replace(config, **{name: value for name, value in asked.items() if value is not None})
     data, out = data_of(options.preset, options.data), Path(options.out)
     mixture = open_data(data)
     mixture.check(model.vocab_size, model.context_length)
@@ -127,11 +132,3 @@ def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], 
         print(page.in_columns(experiment, outcomes))
     print(experiment.finding(outcomes))
     print(out / "report.html")
-
-
-def sgd(options: argparse.Namespace) -> None:
-    from lm.experiments import sgd
-
-    losses = {rate: sgd.exercise(rate, options.steps, seed=options.seed) for rate in options.rates or sgd.RATES}
-    print(sgd.in_columns(losses))
-    print(sgd.finding(losses))

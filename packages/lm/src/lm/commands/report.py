@@ -26,6 +26,9 @@ def register(commands: Commands) -> None:
         help="texts that each run writes (default: 2 for one that keeps its tokenizer)",
     )
     made.add_argument("--prompt", action="append", default=[], help="what they begin with; may be given again")
+    made.add_argument(
+        "--by", choices=("step", "tokens", "time"), help="what curves are over (default: step, for several runs tokens)"
+    )
     add_device(made)
     made.add_argument(
         "--watch",
@@ -49,7 +52,9 @@ def report(options: argparse.Namespace) -> None:
         going = options.watch is not None and not all(run.finished for run in runs)
         # What a run writes takes a while, and changes as it learns: only the last drawing has it.
         sections = [] if going else samples(runs, options)
-        page = write(options.runs, options.out, sections=sections, refresh=options.watch if going else None)
+        page = write(
+            options.runs, options.out, by=options.by, sections=sections, refresh=options.watch if going else None
+        )
         if not going:
             print(page)
             return

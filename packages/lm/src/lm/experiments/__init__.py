@@ -1,1 +1,1 @@
-"""Experiments: learning-rate and batch-size sweeps, ablations, and the exercise on plain SGD."""
+"""Experiments: learning-rate and batch-size sweeps and ablations."""

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lm.config import ModelConfig, TrainConfig, did_you_mean
+from lm.config import ModelConfig, TrainConfig
+from lm.experiments.ablations import ABLATIONS
 
 # Half the width of a 95% interval of a mean, in standard errors, by how many values it is the mean of (Student's t).
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
@@ -286,24 +287,6 @@ class BatchSizes(Experiment):
         return f"{said}."
 
 
-ABLATIONS: dict[str, dict[str, Any]] = {
-    "no-norm": {"norm": "none"},
-    "layernorm": {"norm": "layernorm"},
-    "rmsnorm": {"norm": "rmsnorm"},
-    "post-norm": {"norm_placement": "post"},
-    "pre-norm": {"norm_placement": "pre"},
-    "no-positions": {"position": "none"},
-    "learned-positions": {"position": "learned"},
-    "rope": {"position": "rope"},
-    "silu": {"ffn": "silu"},
-    "relu2": {"ffn": "relu2"},
-    "gelu": {"ffn": "gelu"},
-    "swiglu": {"ffn": "swiglu"},
-    "tied": {"tied_embeddings": True},
-    "untied": {"tied_embeddings": False},
-    "qk-norm": {"qk_norm": True},
-    "no-qk-norm": {"qk_norm": False},
-}
 BASE = "base"
 LOWER = 4  # a variant that diverges is tried again at this part of the rate, so many times
 LOWER_TIMES = 3
@@ -323,13 +306,21 @@ class Ablations(Experiment):
     def __post_init__(self) -> None:
         for name in self.only:
             if name not in ABLATIONS:
-                raise ValueError(f"no ablation is named {name!r}{did_you_mean(name, ABLATIONS)}")
+                known = ", ".join(name for name in ABLATIONS if not self.changes_nothing(name))
+                raise ValueError(f"no ablation is named {name!r}: those of this model are {known}")
+            if self.changes_nothing(name):
+                told = " and ".join(f"{key} = {value!r}" for key, value in ABLATIONS[name].items())
+                raise ValueError(f"the ablation {name!r} changes nothing: the base has {told} already")
+
+    def changes_nothing(self, name: str) -> bool:
+        """Whether the base is what an ablation would make of it."""
+        return all(getattr(self.model, key) == value for key, value in ABLATIONS[name].items())
 
     def models(self) -> dict[str, ModelConfig]:
         """Each variant that differs from the base, and that the base's shape allows."""
         made = {}
         for name, change in ABLATIONS.items():
-            if all(getattr(self.model, key) == value for key, value in change.items()):
+            if self.changes_nothing(name):
                 continue
             if self.only and name not in self.only:
                 continue

@@ -16,7 +16,9 @@ from typing import Any, Literal
 Point = tuple[float, float]
 BOX = 1000  # the view box of every plot is BOX × BOX, whatever its size on the page
 COLOURS = 8  # series colours in assets/report.css
+DASHES = 3  # kinds of lines there: whole, dashed, dotted
 POINTS = 480  # columns that a line is thinned to
+AXES = {"seconds": "seconds of training", "tokens": "tokens read"}  # by what is logged
 TINY = 1e-30  # what a logarithmic scale takes for zero
 CROWD = 6  # labels at the ends of lines beyond which a small screen does without: a legend stands above
 DOTS = 40  # at most so many marks on a line, its last among them
@@ -239,7 +241,7 @@ def chart(
     lasts: list[tuple[Line, float]] = []
     ends: list[tuple[float, str, str, str]] = []  # (fraction from the top, class, name, value)
     for line, runs in zip(lines, drawn, strict=True):
-        colour = f"c{line.colour % COLOURS}"
+        colour = colour_of(line.colour)
         pieces = [piece for run in runs for piece in clip(run, y.low, y.high)]
         flat = [point for run in runs for point in run]
         if line.style == "marks":
@@ -268,6 +270,7 @@ def chart(
         f'<span class="x" style="left:{100 * x(t):.2f}%">{name}</span>'
         for t, name in zip(x_ticks, x_labels, strict=True)
     ]
+    labels.append(f'<span class="axis">{text(AXES.get(x_name, x_name))}</span>')
     labels += [
         f'<span class="end {colour}" style="top:{100 * place:.2f}%">{text(name)} <b>{value}</b></span>'
         for (_, colour, name, value), place in zip(ends, places, strict=True)
@@ -285,6 +288,12 @@ def chart(
         f'aria-label="{text(f"{title} by {x_name}: {summary}")}">{"".join(svg)}</svg>{body}</div>'
         f'<script type="application/json">{embed(data)}</script></figure>\n'
     )
+
+
+def colour_of(number: int) -> str:
+    """The classes of the number-th colour: after COLOURS they come again, with lines that are dashed, and then dotted."""
+    turn = number // COLOURS % DASHES
+    return f"c{number % COLOURS}" + (f" d{turn}" if turn else "")
 
 
 def _end(value: float) -> str:

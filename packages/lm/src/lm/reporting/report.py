@@ -24,6 +24,7 @@ from lm.reporting.charts import (
     bars,
     big,
     chart,
+    colour_of,
     comparison,
     embed,
     number,
@@ -42,6 +43,7 @@ __all__ = [
 Record = dict[str, float]
 
 FAR_APART = 20  # times the lowest peak of a learning rate from which on runs are drawn on a log scale
+BY = {"step": "step", "tokens": "tokens", "time": "seconds"}  # what curves may be over, and how it is logged
 BY_SET = "heldout_loss/"  # and the name of a set of a mixture, in the metrics
 
 
@@ -99,6 +101,7 @@ def write(
     *,
     title: str | None = None,
     names: Sequence[str] | None = None,
+    by: str | None = None,
     headline: str | None = None,
     figures: Iterable[tuple[str, str, str]] = (),
     leading: Iterable[Section] = (),
@@ -113,6 +116,7 @@ def write(
     headline         one sentence under the title; made from the numbers where it is not given
     figures          (value, unit, label), after those that the metrics give
     names            of the runs, in their order; else those of their folders
+    by               what the curves are over: one of BY; steps for one run and tokens for several where it is not given
     leading          sections before the curves
     sections         after the curves, in their order
     reference_lines  bits per byte of other compressors on the same text, by name
@@ -122,6 +126,8 @@ def write(
 
     FileNotFoundError for a folder without a config.toml, ValueError for one whose files cannot be read.
     """
+    if by is not None and by not in BY:
+        raise ValueError(f"curves by {by!r} are unknown: use one of {', '.join(BY)}")
     folders = [run_dirs] if isinstance(run_dirs, str | os.PathLike) else list(run_dirs)
     if not folders:
         raise ValueError("no run folders given: name at least one")
@@ -140,7 +146,7 @@ def write(
 
     parts = [_header(runs, title, headline, references, bits_per_byte, figures)]
     parts += [_section(section) for section in leading]
-    parts.append(_section(Section("Runs" if not only else "Curves", _curves(runs, references), _curves_note(runs))))
+    parts.append(_section(Section("Runs" if not only else "Curves", _curves(runs, references, by), _curves_note(runs))))
     parts += [_section(section) for section in sections]
     parts.append(_section(Section("Configuration", _configuration(runs))))
     parts.append(_section(_environment(runs, environment or {})))
@@ -264,11 +270,12 @@ def _figure(value: float, unit: str, label: str) -> Figure:
     return Figure(digits, f"{prefix} {unit}".strip(), label)
 
 
-def _curves(runs: Sequence[Run], references: Mapping[str, float]) -> str:
+def _curves(runs: Sequence[Run], references: Mapping[str, float], by: str | None) -> str:
     if not any(run.records for run in runs):
         return '<p class="empty">No step has been logged yet.</p>'
     alone = len(runs) == 1
     x = "step" if alone or not all(run.points("tokens") for run in runs) else "tokens"
+    x = x if by is None else BY[by]
 
     def losses(train: str, heldout: str, labelled: bool) -> list[Line]:
         lines: list[Line] = []
@@ -361,7 +368,7 @@ def _legend(runs: Sequence[Run]) -> str:
     for i, run in enumerate(runs):
         held, rates = run.last("heldout_bits_per_byte"), [y for _, y in run.points("tokens_per_second")]
         rows.append([
-            Html(f'<i class="swatch c{i % 8}"></i>{text(run.name)}'),
+            Html(f'<i class="swatch {colour_of(i)}"></i>{text(run.name)}'),
             *(run.last(key) for key in ("step", "tokens", "loss")),
             held if held is not None else run.last("heldout_loss"),
             statistics.median(rates) if rates else None,
@@ -390,21 +397,26 @@ def _configuration(runs: Sequence[Run]) -> str:
             **{k: v for k, v in runs[0].config.items() if isinstance(v, Mapping)},
         }
         return "".join(f"<h3>{text(name)}</h3>{_pairs(_flat(group))}" for name, group in groups.items())
-    return _side_by_side(runs, [_flat(run.config) for run in runs])
+    return str(_side_by_side(runs, [_flat(run.config) for run in runs]))
 
 
 def _side_by_side(runs: Sequence[Run], flat: Sequence[Mapping[str, Any]]) -> str:
-    """A row for each key and a column for each run; first, and strong, where the runs differ."""
+    """The settings in which runs differ, as a table, and below it those that all have.
+
+    The table has a row for each setting and a column for each run, or the other way round where there are more runs.
+    """
     keys = dict.fromkeys(key for config in flat for key in config)
-    rows = []
-    for key in keys:
-        values = [_toml(config[key]) if key in config else "—" for config in flat]
-        mark = "strong" if len(set(values)) > 1 else "span"
-        rows.append(
-            (mark, [Html(f"<{mark}>{text(key)}</{mark}>"), *(Html(f"<{mark}>{text(v)}</{mark}>") for v in values)])
+    values = {key: [_toml(config[key]) if key in config else "—" for config in flat] for key in keys}
+    differ = {key: found for key, found in values.items() if len(set(found)) > 1}
+    names = [run.name for run in runs]
+    rows = [[Html(f"<strong>{text(key)}</strong>"), *found] for key, found in differ.items()]
+    if len(runs) > len(differ):
+        names, rows = (
+            [str(key) for key in differ],
+            [[name, *(found[i] for found in differ.values())] for i, name in enumerate(names)],
         )
-    ordered = [row for kind in ("strong", "span") for mark, row in rows if mark == kind]
-    return table(["", *(run.name for run in runs)], ordered)
+    drawn = table(["", *names], rows) if differ else ""
+    return drawn + _pairs({key: found[0] for key, found in values.items() if key not in differ})
 
 
 def _pairs(pairs: Mapping[str, object]) -> str:

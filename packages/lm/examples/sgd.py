@@ -1,13 +1,16 @@
 """The exercise of Stanford's CS336 on learning rates: plain SGD whose rate falls with the square root of the step.
 
+    python packages/lm/examples/sgd.py [--rates 10 100 1000] [--steps 10] [--seed 0]
+
 The weights are a matrix W of normal numbers times five, the loss is the mean of its squares, and step t = 0, 1, … takes
 rate / sqrt(t + 1) times the gradient 2 W / (number of weights) away. So each step multiplies W by 1 - 2 rate / (n sqrt(t + 1)).
 """
 
 from __future__ import annotations
 
+import argparse
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -80,3 +83,18 @@ def in_columns(losses: dict[float, list[float]]) -> str:
     ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    losses = {rate: exercise(rate, options.steps, seed=options.seed) for rate in options.rates}
+    print(in_columns(losses))
+    print(finding(losses))
+
+
+if __name__ == "__main__":
+    main()

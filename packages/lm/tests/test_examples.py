@@ -1,0 +1,41 @@
+"""The examples beside the package: exercises of the courses, worked out."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("rate", [1.0, 10.0, 100.0, 1000.0])
+def test_the_exercise_is_its_closed_form(rate):
+    losses = example("sgd").exercise(rate, 8, shape=(4, 5), seed=2)
+    expected = losses[0]
+    for step, loss in enumerate(losses):
+        assert loss == pytest.approx(expected, rel=1e-4, abs=1e-9)
+        expected *= (1 - 2 * rate / (20 * math.sqrt(step + 1))) ** 2
+
+
+def test_the_exercise_from_the_command_line(capsys):
+    sgd = example("sgd")
+    sgd.main([])
+    said = capsys.readouterr().out
+    assert said.splitlines()[0].split() == ["step", "rate", "10", "rate", "100", "rate", "1000"]
+    assert len(said.splitlines()) == 12
+    assert "rate 10 falls slowly: to 0.13 of the loss in 10 steps" in said
+    assert "rate 100 arrives: the loss is 0, to rounding, after 4 steps" in said
+    assert "rate 1000 diverges: the loss grows by" in said
+    for given, says in [(["--rates", "0"], "more than 0"), (["--steps", "0"], "at least 1 step")]:
+        with pytest.raises(ValueError, match=says):
+            sgd.main(given)
