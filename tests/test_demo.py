@@ -85,12 +85,15 @@ def test_stopped_in_the_middle_it_goes_on_to_the_end(text: Path, tmp_path: Path)
     found = re.search(r"this model (\d\.\d+); gzip -9 (\d\.\d+), xz -9e (\d\.\d+)", out)
     assert found
     assert all(0 < float(value) < 8 for value in found.groups())
+    assert re.search(r"xz -9e, all at once: \d\.\d+\. No weights are counted", out)
     for prompt in ("def ", "class ", "import "):
         assert f"\n{prompt}" in out
     page = (run / "report.html").read_text()
     assert "http://" not in page.replace("http://www.w3.org", "")
     for part in ("Curves", "Tokenizer", "A passage", "Budget", "Samples"):
         assert part in page
+    assert "have not seen the text that the model learned from" in page
+    assert page.index("Written by the model") < page.index("Byte-level BPE, trained")
     assert not half_written(run)
 
     status, again, err = finish(start(*command, cwd=tmp_path))  # all is done: the same words, at once
