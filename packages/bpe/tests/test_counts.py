@@ -46,6 +46,13 @@ def test_training_from_counts_is_training_on_the_text(tie_break: Any, tmp_path: 
         assert found.pattern == expected.pattern
 
 
+def test_counts_stay_as_they_are_when_they_are_trained_from() -> None:
+    counts = bpe.count([corpus(1)])
+    before = dict(counts.items())
+    assert bpe.train_from_counts(counts, 400).merges == bpe.train_from_counts(counts, 400).merges
+    assert dict(counts.items()) == before
+
+
 def test_equal_counts_make_equal_files(tmp_path: Path) -> None:
     bpe.count([corpus(1), corpus(2)]).save(tmp_path / "one")
     bpe.count([corpus(2), corpus(1)], workers=3, memory_limit=1000).save(tmp_path / "other")

@@ -197,6 +197,13 @@ def test_a_count_whose_low_half_is_all_ones() -> None:
     assert merge(counts, 259, "bytes", 1) == expected
 
 
+def test_records_are_emptied_only_when_they_may_be() -> None:
+    alphabet, rule = [bytes([byte]) for byte in range(256)], Rule(by_bytes=True, min_count=1, longest=0)
+    kept, taken = table({b"abab": 2}), table({b"abab": 2})
+    assert learn(kept, alphabet, 2, rule) == learn(taken, alphabet, 2, rule, consume=True)
+    assert (kept, taken) == (table({b"abab": 2}), bytearray())
+
+
 def test_nothing_to_merge() -> None:
     assert merge({}, 300, "bytes", 1) == []
     assert merge({b"a": 3, b"b": 2}, 300, "bytes", 1) == []

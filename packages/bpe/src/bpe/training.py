@@ -129,9 +129,8 @@ def train_from_counts(
     convention, rule = _rule(tie_break, min_count, max_token_bytes)
     wanted = _wanted(vocab_size, convention.smallest_vocabulary(special.names))
     with reporter(progress) as report:
-        tokens, merges = _learn(
-            counts._records, Alphabet(convention.alphabet(special.names)), wanted, rule, report, None
-        )
+        alphabet = Alphabet(convention.alphabet(special.names))
+        tokens, merges = _learn(counts._records, alphabet, wanted, rule, report, None, consume=False)
     return _numbered(tokens, merges, vocab_size, convention, counts.pattern, special)
 
 
@@ -241,7 +240,7 @@ class Alphabet(NamedTuple):
                 is_symbol[heads] = False
                 words[is_symbol] = symbols
                 spelled += words.tobytes()
-            return bytes(spelled)
+            return spelled
 
         return cls(list(ids), spell, tokenizer.fingerprint)
 
@@ -338,13 +337,27 @@ def _count(
 
 
 def _learn(
-    records: Records, alphabet: Alphabet, wanted: int, rule: Rule, report: Progress, run: Checkpoint | None
+    records: Records,
+    alphabet: Alphabet,
+    wanted: int,
+    rule: Rule,
+    report: Progress,
+    run: Checkpoint | None,
+    *,
+    consume: bool = True,
 ) -> tuple[list[bytes], Merges]:
-    """The tokens of all symbols, those of the alphabet first, and the merges that made the others."""
+    """The tokens of all symbols, those of the alphabet first, and the merges that made the others.
+
+    consume: empty the records, if they are a bytearray, when they have been read: merging needs the memory.
+    """
     spelled = alphabet.spell is not None
     if alphabet.spell is not None:
-        records = alphabet.spell(records)
-    tokens, halves = learn(records, alphabet.tokens, wanted, rule, spelled=spelled, report=report, checkpoint=run)
+        given, records = records, alphabet.spell(records)
+        if consume and isinstance(given, bytearray):
+            given.clear()
+    tokens, halves = learn(
+        records, alphabet.tokens, wanted, rule, spelled=spelled, consume=consume, report=report, checkpoint=run
+    )
     return tokens, Merges(tokens, halves)
 
 

@@ -159,7 +159,7 @@ def _add_up(tables: list[PretokenCounts]) -> Records:
     """The records of all tables, which are left empty. Each thread adds up a share of the hashes at a time."""
     tables = [table for table in tables if len(table)]
     if len(tables) <= 1:
-        return pack_table(tables[0]) if tables else b""
+        return pack_table(tables[0]) if tables else bytearray()
     shares = SHARES * len(tables)
 
     def add_share(share: int) -> Records:
@@ -170,4 +170,4 @@ def _add_up(tables: list[PretokenCounts]) -> Records:
     parts = map_in_threads(add_share, range(shares), len(tables))
     for table in tables:
         table.clear()
-    return b"".join(parts)
+    return bytearray().join(parts)

@@ -1,7 +1,9 @@
-"""Counts as records, one after another: what is written to disk, sorted and merged there, and read by the merging.
+"""Records: the counts of pretokens as bytes, which are sorted, written to disk, added up there, and merged.
 
-A record is the count (8 bytes), the size of the pretoken (4) and its bytes, in the machine's own order of bytes. Sorted
-means by the bytes of the pretokens, so that runs which did not fit in memory together can be added up in one pass.
+    | count, 8 bytes | size, 4 bytes | pretoken |       one after another, in the byte order of the machine
+
+Sorted records are in the order of the pretokens' bytes, so that files of them that do not fit in memory together are added
+up in one pass.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
@@ -15,11 +17,11 @@ from bpe.counting.pretoken_counts cimport PretokenCounts, Slot
 from bpe.native.memory cimport checked_malloc
 
 cdef enum:
-    HEADER = 12
+    HEADER = 12                 # bytes of a record before its pretoken
     BLOCK = 1 << 20             # bytes read or written at a time
     STEPS = 16                  # bins of a histogram to each power of two
 
-ctypedef struct Sorted:         # a record, and its first eight bytes as a big-endian number
+ctypedef struct SortKey:        # a record, and the first eight bytes of its pretoken as a big-endian number
     uint64_t head
     const uint8_t *record
 
@@ -44,7 +46,7 @@ cdef uint64_t head_of(const uint8_t *record) noexcept nogil:
     return head
 
 
-cdef int compare(const Sorted *a, const Sorted *b) noexcept nogil:
+cdef int compare(const SortKey *a, const SortKey *b) noexcept nogil:
     cdef uint32_t a_size, b_size
     cdef int order
     if a.head != b.head:
@@ -57,11 +59,11 @@ cdef int compare(const Sorted *a, const Sorted *b) noexcept nogil:
 
 
 cdef int compare_records(const void *a, const void *b) noexcept nogil:
-    return compare(<const Sorted *> a, <const Sorted *> b)
+    return compare(<const SortKey *> a, <const SortKey *> b)
 
 
 def pack_table(PretokenCounts counts not None):
-    """The records of a table as they come. The table stays as it is."""
+    """The records of a table, in no particular order. The table stays as it is."""
     cdef size_t i, size, total = 0
     cdef uint32_t size32
     cdef uint8_t room[SHORT + 1]
@@ -91,14 +93,14 @@ def pack_table(PretokenCounts counts not None):
 def sorted_blocks(const uint8_t[::1] records not None):
     """Yield the records sorted, in blocks."""
     cdef size_t at = 0, n = number_of_records(records), i
-    cdef Sorted *order = <Sorted *> checked_malloc(n * sizeof(Sorted))
+    cdef SortKey *order = <SortKey *> checked_malloc(n * sizeof(SortKey))
     cdef bytearray out = bytearray()
     try:
         with nogil:
             for i in range(n):
                 order[i].head, order[i].record = head_of(&records[at]), &records[at]
                 at += HEADER + size_of(&records[at])
-            qsort(order, n, sizeof(Sorted), compare_records)
+            qsort(order, n, sizeof(SortKey), compare_records)
         for i in range(n):
             out += (<const char *> order[i].record)[: HEADER + size_of(order[i].record)]
             if len(out) >= BLOCK:
@@ -183,7 +185,7 @@ cdef class SortedFile:
     cdef object file
     cdef bytes block
     cdef size_t at, end         # of the records that `block` still has
-    cdef Sorted first           # the record to take next; its `record` is NULL when there is none
+    cdef SortKey first           # the record to take next; its `record` is NULL when there is none
 
     def __cinit__(self, file):
         self.file, self.block = file, b""

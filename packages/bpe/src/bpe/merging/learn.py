@@ -30,6 +30,7 @@ def learn(
     rule: Rule,
     *,
     spelled: bool = False,
+    consume: bool = False,
     report: Progress = lambda phase, done, total: None,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[list[bytes], bytearray]:
@@ -41,6 +42,7 @@ def learn(
         wanted: The most merges.
         rule: Which pair is next.
         spelled: Each pretoken is an array of symbols (uint32) instead of bytes.
+        consume: Empty the records, if they are a bytearray, when they have been read: merging needs the memory.
         report: Told of the merges that are made.
         checkpoint: Where merges are kept; those it has are made first.
 
@@ -67,6 +69,8 @@ def learn(
         max_token_bytes=rule.longest,
         floor=floor,
     )
+    if consume and isinstance(records, bytearray):
+        records.clear()
     for left, right, count in kept:
         if merger.apply(left, right) != count:
             raise ValueError("the merges of the checkpoint do not fit its counts; delete its folder and train anew")
