@@ -70,6 +70,7 @@ _MODULES = {
             "model",
             "ops",
             "optimizer",
+            "reference",
             "reporting",
             "schedule",
             "serving",

@@ -40,6 +40,7 @@ def attention(
     k: Tensor,
     v: Tensor,
     *,
+    mask: Tensor | None = None,
     causal: bool = True,
     sliding_window: int | None = None,
     document_ids: Tensor | None = None,
@@ -53,7 +54,10 @@ def attention(
     The queries are the last of the keys' positions: with `causal`, query i of Q sees the keys up to i + K - Q, and with
     `sliding_window` only the last so many of those. document_ids (batch, keys), integers: a query sees only keys of its own
     document.
-    A query that sees nothing gives zeros.
+    A query that sees nothing gives zeros. q, k and v without a batch, (heads, positions, head_dim), give the same without one.
+
+    mask, booleans broadcast to (batch, heads, queries, keys): True where a query may see a key, beside what the others say.
+    It goes with every backend but "flash".
 
     backend: "flash" is this package's own kernel (CUDA, Triton), "sdpa" torch's, "matmul" holds whole score matrices,
     "reference" is the definition, one query at a time. "auto" takes what suits the device: see choose(). ValueError: shapes
@@ -61,6 +65,10 @@ def attention(
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend {backend!r} is unknown: use one of {', '.join(BACKENDS)}")
+    if q.ndim == k.ndim == v.ndim == 3:
+        documents = document_ids if document_ids is None else document_ids.reshape(1, -1)
+        masks = {"mask": mask, "causal": causal, "sliding_window": sliding_window, "document_ids": documents}
+        return attention(q[None], k[None], v[None], **masks, backend=backend)[0]  # type: ignore[arg-type]
     heads, queries, keys = q.shape[1], q.shape[2], k.shape[2]
     if q.ndim != 4 or k.ndim != 4 or k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
         raise ValueError(
@@ -77,6 +85,9 @@ def attention(
         raise ValueError(
             f"document_ids is {tuple(document_ids.shape)}, and it names a document for each key: {(q.shape[0], keys)}"
         )
+
+    if mask is not None:
+        return _masked(q, k, v, mask, causal, sliding_window, document_ids, backend)
 
     allowed: tuple[str, ...] = ()
     if backend == "auto" and q.device.type == "cpu":
@@ -115,6 +126,42 @@ def attention(
     elif causal and queries > keys:  # the first ones stand before every key
         out = torch.cat((torch.zeros_like(out[:, :, : queries - keys]), out[:, :, queries - keys :]), dim=2)
     return out
+
+
+def _masked(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor,
+    causal: bool,
+    sliding_window: int | None,
+    document_ids: Tensor | None,
+    backend: str,
+) -> Tensor:
+    """attention() with a mask of the caller's, by torch's operator, by score matrices or by the definition."""
+    size = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    if mask.dtype != torch.bool or torch.broadcast_shapes(mask.shape, size) != size:  # type: ignore[no-untyped-call]
+        raise ValueError(f"mask is {mask.dtype} {tuple(mask.shape)}: it is torch.bool and broadcast to {size}")
+    if backend == "flash":
+        raise ValueError("backend 'flash' takes no mask: use 'auto' or 'sdpa', or sliding_window and document_ids")
+    seen = visible(
+        q.shape[2],
+        k.shape[2],
+        causal=causal,
+        sliding_window=sliding_window,
+        document_ids=document_ids,
+        device=q.device,
+    )
+    seen = (mask & seen).expand(size)
+    if backend == "reference":
+        repeated = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+        keys, values = repeated
+        scores = (q @ keys.transpose(-1, -2) / math.sqrt(q.shape[3])).masked_fill(~seen, -math.inf)
+        out = scores.masked_fill(~seen.any(-1, keepdim=True), 0.0).softmax(-1) @ values
+    else:
+        bias = as_bias(seen, q.dtype)
+        out = _matmul(q, k, v, bias) if backend == "matmul" else _sdpa(q, k, v, bias)
+    return out.masked_fill(~seen.any(-1, keepdim=True), 0.0)
 
 
 def causal_self_bias(q: Tensor, sliding_window: int | None, document_ids: Tensor | None) -> Tensor:
