@@ -44,7 +44,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("accounting", "bpe", "lm")
 READMES = ("README.md", *(f"packages/{name}/README.md" for name in PACKAGES))
 SHOWN = ("text", "cython", "c", "yaml")
-LONGEST = 300  # seconds that a page may take
+LONGEST = 600  # seconds that a page may take
 
 
 class Fault(Exception):
