@@ -374,10 +374,14 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def typecheck(session: nox.Session) -> None:
-    """mypy, strict, on the three packages; the stubs of bpe's compiled modules against what was compiled."""
-    install(session, "mypy", BPE, ACCOUNTING, f"{LM}[text,serve]")
+    """mypy, strict on the packages and the tools, less so on the tests; bpe's stubs against what was compiled."""
+    install(session, "mypy", f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text,serve]", "import-linter")
+    session.install(*CONSTRAINTS, "zensical", "mkdocstrings-python")
     for package in (BPE, ACCOUNTING, LM):
         session.run("mypy", "--config-file", "setup.cfg", f"{package}/src")
+    session.run("mypy", "--config-file", "setup.cfg", "tools")
+    for tests in ("tests", f"{BPE}/tests", f"{ACCOUNTING}/tests", f"{LM}/tests"):  # apart: each has a conftest
+        session.run("mypy", "--config-file", "mypy-tests.ini", tests)
     source = Path(BPE, "src")
     stubs = [".".join(stub.relative_to(source).with_suffix("").parts) for stub in sorted(source.rglob("*.pyi"))]
     options = ["--mypy-config-file", "setup.cfg", "--allowlist", "tools/stubtest_allowlist.txt"]

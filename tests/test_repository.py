@@ -17,7 +17,7 @@ PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().
 PACKAGES = ("bpe", "lm", "accounting")
 
 
-def project(package: str) -> dict[str, object]:
+def project(package: str) -> dict[str, list[str]]:
     return tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text())["project"]
 
 

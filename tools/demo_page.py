@@ -92,7 +92,7 @@ def tokenizer_section(demo: Results) -> str:
         ("to learn", demo.train_tokens, demo.documents.train),
         ("held out", demo.heldout_tokens, demo.documents.heldout),
     ):
-        used = len(np.unique(tokens.ids)) / demo.tokenizer.vocab_size
+        used = len(np.unique(np.asarray(tokens.ids))) / demo.tokenizer.vocab_size
         rows.append(
             (
                 name,

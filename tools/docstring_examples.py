@@ -8,7 +8,7 @@ from typing import Any
 import griffe
 
 
-class Examples(griffe.Extension):
+class Examples(griffe.Extension):  # type: ignore[misc,unused-ignore]
     """Named in zensical.toml."""
 
     def on_object(self, *, obj: griffe.Object, **rest: Any) -> None:

@@ -25,7 +25,7 @@ def lower_bounds(requirements: list[str]) -> dict[str, str]:
         >>> lower_bounds(["numpy>=1.26", "lm_eval>=0.4.9; python_version < '4'", "groundup-bpe"])
         {'numpy': '1.26', 'lm-eval': '0.4.9'}
     """
-    found = {}
+    found: dict[str, str] = {}
     for text in requirements:
         requirement = Requirement(text)
         if requirement.marker is not None and not requirement.marker.evaluate():

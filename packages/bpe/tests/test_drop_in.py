@@ -86,7 +86,7 @@ def test_what_they_are() -> None:
     ]
     for one in neither:
         with pytest.raises(KeyError, match="endoftext"):
-            _ = one.eot_token
+            _ = one.eot_token  # type: ignore[attr-defined]
 
 
 @given(text=st.one_of(PRETOKENS, st.text(max_size=40), st.text(st.characters(), max_size=20)))
@@ -342,7 +342,7 @@ def test_survives_another_process(method: str) -> None:
         pytest.skip(f"no {method} on this system")
     context = multiprocessing.get_context(method)
     queue = context.Queue()
-    child = context.Process(target=encode_there, args=(OURS, queue))
+    child = context.Process(target=encode_there, args=(OURS, queue))  # type: ignore[attr-defined]
     child.start()
     assert queue.get(timeout=120) == EXPECTED
     child.join()

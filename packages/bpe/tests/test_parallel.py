@@ -84,7 +84,7 @@ def test_a_stream_takes_items_as_they_are_wanted_and_ends_with_an_error(ordered:
     assert threading.active_count() == before
     results = stream(work, items(), 3, ordered=ordered)
     next(results)
-    results.close()
+    results.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
 
 

@@ -1,5 +1,7 @@
 """Text in chunks: the ids of the whole wherever it is cut, and little of it held."""
 
+# mypy: disable-error-code="attr-defined"
+
 from __future__ import annotations
 
 import functools

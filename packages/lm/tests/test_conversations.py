@@ -161,7 +161,7 @@ def test_targets_that_are_not_learned_are_ignored(tmp_path):
         hidden = targets == IGNORE
         assert torch.equal(targets[~hidden], all_targets[~hidden])
         for row, hides in zip(all_targets.tolist(), hidden.tolist(), strict=True):
-            ids = data.parts[0].tokens.ids.tolist()
+            ids = data.parts[0].tokens.ids.tolist()  # type: ignore[attr-defined]
             at = next(n for n in range(400) if [ids[(n + k) % 400] for k in range(16)] == row)
             assert hides == [mask[(at + k) % 400] == 0 for k in range(16)]
 
@@ -230,7 +230,7 @@ def test_scoring_counts_what_is_learned_alone(tmp_path, documents):
     with torch.no_grad():
         groups = lm.model.document_ids_of(inputs, 3) if documents else None
         logs = model.logits(model.hidden(inputs, groups))[0].double().log_softmax(-1)
-    nats = -logs[torch.arange(100), torch.tensor(tokens.ids.astype(np.int64))]
+    nats = -logs[torch.arange(100), torch.tensor(tokens.ids.astype(np.int64))]  # type: ignore[attr-defined]
     assert score.tokens == mask.sum()
     assert score.nats == pytest.approx(float(nats[torch.from_numpy(mask == 1)].sum()), rel=1e-5)
     empty = open_tokens(masked(tmp_path, [0] * 100, "none") / "none.npy")

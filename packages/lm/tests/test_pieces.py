@@ -224,7 +224,7 @@ def test_text_is_prepared_with_the_tokenizer_of_an_import(work, tok, capsys):
     train = ["train", f"{run}/config.toml", "--out", run, "--data", str(work / "data"), "--quiet"]
     assert main([*train, "--train.steps", "2", "--train.warmup_steps", "1", "--train.threads", "1"]) == 0
     assert "trained 2 steps" in capsys.readouterr().out
-    ids = open_tokens(next((work / "data").glob("train*.npy"))).ids.tolist()
+    ids = open_tokens(next((work / "data").glob("train*.npy"))).ids.tolist()  # type: ignore[attr-defined]
     the = load_tokenizer(tok).encode("the hello and the other ")
     assert ids[: len(the) + 1] == [*the, 1]
 
