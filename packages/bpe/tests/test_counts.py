@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -121,3 +122,33 @@ def test_arguments_are_checked() -> None:
         bpe.count(["a"], special_tokens=[5])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="vocab_size is 100, but 256 bytes"):
         bpe.train_from_counts(bpe.count(["a"]), 100)
+
+
+TWICE = """
+import hashlib, sys
+import bpe
+from bpe.native import hash_seed
+text = open(sys.argv[1], encoding="utf-8").read()
+digest = hashlib.sha256()
+for tie_break in ("bytes", "huggingface", "ids"):
+    for settings in ({"workers": 3}, {"memory_limit": 100_000}):
+        tokenizer = bpe.train([text[at : at + 999] for at in range(0, len(text), 999)], 700, tie_break=tie_break, **settings)
+        digest.update(repr((sorted(tokenizer.vocab.items()), list(tokenizer.merges))).encode())
+counts = bpe.count([text], workers=2)
+print(hash_seed.seed(), digest.hexdigest(), list(counts.items()) == sorted(counts.items()))
+counts.save(sys.argv[2])
+"""
+
+
+def test_nothing_depends_on_the_order_of_the_tables(tmp_path: Path) -> None:
+    """The seed of the hashes, and with it the order, is another in each process."""
+    text = tmp_path / "text"
+    text.write_text(corpus(5, words=3000) + " aaaa bbbb abab baba" * 50, encoding="utf-8")
+    found = []
+    for name in ("one", "other"):
+        command = [sys.executable, "-W", "ignore", "-c", TWICE, str(text), str(tmp_path / name)]
+        found.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    (seed, result, in_order), (other_seed, other_result, _) = found
+    assert (seed, in_order) != (other_seed, "True"), "the order is the same, so that this test shows nothing"
+    assert result == other_result
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
