@@ -1,8 +1,8 @@
 """Many texts encoded by several threads at once.
 
 Each thread takes the next few texts, encodes them one after another with a cache of its own, and leaves their ids in
-one segment of memory. It needs the GIL for none of this. The arrays that are made in the end look into those segments,
-each of which is freed with the last array that does.
+one segment of memory. It needs the GIL for none of this. The arrays that are made in the end are views of these
+segments, each of which is freed with the last of its arrays.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -35,22 +35,22 @@ cdef extern from "Python.h":
 cdef enum:
     MOST_AT_ONCE = 1 << 16      # bytes or code points of the texts that a thread takes, about,
     FEWEST_AT_ONCE = 1 << 13    # and towards the end of the batch
-    SIGNAL_TURNS = 1 << 8            # times that a thread takes some texts between two looks for a signal
+    SIGNAL_TURNS = 1 << 8       # times that a thread takes some texts between two looks for a signal
     LINE = 64                   # bytes of a cache line
-    FETCHED = 8                 # lines of the next text that are on their way while one is encoded
-    SOON = 8                    # texts that are on their way while one is looked at
+    FETCHED = 8                 # lines of the next text that are prefetched while one is encoded
+    OBJECTS = 8                 # texts whose objects are prefetched while one is looked at
 
 ctypedef struct Segment:        # the ids of the texts from number `first` to before `last`, in one piece of memory
     uint32_t *ids
     size_t first, last
     Segment *next
 
-ctypedef struct Given:          # a text, as TextBuffer has it, and what became of it
+ctypedef struct BatchText:      # a text, as TextBuffer has it, and what became of it
     const uint8_t *bytes
     const uint8_t *units
     size_t size
     int width
-    bint left                   # refused, or too long
+    bint skipped                # refused, or too long
     size_t begin, count         # of its ids in their segment
 
 
@@ -68,7 +68,7 @@ cdef class Batch:
     cdef Encoder encoder
     cdef Rules rules
     cdef list texts, held           # as they were given; a TextBuffer for each that is neither bytes nor str
-    cdef Given *given
+    cdef BatchText *given
     cdef readonly size_t size       # bytes or code points of all that are not long
     cdef readonly list long
     cdef size_t threads
@@ -82,21 +82,21 @@ cdef class Batch:
     ):
         cdef list all = list(texts)     # which nobody else can change
         cdef size_t i, count = len(all)
-        cdef Given *given
+        cdef BatchText *given
         self.encoder, self.rules, self.threads = encoder, rules, threads
         encoder.pool.share(threads)
         self.texts, self.held, self.long = all, [], []
-        self.given = <Given *> calloc(count + 1, sizeof(Given))
+        self.given = <BatchText *> calloc(count + 1, sizeof(BatchText))
         self.lock = PyThread_allocate_lock()
         if self.given == NULL or self.lock == NULL:
             raise MemoryError
         for i in range(count):
             given = &self.given[i]
-            if i + SOON < count:
-                prefetch(<void *> PyList_GET_ITEM(self.texts, i + SOON))
+            if i + OBJECTS < count:
+                prefetch(<void *> PyList_GET_ITEM(self.texts, i + OBJECTS))
             self.look_at(<object> PyList_GET_ITEM(self.texts, i), given)
             if given.size >= longest:
-                given.left = True
+                given.skipped = True
                 self.long.append(i)
             else:
                 self.size += given.size
@@ -113,7 +113,7 @@ cdef class Batch:
         if self.lock != NULL:
             PyThread_free_lock(self.lock)
 
-    cdef int look_at(self, text, Given *given) except -1:
+    cdef int look_at(self, text, BatchText *given) except -1:
         """What TextBuffer does, without making one for a str or bytes, which the list of texts keeps alive."""
         cdef TextBuffer held
         if type(text) is str:
@@ -164,7 +164,7 @@ cdef class Batch:
         wanted = max(<size_t> FEWEST_AT_ONCE, min(<size_t> MOST_AT_ONCE, share))
         begin[0] = self.next
         while not self.stop and self.next < count and taken < wanted:
-            if not self.given[self.next].left:
+            if not self.given[self.next].skipped:
                 taken += self.given[self.next].size
             self.next += 1
         end[0] = self.next
@@ -173,13 +173,13 @@ cdef class Batch:
         PyThread_release_lock(self.lock)
         return end[0] > begin[0]
 
-    cdef int encode_one(self, Cache cache, Room *room, Ids *found, Given *given) except -1 nogil:
+    cdef int encode_one(self, Cache cache, Room *room, Ids *found, BatchText *given) except -1 nogil:
         cdef const uint8_t *text = given.bytes
-        cdef const Given *after = given + 1         # there is one more than there are texts
+        cdef const BatchText *after = given + 1         # there is one more than there are texts
         cdef const uint8_t *next = after.bytes if after.bytes != NULL else after.units
         cdef size_t size = given.size, line
         given.begin = found.size
-        if given.left:
+        if given.skipped:
             return 0
         for line in range(FETCHED):
             prefetch(next + line * LINE)
@@ -188,7 +188,7 @@ cdef class Batch:
             size = convert_units(given.units, given.width, size, room.bytes)
             text = room.bytes
         if size == LONE or (self.rules.refused.longest and self.rules.refused.find(text, size, 0).index >= 0):
-            given.left = True
+            given.skipped = True
             return 0
         self.encoder.encode_text(cache, text, size, self.rules.recognised, found)
         given.count = found.size - given.begin
@@ -206,7 +206,7 @@ cdef class Batch:
         return 0
 
     def arrays(self):
-        """The ids of each text as an array of uint32, once; None for what is left: see Encoder.encode_array()."""
+        """The ids of each text as an array of uint32, once; None for what is skipped: see Encoder.encode_array()."""
         cdef list found = [None] * PyList_GET_SIZE(self.texts)
         cdef Segment *segment
         cdef IdMemory memory
@@ -216,14 +216,14 @@ cdef class Batch:
             memory = IdMemory()
             memory.owned.ids, segment.ids = segment.ids, NULL
             for i in range(segment.first, segment.last):
-                if not self.given[i].left:
+                if not self.given[i].skipped:
                     found[i] = memory.view(memory.owned.ids + self.given[i].begin, self.given[i].count)
             self.segments = segment.next
             free(segment)
         return found
 
     def lists(self):
-        """The ids of each text as a list; None for what is left: see Encoder.encode()."""
+        """The ids of each text as a list; None for what is skipped: see Encoder.encode()."""
         cdef list found = [None] * PyList_GET_SIZE(self.texts)
         cdef Segment *segment = self.segments
         cdef size_t i
@@ -231,7 +231,7 @@ cdef class Batch:
         try:
             while segment != NULL:
                 for i in range(segment.first, segment.last):
-                    if not self.given[i].left:
+                    if not self.given[i].skipped:
                         found[i] = self.encoder.to_list(segment.ids + self.given[i].begin, self.given[i].count)
                 segment = segment.next
         finally:
@@ -243,4 +243,4 @@ cdef class Batch:
         """The numbers of the texts, but the long, in which there is what is refused, once all are encoded."""
         cdef size_t i, count = PyList_GET_SIZE(self.texts)
         long = set(self.long)
-        return [i for i in range(count) if self.given[i].left and i not in long]
+        return [i for i in range(count) if self.given[i].skipped and i not in long]

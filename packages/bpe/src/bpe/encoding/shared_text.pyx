@@ -1,8 +1,13 @@
 """One text encoded by several threads at once, into one array.
 
-Each thread takes the next block of the text (scanning/blocks.pyx), encodes it with a cache of its own, and hands the
-ids in. Whoever hands in the block whose turn it is gives it its place, and those that were waiting for it theirs;
-copying is then done side by side. So nobody waits for anybody, and the ids go to memory once.
+Each thread takes the next block of the text (scanning/blocks.pyx), encodes it with a cache of its own into memory of
+its own, and hands the ids in. A block's place in the result is known once all blocks before it have been handed in:
+
+    handed in      block 0     block 2     block 3     block 1
+    gets a place   0                                   1, 2 and 3
+
+Whoever hands in the block whose turn it is gives places to it and to those that waited for it, under the lock, and
+copies their ids there afterwards, while others go on. So no thread waits for another, and each id is copied once.
 """
 
 from cpython.pythread cimport (
@@ -23,17 +28,17 @@ from bpe.scanning.special_tokens cimport Rules
 from bpe.native.text cimport TextBuffer
 
 cdef enum:
-    AHEAD = 1 << 18             # ids: so far ahead of where they are written pages are made
+    AHEAD = 1 << 18             # ids beyond those that were written whose pages are made before they are needed
     SIGNAL_BLOCKS = 1 << 7      # blocks that a thread encodes between two looks for a signal
 
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
 
-ctypedef struct Done:           # the ids of a block
+ctypedef struct BlockIds:       # the ids of a block
     Ids all
     size_t number               # of the block
     size_t place                # of its ids among all
-    Done *next
+    BlockIds *next
 
 
 cdef class SharedText:
@@ -54,8 +59,8 @@ cdef class SharedText:
     cdef PyThread_type_lock lock    # of all below, and of blocks
     cdef size_t taken, placed       # blocks
     cdef size_t touched             # ids whose pages are there
-    cdef Done *waiting              # handed in before their turn, by number
-    cdef Done *unused
+    cdef BlockIds *waiting          # handed in before their turn, by number
+    cdef BlockIds *unused
     cdef bint stop, refused
 
     def __cinit__(self, Encoder encoder not None, text, Rules rules not None, *, size_t threads=1, size_t block=BLOCK):
@@ -67,7 +72,7 @@ cdef class SharedText:
         if self.lock == NULL:
             raise MemoryError
         reserve_for_text(&self.out, most_bytes(held))
-        reserve(&self.out, most_bytes(held))        # where the system does not put it off: the ids must never move
+        reserve(&self.out, most_bytes(held))        # the ids must not move while threads copy theirs
 
     def __dealloc__(self):
         free_all(self.waiting)
@@ -107,7 +112,7 @@ cdef class SharedText:
 
     cdef bint encode_block(self, Cache cache, Room *room) except -1 nogil:
         cdef Block block
-        cdef Done *done
+        cdef BlockIds *done
         cdef size_t number
         if self.stop:
             return False
@@ -122,7 +127,7 @@ cdef class SharedText:
         finally:
             PyThread_release_lock(self.lock)
         if done == NULL:
-            done = new_done()
+            done = new_block_ids()
         done.number, done.all.size = number, 0
         if number == 0:
             self.make_pages()
@@ -135,11 +140,11 @@ cdef class SharedText:
             self.hand_in(done)
         return block.size > 0 and not self.refused
 
-    cdef void hand_in(self, Done *done) noexcept nogil:
+    cdef void hand_in(self, BlockIds *done) noexcept nogil:
         """Give the ids of a block, and of those that were waiting for it, their places, and copy them there."""
-        cdef Done **at = &self.waiting
-        cdef Done *ready = NULL
-        cdef Done **last = &ready
+        cdef BlockIds **at = &self.waiting
+        cdef BlockIds *ready = NULL
+        cdef BlockIds **last = &ready
         PyThread_acquire_lock(self.lock, WAIT_LOCK)
         while at[0] != NULL and at[0].number < done.number:
             at = &at[0].next
@@ -170,7 +175,7 @@ cdef class SharedText:
         PyThread_release_lock(self.lock)
 
     cdef void make_pages(self) noexcept nogil:
-        """See that what is written next has its pages."""
+        """Make the pages that are written next: two threads that meet on a new page would each make and clear one."""
         cdef size_t begin, end
         PyThread_acquire_lock(self.lock, WAIT_LOCK)
         begin = end = self.touched
@@ -183,16 +188,16 @@ cdef class SharedText:
             touch_block(self.out.ids + begin, (end - begin) * sizeof(uint32_t))
 
 
-cdef Done *new_done() except NULL nogil:
-    cdef Done *done = <Done *> calloc(1, sizeof(Done))
+cdef BlockIds *new_block_ids() except NULL nogil:
+    cdef BlockIds *done = <BlockIds *> calloc(1, sizeof(BlockIds))
     if done == NULL:
         with gil:
             raise MemoryError
     return done
 
 
-cdef void free_all(Done *done) noexcept nogil:
-    cdef Done *next
+cdef void free_all(BlockIds *done) noexcept nogil:
+    cdef BlockIds *next
     while done != NULL:
         next = done.next
         free_ids(&done.all)

@@ -14,8 +14,7 @@ enum {
     REWRITE_HEADER = 5  /* numbers that stand before the symbols of a word */
 };
 
-/* What became of a word: a bit for each place where the pair stood, and the symbols as they were; how many these were.
- * */
+/* What became of a word: a bit for each place where the pair stood, and its symbols before, with their number. */
 typedef struct {
     uint32_t found, size;
     uint16_t before[REWRITE_MOST];

@@ -1,5 +1,7 @@
-/* Zeroed blocks for what is reached at random. A large one is asked for in huge pages: with 4 KiB pages nearly every
- * visit to hundreds of megabytes waits for the page tables first, and prefetching waits with it. */
+/* Zeroed blocks of memory for tables and for the ids of long texts.
+ *
+ * A large block is a mapping of its own, in huge pages: a table is read in random order, and with pages of 4 KiB nearly
+ * every read of a table of hundreds of megabytes would first wait for the page tables, and so would prefetching. */
 #ifndef BPE_MEMORY_H
 #define BPE_MEMORY_H
 #include <stddef.h>
@@ -8,7 +10,7 @@
 
 #if defined(__GLIBC__)
 #include <malloc.h>
-/* Give back to the system what was freed in small pieces, and which the library would keep. */
+/* Give memory that was freed in small pieces, and that the C library keeps, back to the system. */
 static void trim_heap(void) { malloc_trim(0); }
 #else
 static void trim_heap(void) {}
@@ -35,14 +37,13 @@ static void *zeroed_block(size_t size) {
     return found + before;
 }
 
-/* `size` as it was asked for. */
+/* `size`: what zeroed_block() was asked for. */
 static void free_block(void *block, size_t size) {
     if (block == NULL || size < LARGE || size > SIZE_MAX - 2 * HUGE_PAGE) free(block);
     else munmap(block, whole_pages(size));
 }
 
-/* Whether a large block takes memory only where it is written, so that asking for more than is needed costs nothing.
- * */
+/* Whether a large block takes memory only where it is written: asking for more than is needed then costs nothing. */
 #define BLOCKS_LAZY 1
 
 /* Give back what lies beyond the first `used` bytes; returns the size that free_block() wants from now on. */
@@ -52,13 +53,13 @@ static size_t trim_block(void *block, size_t size, size_t used) {
     munmap((uint8_t *)block + kept, whole_pages(size) - kept);
     return kept;
 }
-/* A block with the pages of another at its beginning, whatever is in them, as far as they go; the other one is no
- * more.
+
+/* A block that begins with the pages of another, whatever is in them, as far as these go; the other is freed with that.
  *
- * The other is moved and widened in one, and so stays one mapping: before Linux 6.17 several cannot be moved at once.
- * */
+ * Where it gains: encoding/ids.pyx. Moving and growing in one call leaves one mapping: before Linux 6.17 several
+ * neighbouring ones could not be moved at once. */
 static void *block_with_pages(size_t size, void *other, size_t other_size) {
-    void *block = zeroed_block(size); /* for the sake of its place */
+    void *block = zeroed_block(size); /* an aligned place to move the pages to */
     if (block == NULL || size < LARGE || other_size < LARGE) {
         free_block(other, other_size);
         return block;
@@ -70,13 +71,12 @@ static void *block_with_pages(size_t size, void *other, size_t other_size) {
     }
     if (mremap(other, there, wanted, MREMAP_MAYMOVE | MREMAP_FIXED, block) != MAP_FAILED) return block;
     munmap(other, there);
-    return zeroed_block(size); /* what was at `block` may be gone, and the place somebody else's by now */
+    return zeroed_block(size); /* the one at `block` may be gone, and its place taken */
 }
 
-/* Have the pages of a part of a block there before it is written: at once, which is cheaper than one by one as they
- * are reached (and those that are read first are made twice), and before several threads write it: where two meet on a
- * new page, each makes and clears one, and one of them is thrown away. A system that cannot (Linux before 5.14) makes
- * them as they are written. */
+/* Make the pages of a part of a block before it is written. All at once is cheaper than one by one as they are reached,
+ * and threads that meet on a new page would each make and clear one. Linux before 5.14 cannot, and makes them as they
+ * are written. */
 static void touch_block(void *part, size_t size) {
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23

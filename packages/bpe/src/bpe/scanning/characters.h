@@ -36,13 +36,14 @@ static inline uint8_t read_class(const uint8_t *text, size_t room, int family, s
     return code < 0x10000 ? class_table[family][code] : class_of(family, code);
 }
 
-/* Mark the characters beyond ASCII in the word of the 64 bytes at `text`, of which `room` are left. *spill: the bytes
- * of the word that belong to a character begun before it, and *spill_class its class; left as the next word needs
- * them.
+/* Mark the characters beyond ASCII in the masks of the 64 bytes at `text`; `room` bytes are left of the text.
  *
- * A character is found by its first byte, whatever comes before, so that the processor can work on several at once.
- * For the same reason neighbours are marked in two places by turns. Bytes that are no part of a character stay
- * unmarked. */
+ * spill, spill_class: the bytes of these 64 that belong to a character which began before them, and its class; left as
+ * the next 64 need them.
+ *
+ * Each character is found by its first byte, whatever comes before, so that the processor can work on several at once.
+ * For the same reason the marks of neighbours go to two arrays in turn, which are joined in the end. Bytes that are no
+ * part of a character stay unmarked. */
 static void characters_portable(const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill,
                                 uint8_t *spill_class) {
     const uint8_t *classes = class_table[family];
@@ -75,7 +76,7 @@ typedef void (*characters_function)(const uint8_t *text, size_t room, int family
                                     uint8_t *spill_class);
 
 #ifdef BPE_X86
-/* The same, sixteen characters at a time: their bytes are moved together, and what is found of each goes back to its
+/* AVX-512: sixteen characters at a time. Their bytes are moved together, and what is found of each goes back to its
  * place by depositing the bits of a mask where the first bytes are. Characters of four bytes, and the end of the text,
  * go the other way. */
 TARGET_AVX512 static void characters_avx512(const uint8_t *text, size_t room, int family, word_masks *word,

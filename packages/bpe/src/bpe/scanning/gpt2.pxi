@@ -1,4 +1,13 @@
-"""gpt2 (r50k, p50k): `'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+`."""
+"""gpt2 (r50k, p50k): `'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+`.
+
+    text                              I t ' s   2 a m .
+    letter                            1 1 . 1 . . 1 1 .
+    digit                             . . . . . 1 . . .
+    space                             . . . . 1 . . . .
+    the class changes                 1 . 1 1 1 1 1 . 1
+    a blank begins what follows it    1 . 1 1 1 . 1 . 1
+    's is a contraction               1 . 1 . 1 . 1 . 1      It|'s| 2|am|.
+"""
 
 
 cdef uint64_t gpt2_begins(Scanner *s) noexcept nogil:

@@ -1,18 +1,21 @@
 """Split patterns as scanners: text to the ends of its pretokens, 64 bytes at a time.
 
-A scanner never looks at one character after another. `classify` turns 64 bytes into words of 64 bits, one for letters,
-one for digits, one for white space…; the pattern is then a handful of shifts and masks on those words, whose result has
-a bit for each byte that begins a pretoken. (The idea is simdjson's, Langdale and Lemire 2019.) Characters beyond ASCII
-are decoded one by one, but only to set their bits in the same words. What masks cannot say (contractions, long
-lookahead) is a loop over the few set bits that ask for it.
+A scanner does not go from character to character. classify() turns 64 bytes into words of 64 bits, one for letters, one
+for digits, one for white space and so on; the pattern is then a handful of shifts and masks on these words, whose
+result has a bit for each byte that begins a pretoken. (The idea is simdjson's, Langdale and Lemire 2019; gpt2.pxi has
+an example.) Characters beyond ASCII are decoded, but only to set their bits in the same words. What masks cannot say
+(contractions, long lookahead) is a loop over the few bits that ask for it.
 
-Here are the driver, which reads words and writes ends, and the faces. Each family of patterns has a file, which derives
-its masks: gpt2.pxi, cl100k.pxi (llama3 and the qwens too), o200k.pxi, deepseek.pxi; the operations on
-masks that they share are in masks.pxi. All share these terms:
+    classify.h      64 bytes to masks
+    characters.h    characters beyond ASCII into the same masks, by their classes (classes.h)
+    gpt2.pxi cl100k.pxi o200k.pxi deepseek.pxi    masks to beginnings of pretokens; masks.pxi: their operations
+    places.h        bits to places in the text
+
+cl100k.pxi serves llama3 and the qwens too. All share these terms:
 
 * a mask holds all bytes of a character, a boundary only its first: `inside` holds the others;
-* the mask of the bytes that follow a mask is that mask shifted up, with the bit that the last word left (`Before`);
-* the mask of the bytes that come before a mask is that mask shifted down, with a bit of the word ahead;
+* the bytes that follow a mask are that mask shifted up, with the bit that the last word left (`Before`);
+* the bytes that come before a mask are that mask shifted down, with a bit of the word ahead;
 * to flood a mask from some starts is one addition: the carry runs through the ones.
 """
 
