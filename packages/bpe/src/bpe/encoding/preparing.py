@@ -17,18 +17,6 @@ from bpe.scanning.special_tokens import SpecialTokens
 if TYPE_CHECKING:
     from bpe.formats import TokenizerData
 
-# The normalizers of tokenizers 0.23 follow Unicode 9: what has come since neither composes, nor decomposes, nor is put in
-# order with other marks. Found by asking them; Python's follow the Unicode of each Python.
-_SINCE_UNICODE_9 = (
-    r"([\u05c8\u05c9\u07fd\u0897-\u089f\u08ca-\u08d3\u09fe\u0c3c\u0d3b\u0d3c\u0eba\u1715\u1abf-\u1af0\u1df6-\u1dfa\u32ff"
-    r"\ua7f1-\ua7f4\ua82c\uab69\U000105c0-\U000105ff\U00010781-\U000107bf\U00010d24-\U00010d27\U00010d69-\U00010d6d"
-    r"\U00010eab-\U00010eac\U00010ecb-\U00010ecf\U00010ef0-\U00010eff\U00010f46-\U00010f50\U00010f82-\U00010f85\U00011070"
-    r"\U0001133b\U00011380-\U000113ff\U0001145e\U00011839\U0001183a\U00011900-\U0001195f\U000119e0\U00011a34\U00011a47"
-    r"\U00011a99\U00011d42-\U00011d45\U00011d97\U00011f41\U00011f42\U00016100-\U0001613f\U00016d40-\U00016d7f\U00016ff0"
-    r"\U00016ff1\U0001ccd6-\U0001ccf9\U0001d127\U0001d128\U0001d250-\U0001d281\U0001e030-\U0001e08f\U0001e130-\U0001e136"
-    r"\U0001e2ae\U0001e2ec-\U0001e2ef\U0001e4ec-\U0001e4ef\U0001e5ee\U0001e5ef\U0001e6e3-\U0001e6f5\U0001f16c"
-    r"\U0001fbf0-\U0001fbf9]+)"
-)
 _SPACES = r"\s*"
 _SPACE = r"\s"
 _WORD = r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]"  # \w of the engine that tokenizers asks here
@@ -41,13 +29,22 @@ def _compiled(expression: str) -> regex.Pattern[str]:
     return regex.compile(expression)
 
 
+@functools.cache
+def _inert() -> regex.Pattern[str]:
+    """What tokenizers' normalizers leave alone, which follow Unicode 9; Python's follow the Unicode of each Python."""
+    from bpe.encoding.inert import INERT
+
+    ranges = "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in INERT)
+    return regex.compile(f"([{ranges}]+)")
+
+
 def normalize(text: str, form: str | None) -> str:
     """The text in one of bpe.formats.NORMALIZERS, as tokenizers has it."""
     if form is None or text.isascii():
         return text
     import unicodedata  # a megabyte that most tokenizers do without
 
-    parts = _compiled(_SINCE_UNICODE_9).split(text)
+    parts = _inert().split(text)
     parts[::2] = [unicodedata.normalize(form, part) for part in parts[::2]]  # type: ignore[arg-type]
     return "".join(parts)
 
