@@ -42,8 +42,10 @@ def test_the_document_comes_back(text, index, seed, rate, spm_rate):
 @given(st.text(max_size=30), st.integers(0, 1000))
 @settings(max_examples=100, deadline=None)
 def test_cuts_fall_between_characters(text, index):
-    for part in FillInTheMiddle(PREFIX, MIDDLE, SUFFIX, rate=1.0).cut(text.encode(), index)[:3]:
-        part.decode()
+    parts = FillInTheMiddle(PREFIX, MIDDLE, SUFFIX, rate=1.0).cut(text.encode(), index)[:3]
+    letters = [part.decode() for part in parts]  # raises where a part begins or ends inside of a character
+    assert "".join(letters) == text
+    assert sum(map(len, letters)) == len(text)
 
 
 def test_rates_are_kept_and_cuts_are_spread():

@@ -208,7 +208,10 @@ def test_more_runs_than_colours_are_told_apart(run, tmp_path):
     for kind in ("d1", "d2"):
         assert f".line.{kind}" in style
     configuration = style.rpartition("<h2>Configuration</h2>")[2]
-    assert configuration.count("<th>") + configuration.count("<th ") == 2  # a row a run: the table is as wide as the settings that differ
+    assert (
+        configuration.count("<th>") + configuration.count("<th ") == 2
+    # A row for each run: the table is as wide as the settings that differ.
+    )
     assert configuration.count("<tr>") == 21
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lm.commands.options import Commands, Ended, add
 
 if TYPE_CHECKING:
-    from lm.data.prepare import Reached, Recipe
+    from lm.data.prepare import Progress, Recipe
 
 STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
 DAMAGED = 1
@@ -320,7 +320,7 @@ def stopping(out: str) -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def in_words(reached: Reached, out: str) -> str:
+def in_words(reached: Progress, out: str) -> str:
     parts = []
     for name, about in (("to train on", reached.train), ("held out", reached.heldout)):
         if about.tokens:

@@ -14,7 +14,7 @@ from typing import Any
 from lm.data import corpora
 from lm.data.corpora import CorpusFile
 from lm.data.hub import HubFile, download
-from lm.data.prepare import HELDOUT, Input, Reached, Recipe, carry_out, locked
+from lm.data.prepare import HELDOUT, Input, Progress, Recipe, locked, prepare_inputs
 from lm.files import atomic_write
 
 FILES = "files.json"  # what the publisher listed when it began
@@ -32,7 +32,7 @@ def get(
     arrived: Arrived = lambda name, have, size: None,
     encoded: Callable[[int], None] = lambda size: None,
     workers: int | None = None,
-) -> Reached:
+) -> Progress:
     """Downloads and encodes a published corpus, or goes on where an earlier call of the same was stopped.
 
     Of a text or JSON lines no more is downloaded than recipe.limit asks for; a file is removed when its tokens are in their
@@ -46,7 +46,7 @@ def get(
                 Input(one.file.path, one.split, corpora.corpus(name).key, downloads.most(one) is not None)
                 for one in files
             ]
-            reached = carry_out(
+            progress = prepare_inputs(
                 inputs,
                 recipe,
                 out,
@@ -57,7 +57,7 @@ def get(
                 report=encoded,
             )
         downloads.remove()
-        return reached
+        return progress
 
 
 def listed(name: str, recipe: Recipe, out: Path) -> list[CorpusFile]:

@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from lm.data.documents import Document, documents, is_one_text
 from lm.data.infill import FillInTheMiddle
 from lm.data.token_file import TokenWriter
 from lm.data.token_folder import PREPARED
+from lm.files import atomic_write
 
 GROUP = 1 << 20  # bytes of text that a thread encodes at a time
 LARGE = 1 << 24  # bytes of a document beyond which it is encoded as a stream
@@ -58,8 +60,8 @@ class Count:
 
 
 @dataclass
-class Reached:
-    """How far it is: so many documents of the file-th input, and what is in the shards that are in their place."""
+class Progress:
+    """How far a preparation is: so many documents of the file-th input, and what the shards have of each split."""
 
     file: int = 0
     document: int = 0
@@ -89,7 +91,7 @@ def prepare(
     key: str = "text",
     workers: int | None = None,
     report: Callable[[int], None] = lambda size: None,
-) -> Reached:
+) -> Progress:
     """Makes a folder of token files from files of text, or goes on where an earlier call of the same was stopped.
 
     Documents are held out by their hash; where there is one text without a separator, its end is. asked: what the result
@@ -101,12 +103,12 @@ def prepare(
     alone = len(files) == 1 and is_one_text(files[0], recipe.end_of_text.encode())
     inputs = [Input(str(path), "tail" if alone else "hash", key) for path in files]
     with locked(out):
-        return carry_out(
+        return prepare_inputs(
             inputs, recipe, out, {**asked, "texts": texts}, obtain=lambda i: files[i], workers=workers, report=report
         )
 
 
-def carry_out(
+def prepare_inputs(
     inputs: Sequence[Input],
     recipe: Recipe,
     out: Path,
@@ -116,35 +118,42 @@ def carry_out(
     discard: Callable[[int], None] = lambda index: None,
     workers: int | None = None,
     report: Callable[[int], None] = lambda size: None,
-) -> Reached:
+) -> Progress:
     """What prepare does, in a folder that is locked, with inputs that come one by one.
 
     obtain(i) gives the i-th input as a file, discard(i) is called when it is not needed again.
     """
-    reached, finished = read_progress(out, asked)
+    progress, finished = read_progress(out, asked)
     if finished:
-        return reached
-    save_progress(out, asked, reached, finished=False)
+        return progress
+    save_progress(out, asked, progress, finished=False)
     workers = workers or os.cpu_count() or 1
     discarded = 0
-    with Preparation(inputs, recipe, out, asked, reached, report) as work, ThreadPoolExecutor(workers) as pool:
-        for index in range(reached.file, len(inputs)):
-            if not work.full(inputs[index].split):
-                work.take(index, obtain(index), pool, ahead=2 * workers)
-            for done in range(discarded, work.safe.file):
+    with Preparation(inputs, recipe, out, asked, progress, report) as work, ThreadPoolExecutor(workers) as pool:
+        for index in range(progress.file, len(inputs)):
+            if not work.has_enough(inputs[index].split):
+                work.encode_input(index, obtain(index), pool, most_pending=2 * workers)
+            for done in range(discarded, work.committed.file):
                 discard(done)
-            discarded = work.safe.file
-        if work.now.train.tokens == 0:
+            discarded = work.committed.file
+        if work.written.train.tokens == 0:
             raise ValueError(f"there is no text to train on in {', '.join(one.name for one in inputs[:3])}")
         work.commit(len(inputs), 0)
     for done in range(discarded, len(inputs)):
         discard(done)
-    save_progress(out, asked, work.safe, finished=True)
-    return work.safe
+    save_progress(out, asked, work.committed, finished=True)
+    return work.committed
 
 
 class Preparation:
-    """The shards being written, and how far they and the ones in their place are."""
+    """Documents on their way into shards: read in order, encoded in threads, written in order, committed shard by shard.
+
+    Attributes:
+        committed: What prepared.json says: the shards that are in their place, and where to go on from.
+        written: What is in the shards, those that are still being written included.
+        bytes_read: Of each split, the bytes of the documents that were read, which is ahead of what is written.
+        documents_read: Documents for training that were read.
+    """
 
     def __init__(
         self,
@@ -152,14 +161,13 @@ class Preparation:
         recipe: Recipe,
         out: Path,
         asked: dict[str, Any],
-        reached: Reached,
+        progress: Progress,
         report: Callable[[int], None],
     ) -> None:
         self.inputs, self.recipe, self.out, self.asked, self.report = inputs, recipe, out, asked, report
-        self.safe = reached  # what prepared.json says
-        self.now = copy.deepcopy(reached)
-        self.read = {TRAIN: reached.train.bytes, HELDOUT: reached.heldout.bytes}  # ahead of what is encoded
-        self.seen = reached.train.documents
+        self.committed, self.written = progress, copy.deepcopy(progress)
+        self.bytes_read = {split: getattr(progress, split).bytes for split in SPLITS}
+        self.documents_read = progress.train.documents
         self.writers: dict[str, TokenWriter] = {}
         self.end = np.array([recipe.tokenizer.special_tokens[recipe.end_of_text]], dtype=np.uint32)
         self.separator = recipe.end_of_text.encode()
@@ -171,46 +179,35 @@ class Preparation:
         for writer in self.writers.values():
             writer.__exit__(None, None, None)
 
-    def full(self, split: str) -> bool:
+    def has_enough(self, split: str) -> bool:
         """Whether as much text of a split was read as there is to be."""
         limit = self.recipe.limit_heldout if split == HELDOUT else self.recipe.limit
-        return limit is not None and self.read[HELDOUT if split == HELDOUT else TRAIN] >= limit
+        return limit is not None and self.bytes_read[HELDOUT if split == HELDOUT else TRAIN] >= limit
 
-    def take(self, index: int, path: Path, pool: ThreadPoolExecutor, ahead: int) -> None:
-        """Encodes what is left of the index-th input, and puts shards in their place as they fill."""
-        taken = self.safe.document if index == self.safe.file else 0
-        waiting: deque[Future[Encoded] | Labelled] = deque()
+    def encode_input(self, index: int, path: Path, pool: ThreadPoolExecutor, most_pending: int) -> None:
+        """Encodes what is left of the index-th input, and commits shards as they fill.
 
-        def settle() -> None:
-            nonlocal taken
-            done = waiting.popleft()
-            for split, ids, size, count in self.stream(done) if isinstance(done, Labelled) else done.result():
-                self.write(split, ids)
-                about: Count = getattr(self.now, split)
-                about.tokens, about.bytes, about.documents = (
-                    about.tokens + len(ids),
-                    about.bytes + size,
-                    about.documents + count,
-                )
-                taken += count
-                self.report(size)
-            if self.now.train.tokens - self.safe.train.tokens >= self.recipe.shard_tokens:
-                self.commit(index, taken)
-
+        Groups of documents are encoded in the pool, at most `most_pending` of them ahead of what is written. A document that
+        is too large to be held as ids waits among them, and is encoded when its turn comes to be written.
+        """
+        done = self.committed.document if index == self.committed.file else 0
+        pending: deque[Future[Encoded] | SplitDocument] = deque()
         try:
-            for group in grouped(self.labelled(self.inputs[index], path, taken)):
-                large = len(group[0].text) > LARGE
-                waiting.append(group[0] if large else pool.submit(self.encode, group))
-                while len(waiting) > ahead:
-                    settle()
-            while waiting:
-                settle()
+            for group in grouped(self.documents_of(self.inputs[index], path, done)):
+                is_large = len(group[0].text) > LARGE
+                pending.append(group[0] if is_large else pool.submit(self.encode_group, group))
+                while len(pending) > most_pending:
+                    done += self.write_next(pending)
+                    self.commit_if_full(index, done)
+            while pending:
+                done += self.write_next(pending)
+                self.commit_if_full(index, done)
         finally:
-            for future in waiting:
+            for future in pending:
                 if isinstance(future, Future):
                     future.cancel()
 
-    def labelled(self, given: Input, path: Path, skip: int) -> Iterator[Labelled]:
+    def documents_of(self, given: Input, path: Path, skip: int) -> Iterator[SplitDocument]:
         """The documents of an input that are wanted, but for the first `skip`, with the split that each belongs to."""
         if given.split == "tail":
             texts = self.head_and_tail(path, given)
@@ -218,15 +215,16 @@ class Preparation:
             found = documents(path, separator=self.separator, key=given.key, partial=given.partial)
             texts = ((self.split_of(given.split, text), text) for text in found)
         for split, text in itertools.islice(texts, skip, None):
-            if self.full(split):
+            if self.has_enough(split):
                 if split == given.split or split == TRAIN:
                     return
                 continue
-            yield Labelled(split, text, self.seen)
-            self.read[split] += len(text)
-            self.seen += split == TRAIN
+            yield SplitDocument(split, text, self.documents_read)
+            self.bytes_read[split] += len(text)
+            self.documents_read += split == TRAIN
 
     def split_of(self, split: str, text: Document) -> str:
+        """The split of a document: its input's, or by the document's hash."""
         if split in SPLITS:
             return split
         number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
@@ -241,21 +239,21 @@ class Preparation:
                 yield TRAIN, text[:begin]
             yield HELDOUT if begin else TRAIN, text[begin:end]
 
-    def encode(self, group: list[Labelled]) -> Encoded:
-        """The ids of a group of documents, each followed by end-of-text; its parts of one split in one array."""
+    def encode_group(self, group: list[SplitDocument]) -> Encoded:
+        """The ids of a group of documents, each followed by end-of-text; neighbours of one split in one array."""
         made = []
         for split, run in itertools.groupby(group, key=lambda one: one.split):
             ones = list(run)
-            made.append((split, self.ids_of(split, ones), sum(map(self.size_of, ones)), len(ones)))
+            made.append((split, self.encode_documents(split, ones), sum(map(self.size_of, ones)), len(ones)))
         return made
 
-    def ids_of(self, split: str, ones: list[Labelled]) -> NDArray[Any]:
+    def encode_documents(self, split: str, ones: list[SplitDocument]) -> NDArray[Any]:
+        """The ids of documents of one split, each followed by end-of-text."""
         tokenizer, infill = self.recipe.tokenizer, self.recipe.infill if split == TRAIN else None
         if infill is None:
             joined = b"".join(part for one in ones for part in (one.text, self.separator))
-            if joined.count(self.separator) == len(
-                ones
-            ):  # none has that text in it: all at once is the same, and faster
+            # Where no document has the separator's text in it, all at once is the same, and faster.
+            if joined.count(self.separator) == len(ones):
                 ids: NDArray[Any] = tokenizer.encode_to_numpy(
                     joined, allowed_special={self.recipe.end_of_text}, disallowed_special=()
                 )
@@ -271,43 +269,63 @@ class Preparation:
             parts += [plain(text) if infill is None else infill.encode(text, one.number, plain), self.end]
         return np.concatenate(parts)
 
-    def stream(self, one: Labelled) -> Iterator[tuple[str, NDArray[Any], int, int]]:
+    def encode_large(self, one: SplitDocument) -> Iterator[tuple[str, NDArray[Any], int, int]]:
         """The ids of a document too large to be held: it is not rearranged, and counted with its end."""
         chunks = (bytes(one.text[at : at + GROUP]) for at in range(0, len(one.text), GROUP))
-        ids = self.recipe.tokenizer.encode_iterable(chunks, disallowed_special=())
+        ids = self.recipe.tokenizer.encode_iterable(chunks, allowed_special=frozenset())
         while len(some := np.fromiter(itertools.islice(ids, IDS), dtype=np.uint32)):
             yield one.split, some, 0, 0
         yield one.split, self.end, self.size_of(one), 1
 
-    def size_of(self, one: Labelled) -> int:
+    def size_of(self, one: SplitDocument) -> int:
         """The bytes of the text that a document's ids stand for: its own, and the name of the end-of-text token."""
         return len(one.text) + len(self.separator)
 
+    def write_next(self, pending: deque[Future[Encoded] | SplitDocument]) -> int:
+        """Writes what was submitted first, once it is encoded; how many documents that are."""
+        first = pending.popleft()
+        documents_written = 0
+        for split, ids, size, count in self.encode_large(first) if isinstance(first, SplitDocument) else first.result():
+            self.write(split, ids)
+            about: Count = getattr(self.written, split)
+            about.tokens += len(ids)
+            about.bytes += size
+            about.documents += count
+            documents_written += count
+            self.report(size)
+        return documents_written
+
     def write(self, split: str, ids: NDArray[Any]) -> None:
+        """Adds ids to the shard of a split that is being written."""
         if split not in self.writers:
-            about: Count = getattr(self.now, split)
+            about: Count = getattr(self.written, split)
             dtype = "uint16" if self.recipe.tokenizer.n_vocab <= 1 << 16 else "uint32"
             self.writers[split] = TokenWriter(self.out / f"{split}-{about.shards:05}.npy", dtype=dtype)
         self.writers[split].write(ids)
 
+    def commit_if_full(self, file: int, document: int) -> None:
+        """Commits when the training shard has its size; so many documents of the file-th input are written."""
+        if self.written.train.tokens - self.committed.train.tokens >= self.recipe.shard_tokens:
+            self.commit(file, document)
+
     def commit(self, file: int, document: int) -> None:
-        """Puts the shards in their place, and then says so."""
+        """Puts the shards in their place, and then says so in prepared.json."""
         for split, writer in self.writers.items():
-            now, safe = getattr(self.now, split), getattr(self.safe, split)
+            written, committed = getattr(self.written, split), getattr(self.committed, split)
             with writer:
                 writer.finish(
                     tokenizer=self.recipe.tokenizer.fingerprint,
-                    text_bytes=now.bytes - safe.bytes,
+                    text_bytes=written.bytes - committed.bytes,
                     end_of_text=int(self.end[0]),
                 )
-            now.shards += 1
+            written.shards += 1
         self.writers = {}
-        self.now.file, self.now.document = file, document
-        self.safe = copy.deepcopy(self.now)
-        save_progress(self.out, self.asked, self.safe, finished=False)
+        self.written.file, self.written.document = file, document
+        self.committed = copy.deepcopy(self.written)
+        save_progress(self.out, self.asked, self.committed, finished=False)
 
 
-class Labelled(NamedTuple):
+class SplitDocument(NamedTuple):
     """A document, the split it belongs to, and how many documents for training were before it."""
 
     split: str
@@ -318,9 +336,9 @@ class Labelled(NamedTuple):
 Encoded = list[tuple[str, NDArray[Any], int, int]]  # (split, ids, bytes of text, documents)
 
 
-def grouped(found: Iterable[Labelled]) -> Iterator[list[Labelled]]:
+def grouped(found: Iterable[SplitDocument]) -> Iterator[list[SplitDocument]]:
     """Documents by about GROUP bytes; one larger than LARGE alone."""
-    group: list[Labelled] = []
+    group: list[SplitDocument] = []
     size = 0
     for one in found:
         if len(one.text) > LARGE:
@@ -350,18 +368,18 @@ def last_line(text: Document, end: int) -> int:
     return end
 
 
-def read_progress(out: Path, asked: dict[str, Any]) -> tuple[Reached, bool]:
+def read_progress(out: Path, asked: dict[str, Any]) -> tuple[Progress, bool]:
     """How far a folder is, and whether it is finished. ValueError: it is of something else, or of nothing known."""
     try:
         says = json.loads((out / PREPARED).read_text())
         there, finished = says["asked"], bool(says["finished"])
         reached = says["reached"]
         counts = {split: Count(**reached.pop(split)) for split in SPLITS}
-        known = Reached(reached["file"], reached["document"], counts[TRAIN], counts[HELDOUT])
+        known = Progress(reached["file"], reached["document"], counts[TRAIN], counts[HELDOUT])
     except FileNotFoundError:
         if any(out.glob("*.npy")):
             raise ValueError(f"{out} holds token files that were not made so: choose another folder") from None
-        return Reached(), False
+        return Progress(), False
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(f"{out / PREPARED} is damaged: remove {out}, and begin again") from None
     asked = json.loads(json.dumps(asked))
@@ -374,30 +392,18 @@ def read_progress(out: Path, asked: dict[str, Any]) -> tuple[Reached, bool]:
     return known, finished
 
 
-def save_progress(out: Path, asked: dict[str, Any], reached: Reached, *, finished: bool) -> None:
-    temporary = out / f"{PREPARED}.partial"
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump({"finished": finished, "asked": asked, "reached": asdict(reached)}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, out / PREPARED)
-    finally:
-        temporary.unlink(missing_ok=True)
+def save_progress(out: Path, asked: dict[str, Any], progress: Progress, *, finished: bool) -> None:
+    """Writes prepared.json, whole or not at all."""
+    says = {"finished": finished, "asked": asked, "reached": asdict(progress)}
+    atomic_write(out / PREPARED, json.dumps(says, indent=1))
 
 
 @contextlib.contextmanager
 def locked(out: Path) -> Iterator[None]:
     """The folder, for this process alone. ValueError: another is at work in it."""
     out.mkdir(parents=True, exist_ok=True)
-    with open(out / ".lock", "w") as file:
-        with contextlib.suppress(ImportError):  # no such thing on Windows
-            import fcntl
-
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ValueError(
-                    f"another process is at work in {out}: wait for it, or choose another folder"
-                ) from None
-        yield
+    try:
+        with FileLock(out / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise ValueError(f"another process is at work in {out}: wait for it, or choose another folder") from None
