@@ -1,5 +1,7 @@
 """Counting against collections.Counter."""
 
+import random
+import time
 from collections import Counter
 
 import pytest
@@ -105,3 +107,21 @@ def test_a_safe_cut_changes_neither_pretokens_nor_special_tokens(text: bytes, at
     assert dict(whole.items()) == dict(parts.items())
     found = special.split(text[:cut]) + special.split(text[cut:])
     assert [index for _, index in found if index >= 0] == [index for _, index in special.split(text) if index >= 0]
+
+
+def test_pretokens_cannot_be_prepared_to_collide() -> None:
+    # A hash multiplies two words, each after adding a number to it without carry. When these numbers were constants, pretokens
+    # that begin with the first constant all had the hash 0, and counting them took quadratic time.
+    chance = random.Random(5)
+    begin = (0xA0761D6478BD642F).to_bytes(8, "little")
+    ends = {chance.randbytes(7) for _ in range(20_000)}
+
+    def seconds(pretokens: list[bytes]) -> float:
+        counts = PretokenCounts()
+        before = time.process_time()
+        counts.count_pieces(pretokens)
+        assert len(counts) == len(pretokens)
+        return time.process_time() - before
+
+    ordinary = min(seconds([chance.randbytes(8) + end for end in ends]) for _ in range(3))
+    assert min(seconds([begin + end for end in ends]) for _ in range(3)) < 10 * ordinary

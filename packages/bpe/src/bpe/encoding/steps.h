@@ -111,8 +111,7 @@ enum {
     GROUP = 8,    /* lanes */
     WORTH = 3     /* lanes for which this takes less time than one step after another */
 };
-/* Keys from here on say that there is no merge: NONE, less one for each place that it moved up, as the places in keys
- * count down. */
+/* A key that moves up by a place loses one, as its place does, and NONE with it: keys from here on say "no merge". */
 #define NEVER 0xffffff00u
 #define INLINE_AVX512 static inline __attribute__((always_inline)) TARGET_AVX512
 
