@@ -308,7 +308,7 @@ def gpu(session: nox.Session) -> None:
     attempt("the speed of attention", "python", "tools/bench_attention.py", "--readme")
     large = ("--train.compile", "on", "--train.micro_batch_size", "64")
     attempt("the speed of training", "python", "-m", "lm", "plan", "gpt2-124m", *large)
-    attempt("the predicted peaks", "python", "tools/gpu_memory.py", "--readme", *session.posargs)
+    attempt("the predicted peaks", "python", "tools/gpu_memory.py", "--page", *session.posargs)
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:
         session.warn(

@@ -66,8 +66,8 @@ def test_everything_comes_back() -> None:
 def test_the_whole_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n\n{gpu_memory.BEGIN}\nold\n{gpu_memory.END}\nafter\n", encoding="utf-8")
-    monkeypatch.setattr(gpu_memory, "README", readme)
-    assert gpu_memory.main(["--stand-in", "--readme", "--shape", "few tokens", "--shape", "wide vocabulary"]) == 0
+    monkeypatch.setattr(gpu_memory, "PAGE", readme)
+    assert gpu_memory.main(["--stand-in", "--page", "--shape", "few tokens", "--shape", "wide vocabulary"]) == 0
     words = readme.read_text(encoding="utf-8")
     assert words.startswith("before\n\n" + gpu_memory.BEGIN)
     assert words.endswith(gpu_memory.END + "\nafter\n")

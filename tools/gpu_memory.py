@@ -1,9 +1,9 @@
 """The budget against a GPU: the predicted peak of a training step beside torch's max_memory_allocated(), shape by shape.
 
-    python tools/gpu_memory.py [--readme] [--stand-in] [--shape NAME …]
+    python tools/gpu_memory.py [--page] [--stand-in] [--shape NAME …]
 
 Trains lm's model for three steps in each row, and compares the most bytes of the third, phase by phase, with the prediction;
-fails if a peak is off by more than 2%. --readme writes the table between the marks in accounting's README. Without CUDA it
+fails if a peak is off by more than 2%. --page writes the table between the marks of docs/design/performance/accounting.md. Without CUDA it
 says so and stops, unless --stand-in lets it measure the tensors alive on the CPU and replay their lives in the allocator's
 rules (tools/caching_allocator.py), with shapes small enough for that.
 """
@@ -33,7 +33,7 @@ from lm.model import Transformer
 from lm.ops.cpu import fused
 from lm.optimizer import adamw
 
-README = Path(__file__).parent.parent / "packages" / "accounting" / "README.md"
+PAGE = Path(__file__).parent.parent / "docs" / "design" / "performance" / "accounting.md"
 BEGIN, END = "<!-- gpu-memory: begin -->", "<!-- gpu-memory: end -->"
 TOLERANCE = 0.02
 
@@ -297,16 +297,18 @@ def table(
 
 
 def write(lines: list[str], caption: str) -> None:
-    """Puts the table between the marks of the README."""
-    words = README.read_text(encoding="utf-8")
+    """Puts the table between the marks of the page."""
+    words = PAGE.read_text(encoding="utf-8")
     before, _, rest = words.partition(BEGIN)
     _, _, after = rest.partition(END)
-    README.write_text("\n".join([before + BEGIN, caption, "", *lines, END + after]), encoding="utf-8")
+    PAGE.write_text("\n".join([before + BEGIN, caption, "", *lines, END + after]), encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--readme", action="store_true", help="write the table into packages/accounting/README.md")
+    options.add_argument(
+        "--page", action="store_true", help="write the table into docs/design/performance/accounting.md"
+    )
     options.add_argument("--stand-in", action="store_true", help="on the CPU, with the allocator's rules replayed")
     options.add_argument("--shape", action="append", help="only rows of this name")
     chosen = options.parse_args(arguments)
@@ -327,7 +329,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def say(lines: list[str]) -> None:
         print(lines[-1], flush=True)
-        if chosen.readme:  # after each row, so that a machine that goes away leaves what was measured
+        if chosen.page:  # after each row, so that a machine that goes away leaves what was measured
             part = "" if len(lines) == len(rows) + 2 else f" ({len(lines) - 2} of {len(rows)} rows: it was stopped)"
             write(lines, caption.removesuffix(".") + part + ".")
 
