@@ -3,9 +3,9 @@
     python tools/gpu_memory.py [--page] [--stand-in] [--shape NAME …]
 
 Trains lm's model for three steps in each row, and compares the most bytes of the third, phase by phase, with the prediction;
-fails if a peak is off by more than 2%. --page writes the table between the marks of docs/design/performance/accounting.md. Without CUDA it
-says so and stops, unless --stand-in lets it measure the tensors alive on the CPU and replay their lives in the allocator's
-rules (tools/caching_allocator.py), with shapes small enough for that.
+fails if a peak is off by more than 2%. --page writes the table between the marks of docs/design/performance/accounting.md.
+Without CUDA it says so and stops, unless --stand-in lets it measure the tensors alive on the CPU and replay their lives in the
+allocator's rules (tools/caching_allocator.py), with shapes small enough for that.
 """
 
 from __future__ import annotations
