@@ -91,11 +91,11 @@ def train(
     convention, rule = _rule(tie_break, min_count, max_token_bytes)
     wanted = _wanted(vocab_size, convention.smallest_vocabulary(special.names))
     alphabet = Alphabet(convention.alphabet(special.names))
-    about = _about(resolved, special, tie_break, min_count, max_token_bytes, alphabet)
-    with reporter(progress) as report, _kept(checkpoint, source, about) as run:
+    about = _description(resolved, special, tie_break, min_count, max_token_bytes, alphabet)
+    with reporter(progress) as report, _kept_run(checkpoint, source, about) as run:
         records = _count(source, resolved, special, *threads_and_memory, report, run)
         tokens, merges = _learn(records, alphabet, wanted, rule, report, run)
-    return _numbered(tokens, merges, vocab_size, convention, resolved, special)
+    return _number(tokens, merges, vocab_size, convention, resolved, special)
 
 
 def train_from_counts(
@@ -131,7 +131,7 @@ def train_from_counts(
     with reporter(progress) as report:
         alphabet = Alphabet(convention.alphabet(special.names))
         tokens, merges = _learn(counts._records, alphabet, wanted, rule, report, None, consume=False)
-    return _numbered(tokens, merges, vocab_size, convention, counts.pattern, special)
+    return _number(tokens, merges, vocab_size, convention, counts.pattern, special)
 
 
 def extend(
@@ -186,8 +186,8 @@ def extend(
         )
     alphabet = Alphabet.of(tokenizer)
     special = SpecialTokens([*(data.added_tokens | data.special_tokens)])
-    about = _about(data.pattern, special, tie_break, min_count, max_token_bytes, alphabet)
-    with reporter(progress) as report, _kept(checkpoint, source, about) as run:
+    about = _description(data.pattern, special, tie_break, min_count, max_token_bytes, alphabet)
+    with reporter(progress) as report, _kept_run(checkpoint, source, about) as run:
         records = _count(source, data.pattern, special, *threads_and_memory, report, run)
         tokens, merges = _learn(records, alphabet, wanted, rule, report, run)
     made = tokens[len(alphabet.tokens) :]
@@ -273,7 +273,7 @@ def _wanted(vocab_size: int, there: int, what: str = "256 bytes and the special 
     return index(vocab_size) - there
 
 
-def _about(
+def _description(
     pattern: patterns.Pattern,
     special: SpecialTokens,
     tie_break: str,
@@ -294,7 +294,7 @@ def _about(
 
 
 @contextmanager
-def _kept(folder: StrPath | None, source: sources.Source, about: dict[str, Any]) -> Iterator[Checkpoint | None]:
+def _kept_run(folder: StrPath | None, source: sources.Source, about: dict[str, Any]) -> Iterator[Checkpoint | None]:
     """The run that is kept in a folder, if one is named."""
     if folder is None:
         yield None
@@ -361,7 +361,7 @@ def _learn(
     return tokens, Merges(tokens, halves)
 
 
-def _numbered(
+def _number(
     tokens: list[bytes],
     merges: Merges,
     vocab_size: int,

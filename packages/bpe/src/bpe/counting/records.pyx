@@ -2,8 +2,8 @@
 
     | count, 8 bytes | size, 4 bytes | pretoken |       one after another, in the byte order of the machine
 
-Sorted records are in the order of the pretokens' bytes, so that files of them that do not fit in memory together are added
-up in one pass.
+Sorted records are in the order of the pretokens' bytes, so that files of them that do not fit in memory together are
+added up in one pass.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
