@@ -35,7 +35,7 @@ from lm.config import ModelConfig, TrainConfig, from_table, read_toml
 from lm.data import Tokens, describe, open_tokens
 from lm.generation.sampling import Sampling
 from lm.training.measure import measure_speed
-from lm.training.trainer import Stopped
+from lm.training.loop import Stopped
 
 SCORE_STRIDE = 2  # the final scoring moves by context / SCORE_STRIDE: half of the context before a token is sure
 MINUTES = 6.0

@@ -32,21 +32,17 @@ def ours(compile: bool) -> Step:
     import torch
 
     from lm.config import ModelConfig, TrainConfig
-    from lm.device import keep_memory
+    from lm.device import keep_freed_memory
     from lm.model import Transformer
-    from lm.training.step import Stepper
+    from lm.training.trainer import Trainer
 
-    keep_memory()
+    keep_freed_memory()
     model = Transformer(ModelConfig(VOCAB, CONTEXT, LAYERS, WIDTH, HEADS, HIDDEN))
     config = TrainConfig(1000, batch_size=BATCH, device="cpu", precision="fp32", compile="on" if compile else "off")
-    stepper, batch = Stepper(model, config), tuple(torch.randint(VOCAB, (2, BATCH, CONTEXT)))
+    trainer, batch = Trainer(model, config), tuple(torch.randint(VOCAB, (2, BATCH, CONTEXT)))
 
     def step() -> float:
-        loss = stepper.accumulate([batch], TOKENS)  # type: ignore[list-item]
-        stepper.clip()
-        stepper.update(1e-3)
-        stepper.forget()
-        return loss
+        return float(trainer.train_step(iter([batch]))["loss"])  # type: ignore[list-item]
 
     return step
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from pathlib import Path
 
@@ -76,15 +75,6 @@ def test_what_is_saved_after_going_back_is_the_newest(saved):
     checkpoint.save(folder, 2, model, optimizer, {"note": "again"}, keep=1, best=3)
     assert checkpoint.steps(folder) == [2]
     assert checkpoint.load(folder).state == {"note": "again"}
-
-
-def test_a_checkpoint_whose_state_has_no_checksum_yet_is_read(saved):
-    folder, _, _ = saved
-    path = folder / "00000003" / "state.json"
-    says = json.loads(path.read_text())
-    del says["sha256"]["state.json"]
-    path.write_text(json.dumps(says))
-    assert checkpoint.load(folder).state == {"note": 3}
 
 
 def test_when_all_are_damaged_none_is_used(saved):

@@ -18,8 +18,8 @@ from lm.commands.cli import main
 from lm.commands.configuration import configuration
 from lm.data import open_tokens, write_tokens
 from lm.model import Transformer
-from lm.training import trainer as training
 from lm.training.run_folder import load, read_config
+from lm.training.trainer import Trainer
 from lm.training.validation import evaluate
 
 SMALL = """
@@ -145,12 +145,12 @@ def test_a_full_disk_is_one_sentence(work, capsys, monkeypatch, full):
     (work / "tok.json").write_text("{}")
     if full == "tokenizer":
         error.filename = str(work / "tok.json")
-        monkeypatch.setattr("lm.tokenizer.check_tokenizer", lambda *_: None)
+        monkeypatch.setattr("lm.training.loop.check_tokenizer", lambda *_: None)
         monkeypatch.setattr("lm.tokenizer.atomic_write", fail)
         assert train(work, "--tokenizer", str(work / "tok.json"), "--quiet") == 2
         assert not list((work / "run").glob(".tokenizer*"))
     elif full == "lock":
-        monkeypatch.setattr("lm.training.run_folder.os.ftruncate", fail)
+        monkeypatch.setattr("lm.files.filelock.FileLock.acquire", fail)
         assert train(work, "--quiet") == 2
     else:
         assert train(work, "--quiet") == 0
@@ -173,15 +173,15 @@ def test_an_unknown_argument_of_other_commands(capsys):
 
 
 def test_ctrl_c_is_told_from_a_mistake_and_the_same_command_continues(work, capsys, monkeypatch):
-    real = training.Run.advance
+    real = Trainer.train_step
 
-    def advance(self, batches, stop):
+    def train_step(self, batches, **more):
         if self.step == 2:
             monkeypatch.undo()
             signal.raise_signal(signal.SIGINT)
-        return real(self, batches, stop)
+        return real(self, batches, **more)
 
-    monkeypatch.setattr(training.Run, "advance", advance)
+    monkeypatch.setattr(Trainer, "train_step", train_step)
     assert train(work, "--quiet") == 130
     assert "stopped after step 3 of 6: the same command continues it" in capsys.readouterr().err
     assert train(work, "--quiet") == 0

@@ -12,6 +12,7 @@ import tomllib
 import pytest
 import tomli_w
 
+from lm.commands.cli import main
 from lm.commands.configuration import configuration, presets
 from lm.config import RENAMED, ModelConfig, TrainConfig, from_table, override, read_toml, settable, to_table
 
@@ -217,3 +218,48 @@ def test_a_setting_that_was_renamed_is_refused_with_its_name_now(section, before
         from_table(kind, {before: 1}, section)
     with pytest.raises(KeyError, match=now):
         override({}, f"--{section}.{before}", "1", {"model": ModelConfig, "train": TrainConfig})
+
+
+def test_every_setting_stands_in_the_help_with_its_default_and_what_it_means(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    said = capsys.readouterr().out
+    for name, kind in (("model", ModelConfig), ("train", TrainConfig)):
+        for key in settable(kind):
+            assert f"--{name}.{key} " in said
+    assert re.search(r"--train\.steps needed +optimizer steps of the whole run", said)
+    assert re.search(r"--train\.gradient_clip 1 +the largest global norm of the gradients; 0: no limit", said)
+    assert re.search(r"--model\.num_kv_heads none ", said)
+    assert "one of none, selective, full" in " ".join(said.split())
+
+
+def test_presets_are_shown(capsys):
+    assert main(["presets"]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in presets())
+    assert re.search(r"tinystories-17m +22,696,448 parameters", said)
+    assert main(["presets", "gpt2-124m"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"--model\.position learned .*default rope", " ".join(said.split()))
+    assert main(["presets", "gpt2"]) == 2
+    assert "did you mean 'gpt2-124m'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [("--train.lr", "learning_rate"), ("--train.wd", "weight_decay"), ("--model.block_size", "context_length")],
+)
+def test_what_others_call_a_setting_leads_to_ours(setting, meant):
+    with pytest.raises(KeyError, match=f"did you mean '{meant}'"):
+        override({}, setting, "1", {"model": ModelConfig, "train": TrainConfig})
+
+
+def test_a_seed_that_no_generator_takes_is_one_sentence(capsys, tmp_path):
+    for arguments in (
+        ["generate", str(tmp_path), "--prompt", "a", "--seed", "99999999999999999999999"],
+        ["train", "cpu-demo", "--data", "x", "--out", str(tmp_path), "--train.seed", "99999999999999999999999"],
+    ):
+        assert main(arguments) == 2
+        said = capsys.readouterr().err
+        assert "seed must be at" in said
+        assert said.count("\n") == 1

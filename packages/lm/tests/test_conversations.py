@@ -17,7 +17,7 @@ import lm
 from lm.commands.cli import main
 from lm.data import open_data, open_tokens, write_tokens
 from lm.loss import IGNORE
-from lm.training.trainer import Stopped
+from lm.training.loop import Stopped
 from lm.training.validation import evaluate
 
 bpe_only = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")

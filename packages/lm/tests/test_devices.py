@@ -16,12 +16,11 @@ from torch.utils._pytree import tree_leaves
 from lm.commands.cli import main
 from lm.data import prefetched
 from lm.model import RMSNorm
-from lm.optimizer import clip_gradients
-from lm.training import measure
-from lm.training import trainer as training
+from lm.training import loop, measure
+from lm.training import metrics as training_metrics
 from lm.training.budget import ran_out
-from lm.training.step import Stepper
-from lm.training.trainer import OutOfMemory
+from lm.training.loop import OutOfMemory
+from lm.training.trainer import Trainer
 
 
 class WithoutDoubles(TorchDispatchMode):
@@ -46,7 +45,7 @@ def test_no_float64_reaches_a_device(variant, packed):
     ids = torch.zeros(2, 16, dtype=torch.long, device="meta")
     with WithoutDoubles():
         model.hidden(ids, ids if packed else None).sum().backward()
-        assert clip_gradients(model.parameters(), 1.0).dtype == torch.float32
+        assert torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).dtype == torch.float32
 
 
 def test_narrow_numbers_take_the_fused_norm():
@@ -102,10 +101,12 @@ def test_memory_that_runs_out_anywhere_is_one_sentence(data, tmp_path, monkeypat
 
     pytest.importorskip("accounting", reason="the package accounting is not installed")
     assert ran_out(error)
-    place = {"measured": (measure, "Stepper"), "moved": (training, "Stepper"), "trained": (Stepper, "accumulate")}[
-        where
-    ]
-    monkeypatch.setattr(*place, full)
+    places = {
+        "measured": (measure, "TimedTrainer"),
+        "moved": (loop, "Trainer"),
+        "trained": (Trainer, "forward_backward"),
+    }
+    monkeypatch.setattr(*places[where], full)
     settings = {"measured": ("--train.compile", "auto")}.get(where, ())
     sizes = [f"--model.{name}={getattr(MODEL, name)}" for name in ("vocab_size", "context_length", "num_layers")]
     sizes += [f"--model.{name}={getattr(MODEL, name)}" for name in ("d_model", "num_heads", "d_ff")]
@@ -122,11 +123,11 @@ def test_memory_that_runs_out_anywhere_is_one_sentence(data, tmp_path, monkeypat
 
 def test_the_use_of_a_device_whose_peak_is_known_is_said_of_each_step(data, tmp_path, monkeypatch):
     accounting = pytest.importorskip("accounting", reason="the package accounting is not installed")
-    monkeypatch.setattr(training, "peak_flops", lambda device, precision: 1e9)
+    monkeypatch.setattr(training_metrics, "peak_flops", lambda device, precision: 1e9)
     run(data, tmp_path)
     a_token = accounting.training_flops(MODEL.shape(), pairs="causal").total / MODEL.context_length
     lines = [line for line in metrics(tmp_path) if "loss" in line]
     assert len(lines) == CONFIG.steps
     for line in lines:
         assert line["mfu"] == pytest.approx(line["tokens_per_second"] * a_token / 1e9, abs=1e-3)
-    assert f"MFU {lines[-1]['mfu']:.0%}" in training.in_short({"loss": None, "bits_per_byte": None, **lines[-1]})
+    assert f"MFU {lines[-1]['mfu']:.0%}" in training_metrics.in_short({"loss": None, "bits_per_byte": None, **lines[-1]})

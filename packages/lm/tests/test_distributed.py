@@ -19,8 +19,8 @@ from runs import CONFIG, assert_same_run, metrics, run, some_tokens, stop_at
 
 from lm.data import write_tokens
 from lm.training import checkpoint
-from lm.training.distributed import World
-from lm.training.trainer import Stopped
+from lm.training.distributed import DistributedContext
+from lm.training.loop import Stopped
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
 
@@ -54,9 +54,17 @@ def test_processes_have_the_losses_of_one_and_may_change_in_number(with_ends, al
     assert one.model.keys() == other.model.keys()
     for name, weight in other.model.items():
         torch.testing.assert_close(one.model[name], weight, rtol=1e-3, atol=1e-4)
-    for index, state in other.optimizer["state"].items():
-        for key, value in state.items():
-            assert one.optimizer["state"][index][key].shape == value.shape
+    states = one.optimizer["state"]
+    assert len(states) == len(other.optimizer["state"])
+    if parallel == "fsdp":
+        assert one.is_sharded
+        assert not (one.path / "optimizer.pt").exists(), "no process has all of it"
+        assert all(states[name]["exp_avg"].shape == weight.shape for name, weight in one.model.items())
+    else:
+        shapes = {i: {key: value.shape for key, value in state.items()} for i, state in states.items()}
+        assert shapes == {
+            i: {key: value.shape for key, value in state.items()} for i, state in other.optimizer["state"].items()
+        }
     assert [line["step"] for line in metrics(tmp_path) if "loss" in line] == list(range(1, 11))
 
 
@@ -101,8 +109,8 @@ def test_what_rank_0_refuses_ends_all(with_ends, alone, tmp_path):
 
 def test_a_batch_that_processes_cannot_share_is_refused():
     with pytest.raises(ValueError, match="micro_batch_size 4 does not divide the 6 sequences of each of 2 processes"):
-        World(0, 2).check(12, 4)
-    World(0, 2).check(12, 3)
+        DistributedContext(0, 2).micro_batches(dataclasses.replace(CONFIG, batch_size=12, micro_batch_size=4))
+    assert DistributedContext(0, 2).micro_batches(dataclasses.replace(CONFIG, batch_size=12, micro_batch_size=3)) == 2
 
 
 COMMAND = """

@@ -26,8 +26,9 @@ from lm.experiments.run_trials import work as work_of
 from lm.experiments.trials import BASE, Ablations, BatchSizes, LearningRates, Mean, Outcome, Trial, gap
 from lm.model import Transformer
 from lm.training import checkpoint
-from lm.training import trainer as training
+from lm.training.loop import OutOfMemory
 from lm.training.run_folder import lock
+from lm.training.trainer import Trainer
 
 MODEL = ModelConfig(vocab_size=24, context_length=8, num_layers=1, d_model=16, num_heads=2, d_ff=32)
 TRAIN = TrainConfig(
@@ -268,7 +269,7 @@ def test_a_sweep_from_the_command_line_and_again(work, capsys, monkeypatch):
     page = (work / "runs" / "report.html").read_text()
     assert "Loss by learning rate" in page
     assert "The best learning rate is 0.01" in page
-    monkeypatch.setattr(training.Run, "go", None)  # nothing is run again
+    monkeypatch.setattr(Trainer, "train_step", None)  # nothing is run again
     assert lm(*arguments) == 0
     assert capsys.readouterr().out == said
     assert lm(*arguments, "--train.steps", "31") == 2
@@ -280,17 +281,17 @@ def test_a_sweep_from_the_command_line_and_again(work, capsys, monkeypatch):
 
 def test_an_experiment_that_was_stopped_goes_on(work, capsys, monkeypatch):
     arguments = ["ablations", *base("--only", "silu,tied", "--seeds", "1", "--train.steps", "8")]
-    real = training.Run.advance
+    real = Trainer.train_step
     steps = 0
 
-    def advance(self, *given):
+    def train_step(self, *given, **more):
         nonlocal steps
         steps += 1
         if steps == 11:
             os.kill(os.getpid(), 2)
-        return real(self, *given)
+        return real(self, *given, **more)
 
-    monkeypatch.setattr(training.Run, "advance", advance)
+    monkeypatch.setattr(Trainer, "train_step", train_step)
     assert lm(*arguments) == 130
     assert "the same command goes on with the runs in runs" in capsys.readouterr().err
     assert lm(*arguments) == 0
@@ -310,7 +311,7 @@ def test_what_prevents_a_run_side_by_side_is_raised_here(work):
     trial = Trial("a", 0, big, TRAIN)
     hears, says = multiprocessing.Pipe(duplex=False)
     work_of(trial, str(work), work / "a", open_data(work).fingerprints(), torch.get_num_threads(), says)
-    assert isinstance(said := hears.recv(), training.OutOfMemory)
+    assert isinstance(said := hears.recv(), OutOfMemory)
     assert "not enough memory on CPU" in str(said)
 
 

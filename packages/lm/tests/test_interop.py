@@ -138,7 +138,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, when):
     def rename(source, target, real=os.rename):
         return full() if str(target) == str(folder) and ".partial" in str(source) else real(source, target)
 
-    place = {"weights": (folders.safetensors.torch, "save_file"), "sync": (folders, "sync"), "rename": (os, "rename")}[
+    place = {"weights": (folders.safetensors.torch, "save_file"), "sync": (folders, "fsync"), "rename": (os, "rename")}[
         when
     ]
     monkeypatch.setattr(*place, rename if when == "rename" else full)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import itertools
 import math
 import os
 import random
@@ -20,17 +21,16 @@ import pytest
 import torch
 from runs import CONFIG, MODEL, assert_same_run, metrics, run, some_tokens, stop_at, timeless
 
-from lm import files
 from lm.data import batch, write_tokens
 from lm.extras import MissingExtra
 from lm.loss import IGNORE
 from lm.model import Transformer
 from lm.training import checkpoint
 from lm.training.checkpoint import NotSaved
+from lm.training.loop import Diverged, Stopped
 from lm.training.measure import measure_speed
 from lm.training.run_folder import Taken, load, lock, read_config
-from lm.training.step import Stepper, compile_blocks, in_trouble
-from lm.training.trainer import Diverged, Stopped
+from lm.training.trainer import Trainer, compile_blocks, in_trouble
 
 
 @pytest.fixture(scope="module")
@@ -111,21 +111,35 @@ def test_a_run_that_crashed_goes_back_to_its_checkpoint(data, whole, tmp_path):
     assert_same_run(tmp_path, whole[0])
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc says which file is flushed")
 def test_a_checkpoint_is_named_only_when_what_it_goes_with_is_on_the_disk(data, tmp_path, monkeypatch):
-    flushed, real = [], files.sync
-    monkeypatch.setattr(files, "sync", lambda path: (flushed.append(path.name), real(path)))
+    happened, fsync, rename = [], os.fsync, os.rename
+
+    def flush(handle):
+        happened.append(os.path.basename(os.readlink(f"/proc/self/fd/{handle}")))
+        fsync(handle)
+
+    def move(source, target):
+        happened.append(f"renamed {os.path.basename(target)}")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(os, "rename", move)
     run(data, tmp_path)
-    assert flushed[0] == ".config.toml.partial"
-    assert flushed.count("metrics.jsonl") == flushed.count(".latest.partial") == 5
-    for place in (i for i, name in enumerate(flushed) if name == "metrics.jsonl"):
-        assert flushed[place + 1] == "model.safetensors"
+    saves = [i for i, what in enumerate(happened) if what == "metrics.jsonl"]
+    assert len(saves) == 5
+    for begin, end in itertools.pairwise([*saves, len(happened)]):
+        first = happened[begin:end]
+        renamed = next(i for i, what in enumerate(first) if what.startswith("renamed 0"))
+        assert {"model.safetensors", "optimizer.pt", "state.json"} <= set(first[:renamed])
+        assert ".latest.partial" in first[renamed:]
 
 
 KILLED = """
 import sys, torch
 sys.path[:0] = sys.argv[4:]
 from lm.config import ModelConfig, TrainConfig
-from lm.training.trainer import train
+from lm.training.loop import train
 model = ModelConfig(50, 16, 2, 16, 2, 24)
 every = {"eval_every": 150, "eval_tokens": 100, "checkpoint_every": 10}
 config = TrainConfig(int(sys.argv[3]), batch_size=2, threads=1, device="cpu", **every)
@@ -178,12 +192,12 @@ def test_micro_batches_give_the_gradients_of_the_whole_batch(end_of_text, mask):
     model = Transformer(MODEL).double()
     ids = some_tokens(3000)
     grads = []
-    stepper = Stepper(model, CONFIG, end_of_text=end_of_text)
+    trainer = Trainer(model, CONFIG, end_of_text=end_of_text)
     masked = batch(ids, 0, 0, 0, 1, 8, 16)[1] % 7 == 0 if mask else torch.zeros(8, 16, dtype=torch.bool)
     for micro in (8, 4, 1):
         batches = [batch(ids, 0, i, 0, 1, micro, 16) for i in range(8 // micro)]
         batches = [(x, y.masked_fill(m, IGNORE)) for (x, y), m in zip(batches, masked.split(micro), strict=True)]
-        loss = stepper.accumulate(batches, int((~masked).sum()))
+        loss = trainer.forward_backward(batches, int((~masked).sum()))
         grads.append([loss, *(p.grad.clone() for p in model.parameters())])
         model.zero_grad()
     for other in grads[1:]:
@@ -195,7 +209,7 @@ def test_micro_batches_give_the_gradients_of_the_whole_batch(end_of_text, mask):
     ("change", "says"),
     [
         ({"config": {"learning_rate": 2e-2}}, r"train\.learning_rate = 0\.01, and this call asks for 0\.02"),
-        ({"config": {"steps": 30}}, r"train\.steps = 20"),
+        ({"config": {"steps": 10}}, r"train\.steps = 20, and this call asks for 10: a run can be trained longer, not shorter"),
         ({"model": {"d_ff": 28}}, r"model\.d_ff = 24"),
         ({"model": {"sliding_window": 4}}, r"model\.sliding_window = None, and this call asks for 4"),
         ({"data": True}, r"data\.train_sha256"),
@@ -273,7 +287,7 @@ def test_trouble_is_told_from_usual_steps():
 
 def break_gradients(monkeypatch, steps):
     """The gradients of these steps, counted over the whole run, are NaN."""
-    real = Stepper.accumulate
+    real = Trainer.forward_backward
     count = iter(range(1, 10**6))
 
     def broken(self, *rest):
@@ -283,7 +297,7 @@ def break_gradients(monkeypatch, steps):
             return math.nan
         return loss
 
-    monkeypatch.setattr(Stepper, "accumulate", broken)
+    monkeypatch.setattr(Trainer, "forward_backward", broken)
 
 
 def test_a_step_in_trouble_is_skipped_and_said(data, tmp_path, monkeypatch, capsys):
@@ -298,7 +312,7 @@ def test_a_step_in_trouble_is_skipped_and_said(data, tmp_path, monkeypatch, caps
 
 def test_a_diverged_run_stops_and_keeps_its_state(data, tmp_path, monkeypatch):
     break_gradients(monkeypatch, range(6, 1000))
-    with pytest.raises(Diverged, match=r"10 steps in a row were skipped, .* lower learning_rate 0\.01"):
+    with pytest.raises(Diverged, match=r"10 steps in a row were skipped, .* a lower learning_rate than 0\.01: --branch"):
         run(data, tmp_path)
     assert checkpoint.load(tmp_path / "checkpoints").step == 15
     assert all(p.isfinite().all() for p in load(tmp_path).parameters())

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lm.interop.loading import load
     from lm.model import Transformer
     from lm.ops.cpu.fused import fuse
-    from lm.training.trainer import train
+    from lm.training.loop import train
     from lm.training.validation import evaluate
 
 __version__ = "0.1.0"
@@ -48,7 +48,7 @@ _HOME = {
     ),
     "load": "lm.interop.loading",
     "stream": "lm.generation.stream",
-    "train": "lm.training.trainer",
+    "train": "lm.training.loop",
 }
 
 # `import lm` is enough to write lm.model.Block: a module is imported when its name is first used.

@@ -36,6 +36,23 @@ RENAMED = {
     ("train", "checkpointing"): "activation_checkpointing",
 }
 
+# What other programs call a setting, where neither spelling nor initials lead to ours: did_you_mean knows them.
+OTHERS_NAMES = {
+    "max_steps": "steps",
+    "max_iters": "steps",
+    "min_lr": "min_learning_rate",
+    "warmup_iters": "warmup_steps",
+    "grad_clip": "gradient_clip",
+    "dtype": "precision",
+    "block_size": "context_length",
+    "seq_len": "context_length",
+    "n_layer": "num_layers",
+    "n_head": "num_heads",
+    "n_embd": "d_model",
+    "hidden_size": "d_model",
+    "intermediate_size": "d_ff",
+}
+
 Config = TypeVar("Config")
 
 
@@ -182,10 +199,14 @@ class TrainConfig:
     precision: Precision = "auto"
     activation_checkpointing: ActivationCheckpointing = "none"  # recompute attention's inside; full: blocks
     parallel: Parallel = "ddp"  # of several processes: ddp, all of the model on each; fsdp, a part on each
+    init_from: str = (
+        "scratch"  # scratch: random weights; or the folder of a run, whose newest weights this one begins with
+    )
+    collective_timeout: int = 600  # seconds after which a process under torchrun that does not answer counts as lost
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("steps", "batch_size", "log_every", "keep_checkpoints"):
+        for name in ("steps", "batch_size", "log_every", "keep_checkpoints", "collective_timeout"):
             at_least(name, getattr(self, name), 1)
         for name in ("warmup_steps", "weight_decay", "min_learning_rate", "gradient_clip", "seed"):
             at_least(name, getattr(self, name), 0)
@@ -252,7 +273,7 @@ def override(tables: dict[str, dict[str, Any]], setting: str, text: str, kinds: 
     key = (key if dot else section).replace("-", "_")
     if not dot or section not in kinds:
         every = {field: f"--{name}.{field}" for name, kind in kinds.items() for field in settable(kind)}
-        near = difflib.get_close_matches(key, every, n=1)
+        near = nearest(key, every)
         meant = (
             f"did you mean {every[near[0]]}?"
             if near
@@ -290,8 +311,17 @@ def called_now(section: str, key: str) -> str | None:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """What to add to a message about an unknown word: the nearest known one, or all of them."""
     known = list(known)
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    near = nearest(word, known)
     return f": did you mean {near[0]!r}?" if near else f": it has {', '.join(known)}"
+
+
+def nearest(word: str, known: Iterable[str]) -> list[str]:
+    """The known word that is spelt most like this one, or has its letters as initials (lr: learning_rate); [] if none."""
+    known = list(known)
+    if OTHERS_NAMES.get(word) in known:
+        return [OTHERS_NAMES[word]]
+    initials = [name for name in known if "".join(part[0] for part in name.split("_") if part) == word]
+    return difflib.get_close_matches(word, known, n=1, cutoff=0.6) or initials[:1]
 
 
 def settable(kind: type) -> dict[str, dataclasses.Field[Any]]:

@@ -113,43 +113,13 @@ def threads(count: int) -> Iterator[None]:
 
 
 @functools.cache
-def keep_memory() -> None:
+def keep_freed_memory() -> None:
     """Tells glibc to keep freed memory for the next allocation rather than hand large blocks back to the kernel each time.
 
-    A step frees and allocates the same tensors over and over: at 4 layers of 128, vocabulary 2,048 and 1,024 tokens a step
-    that was 3,000 to 4,000 page faults and 8 to 11 ms of kernel time a step, and with this next to none. On Linux the kept
-    memory is of huge pages, where the system lets a program ask for them. It lasts as long as the process; other allocators
-    are left alone.
+    A step frees and allocates the same tensors over and over. For a program's own process, as those of `lm` are: it holds for
+    all of the process and until its end. Other allocators are left alone.
     """
     with contextlib.suppress(OSError, AttributeError):  # no C library by that name, or one without mallopt
-        libc = ctypes.CDLL("libc.so.6", use_errno=True)
+        libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(ctypes.c_int(-3), ctypes.c_int((1 << 31) - 1))  # M_MMAP_THRESHOLD
         libc.mallopt(ctypes.c_int(-1), ctypes.c_int(-1))  # M_TRIM_THRESHOLD: never
-        huge_pages(libc)
-
-
-def huge_pages(libc: ctypes.CDLL) -> None:
-    """Reserves address space, and no memory, for the heap, and asks that it be filled by huge pages.
-
-    A heap that grew later would grow by ordinary ones. Where addresses are limited, or promised memory is counted, nothing is
-    reserved.
-    """
-    import resource
-
-    limited = any(
-        resource.getrlimit(what)[0] != resource.RLIM_INFINITY for what in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
-    )
-    if limited or Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2":
-        return
-    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = (
-        ctypes.c_void_p,
-        [ctypes.c_size_t],
-        [ctypes.c_void_p],
-    )
-    blocks = [libc.malloc(1 << 30) for _ in range(memory_of(torch.device("cpu")) >> 31)]  # half of the machine's
-    for block in reversed(blocks):
-        libc.free(block)
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        if line.endswith("[heap]"):
-            first, last = (int(address, 16) for address in line.split()[0].split("-"))
-            libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), 14)  # MADV_HUGEPAGE

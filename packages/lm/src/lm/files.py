@@ -1,4 +1,4 @@
-"""Files as they have to be written: hashed, on the disk itself, and with words for what can go wrong."""
+"""Files as they have to be written: whole or not at all, on the disk itself, hashed, locked, and with words for what failed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,95 @@ import hashlib
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
+
+import filelock
+
+
+class Locked(ValueError):
+    """Another process holds the lock: `holder` is it in words, with its number where that is known."""
+
+    def __init__(self, path: str | Path, holder: str) -> None:
+        super().__init__(f"{holder} holds {path}")
+        self.holder = holder
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
+    """A file that takes the place of `path` when the block ends: flushed to the disk, then renamed, so never half written.
+
+    After an error in the block, or in writing, `path` is as it was and nothing else is left.
+
+    Args:
+        path: The file to write or replace; its folder must exist.
+        mode: "wb", or "w" for text in UTF-8.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "notes.txt")
+        >>> with atomic_file(path, "w") as file:
+        ...     _ = file.write("whole")
+        >>> path.read_text()
+        'whole'
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as file:
+            yield file
+        fsync(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    fsync(path.parent)
+
+
+def atomic_write(path: str | Path, content: str | bytes) -> None:
+    """Writes a file whole or not at all (see atomic_file); a str in UTF-8."""
+    with atomic_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def sha256(path: str | Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fsync(path: str | Path) -> None:
+    """Asks the disk itself for what was written, be it a file or the entries of a folder."""
+    if os.path.isdir(path) and os.name == "nt":  # Windows cannot open a folder, and needs no such call
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def lock(path: str | Path) -> Iterator[None]:
+    """Holds a lock file, with the number of this process in it; the lock ends with the process, however that ends.
+
+    Raises:
+        Locked: Another process holds it; with that process's number.
+    """
+    held = filelock.FileLock(path, timeout=0)
+    try:
+        held.acquire()
+    except filelock.Timeout:
+        number = "" if os.name == "nt" else Path(path).read_text(errors="replace").strip()
+        raise Locked(path, f"process {number}" if number else "another process") from None
+    try:
+        if os.name != "nt":  # Windows lets nobody else write to, or read, what is locked
+            Path(path).write_text(str(os.getpid()))
+        yield
+    finally:
+        held.release()
 
 
 def reason(error: BaseException, folder: Path) -> str:
@@ -37,31 +125,3 @@ def number_of(error: BaseException | None) -> int | None:
             return int(said[1])
         error = error.__cause__ or error.__context__
     return None
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Asks the disk itself for what was written, be it a file or the entries of a folder."""
-    if path.is_dir() and os.name == "nt":  # Windows cannot open a folder, and needs no such call
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def atomic_write(path: Path, content: str | bytes) -> None:
-    """Writes a file whole or not at all: what stood there before stays until the new content is on the disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-        sync(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -341,19 +341,22 @@ def initialise(model: Transformer) -> None:
     N(0, 2 / (in + out)) cut at three standard deviations (Glorot and Bengio 2010), embedding N(0, 1) cut likewise, or
     N(0, 0.02²) where it is the head too. Biases are 0, norms 1.
     """
-    gpt2 = model.config.position == "learned"
     for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            parameter.zero_()
-        elif parameter.ndim == 1:
-            parameter.fill_(1.0)
-        elif gpt2:
-            deviation = 0.01 if name == "positions.weight" else 0.02
-            if name.endswith(("attention.output.weight", "ffn.down.weight")):
-                deviation /= math.sqrt(2 * model.config.num_layers)
-            parameter.normal_(0.0, deviation)
-        else:
-            deviation = math.sqrt(2.0 / sum(parameter.shape))
-            if name == "embedding.weight":
-                deviation = 0.02 if model.head is None else 1.0
-            nn.init.trunc_normal_(parameter, 0.0, deviation, -3 * deviation, 3 * deviation)
+        initialise_parameter(parameter, name, model.config)
+
+
+def initialise_parameter(parameter: Tensor, name: str, config: ModelConfig) -> Tensor:
+    """One of initialise's weights, in place, by its name in the model; gives it."""
+    if name.endswith("bias"):
+        return parameter.zero_()
+    if parameter.ndim == 1:
+        return parameter.fill_(1.0)
+    if config.position == "learned":
+        deviation = 0.01 if name == "positions.weight" else 0.02
+        if name.endswith(("attention.output.weight", "ffn.down.weight")):
+            deviation /= math.sqrt(2 * config.num_layers)
+        return parameter.normal_(0.0, deviation)
+    deviation = math.sqrt(2.0 / sum(parameter.shape))
+    if name == "embedding.weight":
+        deviation = 0.02 if config.tied_embeddings else 1.0
+    return nn.init.trunc_normal_(parameter, 0.0, deviation, -3 * deviation, 3 * deviation)

@@ -1,13 +1,9 @@
-"""AdamW over two groups of parameters, the learning rate of each step, and clipping by the global norm."""
+"""AdamW over two groups of parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
-from torch import Tensor, nn
-
-from lm.training.distributed import gathered
+from torch import nn
 
 
 def adamw(
@@ -29,22 +25,3 @@ def adamw(
     others = [p for p in trained if p.ndim < 2 or id(p) in embeddings]
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW([g for g in groups if g["params"]], lr=lr, betas=betas, eps=eps, fused=True)
-
-
-def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
-    """Scales all gradients, in place, so that their joint L2 norm is at most max_norm (0: no limit); gives the norm before.
-
-    The norm is a scalar tensor and may be infinite or NaN: the caller decides. Nothing is scaled up.
-    """
-    norm = gradient_norm(gradients := [p.grad for p in parameters if p.grad is not None])
-    if max_norm > 0:
-        torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
-    return norm
-
-
-def gradient_norm(gradients: list[Tensor]) -> Tensor:
-    """The L2 norm of all of them together: a scalar tensor."""
-    if not gradients:
-        return torch.zeros(())
-    total: Tensor = gathered(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
-    return total

@@ -4,6 +4,19 @@ from __future__ import annotations
 
 import math
 
+from lm.config import TrainConfig
+
+
+def learning_rate(config: TrainConfig, step: int) -> float:
+    """The rate of a step, counted from 0, by the schedule of a configuration."""
+    rate, warmup_steps = config.learning_rate, config.warmup_steps
+    if config.schedule == "constant":
+        return constant(step, max_lr=rate, warmup_steps=warmup_steps)
+    falling = {"max_lr": rate, "min_lr": config.min_learning_rate, "total_steps": config.steps}
+    if config.schedule == "cosine":
+        return cosine(step, warmup_steps=warmup_steps, **falling)
+    return linear(step, warmup_steps=warmup_steps, decay_steps=config.decay_steps, **falling)
+
 
 def cosine(step: int, *, max_lr: float, min_lr: float = 0.0, warmup_steps: int = 0, total_steps: int) -> float:
     """Linear warm-up, then half a cosine from max_lr down to min_lr at total_steps, and min_lr from there on."""

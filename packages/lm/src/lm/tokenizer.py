@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lm.data import open_data
+from lm.data import Mixture
 from lm.extras import need
 from lm.files import atomic_write
 from lm.piece_tokenizer import PieceTokenizer
@@ -78,7 +77,7 @@ def gpt2_pair(folder: Path) -> Any:
     return bpe.Tokenizer.from_gpt2(folder / PAIR[0], folder / PAIR[1], special_tokens=special)
 
 
-def check_tokenizer(path: str | Path, data: str | Path | Mapping[str, Any], vocab_size: int) -> None:
+def check_tokenizer(path: str | Path, data: Mixture, vocab_size: int) -> None:
     """ValueError, before anything is written, for a tokenizer that is not the model's or did not make the data."""
     tokenizer = load_tokenizer(path)
     if tokenizer.n_vocab != vocab_size:
@@ -86,9 +85,8 @@ def check_tokenizer(path: str | Path, data: str | Path | Mapping[str, Any], voca
             f"{path} has {tokenizer.n_vocab} tokens, and vocab_size is {vocab_size}: "
             f"write --model.vocab_size {tokenizer.n_vocab}"
         )
-    mixture = open_data(data)
-    if mixture.tokenizer not in (None, tokenizer.fingerprint):
-        made = mixture.parts[0].tokens.path
+    if data.tokenizer not in (None, tokenizer.fingerprint):
+        made = data.parts[0].tokens.path
         raise ValueError(f"{made} was made by another tokenizer than {path}: encode the text with this one")
 
 

@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from lm.commands.options import Ended
+from lm.commands.options import STOPPED, Ended
 from lm.extras import MissingExtra
 
 # The files of this folder, in the order of `lm --help`.
@@ -23,12 +23,12 @@ COMMANDS = (
     "generate",
     "import",
     "plan",
+    "presets",
     "report",
     "serve",
     "train",
     "undertrained",
 )
-STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

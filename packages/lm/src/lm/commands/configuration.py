@@ -17,8 +17,8 @@ def configuration(name: str, settings: list[str]) -> tuple[ModelConfig, TrainCon
     """The configuration of a file or preset, with the command line's settings put over it."""
     tables = read_configuration(name)
     for section in tables:
-        # A run's own config.toml has [data] too, which says nothing of the model.
-        if section not in SECTIONS and section != "data":
+        # A run's own config.toml has [data] and [start] too, which say nothing of the model.
+        if section not in SECTIONS and section not in ("data", "start"):
             raise KeyError(f"{name} has a section [{section}]{did_you_mean(section, SECTIONS)}")
         if not isinstance(tables[section], dict):
             raise TypeError(f"{name}: {section} must be a table, and {tables[section]!r} is not: write [{section}]")

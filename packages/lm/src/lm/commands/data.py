@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm.commands.options import Commands, Ended, add
+from lm.commands.options import STOPPED, Commands, Ended, add
 
 if TYPE_CHECKING:
     from lm.data.prepare import Progress, Recipe
 
-STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
 DAMAGED = 1
 
 

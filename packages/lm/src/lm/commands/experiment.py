@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm.commands.configuration import configuration, data_of, presets
-from lm.commands.options import DEVICES, Commands, Ended, add
+from lm.commands.options import DEVICES, STOPPED, Commands, Ended, add
 from lm.experiments.ablations import ABLATIONS
 
 if TYPE_CHECKING:
     from lm.experiments.trials import Experiment, Outcome
 
-STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
 FAILED = 1
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
@@ -102,7 +101,7 @@ def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], 
     from lm.data import open_data
     from lm.experiments import page
     from lm.experiments.run_trials import frequencies, run
-    from lm.training.trainer import OutOfMemory, Stopped
+    from lm.training.loop import OutOfMemory, Stopped
 
     for name in ("jobs", "seeds"):
         if getattr(options, name) < 1:

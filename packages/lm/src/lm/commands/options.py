@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from lm.generation.sampling import Sampling
     from lm.model import Transformer
 
+STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
+
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -29,7 +31,10 @@ def add(
     commands: Commands, name: str, run: Callable[[argparse.Namespace], None], text: str, *, takes_settings: bool = False
 ) -> argparse.ArgumentParser:
     """A command's parser, to add arguments to. takes_settings: `--section.key value` are left in options.settings."""
-    made = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    formatter = argparse.HelpFormatter
+    if takes_settings:
+        from lm.commands.settings_help import WithSettings as formatter  # type: ignore[no-redef,assignment]
+    made = commands.add_parser(name, help=text, description=text, allow_abbrev=False, formatter_class=formatter)
     made.set_defaults(command=run, takes_settings=takes_settings)
     return made
 
@@ -63,6 +68,9 @@ def add_device(made: argparse.ArgumentParser) -> None:
 
 def model_of(options: argparse.Namespace) -> Transformer:
     """The model of add_model()'s or add_device()'s arguments, where they want it. ValueError: int8 elsewhere than on a CPU."""
+    seed = getattr(options, "seed", None)
+    if seed is not None and not 0 <= seed < 1 << 63:
+        raise ValueError(f"--seed must be at least 0 and less than 2^63, and {seed} is not")
     from lm.interop.loading import load
 
     if not getattr(options, "int8", False):
@@ -81,7 +89,7 @@ def add_sampling(made: argparse.ArgumentParser) -> None:
     made.add_argument("--top-p", type=float)
     made.add_argument("--min-p", type=float)
     made.add_argument("--repetition-penalty", type=float, default=1.0)
-    made.add_argument("--seed", type=int)
+    made.add_argument("--seed", type=int, help="of what is drawn: the same seed draws the same")
 
 
 def sampling_of(options: argparse.Namespace) -> Sampling:

@@ -21,10 +21,10 @@ def plan(options: argparse.Namespace) -> None:
     from lm.device import choose_device, in_words, memory_of, peak_flops
     from lm.training.budget import beyond, largest_micro_batch, policy, ran_out, what_fits
     from lm.training.measure import measure
-    from lm.training.run_folder import on_this_machine
+    from lm.training.start import resolve
 
     model, config = configuration(options.config, options.settings)
-    config = on_this_machine(config)
+    config = resolve(config)
     device = choose_device(config.device)
     data = open_data(data_of(options.config, options.data)) if options.data else None
     shape, context = model.shape(), model.context_length
@@ -61,7 +61,7 @@ def plan(options: argparse.Namespace) -> None:
         row("measured here", "nothing", said)
         return
     try:
-        seconds = measure(model, config).step
+        seconds = measure(model, config, progress=True).step
     except (RuntimeError, MemoryError) as error:
         if not ran_out(error):
             raise

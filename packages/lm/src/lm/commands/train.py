@@ -6,9 +6,8 @@ import argparse
 from pathlib import Path
 
 from lm.commands.configuration import configuration, data_of, presets
-from lm.commands.options import Commands, Ended, add
+from lm.commands.options import STOPPED, Commands, Ended, add
 
-STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
 FAILED = 1
 
 
@@ -24,21 +23,29 @@ def register(commands: Commands) -> None:
     )
     made.add_argument("--out", required=True, help="the folder of the run")
     made.add_argument("--tokenizer", help="the tokenizer that made the data, kept in the run for `lm generate`")
+    made.add_argument(
+        "--branch",
+        metavar="RUN",
+        help="go on from a checkpoint of another run, weights and optimizer, with settings that may differ",
+    )
+    made.add_argument("--step", type=int, help="of that run, the checkpoint to go on from (default: its newest)")
+    made.add_argument("--restart", action="store_true", help="remove the run that is in OUT, and begin again")
     made.add_argument("--quiet", action="store_true", help="no live line")
     made.add_argument("--tensorboard", action="store_true", help="metrics for TensorBoard too, in OUT/tensorboard")
 
 
 def train(options: argparse.Namespace) -> None:
-    from lm.tokenizer import check_tokenizer
-    from lm.training import trainer as training
+    model, config = configuration(options.config, begin_with_weights(options))
+    data, out = data_of(options.config, options.data), Path(options.out)
+
+    from lm.device import keep_freed_memory
+    from lm.training import loop
     from lm.training.distributed import Lost, local_rank
 
-    model, config = configuration(options.config, options.settings)
-    data, out = data_of(options.config, options.data), Path(options.out)
-    if options.tokenizer is not None and local_rank() == 0:
-        check_tokenizer(options.tokenizer, data, model.vocab_size)
+    if config.device in ("auto", "cpu"):
+        keep_freed_memory()
     try:
-        result = training.train(
+        result = loop.train(
             model,
             config,
             data,
@@ -46,12 +53,41 @@ def train(options: argparse.Namespace) -> None:
             progress=not options.quiet,
             tensorboard=options.tensorboard,
             tokenizer=options.tokenizer,
+            restart=options.restart,
+            branch=options.branch,
+            step=options.step,
         )
-    except training.Stopped as stopped:
+    except loop.Stopped as stopped:
         raise Ended(str(stopped), STOPPED) from None
-    except (training.Diverged, training.OutOfMemory, Lost) as failed:
+    except (loop.Diverged, loop.OutOfMemory, Lost) as failed:
         raise Ended(str(failed), FAILED) from None
     if local_rank():
         return
     heldout = "" if result.heldout is None else f", held-out {result.heldout}"
     print(f"trained {result.steps} steps in {result.seconds:.0f} s: loss {result.loss:.4f}{heldout}")
+
+
+def begin_with_weights(options: argparse.Namespace) -> list[str]:
+    """The settings of the command line; where CONFIG is that of an imported model, with its weights to begin with.
+
+    Raises:
+        ValueError: CONFIG is the configuration of another run that has weights, and nothing says whether to begin with them.
+    """
+    settings = list(options.settings)
+    path = Path(options.config)
+    run = path.parent
+    elsewhere = (
+        path.name == "config.toml" and (run / "checkpoints").is_dir() and run.resolve() != Path(options.out).resolve()
+    )
+    if not elsewhere or any(setting.startswith("--train.init_from") for setting in settings):
+        return settings
+    if options.branch is not None:  # the file's own init_from is of the run that it is the configuration of
+        return [*settings, "--train.init_from", "scratch"]
+    from lm.training.run_folder import read
+
+    if read(run).train is None:
+        return [*settings, "--train.init_from", str(run)]
+    raise ValueError(
+        f"{path} is the configuration of a run that has weights: --train.init_from {run} begins with them, at step 0; "
+        f"--branch {run} goes on from its newest checkpoint; --train.init_from scratch begins with random weights"
+    )

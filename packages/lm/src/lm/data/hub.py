@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lm.extras import need
-from lm.files import atomic_write, hash_file
+from lm.files import atomic_write, sha256
 
 MODEL = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 # What of a model's repository is downloaded: its sizes, its tokenizer, its weights as safetensors, and its card, whose
@@ -123,7 +123,7 @@ def download(
         return beginning_of(file, folder, most, stop, arrived)
     for _ in range(2):
         path = whole(file, folder, stop, arrived)
-        if file.sha256 is None or hash_file(path) == file.sha256:
+        if file.sha256 is None or sha256(path) == file.sha256:
             return path
         path.unlink()
         shutil.rmtree(folder / ".cache", ignore_errors=True)

@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from lm.data.documents import Document, documents, is_one_text
 from lm.data.infill import FillInTheMiddle
 from lm.data.token_file import TokenWriter
 from lm.data.token_folder import PREPARED
-from lm.files import atomic_write
+from lm.files import Locked, atomic_write, lock
 
 GROUP = 1 << 20  # bytes of text that a thread encodes at a time
 LARGE = 1 << 24  # bytes of a document beyond which it is encoded as a stream
@@ -402,8 +401,9 @@ def save_progress(out: Path, asked: dict[str, Any], progress: Progress, *, finis
 def locked(out: Path) -> Iterator[None]:
     """The folder, for this process alone. ValueError: another is at work in it."""
     out.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(out / ".lock", timeout=0):
-            yield
-    except Timeout:
-        raise ValueError(f"another process is at work in {out}: wait for it, or choose another folder") from None
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lock(out / ".lock"))
+        except Locked as holds:
+            raise ValueError(f"{holds.holder} is at work in {out}: wait for it, or choose another folder") from None
+        yield

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lm.evaluation.results import Scored
-from lm.files import reason
-from lm.training.run_folder import take
+from lm.files import Locked, lock, reason
 
 VERSION = 1
 
@@ -44,9 +43,14 @@ def keeping(folder: str | Path, task: str, about: Mapping[str, str | int]) -> It
     with says(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        if not take(handle):
-            raise ValueError(f"another process is evaluating into {path}: let it end, or choose another --out")
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, handle)
+        try:
+            stack.enter_context(lock(path.with_name(f".{path.name}.lock")))
+        except Locked:
+            raise ValueError(
+                f"another process is evaluating into {path}: let it end, or choose another --out"
+            ) from None
         with says(path):
             known, size = read(path, head)
             os.ftruncate(handle, size)
@@ -54,8 +58,6 @@ def keeping(folder: str | Path, task: str, about: Mapping[str, str | int]) -> It
             if not size:
                 write(handle, head)
         yield Kept(handle, path, known)
-    finally:
-        os.close(handle)
 
 
 def read(path: Path, head: str) -> tuple[dict[int, Scored], int]:

@@ -25,7 +25,7 @@ import torch
 from lm.config import to_table
 from lm.data import Mixture, open_data
 from lm.experiments.trials import Experiment, Outcome, Trial
-from lm.training.trainer import Diverged, OutOfMemory, Stopped, train
+from lm.training.loop import Diverged, OutOfMemory, Stopped, train
 
 OUTCOME = "outcome.json"
 SAMPLE = 10_000_000  # tokens that frequencies are counted in

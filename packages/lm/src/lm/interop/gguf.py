@@ -14,7 +14,7 @@ import numpy as np
 
 from lm.config import ModelConfig
 from lm.extras import need
-from lm.files import reason, sync
+from lm.files import fsync, reason
 from lm.interop.exporting import special_names, text_of
 from lm.interop.loading import ModelText, load, tokenizer_of
 from lm.interop.tensors import Part, Table, exported, with_biases
@@ -82,9 +82,9 @@ def to_gguf(
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-        sync(temporary)
+        fsync(temporary)
         os.replace(temporary, path)
-        sync(path.parent)
+        fsync(path.parent)
     except OSError as error:
         raise OSError(f"{path} cannot be written: {reason(error, path.parent)}") from error
     finally:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import tomli_w
-
-from lm.config import TrainConfig, to_table
-from lm.files import atomic_write
 from lm.interop.loading import located, read_model, read_tokenizer, text_config, tokenizer_of
 from lm.model import Transformer
 from lm.text_config import write_text_config
 from lm.training import checkpoint
-from lm.training.run_folder import writing
-from lm.training.step import make_optimizer
+from lm.training.run_folder import CHECKPOINTS, RunConfig, write, writing
 
 
 def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path | None = None) -> Transformer:
@@ -42,7 +37,7 @@ def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path
     here = located(source)
     model = read_model(here, None)
     path = tokenizer_of(here) if tokenizer is None else Path(tokenizer)
-    tables = {"model": to_table(model.config)}
+    data = {}
     loaded = None if path is None else read_tokenizer(path)
     text = text_config(here)
     if loaded is not None:
@@ -51,15 +46,13 @@ def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path
                 f"{path} has {loaded.n_vocab} tokens, and the model's vocab_size is {model.config.vocab_size}: "
                 f"it is another model's tokenizer"
             )
-        tables["data"] = {"tokenizer": loaded.fingerprint}
+        data["tokenizer"] = loaded.fingerprint
     with writing(run):
         run.mkdir(parents=True, exist_ok=True)
         if loaded is not None:
             loaded.save(run / "tokenizer.json")
             write_text_config(run, text)
-        optimizer = make_optimizer(model, TrainConfig(steps=1, warmup_steps=0))
-        checkpoint.save(
-            run / "checkpoints", 0, model, optimizer, {"imported": os.path.basename(os.path.abspath(source))}
-        )
-        atomic_write(run / "config.toml", tomli_w.dumps(tables))  # the last: a folder without it is no run
+        name = os.path.basename(os.path.abspath(source))
+        checkpoint.save(run / CHECKPOINTS, 0, model, None, {"imported": name})
+        write(run, RunConfig(model.config, None, data))  # the last: a folder without it is no run
     return model

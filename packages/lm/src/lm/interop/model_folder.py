@@ -19,7 +19,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from lm.files import hash_file, reason, sync
+from lm.files import fsync, reason, sha256
 
 FORMAT, VERSION = "groundup-export", 1
 CHECKSUMS = "checksums.json"
@@ -46,8 +46,8 @@ def replacing(folder: str | Path) -> Iterator[Path]:
             readable = (temporary / CHECKSUMS).stat().st_mode  # safetensors makes files that only their owner reads
             for path in temporary.iterdir():
                 path.chmod(readable)
-                sync(path)
-            sync(temporary)
+                fsync(path)
+            fsync(temporary)
             if folder.exists():
                 os.rename(folder, old)
             try:
@@ -56,7 +56,7 @@ def replacing(folder: str | Path) -> Iterator[Path]:
                 if old.exists():
                     os.rename(old, folder)
                 raise
-            sync(folder.parent)
+            fsync(folder.parent)
         except (OSError, safetensors.SafetensorError) as error:
             if isinstance(error, FileExistsError | FileNotFoundError):
                 raise
@@ -76,7 +76,7 @@ def is_ours(folder: Path) -> bool:
 
 def write_checksums(folder: Path) -> None:
     """Writes the checksums of what the folder holds."""
-    sums = {path.name: hash_file(path) for path in sorted(folder.iterdir())}
+    sums = {path.name: sha256(path) for path in sorted(folder.iterdir())}
     says = {"format": FORMAT, "version": VERSION, "sha256": sums}
     (folder / CHECKSUMS).write_text(json.dumps(says, indent=1) + "\n")
 
@@ -98,7 +98,7 @@ def verify(folder: Path) -> None:
         path = folder / name
         if os.path.basename(name) != name or not path.is_file():
             raise ValueError(f"{folder} is not whole: {name} is missing, export it again")
-        if hash_file(path) != digest:
+        if sha256(path) != digest:
             raise ValueError(f"{path} is not what was exported: its checksum in {CHECKSUMS} is another")
 
 

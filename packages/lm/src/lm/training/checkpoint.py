@@ -3,8 +3,9 @@
 checkpoints/latest                  the name of the newest, moved last
 checkpoints/00001000/               the step
     model.safetensors               the weights
-    optimizer.pt                    the optimizer's state, read with weights_only
-    state.json                      the run's own state, and the SHA-256 of the other two and of itself
+    optimizer.pt                    the optimizer's state, read with weights_only; not there where there is none, as at step 0
+    sharded/                        instead of both, what each process of a sharded run wrote (see sharded.py)
+    state.json                      the run's own state, and the SHA-256 of every file and of itself
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,11 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from lm import files
+from lm.files import atomic_write, fsync, reason, sha256
+from lm.training import sharded
+from lm.training.distributed import DistributedContext
 
-FILES = ("model.safetensors", "optimizer.pt")
-STATE = "state.json"
+MODEL, OPTIMIZER, SHARDED, STATE = "model.safetensors", "optimizer.pt", "sharded", "state.json"
 
 
 class Damaged(ValueError):
@@ -41,78 +44,190 @@ class NotSaved(OSError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds: weights by name, the optimizer's state_dict, and the run's own state."""
+    """A checkpoint on the disk. Weights and optimizer are read when they are asked for.
+
+    Attributes:
+        path: Its folder.
+        step: The step after which it was saved.
+        state: The run's own state.
+        hashes: SHA-256 of its files, by their names.
+    """
 
     path: Path
     step: int
-    model: dict[str, Tensor]
-    optimizer: dict[str, Any]
     state: dict[str, Any]
+    hashes: dict[str, str]
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each process wrote its part."""
+        return (self.path / SHARDED).is_dir()
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that it holds."""
+        return hash_json(self.hashes)
+
+    @property
+    def weights_fingerprint(self) -> str:
+        """A hash of its weights; of a sharded one, of all that the processes wrote."""
+        return self.hashes.get(MODEL) or hash_json({k: v for k, v in self.hashes.items() if k.startswith(SHARDED)})
+
+    @cached_property
+    def model(self) -> dict[str, Tensor]:
+        """The weights by name, whole, on the CPU."""
+        if self.is_sharded:
+            return sharded.read(self.path / SHARDED, "model")
+        return safetensors.torch.load_file(self.path / MODEL)
+
+    @cached_property
+    def optimizer(self) -> dict[str, Any]:
+        """The optimizer's state_dict, whole, on the CPU; empty where there is none. Of a sharded one, "state" is by weight.
+
+        Raises:
+            Damaged: The file holds more than tensors and plain values; nothing in it is run.
+        """
+        if self.is_sharded:
+            return {"state": sharded.by_weight(sharded.read(self.path / SHARDED, "optimizer"))}
+        if OPTIMIZER not in self.hashes:
+            return {}
+        try:
+            return dict(torch.load(self.path / OPTIMIZER, map_location="cpu", weights_only=True))
+        except Exception as error:  # the unpickler raises what it likes at what it will not load
+            raise Damaged(
+                f"checkpoint {self.path} is damaged: {OPTIMIZER} holds more than tensors and plain values, which are all "
+                f"that is loaded of it"
+            ) from error
 
 
 def save(
     folder: str | Path,
     step: int,
     model: nn.Module | Mapping[str, Tensor],
-    optimizer: torch.optim.Optimizer | Mapping[str, Any],
+    optimizer: torch.optim.Optimizer | Mapping[str, Any] | None,
     state: dict[str, Any],
     *,
     keep: int = 2,
     best: int | None = None,
 ) -> Path:
-    """Saves a step under `folder`, then removes all but the newest `keep` and the one of step `best`; gives its path.
+    """Saves a step under `folder`, then removes all but the newest `keep` and the one of step `best`.
 
     Later steps that are there are removed too: they are damaged, or the run was set back to before them.
-    model, optimizer: themselves, or their state_dicts.
-    Written in a temporary folder, flushed to the disk, renamed, and only then named as the latest.
-    NotSaved: with what failed in one sentence; nothing half-written stays.
+
+    Args:
+        folder: The folder of all checkpoints of a run.
+        step: The step.
+        model: A module, or weights by name.
+        optimizer: An optimizer, or its state_dict; None or an empty one writes none.
+        state: What else to keep, as JSON.
+        keep: How many of the newest stay.
+        best: A step that stays beside them.
+
+    Returns:
+        The checkpoint's folder.
+
+    Raises:
+        NotSaved: With what failed in one sentence; nothing half-written stays.
+    """
+    with writing(folder, step, state, keep=keep, best=best) as temporary:
+        tensors = model.state_dict() if isinstance(model, nn.Module) else model
+        weights = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        safetensors.torch.save_file(weights, temporary / MODEL)
+        memory = optimizer.state_dict() if isinstance(optimizer, torch.optim.Optimizer) else optimizer
+        if memory:
+            with open(temporary / OPTIMIZER, "wb") as file:  # Python's, which says why a write failed
+                torch.save(dict(memory), file)
+    return Path(folder) / name_of(step)
+
+
+def copy(source: Checkpoint, folder: str | Path, state: dict[str, Any], *, optimizer: bool = True) -> Path:
+    """Copies a checkpoint under another folder, with another state; without its optimizer as one of step 0.
+
+    Raises:
+        NotSaved: With what failed in one sentence; nothing half-written stays.
+    """
+    if not optimizer:
+        return save(folder, 0, source.model, None, state)
+    with writing(folder, source.step, state) as temporary:
+        for name in source.hashes.keys() - {STATE}:
+            (temporary / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(source.path / name, temporary / name)
+    return Path(folder) / name_of(source.step)
+
+
+@contextlib.contextmanager
+def writing(
+    folder: str | Path, step: int, state: dict[str, Any], *, keep: int = 2, best: int | None = None
+) -> Iterator[Path]:
+    """A temporary folder to write a checkpoint's files into, which becomes the checkpoint of `step` (see save).
+
+    Flushed to the disk, renamed, and only then named as the latest.
     """
     folder = Path(folder)
-    final = folder / f"{step:08d}"
+    final = folder / name_of(step)
     temporary = folder / f".{final.name}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        tensors = model.state_dict() if isinstance(model, nn.Module) else model
-        weights = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        safetensors.torch.save_file(weights, temporary / FILES[0])
-        memory = optimizer.state_dict() if isinstance(optimizer, torch.optim.Optimizer) else dict(optimizer)
-        with open(temporary / FILES[1], "wb") as file:  # Python's, which says why a write failed
-            torch.save(memory, file)
+        yield temporary
         says = json.loads(json.dumps({**state, "step": step}))  # as it will be read, tuples as lists
-        hashes = {**{name: files.hash_file(temporary / name) for name in FILES}, STATE: hash_table(says)}
+        paths = sorted(path for path in temporary.rglob("*") if path.is_file())
+        hashes = {path.relative_to(temporary).as_posix(): sha256(path) for path in paths}
+        hashes[STATE] = hash_json(says)
         (temporary / STATE).write_text(json.dumps({**says, "sha256": hashes}, indent=1) + "\n")
-        for name in (*FILES, STATE):
-            files.sync(temporary / name)
-        files.sync(temporary)
+        for path in (*paths, temporary / STATE, *(path for path in temporary.iterdir() if path.is_dir())):
+            fsync(path)
+        fsync(temporary)
         if final.exists():  # left by a run that was set back to an earlier step
             shutil.rmtree(final)
         os.rename(temporary, final)
-        files.sync(folder)
-        pointer = folder / ".latest.partial"
-        pointer.write_text(final.name + "\n")
-        files.sync(pointer)
-        os.replace(pointer, folder / "latest")
-        files.sync(folder)
+        fsync(folder)
+        atomic_write(folder / "latest", final.name + "\n")
     except (OSError, RuntimeError, safetensors.SafetensorError) as error:
-        why = files.reason(error, folder)  # while the disk is as it was
+        why = reason(error, folder)  # while the disk is as it was
         shutil.rmtree(temporary, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            (folder / ".latest.partial").unlink(missing_ok=True)
         raise NotSaved(f"the checkpoint of step {step} could not be saved under {folder}: {why}") from error
     prune(folder, step, keep, best)
-    return final
 
 
-def load(folder: str | Path, step: int | None = None) -> Checkpoint | None:
+@contextlib.contextmanager
+def written_by_all(
+    folder: Path, step: int, state: dict[str, Any], distributed: DistributedContext, *, keep: int, best: int | None
+) -> Iterator[Path]:
+    """As writing(), where every process writes files of its own: process 0 makes the folder and completes it.
+
+    Raises:
+        NotSaved: In every process, if one of them failed.
+    """
+    with contextlib.ExitStack() as stack:
+        temporary = distributed.on_main(lambda: stack.enter_context(writing(folder, step, state, keep=keep, best=best)))
+        try:
+            yield temporary
+        except OSError as error:
+            if distributed.is_main:
+                raise
+            why = reason(error, folder)
+            raise NotSaved(f"the checkpoint of step {step} could not be saved under {folder}: {why}") from error
+        distributed.on_main(stack.close)
+
+
+def load(folder: str | Path, step: int | None = None, *, weights_only: bool = False) -> Checkpoint | None:
     """The newest whole checkpoint under `folder`, or the one of `step`; None where there is none.
 
-    A damaged one is named in a warning and the one before it used. Damaged: the one asked for, or all there are.
+    A damaged one is named in a warning and the one before it used.
+
+    Args:
+        folder: The folder of all checkpoints of a run.
+        step: The one to open; None for the newest.
+        weights_only: Looks at the weights alone; the optimizer may be damaged or missing.
+
+    Raises:
+        Damaged: The one asked for is, or all there are.
     """
     folder = Path(folder)
     if step is not None:
-        return read(folder / f"{step:08d}")
+        return open_checkpoint(folder / name_of(step), weights_only=weights_only)
     found = steps(folder)
     with contextlib.suppress(OSError, ValueError):
         latest = int((folder / "latest").read_text())
@@ -122,7 +237,7 @@ def load(folder: str | Path, step: int | None = None) -> Checkpoint | None:
     failures = []
     for candidate in reversed(found):
         try:
-            return read(folder / f"{candidate:08d}")
+            return open_checkpoint(folder / name_of(candidate), weights_only=weights_only)
         except Damaged as damage:
             failures.append(str(damage))
             if candidate != found[0]:
@@ -132,29 +247,44 @@ def load(folder: str | Path, step: int | None = None) -> Checkpoint | None:
     return None
 
 
-def read(path: Path) -> Checkpoint:
-    """One checkpoint, its checksums compared before anything in it is believed. Damaged: named, with the file."""
+def open_checkpoint(path: Path, *, weights_only: bool = False) -> Checkpoint:
+    """One checkpoint, its checksums compared before anything in it is believed.
+
+    Raises:
+        Damaged: Named, with the file.
+    """
     try:
-        says = path / STATE
-        state = json.loads(says.read_text(encoding="utf-8"))
-        hashes = state.pop("sha256")
-        if hashes.get(STATE) not in (hash_table(state), None):  # none: made before a state had one
-            raise ValueError("not what was saved")
+        state, hashes = read_state(path)
         step = int(state.pop("step"))
     except FileNotFoundError:
         raise Damaged(f"checkpoint {path} is damaged: {STATE} is not there") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(f"checkpoint {path} is damaged: {STATE} is not what was saved") from error
-    for name in FILES:
+    for name in sorted(hashes.keys() - {STATE}):
+        if weights_only and name == OPTIMIZER:
+            continue
         try:
-            found = files.hash_file(path / name)
+            found = sha256(path / name)
         except OSError as error:
             raise Damaged(f"checkpoint {path} is damaged: {name}: {error.strerror}") from error
-        if found != hashes.get(name):
+        if found != hashes[name]:
             raise Damaged(f"checkpoint {path} is damaged: {name} is not what was saved")
-    model = safetensors.torch.load_file(path / FILES[0])
-    optimizer = torch.load(path / FILES[1], map_location="cpu", weights_only=True)
-    return Checkpoint(path, step, model, optimizer, state)
+    if MODEL not in hashes and not any(name.startswith(SHARDED) for name in hashes):
+        raise Damaged(f"checkpoint {path} is damaged: {MODEL} is not there")
+    return Checkpoint(path, step, state, hashes)
+
+
+def read_state(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """The state of a checkpoint and the hashes of its files. OSError, ValueError: it is not there, or not what was saved."""
+    state = json.loads((path / STATE).read_text(encoding="utf-8"))
+    hashes = dict(state.pop("sha256"))
+    if hashes.get(STATE) != hash_json(state):
+        raise ValueError(f"{path / STATE} is not what was saved")
+    return state, hashes
+
+
+def name_of(step: int) -> str:
+    return f"{step:08d}"
 
 
 def steps(folder: str | Path) -> list[int]:
@@ -170,12 +300,12 @@ def prune(folder: Path, newest: int, keep: int, best: int | None) -> None:
     until = [step for step in found if step <= newest][-keep:]
     for step in found:
         if step not in until and (step != best or step > newest):
-            shutil.rmtree(folder / f"{step:08d}", ignore_errors=True)
+            shutil.rmtree(folder / name_of(step), ignore_errors=True)
     for partial in folder.glob(".*.partial"):
         if partial.is_dir():
             shutil.rmtree(partial, ignore_errors=True)
 
 
-def hash_table(table: Any) -> str:
+def hash_json(table: Any) -> str:
     """SHA-256 of what JSON says, however it is laid out, in hex."""
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()

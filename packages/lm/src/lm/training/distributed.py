@@ -3,21 +3,26 @@
     torchrun --nproc-per-node 2 -m lm train …
 
 Each process reads the same data and takes its own rows; gradients are summed over them, so that a step is that of one process
-with the whole batch, but for rounding. What must be done once (writing, printing, deciding) is done by rank 0.
+with the whole batch, but for rounding. What must be done once (writing, printing, deciding) is done by process 0.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from lm.config import TrainConfig
+from lm.device import AUTOCAST
 
 # The modules that shard are imported where they are used: they take longer to load than one process's first step.
 
@@ -25,11 +30,15 @@ Result = TypeVar("Result")
 
 
 class Lost(RuntimeError):
-    """Another process of the run has ended, and this one cannot go on without it."""
+    """Another process of the run has ended, or is silent, and this one cannot go on without it."""
+
+
+class ProcessesDiffer(ValueError):
+    """The processes of a run were not given the same."""
 
 
 @dataclass(frozen=True)
-class World:
+class DistributedContext:
     """The processes of a run: how many there are, and which of them this is."""
 
     rank: int = 0
@@ -37,7 +46,7 @@ class World:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process does what is done once."""
         return self.rank == 0
 
@@ -50,35 +59,132 @@ class World:
         dist.all_reduce(tensor)
         return cast("list[float]", tensor.tolist())
 
-    def once(self, what: Callable[[], Result]) -> Result:
-        """What rank 0 makes of it, on every process; an exception of rank 0's too, so that none is left waiting."""
+    def on_main(self, function: Callable[[], Result]) -> Result:
+        """What function gives in process 0, in every process; its exception too, so that none is left waiting."""
         if self.size == 1:
-            return what()
-        said: list[Any] = [None, None]
-        if self.first:
+            return function()
+        sent: list[Any] = [None, None]
+        if self.is_main:
             try:
-                said = [what(), None]
+                sent = [function(), None]
             except Exception as error:
                 error.__cause__ = error.__context__ = None  # what may not be sent, and says nothing to the others
-                said = [None, error]
-        dist.broadcast_object_list(said, src=0, device=self.device if self.device.type == "cuda" else None)
-        if said[1] is not None:
-            raise said[1]
-        return cast(Result, said[0])
+                sent = [None, error]
+        dist.broadcast_object_list(sent, src=0, device=self.device if self.device.type == "cuda" else None)
+        if sent[1] is not None:
+            raise sent[1]
+        return cast(Result, sent[0])
 
-    def check(self, batch_size: int, micro_batch_size: int | None) -> None:
-        """ValueError: a batch that the processes cannot share evenly, or a part of it that micro-batches do not fill."""
-        if batch_size % self.size:
+    def on_all(self, function: Callable[[], Result]) -> Result:
+        """What function gives in this process, once it has ended in all of them.
+
+        Raises:
+            Exception: The function's own, in the process where it failed.
+            ProcessesDiffer: In the others; with the first process that failed, its host, and its error.
+        """
+        if self.size == 1:
+            return function()
+        result, failed = None, None
+        try:
+            result = function()
+        except Exception as error:
+            failed = error
+        said = self.gather(None if failed is None else f"{type(failed).__name__}: {failed}")
+        if failed is not None:
+            raise failed
+        for rank, (host, words) in enumerate(said):
+            if words is not None:
+                raise ProcessesDiffer(f"process {rank} on {host} cannot begin: {words}")
+        return cast(Result, result)
+
+    def gather(self, value: Any) -> list[tuple[str, Any]]:
+        """Each process's host and value, by its rank."""
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, (platform.node(), value))
+        return found
+
+    def agree(self, facts: Mapping[str, Any]) -> None:
+        """Compares what every process knows by these names.
+
+        Raises:
+            ProcessesDiffer: In every process, with the first name whose value is not that of process 0.
+        """
+        if self.size == 1:
+            return
+        (host, main), *others = self.gather(dict(facts))
+        for rank, (other_host, other) in enumerate(others, 1):
+            for name in sorted(main.keys() | other.keys()):
+                if main.get(name) != other.get(name):
+                    raise ProcessesDiffer(
+                        f"process {rank} on {other_host} has {name} {other.get(name)!r}, and process 0 on {host} has "
+                        f"{main.get(name)!r}: give all processes of a run the same"
+                    )
+
+    def barrier(self) -> None:
+        """Waits until every process is here."""
+        if self.size > 1:
+            self.sum(0.0)
+
+    def micro_batches(self, config: TrainConfig) -> int:
+        """How many micro-batches this process has in a step.
+
+        Raises:
+            ValueError: The processes cannot share a batch evenly, or micro-batches do not fill the part of one.
+        """
+        if config.batch_size % self.size:
             raise ValueError(
-                f"batch_size {batch_size} is for the whole run, and {self.size} processes cannot share it evenly: "
+                f"batch_size {config.batch_size} is for the whole run, and {self.size} processes cannot share it evenly: "
                 f"make it a multiple of {self.size}"
             )
-        own = batch_size // self.size
-        if micro_batch_size is not None and own % micro_batch_size:
+        own = config.batch_size // self.size
+        micro = config.micro_batch_size or own
+        if own % micro:
             raise ValueError(
-                f"micro_batch_size {micro_batch_size} does not divide the {own} sequences of each of {self.size} processes: "
+                f"micro_batch_size {micro} does not divide the {own} sequences of each of {self.size} processes: "
                 f"choose a divisor"
             )
+        return own // micro
+
+    def shards(self, config: TrainConfig) -> bool:
+        """Whether each process has a part of the weights only."""
+        return self.size > 1 and config.parallel == "fsdp"
+
+    def parallelize(self, module: nn.Module, blocks: nn.ModuleList, config: TrainConfig) -> nn.Module:
+        """The module to call instead, whose gradients are the mean over the processes once its backward pass is through.
+
+        "ddp" (Li et al. 2020, arXiv:2006.15704) keeps the whole of it everywhere. "fsdp" (Zhao et al. 2023,
+        arXiv:2304.11277), torch's fully_shard, keeps a part of each weight in each process and gathers them block by block,
+        in the precision of the products; gradients are summed in fp32. The module itself is then sharded in place.
+        """
+        if self.size == 1:
+            return module
+        if not self.shards(config):
+            from torch.nn.parallel import DistributedDataParallel
+
+            ids = [self.device] if self.device.type == "cuda" else None
+            return DistributedDataParallel(module, device_ids=ids, gradient_as_bucket_view=True)
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        mesh = init_device_mesh(self.device.type, (self.size,))
+        precision = AUTOCAST.get(config.precision)
+        policy = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=None if precision is None else torch.float32)
+        for block in blocks:
+            fully_shard(block, mesh=mesh, mp_policy=policy)
+        fully_shard(module, mesh=mesh, mp_policy=policy)
+        return module
+
+    @contextlib.contextmanager
+    def gradient_sync(self, module: nn.Module, sync: bool) -> Iterator[None]:
+        """Exchanges gradients in the backward passes within, or not: those of a step but the last need not."""
+        wrapped: Any = module
+        if not sync and hasattr(module, "no_sync"):  # ddp
+            with wrapped.no_sync():
+                yield
+            return
+        if hasattr(module, "set_requires_gradient_sync"):  # fsdp
+            wrapped.set_requires_gradient_sync(sync)
+        yield
 
 
 def launched() -> bool:
@@ -92,22 +198,32 @@ def local_rank() -> int:
 
 
 @contextlib.contextmanager
-def joined(device: torch.device) -> Iterator[World]:
-    """The processes that torchrun started, or this one alone. Lost: one of them ended before its work was done."""
+def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
+    """The processes that torchrun started, or this one alone.
+
+    Args:
+        device: This process's.
+        timeout: Seconds after which a process that does not answer counts as lost.
+
+    Raises:
+        Lost: One of them ended before its work was done, or did not answer in time.
+    """
     if not launched():
-        yield World(device=device)
+        yield DistributedContext(device=device)
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
     own = not dist.is_initialized()
     if own:
+        patience = timedelta(seconds=timeout)
         if device.type == "cuda":
-            dist.init_process_group("nccl", device_id=device)  # or it guesses which, and says so at each barrier
+            # or it guesses which device, and says so at each barrier
+            dist.init_process_group("nccl", device_id=device, timeout=patience)
         else:
-            dist.init_process_group("gloo")
-    world = World(dist.get_rank(), dist.get_world_size(), device)
+            dist.init_process_group("gloo", timeout=patience)
+    context = DistributedContext(dist.get_rank(), dist.get_world_size(), device)
     try:
-        yield world
+        yield context
         if own:
             # None leaves while another still talks to it: the one that closes the connection first may leave the other waiting.
             with contextlib.suppress(RuntimeError):
@@ -116,8 +232,10 @@ def joined(device: torch.device) -> Iterator[World]:
         if not broken(error):
             raise
         why = str(error).strip().splitlines()[0]
+        silent = "timed out" in str(error).lower() or "timeout" in str(error).lower()
+        other = f"did not answer within {timeout:g} s (train.collective_timeout)" if silent else "ended"
         raise Lost(
-            f"process {world.rank} of {world.size} stops because another ended: look at what that one said; "
+            f"process {context.rank} of {context.size} stops because another {other}: look at what that one said; "
             f"the same command continues from the last checkpoint ({why[:160]})"
         ) from error
     finally:
@@ -137,73 +255,21 @@ def broken(error: BaseException) -> bool:
     return "gloo" in words or "nccl" in words or "connection closed by peer" in words or "connection reset" in words
 
 
-def spread(learner: nn.Module, blocks: nn.ModuleList, world: World, parallel: str) -> nn.Module:
-    """The module to call instead: its gradients are the mean over the processes, once its backward is through.
-
-    "ddp" (Li et al. 2020, arXiv:2006.15704) keeps the whole of it everywhere; "fsdp" (Zhao et al. 2023, arXiv:2304.11277),
-    here torch's fully_shard, a part of each weight, gathered block by block. The learner itself then is sharded in place.
-    """
-    if world.size == 1:
-        return learner
-    if parallel == "ddp":
-        from torch.nn.parallel import DistributedDataParallel
-
-        ids = [world.device] if world.device.type == "cuda" else None
-        return DistributedDataParallel(learner, device_ids=ids, gradient_as_bucket_view=True)
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = init_device_mesh(world.device.type, (world.size,))
-    for block in blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(learner, mesh=mesh)
-    return learner
+def full_tensor(value: Tensor) -> Tensor:
+    """A tensor that was computed from sharded ones, in full."""
+    return cast(Any, value).full_tensor() if is_sharded(value) else value
 
 
-@contextlib.contextmanager
-def held_back(module: nn.Module, hold: bool) -> Iterator[None]:
-    """Keeps gradients to this process while `hold`: the passes of a step but its last need not exchange them."""
-    wrapped: Any = module
-    if hold and hasattr(module, "no_sync"):  # ddp
-        with wrapped.no_sync():
-            yield
-        return
-    if hasattr(module, "set_requires_gradient_sync"):  # fsdp
-        wrapped.set_requires_gradient_sync(not hold)
-    yield
-
-
-def whole(value: Any) -> Any:
-    """A state_dict with every tensor in full, on the CPU where it was sharded. Each process must ask for the same one."""
-    if sharded(value):
-        return value.full_tensor().cpu()
-    if isinstance(value, dict):
-        return {key: whole(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [whole(inner) for inner in value]
-    return value
-
-
-def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """optimizer.load_state_dict of a whole state, sharded as its parameters are."""
-    from torch.distributed.tensor import distribute_tensor
-
-    parameters: list[Any] = [p for group in optimizer.param_groups for p in group["params"]]
-    state = {index: dict(values) for index, values in saved["state"].items()}
-    for index, parameter in enumerate(parameters):
-        if sharded(parameter):
-            for key, value in state[index].items():
-                if isinstance(value, Tensor) and value.shape == parameter.shape:
-                    value = value.to(parameter.device)
-                    state[index][key] = distribute_tensor(value, parameter.device_mesh, parameter.placements)
-    optimizer.load_state_dict({**saved, "state": state})
-
-
-def gathered(scalar: Tensor) -> Tensor:
-    """A scalar that was computed from sharded tensors, as every process sees it."""
-    return cast(Any, scalar).full_tensor() if sharded(scalar) else scalar
-
-
-def sharded(value: object) -> bool:
+def is_sharded(value: object) -> bool:
     """Whether it is a DTensor."""
     return isinstance(value, Tensor) and hasattr(value, "full_tensor")
+
+
+def own_part(full: Tensor, like: Tensor) -> Tensor:
+    """This process's part of a tensor that it has in full, sharded as another is; the tensor itself where that one is not."""
+    if not is_sharded(like):
+        return full
+    from torch.distributed.tensor import distribute_tensor
+
+    sharded: Any = like
+    return distribute_tensor(full.to(like.device), sharded.device_mesh, sharded.placements, src_data_rank=None)

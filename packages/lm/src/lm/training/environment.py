@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 
+from lm.files import atomic_write
+
 
 def environment(device: torch.device | str = "cpu") -> dict[str, str | int]:
     """Versions, system, processor and device, in words."""
@@ -36,11 +38,8 @@ def record(folder: Path, device: torch.device | str = "cpu") -> None:
     path = folder / "environment.json"
     if path.exists():
         return
-    temporary = folder / ".environment.json.partial"
-    temporary.write_text(
-        json.dumps({**environment(device), "begun": time.strftime("%Y-%m-%d %H:%M %z")}, indent=1) + "\n"
-    )
-    os.replace(temporary, path)
+    known = {**environment(device), "begun": time.strftime("%Y-%m-%d %H:%M %z")}
+    atomic_write(path, json.dumps(known, indent=1) + "\n")
 
 
 def processor() -> str:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import statistics
 import time
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from lm.config import DeviceName, ModelConfig, TrainConfig
 from lm.data import batch
-from lm.device import arithmetic, choose_device, choose_precision, keep_memory, threads
+from lm.device import arithmetic, choose_device, choose_precision, threads
 from lm.model import Transformer
-from lm.training.distributed import World
-from lm.training.step import Stepper
+from lm.training.distributed import DistributedContext
+from lm.training.trainer import MicroBatch, Trainer
 
 # Seconds: compile = "auto" does not try for shorter runs. Compiling took 17 s on two busy Zen 3 cores and saved 13% of a step.
 WORTH_COMPILING = 300.0
@@ -34,44 +36,86 @@ class Speed:
     bytes: int = 0
 
 
-def measure(model_config: ModelConfig, train_config: TrainConfig, *, steps: int = 8, warmup: int = 3) -> Speed:
-    """Runs a few real steps on random tokens, or, where a step has many passes, the beginning and the end of them."""
+class TimedTrainer(Trainer):
+    """A trainer that notes how long the forward and backward passes of each step took, in seconds."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.pass_seconds: list[float] = []
+
+    def forward_backward(self, micro_batches: list[MicroBatch], num_targets: int) -> float:
+        began = time.perf_counter()
+        loss = super().forward_backward(micro_batches, num_targets)
+        self.pass_seconds.append(time.perf_counter() - began)
+        return loss
+
+
+def measure(
+    model_config: ModelConfig,
+    train_config: TrainConfig,
+    *,
+    steps: int = 8,
+    warmup: int = 3,
+    device: torch.device | None = None,
+    progress: bool = False,
+) -> Speed:
+    """Runs a few real steps on random tokens, or, where a step has many passes, the beginning and the end of them.
+
+    Args:
+        model_config: The model.
+        train_config: Its training; batch_size is taken to be all of one process.
+        steps: How many are measured, at most: no more are begun once all but the first took ENOUGH seconds.
+        warmup: How many before them are not.
+        device: Where; None for that of the configuration.
+        progress: Whether to say on stderr what is being done.
+    """
     if steps < 1 or warmup < 0:
         raise ValueError(f"steps {steps} must be at least 1 and warmup {warmup} at least 0")
-    device = choose_device(train_config.device)
+    device = choose_device(train_config.device) if device is None else device
+    context, micro = model_config.context_length, train_config.micro_batch_size or train_config.batch_size
+    passes = train_config.batch_size // micro
+    run, most = min(passes, PASSES), max(1, warmup) + steps
+    precision = choose_precision(train_config.precision, device)
     config = dataclasses.replace(
-        train_config, device=cast(DeviceName, device.type), precision=choose_precision(train_config.precision, device)
+        train_config,
+        device=cast(DeviceName, device.type),
+        precision=precision,
+        batch_size=run * micro,
+        micro_batch_size=micro,
     )
-    context, micro = model_config.context_length, config.micro_batch_size or config.batch_size
-    passes = config.batch_size // micro
-    run = min(passes, PASSES)
     ids = np.random.default_rng(0).integers(0, model_config.vocab_size, run * micro * (context + 1), dtype=np.uint32)
-    learning, times = list[float](), list[float]()
-    keep_memory()
-    with threads(config.threads), arithmetic(config.precision), torch.random.fork_rng(devices=[]):
-        stepper = Stepper(
-            Transformer(model_config), config, World(device=device), end_of_text=0 if config.document_masking else None
+    batches = (batch(ids, 0, index, 0, 1, micro, context) for index in itertools.count())
+    times = list[float]()
+    with (
+        threads(config.threads),
+        arithmetic(config.precision),
+        torch.random.fork_rng(devices=[]),
+        tqdm(total=most, desc="measuring steps", unit="step", leave=False, disable=not progress) as bar,
+    ):
+        of = f" of its {passes}" if passes > run else ""
+        bar.set_postfix_str(f"{run}{of} passes of {micro} x {context} tokens each; until {ENOUGH:.0f} s are measured")
+        trainer = TimedTrainer(
+            Transformer(model_config),
+            config,
+            DistributedContext(device=device),
+            end_of_text=0 if config.document_masking else None,
         )
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        for step in range(max(1, warmup) + steps):
+        for _ in range(most):
             began = time.perf_counter()
-            batches = (batch(ids, 0, step * run + i, 0, 1, micro, context) for i in range(run))
-            stepper.accumulate([(x.to(device), y.to(device)) for x, y in batches], run * micro * context)
-            learning.append(time.perf_counter() - began)
-            stepper.clip()
-            stepper.update(config.learning_rate)
-            stepper.forget()
+            trainer.train_step(batches)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             times.append(time.perf_counter() - began)
+            bar.update()
             if sum(times[1:]) > ENOUGH:  # the first may compile
                 break
-    most = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
     warm = min(max(1, warmup), len(times) - 1)
     usual = statistics.median(times[warm:])
-    whole = usual + (passes - run) * statistics.median(learning[warm:]) / run
-    return Speed(whole, whole + times[0] - usual, most)
+    whole = usual + (passes - run) * statistics.median(trainer.pass_seconds[warm:]) / run
+    return Speed(whole, whole + times[0] - usual, peak)
 
 
 def measure_speed(model_config: ModelConfig, train_config: TrainConfig, *, steps: int = 8, warmup: int = 3) -> float:
@@ -79,9 +123,12 @@ def measure_speed(model_config: ModelConfig, train_config: TrainConfig, *, steps
     return measure(model_config, train_config, steps=steps, warmup=warmup).step
 
 
-def compile_pays(model_config: ModelConfig, config: TrainConfig) -> tuple[bool, str]:
+def compile_pays(
+    model_config: ModelConfig, config: TrainConfig, *, device: torch.device | None = None, progress: bool = False
+) -> tuple[bool, str]:
     """Whether this run ends sooner compiled, and in a sentence why: measured, where it is long enough to be worth measuring."""
-    plain = measure(model_config, dataclasses.replace(config, compile="off"))
+    off, on = (dataclasses.replace(config, compile=compile) for compile in ("off", "on"))
+    plain = measure(model_config, off, device=device, progress=progress)
     left = plain.step * config.steps
     if left < WORTH_COMPILING:
         return (
@@ -89,7 +136,7 @@ def compile_pays(model_config: ModelConfig, config: TrainConfig) -> tuple[bool, 
             f"not compiled: the run takes about {left:.0f} s, and compiling is tried from {WORTH_COMPILING:.0f} s on",
         )
     try:
-        fast = measure(model_config, dataclasses.replace(config, compile="on"))
+        fast = measure(model_config, on, device=device, progress=progress)
     except Exception as error:  # torch.compile raises many kinds: no C++ compiler, an operator it does not know
         return False, f"not compiled: torch.compile does not work here ({str(error).strip().splitlines()[0][:200]})"
     return verdict(plain, fast, config.steps)

@@ -1,6 +1,6 @@
 """The folder of a run: what was asked for, what was measured, and the model in it.
 
-RUN/config.toml      what was asked for, resolved, and the fingerprints of the data
+RUN/config.toml      what was asked for, resolved; the fingerprints of the data; what the run began from
 RUN/metrics.jsonl    a line for each step logged and for each evaluation
 RUN/checkpoints/     see checkpoint
 """
@@ -8,165 +8,161 @@ RUN/checkpoints/     see checkpoint
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
-import math
-import os
-import sys
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import tomli_w
-import torch
 
-from lm import files
-from lm.config import DeviceName, ModelConfig, TrainConfig, from_table, read_toml, to_table
-from lm.data import Mixture
-from lm.device import choose_device, choose_precision, threads
+from lm.config import ModelConfig, TrainConfig, from_table, read_toml, to_table
+from lm.files import Locked, atomic_write, reason
+from lm.files import lock as lock_file
 from lm.model import Transformer
-from lm.training import checkpoint, environment
-from lm.training.measure import compile_pays
+from lm.training import checkpoint
+from lm.training.checkpoint import Checkpoint, Damaged
+from lm.training.metrics import read_lines
+from lm.training.weights import from_weights
 
-# What may differ between a run and its continuation, because it changes nothing that is learned.
-FREE = frozenset(
-    {
-        "log_every",
-        "eval_every",
-        "eval_tokens",
-        "checkpoint_every",
-        "keep_checkpoints",
-        "micro_batch_size",
-        "activation_checkpointing",
-        "parallel",
-    }
-)
+CONFIG, METRICS, CHECKPOINTS = "config.toml", "metrics.jsonl", "checkpoints"
 
 # Stands for the training of a model that was imported and has had none here: its configuration has no [train].
 UNTRAINED = {"steps": 1, "warmup_steps": 0}
 
 
+@dataclass(frozen=True)
+class RunConfig:
+    """What stands in a run's config.toml.
+
+    Attributes:
+        model: The model.
+        train: Its training; None where it was imported and has had none.
+        data: The fingerprints of the data.
+        start: What the run began from, where that is not random weights: its kind ("import", "weights" or "branch"), and of
+            the last two the path, step and checkpoint that they were taken from.
+    """
+
+    model: ModelConfig
+    train: TrainConfig | None
+    data: dict[str, Any] = field(default_factory=dict)
+    start: dict[str, Any] = field(default_factory=dict)
+
+
 def load(run_dir: str | Path, step: int | None = None) -> Transformer:
-    """The model of a run, in eval mode, from its newest whole checkpoint or the one of `step`."""
-    config, _, _ = read_config(run_dir)
-    saved = checkpoint.load(Path(run_dir) / "checkpoints", step)
+    """The model of a run, in eval mode, from its newest whole checkpoint or the one of `step`.
+
+    Nothing but the weights is read: the optimizer need not be there.
+
+    Raises:
+        FileNotFoundError: There is no run, or no checkpoint in it yet.
+        checkpoint.Damaged: The checkpoint asked for, or all there are.
+    """
+    config = read(run_dir)
+    saved = checkpoint.load(Path(run_dir) / CHECKPOINTS, step, weights_only=True)
     if saved is None:
         raise FileNotFoundError(f"the run in {run_dir} has no checkpoint yet: train it for longer")
-    with torch.random.fork_rng(devices=[]):
-        model = Transformer(config)
-    model.load_state_dict(saved.model)
-    return model.eval()
+    return from_weights(config.model, saved.model).eval()
+
+
+def read(run_dir: str | Path) -> RunConfig:
+    """The configuration of a run.
+
+    Raises:
+        FileNotFoundError: There is no run.
+        ValueError: The file is not one, or another version of this program wrote it.
+    """
+    path = Path(run_dir) / CONFIG
+    if not path.is_file():
+        raise FileNotFoundError(f"{run_dir} holds no run: there is no {CONFIG} in it")
+    tables = read_toml(path)
+    if not isinstance(tables.get("model"), dict):
+        raise ValueError(f"{path} is not the configuration of a run: there is no [model] in it")
+    try:
+        model = from_table(ModelConfig, tables["model"], "model")
+        train = from_table(TrainConfig, tables["train"], "train") if "train" in tables else None
+    except KeyError as error:
+        raise ValueError(
+            f"{path} was written by another version of this program, or edited: {error.args[0]}; "
+            f"rename the setting there, or use the version that made the run"
+        ) from None
+    return RunConfig(model, train, dict(tables.get("data", {})), dict(tables.get("start", {})))
 
 
 def read_config(run_dir: str | Path) -> tuple[ModelConfig, TrainConfig, dict[str, Any]]:
     """What a run was started with: its model, its training, and the fingerprints of its data."""
-    path = Path(run_dir) / "config.toml"
-    if not path.is_file():
-        raise FileNotFoundError(f"{run_dir} holds no run: there is no config.toml in it")
-    tables = read_toml(path)
-    if not isinstance(tables.get("model"), dict):
-        raise ValueError(f"{path} is not the configuration of a run: there is no [model] in it")
-    model = from_table(ModelConfig, tables["model"], "model")
-    return model, from_table(TrainConfig, tables.get("train", UNTRAINED), "train"), dict(tables.get("data", {}))
+    config = read(run_dir)
+    return config.model, config.train or from_table(TrainConfig, UNTRAINED, "train"), config.data
 
 
-def settle(
-    folder: Path,
-    model_config: ModelConfig,
-    config: TrainConfig,
-    mixture: Mixture,
-    *,
-    say: Callable[[str], None] = lambda line: None,
-) -> TrainConfig:
-    """What the run in `folder` trains by: written there at its start, later compared: ValueError names what differs.
+def write(run_dir: Path, config: RunConfig) -> None:
+    """Writes a run's configuration, whole or not at all."""
+    tables: dict[str, Any] = {"model": to_table(config.model)}
+    if config.train is not None:
+        tables["train"] = to_table(config.train)
+    tables |= {name: table for name, table in (("data", config.data), ("start", config.start)) if table}
+    atomic_write(run_dir / CONFIG, tomli_w.dumps(tables))
 
-    Settings that the machine decides (threads 0, "auto") are decided once, so that a continuation decides the same.
-    say: gets a sentence on each decision that was measured.
+
+def find_checkpoint(run_dir: Path) -> Checkpoint | None:
+    """The newest whole checkpoint of a run; None where there was none yet.
+
+    Raises:
+        checkpoint.Damaged: All are, with the ways forward.
     """
-    path = folder / "config.toml"
-    asked_model, asked_data = to_table(model_config), mixture.fingerprints()
-    if path.exists() and "train" not in read_toml(path):
-        known_model, _, data = read_config(folder)
-        refuse_other(folder, "model", to_table(known_model), asked_model)
-        refuse_other(folder, "data", data, {key: asked_data.get(key) for key in data})
-    elif path.exists():
-        known_model, known, data = read_config(folder)
-        known = on_this_machine(known)
-        config = on_this_machine(
-            dataclasses.replace(
-                config,
-                threads=config.threads or known.threads,
-                compile=known.compile if config.compile == "auto" else config.compile,
-                device=known.device if config.device == "auto" else config.device,
-                precision=known.precision if config.precision == "auto" else config.precision,
-            )
+    try:
+        return checkpoint.load(run_dir / CHECKPOINTS)
+    except Damaged as damage:
+        raise Damaged(
+            f"no checkpoint in {run_dir} is whole: {damage}. Put the files back from a copy; or begin with whole weights "
+            f"alone, `--train.init_from {run_dir} --out ANOTHER`; or begin again with --restart"
+        ) from None
+
+
+def refuse_what_is_missing(run_dir: Path, config: RunConfig | None) -> None:
+    """Refuses a folder without a checkpoint, where there was one or there are metrics of an earlier run.
+
+    Raises:
+        ValueError: What is there and what is missing, and to use --restart.
+    """
+    checkpoints, metrics = run_dir / CHECKPOINTS, run_dir / METRICS
+    begun = {} if config is None else config.start
+    if config is not None and (config.train is None or begun.get("kind") == "import"):
+        raise ValueError(f"{run_dir} is an imported model whose {CHECKPOINTS} are missing: import it again")
+    if config is not None and not begun and checkpoints.is_dir() and not (checkpoints / "latest").exists():
+        return  # the run was stopped before its first checkpoint
+    if len(read_lines(metrics)) > len(
+        read_lines(metrics, begun.get("step", 0) if begun.get("kind") == "branch" else 0)
+    ):
+        missing = CONFIG if config is None else "the checkpoints that they led to"
+        raise ValueError(
+            f"{run_dir} has metrics of an earlier run, and {missing} is missing: "
+            f"--restart removes them and begins again, or choose another folder"
         )
-        refuse_other(folder, "model", to_table(known_model), asked_model)
-        refuse_other(folder, "train", to_table(known), to_table(config))
-        refuse_other(folder, "data", data, asked_data)
-        return config
-    config = on_this_machine(config)
-    with threads(config.threads):
-        config = dataclasses.replace(config, threads=torch.get_num_threads())
-        if config.compile == "auto":
-            pays, why = compile_pays(model_config, config)
-            say(why)
-            config = dataclasses.replace(config, compile="on" if pays else "off")
-    tables = {"model": asked_model, "train": to_table(config), "data": asked_data}
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / ".config.toml.partial"
-        try:
-            temporary.write_text(tomli_w.dumps(tables), encoding="utf-8")
-            files.sync(temporary)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        environment.record(folder, config.device)
-    return config
+    if config is None and checkpoint.steps(checkpoints):
+        raise ValueError(
+            f"{run_dir} has checkpoints and no {CONFIG}: --restart removes them and begins again, or choose another folder"
+        )
+    if config is not None and (checkpoints / "latest").exists():
+        raise ValueError(f"{checkpoints} has lost its checkpoints: put them back, or begin again with --restart")
 
 
-def made_with(model_config: ModelConfig, config: TrainConfig) -> dict[str, dict[str, Any]]:
-    """What a checkpoint says of the configuration that it was made with: all that may not change."""
-    train = {key: value for key, value in to_table(config).items() if key not in FREE}
-    return {"model": to_table(model_config), "train": train}
+def remove(run_dir: Path) -> None:
+    """Removes what a run wrote, so that it begins again.
 
-
-def refuse_edited(saved: checkpoint.Checkpoint, model_config: ModelConfig, config: TrainConfig) -> None:
-    """ValueError: config.toml was edited after the checkpoint was made, with the first key that differs."""
-    now = made_with(model_config, config)
-    for section, there in saved.state.get("config", {}).items():
-        for key, old, new in differences(there, now[section]):
-            raise ValueError(
-                f"checkpoint {saved.path} was made with {section}.{key} = {old!r}, and config.toml has {new!r}: "
-                f"put that back to continue the run, or choose another folder"
-            )
-
-
-def refuse_other(folder: Path, section: str, there: dict[str, Any], asked: dict[str, Any]) -> None:
-    """ValueError: a section of the run's configuration is not what is asked for, with the first key that differs."""
-    for key, old, new in differences(there, asked):
-        if not (section == "train" and key in FREE):
-            raise ValueError(
-                f"the run in {folder} has {section}.{key} = {old!r}, and this call asks for {new!r}: "
-                f"ask for the same to continue it, or choose another folder"
-            )
-
-
-def differences(there: dict[str, Any], asked: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Each key that two tables do not agree on, in order, with what each has; None where it has nothing."""
-    for key in sorted(there.keys() | asked.keys()):
-        if there.get(key) != asked.get(key):
-            yield key, there.get(key), asked.get(key)
-
-
-def on_this_machine(config: TrainConfig) -> TrainConfig:
-    """The configuration with its device and precision named. ValueError: they are not here."""
-    device = choose_device(config.device)
-    precision = choose_precision(config.precision, device)
-    if precision == "fp16" and config.parallel == "fsdp":
-        raise ValueError("precision 'fp16' goes with parallel 'ddp': its loss scale is not shared between shards")
-    return dataclasses.replace(config, device=cast(DeviceName, device.type), precision=precision)
+    Raises:
+        ValueError: It began from an imported model, whose weights would be lost.
+    """
+    if (run_dir / CONFIG).is_file():
+        tables = read_toml(run_dir / CONFIG)
+        if "train" not in tables or tables.get("start", {}).get("kind") == "import":
+            raise ValueError(f"--restart would remove the imported weights in {run_dir}: import them again instead")
+    for name in (CONFIG, METRICS, "environment.json", "report.html"):
+        (run_dir / name).unlink(missing_ok=True)
+    for kept in run_dir.glob("tokenizer.*"):
+        kept.unlink()
+    for name in (CHECKPOINTS, "tensorboard"):
+        shutil.rmtree(run_dir / name, ignore_errors=True)
 
 
 class Taken(ValueError):
@@ -174,72 +170,29 @@ class Taken(ValueError):
 
 
 @contextlib.contextmanager
-def lock(folder: Path) -> Iterator[None]:
-    """Keeps other processes from training in the folder; it ends with the process, however that ends. Taken: by which one."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        if not take(handle):
-            who = os.read(handle, 32).decode(errors="replace").strip() or "another one"
-            raise Taken(f"process {who} is training in {folder}: let it end, or choose another folder")
-        with writing(folder):
-            os.ftruncate(handle, 0)
-            os.write(handle, str(os.getpid()).encode())
+def lock(run_dir: Path) -> Iterator[None]:
+    """Keeps other processes from training in the folder; it ends with the process, however that ends.
+
+    Raises:
+        Taken: By which one.
+    """
+    with contextlib.ExitStack() as stack:
+        with writing(run_dir):
+            run_dir.mkdir(parents=True, exist_ok=True)
+            try:
+                stack.enter_context(lock_file(run_dir / ".lock"))
+            except Locked as locked:
+                raise Taken(f"{locked.holder} is training in {run_dir}: let it end, or choose another folder") from None
         yield
-    finally:
-        os.close(handle)
-
-
-def take(handle: int) -> bool:
-    """Locks an open file for this process, unless another has."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True
-
-
-def truncate_metrics(path: Path, step: int) -> None:
-    """Drops the lines after `step`, and what is none, as one that was cut off in the writing."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
-        try:
-            if json.loads(line)["step"] > step:
-                continue
-        except (json.JSONDecodeError, KeyError, TypeError):
-            continue
-        kept.append(line)
-    temporary = path.with_name(".metrics.jsonl.partial")
-    with writing(path.parent):
-        temporary.write_text("".join(kept), encoding="utf-8")
-        files.sync(temporary)
-        os.replace(temporary, path)
-
-
-def finite(value: float | None) -> float | None:
-    """JSON has no NaN."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 @contextlib.contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def writing(run_dir: Path) -> Iterator[None]:
     """Says of a failure to write, in one sentence, what was being written and what to do."""
     try:
         yield
     except checkpoint.NotSaved:
         raise
     except OSError as error:
-        why = files.reason(error, folder)
-        raise checkpoint.NotSaved(f"the run in {folder} cannot be written: {why}") from error
+        why = reason(error, run_dir)
+        raise checkpoint.NotSaved(f"the run in {run_dir} cannot be written: {why}") from error

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from lm.data import Tokens, windows_of
 from lm.loss import IGNORE
 from lm.model import Transformer
-from lm.training.step import Learner
+from lm.training.model_with_loss import ModelWithLoss
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def evaluate(
     else it costs log(vocab_size), as it would without a model.
     max_tokens: score about that many, in windows spread evenly over the text, instead of all; then `bytes` is in proportion.
     Where tokens.mask says that only some are learned, only those are scored, and `bytes` is not known.
-    document_masking: no document sees another, as in training with it. summed: stands for step.Learner(model), as a
-    run's own does.
+    document_masking: no document sees another, as in training with it. summed: stands for ModelWithLoss(model), as a run's
+    own does.
     """
     config = model.config
     context = config.context_length if context_length is None else context_length
@@ -108,7 +108,7 @@ def evaluate(
     if document_masking and before is None:
         raise ValueError("documents are told apart by the end-of-text token, and the tokens do not say which that is")
     if summed is None:
-        summed = Learner(model, before if document_masking else None)
+        summed = ModelWithLoss(model, before if document_masking else None)
     device = model.embedding.weight.device
     was_training = model.training
     model.eval()

@@ -1,0 +1,87 @@
+"""Weights and optimizer, put into a model that may be sharded and made without memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from lm.config import ModelConfig
+from lm.model import Transformer, initialise_parameter
+from lm.training.checkpoint import Checkpoint
+from lm.training.distributed import own_part
+
+
+def on_meta(config: ModelConfig) -> Transformer:
+    """A model whose weights have shapes and no memory."""
+    with torch.device("meta"):
+        return Transformer(config)
+
+
+def from_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> Transformer:
+    """A model with these weights, on the CPU; none is drawn at random first."""
+    model = on_meta(config).to_empty(device="cpu")
+    fill(model, weights)
+    return model
+
+
+def random_model(config: ModelConfig, seed: int) -> Transformer:
+    """A model with random weights, drawn on the CPU; the process's random numbers go on as if nothing had been drawn."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return Transformer(config)
+
+
+@torch.no_grad()
+def draw(model: Transformer, seed: int) -> None:
+    """Gives a sharded model the weights of random_model, of which no more than one is ever whole in memory."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        for module in on_meta(model.config).modules():
+            if hasattr(module, "reset_parameters"):  # torch's layers draw when they are made, before the model does
+                cast(Any, module).to_empty(device="cpu").reset_parameters()
+                module.to("meta")
+        for name, parameter in model.named_parameters():
+            whole = initialise_parameter(torch.empty(parameter.shape, dtype=parameter.dtype), name, model.config)
+            parameter.copy_(own_part(whole, parameter))
+
+
+@torch.no_grad()
+def fill(model: Transformer, weights: Mapping[str, Tensor]) -> None:
+    """Copies weights into a model, of which each may be sharded over processes that all have the whole weights.
+
+    Raises:
+        ValueError: A weight is missing, is none of the model's, or has another shape; by name.
+    """
+    own = model.state_dict()
+    for name in sorted(own.keys() ^ weights.keys()):
+        raise ValueError(f"the weights {'lack' if name in own else 'have'} {name!r}, and the model says otherwise")
+    for name, tensor in own.items():
+        if tensor.shape != weights[name].shape:
+            raise ValueError(
+                f"the weight {name!r} has shape {tuple(weights[name].shape)}, and the model's has {tuple(tensor.shape)}"
+            )
+        tensor.copy_(own_part(weights[name], tensor))
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, model: Transformer, saved: Checkpoint) -> None:
+    """Puts the optimizer's state of a checkpoint into an optimizer of this model, sharded as the model's weights are.
+
+    What the optimizer is set to (rate, betas, weight decay) stays: that is the configuration's.
+    """
+    parameters: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
+    state: dict[int, dict[str, Tensor]] = saved.optimizer["state"]
+    if saved.is_sharded:
+        places = {id(parameter): index for index, parameter in enumerate(parameters)}
+        by_weight = saved.optimizer["state"]
+        state = {places[id(p)]: by_weight[name] for name, p in model.named_parameters() if name in by_weight}
+    own = {
+        index: {
+            key: own_part(value, parameters[index]) if value.shape == parameters[index].shape else value
+            for key, value in values.items()
+        }
+        for index, values in state.items()
+    }
+    optimizer.load_state_dict({"state": own, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -1,0 +1,66 @@
+"""Files: written whole or not at all, and locked."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lm import files
+from lm.files import Locked, atomic_file, atomic_write, lock, sha256
+
+
+def test_what_is_written_takes_the_place_of_what_was(tmp_path):
+    path = tmp_path / "file"
+    atomic_write(path, "one\n")
+    with atomic_file(path) as file:
+        file.write(b"two\n")
+        assert path.read_text() == "one\n", "not before all is written"
+    assert path.read_bytes() == b"two\n"
+    assert sha256(path) == "27dd8ed44a83ff94d557f9fd0412ed5a8cbca69ea04922d88c01184a07300a5a"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("failing", ["block", "fsync", "replace"])
+def test_an_error_leaves_the_file_as_it_was_and_nothing_else(tmp_path, monkeypatch, failing):
+    path = tmp_path / "file"
+    atomic_write(path, "one")
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if failing != "block":
+        monkeypatch.setattr(os, failing, fail)
+
+    def write():
+        with atomic_file(path, "w") as file:
+            file.write("two")
+            if failing == "block":
+                fail()
+
+    with pytest.raises(OSError, match="No space"):
+        write()
+    assert path.read_text() == "one"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path):
+    path = tmp_path / ".lock"
+    holder = "import sys, time\nfrom lm.files import lock\nwith lock(sys.argv[1]): print(1, flush=True); time.sleep(60)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = subprocess.Popen([sys.executable, "-c", holder, path], stdout=subprocess.PIPE, env=environment)
+    process.stdout.readline()
+    with pytest.raises(Locked, match=f"process {process.pid} holds"), lock(path):
+        pass
+    process.kill()
+    process.communicate()
+    with lock(path), pytest.raises(Locked, match=f"process {os.getpid()} holds"), lock(path):
+        pass
+
+
+def test_a_full_disk_in_the_words_of_other_libraries(tmp_path):
+    error = RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert files.reason(error, tmp_path).startswith("the disk is full")

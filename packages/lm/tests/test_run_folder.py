@@ -1,0 +1,307 @@
+"""Runs that go on in other ways than where they stopped: longer, elsewhere, as a branch; and runs that lost something."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+import torch
+from runs import CONFIG, MODEL, assert_same_run, metrics, run, some_tokens, stop_at, timeless
+
+from lm import checkpoint
+from lm.commands.cli import main
+from lm.config import TrainConfig
+from lm.data import write_tokens
+from lm.interop import import_run, to_huggingface
+from lm.model import Transformer
+from lm.training import measure, start
+from lm.training.checkpoint import Damaged
+from lm.training.loop import Diverged, Stopped
+from lm.training.run_folder import RunConfig, load, read, write
+from lm.training.trainer import Trainer
+
+STABLE = dataclasses.replace(CONFIG, schedule="linear", decay_steps=5)
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """A run that was never stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    run(data, folder)
+    return folder
+
+
+@pytest.fixture
+def ended(whole, tmp_path):
+    """A copy of it, to change."""
+    return shutil.copytree(whole, tmp_path / "ended")
+
+
+def weights(folder, step=None):
+    return checkpoint.load(folder / "checkpoints", step).model
+
+
+def assert_same_weights(one, other):
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "stable"])
+def test_a_run_trained_longer_is_that_of_the_longer_one_where_the_rates_are(data, tmp_path, capsys, schedule):
+    config = dataclasses.replace(CONFIG, schedule="constant") if schedule == "constant" else STABLE
+    longer = dataclasses.replace(config, steps=30)
+    if schedule == "stable":  # stopped before its rate began to fall
+        with pytest.raises(Stopped):
+            run(data, tmp_path / "run", config, on_step=stop_at(12))
+    else:
+        run(data, tmp_path / "run", config)
+    run(data, tmp_path / "whole", longer)
+    capsys.readouterr()
+    from lm.training.loop import train
+
+    train(MODEL, longer, data, tmp_path / "run", progress=True)
+    said = capsys.readouterr().err
+    at = 12 if schedule == "stable" else 20
+    assert f"continuing {tmp_path / 'run'} from step {at} of 30" in said
+    assert "steps raised from 20 to 30: the run is, to the bit, one of 30 steps" in said
+    assert_same_weights(weights(tmp_path / "run"), weights(tmp_path / "whole"))
+    assert read(tmp_path / "run").train.steps == 30
+    with pytest.raises(
+        ValueError, match=r"train\.steps = 30, and this call asks for 20: a run can be trained longer, not"
+    ):
+        run(data, tmp_path / "run", config)
+
+
+def test_a_run_whose_rate_fell_is_trained_longer_and_says_what_it_is_not(data, ended):
+    longer = dataclasses.replace(CONFIG, steps=30)
+    said = start.longer(CONFIG, longer, 20)
+    assert "is not one of 30 steps from its beginning" in said
+    assert run(data, ended, longer).steps == 30
+    assert [line["step"] for line in metrics(ended) if "loss" in line] == list(range(1, 31))
+
+
+def test_a_run_moves_to_another_device_and_number_of_threads_where_that_is_asked_for(data, ended, capsys):
+    path = ended / "config.toml"
+    path.write_text(path.read_text().replace('device = "cpu"', 'device = "mps"'))  # as if it had been there
+    free = dataclasses.replace(CONFIG, steps=24, device="auto")
+    with pytest.raises(
+        ValueError, match=r"the run so far was on 'mps', which is not on this machine: --train\.device cpu"
+    ):
+        run(data, ended, free)
+    moved = dataclasses.replace(CONFIG, steps=24, threads=2)
+    from lm.training.loop import train
+
+    train(MODEL, moved, data, ended)
+    said = capsys.readouterr().err
+    assert "threads 1, now 2: the run continues to rounding, not to the bit" in said
+    assert (read(ended).train.device, read(ended).train.threads) == ("cpu", 2)
+
+
+def test_a_branch_with_nothing_changed_is_the_run_it_came_from(data, whole, tmp_path):
+    run(data, tmp_path / "branch", branch=whole, step=16)
+    assert_same_run(tmp_path / "branch", whole, but=("seconds", "best"))
+    assert read(tmp_path / "branch").start["kind"] == "branch"
+    assert read(tmp_path / "branch").start["step"] == 16
+    shutil.rmtree(tmp_path / "branch" / "checkpoints" / "00000020")
+    (tmp_path / "branch" / "checkpoints" / "latest").write_text("00000016\n")
+    run(data, tmp_path / "branch", branch=whole, step=16)  # goes on, and does not begin again
+    with pytest.raises(ValueError, match=r"began from .* at step 16: leave --branch out"):
+        run(data, tmp_path / "branch", branch=whole, step=20)
+
+
+def test_a_branch_has_settings_of_its_own(data, whole, tmp_path):
+    lower = dataclasses.replace(CONFIG, learning_rate=1e-3, steps=24)
+    run(data, tmp_path / "branch", lower, branch=whole, step=16)
+    lines = [line for line in metrics(tmp_path / "branch") if "loss" in line]
+    assert lines[:16] == [line for line in metrics(whole) if "loss" in line][:16]
+    assert max(line["learning_rate"] for line in lines[16:]) < 1e-3
+    assert [line["step"] for line in lines] == list(range(1, 25))
+    with pytest.raises(ValueError, match=r"has model\.d_ff = 24, and this call asks for 32"):
+        run(data, tmp_path / "other", lower, dataclasses.replace(MODEL, d_ff=32), branch=whole)
+    with pytest.raises(ValueError, match=r"is of step 20, and train\.steps is 20: raise it, or name an earlier one"):
+        run(data, tmp_path / "other", branch=whole)
+    with pytest.raises(ValueError, match="choose another --out"):
+        run(data, whole, branch=whole)
+    assert not (tmp_path / "other" / "config.toml").exists()
+
+
+def test_a_branch_that_was_killed_while_it_was_made_is_made_again(data, whole, tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "copy", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(data, tmp_path / "branch", branch=whole, step=16)
+    run(data, tmp_path / "branch", branch=whole, step=16)
+    assert_same_weights(weights(tmp_path / "branch"), weights(whole))
+
+
+def test_the_advice_to_a_diverged_run_can_be_followed(data, tmp_path, monkeypatch):
+    real = Trainer.forward_backward
+
+    def broken(self, *rest):
+        loss = real(self, *rest)
+        return float("nan") if self.step >= 6 else loss
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "forward_backward", broken)
+        with pytest.raises(Diverged) as diverged:
+            run(data, tmp_path / "run")
+    words = str(diverged.value).partition("--branch ")[2].split()
+    assert words[1:4:2] == ["--step", "--train.learning_rate"]
+    lower = dataclasses.replace(CONFIG, learning_rate=float(words[4]))
+    assert run(data, tmp_path / "lower", lower, branch=words[0], step=int(words[2])).steps == 20
+
+
+def test_a_run_begins_with_the_weights_of_another(data, whole, tmp_path):
+    config = dataclasses.replace(CONFIG, init_from=str(whole), learning_rate=1e-9, min_learning_rate=1e-9, steps=4)
+    run(data, tmp_path / "tuned", config)
+    for name, weight in weights(whole).items():
+        torch.testing.assert_close(weights(tmp_path / "tuned")[name], weight, rtol=0, atol=1e-6)
+    assert metrics(tmp_path / "tuned")[0]["loss"] < 3.2 < metrics(whole)[0]["loss"]
+    with pytest.raises(ValueError, match=r"train\.init_from = "):
+        run(data, tmp_path / "tuned", dataclasses.replace(config, init_from="scratch"))
+    with pytest.raises(FileNotFoundError, match="holds no run"):
+        run(data, tmp_path / "other", dataclasses.replace(config, init_from=str(tmp_path / "nowhere")))
+
+
+def test_import_then_fine_tune_then_fine_tune_again_as_one_would_type_it(data, whole, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    to_huggingface(load(whole), tmp_path / "exported")
+    import_run("exported", "runs/tuned")
+    given = ["--data", str(data), "--quiet", "--train.steps", "3", "--train.warmup_steps", "0", "--train.device", "cpu"]
+    given += ["--train.learning_rate", "1e-9", "--train.threads", "1"]
+    first = ["train", "runs/tuned/config.toml", "--out", "runs/ft1", *given]
+    for _ in range(2):  # the same command reads what is done
+        assert main(first) == 0, capsys.readouterr().err
+    assert metrics(tmp_path / "runs" / "ft1")[0]["loss"] < 3.2, "the imported weights, and none at random"
+    again = ["train", "runs/ft1/config.toml", "--out", "runs/ft2", *given]
+    assert main(again) == 2
+    said = capsys.readouterr().err
+    assert "--train.init_from runs/ft1 begins with them" in said
+    assert said.count("\n") == 1
+    assert main([*again, "--train.init_from", "runs/ft1"]) == 0, capsys.readouterr().err
+    assert_same_weights(weights(tmp_path / "runs" / "ft2", 3), weights(tmp_path / "runs" / "ft2"))
+    assert main(["train", "runs/ft1/config.toml", "--out", "runs/b", "--branch", "runs/ft1", *given[:-8]]) == 2
+    assert "is of step 3, and train.steps is 3: raise it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["checkpoints", "config.toml", "the newest"])
+def test_a_run_that_lost_something_is_not_begun_again_in_silence(data, ended, missing):
+    before = (ended / "metrics.jsonl").read_bytes()
+    if missing == "config.toml":
+        (ended / missing).unlink()
+    else:
+        shutil.rmtree(ended / "checkpoints")
+        if missing == "the newest":
+            (ended / "checkpoints").mkdir()
+            (ended / "checkpoints" / "latest").write_text("00000020\n")
+    if missing == "the newest":
+        with pytest.warns(UserWarning, match="is not there"), pytest.raises(ValueError, match="--restart"):
+            run(data, ended)
+    else:
+        with pytest.raises(ValueError, match=r"has metrics of an earlier run, and .* is missing: --restart"):
+            run(data, ended)
+    assert (ended / "metrics.jsonl").read_bytes() == before
+    assert run(data, ended, dataclasses.replace(CONFIG, steps=4), restart=True).steps == 4
+    assert [line["step"] for line in metrics(ended) if "loss" in line] == [1, 2, 3, 4]
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(data, whole, tmp_path):
+    def crash(line):
+        if line["step"] == 3:
+            raise RuntimeError("power")
+
+    with pytest.raises(RuntimeError, match="power"):
+        run(data, tmp_path, on_step=crash)
+    run(data, tmp_path)
+    assert timeless(tmp_path) == timeless(whole)
+
+
+def test_both_checkpoints_damaged_names_the_ways_forward(data, ended):
+    for folder in (ended / "checkpoints").glob("0*"):
+        (folder / "optimizer.pt").write_bytes(b"")
+    with pytest.warns(UserWarning, match="damaged"), pytest.raises(Damaged, match=r"--train\.init_from .*--restart"):
+        run(data, ended)
+    assert run(data, ended.parent / "new", dataclasses.replace(CONFIG, init_from=str(ended), steps=3)).steps == 3
+
+
+def test_the_optimizer_may_be_missing_where_only_weights_are_wanted(whole, ended, monkeypatch):
+    for path in (ended / "checkpoints").glob("0*/optimizer.pt"):
+        path.unlink()
+
+    def drawn(tensor, *_):
+        assert tensor.is_meta, "weights are drawn at random"
+        return tensor
+
+    monkeypatch.setattr(torch.nn.init, "trunc_normal_", drawn)
+    assert_same_weights(load(ended).state_dict(), weights(whole))
+    assert_same_weights(load(ended, 16).state_dict(), weights(whole, 16))
+
+
+def test_a_pickled_optimizer_is_not_run_and_is_one_sentence(data, ended):
+    path = ended / "checkpoints" / "00000020"
+
+    class Evil:
+        def __reduce__(self):
+            return print, ("run",)
+
+    torch.save({"state": Evil()}, path / "optimizer.pt")
+    state = json.loads((path / "state.json").read_text())
+    state["sha256"]["optimizer.pt"] = checkpoint.sha256(path / "optimizer.pt")
+    (path / "state.json").write_text(json.dumps(state))
+    with pytest.raises(Damaged, match=r"optimizer\.pt holds more than tensors and plain values"):
+        run(data, ended, dataclasses.replace(CONFIG, steps=21))
+
+
+def test_the_environment_says_the_threads_that_were_set(data, tmp_path):
+    config = dataclasses.replace(CONFIG, steps=3, threads=3)
+    run(data, tmp_path, config)
+    assert json.loads((tmp_path / "environment.json").read_text())["threads"] == 3
+
+
+OLD = """
+[model]
+vocab_size = 50
+context_length = 16
+num_layers = 2
+d_model = 16
+num_heads = 2
+d_ff = 24
+[train]
+steps = 20
+warmup_steps = 3
+documents = false
+checkpointing = "none"
+"""
+
+
+def test_a_run_of_an_earlier_version_is_refused_by_name(data, tmp_path):
+    (tmp_path / "config.toml").write_text(OLD)
+    with pytest.raises(ValueError, match=r"written by another version .*'documents'.*'document_masking'"):
+        run(data, tmp_path)
+    with pytest.raises(ValueError, match="another version"):
+        load(tmp_path)
+
+
+def test_weights_of_another_model_are_refused_by_name(tmp_path):
+    tensors = Transformer(MODEL).state_dict()
+    tensors["layers.0.weight"] = tensors.pop("embedding.weight")
+    checkpoint.save(tmp_path / "checkpoints", 0, tensors, None, {})
+    write(tmp_path, RunConfig(MODEL, TrainConfig(1, warmup_steps=0)))
+    with pytest.raises(ValueError, match=r"the weights lack 'embedding\.weight', and the model says otherwise"):
+        load(tmp_path)
+
+
+def test_data_of_another_tokenizer_is_refused_before_a_branch_begins(whole, tmp_path):
+    write_tokens(tmp_path / "train.npy", some_tokens(3000), tokenizer="another")
+    with pytest.raises(ValueError, match="another tokenizer than the one of"):
+        run(tmp_path, tmp_path / "run", dataclasses.replace(CONFIG, init_from=str(whole)))
+
+
+def test_measuring_says_what_it_does(capsys):
+    measure.measure(MODEL, CONFIG, steps=1, warmup=0, progress=True)
+    assert "measuring steps" in capsys.readouterr().err
