@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_conversations import MARKS, TALK, lines
+from talks import MARKS, TALK, lines
 
 import lm
 from lm.chat_template import ROLES, ChatTemplate, Message, default_template, messages_of
@@ -367,7 +367,7 @@ def test_a_run_that_learned_no_conversations_has_none(tmp_path, exported):
 
 def test_a_tokenizer_of_pieces_writes_the_ids_of_transformers(tmp_path):
     """It puts a space before every text, and none before what follows a special token's text inside of one."""
-    from test_pieces import tok_bin
+    from llama2c_files import tok_bin
 
     from lm.tokenizer import load_tokenizer
 
@@ -386,10 +386,10 @@ def test_a_tokenizer_of_pieces_writes_the_ids_of_transformers(tmp_path):
 
 def test_gpt2s_pair_of_files_is_the_tokenizer_of_a_folder(tmp_path):
     """vocab.json and merges.txt beside the weights, as GPT-2 was published: text in, ids out, as transformers has them."""
-    from test_interop import GPT2, make
+    from models import SHAPES, make
 
     made = bpe.train([TEXT], 288, special_tokens=MARKS[:1])
-    folder = lm.to_huggingface(make(vocab_size=290, **GPT2), tmp_path / "model")
+    folder = lm.to_huggingface(make(vocab_size=290, **SHAPES["gpt2"]), tmp_path / "model")
     os.remove(folder / "checksums.json")
     made.to_gpt2(folder)
     assert not (folder / "tokenizer.json").exists()

@@ -6,12 +6,12 @@ import collections
 import dataclasses
 import importlib.util
 import itertools
-import json
 
 import numpy as np
 import pytest
 import torch
 from runs import CONFIG, assert_same_run, metrics, stop_at
+from talks import MARKS, TALK, lines, tokenizer
 
 import lm
 from lm.commands.cli import main
@@ -21,25 +21,6 @@ from lm.training.loop import Stopped
 from lm.training.validation import evaluate
 
 bpe_only = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
-TALK = [
-    {"role": "system", "content": "be brief"},
-    {"role": "user", "content": "2+2? <|im_end|>"},
-    {"role": "assistant", "content": "4 é"},
-    {"role": "user", "content": "sure?"},
-    {"role": "assistant", "content": "yes"},
-]
-MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-
-
-def tokenizer(special=MARKS):
-    import bpe
-
-    return bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=special)
-
-
-def lines(path, *talks):
-    path.write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in talks))
-    return str(path)
 
 
 def masked(folder, mask, name="train", seed=0):

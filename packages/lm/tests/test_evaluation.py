@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from models import SHAPES, make
 from runs import CONFIG, MODEL, run
-from test_model import SHAPES, make
 
 from lm.commands.cli import main
 from lm.config import ModelConfig

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_model import SHAPES, make, some_ids
+from models import SHAPES, make, some_ids
 from test_native import needs_compiler
 
 from lm.generation.decoder import Decoder

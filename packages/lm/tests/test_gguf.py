@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_interop import GPT2
-from test_pieces import tok_bin
+from llama2c_files import tok_bin
+from models import SHAPES
 
 from lm.commands.cli import main
 from lm.config import ModelConfig
@@ -27,8 +27,8 @@ SHAPES = {
     "biased": {"bias": True},
     "slowed": {"rope_factor": 4.0, "rope_original_context_length": 16, "rope_theta": 500.0},
     "normed": {"qk_norm": True, "head_dim": 32},
-    "gpt2": GPT2,
-    "gpt2 without biases": GPT2 | {"bias": False, "tied_embeddings": False},
+    "gpt2": SHAPES["gpt2"],
+    "gpt2 without biases": SHAPES["gpt2"] | {"bias": False, "tied_embeddings": False},
 }
 DATA = os.environ.get("GROUNDUP_DATA")
 
@@ -158,9 +158,9 @@ def test_a_tokenizer_of_pieces_in_llama_cpp(tmp_path):
         ({"ffn": "silu"}, "ffn 'silu'"),
         ({"qk_norm": True, "bias": True}, "bias True"),
         ({"qk_norm": True, "rope_factor": 2.0}, "rope_scaling"),
-        (GPT2 | {"ffn": "gelu_exact"}, "ffn 'gelu_exact'"),
-        (GPT2 | {"num_kv_heads": 1}, "num_kv_heads 1"),
-        (GPT2 | {"head_dim": 16}, "head_dim 16"),
+        (SHAPES["gpt2"] | {"ffn": "gelu_exact"}, "ffn 'gelu_exact'"),
+        (SHAPES["gpt2"] | {"num_kv_heads": 1}, "num_kv_heads 1"),
+        (SHAPES["gpt2"] | {"head_dim": 16}, "head_dim 16"),
     ],
 )
 def test_what_llama_cpp_cannot_be_is_refused_by_name(tmp_path, change, says):

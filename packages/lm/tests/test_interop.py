@@ -9,11 +9,11 @@ import os
 import pickle
 import struct
 
-import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from test_model import SHAPES, make, some_ids
+from llama2c_files import llama2c_file
+from models import SHAPES, make, some_ids
 
 from lm.config import ModelConfig
 from lm.interop import from_huggingface, from_llama2c, from_nanogpt, to_huggingface
@@ -368,49 +368,6 @@ def test_a_checkpoint_of_nanogpt_that_is_not_understood_is_refused(tmp_path):
 def llama2c_model(tied):
     torch.manual_seed(3)
     return Transformer(ModelConfig(24, 10, 2, 16, 4, 24, num_kv_heads=2, tied_embeddings=tied)).eval()
-
-
-def llama2c_file(model, version, group=8):
-    """What llama2.c's export writes of a model, by its layout."""
-    c, state = model.config, {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    kv = c.kv_heads * c.head_width
-    blocks = range(c.num_layers)
-    qkv = [state[f"blocks.{i}.attention.qkv.weight"] for i in blocks]
-    up = [state[f"blocks.{i}.ffn.gate_up.weight"] for i in blocks]
-    parts = {
-        "wq": [w[: c.d_model] for w in qkv],
-        "wk": [w[c.d_model : c.d_model + kv] for w in qkv],
-        "wv": [w[c.d_model + kv :] for w in qkv],
-        "wo": [state[f"blocks.{i}.attention.output.weight"] for i in blocks],
-        "w1": [w[: c.d_ff] for w in up],
-        "w2": [state[f"blocks.{i}.ffn.down.weight"] for i in blocks],
-        "w3": [w[c.d_ff :] for w in up],
-    }
-    norms = [[state[f"blocks.{i}.{n}.weight"] for i in blocks] for n in ("attention_norm", "ffn_norm")]
-    final, embedding = [state["final_norm.weight"]], [state["embedding.weight"]]
-    head = [] if c.tied_embeddings else [state["head.weight"]]
-    sizes = [c.d_model, c.d_ff, c.num_layers, c.num_heads, c.kv_heads, c.vocab_size, c.context_length]
-
-    def floats(arrays):
-        return b"".join(a.astype("<f4").tobytes() for a in arrays)
-
-    if version == 0:
-        sizes[5] *= 1 if c.tied_embeddings else -1
-        turns = np.zeros(2 * c.context_length * c.head_width // 2, "<f4")
-        order = [embedding, norms[0], parts["wq"], parts["wk"], parts["wv"], parts["wo"], norms[1]]
-        order += [parts["w1"], parts["w2"], parts["w3"], final, [turns], head]
-        return struct.pack("<7i", *sizes) + b"".join(map(floats, order))
-    header = struct.pack("<Ii7iB", 0x616B3432, version, *sizes, c.tied_embeddings)
-    header += struct.pack("<i", group) if version == 2 else b""
-    matrices = [*embedding, *(w for name in parts for w in parts[name]), *head]
-    data = header.ljust(256, b"\0") + floats([*norms[0], *norms[1], *final])
-    if version == 1:
-        return data + floats(matrices)
-    for w in matrices:
-        rows = w.reshape(-1, group)
-        scale = np.abs(rows).max(1) / 127
-        data += np.round(rows / scale[:, None]).astype(np.int8).tobytes() + floats([scale])
-    return data
 
 
 @pytest.mark.parametrize("tied", [False, True])

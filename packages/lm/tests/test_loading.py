@@ -7,7 +7,7 @@ import json
 
 import pytest
 import torch
-from test_interop import llama2c_file
+from llama2c_files import llama2c_file
 
 import lm
 from lm.commands.cli import main
@@ -101,7 +101,7 @@ def test_the_tokenizer_in_a_gguf_gives_the_same_ids(tmp_path, pattern):
 def test_pieces_in_a_gguf_give_the_same_ids(tmp_path):
     pytest.importorskip("gguf")
     pytest.importorskip("tokenizers")
-    from test_pieces import tok_bin
+    from llama2c_files import tok_bin
 
     from lm.tokenizer import load_tokenizer
 

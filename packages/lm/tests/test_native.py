@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_model import make, some_ids
+from models import make, some_ids
 from torch import nn
 
 from lm.device import threads

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_interop import llama2c_file
+from llama2c_files import llama2c_file, tok_bin
 
 from lm.commands.cli import main
 from lm.config import ModelConfig
@@ -26,17 +25,6 @@ from lm.piece_tokenizer import PieceTokenizer
 from lm.special_tokens import prompt_ids, stop_ids
 from lm.tokenizer import load_tokenizer
 from lm.training.run_folder import read_config
-
-WORDS = [" t", "he", " a", "nd", " the", "ll", " he", "  ", "lo", " hello", "\u00e9t"]
-LETTERS = list(" thelondar.\u00e9\u6f22")
-
-
-def tok_bin(words=WORDS, letters=LETTERS):
-    """llama2.c's tok.bin: the longest length, then score, length and text of each token."""
-    tokens = [(0.0, t) for t in ("<unk>", "\n<s>\n", "\n</s>\n", *(f"<0x{i:02X}>" for i in range(256)))]
-    tokens += [(-float(i), piece) for i, piece in enumerate([*words, *letters])]
-    made = struct.pack("<i", max(len(piece.encode()) for _, piece in tokens))
-    return made + b"".join(struct.pack("<fi", score, len(t.encode())) + t.encode() for score, t in tokens)
 
 
 @pytest.fixture(scope="module")

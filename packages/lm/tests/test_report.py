@@ -210,7 +210,7 @@ def test_more_runs_than_colours_are_told_apart(run, tmp_path):
     configuration = style.rpartition("<h2>Configuration</h2>")[2]
     assert (
         configuration.count("<th>") + configuration.count("<th ") == 2
-    # A row for each run: the table is as wide as the settings that differ.
+        # A row for each run: the table is as wide as the settings that differ.
     )
     assert configuration.count("<tr>") == 21
 

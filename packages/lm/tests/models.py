@@ -1,0 +1,32 @@
+"""Small models of every shape, with weights that hide no mistake, and ids to give them."""
+
+from __future__ import annotations
+
+import torch
+
+from lm.config import ModelConfig
+from lm.model import Transformer
+
+SHAPES = {
+    "llama": {},
+    "grouped": {"num_kv_heads": 1, "head_dim": 6, "qk_norm": True},
+    "windowed": {"sliding_window": 3},
+    "gpt2": {"ffn": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "bias": True},
+    "post": {"norm_placement": "post", "ffn": "relu2"},
+    "post, layernorm": {"norm_placement": "post", "norm": "layernorm", "position": "learned", "ffn": "silu"},
+    "bare": {"norm": "none", "position": "none", "ffn": "silu", "vocab_multiple": 16},
+}
+
+
+def make(seed=0, dtype=torch.float64, vocab_size=19, context_length=10, **change):
+    torch.manual_seed(seed)
+    size = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12} | change
+    model = Transformer(ModelConfig(vocab_size, context_length, **size)).to(dtype).eval()
+    with torch.no_grad():  # away from zero biases and weights of one, which hide what multiplies or adds them
+        for p in model.parameters():
+            p.add_(0.2 * torch.randn_like(p))
+    return model
+
+
+def some_ids(batch=2, seq=10, vocab=19, seed=1):
+    return torch.randint(vocab, (batch, seq), generator=torch.Generator().manual_seed(seed))
