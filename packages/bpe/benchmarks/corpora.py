@@ -1,4 +1,6 @@
-"""Text that grows and stays distinct: sentences of a real text in new orders, with new words as real text would have them."""
+"""Text that grows and stays distinct: sentences of a real text in new orders, with new words as real text would have
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ COINED = 0.001  # of the words: more than simple stories have, about what novels
 
 
 def grow(path: Path, out: Path, size: int, seed: int = 0) -> None:
-    """Write about `size` bytes: sentences drawn at random from a text, here and there a word joined of two of its words."""
+    """Write about `size` bytes: sentences drawn at random from a text, here and there a word joined of two of its
+    words.
+    """
     rng = random.Random(seed)
     sentences = [one.split(" ") for one in path.read_text(encoding="utf-8", errors="replace").split(". ")]
     words = sorted({word for sentence in sentences for word in sentence if word.isalpha()})

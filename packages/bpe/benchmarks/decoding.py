@@ -2,9 +2,10 @@
 
     python packages/bpe/benchmarks/decoding.py FILE --tokenizer tokenizer.json [--rounds 3] [--only NAME …]
 
-The tokenizer is a Hugging Face tokenizer.json, which every candidate reads; tiktoken gets its ranks. Each round gives each
-candidate a process of its own, on one thread. "At once" is the best of five passes over all ids; "in pieces" the same ids
-twenty at a time, as a chat's messages or a model's output are decoded. A peer that is not installed is left out, and named.
+The tokenizer is a Hugging Face tokenizer.json, which every candidate reads; tiktoken gets its ranks. Each round gives
+each candidate a process of its own, on one thread. "At once" is the best of five passes over all ids; "in pieces" the
+same ids twenty at a time, as a chat's messages or a model's output are decoded. A peer that is not installed is left
+out, and named.
 """
 
 from __future__ import annotations

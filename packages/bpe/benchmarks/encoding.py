@@ -3,14 +3,15 @@
     python packages/bpe/benchmarks/encoding.py FILE … --tokenizers TOKENIZER … [--rounds 3] [--only NAME …] [--write]
 
 A tokenizer is whatever `bpe encode` takes: a tokenizer.json, a .tiktoken file, a published name. Each round gives each
-candidate a process of its own for every text and tokenizer. On one thread it encodes the text once, new to it ("first"), and
-three times more, of which the best counts ("warm"); then the lines of the text one by one, as chat messages come. For the
-first text and tokenizer also batches of documents and of chat messages, on one thread and on all, and pieces of every size;
-and one long text on one thread, on all, and by as many processes, in turn, new to each and then known. --write puts the tables
-into docs/design/performance/bpe.md, and a plot beside it.
+candidate a process of its own for every text and tokenizer. On one thread it encodes the text once, new to it
+("first"), and three times more, of which the best counts ("warm"); then the lines of the text one by one, as chat
+messages come. For the first text and tokenizer also batches of documents and of chat messages, on one thread and on
+all, and pieces of every size; and one long text on one thread, on all, and by as many processes, in turn, new to each
+and then known. --write puts the tables into docs/design/performance/bpe.md, and a plot beside it.
 
-Only ratios within one run mean anything; the seconds are of the process's own CPU time, so that other work on the machine
-counts less, but where it says by the clock. A peer that is not installed, or cannot read a tokenizer, is left out, and named.
+Only ratios within one run mean anything; the seconds are of the process's own CPU time, so that other work on the
+machine counts less, but where it says by the clock. A peer that is not installed, or cannot read a tokenizer, is left
+out, and named.
 """
 
 from __future__ import annotations
@@ -150,7 +151,9 @@ def forgetful(tokenizer: bpe.Tokenizer) -> bpe.Tokenizer:
 
 
 class Turns(NamedTuple):
-    """Of one text: median MB/s on one thread and on all; of each turn how many times one thread all are, and processes are."""
+    """Of one text: median MB/s on one thread and on all; of each turn how many times one thread all are, and processes
+    are.
+    """
 
     one: float
     every: float
@@ -159,7 +162,8 @@ class Turns(NamedTuple):
 
 
 def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> dict[str, Turns]:
-    """One long text on one thread, on all, and by as many processes, each with its share of the text, in turn, by the clock.
+    """One long text on one thread, on all, and by as many processes, each with its share of the text, in turn, by the
+    clock.
 
     "first": by tokenizers that have encoded nothing yet, so that each thread and each process learns. "warm": by others
     that know the text. What processes give, which have nothing to do with one another, is what the machine gives.

@@ -4,9 +4,9 @@
 
 The text is words that are coined as it goes, each of letters drawn anew, so that few come back and caches are always
 forgetting. "calls" encodes it in texts of a megabyte, one encode_to_numpy() after another; "stream" is one
-encode_iterable() over all of it; "file" ten encode_file() of a tenth each, into a folder that goes away. Each prints the
-process's resident memory after a tenth of the way, when the caches are full, and after each tenth more, and in the end how
-far it moved from first to last.
+encode_iterable() over all of it; "file" ten encode_file() of a tenth each, into a folder that goes away. Each prints
+the process's resident memory after a tenth of the way, when the caches are full, and after each tenth more, and in the
+end how far it moved from first to last.
 """
 
 from __future__ import annotations

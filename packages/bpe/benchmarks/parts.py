@@ -5,9 +5,9 @@
     python packages/bpe/benchmarks/parts.py levels FILE ... --tokenizer TOKENIZER
     python packages/bpe/benchmarks/parts.py base64 FILE.tiktoken ...
 
-utf8: a str to UTF-8 by AVX-512 beside the portable version, and what that is of encoding it. pages: encoding a text again,
-the ids of the time before dropped, so that their pages are used again, or kept. levels: the first pass and warm, at each SIMD
-level. base64: the lines of a .tiktoken file, by formats/spelled.pyx and by binascii.
+utf8: a str to UTF-8 by AVX-512 beside the portable version, and what that is of encoding it. pages: encoding a text
+again, the ids of the time before dropped, so that their pages are used again, or kept. levels: the first pass and warm,
+at each SIMD level. base64: the lines of a .tiktoken file, by formats/spelled.pyx and by binascii.
 """
 
 from __future__ import annotations

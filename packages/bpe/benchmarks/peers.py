@@ -135,7 +135,9 @@ ENCODERS: dict[str, tuple[str, Callable[[str], Encoder]]] = {
 
 
 def as_json(name: str) -> str:
-    """The tokenizer as a tokenizer.json that every peer reads: one for ranks, in a temporary file without gaps between ids."""
+    """The tokenizer as a tokenizer.json that every peer reads: one for ranks, in a temporary file without gaps between
+    ids.
+    """
     if name.endswith(".json"):
         return name
     path = Path(tempfile.gettempdir(), f"groundup-bench-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json")

@@ -3,10 +3,10 @@
     python packages/bpe/benchmarks/worst_cases.py TEXT --tokenizer NAME [--rounds 7] [--seconds 60] [--only NAME …]
 
 TEXT is the prose that everything is measured against, of at least three megabytes; the tokenizer is anything that the
-command `bpe` takes. Each encoder works in processes of its own, on one thread, that take turns over all kinds of text; each
-meets three megabytes that are new to it and has so many seconds for them, and each figure is the median of all megabytes of
-all rounds. Ours is marked where it takes more than three times what prose takes. Peers that are not installed are left out,
-and named.
+command `bpe` takes. Each encoder works in processes of its own, on one thread, that take turns over all kinds of text;
+each meets three megabytes that are new to it and has so many seconds for them, and each figure is the median of all
+megabytes of all rounds. Ours is marked where it takes more than three times what prose takes. Peers that are not
+installed are left out, and named.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     nox -s fuzz                       # ten minutes; `-- --seconds N` for another while
     nox -s fuzz -- FILE …             # run findings again
 
-An input that reaches an edge of the extension, or a line of bpe.formats, that none before it reached joins the corpus, which
-is kept from run to run; inputs are made by changing those of the corpus. A worker process runs them, with the
-extension built under the sanitizers, and writes each to a file before it does: when it dies, that input killed it. What a
-target raises is cut down to the smallest input that raises the same, and saved.
+An input that reaches an edge of the extension, or a line of bpe.formats, that none before it reached joins the corpus,
+which is kept from run to run; inputs are made by changing those of the corpus. A worker process runs them, with the
+extension built under the sanitizers, and writes each to a file before it does: when it dies, that input killed it. What
+a target raises is cut down to the smallest input that raises the same, and saved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Bytes that a fuzzer changes, read as what a tokenizer is given: numbers, texts, vocabularies; and ways to change them."""
+"""Bytes that a fuzzer changes, read as what a tokenizer is given: numbers, texts, vocabularies; and ways to change
+them.
+"""
 
 from __future__ import annotations
 

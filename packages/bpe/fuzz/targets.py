@@ -1,6 +1,7 @@
 """What is held against reference.py, one function a part of the package. A target raises where the two differ.
 
-What a user's mistake raises (ValueError with a sentence, KeyError, TypeError) is no finding where the input asks for it.
+What a user's mistake raises (ValueError with a sentence, KeyError, TypeError) is no finding where the input asks for
+it.
 """
 
 from __future__ import annotations

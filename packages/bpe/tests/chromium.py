@@ -1,4 +1,6 @@
-"""A headless Chromium, spoken to over a pipe in its own DevTools protocol: load a page, run JavaScript in it, type, look."""
+"""A headless Chromium, spoken to over a pipe in its own DevTools protocol: load a page, run JavaScript in it, type,
+look.
+"""
 
 import base64
 import json

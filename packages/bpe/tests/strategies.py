@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 # The corner cases of the split patterns: contractions in both cases and with U+017F, the control characters that Python
 # calls space and `regex` does not, spaces of one, two and three bytes, digits, marks, emoji with joiners and selectors,
-# letters of each case and of none (o200k), slashes after line ends (o200k), and what is Han or kana to deepseek-v3 beside
-# what is not: letters, marks, punctuation, symbols and unassigned code points of both.
+# letters of each case and of none (o200k), slashes after line ends (o200k), and what is Han or kana to deepseek-v3
+# beside what is not: letters, marks, punctuation, symbols and unassigned code points of both.
 PIECES = [
     *["a", "b", "Z", "'", "'s", "'S", "'t", "'re", "'ve", "'m", "'ll", "'LL", "'d", "'\u017f", "''", " '"],
     *[" ", "  ", "   ", "\n", "\r\n", "\t", "\x0b", "\x1c", "\x1f", "\x85", "\xa0", "\u2028", "\u3000", "\u1680"],

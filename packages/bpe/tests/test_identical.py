@@ -1,7 +1,8 @@
-"""The same ids as tiktoken and tokenizers, for the published vocabularies and for small ones, on everything that is text.
+"""The same ids as tiktoken and tokenizers, for the published vocabularies and for small ones, on everything that is
+text.
 
-With GROUNDUP_DATA the published vocabularies are taken: a sample here, all of it under `nox -s soak`. Without it vocabularies
-trained here take their place, under the same patterns.
+With GROUNDUP_DATA the published vocabularies are taken: a sample here, all of it under `nox -s soak`. Without it
+vocabularies trained here take their place, under the same patterns.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ CL100K = (
 
 @dataclass(frozen=True)
 class Pair:
-    """Two tokenizers that should be one. theirs: of many texts at once. special: a token that both cut out of a text first."""
+    """Two tokenizers that should be one. theirs: of many texts at once. special: a token that both cut out of a text
+    first.
+    """
 
     ours: Callable[[str], list[int]]
     theirs: Callable[[list[str]], list[list[int]]]

@@ -87,7 +87,8 @@ def test_long_pretokens(vocabulary: Any, text: str) -> None:
 
 
 def test_words_of_every_length_in_every_company() -> None:
-    # Of a vocabulary of which a tenth of all pairs seem to merge and do not, so that whoever asks for a wrong one is told.
+    # Of a vocabulary of which a tenth of all pairs seem to merge and do not, so that whoever asks for a wrong one is
+    # told.
     chance = random.Random(4)
     words = ["".join(chance.choices("etaoinsrhlETAOIN", k=chance.randint(1, 12))) for _ in range(20_000)]
     tokenizer = bpe.train([" ".join(words)], 3000, special_tokens=[])

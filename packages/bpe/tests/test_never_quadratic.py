@@ -1,8 +1,9 @@
-"""No text makes encoding, counting or streaming quadratic: what it costs to do it is measured for a text and a longer one.
+"""No text makes encoding, counting or streaming quadratic: what it costs to do it is measured for a text and a longer
+one.
 
-The cost is the blocks that the extension executes, where it is built to call fuzz/coverage.c for each, as `nox -s sanitize`
-builds it. Elsewhere it is this thread's time on a processor, the least of several, which is coarser: the texts are longer
-then, and a failure is measured again.
+The cost is the blocks that the extension executes, where it is built to call fuzz/coverage.c for each, as `nox -s
+sanitize` builds it. Elsewhere it is this thread's time on a processor, the least of several, which is coarser: the
+texts are longer then, and a failure is measured again.
 """
 
 import ctypes

@@ -1,7 +1,8 @@
-"""What the order of merging is taken from, and whether a whole pretoken is looked up first: every way, beside the reference.
+"""What the order of merging is taken from, and whether a whole pretoken is looked up first: every way, beside the
+reference.
 
-Vocabularies are drawn at random, so that they hold tokens that no merge reaches, tokens that can be made in several ways,
-and ranks that stand on their head.
+Vocabularies are drawn at random, so that they hold tokens that no merge reaches, tokens that can be made in several
+ways, and ranks that stand on their head.
 """
 
 from __future__ import annotations

@@ -94,7 +94,8 @@ def test_windows_give_what_merging_all_at_once_gives(
 
 
 def test_tokens_of_every_power_of_two() -> None:
-    # no window narrower than the text has a token in common with the one before it, until the longest token is short beside it
+    # no window narrower than the text has a token in common with the one before it, until the longest token is short
+    # beside it
     tokens = [b"a" * 2**power for power in range(1, 12)]
     ids = {token: number for number, token in enumerate([*BYTES, *tokens])}
     merges = [(token[: len(token) // 2],) * 2 for token in tokens]
@@ -120,8 +121,8 @@ def test_long_texts_beside_windows_of_other_widths() -> None:
 
 
 def test_a_pair_of_the_last_symbol_of_a_power_of_two() -> None:
-    # All bits of such a pair were ones, as in a free slot of the table of pairs: from 2^17 symbols on it was taken for a merge
-    # where the filter did not stop it. The second merge here is one whose bit in the filter is the same.
+    # All bits of such a pair were ones, as in a free slot of the table of pairs: from 2^17 symbols on it was taken for
+    # a merge where the filter did not stop it. The second merge here is one whose bit in the filter is the same.
     count = 1 << 17
     last = np.uint64(count - 1)
     golden = np.uint64(0x9E3779B97F4A7C15)

@@ -34,14 +34,15 @@ CACHE_BYTES = 64 << 20
 class Encoding:
     """A byte-level BPE encoding, as tiktoken.Encoding.
 
-    A token's rank is its id, any two neighbours that join to a token merge, the lowest rank first, and a pretoken that is a
-    token is not split. An encoding may be shared by threads, releases the GIL while it works, pickles, and never changes.
+    A token's rank is its id, any two neighbours that join to a token merge, the lowest rank first, and a pretoken that
+    is a token is not split. An encoding may be shared by threads, releases the GIL while it works, pickles, and never
+    changes.
 
     Args:
         name: what the encoding is called.
-        pat_str: the split pattern, a regular expression of the package `regex`. The expressions that tiktoken publishes are
-            compiled; with any other encoding is some thirty times slower, and says so once. What lies between two matches is
-            a pretoken too, where tiktoken leaves it out.
+        pat_str: the split pattern, a regular expression of the package `regex`. The expressions that tiktoken publishes
+            are compiled; with any other encoding is some thirty times slower, and says so once. What lies between two
+            matches is a pretoken too, where tiktoken leaves it out.
         mergeable_ranks: {token: rank}.
         special_tokens: {name: id}. Where two names share an id, decoding gives the first.
         explicit_n_vocab: the number of ranks and special tokens together, to be checked.
@@ -151,8 +152,8 @@ class Encoding:
         Args:
             text: str, or UTF-8 as bytes. In a str a lone surrogate becomes U+FFFD, and a pair of them one character.
             allowed_special: the special tokens to recognise: "all", or a collection of their names.
-            disallowed_special: those whose presence in the text is an error: "all" that are not allowed, or a collection
-                of names. Any other special token is ordinary text.
+            disallowed_special: those whose presence in the text is an error: "all" that are not allowed, or a
+                collection of names. Any other special token is ordinary text.
 
         Returns:
             A list of ints.
@@ -240,13 +241,15 @@ class Encoding:
     ) -> tuple[list[int], list[list[int]]]:
         """The ids of a text that are certain whatever follows it, and the ways in which the rest could go on.
 
-        As slow as tiktoken's: a short rest has thousands of continuations. The text is taken as it stands, not normalized.
+        As slow as tiktoken's: a short rest has thousands of continuations. The text is taken as it stands, not
+        normalized.
 
         Args:
             text, allowed_special, disallowed_special: as encode() takes them.
 
         Returns:
-            The certain ids, and lists of ids each of which, after the certain ones, gives bytes that begin with the text.
+            The certain ids, and lists of ids each of which, after the certain ones, gives bytes that begin with the
+            text.
 
         Raises:
             ValueError: the text holds a disallowed special token.

@@ -235,8 +235,8 @@ def encode_pretoken_by_ranks(pretoken: bytes, ranks: Mapping[bytes, int], *, ign
     """The ids of a pretoken where a token's rank is both its id and its place in the order of merging, as in tiktoken.
 
     Starting from single bytes, the neighbours which joined are the token of lowest rank are merged, the leftmost first,
-    one at a time, until no neighbours joined are a token. With ignore_merges (as in tiktoken) a pretoken that is itself a
-    token is that token. Raises KeyError for a byte that is not in ranks.
+    one at a time, until no neighbours joined are a token. With ignore_merges (as in tiktoken) a pretoken that is itself
+    a token is that token. Raises KeyError for a byte that is not in ranks.
     """
     if ignore_merges and pretoken in ranks:
         return [ranks[pretoken]]

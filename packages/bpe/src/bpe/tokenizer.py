@@ -33,14 +33,14 @@ SpecialTokens = Mapping[str, int] | Iterable[str]
 class Tokenizer(Encoding):
     """A byte-level BPE tokenizer. It has all that tiktoken.Encoding has, and more.
 
-    A tokenizer may be shared by threads, releases the GIL while it works, pickles, and never changes. The examples of its
-    methods are those of `tokenizer = bpe.train(["low lower lowest"], 262)`.
+    A tokenizer may be shared by threads, releases the GIL while it works, pickles, and never changes. The examples of
+    its methods are those of `tokenizer = bpe.train(["low lower lowest"], 262)`.
 
     Args:
         vocab: {id: bytes}, the special tokens too or not.
         merges: pairs of bytes in order of rank, the two of each joined in vocab.
-        pattern: the split pattern: a name, a regular expression of the package `regex` (some thirty times slower), several
-            applied in sequence, or None for no split.
+        pattern: the split pattern: a name, a regular expression of the package `regex` (some thirty times slower),
+            several applied in sequence, or None for no split.
         special_tokens: names, which are appended to the vocabulary where it lacks them, or {name: id}.
         cache_bytes: the most that the caches of encoded pretokens may take. They change how fast it is, never an id.
 
@@ -307,8 +307,8 @@ class Tokenizer(Encoding):
             allowed_special, disallowed_special: as encode() takes them.
 
         Returns:
-            For each text an array of uint32, of shape (ids,). Those of short texts that stand side by side share a piece of
-            memory of some hundred kilobytes: copy() what is to be kept alone.
+            For each text an array of uint32, of shape (ids,). Those of short texts that stand side by side share a
+            piece of memory of some hundred kilobytes: copy() what is to be kept alone.
 
         Raises:
             ValueError: a text holds a disallowed special token; workers is below 1.
@@ -330,9 +330,9 @@ class Tokenizer(Encoding):
     ) -> Iterator[int]:
         """The ids of the chunks joined, as they become certain: the same wherever the text is cut.
 
-        What a later chunk could still change is held back: the text after the last place that surely ends a pretoken and
-        has no special token across it. So memory is bounded by the longest pretoken. Where the pattern sets that no bound,
-        as for letters without end, or is an expression of one's own, a pretoken is held whole until it ends.
+        What a later chunk could still change is held back: the text after the last place that surely ends a pretoken
+        and has no special token across it. So memory is bounded by the longest pretoken. Where the pattern sets that no
+        bound, as for letters without end, or is an expression of one's own, a pretoken is held whole until it ends.
 
         Args:
             chunks: the text, in str or bytes of any length.
@@ -366,9 +366,9 @@ class Tokenizer(Encoding):
             text, allowed_special, disallowed_special: as encode() takes them.
 
         Returns:
-            The ids, and for each a number of characters of a str, or of bytes. A token that begins inside a character has
-            the place of that character. Where the tokenizer changes the text first (a normalizer, a space in front), the
-            places are those in the text that decode() gives.
+            The ids, and for each a number of characters of a str, or of bytes. A token that begins inside a character
+            has the place of that character. Where the tokenizer changes the text first (a normalizer, a space in
+            front), the places are those in the text that decode() gives.
 
         Raises:
             ValueError: the text holds a disallowed special token.
@@ -383,7 +383,8 @@ class Tokenizer(Encoding):
     def add_special_tokens(self, ids: Iterable[int]) -> list[int]:
         """The ids of a text between those that the template of its tokenizer.json asks for, such as <s> and </s>.
 
-        As tokenizers' encode(add_special_tokens=True); encode() alone adds none. Without a template the ids as they are.
+        As tokenizers' encode(add_special_tokens=True); encode() alone adds none. Without a template the ids as they
+        are.
 
         Example:
             >>> tokenizer.add_special_tokens([258])
@@ -405,8 +406,8 @@ class Tokenizer(Encoding):
         """Encode a corpus into one .npy file of ids, in several threads and in bounded memory.
 
         As training does, this takes the special tokens of a corpus for what they are, where encode() would refuse them.
-        Beside X.npy goes X.json: count, dtype, bytes of text, this tokenizer's fingerprint, the id of <|endoftext|>, and
-        the SHA-256 of the ids. Both appear whole or not at all.
+        Beside X.npy goes X.json: count, dtype, bytes of text, this tokenizer's fingerprint, the id of <|endoftext|>,
+        and the SHA-256 of the ids. Both appear whole or not at all.
 
         Args:
             source: as bpe.train() takes it.

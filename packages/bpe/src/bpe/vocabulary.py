@@ -76,8 +76,8 @@ def encoder_tables(
 ) -> tuple[list[bytes], NDArray[Any], NDArray[Any] | None]:
     """The symbols, the id of each, and the merges between them, as bpe.encoding.ranks.Ranks wants them.
 
-    Two ids of the same bytes are one symbol, that of the lower, and of one that is not special before one that is. A special
-    token is no symbol unless it is a single byte or the merges make it.
+    Two ids of the same bytes are one symbol, that of the lower, and of one that is not special before one that is. A
+    special token is no symbol unless it is a single byte or the merges make it.
     """
     apart = {data.vocab[number] for number in special if len(data.vocab[number]) > 1}
     if apart and data.merges is not None:

@@ -124,7 +124,9 @@ def _refuse_special(tokenizer: Tokenizer, ids: list[int]) -> None:
 
 
 def _encode_documents(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, options: argparse.Namespace) -> None:
-    """A line of ids for each line of text: an array for a string; for an object the object, with ids in the text's place."""
+    """A line of ids for each line of text: an array for a string; for an object the object, with ids in the text's
+    place.
+    """
     for lines in _batches(file, options.text_key, str, "a text"):
         values = [value for _, value in lines]
         texts = [value if isinstance(value, str) else value[options.text_key] for value in values]
@@ -205,7 +207,9 @@ def _number(word: bytes, file: BinaryIO) -> int:
 
 
 def _batches(file: BinaryIO, key: str, kind: type, what: str) -> Iterator[list[tuple[int, Any]]]:
-    """The lines, so many at a time, as (number, value): each value of that kind, or an object that has one under the key."""
+    """The lines, so many at a time, as (number, value): each value of that kind, or an object that has one under the
+    key.
+    """
     numbered = enumerate(file, start=1)
     while lines := list(itertools.islice(numbered, BATCH)):
         values = []

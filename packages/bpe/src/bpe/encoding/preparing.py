@@ -1,8 +1,9 @@
-"""What a tokenizer.json may do to a text before it is encoded, as tokenizers does it: normalize, and look for added tokens.
+"""What a tokenizer.json may do to a text before it is encoded, as tokenizers does it: normalize, and look for added
+tokens.
 
-First the added tokens that are looked for in the text as it is are cut out, then what lies between them is normalized, then
-the others are cut out of that, and what is left may be given a space in front. A tokenizer that does none of this has no
-Preparation, and is spared the cost.
+First the added tokens that are looked for in the text as it is are cut out, then what lies between them is normalized,
+then the others are cut out of that, and what is left may be given a space in front. A tokenizer that does none of this
+has no Preparation, and is spared the cost.
 """
 
 from __future__ import annotations
@@ -81,10 +82,11 @@ class Preparation:
         return self._normalizer is None or normalize(text, self._normalizer) == text
 
     def cut_safely(self, cut: Callable[[int], int], text: bytes, at: int) -> int:
-        """The first safe cut from `at` on where the preparation of both sides is that of the whole; its length for none.
+        """The first safe cut from `at` on where the preparation of both sides is that of the whole; its length for
+        none.
 
-        Between two ASCII characters, the second a space: no normalizer joins them, none but those of compatibility makes
-        another class of character of what stands beside them, and no space is put before a space.
+        Between two ASCII characters, the second a space: no normalizer joins them, none but those of compatibility
+        makes another class of character of what stands beside them, and no space is put before a space.
         """
         if self._uncuttable:
             return len(text)

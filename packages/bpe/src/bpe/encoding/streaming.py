@@ -24,8 +24,8 @@ def encode_chunks(
 ) -> Iterator[NDArray[np.uint32]]:
     """The ids of the chunks joined, in arrays, as they become certain.
 
-    cut: the last place at which what a text has so far may be cut, whatever follows (see last_cut). room: how many bytes
-    are gathered before they are encoded.
+    cut: the last place at which what a text has so far may be cut, whatever follows (see last_cut). room: how many
+    bytes are gathered before they are encoded.
     """
     held: list[bytes] = []
     size, wanted = 0, room
@@ -67,8 +67,8 @@ def last_bounded_end(text: bytes, ends: NDArray[np.uint64], limit: int) -> int:
     """The last pretoken's end up to `limit` that is certain although no word ends there; 0 where there is none.
 
     ends: those of the pretokens of `text`, which begins where one surely does. Between two digits a pretoken ends only
-    because the pattern takes no more of them, and between a small and a capital letter because it parts these, or after a
-    contraction; the match looked no further, whatever follows.
+    because the pattern takes no more of them, and between a small and a capital letter because it parts these, or after
+    a contraction; the match looked no further, whatever follows.
     """
     for place in range(int(np.searchsorted(ends, limit, side="right")) - 1, -1, -1):
         end = int(ends[place])

@@ -1,8 +1,8 @@
 """Texts to ids under the rules for special tokens: what a tokenizer does with a text before its pretokens are encoded.
 
-Nearly every text is scanned and encoded as it stands, by bpe.encoding.encoder. Here is the rest: texts that are prepared
-first (bpe.encoding.preparing), patterns that only `regex` can split by, lone surrogates, special tokens that are refused,
-batches in threads, and texts that come in chunks.
+Nearly every text is scanned and encoded as it stands, by bpe.encoding.encoder. Here is the rest: texts that are
+prepared first (bpe.encoding.preparing), patterns that only `regex` can split by, lone surrogates, special tokens that
+are refused, batches in threads, and texts that come in chunks.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class TextEncoder:
         Args:
             text: str, or bytes of any kind.
             rules: the special tokens to recognise, and those to refuse.
-            repair: whether lone surrogates of a str become U+FFFD and pairs one character, as tiktoken's encode() has it.
+            repair: whether lone surrogates of a str become U+FFFD and pairs one character, as tiktoken's encode() has
+                it.
 
         Raises:
             ValueError: the text holds a special token that is refused.
@@ -172,7 +173,9 @@ class TextEncoder:
     def chunks(
         self, chunks: Iterable[str] | Iterable[bytes], rules: Rules, room: int = STREAMED
     ) -> Iterator[NDArray[np.uint32]]:
-        """The ids of the chunks joined, in arrays, as they become certain. room: bytes gathered before they are encoded."""
+        """The ids of the chunks joined, in arrays, as they become certain. room: bytes gathered before they are
+        encoded.
+        """
         from bpe.encoding.streaming import encode_chunks
 
         def encode(data: bytes) -> NDArray[np.uint32]:

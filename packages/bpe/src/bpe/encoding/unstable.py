@@ -1,8 +1,9 @@
 """What an unfinished text could yet become: the ids that are certain, and the ways in which the rest could go on.
 
-As tiktoken's encode_with_unstable. The last pretoken is unstable, and so is the white space just before it where it begins
-with white space. A completion is the shortest run of ids that covers the unstable bytes, in the encoding of these bytes
-lengthened to the end of a token: of every token that begins with all of them, or with what any place inside leaves of them.
+As tiktoken's encode_with_unstable. The last pretoken is unstable, and so is the white space just before it where it
+begins with white space. A completion is the shortest run of ids that covers the unstable bytes, in the encoding of
+these bytes lengthened to the end of a token: of every token that begins with all of them, or with what any place inside
+leaves of them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ SPACES = b" \n\t"
 
 
 def unstable_from(pieces: Sequence[bytes], last: int) -> int:
-    """The index in `pieces`, the tokens of a text of which the last pretoken has `last`, from which on they are unstable."""
+    """The index in `pieces`, the tokens of a text of which the last pretoken has `last`, from which on they are
+    unstable.
+    """
     begin = len(pieces) - last
     if last and _is_space(pieces[begin]):
         while begin and _is_space(pieces[begin - 1]):
@@ -34,8 +37,8 @@ def completions(
 ) -> list[list[int]]:
     """The completions of the unstable bytes, each once, in no order that means anything.
 
-    tokens: those that are not special, sorted. number: the id of one. encode: text to ids. merge: bytes to ids by merging
-    alone, no pattern and no look-up of the whole. size: the bytes of an id.
+    tokens: those that are not special, sorted. number: the id of one. encode: text to ids. merge: bytes to ids by
+    merging alone, no pattern and no look-up of the whole. size: the bytes of an id.
     """
     found: dict[tuple[int, ...], None] = {}
     for cut in range(len(unstable)):

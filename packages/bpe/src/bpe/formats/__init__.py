@@ -158,7 +158,9 @@ def parse_text(data: bytes, source: StrPath) -> str:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """While it lasts, objects that form no cycles are made by the hundred thousand, and Python need not look for cycles."""
+    """While it lasts, objects that form no cycles are made by the hundred thousand, and Python need not look for
+    cycles.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

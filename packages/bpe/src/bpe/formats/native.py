@@ -71,7 +71,9 @@ def _by_id(ids: dict[str, int]) -> dict[str, int]:
 
 
 class Field(NamedTuple):
-    """A field of TokenizerData that is read by itself: its name, how it is written, what may be read, what that is made."""
+    """A field of TokenizerData that is read by itself: its name, how it is written, what may be read, what that is
+    made.
+    """
 
     name: str
     write: Callable[[Any], Any]

@@ -1,8 +1,8 @@
 """A tokenizer for assets/encoder.js: the split pattern as a JavaScript expression, the vocabulary as compact bytes.
 
-Every class of characters in the pattern is asked of `regex` and spelt out in ranges, so the browser's own version of Unicode,
-its white space and its folding of case have no say. Possessive quantifiers and atomic groups, which JavaScript lacks, become
-a lookahead that captures and a reference back to it, since a lookahead is never entered again.
+Every class of characters in the pattern is asked of `regex` and spelt out in ranges, so the browser's own version of
+Unicode, its white space and its folding of case have no say. Possessive quantifiers and atomic groups, which JavaScript
+lacks, become a lookahead that captures and a reference back to it, since a lookahead is never entered again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ _GROUPS = ("(?:", "(?=", "(?!", "(?<=", "(?<!")
 
 
 def packed(data: TokenizerData) -> bytes:
-    """The tokenizer as encoder.js reads it: base64 of a zlib stream. ValueError where JavaScript cannot say its pattern.
+    """The tokenizer as encoder.js reads it: base64 of a zlib stream. ValueError where JavaScript cannot say its
+    pattern.
 
     The stream is a line of JSON; then, as numbers of seven bits a byte, the length of every symbol, its id as the
-    difference to the one before plus one, the bytes of all; then each merge as the symbol it makes and the length of its
-    left half.
+    difference to the one before plus one, the bytes of all; then each merge as the symbol it makes and the length of
+    its left half.
     """
     _check(data)
     special = {**data.special_tokens, **data.added_tokens}
