@@ -15,10 +15,12 @@ from accounting import (
     longest_context,
     max_batch_size,
     memory_line,
+    parameters,
     training_memory,
 )
 from accounting.cluster.layout import Layout, places
 from accounting.cluster.memory import device_memory, fullest
+from accounting.cluster.traffic import device_traffic
 from accounting.planning.fitting import deepened, widened
 
 POLICIES = st.builds(
@@ -132,3 +134,22 @@ def test_refusals() -> None:
         largest_shape(shape, 10**9, vary="height")
     with pytest.raises(ValueError, match="activation_checkpointing 'some' is not known"):
         Policy(activation_checkpointing="some")
+
+
+@given(shapes(), st.integers(1, 5), st.sampled_from(["fp32", "bf16", "autocast"]), st.integers(0, 10**10))
+def test_fp32_gradients_and_overhead(shape: TransformerShape, batch: int, precision: str, overhead: int) -> None:
+    """Buffers of four bytes a parameter in every phase, and so many bytes more."""
+    count = int(parameters(shape).total)
+    policy = Policy(precision=precision, gradient_dtype="fp32", overhead_bytes=overhead)
+    plain = Policy(precision=precision, gradient_accumulation=True)
+    wider = 4 - plain.bytes.weights
+    found, without = (training_memory(shape, batch, policy=one).phases for one in (policy, plain))
+    for mine, other in zip(found, without, strict=True):
+        assert int(mine.total) - int(other.total) == wider * count + overhead, mine.title
+    whole = replace(shape, vocab_multiple=1)
+    mine = device_memory(whole, Layout(), batch_size=batch, policy=policy)
+    assert mine.total == training_memory(whole, batch, policy=policy).total
+    sent, narrow = (device_traffic(whole, Layout(2, zero=2), policy=one) for one in (policy, plain))
+    each = "reduce-scatter of gradients"
+    assert int(sent[each]) * plain.bytes.weights == 4 * int(narrow[each])
+    assert sent["all-gather of parameters"] == narrow["all-gather of parameters"]

@@ -13,6 +13,7 @@ LOSSES = ("plain", "chunked")
 OPTIMIZERS = ("adamw", "adamw8bit", "sgd", "muon")
 OPTIMIZER_STEPS = ("fused", "foreach", "loop")
 ALLOCATORS = ("exact", "cuda")
+GRADIENT_DTYPES = ("weights", "fp32")
 LOGITS_CHUNK_BYTES = 512 << 20  # what lm takes on CUDA: lm.loss.CHUNK_BYTES["cuda"]
 
 
@@ -57,6 +58,9 @@ class Policy:
         gradient_accumulation: the gradients of earlier micro-batches are there from the start.
         allocator: "cuda" adds what rounding every tensor up to a block takes (see memory/allocator.py), with the step
             counter that fused AdamW keeps on the device for each parameter.
+        gradient_dtype: "weights" as the weights; "fp32" adds every gradient up in fp32, in buffers that are there from the
+            start, as Megatron-LM does for bf16 weights.
+        overhead_bytes: what driver, context and libraries take besides, in every phase.
 
     >>> Policy(precision="bf16", activation_checkpointing="full").description
     'bf16, fused attention, fused norms, plain loss, activation checkpointing full'
@@ -72,6 +76,8 @@ class Policy:
     logits_chunk_bytes: int = LOGITS_CHUNK_BYTES
     gradient_accumulation: bool = False
     allocator: str = "exact"
+    gradient_dtype: str = "weights"
+    overhead_bytes: int = 0
 
     def __post_init__(self) -> None:
         for name, among in (
@@ -83,9 +89,12 @@ class Policy:
             ("activation_checkpointing", CHECKPOINTINGS),
             ("loss", LOSSES),
             ("allocator", ALLOCATORS),
+            ("gradient_dtype", GRADIENT_DTYPES),
         ):
             choose(name, getattr(self, name), among)
         positive("logits_chunk_bytes", self.logits_chunk_bytes)
+        if isinstance(self.overhead_bytes, bool) or not isinstance(self.overhead_bytes, int) or self.overhead_bytes < 0:
+            raise ValueError(f"overhead_bytes must be a whole number of at least 0, and {self.overhead_bytes!r} is not")
         if not isinstance(self.gradient_accumulation, bool):
             raise ValueError(
                 f"gradient_accumulation must be True or False, and {self.gradient_accumulation!r} is neither"
@@ -95,6 +104,16 @@ class Policy:
     def bytes(self) -> Precision:
         """Bytes of one number, by what it is a number of."""
         return PRECISIONS[self.precision]
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of one gradient where it is added up."""
+        return 4 if self.gradient_dtype == "fp32" else self.bytes.weights
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether buffers of all gradients are there from the start."""
+        return self.gradient_accumulation or self.gradient_dtype == "fp32"
 
     @property
     def description(self) -> str:

@@ -23,7 +23,7 @@ from accounting.memory.records import (
     phase,
     total_bytes,
 )
-from accounting.memory.training import Moment, Step
+from accounting.memory.training import Moment, Step, overhead
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape
 from accounting.units import Bytes
@@ -70,6 +70,7 @@ def device_memory(
     if place.stage:
         del run.shared[Component.TOKEN_IDS]
     state = _state(run, shape, layout, place)
+    always = [*state, overhead(policy)] if policy.overhead_bytes else state
     moments = [*(run.losses() if last else []), *run.blocks()]
     if place.stage == 0:
         moments.append(run.embedding_backward(tied=run.shape.tied_embeddings and last))
@@ -80,10 +81,11 @@ def device_memory(
     )
     title = f"memory of stage {place.stage}, rank {place.tensor_rank}"
     phases = [
-        phase(f"{title}: {one.title}", one.kind, [*state, _newest(run, one), *waiting, *one.alive], words)
+        phase(f"{title}: {one.title}", one.kind, [*always, _newest(run, one), *waiting, *one.alive], words)
         for one in moments
     ]
     stepping = [item for item in state if item.name in ("parameters", "gradients", "optimizer state")]
+    stepping += always[len(state) :]
     stepping.append(Item("temporaries", Group.TEMPORARY, _step_temporaries(run, shape, layout, place)))
     phases.append(phase(f"{title}: optimizer step", PhaseKind.OPTIMIZER_STEP, stepping, words))
     return max(phases, key=lambda one: int(one.total))
@@ -127,7 +129,9 @@ def _state(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> 
     rank, layers = place.data_rank, run.shape.num_layers
     for params, block, devices in replicated(shape, layout, place):
         at = rank % int(devices)  # among those that hold the same
-        for name, size in sharded_bytes(params, devices, run.weight, layout.zero, block, layers, at).items():
+        for name, size in sharded_bytes(
+            params, devices, run.weight, run.run.gradient, layout.zero, block, layers, at
+        ).items():
             sizes[name] = sizes[name] + size if name in sizes else size
         if policy.optimizer in STATE_BYTES:
             each = STATE_BYTES[policy.optimizer] + 4 * policy.bytes.master_weights
@@ -146,7 +150,7 @@ def _state(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> 
 
 def _newest(run: Step, moment: Moment) -> Item:
     """The gradients that are not yet added to those of earlier micro-batches, which are there from the start."""
-    beside = int(moment.gradients.finished) - int(run.params) * int(run.weight) + int(moment.gradients.newest)
+    beside = int(moment.gradients.finished) - int(run.params) * int(run.run.gradient) + int(moment.gradients.newest)
     return Item("newest gradient", Group.GRADIENTS, [(1, Symbol("newest_gradient", beside))] if beside else [])
 
 

@@ -102,7 +102,7 @@ def _tensor(run: ForwardPass, shape: TransformerShape, layout: Layout, place: Pl
         sent["softmax over the vocabulary"] = 6 * (steps * 4 * ((tp - 1) * ((run.tokens + (tp - 1)) // tp)))
     if shared:  # what every device holds has seen only its own positions
         replicas = Symbol("replicated_params", replicated_parameters(shape, layout, place))
-        sent["gradients of what is shared"] = all_reduced(replicas, tp) * run.weight
+        sent["gradients of what is shared"] = all_reduced(replicas, tp) * run.gradient
     return sent
 
 
@@ -145,7 +145,7 @@ def _pipeline(run: ForwardPass, layout: Layout, place: Place) -> dict[str, Term]
     if not first:
         sent["gradient to the stage before"] = steps * passed
     if run.shape.tied_embeddings and layout.pipeline > 1 and (first or last):
-        sent["gradient of the tied embedding"] = all_reduced(n.vocab * n.d_model, Term(2)) * run.weight
+        sent["gradient of the tied embedding"] = all_reduced(n.vocab * n.d_model, Term(2)) * run.gradient
     return sent
 
 
@@ -154,6 +154,6 @@ def _data(run: ForwardPass, shape: TransformerShape, layout: Layout, place: Plac
     sent: dict[str, Term] = {}
     for params, _, devices in replicated(shape, layout, place):
         if int(devices) > 1:
-            found = zero_traffic(params, devices, run.weight, layout.zero, _micro_batches(layout))
+            found = zero_traffic(params, devices, run.weight, run.gradient, layout.zero, _micro_batches(layout))
             sent = {name: sent[name] + size if name in sent else size for name, size in found.items()}
     return sent

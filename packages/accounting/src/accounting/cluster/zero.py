@@ -20,34 +20,37 @@ def shard_of(whole: Term, dp: Term, data_rank: int = 0) -> Term:
 
 
 def sharded_bytes(
-    params: Term, dp: Term, weight: Term, zero: int, block: Term, layers: int, data_rank: int = 0
+    params: Term, dp: Term, weight: Term, gradient: Term, zero: int, block: Term, layers: int, data_rank: int = 0
 ) -> dict[str, Term]:
-    """Bytes of parameters and gradients of `weight` bytes each on one of dp devices, with what stages 2 and 3 gather."""
+    """Bytes of parameters (`weight` each) and gradients (`gradient` each) on one of dp devices, with what 2 and 3 gather."""
     share, several = shard_of(params, dp, data_rank), int(dp) > 1
     return {
         "parameters": (share if zero >= 3 else params) * weight,
         "gathered parameters": min(2, layers) * block * weight if zero >= 3 and several else Term(0),
-        "gradients": (share if zero >= 2 else params) * weight,
+        "gradients": (share if zero >= 2 else params) * gradient,
         "gradients being reduced": block * weight if zero >= 2 and several else Term(0),
     }
 
 
-def zero_traffic(params: Term, dp: Term, weight: Term, zero: int, micro_batches: Term) -> dict[str, Term]:
-    """Bytes that a device sends in a step for parameters of `weight` bytes that dp devices hold, by collective.
+def zero_traffic(
+    params: Term, dp: Term, weight: Term, gradient: Term, zero: int, micro_batches: Term
+) -> dict[str, Term]:
+    """Bytes that a device sends in a step for parameters of `weight` bytes and their gradients, by collective.
 
     Stages 0 and 1 add up the gradients of micro-batches where they are, and reduce them once a step. Stages 2 and 3 hold only
     a shard of the sum, so that every micro-batch reduces; stage 3 gathers the parameters anew for each forward and backward.
     """
-    once = ((params + (dp - 1)) // dp) * (dp - 1) * weight
+    shards = ((params + (dp - 1)) // dp) * (dp - 1)
+    once, reduced = shards * weight, shards * gradient
     if zero >= 3:
         return {
-            "reduce-scatter of gradients": micro_batches * once,
+            "reduce-scatter of gradients": micro_batches * reduced,
             "all-gather for the forward": micro_batches * once,
             "all-gather for the backward": micro_batches * once,
         }
     return {
-        "reduce-scatter of gradients": micro_batches * once if zero == 2 else once,
-        "all-gather of gradients" if zero == 0 else "all-gather of parameters": once,
+        "reduce-scatter of gradients": micro_batches * reduced if zero == 2 else reduced,
+        "all-gather of gradients" if zero == 0 else "all-gather of parameters": reduced if zero == 0 else once,
     }
 
 

@@ -64,7 +64,12 @@ def name_of(options: argparse.Namespace, name: str | None = None) -> str:
 def policy_of(options: argparse.Namespace) -> Policy:
     """How the step is computed."""
     names = [field.name for field in fields(Policy) if hasattr(options, field.name)]
-    return Policy(**{name: getattr(options, name) for name in names})
+    given = {name: getattr(options, name) for name in names}
+    if getattr(options, "overhead", None) is not None:
+        if not 0 <= options.overhead < 1e9:
+            raise ValueError(f"--overhead must be a number of GB of at least 0, and {options.overhead:g} is not")
+        given["overhead_bytes"] = round(options.overhead * GB)
+    return Policy(**given)
 
 
 def layout_of(options: argparse.Namespace) -> Layout:

@@ -27,7 +27,7 @@ GROUPS = {
     "optimizer state": (Group.OPTIMIZER_STATE,),
     "gradients": (Group.GRADIENTS,),
     "activations": (Group.SAVED, Group.THIS_BLOCK, Group.IN_FLIGHT),
-    "temporary": (Group.TEMPORARY, Group.ALLOCATOR),
+    "temporary": (Group.TEMPORARY, Group.ALLOCATOR, Group.OVERHEAD),
 }
 STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1d2330; --soft: #667085; --line: #d9dde5; --card: #f6f7f9;

@@ -17,6 +17,7 @@ from accounting.policy import (
     ALLOCATORS,
     ATTENTION_KERNELS,
     CHECKPOINTINGS,
+    GRADIENT_DTYPES,
     LOSSES,
     NORM_KERNELS,
     OPTIMIZER_STEPS,
@@ -293,6 +294,13 @@ def _memory(to: argparse.ArgumentParser) -> None:
     to.add_argument("--activation-checkpointing", choices=CHECKPOINTINGS, default="none")
     to.add_argument("--loss", choices=LOSSES, default="plain")
     to.add_argument("--allocator", choices=ALLOCATORS, default="exact", help="cuda: with what rounding to blocks adds")
+    to.add_argument(
+        "--gradient-dtype",
+        choices=GRADIENT_DTYPES,
+        default="weights",
+        help="fp32: all gradients added up in fp32 buffers",
+    )
+    to.add_argument("--overhead", type=_number, metavar="GB", help="that driver, context and libraries take besides")
     to.add_argument("--gradient-accumulation", action="store_true", help="gradients of earlier micro-batches are there")
 
 

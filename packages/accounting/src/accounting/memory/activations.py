@@ -52,6 +52,7 @@ class ForwardPass:
         self.act: Term = Symbol("act_bytes", policy.bytes.activations)
         self.residual: Term = Symbol("residual_bytes", policy.bytes.residual)
         self.weight: Term = Symbol("weight_bytes", policy.bytes.weights)
+        self.gradient: Term = Symbol("gradient_bytes", policy.gradient_bytes)
         # positions that a device holds of what lies between the matrix multiplications: all, or the largest of equal shares
         tp = Symbol("tp", shards)
         self.between: Term = self.tokens if shards == 1 else self.batch * ((self.queries + (tp - 1)) // tp)

@@ -55,6 +55,7 @@ class Group(Enum):
     IN_FLIGHT = "in flight"  # saved by other micro-batches
     TEMPORARY = "temporary"
     ALLOCATOR = "allocator"
+    OVERHEAD = "fixed overhead"
 
 
 class PhaseKind(Enum):

@@ -123,7 +123,9 @@ def training_memory(
         if policy.allocator == "cuda"
         else "no allocator's rounding, "
     )
-    convention += "no driver, no libraries"
+    convention += "driver and libraries as given" if policy.overhead_bytes else "no driver, no libraries"
+    if policy.gradient_dtype == "fp32":
+        convention += "; gradients added up in fp32"
     states = added(term for _, term in optimizer_state(shape, policy=policy).terms)
     held = [*run.weights, *state_tensors(shape, policy)]
     counters = Term(0)
@@ -137,11 +139,18 @@ def training_memory(
             Item("gradients", Group.GRADIENTS, [(1, moment.gradients.finished), (1, moment.gradients.newest)]),
             *moment.alive,
         ]
+        if policy.overhead_bytes:
+            alive.append(overhead(policy))
         if policy.allocator == "cuda":
             rounded = [*held, *moment.gradients.tensors, *(one for item in moment.alive for one in item.tensors)]
             alive.append(Item("allocator rounding", Group.ALLOCATOR, [(1, BLOCK * counters + waste(rounded))]))
         phases.append(phase(moment.title, moment.kind, alive, convention))
     return TrainingMemory(tuple(phases), policy, convention)
+
+
+def overhead(policy: Policy) -> Item:
+    """What driver, context and libraries take, as it was given."""
+    return Item("fixed overhead", Group.OVERHEAD, [(1, Symbol("overhead_bytes", policy.overhead_bytes))])
 
 
 class Step:
@@ -157,6 +166,7 @@ class Step:
         self.block_params = self.ffn_params + attention_params
         self.embedding_matrix = self.n.vocab * self.n.d_model
         self.weights: Tensors = [(count, size * self.weight) for count, size in tensors(self.shape)]
+        self.buffers: Tensors = [(count, size * run.gradient) for count, size in tensors(self.shape)]  # of gradients
         self.whole_block = block_tensors(run)  # nothing recomputed
         self.saved_block = saved_by_block(run)
         self.head = head_tensors(run)
@@ -178,11 +188,11 @@ class Step:
         one = Term(0)
         if newest:
             one = newest * self.weight + newest * self.run.act if self._autocast else newest * self.weight
-        if self.policy.gradient_accumulation:
-            return Gradients(self.params * self.weight, one, self.weights)
+        if self.policy.accumulates:
+            return Gradients(self.params * self.run.gradient, one, self.buffers)
         layers = self.shape.num_layers
-        whole = [(int(count) // layers * blocks, size) for count, size in self.weights if count >= layers]
-        return Gradients(finished * self.weight, one, whole)
+        whole = [(int(count) // layers * blocks, size) for count, size in self.buffers if count >= layers]
+        return Gradients(finished * self.run.gradient if finished else Term(0), one, whole)
 
     @property
     def _autocast(self) -> bool:
@@ -298,16 +308,16 @@ class Step:
         newest = matrix * self.weight
         if tied:  # the head's gradient is there already, and the sum of the two is a third tensor
             second = temporary("second gradient", (1, max(self.hidden[1], newest)))
-            gradients, alive = Gradients(self.params * self.weight, newest, self.weights), [*saved, second]
+            gradients, alive = Gradients(self.params * self.run.gradient, newest, self.buffers), [*saved, second]
         else:
-            others = self.params if self.policy.gradient_accumulation else self.params - matrix
-            gradients = Gradients(others * self.weight, newest, self.weights)
+            others = self.params if self.policy.accumulates else self.params - matrix
+            gradients = Gradients(others * self.run.gradient, newest, self.buffers)
             alive = [*saved, temporary("hidden gradient", self.hidden)]
         return Moment("backward of the embedding", PhaseKind.BACKWARD, gradients, alive)
 
     def stepping(self) -> Moment:
         """The optimizer's step."""
-        gradients = Gradients(self.params * self.weight, Term(0), self.weights)
+        gradients = Gradients(self.params * self.run.gradient, Term(0), self.buffers)
         alive = temporary("temporaries", *step_temporaries(self.shape, self.policy))
         return Moment("optimizer step", PhaseKind.OPTIMIZER_STEP, gradients, [alive])
 
