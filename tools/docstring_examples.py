@@ -1,4 +1,4 @@
-"""For the reference: a docstring's section `Example:` is read as griffe's `Examples:`, so that it is shown as code."""
+"""For the reference: a docstring's examples are shown as code, under `Example:` or without a heading."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ class Examples(griffe.Extension):  # type: ignore[misc,unused-ignore]
     """Named in zensical.toml."""
 
     def on_object(self, *, obj: griffe.Object, **rest: Any) -> None:
-        """Rename the section of one object."""
+        """Mark the examples of one docstring: whatever begins with >>> and ends with an empty line."""
         if obj.docstring is not None:
-            obj.docstring.value = re.sub(r"^( *)Example:$", r"\1Examples:", obj.docstring.value, flags=re.MULTILINE)
+            text = re.sub(r"^( *)Example:$", r"\1Examples:", obj.docstring.value, flags=re.MULTILINE)
+            text = re.sub(r"^(>>> (?:.+\n?)+)", r"```pycon\n\1\n```\n", text, flags=re.MULTILINE)
+            obj.docstring.value = text
