@@ -152,9 +152,9 @@ cdef class Encoder:
     cdef int settle(
         self, Cache cache, const uint8_t *text, cache_batch *batch, size_t i, size_t count
     ) except -1 nogil:
-        """Settle the pretokens of a batch, from number i on, that are not in their first sets: they are merged.
+        """Find the pretokens of a batch that are not in their first sets: in their second sets, or by merging them.
 
-        Those that are in their second sets are not; batch.sets then names the sets to look in.
+        It begins at number i of the batch. batch.sets then names the sets to look in.
         """
         cdef Piece pieces[LANES]
         cdef size_t numbers[LANES]
