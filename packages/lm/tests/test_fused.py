@@ -9,6 +9,7 @@ from torch import nn
 
 import lm
 from lm.config import ModelConfig
+from lm.generation.decoder import Decoder
 from lm.model import Attention, Block, RMSNorm, Transformer, document_ids_of
 from lm.ops.cpu import block_attention, fused
 from lm.ops.cpu.fused import FusedAttention, FusedBlock, FusedRMSNorm, fuse
@@ -123,3 +124,23 @@ def test_attention_and_blocks_alone_rotate_where_the_configuration_says_rope(pos
         for twin in (module, fuse(nn.ModuleList([copy.deepcopy(module)]))[0]):
             same = torch.allclose(twin(x)[:, -1], twin(swapped)[:, -1], atol=1e-12)
             assert same == (position != "rope")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_fused_model_is_decoded_as_the_plain_one_is(shape):
+    model = made(shape, torch.float32)
+    wanted = Decoder(model)
+    twin = Decoder(fuse(copy.deepcopy(model)))
+    assert twin.how == wanted.how
+    for decoder in (wanted, twin):
+        decoder.read(0, [1, 2, 3])
+    torch.testing.assert_close(twin.step([4]).clone(), wanted.step([4]).clone(), rtol=1e-4, atol=1e-4)
+
+
+def test_an_optimizer_made_before_fusing_moves_the_same_parameters():
+    model = made("llama")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    fuse(model)(torch.tensor([[1, 2, 3]])).sin().sum().backward()
+    before = model.blocks[0].attention.qkv.weight.detach().clone()
+    optimizer.step()
+    assert not torch.equal(model.blocks[0].attention.qkv.weight, before)

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <tgmath.h>
 
-enum { SWIGLU, GELU, GELU_EXACT, SILU, RELU2 };   /* config.FFNS */
-enum { RMSNORM, LAYERNORM, NO_NORM };             /* config.NORMS */
+enum { SWIGLU, GELU, GELU_EXACT, SILU, RELU2 };   /* FFNS of decode_step.py */
+enum { RMSNORM, LAYERNORM, NO_NORM };             /* NORMS of decode_step.py */
 
 typedef struct {
     const void *weight;   /* (rows, columns), a row every `stride` */
@@ -29,10 +29,10 @@ typedef struct {
 } Layer;
 
 typedef struct {
-    int64_t layers, d_model, heads, kv_heads, head_dim, d_ff, window;   /* window 0: none */
+    int64_t layers, d_model, heads, kv_heads, head_dim, d_ff, sliding_window;   /* sliding_window 0: none */
     int64_t norm, ffn, post, qk_norm;
     double eps;
-    const REAL *embedding, *positions, *turns;   /* (vocab, d_model), (context, d_model), (context, head_dim / 2) complex */
+    const REAL *embedding, *positions, *rope;   /* (vocab, d_model), (context, d_model), (context, head_dim / 2, 2) */
     Norm final_norm;
     Matrix head;
     const Layer *layer;
@@ -168,7 +168,7 @@ static void normalise(int64_t kind, Norm norm, double eps, int64_t width, const 
     }
 }
 
-static void turn(REAL *x, const REAL *by, int64_t width)
+static void rotate(REAL *x, const REAL *by, int64_t width)
 {
     for (int64_t i = 0; i < width; i += 2) {
         REAL a = x[i], b = x[i + 1];
@@ -343,18 +343,18 @@ void step(const Task *task)
                 int64_t b = item / kv, h = item % kv, at = b * row_size + (h * capacity + lengths[b]) * width;
                 REAL *k = flat + b * all + (heads + h) * width;
                 if (m->qk_norm) normalise(RMSNORM, layer->k_norm, m->eps, width, k, k);
-                if (m->turns) turn(k, m->turns + lengths[b] * width, width);
+                if (m->rope) rotate(k, m->rope + lengths[b] * width, width);
                 memcpy(keys + at, k, (size_t)width * sizeof *k);
                 memcpy(values + at, k + kv * width, (size_t)width * sizeof *k);
             }
 #pragma omp barrier
             for (int64_t item = me; item < batch * heads; item += threads) {
                 int64_t b = item / heads, h = item % heads, end = lengths[b] + 1;
-                int64_t begin = m->window && end > m->window ? end - m->window : 0;
+                int64_t begin = m->sliding_window && end > m->sliding_window ? end - m->sliding_window : 0;
                 int64_t at = b * row_size + h / (heads / kv) * capacity * width;
                 memcpy(query, flat + b * all + h * width, (size_t)width * sizeof *query);
                 if (m->qk_norm) normalise(RMSNORM, layer->q_norm, m->eps, width, query, query);
-                if (m->turns) turn(query, m->turns + lengths[b] * width, width);
+                if (m->rope) rotate(query, m->rope + lengths[b] * width, width);
                 attend(query, keys + at, values + at, begin, end, width, weights, attended + item * width);
             }
 #pragma omp barrier

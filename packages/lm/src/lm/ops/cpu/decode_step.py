@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from typing import cast, get_args
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -15,10 +15,14 @@ from lm import config as choices
 from lm.config import ModelConfig
 from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, rope_cache
 from lm.ops.cpu.build import Unavailable, built
+from lm.ops.cpu.fused import FusedRMSNorm
 from lm.ops.cpu.int8 import Int8Linear
 
 Pointer, Count = ctypes.c_void_p, ctypes.c_int64
-BYTES = 64  # of a vector in step.c
+BYTES = 64  # of a vector in decode_step.c
+# The numbers by which decode_step.c knows them.
+NORMS: dict[choices.Norm, int] = {"rmsnorm": 0, "layernorm": 1, "none": 2}
+FFNS: dict[choices.FFN, int] = {"swiglu": 0, "gelu": 1, "gelu_exact": 2, "silu": 3, "relu2": 4}
 
 
 class Matrix(ctypes.Structure):
@@ -44,7 +48,7 @@ class Model(ctypes.Structure):
         *((name, Count) for name in ("layers", "d_model", "heads", "kv_heads", "head_dim", "d_ff", "sliding_window")),
         *((name, Count) for name in ("norm", "ffn", "post", "qk_norm")),
         ("eps", ctypes.c_double),
-        *((name, Pointer) for name in ("embedding", "positions", "turns")),
+        *((name, Pointer) for name in ("embedding", "positions", "rope")),
         ("final_norm", Norm),
         ("head", Matrix),
         ("layer", ctypes.POINTER(Layer)),
@@ -77,20 +81,24 @@ class NativeStep:
             rope = rope_cache(*size, c.rope_theta, c.rope_scaling, self.dtype, store.device)
         self.vocab_size, self.vocab_rows = c.vocab_size, c.vocab_rows
         self.model = Model(
-            *(c.num_layers, c.d_model, c.num_heads, c.kv_heads, c.head_width, c.d_ff, c.sliding_window or 0),
-            *(
-                get_args(choices.Norm).index(c.norm),
-                get_args(choices.FFN).index(c.ffn),
-                c.norm_placement == "post",
-                c.qk_norm,
-                c.norm_eps,
-            ),
-            self.at(model.embedding.weight),
-            None if model.positions is None else self.at(model.positions.weight),
-            None if rope is None else self.at(rope),
-            self.norm(model.final_norm),
-            self.matrix(model.embedding if model.head is None else model.head),
-            (Layer * len(layers))(*layers),
+            layers=c.num_layers,
+            d_model=c.d_model,
+            heads=c.num_heads,
+            kv_heads=c.kv_heads,
+            head_dim=c.head_width,
+            d_ff=c.d_ff,
+            sliding_window=c.sliding_window or 0,
+            norm=NORMS[c.norm],
+            ffn=FFNS[c.ffn],
+            post=c.norm_placement == "post",
+            qk_norm=c.qk_norm,
+            eps=c.norm_eps,
+            embedding=self.at(model.embedding.weight),
+            positions=None if model.positions is None else self.at(model.positions.weight),
+            rope=None if rope is None else self.at(rope),
+            final_norm=self.norm(model.final_norm),
+            head=self.matrix(model.embedding if model.head is None else model.head),
+            layer=(Layer * len(layers))(*layers),
         )
 
     def __call__(self, tokens: Sequence[int], lengths: Sequence[int]) -> Call:
@@ -119,29 +127,38 @@ class NativeStep:
     def norm(self, norm: nn.Module | None) -> Norm:
         if norm is None or type(norm) is nn.Identity:
             return Norm()
-        if type(norm) not in (RMSNorm, nn.LayerNorm):
+        if type(norm) not in (RMSNorm, FusedRMSNorm, nn.LayerNorm):
             raise Unavailable(f"there is a {type(norm).__name__} in the model")
         bias = getattr(norm, "bias", None)
-        return Norm(self.at(cast(Tensor, norm.weight)), None if bias is None else self.at(bias))
+        return Norm(weight=self.at(cast(Tensor, norm.weight)), bias=None if bias is None else self.at(bias))
 
     def matrix(self, layer: nn.Module) -> Matrix:
         bias = getattr(layer, "bias", None)
         place = None if bias is None else self.at(bias)
         if isinstance(layer, Int8Linear):
             whole, scale = packed(layer.whole, BYTES // self.dtype.itemsize), layer.scale.to(self.dtype)
-            size = layer.outputs, layer.inputs, whole.shape[1]
-            return Matrix(self.at(whole, torch.int8), self.at(scale), place, *size)
+            address, scales = self.at(whole, torch.int8), self.at(scale)
+            rows, columns, stride = layer.outputs, layer.inputs, whole.shape[1]
+            return Matrix(weight=address, scale=scales, bias=place, rows=rows, columns=columns, stride=stride)
         if type(layer) not in (nn.Linear, nn.Embedding):
             raise Unavailable(f"there is a {type(layer).__name__} in the model")
         weight = cast(Tensor, layer.weight)
-        return Matrix(self.at(weight), None, place, *weight.shape, weight.shape[1])
+        rows, columns = weight.shape
+        return Matrix(weight=self.at(weight), scale=None, bias=place, rows=rows, columns=columns, stride=columns)
 
     def layer(self, block: Block) -> Layer:
         attention, ffn = block.attention, block.ffn
         up = ffn.gate_up if isinstance(ffn, SwiGLU) else cast(MLP, ffn).up
-        norms = (block.attention_norm, block.ffn_norm, attention.q_norm, attention.k_norm)
-        matrices = (attention.qkv, attention.output, up, cast(nn.Linear, ffn.down))
-        return Layer(*(self.norm(norm) for norm in norms), *(self.matrix(matrix) for matrix in matrices))
+        return Layer(
+            attention_norm=self.norm(block.attention_norm),
+            ffn_norm=self.norm(block.ffn_norm),
+            q_norm=self.norm(attention.q_norm),
+            k_norm=self.norm(attention.k_norm),
+            qkv=self.matrix(attention.qkv),
+            output=self.matrix(attention.output),
+            up=self.matrix(up),
+            down=self.matrix(cast(nn.Linear, ffn.down)),
+        )
 
 
 class Call:
@@ -160,9 +177,18 @@ class Call:
         self.logits = whole[:, : step.vocab_size]
         self.tokens, self.lengths, self.likeliest = (Count * batch)(), (Count * batch)(), (Count * (threads * batch))()
         self.task = Task(
-            *(ctypes.addressof(step.model), step.store.data_ptr(), rows, capacity, batch, threads, step.vocab_size),
-            *map(ctypes.addressof, (self.tokens, self.lengths, self.likeliest)),
-            *(self.room.data_ptr(), whole.data_ptr()),
+            model=ctypes.addressof(step.model),
+            cache=step.store.data_ptr(),
+            rows=rows,
+            capacity=capacity,
+            batch=batch,
+            threads=threads,
+            vocab_size=step.vocab_size,
+            tokens=ctypes.addressof(self.tokens),
+            lengths=ctypes.addressof(self.lengths),
+            likeliest=ctypes.addressof(self.likeliest),
+            room=self.room.data_ptr(),
+            logits=whole.data_ptr(),
         )
         call = step.library.step
         call.restype = None
