@@ -8,12 +8,13 @@ import os
 import queue
 import random
 import socket
+import time
 import traceback
 
 import torch
 from runs import run, stop_at
 
-from lm.training import trainer
+from lm.training import loop, trainer
 
 
 def free_port():
@@ -74,3 +75,18 @@ def lose_one(rank, data, folder, config):
 
         trainer.clip_grad_norm_ = clip
     run(data, folder, config)
+
+
+def each(rank, data, folders, config, slow=None):
+    """Each rank with data and a folder of its own; `slow` sleeps in its third step, longer than the others wait."""
+    loop.SHARED_WITHIN = 0.2
+    if rank == slow:
+        real, count = trainer.clip_grad_norm_, iter(range(100))
+
+        def clip(*arguments):
+            if next(count) == 2:
+                time.sleep(30)
+            return real(*arguments)
+
+        trainer.clip_grad_norm_ = clip
+    run(data[rank], folders[rank], config)

@@ -154,7 +154,7 @@ def test_a_full_disk_is_one_sentence(work, capsys, monkeypatch, full):
         assert train(work, "--quiet") == 2
     else:
         assert train(work, "--quiet") == 0
-        monkeypatch.setattr("lm.reporting.report._replace", fail)
+        monkeypatch.setattr("lm.reporting.report.atomic_write", fail)
         capsys.readouterr()
         assert main(["report", str(work / "run"), "--samples", "0"]) == 2
     said = capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,13 +15,14 @@ import numpy as np
 import pytest
 import torch
 import torch.multiprocessing
-from processes import free_port, lose_one, processes, train
+from processes import each, free_port, lose_one, processes, train
 from runs import CONFIG, assert_same_run, metrics, run, some_tokens, stop_at
 
 from lm.data import write_tokens
 from lm.training import checkpoint
 from lm.training.distributed import DistributedContext
 from lm.training.loop import Stopped
+from lm.training.run_folder import load
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
 
@@ -105,6 +107,49 @@ def test_what_rank_0_refuses_ends_all(with_ends, alone, tmp_path):
         assert how == "ValueError"
         assert "make it a multiple of 2" in words
     assert not (tmp_path / "config.toml").exists()
+
+
+def test_processes_that_were_not_given_the_same_are_refused_by_name_before_the_first_step(with_ends, tmp_path):
+    write_tokens(tmp_path / "train.npy", some_tokens(3000, 7), tokenizer="t", end_of_text=3)
+    both = [tmp_path / "run", tmp_path / "run"]
+    for how, words in processes(2, each, [with_ends, tmp_path], both, BATCH):
+        assert how == "ProcessesDiffer"
+        assert "process 1 on " in words
+        assert "has data.heldout_sha256 None, and process 0" in words, "the first of what differs, by name"
+    (first, words), (second, own) = processes(2, each, [with_ends, tmp_path / "nowhere"], both, BATCH)
+    assert (first, second) == ("ProcessesDiffer", "FileNotFoundError")
+    assert "cannot begin: FileNotFoundError: there is no folder" in words
+    assert "there is no folder" in own
+    assert not (tmp_path / "run").exists()
+
+
+def test_processes_whose_run_folders_are_not_one_are_refused_by_name(with_ends, alone, tmp_path):
+    longer = dataclasses.replace(BATCH, steps=12)
+    for folders in ([shutil.copytree(alone, tmp_path / "a"), tmp_path / "b"], [tmp_path / "c", tmp_path / "d"]):
+        (first, words), (second, own) = processes(2, each, [with_ends, with_ends], folders, longer)
+        assert (first, second) == ("ProcessesDiffer", "ValueError")
+        assert f"{folders[1]} does not hold" in own
+        assert "one folder, on a disk that all of them share" in words
+        assert not (folders[0] / "checkpoints" / "00000012").exists()
+
+
+def test_a_process_that_does_not_answer_is_lost_after_the_time_that_was_set(with_ends, tmp_path):
+    config = dataclasses.replace(BATCH, collective_timeout=4, eval_every=0)
+    folders = [tmp_path / "run", tmp_path / "run"]
+    (first, words), _ = processes(2, each, [with_ends, with_ends], folders, config, 1)
+    assert first == "Lost", words
+    assert "did not answer within 4 s (train.collective_timeout)" in words
+
+
+def test_fsdp_in_bf16_goes_on_to_the_bit_and_its_weights_are_read_by_one_process(with_ends, tmp_path):
+    config = dataclasses.replace(BATCH, parallel="fsdp", precision="bf16")
+    for folder, stop in (("whole", None), ("stopped", 5), ("stopped", None)):
+        processes(2, train, with_ends, tmp_path / folder, config, stop)
+    one, other = (checkpoint.load(tmp_path / folder / "checkpoints") for folder in ("whole", "stopped"))
+    assert one.is_sharded
+    assert all(torch.equal(weight, other.model[name]) for name, weight in one.model.items())
+    assert all(weight.dtype == torch.float32 for weight in load(tmp_path / "whole").state_dict().values())
+    assert losses(tmp_path / "whole")[-1] < losses(tmp_path / "whole")[0]
 
 
 def test_a_batch_that_processes_cannot_share_is_refused():

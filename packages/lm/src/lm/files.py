@@ -48,7 +48,9 @@ def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
             yield file
         fsync(temporary)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            error.filename, error.filename2 = str(path), None  # which was asked for
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise

@@ -31,9 +31,11 @@ def add(
     commands: Commands, name: str, run: Callable[[argparse.Namespace], None], text: str, *, takes_settings: bool = False
 ) -> argparse.ArgumentParser:
     """A command's parser, to add arguments to. takes_settings: `--section.key value` are left in options.settings."""
-    formatter = argparse.HelpFormatter
+    formatter: type[argparse.HelpFormatter] = argparse.HelpFormatter
     if takes_settings:
-        from lm.commands.settings_help import WithSettings as formatter  # type: ignore[no-redef,assignment]
+        from lm.commands.settings_help import WithSettings
+
+        formatter = WithSettings
     made = commands.add_parser(name, help=text, description=text, allow_abbrev=False, formatter_class=formatter)
     made.set_defaults(command=run, takes_settings=takes_settings)
     return made

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lm.data.shards import Ids, Shards
+from lm.files import atomic_file, atomic_write
 
 DTYPES = ("uint16", "uint32")
 BLOCK = 1 << 22  # ids at a time
@@ -165,13 +166,9 @@ def write_mask(path: str | Path, mask: NDArray[Any], count: int) -> str:
     if mask.shape != (count,):
         raise ValueError(f"a mask of shape {mask.shape} does not go with {count} ids: give one for each")
     target = Path(path).with_suffix(".mask")
-    temporary = target.with_name(target.name + ".partial")
     marks = np.ascontiguousarray(mask != 0, dtype=np.uint8)
-    with open(temporary, "wb") as file:
+    with atomic_file(target) as file:
         np.save(file, marks, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, target)
     return hashlib.sha256(marks.data).hexdigest()
 
 
@@ -232,10 +229,7 @@ def describe_as(
     says: dict[str, object] = {"count": count, "dtype": dtype, "sha256": sha256, "highest": highest}
     known = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text, "mask": mask, "window": window}
     says.update({key: value for key, value in known.items() if value is not None})
-    description = description_of(path)
-    temporary = path.with_suffix(".json.partial")
-    temporary.write_text(json.dumps(says, indent=1) + "\n")
-    os.replace(temporary, description)
+    atomic_write(description_of(path), json.dumps(says, indent=1) + "\n")
 
 
 def description_of(path: Path) -> Path:

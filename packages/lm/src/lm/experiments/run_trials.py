@@ -7,7 +7,6 @@ import json
 import math
 import multiprocessing
 import multiprocessing.connection
-import os
 import signal
 import statistics
 import threading
@@ -25,6 +24,7 @@ import torch
 from lm.config import to_table
 from lm.data import Mixture, open_data
 from lm.experiments.trials import Experiment, Outcome, Trial
+from lm.files import atomic_write
 from lm.training.loop import Diverged, OutOfMemory, Stopped, train
 
 OUTCOME = "outcome.json"
@@ -197,9 +197,7 @@ def read_outcome(folder: Path, wanted: dict[str, Any]) -> Outcome | None:
 
 def write_outcome(folder: Path, wanted: dict[str, Any], outcome: Outcome) -> None:
     table = {**asdict(outcome), "loss": str(outcome.loss)}  # JSON has no infinity
-    temporary = folder / f"{OUTCOME}.partial"
-    temporary.write_text(json.dumps({"outcome": table, "asked": wanted}, indent=1))
-    os.replace(temporary, folder / OUTCOME)
+    atomic_write(folder / OUTCOME, json.dumps({"outcome": table, "asked": wanted}, indent=1))
 
 
 def last_losses(metrics: Path) -> list[float]:

@@ -17,6 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lm.files import atomic_write
 from lm.reporting.charts import (
     Html,
     Line,
@@ -167,7 +168,7 @@ def write(
         )
     )
     target = Path(path) if path is not None else runs[0].folder / "report.html"
-    _replace(target, page.encode("utf-8", "xmlcharrefreplace"))
+    atomic_write(target, page.encode("utf-8", "xmlcharrefreplace"))
     return target
 
 
@@ -451,16 +452,3 @@ def _counted(records: Sequence[Record]) -> dict[str, list[float]]:
     known = [r for r in records if all(math.isfinite(r.get(k, math.nan)) for k in ("tokens", "seconds"))]
     known = known[:: math.ceil(len(known) / 400) or 1]
     return {key: [float(f"{record[key]:.6g}") for record in known] for key in ("step", "tokens", "seconds")}
-
-
-def _replace(target: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        draft.write_bytes(content)
-        os.replace(draft, target)
-    except OSError as error:
-        error.filename, error.filename2 = str(target), None  # which was asked for
-        raise
-    finally:
-        draft.unlink(missing_ok=True)
