@@ -130,4 +130,6 @@ def test_the_use_of_a_device_whose_peak_is_known_is_said_of_each_step(data, tmp_
     assert len(lines) == CONFIG.steps
     for line in lines:
         assert line["mfu"] == pytest.approx(line["tokens_per_second"] * a_token / 1e9, abs=1e-3)
-    assert f"MFU {lines[-1]['mfu']:.0%}" in training_metrics.in_short({"loss": None, "bits_per_byte": None, **lines[-1]})
+    assert f"MFU {lines[-1]['mfu']:.0%}" in training_metrics.in_short(
+        {"loss": None, "bits_per_byte": None, **lines[-1]}
+    )

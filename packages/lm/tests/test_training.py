@@ -209,7 +209,10 @@ def test_micro_batches_give_the_gradients_of_the_whole_batch(end_of_text, mask):
     ("change", "says"),
     [
         ({"config": {"learning_rate": 2e-2}}, r"train\.learning_rate = 0\.01, and this call asks for 0\.02"),
-        ({"config": {"steps": 10}}, r"train\.steps = 20, and this call asks for 10: a run can be trained longer, not shorter"),
+        (
+            {"config": {"steps": 10}},
+            r"train\.steps = 20, and this call asks for 10: a run can be trained longer, not shorter",
+        ),
         ({"model": {"d_ff": 28}}, r"model\.d_ff = 24"),
         ({"model": {"sliding_window": 4}}, r"model\.sliding_window = None, and this call asks for 4"),
         ({"data": True}, r"data\.train_sha256"),
@@ -312,7 +315,9 @@ def test_a_step_in_trouble_is_skipped_and_said(data, tmp_path, monkeypatch, caps
 
 def test_a_diverged_run_stops_and_keeps_its_state(data, tmp_path, monkeypatch):
     break_gradients(monkeypatch, range(6, 1000))
-    with pytest.raises(Diverged, match=r"10 steps in a row were skipped, .* a lower learning_rate than 0\.01: --branch"):
+    with pytest.raises(
+        Diverged, match=r"10 steps in a row were skipped, .* a lower learning_rate than 0\.01: --branch"
+    ):
         run(data, tmp_path)
     assert checkpoint.load(tmp_path / "checkpoints").step == 15
     assert all(p.isfinite().all() for p in load(tmp_path).parameters())

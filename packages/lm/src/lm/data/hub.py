@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import importlib
+import itertools
 import os
 import re
 import shutil
@@ -132,7 +133,7 @@ def download(
 
 def whole(file: HubFile, folder: Path, stop: threading.Event, arrived: Arrived) -> Path:
     """A file by huggingface_hub, which goes on where it was stopped; tried again where the Hub does not answer."""
-    for tries in range(1, TRIES + 1):
+    for tries in itertools.count(1):
         try:
             with in_a_sentence(f"{file.repo}/{file.path}"):
                 return Path(
@@ -150,8 +151,8 @@ def whole(file: HubFile, folder: Path, stop: threading.Event, arrived: Arrived) 
             if tries == TRIES:
                 raise
         if stop.wait(WAIT * 2 ** (tries - 1)):
-            raise Cancelled
-    raise AssertionError("the last attempt returns or raises")
+            break
+    raise Cancelled
 
 
 def progress_of(stop: threading.Event, arrived: Arrived) -> Any:
@@ -214,18 +215,19 @@ def from_address(url: str, folder: Path, most: int | None) -> Path:
     """A small file from an address that is not the Hub's."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / url.rsplit("/", 1)[1]
-    for last in (False, False, True):
+    why = ""
+    for _ in range(3):
         try:
             with urllib.request.urlopen(url, timeout=60) as response:
                 atomic_write(path, response.read() if most is None else response.read(most))
             return path
         except urllib.error.HTTPError as error:
-            if last or error.code < 500:
-                raise ConnectionError(f"{url} answers {error.code}: try again later") from None
+            why = f"it answers {error.code}"
+            if error.code < 500:
+                break
         except (OSError, http.client.HTTPException) as error:
-            if last:
-                raise ConnectionError(f"{url} cannot be had ({error}): look at the network") from None
-    raise AssertionError("the last attempt returns or raises")
+            why = str(error)
+    raise ConnectionError(f"{url} cannot be had ({why}): look at the network, or try again later")
 
 
 def library() -> Any:
