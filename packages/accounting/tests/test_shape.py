@@ -7,7 +7,21 @@ from typing import Any
 
 import pytest
 
-from accounting import SHAPES, TransformerShape, forward_flops, from_config, from_huggingface, from_run, parameters
+from accounting import (
+    SHAPES,
+    Layout,
+    Place,
+    TransformerShape,
+    decode_flops,
+    device_parameters,
+    forward_flops,
+    from_config,
+    from_huggingface,
+    from_run,
+    kv_cache,
+    parameters,
+    training_memory,
+)
 from accounting.models.files import find
 
 
@@ -252,3 +266,111 @@ def test_nothing_there(tmp_path: Path) -> None:
         find("nowhere.json")
     with pytest.raises(KeyError, match=r"no shape is called 'gpt5': did you mean 'gpt2'\? Else use one of gpt2,"):
         find("gpt5")
+
+
+DEEPSEEK_V3 = {
+    "model_type": "deepseek_v3",
+    "vocab_size": 129280,
+    "max_position_embeddings": 163840,
+    "num_hidden_layers": 61,
+    "hidden_size": 7168,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "first_k_dense_replace": 3,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "tie_word_embeddings": False,
+}
+GPT_OSS_120B = {
+    "model_type": "gpt_oss",
+    "vocab_size": 201088,
+    "max_position_embeddings": 131072,
+    "num_hidden_layers": 36,
+    "hidden_size": 2880,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "intermediate_size": 2880,
+    "num_local_experts": 128,
+    "num_experts_per_tok": 4,
+    "sliding_window": 128,
+    "tie_word_embeddings": False,
+}
+SCOUT = {
+    "model_type": "llama4_text",
+    "vocab_size": 202048,
+    "max_position_embeddings": 10485760,
+    "num_hidden_layers": 48,
+    "hidden_size": 5120,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 8192,
+    "intermediate_size_mlp": 16384,
+    "interleave_moe_layer_step": 1,
+    "num_local_experts": 16,
+    "num_experts_per_tok": 1,
+    "tie_word_embeddings": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "total", "active"),
+    [
+        (DEEPSEEK_V3, 671_026_404_352, 37_552_282_624),
+        # 5.13 and 3.61 billion active as published, which leaves the embedding out
+        (GPT_OSS_120B, 116_829_156_672, 5_132_849_472 + 201_088 * 2880),
+        (
+            GPT_OSS_120B | {"num_hidden_layers": 24, "num_local_experts": 32},
+            20_914_757_184,
+            3_608_307_264 + 201_088 * 2880,
+        ),
+        (SCOUT, 107_769_861_120, 17_172_894_720),  # of 109 billion the text model's
+        ({"model_type": "llama4", "text_config": SCOUT}, 107_769_861_120, 17_172_894_720),
+    ],
+)
+def test_shared_experts_latents_and_sinks(config: dict[str, Any], total: int, active: int) -> None:
+    """As many as transformers' own models have (tests/test_budget_against_transformers.py), which is what is published."""
+    shape = from_config(config)
+    assert parameters(shape).total == total
+    assert parameters(shape, active=True).total == active
+    assert shape.counted_in_training is False
+    with pytest.raises(ValueError, match="the memory of training is not counted for latent attention, shared experts"):
+        training_memory(shape, 1, 128)
+    with pytest.raises(ValueError, match="a share of a layer is not counted"):
+        device_parameters(shape, Layout(tensor=2), Place())
+    # a token multiplies with every active parameter but the embedding, norms, biases and sinks
+    each = int(forward_flops(shape, 1)) - int(forward_flops(shape, 1)["scores"])
+    used = parameters(shape, active=True)
+    matmuls = int(used.total) - int(used["embedding"]) - int(used["norms"])
+    assert each <= 2 * matmuls < 1.002 * each
+
+
+def test_latents_are_cached_and_attended_to() -> None:
+    """DeepSeek-V3's cache of a token is 576 numbers a layer; a decoding step attends to the latents themselves."""
+    shape = from_config(DEEPSEEK_V3)
+    assert kv_cache(shape, 1, 1).total == 61 * 576 * 2
+    near, far = (int(decode_flops(shape, context)["scores"]) for context in (1, 1001))
+    assert far - near == 1000 * 61 * 128 * 2 * (576 + 512)
+    whole = forward_flops(shape, 128)
+    assert whole["scores"] == 61 * 128 * 2 * 128 * 128 * (192 + 128)
+    assert whole["projections"] == 2 * 128 * (int(parameters(shape)["attention"]))
+
+
+def test_dense_layers_are_of_a_shape_with_experts() -> None:
+    shape = from_config(DEEPSEEK_V3)
+    for change, message in (
+        ({"dense_d_ff": None}, "dense_layers 3 and dense_d_ff None go together"),
+        ({"dense_layers": 61}, "dense_layers 61 and dense_d_ff 18432 go together, below num_layers 61"),
+        ({"experts": None, "experts_per_token": None}, "are of a shape with experts: give experts"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            replace(shape, **change)

@@ -15,6 +15,27 @@ POSITIONS = ("rope", "learned", "none")
 
 
 @dataclass(frozen=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek-V2, 2024): keys and values come of a narrow latent, which alone is cached.
+
+    q_rank: width of the queries' own latent, None where they come of the residual stream. kv_rank: width of the latent of keys
+    and values. nope_dim, rope_dim: parts of a query and key without and with rotation; value_dim: width of a value.
+    """
+
+    q_rank: int | None
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+
+    def __post_init__(self) -> None:
+        for name in ("kv_rank", "nope_dim", "rope_dim", "value_dim"):
+            positive(name, getattr(self, name))
+        if self.q_rank is not None:
+            positive("q_rank", self.q_rank)
+
+
+@dataclass(frozen=True)
 class TransformerShape:
     """A shape, checked when it is made; ValueError names the value, the bound and what to do.
 
@@ -24,7 +45,9 @@ class TransformerShape:
     layers (all of them if not given). post_norm: a second norm after each sublayer. qk_norm: one RMSNorm weight of head_dim
     each for queries and keys. experts: feed-forward layers of which each token passes experts_per_token, chosen by a router
     of d_model × experts; experts_held, of one device among several, are those whose weights it has. Embedding and head have
-    vocab_size rows, rounded up to vocab_multiple.
+    vocab_size rows, rounded up to vocab_multiple. Of a shape with experts, dense_layers have one feed-forward layer of
+    dense_d_ff instead, and every token passes a shared one of shared_d_ff besides; router_bias: a bias of each expert's score.
+    attention_sinks: one more score for each head. latent: multi-head latent attention.
     """
 
     vocab_size: int
@@ -50,6 +73,12 @@ class TransformerShape:
     experts_per_token: int | None = None
     experts_held: int | None = None
     vocab_multiple: int = 1
+    dense_layers: int = 0
+    dense_d_ff: int | None = None
+    shared_d_ff: int | None = None
+    router_bias: bool = False
+    attention_sinks: bool = False
+    latent: LatentAttention | None = None
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "context_length", "num_layers", "d_model", "num_heads", "d_ff", "vocab_multiple"):
@@ -99,6 +128,18 @@ class TransformerShape:
             )
         if self.experts is not None and self.active_experts > self.experts:
             raise ValueError(f"experts_per_token {self.experts_per_token} is more than experts {self.experts}")
+        for size in (self.dense_d_ff, self.shared_d_ff):
+            if size is not None:
+                positive("dense_d_ff and shared_d_ff", size)
+        if self.experts is None and (self.dense_layers or self.dense_d_ff or self.shared_d_ff or self.router_bias):
+            raise ValueError(
+                "dense_layers, dense_d_ff, shared_d_ff and router_bias are of a shape with experts: give experts"
+            )
+        if not 0 <= self.dense_layers < self.num_layers or (self.dense_layers > 0) != (self.dense_d_ff is not None):
+            raise ValueError(
+                f"dense_layers {self.dense_layers} and dense_d_ff {self.dense_d_ff} go together, below num_layers "
+                f"{self.num_layers}"
+            )
         if self.held_experts > (self.experts or 1):
             raise ValueError(f"experts_held {self.experts_held} is more than experts {self.experts}")
 
@@ -132,6 +173,17 @@ class TransformerShape:
         return (self.experts or 1) if self.experts_held is None else self.experts_held
 
     @property
+    def expert_layers(self) -> int:
+        """Layers with experts, or all of them where there are none."""
+        return self.num_layers - self.dense_layers
+
+    @property
+    def counted_in_training(self) -> bool:
+        """Whether what its training saves is counted: so far not of latent attention, shared or missing experts, and sinks."""
+        special = self.dense_layers or self.shared_d_ff or self.router_bias or self.attention_sinks or self.latent
+        return not special
+
+    @property
     def windowed_layers(self) -> int:
         """Layers that see no further than the sliding_window."""
         if self.sliding_window is None:
@@ -156,6 +208,14 @@ class TransformerShape:
                 f"shorten it, or make a shape with a larger context_length"
             )
         return length
+
+
+def only_ordinary(shape: TransformerShape, what: str) -> None:
+    """ValueError for a shape whose training is not counted."""
+    if not shape.counted_in_training:
+        raise ValueError(
+            f"{what} is not counted for latent attention, shared experts, dense layers beside experts or sinks"
+        )
 
 
 def positive(name: str, value: object) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from accounting.cluster.zero import ZERO_STAGES
-from accounting.shape import TransformerShape, choose, positive
+from accounting.shape import TransformerShape, choose, only_ordinary, positive
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,8 @@ def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerS
 
     Where there are more devices than key heads, those that share one hold a copy of it. ValueError: too many devices.
     """
+    if layout.gpus > 1:
+        only_ordinary(shape, "a share of a layer")
     for name, most in (("num_heads", shape.num_heads), ("d_ff", shape.d_ff), ("vocabulary", shape.vocab_rows)):
         if layout.tensor > most:
             raise ValueError(f"tensor {layout.tensor} is more than {name} {most}: every device needs a share of it")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+OF_TRAINING = ("matmuls", "elementwise", "peak", "phases", "line", "batch", "devices")  # not counted of every shape
 LIMITS = tuple((f"{size} GB", size * 10**9) for size in (24, 40, 80, 141))  # of the cards people have
 
 
@@ -86,7 +87,8 @@ def sections(asked: Asked, only: tuple[str, ...] = ()) -> tuple[Section, ...]:
     """The tables of a report, or only those of these names; ValueError for a name that is none."""
     for name in only:
         choose("table", name, tuple(TABLES))
-    return tuple(one for name in (only or TABLES) for one in TABLES[name](asked))
+    left = only or [name for name in TABLES if asked.shape.counted_in_training or name not in OF_TRAINING]
+    return tuple(one for name in left for one in TABLES[name](asked))
 
 
 def _parameters(asked: Asked) -> list[Section]:

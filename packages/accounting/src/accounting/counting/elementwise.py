@@ -6,7 +6,7 @@ from accounting.breakdown import Breakdown, breakdown
 from accounting.counting.dimensions import Dimensions
 from accounting.counting.flops import doubled_pairs
 from accounting.formula import Symbol
-from accounting.shape import TransformerShape, positive
+from accounting.shape import TransformerShape, only_ordinary, positive
 from accounting.units import FLOPs
 
 
@@ -15,6 +15,7 @@ def elementwise_flops(shape: TransformerShape, seq_len: int | None = None, batch
 
     An exponential, a root, a division and a tanh count one each, as do +, -, × and a comparison that selects.
     """
+    only_ordinary(shape, "what is no matrix multiplication")
     length = shape.sequence(seq_len)
     n, seq, batch = Dimensions(shape), Symbol("seq", length), Symbol("batch", positive("batch_size", batch_size))
     tokens = batch * seq

@@ -6,8 +6,8 @@ A multiplication of (m, k) by (k, n) is 2·m·k·n FLOPs. Its backward is two su
 from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
-from accounting.counting.dimensions import Dimensions
-from accounting.formula import Symbol, Term, constant
+from accounting.counting.dimensions import Dimensions, latent_matrices
+from accounting.formula import Symbol, Term, added, constant
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import FLOPs
 
@@ -76,7 +76,7 @@ def decode_flops(shape: TransformerShape, context: int | None = None, batch_size
     return breakdown(
         "decode FLOPs",
         FLOPs,
-        _forward(shape, constant(1), batch, pairs),
+        _forward(shape, constant(1), batch, pairs, absorbed=True),
         "matrix multiplications of one token a sequence, which sees the context positions of the cache",
     )
 
@@ -109,18 +109,29 @@ def doubled_pairs(shape: TransformerShape, seq: Term, pairs: str = "causal") -> 
     return (n.n_layers - n.window_layers) * (seq * (seq + 1)) + inside
 
 
-def _forward(shape: TransformerShape, seq: Term, batch: Term, pairs: Term) -> dict[str, int]:
+def _forward(shape: TransformerShape, seq: Term, batch: Term, pairs: Term, *, absorbed: bool = False) -> dict[str, int]:
+    """absorbed: latent attention over the latents themselves, the matrices of keys and values moved to queries and output."""
     n = Dimensions(shape)
     tokens = batch * seq * n.n_layers
-    ffn = (6 if shape.gated else 4) * (tokens * n.d_model * n.d_ff)
+    routed = batch * seq * n.expert_layers
+    each = 6 if shape.gated else 4
+    ffn = each * (routed * n.d_model * n.d_ff)
     terms: dict[str, int] = {
         "projections": 4 * (tokens * n.d_model * n.head_dim * (n.n_heads + n.n_kv_heads)),
         # twice 2·head_dim for each pair: once for q·k, once for the weights times v
         "scores": 2 * (batch * n.n_heads * n.head_dim * pairs),
         "ffn": ffn if shape.experts is None else n.active_experts * ffn,
     }
+    if shape.latent is not None:
+        terms["projections"] = 2 * (tokens * added(latent_matrices(shape).values()))
+        pair = 2 * n.kv_rank + n.rope_dim if absorbed else n.nope_dim + n.rope_dim + n.value_dim
+        terms["scores"] = batch * n.n_heads * pair * pairs
+    if shape.shared_d_ff is not None:
+        terms["ffn"] = terms["ffn"] + each * (routed * n.d_model * n.shared_d_ff)
+    if shape.dense_layers:
+        terms["ffn"] = terms["ffn"] + each * (batch * seq * n.dense_layers * n.d_model * n.dense_d_ff)
     if shape.experts is not None:
-        terms["router"] = 2 * (tokens * n.d_model * n.n_experts)
+        terms["router"] = 2 * (routed * n.d_model * n.n_experts)
     return {**terms, "head": 2 * (batch * seq * n.d_model * n.vocab)}
 
 

@@ -8,7 +8,7 @@ from accounting.breakdown import Breakdown, breakdown
 from accounting.counting.dimensions import Dimensions
 from accounting.counting.flops import PAIRS, doubled_pairs, pairs_in_words
 from accounting.formula import Symbol, Term
-from accounting.shape import TransformerShape, choose, positive
+from accounting.shape import TransformerShape, choose, only_ordinary, positive
 from accounting.units import FLOPs
 
 
@@ -47,6 +47,7 @@ def matmul_flops(
 
 def matmuls(shape: TransformerShape, tokens: Term, batch: Term, pairs: Term) -> list[Matmul]:
     """The matrix multiplications over so many tokens, and twice so many pairs of a query and a key it sees."""
+    only_ordinary(shape, "each matrix multiplication")
     n = Dimensions(shape)
     queries = n.n_layers * n.d_model * n.n_heads * n.head_dim
     keys = n.n_layers * n.d_model * n.n_kv_heads * n.head_dim

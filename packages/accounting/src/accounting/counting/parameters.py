@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
-from accounting.counting.dimensions import Dimensions
-from accounting.shape import TransformerShape
+from accounting.counting.dimensions import Dimensions, latent_matrices
+from accounting.formula import added
+from accounting.shape import TransformerShape, only_ordinary
 from accounting.units import Parameters
 
 
@@ -15,6 +16,10 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
     """
     n = Dimensions(shape)
     attention = n.d_model * n.head_dim * (n.n_heads + 2 * n.n_kv_heads) + n.n_heads * n.head_dim * n.d_model
+    if shape.latent is not None:
+        attention = added(latent_matrices(shape).values())
+    if shape.attention_sinks:
+        attention = attention + n.n_heads
     if shape.biased_qkv:
         attention = attention + n.head_dim * (n.n_heads + 2 * n.n_kv_heads)
     if shape.bias:
@@ -28,10 +33,19 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
         experts = n.held_experts if shape.experts_held is not None else n.n_experts
         experts = n.active_experts if active else experts
         ffn = experts * ffn
-        router = n.n_layers * n.d_model * n.n_experts
+        router = n.expert_layers * n.d_model * n.n_experts
+        if shape.router_bias:
+            router = router + n.expert_layers * n.n_experts
+        if shape.shared_d_ff is not None:
+            ffn = ffn + matrices * n.d_model * n.shared_d_ff
+    ffn = n.expert_layers * ffn
+    if shape.dense_layers:
+        ffn = ffn + n.dense_layers * (matrices * n.d_model * n.dense_d_ff)
     norms = shape.norms * (2 * n.d_model if shape.norm == "layernorm" and shape.bias else n.d_model)
     if shape.qk_norm:
         norms = norms + n.n_layers * 2 * n.head_dim
+    if shape.latent is not None:
+        norms = norms + n.n_layers * (n.q_rank + n.kv_rank)
     return breakdown(
         "parameters" + (" (active)" if active else ""),
         Parameters,
@@ -39,7 +53,7 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
             "embedding": n.vocab * n.d_model,
             "positions": n.max_seq * n.d_model if shape.position == "learned" else 0,
             "attention": n.n_layers * attention,
-            "ffn": n.n_layers * ffn,
+            "ffn": ffn,
             "router": router,
             "norms": norms,
             "head": 0 if shape.tied_embeddings else n.vocab * n.d_model,
@@ -58,6 +72,7 @@ def matrices(shape: TransformerShape) -> dict[tuple[int, int], int]:
 
     As in `lm`: queries, keys and values are one matrix, and so are gate and up.
     """
+    only_ordinary(shape, "each tensor of the parameters")
     d, f, e = shape.d_model, shape.d_ff, shape.head_width
     copies = shape.held_experts
     found = [(d, (shape.num_heads + 2 * shape.kv_heads) * e, 1), (shape.num_heads * e, d, 1)]

@@ -13,7 +13,7 @@ from accounting.counting.parameters import block_weights
 from accounting.formula import Symbol, Term
 from accounting.memory.records import Component, total_bytes
 from accounting.policy import DEFAULT, Policy
-from accounting.shape import TransformerShape, positive
+from accounting.shape import TransformerShape, only_ordinary, positive
 from accounting.units import Bytes
 
 TYPE_CHECKING = False
@@ -40,6 +40,7 @@ class ForwardPass:
         shards: int = 1,
         context_shards: int = 1,
     ) -> None:
+        only_ordinary(shape, "the memory of training")
         self.shape, self.policy = shape, policy
         if context_shards > 1 and policy.attention_kernel == "blocks":
             raise ValueError("attention_kernel 'blocks' is lm's on a CPU, where no sequence is shared: use 'fused'")

@@ -28,6 +28,9 @@ def kv_cache(
     if shape.windowed_layers:
         held = (n.n_layers - n.window_layers) * seen + n.window_layers * min(seen, n.window)
     each = batch * n.n_kv_heads * n.head_dim * held
+    if shape.latent is not None:
+        latents = batch * (n.kv_rank + n.rope_dim) * held * BITS[dtype] // 8
+        return breakdown("KV cache", Bytes, {"keys": latents, "values": 0}, f"{dtype}, latents of keys and values")
     stored = each * BITS[dtype] // 8
     return breakdown("KV cache", Bytes, {"keys": stored, "values": stored}, f"{dtype}, nothing padded")
 
@@ -63,7 +66,9 @@ def weights_read(shape: TransformerShape, tokens: int, *, weights: str = "bf16")
     counted = parameters(shape)
     ffn = int(counted["ffn"])
     if shape.experts is not None:
-        ffn = ffn // shape.experts * min(shape.experts, shape.active_experts * positive("tokens", tokens))
+        active = int(parameters(shape, active=True)["ffn"])
+        unread = (ffn - active) // (shape.experts - shape.active_experts) if shape.experts > shape.active_experts else 0
+        ffn -= unread * (shape.experts - min(shape.experts, shape.active_experts * positive("tokens", tokens)))
     width, rows = _width(weights), min(tokens, shape.vocab_rows)
     head = Symbol("vocab", shape.vocab_rows) * Symbol("d_model", shape.d_model)
     positions = min(tokens, shape.context_length) * shape.d_model if shape.position == "learned" else 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from accounting.models.published import SHAPES, named
-from accounting.shape import TransformerShape, positive
+from accounting.shape import LatentAttention, TransformerShape, positive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LLAMA_LIKE = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text")
-FAMILIES = ("gpt2", *_LLAMA_LIKE)
+FAMILIES = ("gpt2", *_LLAMA_LIKE, "gpt_oss", "llama4_text", "llama4", "deepseek_v3")
 _WITHOUT_SWITCH = ("mistral", "mixtral", "qwen2")  # these have biases or not, whatever attention_bias says
 _FREE = ("norm_eps", "norm_placement")  # settings of lm that cost nothing, as those of rotary positions do
 
@@ -59,6 +59,14 @@ def from_config(config: Mapping[str, Any]) -> TransformerShape:
     family = config.get("model_type")
     if family == "gpt2":
         return _gpt2(config)
+    if family == "gpt_oss":
+        return _gpt_oss(config)
+    if family == "llama4" and isinstance(config.get("text_config"), dict):
+        return from_config({"model_type": "llama4_text", **config["text_config"]})
+    if family == "llama4_text":
+        return _llama4(config)
+    if family == "deepseek_v3":
+        return _deepseek(config)
     if family in _LLAMA_LIKE:
         return _llama_like(str(family), config)
     raise ValueError(f"model_type {family!r} is not known: it must be one of {', '.join(FAMILIES)}")
@@ -140,6 +148,77 @@ def _llama_like(family: str, config: Mapping[str, Any]) -> TransformerShape:
         sliding_window_layers=windowed,
         experts=experts,
         experts_per_token=None if experts is None else _need(config, "num_experts_per_tok"),
+    )
+
+
+def _sizes(config: Mapping[str, Any]) -> tuple[int, int, int, int, int]:
+    """vocab_size, context_length, num_layers, d_model, num_heads."""
+    names = ("vocab_size", "max_position_embeddings", "num_hidden_layers", "hidden_size", "num_attention_heads")
+    vocab, context, layers, width, heads = (_need(config, name) for name in names)
+    return vocab, context, layers, width, heads
+
+
+def _gpt_oss(config: Mapping[str, Any]) -> TransformerShape:
+    """Biases everywhere, the router's too, a sink for each head, and a window in every other layer."""
+    layers = _need(config, "num_hidden_layers")
+    kinds = config.get("layer_types") or [("sliding_attention", "full_attention")[at % 2] for at in range(layers)]
+    return TransformerShape(
+        *_sizes(config),
+        _need(config, "intermediate_size"),
+        num_kv_heads=_need(config, "num_key_value_heads"),
+        head_dim=_need(config, "head_dim"),
+        tied_embeddings=_tied(config, False),
+        bias=True,
+        sliding_window=_need(config, "sliding_window"),
+        sliding_window_layers=sum(kind == "sliding_attention" for kind in kinds),
+        experts=_need(config, "num_local_experts"),
+        experts_per_token=_may(config, "num_experts_per_tok", 4),
+        router_bias=True,
+        attention_sinks=True,
+    )
+
+
+def _llama4(config: Mapping[str, Any]) -> TransformerShape:
+    """A shared expert beside the others; chunked attention is counted as whole, as it is to 8,192 positions."""
+    layers, step = _need(config, "num_hidden_layers"), _may(config, "interleave_moe_layer_step", 1)
+    listed = config.get("moe_layers")
+    with_experts = len(listed) if isinstance(listed, list) else layers // step
+    dense = layers - with_experts
+    return TransformerShape(
+        *_sizes(config),
+        _need(config, "intermediate_size"),
+        num_kv_heads=_need(config, "num_key_value_heads"),
+        head_dim=_may(config, "head_dim", 128),
+        tied_embeddings=_tied(config, False),
+        experts=_need(config, "num_local_experts"),
+        experts_per_token=_may(config, "num_experts_per_tok", 1),
+        dense_layers=dense,
+        dense_d_ff=_need(config, "intermediate_size_mlp") if dense else None,
+        shared_d_ff=_need(config, "intermediate_size"),
+    )
+
+
+def _deepseek(config: Mapping[str, Any]) -> TransformerShape:
+    """Latent attention, dense layers first, shared experts; without the layers that predict further tokens."""
+    width = _need(config, "moe_intermediate_size")
+    dense = _may(config, "first_k_dense_replace", 0)
+    return TransformerShape(
+        *_sizes(config),
+        width,
+        head_dim=_need(config, "qk_nope_head_dim") + _need(config, "qk_rope_head_dim"),
+        tied_embeddings=_tied(config, False),
+        experts=_need(config, "n_routed_experts"),
+        experts_per_token=_need(config, "num_experts_per_tok"),
+        dense_layers=dense,
+        dense_d_ff=_need(config, "intermediate_size") if dense else None,
+        shared_d_ff=_may(config, "n_shared_experts", 0) * width or None,
+        latent=LatentAttention(
+            None if config.get("q_lora_rank") is None else _need(config, "q_lora_rank"),
+            _need(config, "kv_lora_rank"),
+            _need(config, "qk_nope_head_dim"),
+            _need(config, "qk_rope_head_dim"),
+            _need(config, "v_head_dim"),
+        ),
     )
 
 
