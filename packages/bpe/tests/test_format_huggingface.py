@@ -1,0 +1,234 @@
+"""tokenizer.json: there and back, beside tokenizers; what is not supported is refused by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from format_samples import TEXTS, VARIANTS, encode, peer_of, put, sample, says, write_text
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bpe import patterns, reference
+from bpe.formats import huggingface
+
+
+@pytest.mark.parametrize("changes", VARIANTS, ids=lambda changes: str(changes)[:40])
+def test_huggingface_there_and_back_and_in_tokenizers(tmp_path: Path, changes: dict[str, Any]) -> None:
+    data = sample(**changes)
+    path = tmp_path / "tokenizer.json"
+    huggingface.write(path, data)
+    assert huggingface.read(path) == data
+    peer = peer_of(path)
+    assert peer.get_vocab_size() == len(data.vocab)
+    for text in TEXTS:
+        encoding = peer.encode(text)
+        assert encoding.ids == encode(data, text)
+        if not (data.prefix or data.suffix or data.normalizer):
+            assert peer.decode(encoding.ids, skip_special_tokens=False) == text
+
+
+def test_a_space_before_the_text_is_read_as_tokenizers_writes_it(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    huggingface.write(path, sample(add_prefix_space=True, special_tokens={}, added_tokens={}))
+    data = huggingface.read(path)
+    assert data.add_prefix_space
+    assert peer_of(path).encode("the").ids == encode(data, " the")
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.lists(st.sampled_from([*"the #12\n'", "é", "e\u0301", "<s>", "<tool>", "  "])).map("".join))
+def test_what_is_written_encodes_as_in_tokenizers(tmp_path_factory: Any, text: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "written.json"
+    data = sample(normalizer="NFC", ignore_merges=True, pattern=patterns.resolve("qwen2"))
+    if not path.exists():
+        huggingface.write(path, data)
+    assert peer_of(path).encode(text).ids == encode(data, text)
+
+
+def test_what_tokenizers_trains_is_read(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="reads what tokenizers has trained")
+    peer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    peer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    peer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    text = (Path(__file__)).read_text(encoding="utf-8")
+    peer.train_from_iterator([text], trainer)
+    path = tmp_path / "tokenizer.json"
+    peer.save(str(path))
+    data = huggingface.read(path)
+    assert data.special_tokens == {"<s>": 0, "</s>": 1}
+    assert data.pattern.name == "gpt2"
+    counts = reference.count_pretokens([text.encode()], "gpt2", [])
+    expected = reference.train(counts, 300, special_tokens=["<s>", "</s>"], tie_break="huggingface")
+    assert (data.vocab, data.merges) == expected
+    assert peer.encode(text).ids == encode(data, text)
+
+
+def saved(folder: Path, change: Callable[[dict[str, Any]], None] = lambda file: None, **changes: Any) -> Path:
+    """A good tokenizer.json, changed."""
+    path = folder / "tokenizer.json"
+    huggingface.write(path, sample(**changes))
+    file = json.loads(path.read_text(encoding="utf-8"))
+    change(file)
+    return write_text(folder, "tokenizer.json", json.dumps(file))
+
+
+def test_both_styles_of_merges(tmp_path: Path) -> None:
+    def old(file: dict[str, Any]) -> None:
+        file["model"]["merges"] = [" ".join(pair) for pair in file["model"]["merges"]]
+
+    assert huggingface.read(saved(tmp_path, old)) == huggingface.read(saved(tmp_path)) == sample()
+
+
+def test_added_tokens_outside_the_vocabulary(tmp_path: Path) -> None:
+    def outside(file: dict[str, Any]) -> None:
+        for name in ("<s>", "</s>", "<tool>"):
+            del file["model"]["vocab"][name]
+
+    assert huggingface.read(saved(tmp_path, outside)) == sample()
+
+
+def test_older_and_other_ways_to_say_the_same(tmp_path: Path) -> None:
+    def other(file: dict[str, Any]) -> None:
+        words = {"type": "Split", "pattern": {"String": "a.b"}, "behavior": "Isolated", "invert": False}
+        llama = {"Regex": patterns.PATTERNS["llama3"][0]}
+        file["pre_tokenizer"] = {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "Digits", "individual_digits": True},
+                {"type": "Sequence", "pretokenizers": [words]},
+                {"type": "Split", "pattern": llama, "behavior": "Removed", "invert": True},
+                {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+            ],
+        }
+        file["normalizer"] = {"type": "Sequence", "normalizers": []}
+        del file["model"]["type"], file["model"]["ignore_merges"]
+        file["model"]["unk_token"] = "<s>"
+        file["model"]["continuing_subword_prefix"] = ""
+
+    path = saved(tmp_path, other)
+    data = huggingface.read(path)
+    assert data.pattern == patterns.Pattern(None, (r"\p{N}", r"a\.b", patterns.PATTERNS["llama3"][0]))
+    assert data.normalizer is None
+    peer = peer_of(path)
+    for text in [*TEXTS, "aXb a.b 12"]:
+        assert peer.encode(text).ids == encode(data, text)
+
+
+def split_with(expression: str, behaviour: str = "Isolated", invert: bool = False) -> Callable[[dict[str, Any]], None]:
+    step = {"type": "Split", "pattern": {"Regex": expression}, "behavior": behaviour, "invert": invert}
+    last = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
+    return put("pre_tokenizer", value={"type": "Sequence", "pretokenizers": [step, last]})
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (put("model", "type", value="Unigram"), "the model is 'Unigram', which is not supported: only BPE is"),
+        (put("model", value=[]), "the model is []"),
+        (put("model", "dropout", value=0.1), 'the model has "dropout": 0.1, which is not supported'),
+        (put("model", "end_of_word_suffix", value="</w>"), "</w>"),
+        (put("model", "vocab", value=[]), "the model has no"),
+        (put("model", "vocab", "a", value=98), "the id 98 stands twice, for b'a' and 'b'"),
+        (put("model", "vocab", "a", value="x"), "the id of 'a' is 'x'"),
+        (put("model", "vocab", "▁the", value=999), "the token '▁the' has a character that stands for no byte"),
+        (put("model", "vocab", "<s>", value=999), "'<s>' has the id 999 in the vocabulary and 300 as an added token"),
+        (put("model", "vocab", value={"a": 1}), "no token for byte 0x00"),
+        (put("model", "merges", 0, value="a b c"), "merge 0: not two tokens with a space between: 'a b c'"),
+        (put("model", "merges", 1, value=["a", ["b"]]), "merge 1: not two tokens"),
+        (put("model", "merges", 1, value=["a", "世"]), "merge 1: '世' is not in the vocabulary"),
+        (put("model", "merges", 1, value=["a", "b"]), "merge 1: b'ab' is not in the vocabulary"),
+        (put("model", "merges", 1, value=["t", "h"]), "merge 1: b't' and b'h' are merged twice"),
+        (put("model", "ignore_merges", value="yes"), "\"ignore_merges\" is 'yes': it should be true or false"),
+        (put("truncation", value={"max_length": 5}), '"truncation" is set, which is not supported'),
+        (put("padding", value={}), '"padding" is set'),
+        (put("normalizer", value={"type": "Lowercase"}), "the normalizer 'Lowercase' is not supported: only NFC, NFD"),
+        (
+            put("normalizer", value={"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "NFKD"}]}),
+            "the normalizers NFC, NFKD together are not supported",
+        ),
+        (put("normalizer", value={"type": "Sequence"}), 'a Sequence without "normalizers"'),
+        (put("normalizer", value="NFC"), "without a type"),
+        (put("pre_tokenizer", value=None), "the last pre-tokenizer is 'none'"),
+        (put("pre_tokenizer", value={"type": "Whitespace"}), "the last pre-tokenizer is 'Whitespace'"),
+        (split_with(r"\s+", "MergedWithNext"), "a Split with the behaviour 'MergedWithNext' is not supported"),
+        (split_with(r"\d", "Removed", invert=True), "a Split with the behaviour 'Removed', inverted, is not supported"),
+        (split_with(r"\s++$|\S"), "holds '$', which tokenizers and `regex` read differently"),
+        (split_with(r"\p{N}{1,3}+"), "holds '{1,3}+', which"),
+        (split_with("("), "does not compile"),
+        (split_with("a*"), "can match the empty string"),
+        (put("decoder", value={"type": "WordPiece"}), "the decoder 'WordPiece' is not supported"),
+        (
+            put("post_processor", value={"type": "Unknown"}),
+            "the post-processor 'Unknown' is not supported",
+        ),
+        (
+            put("post_processor", value={"type": "TemplateProcessing", "single": []}),
+            "does not hold that text once",
+        ),
+        (
+            put("post_processor", value={"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[X]"}}]}),
+            "which is no special token of the file",
+        ),
+        *(
+            (
+                put("post_processor", value={"type": "TemplateProcessing", **parts}),
+                "which is no special token of the file",
+            )
+            for parts in (
+                {"single": [{"SpecialToken": 5}]},
+                {"single": [{"SpecialToken": {"id": ["<s>"]}}], "special_tokens": {}},
+                {"single": [{"SpecialToken": {"id": "<s>"}}], "special_tokens": "none"},
+                {"single": [{"SpecialToken": {"id": "<s>"}}], "special_tokens": {"<s>": [300]}},
+                {"single": ["<s>"], "special_tokens": {"<s>": {"ids": [300]}}},
+            )
+        ),
+        *(
+            (put("post_processor", value={"type": "BertProcessing", "cls": token, "sep": token}), "BertProcessing puts")
+            for token in (None, ["<s>"], [["<s>"], 300], ["<s>", 301], {"<s>": 300})
+        ),
+        (put("added_tokens", value={}), '"added_tokens" is no list'),
+        (put("added_tokens", 0, value=1), "an added token without text"),
+        (put("added_tokens", 0, "id", value=None), "the id of '<s>' is None"),
+        (put("added_tokens", 0, "content", value="</s>"), "the added token '</s>' stands twice"),
+        (put("added_tokens", 0, "id", value=301), "the id 301 stands twice, for '<s>' and '</s>'"),
+        (put("added_tokens", 0, "lstrip", value=1), '"lstrip" is 1: it should be true or false'),
+        (put("added_tokens", 0, "single_word", value="no"), "\"single_word\" is 'no'"),
+    ],
+)
+def test_what_is_not_supported_or_wrong_is_refused_by_name(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], reason: str
+) -> None:
+    path = saved(tmp_path, change)
+    with pytest.raises(ValueError, match=says(f"{path}: ", reason)):
+        huggingface.read(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"merges": None}, "needs a list of merges"),
+        ({"vocab": sample().vocab | {999: b"a"}}, "the ids 97 and 999 would both be spelled 'a'"),
+        ({"pattern": patterns.Pattern(None, (r"\s+$",))}, "which tokenizers and `regex` read differently"),
+        ({"pattern": patterns.Pattern(None, (r"a\Z",))}, "read differently"),
+        ({"pattern": patterns.resolve("llama3"), "add_prefix_space": True}, "only under the gpt2 pattern or none"),
+        ({"special_tokens": {"<x>": 97}}, "no token for byte 0x61"),
+        ({"normalizer": "Lowercase"}, "the normalizer 'Lowercase' is not supported"),
+        ({"prefix": ("<tool>",)}, "which is no special token of the file"),
+        ({"special_tokens": {"<s>": 300, "<x>": 300}}, "would not come back as it is"),
+        ({"merges": [(b"x", b"y")]}, "b'xy' is not in the vocabulary"),
+    ],
+)
+def test_what_a_tokenizer_json_cannot_say_is_not_written(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=says("", reason)):
+        huggingface.write(tmp_path / "tokenizer.json", sample(**changes))
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,81 @@
+"""The .tiktoken format: there and back, and wrong files refused by line."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+from format_samples import BYTES, says, write_text
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bpe import reference
+from bpe.formats import tiktoken as tiktoken_format
+
+RANKS = {token: number for number, token in enumerate([*BYTES, b"th", b" the", "é".encode()])}
+
+
+def lines_of(ranks: dict[bytes, int]) -> list[str]:
+    return [f"{base64.b64encode(token).decode()} {rank}" for token, rank in ranks.items()]
+
+
+def test_tiktoken_there_and_back(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.tiktoken"
+    ranks = {**RANKS, b"gap": 5000}
+    tiktoken_format.write(path, ranks)
+    assert path.read_bytes().startswith(b"AA== 0\nAQ== 1\n")
+    assert tiktoken_format.read(path) == tiktoken_format.read(str(path)) == ranks
+    load = pytest.importorskip("tiktoken.load", reason="reads the file with tiktoken itself")
+    assert load.load_tiktoken_bpe(str(path)) == ranks
+
+
+def test_tiktoken_in_any_order_with_blank_lines_and_windows_line_ends(tmp_path: Path) -> None:
+    path = write_text(tmp_path, "x.tiktoken", "\r\n".join(reversed(lines_of(RANKS))) + "\r\n\r\n")
+    assert tiktoken_format.read(path) == RANKS
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("dGhl", "not a token in base64, a space and a rank: b'dGhl'"),
+        ("dGhl 259 1", "not a token in base64"),
+        (" 259", "not a token in base64"),
+        ("dGh 259", "not base64: b'dGh'"),
+        ("d*Gh 259", "not base64"),
+        ("dGhl x", "a rank is a whole number from 0 to 2147483647, not b'x'"),
+        ("dGhl -1", "not b'-1'"),
+        ("dGhl 2147483648", "not b'2147483648'"),
+        ("dGhl " + "9" * 5000, "a rank is a whole number"),
+        ("dGg= 259", "the token b'th' stands twice, with ranks 256 and 259"),
+        ("dGhl 97", "the rank 97 stands twice, for b'a' and b'the'"),
+    ],
+)
+def test_a_wrong_tiktoken_file(tmp_path: Path, line: str, reason: str) -> None:
+    path = write_text(tmp_path, "x.tiktoken", "\n".join([*lines_of(RANKS), line]) + "\n")
+    with pytest.raises(ValueError, match=says(f"{path}, line 260: ", reason)):
+        tiktoken_format.read(path)
+
+
+def test_a_tiktoken_file_without_some_bytes(tmp_path: Path) -> None:
+    path = write_text(tmp_path, "x.tiktoken", "\n".join(lines_of(RANKS)[:200]))
+    with pytest.raises(ValueError, match="no token for byte 0xc8 and 55 other bytes"):
+        tiktoken_format.read(path)
+    with pytest.raises(ValueError, match="no token for byte 0x00"):
+        tiktoken_format.read(write_text(tmp_path, "empty.tiktoken", ""))
+    with pytest.raises(ValueError, match="no token for byte 0xff"):
+        tiktoken_format.write(tmp_path / "not.tiktoken", {token: rank for token, rank in RANKS.items() if rank != 255})
+    assert not (tmp_path / "not.tiktoken").exists()
+
+
+small_ranks = st.lists(st.text(alphabet="ab", min_size=2, max_size=5), unique=True, max_size=12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(tokens=small_ranks, text=st.text(alphabet="ab", min_size=1, max_size=12))
+def test_merges_from_ranks_encode_as_the_ranks_do(tokens: list[str], text: str) -> None:
+    ranks = {token: number for number, token in enumerate([b"a", b"b", *(t.encode() for t in sorted(tokens, key=len))])}
+    merges = reference.rank_merges(tiktoken_format.merges_from_ranks(ranks))
+    pretoken = text.encode()
+    by_merges = reference.encode_pretoken_by_merges(pretoken, merges, ranks, ignore_merges=True)
+    assert by_merges == reference.encode_pretoken_by_ranks(pretoken, ranks)
