@@ -84,8 +84,6 @@ def from_run(path: str) -> TransformerShape:
             raise ValueError(f"{path} is not TOML: {error}") from None
     if not isinstance(model, dict):
         raise ValueError(f"{path} has no [model] table: give the config.toml of an lm run")
-    if "window" in model:
-        model["sliding_window"] = model.pop("window")
     known = {field.name for field in fields(TransformerShape)}
     others = [name for name in model if name not in known and name not in _FREE and not name.startswith("rope_")]
     if others:
