@@ -82,3 +82,10 @@ def test_workflows_name_sessions_that_exist() -> None:
     for path in (ROOT / ".github/workflows").glob("*.yml"):
         named = re.findall(r"session: (\[[^]]*\]|\w+)", path.read_text())
         assert set(re.findall(r"\w+", " ".join(named))) <= sessions(), path
+
+
+def test_the_wheels_are_tested_by_files_that_exist() -> None:
+    text = (ROOT / "packages/bpe/pyproject.toml").read_text()
+    named = set(re.findall(r"\{package\}/tests/(test_\w+\.py)", text))
+    assert named
+    assert named <= {path.name for path in (ROOT / "packages/bpe/tests").iterdir()}
