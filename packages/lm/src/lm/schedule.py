@@ -12,10 +12,11 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     rate, warmup_steps = config.learning_rate, config.warmup_steps
     if config.schedule == "constant":
         return constant(step, max_lr=rate, warmup_steps=warmup_steps)
-    falling = {"max_lr": rate, "min_lr": config.min_learning_rate, "total_steps": config.steps}
+    least, steps = config.min_learning_rate, config.steps
     if config.schedule == "cosine":
-        return cosine(step, warmup_steps=warmup_steps, **falling)
-    return linear(step, warmup_steps=warmup_steps, decay_steps=config.decay_steps, **falling)
+        return cosine(step, max_lr=rate, min_lr=least, warmup_steps=warmup_steps, total_steps=steps)
+    decay = config.decay_steps
+    return linear(step, max_lr=rate, min_lr=least, warmup_steps=warmup_steps, total_steps=steps, decay_steps=decay)
 
 
 def cosine(step: int, *, max_lr: float, min_lr: float = 0.0, warmup_steps: int = 0, total_steps: int) -> float:
