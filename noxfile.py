@@ -63,7 +63,8 @@ def need_compiler(session: nox.Session) -> None:
 
 
 def install(session: nox.Session, *what: str) -> None:
-    """Install packages of this repository, from their own sources, and others beside them, as constraints.txt pins them."""
+    """Install packages of this repository, from their own sources, and others beside them, as constraints.txt pins
+    them."""
     need_python(session)
     if any(BPE in name for name in what):
         need_compiler(session)
@@ -198,7 +199,8 @@ def tests_minimum(session: nox.Session) -> None:
     pins = str(session.run("python", "tools/oldest.py", silent=True))
     torch = next(line for line in pins.splitlines() if line.startswith("torch=="))
     if sys.platform == "linux" and not is_found(session, f"{torch}.0+cpu"):
-        # PyPI's build for Linux brings gigabytes of CUDA, and the index of torch's CPU builds is not reached from everywhere
+        # PyPI's build for Linux brings gigabytes of CUDA, and the index of torch's CPU builds is not reached from
+        # everywhere
         session.warn(f"No CPU build of {torch} was found: torch is the version of constraints.txt, not the oldest")
         pins = pins.replace(torch, next(line for line in constraints() if line.startswith("torch==")))
     oldest = Path(session.create_tmp(), "oldest.txt")
@@ -209,7 +211,8 @@ def tests_minimum(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the site into site/, check its links, run every command and example of the pages; `-- docs/guides` runs a part."""
+    """Build the site into site/, check its links, run every command and example of the pages; `-- docs/guides` runs a
+    part."""
     install(session, f"{BPE}[parquet,zst]", ACCOUNTING, f"{LM}[text,gguf,serve]")
     session.install(*CONSTRAINTS, "zensical", "mkdocstrings-python", "tiktoken", "tokenizers")
     session.run("python", "tools/live_pages.py")
@@ -223,7 +226,8 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def sanitize(session: nox.Session) -> None:
-    """bpe's tests with the extension under AddressSanitizer, UBSan, leak and bounds checks; what follows -- goes to pytest."""
+    """bpe's tests with the extension under AddressSanitizer, UBSan, leak and bounds checks; what follows -- goes to
+    pytest."""
     install_checked(session, f"{BPE}[test]", BPE_COVERAGE="1")
     logs = Path(session.create_tmp(), "sanitizer")
     shutil.rmtree(logs, ignore_errors=True)
@@ -242,7 +246,8 @@ def soak(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """bpe against its reference on inputs guided by coverage, ten minutes: `-- --seconds N`; `-- FILE` runs a finding again."""
+    """bpe against its reference on inputs guided by coverage, ten minutes: `-- --seconds N`; `-- FILE` runs a finding
+    again."""
     install_checked(session, BPE, BPE_COVERAGE="1")
     session.install(*CONSTRAINTS, "hypothesis")
     work = Path(session.create_tmp())
@@ -289,10 +294,11 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """What needs CUDA: the attention kernel's tests and speed, of training, accounting's predicted peaks; into the pages.
+    """What needs CUDA: the attention kernel's tests and speed, of training, accounting's predicted peaks; into the
+    pages.
 
-    What takes longest, compute-sanitizer, comes last; tables are written row by row, and what fails does not keep the rest
-    from running, so that a machine that is lent for minutes leaves what it measured.
+    What takes longest, compute-sanitizer, comes last; tables are written row by row, and what fails does not keep the
+    rest from running, so that a machine that is lent for minutes leaves what it measured.
     """
     failed = []
 
@@ -352,7 +358,8 @@ def audit(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style and likely mistakes: ruff, cython-lint, clang-format; workflows, issue forms, the citation file by schemas."""
+    """Style and likely mistakes: ruff, cython-lint, clang-format; workflows, issue forms, the citation file by
+    schemas."""
     session.install(*CONSTRAINTS, "ruff", "cython-lint", "clang-format", "check-jsonschema", "zizmor")
     session.run("ruff", "check", *CODE)
     session.run("ruff", "format", "--check", *CODE)
@@ -415,7 +422,8 @@ def build(session: nox.Session) -> None:
 
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """The wheel of bpe for this Linux machine: its contents, its platform by auditwheel, its tests where nothing else is."""
+    """The wheel of bpe for this Linux machine: its contents, its platform by auditwheel, its tests where nothing else
+    is."""
     need_python(session)
     need_compiler(session)
     folder = Path(session.create_tmp(), "wheels")

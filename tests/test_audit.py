@@ -1,4 +1,5 @@
-"""The audit's own column is what accounting says now; the others' are checked by `nox -s audit`, which has the packages."""
+"""The audit's own column is what accounting says now; the others' are checked by `nox -s audit`, which has the
+packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The budget against the model: the parameters and FLOPs that accounting predicts, the real lm.Transformer has and does.
+"""The budget against the model: the parameters and FLOPs that accounting predicts, the real lm.Transformer has and
+does.
 
 All are equal as integers. The bytes are in test_memory_against_model.py.
 """
@@ -106,7 +107,8 @@ def test_flops_of_experts(seed: int, whole_scores: Callable[[bool], None]) -> No
 def test_flops_of_recomputing(
     seed: int, what: str, whole_scores: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torch recomputes all of it, or by its early stop all but the last product, of which only the result was wanted."""
+    """torch recomputes all of it, or by its early stop all but the last product, of which only the result was
+    wanted."""
     rng = random.Random(seed)
     config = random_config(rng)
     shape, batch, length = config.shape(), rng.randint(1, 3), rng.randint(2, config.context_length)

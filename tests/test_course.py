@@ -1,4 +1,5 @@
-"""The exercises of the course: a solution passes, a skeleton and each of the usual mistakes fail with words that help."""
+"""The exercises of the course: a solution passes, a skeleton and each of the usual mistakes fail with words that
+help."""
 
 from __future__ import annotations
 

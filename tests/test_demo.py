@@ -138,7 +138,8 @@ def test_what_cannot_be_is_one_clear_sentence(
 @pytest.mark.skipif(os.name == "nt", reason="limits on file sizes are POSIX")
 @pytest.mark.parametrize("blocks", [300, 700])
 def test_a_full_disk_is_one_clear_sentence(text: Path, tmp_path: Path, blocks: int) -> None:
-    # A limit on file sizes stands in for a full disk: at 300 KiB the text cannot be written, at 700 the checkpoints cannot.
+    # A limit on file sizes stands in for a full disk: at 300 KiB the text cannot be written, at 700 the checkpoints
+    # cannot.
     command = ("--corpus", text, "--minutes", 0.3, "--vocab-size", 600, "--out", "run")
     status, _, err = finish(start(*command, cwd=tmp_path, limit=f"ulimit -f {blocks}"))
     assert status == 2, err

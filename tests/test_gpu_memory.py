@@ -1,4 +1,5 @@
-"""The program that holds the budget against a GPU, without one: its whole path on the CPU, and the allocator it replays."""
+"""The program that holds the budget against a GPU, without one: its whole path on the CPU, and the allocator it
+replays."""
 
 from __future__ import annotations
 

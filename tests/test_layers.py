@@ -1,4 +1,5 @@
-"""Who may import whom, as .importlinter says: import-linter reads the Python files, and what it cannot see is read here."""
+"""Who may import whom, as .importlinter says: import-linter reads the Python files, and what it cannot see is read
+here."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def files(package: str) -> list[Path]:
 
 
 def modules(path: Path) -> Iterator[str]:
-    """The modules that a file imports when it runs, or is compiled, by their whole names; names imported from them too."""
+    """The modules that a file imports when it runs, or is compiled, by their whole names; names imported from them
+    too."""
     text = path.read_text()
     if path.suffix != ".py":  # no Python: its lines are read
         for module, names in re.findall(r"^\s*from ([\w.]+) c?import ([^#\n]*)", text, re.MULTILINE):

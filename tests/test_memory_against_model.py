@@ -1,4 +1,5 @@
-"""The memory budget against the model: what autograd keeps and what is alive in a step, under every policy that it names.
+"""The memory budget against the model: what autograd keeps and what is alive in a step, under every policy that it
+names.
 
 Saved activations, states and temporaries are equal as integers; the peak of a step is within two percent, in bf16
 and under autocast three.

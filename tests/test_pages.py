@@ -1,4 +1,7 @@
-"""The tool that runs the pages: what is wrong on a page is found, with its line. `nox -s docs` runs the pages themselves."""
+"""The tool that runs the pages: what is wrong on a page is found, with its line.
+
+`nox -s docs` runs the pages themselves.
+"""
 
 from __future__ import annotations
 

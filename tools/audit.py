@@ -1,10 +1,12 @@
-"""Our figures beside those of the packages that count too, shape by shape, and why they differ: writes docs/design/audit.md.
+"""Our figures beside those of the packages that count too, shape by shape, and why they differ: writes
+docs/design/audit.md.
 
 nox -s audit, or in an environment with torch and PACKAGES:
     python tools/audit.py [--check]
 
-Models are built by transformers from the shapes' own config.json, on the meta device. Every difference is a formula in our own
-components, and the page says so only where that formula gives the other's figure to the last digit; else this program fails.
+Models are built by transformers from the shapes' own config.json, on the meta device. Every difference is a formula in
+our own components, and the page says so only where that formula gives the other's figure to the last digit; else this
+program fails.
 """
 
 from __future__ import annotations
@@ -214,7 +216,8 @@ def linear_modules(shape: TransformerShape) -> int:
 
 
 def once_a_sequence(shape: TransformerShape) -> int:
-    """The parameters of every module, a tied head's too; of GPT-2's Conv1D times its outputs; of a router times positions."""
+    """The parameters of every module, a tied head's too; of GPT-2's Conv1D times its outputs; of a router times
+    positions."""
     count, V, d, f = parameters(shape), shape.vocab_rows, shape.d_model, shape.d_ff
     found = int(count["embedding"]) + int(count["positions"]) + int(count["norms"]) + V * d
     if shape.norm == "layernorm":
@@ -384,7 +387,8 @@ def from_sizes(problems: list[str]) -> list[str]:
 
 
 def by_accelerate(problems: list[str]) -> list[str]:
-    """Bytes that accelerate estimates for training with Adam in fp32, beside ours of the step and of a sequence's peak."""
+    """Bytes that accelerate estimates for training with Adam in fp32, beside ours of the step and of a sequence's
+    peak."""
     rows = []
     for name in ("gpt2", "gpt2-xl", "tinyllama-1.1b", "llama-3-8b", "qwen3-0.6b", "gemma-3-1b"):
         shape = SHAPES[name]

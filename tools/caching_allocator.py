@@ -1,10 +1,11 @@
-"""PyTorch's caching allocator for CUDA, replayed: what max_memory_allocated() would say of a program that ran without a GPU.
+"""PyTorch's caching allocator for CUDA, replayed: what max_memory_allocated() would say of a program that ran without a
+GPU.
 
-The rules are those of c10/cuda/CUDACachingAllocator.cpp with its default settings and one stream: sizes are rounded up to
-512 bytes; up to 1 MiB blocks are cut from segments of 2 MiB, up to 10 MiB from segments of 20 MiB, above that from one of a
-multiple of 2 MiB; the smallest free block that is large enough is taken, of equals the one with the lowest address; what is
-left of it is split off if it is 512 bytes of a small segment, or more than 1 MiB of a large one; a freed block grows together
-with free neighbours. `allocated` counts whole blocks, as the real one does.
+The rules are those of c10/cuda/CUDACachingAllocator.cpp with its default settings and one stream: sizes are rounded up
+to 512 bytes; up to 1 MiB blocks are cut from segments of 2 MiB, up to 10 MiB from segments of 20 MiB, above that from
+one of a multiple of 2 MiB; the smallest free block that is large enough is taken, of equals the one with the lowest
+address; what is left of it is split off if it is 512 bytes of a small segment, or more than 1 MiB of a large one; a
+freed block grows together with free neighbours. `allocated` counts whole blocks, as the real one does.
 """
 
 from __future__ import annotations

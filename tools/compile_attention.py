@@ -4,9 +4,9 @@
     python tools/compile_attention.py --arch 90 --head-dim 64 --dtype bfloat16 --kernel forward
     python tools/compile_attention.py --arch 90 --head-dim 128 --kernel keys --tiles 64,128,8,2,tma 64,64,4,3
 
-Nothing is launched: Triton compiles to machine code with the assembler that it carries, and the registers, spills and shared
-memory stand in what comes out. A row is marked where registers spill or shared memory does not fit: the exit status is then 1.
-wgmma, mma, tma and cp.async count instructions of the kernel, not how often they run.
+Nothing is launched: Triton compiles to machine code with the assembler that it carries, and the registers, spills and
+shared memory stand in what comes out. A row is marked where registers spill or shared memory does not fit: the exit
+status is then 1. wgmma, mma, tma and cp.async count instructions of the kernel, not how often they run.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def compile_for(
 
 
 def report(kernel: CompiledKernel) -> dict[str, int]:
-    """Registers and bytes spilled of a thread, KiB of shared memory, columns of tensor memory, and how many of each COUNTED."""
+    """Registers and bytes spilled of a thread, KiB of shared memory, columns of tensor memory, and how many of each
+    COUNTED."""
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder, "kernel.cubin")
         cubin.write_bytes(kernel.asm["cubin"])

@@ -1,7 +1,7 @@
 """The text that the demo learns from: the standard library of the running Python, or files that the caller names.
 
-A document is a file. A fixed tenth of the documents is held out, by a hash of each one's relative path, so that the split
-is the same on every machine with the same library and a document never moves when others come or go.
+A document is a file. A fixed tenth of the documents is held out, by a hash of each one's relative path, so that the
+split is the same on every machine with the same library and a document never moves when others come or go.
 """
 
 from __future__ import annotations
@@ -94,7 +94,10 @@ TOGETHER = "xz -9e, all at once"  # the name of its figure, beside those of comp
 
 
 def split(documents: Iterable[Document]) -> Split:
-    """A tenth held out: names whose SHA-256 begins with a byte below 26. ValueError where too little is on either side."""
+    """A tenth held out: names whose SHA-256 begins with a byte below 26.
+
+    ValueError where too little is on either side.
+    """
     parts: tuple[list[Document], list[Document]] = ([], [])
     for document in documents:
         parts[hashlib.sha256(document.name.encode()).digest()[0] < 26].append(document)

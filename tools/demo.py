@@ -2,8 +2,8 @@
 
     python tools/demo.py [--corpus FILE …] [--minutes 6] [--vocab-size 4096] [--out runs/demo]
 
-Every stage leaves a whole file or none, and a stage whose file is there is not done again: stopped at any point, the same
-command goes on from there. The folder is a run folder of `lm` with the tokenizer and the tokens beside it.
+Every stage leaves a whole file or none, and a stage whose file is there is not done again: stopped at any point, the
+same command goes on from there. The folder is a run folder of `lm` with the tokenizer and the tokens beside it.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ class Demo:
     # Text
 
     def split_corpus(self) -> None:
-        """The documents, split; train.txt and heldout.txt in the folder, and what the run was asked for in demo.json."""
+        """The documents, split; train.txt and heldout.txt in the folder, and what the run was asked for in
+        demo.json."""
         options = self.options
         documents = corpus.files(options.corpus) if options.corpus else corpus.standard_library()
         self.documents = corpus.split(documents)

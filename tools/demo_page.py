@@ -116,7 +116,8 @@ def tokenizer_section(demo: Results) -> str:
 
 
 def longest_words(tokenizer: bpe.Tokenizer, count: int) -> list[tuple[int, bytes]]:
-    """The longest tokens that are no run of one character, with a line end before it or without: of code these say little."""
+    """The longest tokens that are no run of one character, with a line end before it or without: of code these say
+    little."""
     every = tokenizer_report.longest_tokens(tokenizer, tokenizer.vocab_size)
     return [(number, token) for number, token in every if len(set(token.lstrip(b"\r\n"))) > 1][:count]
 

@@ -1,11 +1,13 @@
-"""The budget against a GPU: the predicted peak of a training step beside torch's max_memory_allocated(), shape by shape.
+"""The budget against a GPU: the predicted peak of a training step beside torch's max_memory_allocated(), shape by
+shape.
 
     python tools/gpu_memory.py [--page] [--stand-in] [--shape NAME …]
 
-Trains lm's model for three steps in each row, and compares the most bytes of the third, phase by phase, with the prediction;
-fails if a peak is off by more than 2%. --page writes the table between the marks of docs/design/performance/accounting.md.
-Without CUDA it says so and stops, unless --stand-in lets it measure the tensors alive on the CPU and replay their lives in the
-allocator's rules (tools/caching_allocator.py), with shapes small enough for that.
+Trains lm's model for three steps in each row, and compares the most bytes of the third, phase by phase, with the
+prediction; fails if a peak is off by more than 2%. --page writes the table between the marks of
+docs/design/performance/accounting.md. Without CUDA it says so and stops, unless --stand-in lets it measure the tensors
+alive on the CPU and replay their lives in the allocator's rules (tools/caching_allocator.py), with shapes small enough
+for that.
 """
 
 from __future__ import annotations
@@ -92,7 +94,8 @@ STAND_INS = (
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """Bytes: the most in forward and loss, in the backward, and in the optimizer's step; what was asked for at the peak."""
+    """Bytes: the most in forward and loss, in the backward, and in the optimizer's step; what was asked for at the
+    peak."""
 
     forward: int
     backward: int
@@ -182,7 +185,8 @@ class StandIn:
 
 
 def measure(row: Row, meter: OnCuda | StandIn) -> Measured:
-    """Three steps of training; the third is watched, when the optimizer has its state and the allocator its segments."""
+    """Three steps of training; the third is watched, when the optimizer has its state and the allocator its
+    segments."""
     torch.manual_seed(0)
     with torch.device(meter.device):
         model = fused.fuse(Transformer(row.config))

@@ -1,6 +1,7 @@
 """Read what LeakSanitizer found at the ends of processes, and fail if any of it was allocated by bpe's extension.
 
-    python tools/leaks.py FOLDER      # of report.PID files, as ASAN_OPTIONS=detect_leaks=1:log_path=FOLDER/report leaves them
+    python tools/leaks.py FOLDER      # of report.PID files, as ASAN_OPTIONS=detect_leaks=1:log_path=FOLDER/report
+    leaves them
 
 Interpreters and their libraries leak on purpose when they end; a suppression by name would also hide what they call, us
 among it. So everything is reported, and what counts is whether a frame of ours allocated it.

@@ -1,4 +1,5 @@
-"""Make the live pages of the site: the page that encodes what is typed, with a small tokenizer trained on Python's help texts.
+"""Make the live pages of the site: the page that encodes what is typed, with a small tokenizer trained on Python's help
+texts.
 
 python tools/live_pages.py        writes docs/course/live-tokenizer.html, which git ignores; `nox -s docs` runs it first
 """

@@ -1,4 +1,5 @@
-"""The most memory this process has held, from a moment on: what a budget is compared with on a machine without a GPU."""
+"""The most memory this process has held, from a moment on: what a budget is compared with on a machine without a
+GPU."""
 
 from __future__ import annotations
 

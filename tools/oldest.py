@@ -2,8 +2,8 @@
 
     python tools/oldest.py > oldest.txt        what `nox -s tests_minimum` installs with
 
-Each dependency with a lower bound in a pyproject.toml (`numpy>=1.26`), extras included, is pinned to that bound. What these
-depend on in turn is left to pip: the versions of constraints.txt would be too new for some of them.
+Each dependency with a lower bound in a pyproject.toml (`numpy>=1.26`), extras included, is pinned to that bound. What
+these depend on in turn is left to pip: the versions of constraints.txt would be too new for some of them.
 """
 
 from __future__ import annotations

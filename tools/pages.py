@@ -1,4 +1,5 @@
-"""Run and check the pages: every command and code block of docs/ and of the READMEs, their links and the names they use.
+"""Run and check the pages: every command and code block of docs/ and of the READMEs, their links and the names they
+use.
 
     python tools/pages.py                          every page
     python tools/pages.py docs/guides packages/bpe/README.md     some of them
@@ -7,11 +8,12 @@ The packages have to be installed. Each page is run from top to bottom in a temp
 
 - ```python blocks share one namespace; blocks with >>> prompts are doctests, and what they print is compared.
 - ```sh blocks are run by bash and have to succeed.
-- ```console blocks hold commands after `$ ` and what they print, which is compared; a line of `...` stands for any lines.
+- ```console blocks hold commands after `$ ` and what they print, which is compared; a line of `...` stands for any
+lines.
 - ```json and ```toml blocks have to parse; ```text, ```cython and ```c blocks are only shown.
 
-The folder holds `corpus.txt`, 400 kB of English (the help texts of Python), and `heldout.txt`, 30 kB more of it. A comment
-in front of a block says what is needed besides, or why the block is not run; $GROUNDUP is the repository there:
+The folder holds `corpus.txt`, 400 kB of English (the help texts of Python), and `heldout.txt`, 30 kB more of it. A
+comment in front of a block says what is needed besides, or why the block is not run; $GROUNDUP is the repository there:
 
     <!-- not run: the weights are a download of 500 MB -->
     <!-- before: bpe train corpus.txt --vocab-size 1000 --out tok.json -->
@@ -53,7 +55,8 @@ class Fault(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its text, the line of the page where its text begins, and the comments in front of it."""
+    """A fenced block: its language, its text, the line of the page where its text begins, and the comments in front of
+    it."""
 
     language: str
     text: str

@@ -3,8 +3,8 @@
     python tools/trials.py runs/demo 'vocab_size=4096 steps=1050' 'context_length=128 batch_size=8 steps=1330'
 
 The first argument is a folder that the demo has left, for its text. Each further one is a trial: settings of the preset
-cpu-demo to change, by name. Each prints a row of the table in docs/design/performance/lm.md: bits per byte on a fixed sample of
-the held-out text, scored with a stride of half the context, and the seconds of its training.
+cpu-demo to change, by name. Each prints a row of the table in docs/design/performance/lm.md: bits per byte on a fixed
+sample of the held-out text, scored with a stride of half the context, and the seconds of its training.
 """
 
 from __future__ import annotations

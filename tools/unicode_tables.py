@@ -44,8 +44,7 @@ def matches(expression: str) -> list[int]:
 
 
 def code_point_bytes() -> bytes:
-    """One byte for each code point: the index of its category in CATEGORIES, plus WHITE_SPACE where `\\s` matches it.
-    """
+    """One byte for each code point: the index of its category in CATEGORIES, plus WHITE_SPACE where `\\s` matches it."""
     table = bytearray([255]) * END
     table[0xD800:0xE000] = bytes([CATEGORIES.index("Cs")]) * 0x800
     for index, category in enumerate(CATEGORIES):

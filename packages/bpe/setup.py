@@ -1,8 +1,8 @@
 """Compile the extension modules: every .pyx under src/bpe, each rebuilt when a file that it is made of has changed.
 
 BPE_CHECKED=1 turns on Cython's own checks (bounds, wraparound, division, initialisation) for a test run;
-BPE_SANITIZE=1 also builds under AddressSanitizer and UndefinedBehaviorSanitizer, BPE_COVERAGE=1 so that every block calls
-__sanitizer_cov_trace_pc, which fuzz/coverage.c defines.
+BPE_SANITIZE=1 also builds under AddressSanitizer and UndefinedBehaviorSanitizer, BPE_COVERAGE=1 so that every block
+calls __sanitizer_cov_trace_pc, which fuzz/coverage.c defines.
 """
 
 import os

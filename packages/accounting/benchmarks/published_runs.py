@@ -2,9 +2,9 @@
 
 python packages/accounting/benchmarks/published_runs.py [--write]
 
-Every run's layout, batch and precision are as published; its micro-batch and interleaving are too, where the paper names them,
-and else the smallest micro-batch and the interleaving that the paper describes. Rates are published as model FLOPs (MFU) or
-with recomputation counted (HFU), and are compared as they were published.
+Every run's layout, batch and precision are as published; its micro-batch and interleaving are too, where the paper
+names them, and else the smallest micro-batch and the interleaving that the paper describes. Rates are published as
+model FLOPs (MFU) or with recomputation counted (HFU), and are compared as they were published.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How long a bare Python takes, and how long one that imports `accounting` and asks it a question: the fastest of several.
+"""How long a bare Python takes, and how long one that imports `accounting` and asks it a question: the fastest of
+several.
 
 nox -s bench -- start
 """

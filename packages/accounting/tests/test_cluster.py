@@ -138,7 +138,8 @@ def test_traffic_goes_with_the_micro_batches(drawn: tuple[TransformerShape, Layo
 
 
 def test_what_a_layer_sends() -> None:
-    """Megatron's count: four all-reduces of batch × positions × width for each layer, each 2(t - 1)/t of it from a device."""
+    """Megatron's count: four all-reduces of batch × positions × width for each layer, each 2(t - 1)/t of it from a
+    device."""
     shape, layout = SHAPES["llama-3-8b"], Layout(tensor=8)
     sent = device_traffic(shape, layout, Place(), 1, 4096, policy=Policy(precision="bf16"))
     each = 2 * 7 * (4096 * 4096 // 8) * 2
@@ -201,7 +202,8 @@ def test_refusals() -> None:
 
 
 def test_a_shared_sequence() -> None:
-    """Ring attention's count: a device sends its keys and values to all others of a sequence, backward with gradients."""
+    """Ring attention's count: a device sends its keys and values to all others of a sequence, backward with
+    gradients."""
     shape, layout = SHAPES["llama-3-8b"], Layout(context=4)
     assert layout.gpus == 4
     sent = device_traffic(shape, layout, Place(), 1, 8192, policy=Policy(precision="bf16")).by_group()

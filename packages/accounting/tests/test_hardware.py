@@ -1,4 +1,5 @@
-"""The devices' peaks against what they are made of: a second way to each figure, which a wrong digit does not survive."""
+"""The devices' peaks against what they are made of: a second way to each figure, which a wrong digit does not
+survive."""
 
 import pytest
 

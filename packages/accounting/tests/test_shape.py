@@ -338,7 +338,8 @@ SCOUT = {
     ],
 )
 def test_shared_experts_latents_and_sinks(config: dict[str, Any], total: int, active: int) -> None:
-    """As many as transformers' own models have (tests/test_budget_against_transformers.py), which is what is published."""
+    """As many as transformers' own models have (tests/test_budget_against_transformers.py), which is what is
+    published."""
     shape = from_config(config)
     assert parameters(shape).total == total
     assert parameters(shape, active=True).total == active

@@ -72,7 +72,8 @@ def test_refusals() -> None:
 
 @given(shapes(), st.integers(2, 9), st.integers(1, 8), st.integers(0, 3))
 def test_traffic_follows_micro_batches(shape: TransformerShape, devices: int, passes: int, zero: int) -> None:
-    """Stages 2 and 3 hold no whole gradient to add micro-batches to: each reduces, and stage 3 gathers for each pass."""
+    """Stages 2 and 3 hold no whole gradient to add micro-batches to: each reduces, and stage 3 gathers for each
+    pass."""
     shape = replace(shape, vocab_multiple=1)
     one, several = (device_traffic(shape, Layout(devices, zero=zero, micro_batches=count)) for count in (1, passes))
     for name, value in several.items():

@@ -116,7 +116,8 @@ def messages_of(text: str) -> list[str]:
 
 
 def work_on_batch(name: str, tokenizer: str, path: Path, threads: int) -> dict[str, Any]:
-    """By the clock, warm: MB/s of the text in documents, and microseconds a message of its beginning in chat messages."""
+    """By the clock, warm: MB/s of the text in documents, and microseconds a message of its beginning in chat
+    messages."""
     text = read(path)
     many = ENCODERS[name][1](tokenizer).many
     best = {}

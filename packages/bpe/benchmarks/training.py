@@ -8,10 +8,10 @@
         [--patience 120]           seconds that one training may take; a peer that takes longer is not asked for more
         [--write [curves]]         put tables and plot into docs/design/performance/bpe.md, its part of that name
 
-Of several vocabulary sizes a FILE gets the first that ours reaches on it. Each training is a process of its own, timed from
-the call to its result, the list of merges with it, without the time to import; memory is the most that the process ever
-held. A peer that is not installed is left out, and named. Only ratios within one run mean anything: machines differ, and so
-do minutes.
+Of several vocabulary sizes a FILE gets the first that ours reaches on it. Each training is a process of its own, timed
+from the call to its result, the list of merges with it, without the time to import; memory is the most that the process
+ever held. A peer that is not installed is left out, and named. Only ratios within one run mean anything: machines
+differ, and so do minutes.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class Turns:
         return {name: runs[-1] if runs[-1].failure else middle(runs) for name, runs in found.items()}
 
     def curve(self, names: Sequence[str], points: Iterable[tuple[float, Path, int]]) -> dict[float, dict[str, Run]]:
-        """Each trainer once at each point, (where it is on the axis, text, vocabulary size), until it takes too long."""
+        """Each trainer once at each point, (where it is on the axis, text, vocabulary size), until it takes too
+        long."""
         found: dict[float, dict[str, Run]] = {}
         going = list(names)
         for place, path, size in points:
@@ -213,7 +214,10 @@ def processor() -> str:
 
 
 def most_memory() -> int:
-    """The most bytes this process ever held. (What the system tells its parent may count what that had when it forked.)"""
+    """The most bytes this process ever held.
+
+    (What the system tells its parent may count what that had when it forked.)
+    """
     status = Path("/proc/self/status")
     if status.exists():
         return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM"))

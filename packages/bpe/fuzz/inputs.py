@@ -56,7 +56,8 @@ class Reader:
         return choices[self.number(len(choices))]
 
     def text(self, most: int) -> bytes:
-        """At most so many units: the corner cases of the patterns, any character, any byte, or what was before, again."""
+        """At most so many units: the corner cases of the patterns, any character, any byte, or what was before,
+        again."""
         out: list[bytes] = []
         unit = b"a"
         for _ in range(self.number(most + 1)):

@@ -110,8 +110,8 @@ def test_a_safe_cut_changes_neither_pretokens_nor_special_tokens(text: bytes, at
 
 
 def test_pretokens_cannot_be_prepared_to_collide() -> None:
-    # A hash multiplies two words, each after adding a number to it without carry. When these numbers were constants, pretokens
-    # that begin with the first constant all had the hash 0, and counting them took quadratic time.
+    # A hash multiplies two words, each after adding a number to it without carry. When these numbers were constants,
+    # pretokens that begin with the first constant all had the hash 0, and counting them took quadratic time.
     chance = random.Random(5)
     begin = (0xA0761D6478BD642F).to_bytes(8, "little")
     ends = {chance.randbytes(7) for _ in range(20_000)}

@@ -1,4 +1,5 @@
-"""What a caller may get wrong: each with the exception of its kind, in a sentence, and the tokenizer as good as before."""
+"""What a caller may get wrong: each with the exception of its kind, in a sentence, and the tokenizer as good as
+before."""
 
 import array
 import re

@@ -286,7 +286,8 @@ def test_a_failing_source_stops_the_threads(tmp_path: Path) -> None:
 
 
 def test_a_special_token_that_is_a_space_is_not_the_byte_that_is_spelled_otherwise() -> None:
-    """tokenizers spells the byte 0x20 "Ġ", so that the special token " " is a token of its own; the fuzzer found this."""
+    """tokenizers spells the byte 0x20 "Ġ", so that the special token " " is a token of its own; the fuzzer found
+    this."""
     special, text = [" ", "\u4e2d"], "aa ab aa"
     counts = reference.count_pretokens([text.encode()], "gpt2", special)
     vocab, merges = reference.train(counts, 259, special_tokens=special, tie_break="huggingface")

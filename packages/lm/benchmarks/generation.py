@@ -1,10 +1,12 @@
-"""Tokens a second of generation: this package beside transformers on the same weights, taking turns; prompt and rest apart.
+"""Tokens a second of generation: this package beside transformers on the same weights, taking turns; prompt and rest
+apart.
 
 python benchmarks/generation.py [--rounds 7] [--threads 2] [--run RUN --data heldout.npy]
     [--readme docs/design/performance/lm.md]
 
-The weights are random, in the shape of the 5.3-million-parameter model that the figures of transformers elsewhere are for, or
-those of --run. With --data, what int8 weights cost in bits per byte is said too. --readme writes the table into its region.
+The weights are random, in the shape of the 5.3-million-parameter model that the figures of transformers elsewhere are
+for, or those of --run. With --data, what int8 weights cost in bits per byte is said too. --readme writes the table into
+its region.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Whole training steps: this package beside transformers' Llama and a plain PyTorch model of the same shape, taking turns.
+"""Whole training steps: this package beside transformers' Llama and a plain PyTorch model of the same shape, taking
+turns.
 
 python benchmarks/step.py [--compile] [--rounds 10] [--threads 2] [--write docs/design/performance/lm.md]
 
-Each runs in a process of its own, as its users run it, and takes one step when it is its turn: forward, backward, clipping,
-AdamW, on the same random tokens. Shape: 4 layers of 256, d_ff 704, 4 heads, vocabulary 4,096, context 256, batch 16, fp32.
-Then how long `lm train` takes to its first step.
+Each runs in a process of its own, as its users run it, and takes one step when it is its turn: forward, backward,
+clipping, AdamW, on the same random tokens. Shape: 4 layers of 256, d_ff 704, 4 heads, vocabulary 4,096, context 256,
+batch 16, fp32. Then how long `lm train` takes to its first step.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ MAKERS = {"lm": ours, "transformers' Llama": transformers_llama, "plain PyTorch"
 
 
 def serve(name: str, compile: bool, threads: int, turns: Connection) -> None:
-    """Takes a step for each message; says its seconds, and at the end the most memory that the process had, in bytes."""
+    """Takes a step for each message; says its seconds, and at the end the most memory that the process had, in
+    bytes."""
     import torch
 
     torch.set_num_threads(threads)
@@ -144,7 +146,8 @@ def serve(name: str, compile: bool, threads: int, turns: Connection) -> None:
 
 
 def start(runs: int = 3) -> float:
-    """Seconds from `lm train cpu-demo` to its first line of metrics, that of its first step: the median of a few starts."""
+    """Seconds from `lm train cpu-demo` to its first line of metrics, that of its first step: the median of a few
+    starts."""
     import numpy as np
 
     from lm.data import write_tokens

@@ -1,4 +1,5 @@
-"""One thread: the matrices here are too small for two, and on a busy machine waiting for the second takes milliseconds."""
+"""One thread: the matrices here are too small for two, and on a busy machine waiting for the second takes
+milliseconds."""
 
 import os
 import signal

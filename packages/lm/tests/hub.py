@@ -14,11 +14,12 @@ COMMIT = "c0ffee" * 6 + "c0de"
 
 
 class Hub:
-    """files: {path: bytes} of the one repository. faults: what happens to the next requests for the bytes of a file, in turn.
+    """files: {path: bytes} of the one repository. faults: what happens to the next requests for the bytes of a file, in
+    turn.
 
-    A fault is "drop" (half of what was asked for comes, and the connection ends), "reset" (the connection ends at once),
-    "stall" (a part comes, and then nothing for a while), 429 or 500 or another status, "whole" (Range is ignored), "changed"
-    (another version is there from now on), "wrong" (other bytes come), "ok".
+    A fault is "drop" (half of what was asked for comes, and the connection ends), "reset" (the connection ends at
+    once), "stall" (a part comes, and then nothing for a while), 429 or 500 or another status, "whole" (Range is
+    ignored), "changed" (another version is there from now on), "wrong" (other bytes come), "ok".
     """
 
     def __init__(self, repo, files, *, lfs=True, page=1000, kind="datasets"):

@@ -1,4 +1,5 @@
-"""Where there is no CUDA device, Triton's kernels run in its interpreter: that has to be said before Triton is imported."""
+"""Where there is no CUDA device, Triton's kernels run in its interpreter: that has to be said before Triton is
+imported."""
 
 import os
 import sys

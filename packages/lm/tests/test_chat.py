@@ -121,7 +121,8 @@ def test_serve_without_its_extra_says_what_to_install(run_of, capsys, monkeypatc
 
 
 def test_a_turn_reads_only_what_is_new_and_says_what_it_would_have_said(run_of, talk, monkeypatch):
-    """What of a conversation is in the cache is not read again; the answers are those of a cache made anew each turn."""
+    """What of a conversation is in the cache is not read again; the answers are those of a cache made anew each
+    turn."""
     from lm.generation.decoder import Decoder
 
     reads, read = [], Decoder.read

@@ -1,4 +1,5 @@
-"""Chat templates: as transformers renders them, with the model's own stops, through import, fine-tuning, export and GGUF."""
+"""Chat templates: as transformers renders them, with the model's own stops, through import, fine-tuning, export and
+GGUF."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ bpe = pytest.importorskip("bpe")
 transformers = pytest.importorskip("transformers")
 TEXT = "user\nassistant\nsystem\n### end\n12 yes! (sure).\n\n\tindeed, d\u00e9j\u00e0 vu: 100 of them; and so on\n" * 3
 
-# Templates with the constructs that published ones have: loops and their variables, namespaces, macros, trimming, slices,
-# tojson, defaults, {% generation %}, exceptions, and what earlier turns look like where the model thinks.
+# Templates with the constructs that published ones have: loops and their variables, namespaces, macros, trimming,
+# slices, tojson, defaults, {% generation %}, exceptions, and what earlier turns look like where the model thinks.
 CHATML = """{% for message in messages %}
 {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}
 {%- if add_generation_prompt %}
@@ -96,16 +97,16 @@ MISTRAL = """{%- if messages[0]["role"] == "system" %}
         {{- " " + message["content"] | trim + eos_token }}
     {%- endif %}
 {%- endfor %}"""
-GEMMA = """{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
-{%- macro turn(role, content) -%}<start_of_turn>{{ role }}
+GEMMA = """{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{%
+endif %} {%- macro turn(role, content) -%}<start_of_turn>{{ role }}
 {{ content | trim }}<end_of_turn>
 {% endmacro -%}
 {%- for message in messages -%}
 {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
 {{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}
 {%- endif -%}
-{%- if message['role'] == 'assistant' -%}{% set role = 'model' %}{%- else -%}{% set role = message['role'] %}{%- endif -%}
-{{ turn(role, message['content']) }}
+{%- if message['role'] == 'assistant' -%}{% set role = 'model' %}{%- else -%}{% set role = message['role'] %}{%- endif
+-%} {{ turn(role, message['content']) }}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ '<start_of_turn>model\\n' }}{%- endif -%}"""
 DEEPSEEK = """{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}
@@ -122,7 +123,8 @@ DEEPSEEK = """{% if not add_generation_prompt is defined %}{% set add_generation
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|Assistant|>' }}{%- endif %}"""
 
-# name: template, special tokens, names, the ids of generation_config by their tokens, whether a system's message is refused
+# name: template, special tokens, names, the ids of generation_config by their tokens, whether a system's message is
+# refused
 FAMILIES = {
     "chatml": (CHATML, ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], {"eos_token": "<|im_end|>"}, ["<|im_end|>"]),
     "llama3": (
@@ -309,7 +311,8 @@ KINDS = {
 
 @pytest.fixture(scope="module", params=KINDS)
 def exported(request, tmp_path_factory):
-    """A run with a tokenizer that came without a template, which learned from conversations for a step; and its export."""
+    """A run with a tokenizer that came without a template, which learned from conversations for a step; and its
+    export."""
     pattern, special, stop = KINDS[request.param]
     folder = tmp_path_factory.mktemp("talk")
     bpe.train([TEXT], 300, pattern=pattern, special_tokens=special).save(folder / "tok.json")
@@ -385,7 +388,8 @@ def test_a_tokenizer_of_pieces_writes_the_ids_of_transformers(tmp_path):
 
 
 def test_gpt2s_pair_of_files_is_the_tokenizer_of_a_folder(tmp_path):
-    """vocab.json and merges.txt beside the weights, as GPT-2 was published: text in, ids out, as transformers has them."""
+    """vocab.json and merges.txt beside the weights, as GPT-2 was published: text in, ids out, as transformers has
+    them."""
     from models import SHAPES, make
 
     made = bpe.train([TEXT], 288, special_tokens=MARKS[:1])

@@ -46,7 +46,8 @@ DECIDED = re.compile(r"^(not )?compiled: a step takes (\d+) ms compiled and (\d+
 
 
 def lm_train(folder, out, until, *settings):
-    """Runs `lm train`, with nothing compiled beforehand, until it has made so many steps, then presses Ctrl-C: what it said."""
+    """Runs `lm train`, with nothing compiled beforehand, until it has made so many steps, then presses Ctrl-C: what it
+    said."""
     command = [sys.executable, "-m", "lm", "train", str(folder / "small.toml"), "--out", str(out), *settings]
     cache = folder / f"compiled-{out.name}-{until}"  # torch passes it to a shell: no spaces
     environment = {

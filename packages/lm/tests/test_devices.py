@@ -1,4 +1,5 @@
-"""What only a device would show, shown on a CPU by what stands in for it: MPS without float64, the second of several GPUs."""
+"""What only a device would show, shown on a CPU by what stands in for it: MPS without float64, the second of several
+GPUs."""
 
 from __future__ import annotations
 

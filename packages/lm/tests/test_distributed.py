@@ -176,7 +176,8 @@ eval_every = 0
 
 @contextlib.contextmanager
 def under_torchrun(folder, data):
-    """Starts the command as two processes of torchrun, and waits for its sixth step; what they say is in folder / "said"."""
+    """Starts the command as two processes of torchrun, and waits for its sixth step; what they say is in folder /
+    "said"."""
     (folder / "small.toml").write_text(COMMAND)
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
     lm = ["-m", "lm", "train", str(folder / "small.toml"), "--data", str(data), "--out", str(folder / "run"), "--quiet"]
@@ -209,7 +210,8 @@ def test_kill_9_of_one_process_under_torchrun_is_said_by_the_other(with_ends, tm
 
 
 def two_of(folder, out):
-    """Starts `lm train` as two processes that nobody watches over, as on two machines; and where each says what it says."""
+    """Starts `lm train` as two processes that nobody watches over, as on two machines; and where each says what it
+    says."""
     command = [sys.executable, "-m", "lm", "train", str(folder / "small.toml"), "--out", str(out), "--quiet"]
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
     shared["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))

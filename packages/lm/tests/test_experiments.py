@@ -53,7 +53,10 @@ def simulate(experiment, loss):
 
 
 def valley(best, edge):
-    """Losses by rate: lowest at the best, and no number from the edge on. Seeds add a little that is the same for all."""
+    """Losses by rate: lowest at the best, and no number from the edge on.
+
+    Seeds add a little that is the same for all.
+    """
 
     def loss(trial):
         distance = abs(math.log2(trial.train.learning_rate / best))

@@ -1,4 +1,5 @@
-"""The fused attention kernel: without a GPU in Triton's interpreter, with one on it (`nox -s gpu`), where bfloat16 is added."""
+"""The fused attention kernel: without a GPU in Triton's interpreter, with one on it (`nox -s gpu`), where bfloat16 is
+added."""
 
 import functools
 import math
@@ -50,7 +51,8 @@ def made(*shape, dtype=torch.float64, seed=0):
 
 
 def definition(q, k, v, causal=True, sliding_window=None, document_ids=None):
-    """Output and log-sum-exp of softmax(q kᵀ / √head_dim) v, in the dtype of q; zeros and -inf where nothing is seen."""
+    """Output and log-sum-exp of softmax(q kᵀ / √head_dim) v, in the dtype of q; zeros and -inf where nothing is
+    seen."""
     group, queries, keys = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     seen = visible(
@@ -64,7 +66,10 @@ def definition(q, k, v, causal=True, sliding_window=None, document_ids=None):
 
 @st.composite
 def cases(draw):
-    """q, k, v in float64, rounded to a dtype; the masks; that dtype. Lengths go over the tiles of the interpreter, 16."""
+    """q, k, v in float64, rounded to a dtype; the masks; that dtype.
+
+    Lengths go over the tiles of the interpreter, 16.
+    """
     dtype = draw(st.sampled_from(DTYPES))
     batch, kv_heads, group = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
     queries, keys = draw(st.integers(1, 40)), draw(st.integers(1, 40))

@@ -1,4 +1,5 @@
-"""The fused twins of lm.ops.cpu against the plain modules of lm.model: logits, gradients, state, and when they step aside."""
+"""The fused twins of lm.ops.cpu against the plain modules of lm.model: logits, gradients, state, and when they step
+aside."""
 
 import copy
 import io

@@ -1,4 +1,5 @@
-"""Generation: the cache against the uncached model, sampling against its definition, texts beside each other and alone."""
+"""Generation: the cache against the uncached model, sampling against its definition, texts beside each other and
+alone."""
 
 from __future__ import annotations
 
@@ -332,7 +333,8 @@ def test_int8_layers_of_any_size(inputs, outputs, rows, lead):
 
 
 def test_every_end_of_text_that_prepare_takes_ends_generation(tmp_path, data):
-    """A run stops at the end-of-text of its data, whatever that is called: its id is kept in the run's configuration."""
+    """A run stops at the end-of-text of its data, whatever that is called: its id is kept in the run's
+    configuration."""
     bpe = pytest.importorskip("bpe")
     from lm.commands.cli import main
     from lm.interop.loading import model_text

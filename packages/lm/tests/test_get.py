@@ -138,7 +138,8 @@ def test_a_download_that_is_told_to_stop_keeps_what_it_has(serve, tmp_path, most
 
 
 def test_a_model_comes_by_its_name_once(serve, tmp_path, monkeypatch):
-    """hf://OWNER/NAME: what is in the Hub's cache is not downloaded again, and what is no part of a model not at all."""
+    """hf://OWNER/NAME: what is in the Hub's cache is not downloaded again, and what is no part of a model not at
+    all."""
     import torch
 
     import lm

@@ -1,4 +1,5 @@
-"""Models to other programs and from them: what they compute must not change, and what is not understood must be refused."""
+"""Models to other programs and from them: what they compute must not change, and what is not understood must be
+refused."""
 
 from __future__ import annotations
 

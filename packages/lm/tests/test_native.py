@@ -1,4 +1,5 @@
-"""The step in C: against the uncached model, against itself in other company, and what happens where it cannot be had."""
+"""The step in C: against the uncached model, against itself in other company, and what happens where it cannot be
+had."""
 
 from __future__ import annotations
 

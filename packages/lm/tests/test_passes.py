@@ -1,4 +1,5 @@
-"""The passes between products, in C and by torch's operators, against definitions, each other, themselves on more threads."""
+"""The passes between products, in C and by torch's operators, against definitions, each other, themselves on more
+threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""SentencePiece-style tokenizers against tokenizers; another program's model made a run, trained, and exported again."""
+"""SentencePiece-style tokenizers against tokenizers; another program's model made a run, trained, and exported
+again."""
 
 from __future__ import annotations
 

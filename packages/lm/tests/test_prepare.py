@@ -351,7 +351,8 @@ def test_a_disk_that_is_full_from_the_beginning_is_left_as_it_was(tmp_path, tok,
 
 
 def test_bits_per_byte_is_the_same_however_the_tokens_were_made(tmp_path, tok, capsys):
-    """By `lm data prepare`, by `bpe encode` and as text given to `lm eval --tasks`: the same bits over the same bytes."""
+    """By `lm data prepare`, by `bpe encode` and as text given to `lm eval --tasks`: the same bits over the same
+    bytes."""
     import torch
 
     import lm

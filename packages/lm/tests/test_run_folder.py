@@ -1,4 +1,5 @@
-"""Runs that go on in other ways than where they stopped: longer, elsewhere, as a branch; and runs that lost something."""
+"""Runs that go on in other ways than where they stopped: longer, elsewhere, as a branch; and runs that lost
+something."""
 
 from __future__ import annotations
 

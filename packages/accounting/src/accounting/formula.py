@@ -1,20 +1,22 @@
 """Whole numbers that remember how they were computed.
 
-`Symbol("batch", 4) * Symbol("seq", 1024) * 2` is the int 8,192, and also knows the texts `batch·seq·2` and `4·1,024·2`. Every
-figure this package prints is such a number, so the formula shown is the one that was evaluated, and cannot drift from it.
+`Symbol("batch", 4) * Symbol("seq", 1024) * 2` is the int 8,192, and also knows the texts `batch·seq·2` and `4·1,024·2`.
+Every figure this package prints is such a number, so the formula shown is the one that was evaluated, and cannot drift
+from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# How tightly a text binds; a looser one inside a tighter one needs brackets. A product with a quotient in it is a quotient:
-# a·(b//c·d) is not a·b//c·d.
+# How tightly a text binds; a looser one inside a tighter one needs brackets. A product with a quotient in it is a
+# quotient: a·(b//c·d) is not a·b//c·d.
 _SUM, _QUOTIENT, _PRODUCT, _ATOM = 1, 2, 3, 4
 
 
 class Term(int):
-    """An int with its expression; + - * // by ints give a Term, a float raises TypeError, everything else is an int's."""
+    """An int with its expression; + - * // by ints give a Term, a float raises TypeError, everything else is an
+    int's."""
 
     _operation: str
     _operands: tuple[int, ...]

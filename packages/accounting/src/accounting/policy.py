@@ -19,7 +19,8 @@ LOGITS_CHUNK_BYTES = 512 << 20  # what lm takes on CUDA: lm.loss.CHUNK_BYTES["cu
 
 @dataclass(frozen=True)
 class Precision:
-    """Bytes of one number in the weights (and their gradients), in the residual stream with its norms, and in all else."""
+    """Bytes of one number in the weights (and their gradients), in the residual stream with its norms, and in all
+    else."""
 
     weights: int
     residual: int
@@ -41,16 +42,17 @@ class Policy:
 
     Args:
         precision: "fp32"; "bf16" for weights, gradients and activations, with fp32 master weights in the optimizer;
-            "autocast" for fp32 weights, gradients and residual stream, with matrix multiplications in bf16, whose copies of
-            the weights autograd keeps.
+            "autocast" for fp32 weights, gradients and residual stream, with matrix multiplications in bf16, whose
+            copies of the weights autograd keeps.
         optimizer: "adamw", "adamw8bit" (bitsandbytes), "sgd" (with momentum) or "muon".
-        optimizer_step: "fused", "foreach" or "loop": how PyTorch goes over the parameters, which decides the temporaries.
+        optimizer_step: "fused", "foreach" or "loop": how PyTorch goes over the parameters, which decides the
+            temporaries.
         attention_kernel: what attention saves. "fused" saves queries, keys, values, output and one log-sum-exp a row
-            (FlashAttention); "eager" saves the seq × seq weights; "blocks" those that a block of 64 queries may see (lm on a
-            CPU in fp32). How many FLOPs are counted is another question: `pairs` of forward_flops.
+            (FlashAttention); "eager" saves the seq × seq weights; "blocks" those that a block of 64 queries may see (lm
+            on a CPU in fp32). How many FLOPs are counted is another question: `pairs` of forward_flops.
         norm_kernel: what an RMSNorm saves. "fused" its input; "normalised" its input divided by its root mean square;
-            "folded" that too, where the matrix multiplication that follows reads the same copy, and its matrix times the
-            norm's weight (lm in fp32); "composite" both (PyTorch's own on a CPU).
+            "folded" that too, where the matrix multiplication that follows reads the same copy, and its matrix times
+            the norm's weight (lm in fp32); "composite" both (PyTorch's own on a CPU).
         activation_checkpointing: "selective" saves what enters attention's inside but nothing of it (Korthikanti et al.
             2022); "full" only what enters each block (Chen et al. 2016).
         loss: "plain" saves log-probabilities; "chunked" the gradients of hidden state and head.
@@ -58,8 +60,8 @@ class Policy:
         gradient_accumulation: the gradients of earlier micro-batches are there from the start.
         allocator: "cuda" adds what rounding every tensor up to a block takes (see memory/allocator.py), with the step
             counter that fused AdamW keeps on the device for each parameter.
-        gradient_dtype: "weights" as the weights; "fp32" adds every gradient up in fp32, in buffers that are there from the
-            start, as Megatron-LM does for bf16 weights.
+        gradient_dtype: "weights" as the weights; "fp32" adds every gradient up in fp32, in buffers that are there from
+            the start, as Megatron-LM does for bf16 weights.
         overhead_bytes: what driver, context and libraries take besides, in every phase.
 
     >>> Policy(precision="bf16", activation_checkpointing="full").description

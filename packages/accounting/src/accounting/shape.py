@@ -18,7 +18,8 @@ POSITIONS = ("rope", "learned", "none")
 class LatentAttention:
     """Multi-head latent attention (DeepSeek-V2, 2024): keys and values come of a narrow latent, which alone is cached.
 
-    q_rank: width of the queries' own latent, None where they come of the residual stream. kv_rank: width of the latent of keys
+    q_rank: width of the queries' own latent, None where they come of the residual stream. kv_rank: width of the latent
+        of keys
     and values. nope_dim, rope_dim: parts of a query and key without and with rotation; value_dim: width of a value.
     """
 
@@ -39,14 +40,16 @@ class LatentAttention:
 class TransformerShape:
     """A shape, checked when it is made; ValueError names the value, the bound and what to do.
 
-    d_ff: width of one feed-forward layer, of one expert where there are experts; it has three matrices if gated (swiglu,
-    geglu) and two otherwise. bias: on every matrix but the head, and on LayerNorm; qkv_bias, where given, overrides it for
-    queries, keys and values. sliding_window: the positions a query sees, its own included, in sliding_window_layers of the
-    layers (all of them if not given). post_norm: a second norm after each sublayer. qk_norm: one RMSNorm weight of head_dim
-    each for queries and keys. experts: feed-forward layers of which each token passes experts_per_token, chosen by a router
-    of d_model × experts; experts_held, of one device among several, are those whose weights it has. Embedding and head have
-    vocab_size rows, rounded up to vocab_multiple. Of a shape with experts, dense_layers have one feed-forward layer of
-    dense_d_ff instead, and every token passes a shared one of shared_d_ff besides; router_bias: a bias of each expert's score.
+    d_ff: width of one feed-forward layer, of one expert where there are experts; it has three matrices if gated
+        (swiglu,
+    geglu) and two otherwise. bias: on every matrix but the head, and on LayerNorm; qkv_bias, where given, overrides it
+    for queries, keys and values. sliding_window: the positions a query sees, its own included, in sliding_window_layers
+    of the layers (all of them if not given). post_norm: a second norm after each sublayer. qk_norm: one RMSNorm weight
+    of head_dim each for queries and keys. experts: feed-forward layers of which each token passes experts_per_token,
+    chosen by a router of d_model × experts; experts_held, of one device among several, are those whose weights it has.
+    Embedding and head have vocab_size rows, rounded up to vocab_multiple. Of a shape with experts, dense_layers have
+    one feed-forward layer of dense_d_ff instead, and every token passes a shared one of shared_d_ff besides;
+    router_bias: a bias of each expert's score.
     attention_sinks: one more score for each head. latent: multi-head latent attention.
     """
 
@@ -169,7 +172,8 @@ class TransformerShape:
 
     @property
     def held_experts(self) -> int:
-        """Feed-forward layers of each block whose weights are here: all experts, unless devices share them, or the only one."""
+        """Feed-forward layers of each block whose weights are here: all experts, unless devices share them, or the only
+        one."""
         return (self.experts or 1) if self.experts_held is None else self.experts_held
 
     @property
@@ -179,7 +183,8 @@ class TransformerShape:
 
     @property
     def counted_in_training(self) -> bool:
-        """Whether what its training saves is counted: so far not of latent attention, shared or missing experts, and sinks."""
+        """Whether what its training saves is counted: so far not of latent attention, shared or missing experts, and
+        sinks."""
         special = self.dense_layers or self.shared_d_ff or self.router_bias or self.attention_sinks or self.latent
         return not special
 

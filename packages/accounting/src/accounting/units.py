@@ -1,8 +1,9 @@
 """Quantities that know their unit, so that FLOPs and bytes cannot be added by mistake.
 
 Counts (`Parameters`, `Tokens`, `FLOPs`, `Bytes`) are ints and stay exact; measures (`Seconds`, `FLOPRate`, `ByteRate`,
-`TokenRate`) are floats. Plain numbers carry no unit and mix with anything they do not cut; two different units do not add,
-subtract, compare or equal. Dividing gives what physics says: FLOPs / FLOPRate is Seconds, Bytes / Bytes is a plain number.
+`TokenRate`) are floats. Plain numbers carry no unit and mix with anything they do not cut; two different units do not
+add, subtract, compare or equal. Dividing gives what physics says: FLOPs / FLOPRate is Seconds, Bytes / Bytes is a plain
+number.
 """
 
 from __future__ import annotations
@@ -236,7 +237,8 @@ _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 
 
 def human(quantity: float, *, binary: bool = False) -> str:
-    """A quantity with a prefix: `34.03 GB`, with binary=True (bytes only) `31.70 GiB`; seconds as µs, ms, s, min, h, days."""
+    """A quantity with a prefix: `34.03 GB`, with binary=True (bytes only) `31.70 GiB`; seconds as µs, ms, s, min, h,
+    days."""
     unit = getattr(quantity, "unit", "")
     if isinstance(quantity, Seconds):
         return _clock(float(quantity))

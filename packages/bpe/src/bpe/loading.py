@@ -1,4 +1,5 @@
-"""A tokenizer by what a person would call it: a published name, or a file of any format, recognised by what is in it."""
+"""A tokenizer by what a person would call it: a published name, or a file of any format, recognised by what is in
+it."""
 
 from __future__ import annotations
 

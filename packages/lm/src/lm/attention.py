@@ -48,20 +48,21 @@ def attention(
 ) -> Tensor:
     """What each query gathers from the values it may see.
 
-    q (batch, heads, queries, head_dim); k, v (batch, kv_heads, keys, head_dim), where kv_heads divides heads and query head h
-    reads key head h // (heads / kv_heads). Gives (batch, heads, queries, head_dim) in q's dtype.
+    q (batch, heads, queries, head_dim); k, v (batch, kv_heads, keys, head_dim), where kv_heads divides heads and query
+    head h reads key head h // (heads / kv_heads). Gives (batch, heads, queries, head_dim) in q's dtype.
 
     The queries are the last of the keys' positions: with `causal`, query i of Q sees the keys up to i + K - Q, and with
-    `sliding_window` only the last so many of those. document_ids (batch, keys), integers: a query sees only keys of its own
-    document.
-    A query that sees nothing gives zeros. q, k and v without a batch, (heads, positions, head_dim), give the same without one.
+    `sliding_window` only the last so many of those. document_ids (batch, keys), integers: a query sees only keys of its
+    own document.
+    A query that sees nothing gives zeros. q, k and v without a batch, (heads, positions, head_dim), give the same
+    without one.
 
-    mask, booleans broadcast to (batch, heads, queries, keys): True where a query may see a key, beside what the others say.
-    It goes with every backend but "flash".
+    mask, booleans broadcast to (batch, heads, queries, keys): True where a query may see a key, beside what the others
+    say. It goes with every backend but "flash".
 
     backend: "flash" is this package's own kernel (CUDA, Triton), "sdpa" torch's, "matmul" holds whole score matrices,
-    "reference" is the definition, one query at a time. "auto" takes what suits the device: see choose(). ValueError: shapes
-    that do not fit, an unknown backend, or "flash" where something it needs is lacking.
+    "reference" is the definition, one query at a time. "auto" takes what suits the device: see choose(). ValueError:
+    shapes that do not fit, an unknown backend, or "flash" where something it needs is lacking.
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend {backend!r} is unknown: use one of {', '.join(BACKENDS)}")
@@ -268,9 +269,11 @@ class Choice(NamedTuple):
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # a compiled caller has it decided once, and not in its graph
 def choose(device: str, dtype: torch.dtype, head_dim: int, special: bool) -> Choice:
-    """What "auto" takes on a CUDA device: the first that launches there and is right, forward and backward. Logged once.
+    """What "auto" takes on a CUDA device: the first that launches there and is right, forward and backward. Logged
+    once.
 
-    special: attention that torch's fused kernels do not have (documents, windows, more keys than queries). For it the own
+    special: attention that torch's fused kernels do not have (documents, windows, more keys than queries). For it the
+        own
     kernel goes first, and so it does where deterministic algorithms are asked for, as its bits never change; otherwise
     torch's go first, until the own one has been measured to be faster. What is tried is tried once in a process.
     """
@@ -307,7 +310,8 @@ def _choose(device: str, dtype: torch.dtype, head_dim: int, own_first: bool) -> 
 
 @functools.cache
 def probe(what: str, device: str, dtype: torch.dtype, head_dim: int) -> str | None:
-    """Launches "flash" or "sdpa KERNEL", both ways, on a small problem: None where the result is right, else why not."""
+    """Launches "flash" or "sdpa KERNEL", both ways, on a small problem: None where the result is right, else why
+    not."""
     heads, length = 2, 48
     made = torch.Generator().manual_seed(0)
     exact = [torch.randn(1, heads, length, head_dim, generator=made, dtype=torch.float64) for _ in range(4)]
@@ -350,7 +354,8 @@ def flash_lacks() -> str | None:
 
 
 def _matmul(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """Whole score matrices, the queries of a group side by side so that keys and values are read once and never repeated."""
+    """Whole score matrices, the queries of a group side by side so that keys and values are read once and never
+    repeated."""
     batch, heads, queries, width = q.shape
     kv_heads, keys = k.shape[1], k.shape[2]
     group = heads // kv_heads

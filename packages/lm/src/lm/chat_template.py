@@ -1,8 +1,8 @@
 """Chat templates: how messages become tokens, and which of those tokens a model learns.
 
-A template is a Jinja program that writes a conversation as one text, which the tokenizer then encodes: the convention of
-transformers and llama.cpp. A model that came with a template keeps it. A tokenizer that has none gets `default_template`,
-whose turns are marked by the special tokens that the tokenizer has: ChatML's, as Qwen uses them,
+A template is a Jinja program that writes a conversation as one text, which the tokenizer then encodes: the convention
+of transformers and llama.cpp. A model that came with a template keeps it. A tokenizer that has none gets
+`default_template`, whose turns are marked by the special tokens that the tokenizer has: ChatML's, as Qwen uses them,
 
     <|im_start|>role⏎content<|im_end|>⏎
 
@@ -194,8 +194,8 @@ class ChatTemplate:
     def _places(self, messages: Sequence[Message], text: str, *, prompt: bool) -> list[tuple[int, int, int]] | None:
         """Where the contents stand in the text that the template wrote: (number of the message, begin, end), in order.
 
-        The template writes the conversation again with a mark instead of each content. None: what it writes then is not the
-        text with the marks in place of the contents, as where it takes the reasoning out of an answer.
+        The template writes the conversation again with a mark instead of each content. None: what it writes then is not
+        the text with the marks in place of the contents, as where it takes the reasoning out of an answer.
         """
         marked = [Message(one.role, f"\ue000{number}\ue001") for number, one in enumerate(messages)]
         parts = MARK.split(self.render(marked, add_generation_prompt=prompt))
@@ -243,7 +243,8 @@ class ChatTemplate:
 
 @dataclass(frozen=True)
 class Turns:
-    """How turns are written: what stands before a content, with {role} in it, the mark that ends it, and what follows."""
+    """How turns are written: what stands before a content, with {role} in it, the mark that ends it, and what
+    follows."""
 
     head: str
     end: str

@@ -247,7 +247,10 @@ class TrainConfig:
 
 
 def from_table(kind: type[Config], table: Mapping[str, object], section: str) -> Config:
-    """A configuration from a TOML table. KeyError: a key that it does not know (with the nearest it does) or that it lacks."""
+    """A configuration from a TOML table.
+
+    KeyError: a key that it does not know (with the nearest it does) or that it lacks.
+    """
     fields = settable(kind)
     for key in table:
         if key not in fields:
@@ -260,12 +263,14 @@ def from_table(kind: type[Config], table: Mapping[str, object], section: str) ->
 
 
 def to_table(config: Any) -> dict[str, Any]:
-    """A configuration as a TOML table: every setting, resolved; those that are None are left out, as TOML has no such value."""
+    """A configuration as a TOML table: every setting, resolved; those that are None are left out, as TOML has no such
+    value."""
     return {name: getattr(config, name) for name in settable(type(config)) if getattr(config, name) is not None}
 
 
 def override(tables: dict[str, dict[str, Any]], setting: str, text: str, kinds: Mapping[str, type]) -> None:
-    """Puts one `--section.key value` of a command line into the tables, read as the TOML value it looks like, else as a string.
+    """Puts one `--section.key value` of a command line into the tables, read as the TOML value it looks like, else as a
+    string.
 
     KeyError: an unknown section or key, with the nearest known one.
     """
@@ -316,7 +321,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> list[str]:
-    """The known word that is spelt most like this one, or has its letters as initials (lr: learning_rate); [] if none."""
+    """The known word that is spelt most like this one, or has its letters as initials (lr: learning_rate); [] if
+    none."""
     known = list(known)
     if OTHERS_NAMES.get(word) in known:
         return [OTHERS_NAMES[word]]

@@ -36,7 +36,10 @@ def choose_device(name: str, index: int = 0) -> torch.device:
 
 
 def choose_precision(name: Precision, device: torch.device) -> Precision:
-    """ "auto": bf16 on CUDA, or fp16 where it has none, and fp32 elsewhere. ValueError: one that the device does not have."""
+    """ "auto": bf16 on CUDA, or fp16 where it has none, and fp32 elsewhere.
+
+    ValueError: one that the device does not have.
+    """
     cuda = device.type == "cuda"
     if name == "auto":
         if not cuda:
@@ -77,14 +80,16 @@ def memory_of(device: torch.device) -> int:
 
 
 def limits_of_the_group() -> Iterator[int]:
-    """Bytes that the system lets this process's control group have, as in a container; on other systems than Linux nothing."""
+    """Bytes that the system lets this process's control group have, as in a container; on other systems than Linux
+    nothing."""
     for path in GROUP_LIMITS:
         with contextlib.suppress(OSError, ValueError):  # not there, or "max"
             yield int(Path(path).read_text())
 
 
 def known_device(name: str) -> Device | None:
-    """The published figures of the card that the driver calls by this name; None: nobody's, or not surely this one's."""
+    """The published figures of the card that the driver calls by this name; None: nobody's, or not surely this
+    one's."""
     from accounting.hardware.devices import DEVICES  # here, because nothing but a rate of arithmetic needs it
 
     words = set(re.split(r"[^a-z0-9]+", name.lower()))
@@ -114,10 +119,11 @@ def threads(count: int) -> Iterator[None]:
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Tells glibc to keep freed memory for the next allocation rather than hand large blocks back to the kernel each time.
+    """Tells glibc to keep freed memory for the next allocation rather than hand large blocks back to the kernel each
+    time.
 
-    A step frees and allocates the same tensors over and over. For a program's own process, as those of `lm` are: it holds for
-    all of the process and until its end. Other allocators are left alone.
+    A step frees and allocates the same tensors over and over. For a program's own process, as those of `lm` are: it
+    holds for all of the process and until its end. Other allocators are left alone.
     """
     with contextlib.suppress(OSError, AttributeError):  # no C library by that name, or one without mallopt
         libc = ctypes.CDLL("libc.so.6")

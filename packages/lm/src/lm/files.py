@@ -1,4 +1,5 @@
-"""Files as they have to be written: whole or not at all, on the disk itself, hashed, locked, and with words for what failed."""
+"""Files as they have to be written: whole or not at all, on the disk itself, hashed, locked, and with words for what
+failed."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Locked(ValueError):
 
 @contextlib.contextmanager
 def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
-    """A file that takes the place of `path` when the block ends: flushed to the disk, then renamed, so never half written.
+    """A file that takes the place of `path` when the block ends: flushed to the disk, then renamed, so never half
+    written.
 
     After an error in the block, or in writing, `path` is as it was and nothing else is left.
 

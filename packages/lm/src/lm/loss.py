@@ -12,10 +12,11 @@ from torch.autograd.function import once_differentiable
 from lm.ops.cpu import passes
 
 IGNORE = -100  # a target that does not count, by torch's convention
-# Bytes of float32 logits at a time. On a CPU those that stay near: chunks of 2, 4, 8 MiB took within 6% of each other on two
-# Zen 3 cores. On a GPU those at which the products outweigh the rest, reasoned and not measured: each chunk reads and writes
-# all of the weight's gradient, and its product beside it, 12 bytes a number for 6 operations a row. On an H100, at 3.35 TB/s
-# and 600 TFLOP/s, that is as long as the products of 360 rows; 512 MiB are 2,668 rows of a vocabulary of 50,304.
+# Bytes of float32 logits at a time. On a CPU those that stay near: chunks of 2, 4, 8 MiB took within 6% of each other
+# on two Zen 3 cores. On a GPU those at which the products outweigh the rest, reasoned and not measured: each chunk
+# reads and writes all of the weight's gradient, and its product beside it, 12 bytes a number for 6 operations a row. On
+# an H100, at 3.35 TB/s and 600 TFLOP/s, that is as long as the products of 360 rows; 512 MiB are 2,668 rows of a
+# vocabulary of 50,304.
 CHUNK_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}
 
 
@@ -45,7 +46,8 @@ def chunked_cross_entropy(
 
     hidden (…, width); weight (rows, width), of which the rows from vocab_size on do not count; targets (…) int64.
     Gradients are computed on the way forward, chunk by chunk, and kept: they are as small as hidden and weight, while
-    logits, their softmax and its gradient would each be (tokens, rows). chunk_bytes: of logits at a time (see chunk_bytes_on).
+    logits, their softmax and its gradient would each be (tokens, rows). chunk_bytes: of logits at a time (see
+    chunk_bytes_on).
     """
     check_reduction(reduction)
     chunk_bytes = chunk_bytes_on(hidden.device) if chunk_bytes is None else chunk_bytes
@@ -87,7 +89,8 @@ class _Chunked(torch.autograd.Function):
         matrix = weight.to(dtype)
         # To ask a GPU whether all targets count would make every later launch wait: there some are taken not to.
         some_ignored = hidden.is_cuda or not bool((targets != ignore_index).all())
-        # Each chunk's logits, and then their softmax, stand where those of the one before stood: on a CPU fresh memory is cold.
+        # Each chunk's logits, and then their softmax, stand where those of the one before stood: on a CPU fresh memory
+        # is cold.
         held = hidden.new_empty(min(chunk, hidden.shape[0]), weight.shape[0], dtype=total.dtype)
         with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, hidden.shape[0], chunk):

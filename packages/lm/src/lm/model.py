@@ -1,11 +1,11 @@
 """The Transformer, top to bottom: ids → embedding → blocks of attention and feed-forward → norm → logits.
 
-One model builds the Llama shape (RMSNorm, SwiGLU, rotary positions, no biases), the GPT-2 shape (LayerNorm, GELU, learned
-positions, biases, tied embeddings) and what people change in either to see what it does: see ModelConfig.
+One model builds the Llama shape (RMSNorm, SwiGLU, rotary positions, no biases), the GPT-2 shape (LayerNorm, GELU,
+learned positions, biases, tied embeddings) and what people change in either to see what it does: see ModelConfig.
 
-Weights are (out, in). The query, key and value projections are one matrix, and so are the two halves of SwiGLU: one large
-product is faster than two small ones. What is only faster than this file is in lm.ops, each twin tested against the module
-that it stands for. docs/design/model.md walks through it.
+Weights are (out, in). The query, key and value projections are one matrix, and so are the two halves of SwiGLU: one
+large product is faster than two small ones. What is only faster than this file is in lm.ops, each twin tested against
+the module that it stands for. docs/design/model.md walks through it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ RopeScaling = tuple[float, float, float, int | None]  # ModelConfig.rope_scaling
 def rope_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None = None) -> Tensor:
     """How far each pair rotates from one position to the next: theta^(-2j / head_dim), float64 (head_dim / 2,).
 
-    scaling, see ModelConfig: divided by a factor, all (Chen et al. 2023, arXiv:2306.15595) or the slow ones (Llama 3.1).
+    scaling, see ModelConfig: divided by a factor, all (Chen et al. 2023, arXiv:2306.15595) or the slow ones (Llama
+    3.1).
     """
     if head_dim % 2:
         raise ValueError(f"head_dim {head_dim} is odd, and rotary embeddings rotate pairs: make it even")
@@ -89,7 +90,8 @@ def rope_cache(
 ) -> Tensor:
     """cos and sin of position · frequency, for positions 0 … length - 1: (length, head_dim / 2, 2), float32 at least.
 
-    The angles are taken in float64: at position 100,000 a float32 one is off by 0.004. Made once for a shape, and shared.
+    The angles are taken in float64: at position 100,000 a float32 one is off by 0.004. Made once for a shape, and
+    shared.
     """
     with torch.inference_mode(False):  # the table outlives the call, and a later one may want gradients through it
         angles = torch.arange(length)[:, None] * rope_frequencies(head_dim, theta, scaling)  # (length, head_dim / 2)
@@ -180,7 +182,10 @@ class SwiGLU(nn.Module):
 
 
 class MLP(nn.Module):
-    """down(f(up x)): x (…, d_model) → (…, d_model). f: GELU, in its tanh form (as GPT-2) or exact, SiLU, or ReLU squared."""
+    """down(f(up x)): x (…, d_model) → (…, d_model).
+
+    f: GELU, in its tanh form (as GPT-2) or exact, SiLU, or ReLU squared.
+    """
 
     def __init__(self, d_model: int, d_ff: int, activation: str, bias: bool = False) -> None:
         super().__init__()
@@ -253,7 +258,8 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Logits of each next token, in the dtype of the weights.
 
-        document_ids (batch, seq), integers: tokens see only their own document, a contiguous run in which positions restart.
+        document_ids (batch, seq), integers: tokens see only their own document, a contiguous run in which positions
+        restart.
         start: the position of ids[:, 0], for a cache that holds the tokens before it.
         """
         return self.logits(self.hidden(ids, document_ids, start=start, cache=cache))
@@ -303,21 +309,25 @@ class Transformer(nn.Module):
 
 
 def recomputed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """function, of which nothing but the arguments is kept: the backward pass calls it once more. Nothing here is random."""
+    """function, of which nothing but the arguments is kept: the backward pass calls it once more.
+
+    Nothing here is random.
+    """
     return functools.partial(checkpoint, function, use_reentrant=False, preserve_rng_state=False)
 
 
 def document_ids_of(ids: Tensor, end_of_text: int) -> Tensor:
     """The document of each token of ids (batch, seq), int64, counted from the left of its row.
 
-    An end-of-text token begins a document, so that the first of its tokens is predicted from it alone, as generation does,
-    and the last predicts the next one: every target stays one.
+    An end-of-text token begins a document, so that the first of its tokens is predicted from it alone, as generation
+    does, and the last predicts the next one: every target stays one.
     """
     return (ids == end_of_text).cumsum(dim=1)
 
 
 def positions_in(document_ids: Tensor) -> Tensor:
-    """How far each token is into its document: document_ids (batch, seq), each a contiguous run → int64 (batch, seq)."""
+    """How far each token is into its document: document_ids (batch, seq), each a contiguous run → int64 (batch,
+    seq)."""
     index = torch.arange(document_ids.shape[1], device=document_ids.device).expand(document_ids.shape)
     begins = torch.ones_like(document_ids, dtype=torch.bool)
     begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
@@ -325,7 +335,8 @@ def positions_in(document_ids: Tensor) -> Tensor:
 
 
 def positions_of(x: Tensor, document_ids: Tensor | None, cache: LayerCache | None) -> slice | Tensor:
-    """The positions of x (batch, seq, …) where nobody says them: within documents, after what the cache holds, or from 0."""
+    """The positions of x (batch, seq, …) where nobody says them: within documents, after what the cache holds, or from
+    0."""
     if document_ids is not None:
         return positions_in(document_ids)
     start = 0 if cache is None else cache.length

@@ -15,9 +15,9 @@ def adamw(
 ) -> torch.optim.AdamW:
     """torch's fused AdamW, with weight decay on matrices only: neither norms nor biases nor embeddings.
 
-    (Loshchilov and Hutter 2017, arXiv:1711.05101) Decay pulls weights towards zero against a gradient that pulls them back;
-    an embedding row gets a gradient only when its token occurs, and a norm rests at one, so both would only shrink.
-    A head that is no embedding decays like any matrix.
+    (Loshchilov and Hutter 2017, arXiv:1711.05101) Decay pulls weights towards zero against a gradient that pulls them
+    back; an embedding row gets a gradient only when its token occurs, and a norm rests at one, so both would only
+    shrink. A head that is no embedding decays like any matrix.
     """
     embeddings = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
     trained = [p for p in model.parameters() if p.requires_grad]

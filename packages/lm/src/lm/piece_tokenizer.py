@@ -1,8 +1,9 @@
-"""SentencePiece's byte-pair encoding, as Llama 2 and llama2.c have it: pieces of text, spaces and all, and bytes for the rest.
+"""SentencePiece's byte-pair encoding, as Llama 2 and llama2.c have it: pieces of text, spaces and all, and bytes for
+the rest.
 
-It is another thing than byte-level BPE: characters, not bytes, are merged; a character that is no piece becomes its bytes,
-which merge with nothing; every text gets a space in front. The package tokenizers encodes; what is here reads tok.bin of
-llama2.c and the tokenizer.json of such models, and gives them the face of a bpe.Tokenizer.
+It is another thing than byte-level BPE: characters, not bytes, are merged; a character that is no piece becomes its
+bytes, which merge with nothing; every text gets a space in front. The package tokenizers encodes; what is here reads
+tok.bin of llama2.c and the tokenizer.json of such models, and gives them the face of a bpe.Tokenizer.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from lm.files import atomic_write
 SPACE = "▁"  # U+2581, which stands for a space in tokenizer.json
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 UNKNOWN, BEGIN, END = "<unk>", "<s>", "</s>"
-# Which parts of a text, between special tokens, get a space in front: "always" every one (tokenizers' Prepend), "each" every
-# one without a space there already, "first" that of these which begins the text (its Metaspace), "never" none.
+# Which parts of a text, between special tokens, get a space in front: "always" every one (tokenizers' Prepend), "each"
+# every one without a space there already, "first" that of these which begins the text (its Metaspace), "never" none.
 PREFIXES = ("always", "each", "first", "never")
 
 
@@ -70,8 +71,8 @@ class PieceTokenizer:
 
     @classmethod
     def from_llama2c(cls, path: str | Path) -> PieceTokenizer:
-        """From llama2.c's tok.bin: the longest length, then a score, a length and the text of each token. The best score merges
-        first; ids 0, 1 and 2 are <unk>, <s> and </s>, the next 256 the bytes.
+        """From llama2.c's tok.bin: the longest length, then a score, a length and the text of each token. The best
+        score merges first; ids 0, 1 and 2 are <unk>, <s> and </s>, the next 256 the bytes.
         """
         data = Path(path).read_bytes()
         pieces, scores, at = list[str](), list[float](), 4
@@ -361,7 +362,10 @@ class PieceStream:
 
 
 def _prefix_of(file: dict[str, Any]) -> str:
-    """Which parts of a text get a space in front, by normalizer and pre-tokenizer. ValueError: they do something else."""
+    """Which parts of a text get a space in front, by normalizer and pre-tokenizer.
+
+    ValueError: they do something else.
+    """
     steps = file.get("normalizer") or {"type": "Sequence", "normalizers": []}
     steps = steps["normalizers"] if steps["type"] == "Sequence" else [steps]
     kinds = [(step["type"], step.get("prepend") or step.get("content")) for step in steps]

@@ -1,8 +1,8 @@
 """Every part of a language model from tensors alone, with plain arguments: the specification that lm is tested against.
 
 The names are those of Stanford's CS336, assignment 1, so that a part can be compared with one's own: the state dict of
-TransformerLM is the course's, and model_state_dict() makes that of lm.Transformer of it. Nothing here is fast: it calls no
-operator of torch.nn.functional, fuses nothing and imports nothing of lm.
+TransformerLM is the course's, and model_state_dict() makes that of lm.Transformer of it. Nothing here is fast: it calls
+no operator of torch.nn.functional, fuses nothing and imports nothing of lm.
 
     x → token_embeddings → (x + attn(ln1(x)), then x + ffn(ln2(x))) · num_layers → ln_final → lm_head → logits
 """
@@ -62,7 +62,8 @@ def silu(x: Tensor) -> Tensor:
 
 
 class RMSNorm(nn.Module):
-    """x / √(mean(x²) + eps) · weight over the last dimension, computed in float32 at least: x (…, d_model) → the same."""
+    """x / √(mean(x²) + eps) · weight over the last dimension, computed in float32 at least: x (…, d_model) → the
+    same."""
 
     def __init__(self, d_model: int, eps: float = 1e-5, device: Any = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
@@ -108,7 +109,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Te
 
 
 class MultiHeadAttention(nn.Module):
-    """Causal self-attention: x (…, seq, d_model) → the same. theta and max_seq_len: of RoPE; without theta nothing rotates."""
+    """Causal self-attention: x (…, seq, d_model) → the same.
+
+    theta and max_seq_len: of RoPE; without theta nothing rotates.
+    """
 
     def __init__(
         self,
@@ -215,7 +219,10 @@ def cross_entropy(inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 class AdamW(torch.optim.Optimizer):
-    """Adam with bias correction folded into the rate, and weights that decay apart from it. (Loshchilov and Hutter 2017)"""
+    """Adam with bias correction folded into the rate, and weights that decay apart from it.
+
+    (Loshchilov and Hutter 2017)
+    """
 
     def __init__(
         self,

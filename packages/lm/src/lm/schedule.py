@@ -38,7 +38,8 @@ def linear(
     total_steps: int,
     decay_steps: int | None = None,
 ) -> float:
-    """Linear warm-up, max_lr, and over the last decay_steps (all after the warm-up, if not given) a line down to min_lr.
+    """Linear warm-up, max_lr, and over the last decay_steps (all after the warm-up, if not given) a line down to
+    min_lr.
 
     With few decay_steps this is warm-up–stable–decay. (Hu et al. 2024, arXiv:2404.06395)
     """

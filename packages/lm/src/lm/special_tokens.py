@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-# The usual names of the token that ends a text, of the one that begins one, and of those that end a turn of a conversation.
+# The usual names of the token that ends a text, of the one that begins one, and of those that end a turn of a
+# conversation.
 END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>")
 BEGINS = ("<s>", "<|begin_of_text|>", "<｜begin▁of▁sentence｜>", "<bos>")
 TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|EOT|>", "<end_of_turn>")

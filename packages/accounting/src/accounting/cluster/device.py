@@ -64,7 +64,8 @@ def device_flops(
 
 
 def replicated_parameters(shape: TransformerShape, layout: Layout, place: Place) -> int:
-    """Of a device's parameters, those that every device of its layer holds: norms, positions, routers, biases after sums."""
+    """Of a device's parameters, those that every device of its layer holds: norms, positions, routers, biases after
+    sums."""
     held, mine = device_parameters(shape, layout, place), shard(shape, layout, place)
     biases = mine.num_layers * shape.d_model * (1 + (shape.experts or 1)) if shape.bias else 0
     return int(held["norms"]) + int(held["positions"]) + int(held["router"]) + biases

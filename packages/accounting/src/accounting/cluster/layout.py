@@ -1,12 +1,13 @@
-"""How devices share a model, and the shape that each device computes: data, context, tensor, pipeline, expert parallelism.
+"""How devices share a model, and the shape that each device computes: data, context, tensor, pipeline, expert
+parallelism.
 
-Tensor parallelism splits heads, feed-forward width and vocabulary over devices that compute one layer together (Shoeybi et
-al. 2019), which makes the share of a device a shape of its own, with fewer heads and a narrower feed-forward layer. Pipeline
-parallelism gives each stage a run of layers, one micro-batch forward and one backward in turn (1F1B, Narayanan et al. 2021).
-Sequence parallelism splits the positions of what lies between the matrix multiplications (Korthikanti et al. 2022). Context
-parallelism splits every sequence, keys and values going round in a ring (Liu et al. 2023). Expert parallelism splits the
-experts over devices that would else hold the same weights (Lepikhin et al. 2020), tokens spread evenly. What does not divide
-is split as evenly as whole numbers go, the first shares one larger.
+Tensor parallelism splits heads, feed-forward width and vocabulary over devices that compute one layer together (Shoeybi
+et al. 2019), which makes the share of a device a shape of its own, with fewer heads and a narrower feed-forward layer.
+Pipeline parallelism gives each stage a run of layers, one micro-batch forward and one backward in turn (1F1B, Narayanan
+et al. 2021). Sequence parallelism splits the positions of what lies between the matrix multiplications (Korthikanti et
+al. 2022). Context parallelism splits every sequence, keys and values going round in a ring (Liu et al. 2023). Expert
+parallelism splits the experts over devices that would else hold the same weights (Lepikhin et al. 2020), tokens spread
+evenly. What does not divide is split as evenly as whole numbers go, the first shares one larger.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Layout:
         sequence_parallel: whether the devices of a layer share the positions between its matrix multiplications too.
         micro_batches: forward and backward passes of a step.
         context: devices that share each sequence, and hold the same weights.
-        expert: devices that share the experts of a layer, of those that would hold the same weights (data × context); the
-            number of devices does not grow with it.
+        expert: devices that share the experts of a layer, of those that would hold the same weights (data × context);
+            the number of devices does not grow with it.
 
     >>> Layout(data=2, tensor=4, pipeline=8).words
     'data 2 × context 1 × tensor 4 × pipeline 8 = 64 devices'

@@ -52,11 +52,11 @@ def device_traffic(
 ) -> Traffic:
     """Bytes that a device sends in one step of micro-batches of batch_size sequences.
 
-    Collectives are rings over shares padded to one size. Each layer's two sums go over the devices that share it, forward
-    and backward; with sequence parallelism each is a reduce-scatter and an all-gather, and the backward gathers once more
-    what the matrix multiplications read. Devices that share a sequence pass keys and values round, those that share experts
-    send each token to its experts and back. Stages pass on the residual stream and its gradient. Devices that hold the same
-    weights add up gradients, by the layout's ZeRO stage.
+    Collectives are rings over shares padded to one size. Each layer's two sums go over the devices that share it,
+    forward and backward; with sequence parallelism each is a reduce-scatter and an all-gather, and the backward gathers
+    once more what the matrix multiplications read. Devices that share a sequence pass keys and values round, those that
+    share experts send each token to its experts and back. Stages pass on the residual stream and its gradient. Devices
+    that hold the same weights add up gradients, by the layout's ZeRO stage.
     """
     run = device_forward_pass(shape, layout, place, batch_size, seq_len, policy)
     found = {
@@ -82,7 +82,8 @@ def _micro_batches(layout: Layout) -> Term:
 
 
 def _tensor(run: ForwardPass, shape: TransformerShape, layout: Layout, place: Place) -> dict[str, Term]:
-    """The sums of attention and feed-forward layer, of the embedding, and what the loss needs of the other vocabularies."""
+    """The sums of attention and feed-forward layer, of the embedding, and what the loss needs of the other
+    vocabularies."""
     if layout.tensor == 1:
         return {}
     n, steps, tp, shared = run.n, _micro_batches(layout), Symbol("tp", layout.tensor), layout.sequence_parallel

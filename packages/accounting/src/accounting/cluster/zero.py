@@ -1,8 +1,10 @@
-"""ZeRO: what data-parallel replicas share out of the model's state, and what they send for it. (Rajbhandari et al. 2020)
+"""ZeRO: what data-parallel replicas share out of the model's state, and what they send for it. (Rajbhandari et al.
+2020)
 
-A shard is a whole number of elements: of n over `dp` devices each takes ⌈n / dp⌉ until none are left, so that the first holds
-most and decides what fits. Stage 0 replicates everything (DDP), 1 shards the optimizer's state, 2 gradients too, 3 parameters
-too (FSDP). Stage 3 gathers the block it works on and the next; 2 and 3 hold the whole gradient of the block being reduced.
+A shard is a whole number of elements: of n over `dp` devices each takes ⌈n / dp⌉ until none are left, so that the first
+holds most and decides what fits. Stage 0 replicates everything (DDP), 1 shards the optimizer's state, 2 gradients too,
+3 parameters too (FSDP). Stage 3 gathers the block it works on and the next; 2 and 3 hold the whole gradient of the
+block being reduced.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ def shard_of(whole: Term, dp: Term, data_rank: int = 0) -> Term:
 def sharded_bytes(
     params: Term, dp: Term, weight: Term, gradient: Term, zero: int, block: Term, layers: int, data_rank: int = 0
 ) -> dict[str, Term]:
-    """Bytes of parameters (`weight` each) and gradients (`gradient` each) on one of dp devices, with what 2 and 3 gather."""
+    """Bytes of parameters (`weight` each) and gradients (`gradient` each) on one of dp devices, with what 2 and 3
+    gather."""
     share, several = shard_of(params, dp, data_rank), int(dp) > 1
     return {
         "parameters": (share if zero >= 3 else params) * weight,
@@ -37,8 +40,9 @@ def zero_traffic(
 ) -> dict[str, Term]:
     """Bytes that a device sends in a step for parameters of `weight` bytes and their gradients, by collective.
 
-    Stages 0 and 1 add up the gradients of micro-batches where they are, and reduce them once a step. Stages 2 and 3 hold only
-    a shard of the sum, so that every micro-batch reduces; stage 3 gathers the parameters anew for each forward and backward.
+    Stages 0 and 1 add up the gradients of micro-batches where they are, and reduce them once a step. Stages 2 and 3
+    hold only a shard of the sum, so that every micro-batch reduces; stage 3 gathers the parameters anew for each
+    forward and backward.
     """
     shards = ((params + (dp - 1)) // dp) * (dp - 1)
     once, reduced = shards * weight, shards * gradient
@@ -55,5 +59,6 @@ def zero_traffic(
 
 
 def all_reduced(elements: Term, devices: Term) -> Term:
-    """Elements that a device sends when so many are summed over devices: a reduce-scatter and an all-gather in a ring."""
+    """Elements that a device sends when so many are summed over devices: a reduce-scatter and an all-gather in a
+    ring."""
     return 2 * ((devices - 1) * ((elements + (devices - 1)) // devices))

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Most:
-    """The most of something that fits: how many steps of it, what they come to, and the shape, batch and context of n steps."""
+    """The most of something that fits: how many steps of it, what they come to, and the shape, batch and context of n
+    steps."""
 
     name: str
     steps: int

@@ -32,8 +32,8 @@ SHAPE_OPTIONS = (
 def shape_of(options: argparse.Namespace, name: str | None = None) -> TransformerShape:
     """The named shape with what the options say otherwise, or the shape that they alone describe.
 
-    Without a name it is a modern block (SwiGLU, RMSNorm, RoPE, no biases, an untied head), d_ff four times d_model unless
-    given. A context beyond that of the shape lengthens it, learned positions included.
+    Without a name it is a modern block (SwiGLU, RMSNorm, RoPE, no biases, an untied head), d_ff four times d_model
+    unless given. A context beyond that of the shape lengthens it, learned positions included.
     """
     values = {field: getattr(options, option, None) for option, field, _ in SHAPE_OPTIONS}
     given: dict[str, Any] = {field: value for field, value in values.items() if value is not None}
@@ -73,7 +73,8 @@ def policy_of(options: argparse.Namespace) -> Policy:
 
 
 def layout_of(options: argparse.Namespace) -> Layout:
-    """The devices to share the work; ValueError for an option that would change nothing, or devices that do not add up."""
+    """The devices to share the work; ValueError for an option that would change nothing, or devices that do not add
+    up."""
     others = options.tensor * options.pipeline * options.context_parallel
     data = options.data_parallel
     if options.gpus is not None and data is None:

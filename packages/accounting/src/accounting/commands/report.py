@@ -177,7 +177,8 @@ def _cache(asked: Asked) -> list[Section]:
 
 
 def _devices(asked: Asked) -> list[Section]:
-    """What the devices of a layout hold and send: of data parallelism alone, any of them; else the fullest, and each stage."""
+    """What the devices of a layout hold and send: of data parallelism alone, any of them; else the fullest, and each
+    stage."""
     layout, shape, length, policy = asked.layout, asked.shape, asked.length, asked.policy
     if layout is None or not asked.several:
         return []

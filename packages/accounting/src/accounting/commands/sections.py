@@ -32,7 +32,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Section:
-    """Rows of one unit; `additive` if they are parts of their sum. The note says under which convention they were counted."""
+    """Rows of one unit; `additive` if they are parts of their sum.
+
+    The note says under which convention they were counted.
+    """
 
     title: str
     unit: type[Count]
@@ -117,7 +120,8 @@ def table(one: Section, *, binary: bool = False, explain: bool = False) -> str:
 
 
 def rounded(parts: list[int], total: int, binary: bool) -> tuple[list[str], str]:
-    """Parts and total with the prefix that suits the total, three decimals, the parts adding up to the total exactly."""
+    """Parts and total with the prefix that suits the total, three decimals, the parts adding up to the total
+    exactly."""
     base, prefixes = _PREFIXES[binary]
     power = 0
     while total >= base ** (power + 1) and power < len(prefixes) - 1:

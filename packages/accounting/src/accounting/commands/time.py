@@ -24,7 +24,8 @@ YEAR = 365.25 * 86_400  # seconds
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of the answer: exact value and unit for a program, words for a person, and how it follows from others."""
+    """One figure of the answer: exact value and unit for a program, words for a person, and how it follows from
+    others."""
 
     name: str
     value: float

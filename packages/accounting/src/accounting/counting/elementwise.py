@@ -11,7 +11,8 @@ from accounting.units import FLOPs
 
 
 def elementwise_flops(shape: TransformerShape, seq_len: int | None = None, batch_size: int = 1) -> Breakdown:
-    """Everything of one forward pass, loss included, that is no matrix multiplication: one FLOP an arithmetic operation.
+    """Everything of one forward pass, loss included, that is no matrix multiplication: one FLOP an arithmetic
+    operation.
 
     An exponential, a root, a division and a tanh count one each, as do +, -, × and a comparison that selects.
     """

@@ -110,7 +110,8 @@ def doubled_pairs(shape: TransformerShape, seq: Term, pairs: str = "causal") -> 
 
 
 def _forward(shape: TransformerShape, seq: Term, batch: Term, pairs: Term, *, absorbed: bool = False) -> dict[str, int]:
-    """absorbed: latent attention over the latents themselves, the matrices of keys and values moved to queries and output."""
+    """absorbed: latent attention over the latents themselves, the matrices of keys and values moved to queries and
+    output."""
     n = Dimensions(shape)
     tokens = batch * seq * n.n_layers
     routed = batch * seq * n.expert_layers
@@ -145,8 +146,9 @@ def training_flops(
 ) -> Breakdown:
     """Matrix-multiply FLOPs of one forward and backward pass: the step without its optimizer.
 
-    With recompute="none" these are the model's FLOPs, for MFU; otherwise the hardware's, for HFU: "fused" recomputes q·k
-    in the attention's backward (FlashAttention), "selective" the whole of the attention's scores, "full" every block.
+    With recompute="none" these are the model's FLOPs, for MFU; otherwise the hardware's, for HFU: "fused" recomputes
+    q·k in the attention's backward (FlashAttention), "selective" the whole of the attention's scores, "full" every
+    block.
     """
     forward = dict(forward_flops(shape, seq_len, batch_size, pairs=pairs).terms)
     choose("recompute", recompute, RECOMPUTATIONS)

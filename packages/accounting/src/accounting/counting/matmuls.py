@@ -14,7 +14,8 @@ from accounting.units import FLOPs
 
 @dataclass(frozen=True)
 class Matmul:
-    """One matrix multiplication of every layer together; weights: elements that a token multiplies, all layers' together."""
+    """One matrix multiplication of every layer together; weights: elements that a token multiplies, all layers'
+    together."""
 
     name: str
     flops: Term

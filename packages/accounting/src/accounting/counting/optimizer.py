@@ -13,8 +13,8 @@ from accounting.units import FLOPs
 def optimizer_flops(shape: TransformerShape, *, optimizer: str = "adamw") -> Breakdown:
     """FLOPs of one optimizer step, by what they do; AdamW (Loshchilov and Hutter 2019) is 14 a parameter.
 
-    "muon" (Jordan et al. 2024) orthogonalises the matrices of the blocks by five Newton–Schulz steps and leaves the rest
-    to AdamW. Scalars computed once a step (bias corrections, the rate) count nothing.
+    "muon" (Jordan et al. 2024) orthogonalises the matrices of the blocks by five Newton–Schulz steps and leaves the
+    rest to AdamW. Scalars computed once a step (bias corrections, the rate) count nothing.
     """
     choose("optimizer", optimizer, OPTIMIZERS)
     params = Symbol("n_params", int(parameters(shape).total))

@@ -1,10 +1,10 @@
 """Devices: dense peaks by number format, memory and bandwidth, each with the document it is from.
 
-Peaks are without sparsity, which doubles the figures of many datasheets, and for products accumulated in fp32, which GeForce
-cards do at half the rate of fp16 accumulation. Of a card whose maker's document could not be read they are its multiprocessors
-times what one does in a clock times its boost clock, and the source then says where those numbers are from. Memory is the
-datasheet's number in units of 10^9 bytes: cards are built in GiB, and the difference is about what driver and context take.
-Prices change and are not here.
+Peaks are without sparsity, which doubles the figures of many datasheets, and for products accumulated in fp32, which
+GeForce cards do at half the rate of fp16 accumulation. Of a card whose maker's document could not be read they are its
+multiprocessors times what one does in a clock times its boost clock, and the source then says where those numbers are
+from. Memory is the datasheet's number in units of 10^9 bytes: cards are built in GiB, and the difference is about what
+driver and context take. Prices change and are not here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ MEASURED = "measured"
 
 @dataclass(frozen=True)
 class Device:
-    """One accelerator: peaks in FLOP/s by number format, memory in bytes, bandwidth in bytes/s, and where they are from."""
+    """One accelerator: peaks in FLOP/s by number format, memory in bytes, bandwidth in bytes/s, and where they are
+    from."""
 
     name: str
     peaks: dict[str, FLOPRate]
@@ -38,7 +39,8 @@ class Device:
         return f"the {rate} that were measured" if self.measured else f"{dtype} dense peak, {rate} ({self.source})"
 
     def peak(self, dtype: str) -> FLOPRate:
-        """Dense FLOP/s in this number format; ValueError if the device has no such unit or nobody published its rate."""
+        """Dense FLOP/s in this number format; ValueError if the device has no such unit or nobody published its
+        rate."""
         if dtype not in self.peaks:
             others = f"use one of {', '.join(self.peaks)}" if self.peaks else "nor any other: measure one"
             raise ValueError(f"{self.name} has no published {dtype} peak, {others}")

@@ -1,7 +1,8 @@
 """How fast devices reach each other: inside a node and between nodes, each figure with the maker's document it is from.
 
-Rates are of one device in one direction, in bytes a second: half of NVIDIA's NVLink figures, which add both directions up.
-The network is that of the maker's own server, one adapter a device. A device whose server is not listed has to be given both.
+Rates are of one device in one direction, in bytes a second: half of NVIDIA's NVLink figures, which add both directions
+up. The network is that of the maker's own server, one adapter a device. A device whose server is not listed has to be
+given both.
 """
 
 from __future__ import annotations

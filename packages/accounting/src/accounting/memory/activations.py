@@ -54,7 +54,8 @@ class ForwardPass:
         self.residual: Term = Symbol("residual_bytes", policy.bytes.residual)
         self.weight: Term = Symbol("weight_bytes", policy.bytes.weights)
         self.gradient: Term = Symbol("gradient_bytes", policy.gradient_bytes)
-        # positions that a device holds of what lies between the matrix multiplications: all, or the largest of equal shares
+        # positions that a device holds of what lies between the matrix multiplications: all, or the largest of equal
+        # shares
         tp = Symbol("tp", shards)
         self.between: Term = self.tokens if shards == 1 else self.batch * ((self.queries + (tp - 1)) // tp)
 
@@ -202,7 +203,8 @@ def _attention_weights(run: ForwardPass) -> Tensors:
 
 
 def _entering_attention(run: ForwardPass) -> Tensors:
-    """What attention's inside is computed from: views of the projection, or with norms of queries and keys one copy more."""
+    """What attention's inside is computed from: views of the projection, or with norms of queries and keys one copy
+    more."""
     if run.policy.attention_kernel != "blocks":
         return _qkv_of_fused(run)
     n = run.n
@@ -276,7 +278,8 @@ def copies_of_heads(run: ForwardPass) -> Tensors:
 
 
 def norm_tensors(run: ForwardPass, tokens: Term, width: Term) -> Tensors:
-    """What one norm saves: its input, raw or normalised, which nothing else saves, and fp32 statistics of each position."""
+    """What one norm saves: its input, raw or normalised, which nothing else saves, and fp32 statistics of each
+    position."""
     if run.shape.norm == "none":
         return []
     if run.shape.norm == "layernorm":

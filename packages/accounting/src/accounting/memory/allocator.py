@@ -1,9 +1,11 @@
-"""What an allocator adds to the tensors: PyTorch's caching one for CUDA, by the rules of c10/cuda/CUDACachingAllocator.cpp.
+"""What an allocator adds to the tensors: PyTorch's caching one for CUDA, by the rules of
+c10/cuda/CUDACachingAllocator.cpp.
 
-Every tensor takes a block of a multiple of 512 bytes, and max_memory_allocated() counts blocks. Blocks are cut from segments:
-2 MiB ones for tensors up to 1 MiB, 20 MiB ones up to 10 MiB, above that one of a multiple of 2 MiB for each. What is left of
-a large segment stays with its block unless it is more than 1 MiB: for tensors with a segment of their own that is known, for
-those that share one it depends on the order of all that came and went, and is not predicted. With
+Every tensor takes a block of a multiple of 512 bytes, and max_memory_allocated() counts blocks. Blocks are cut from
+segments: 2 MiB ones for tensors up to 1 MiB, 20 MiB ones up to 10 MiB, above that one of a multiple of 2 MiB for each.
+    What is left of
+a large segment stays with its block unless it is more than 1 MiB: for tensors with a segment of their own that is
+known, for those that share one it depends on the order of all that came and went, and is not predicted. With
 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True nothing stays with any block.
 """
 

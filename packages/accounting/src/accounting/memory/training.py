@@ -303,7 +303,8 @@ class Step:
         return [(3, queries), (1, run.tokens * n.d_model * run.act)]
 
     def embedding_backward(self, *, tied: bool) -> Moment:
-        """The end of the backward: the embedding's gradient is dense, and of one tied to a head here this is the second."""
+        """The end of the backward: the embedding's gradient is dense, and of one tied to a head here this is the
+        second."""
         matrix, saved = self.embedding_matrix, items(Group.SAVED, self.shared)
         newest = matrix * self.weight
         if tied:  # the head's gradient is there already, and the sum of the two is a third tensor
@@ -346,7 +347,8 @@ class Step:
         return [*items(Group.THIS_BLOCK, found), *self._recomputed_input()]
 
     def _recomputed_input(self) -> list[Item]:
-        """The input of a block that is computed again, unless that saves it anyway, and not only something made of it."""
+        """The input of a block that is computed again, unless that saves it anyway, and not only something made of
+        it."""
         if self.policy.activation_checkpointing != "full":
             return []
         run, kernel = self.run, self.policy.norm_kernel

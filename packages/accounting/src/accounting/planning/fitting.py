@@ -1,8 +1,8 @@
 """What fits: exact inverses by bisection, where the answer fits and the answer plus one does not.
 
-All of it rests on memory being monotone in every size, which the tests check; 8-bit moments alone are not where a tensor
-reaches 4,096 elements and its own shrink. With a layout of several devices device_bytes are those of each, and batches are
-micro-batches of a replica.
+All of it rests on memory being monotone in every size, which the tests check; 8-bit moments alone are not where a
+tensor reaches 4,096 elements and its own shrink. With a layout of several devices device_bytes are those of each, and
+batches are micro-batches of a replica.
 """
 
 from __future__ import annotations
@@ -72,10 +72,11 @@ def largest_shape(
     policy: Policy = DEFAULT,
     layout: Layout | None = None,
 ) -> TransformerShape | None:
-    """The deepest (vary="layers") or widest (vary="width") relative of `shape` that trains in device_bytes; None if none.
+    """The deepest (vary="layers") or widest (vary="width") relative of `shape` that trains in device_bytes; None if
+    none.
 
-    Widening keeps the width of a head, the number of query heads to a key head, and the ratio of d_ff to d_model. With a
-    layout none has fewer layers than stages, nor fewer heads than devices that share a layer.
+    Widening keeps the width of a head, the number of query heads to a key head, and the ratio of d_ff to d_model. With
+    a layout none has fewer layers than stages, nor fewer heads than devices that share a layer.
     """
     positive("device_bytes", int(device_bytes))
     choose("vary", vary, VARIED)
@@ -148,8 +149,8 @@ class Line:
 def memory_line(shape: TransformerShape, seq_len: int | None = None, *, policy: Policy = DEFAULT) -> Line:
     """The peak of a training step as a straight line in the batch size, in the phase that wins for large batches.
 
-    Every phase is such a line for all but the smallest batches; below `first` another phase, such as the optimizer's step,
-    is higher. It is a line of the tensors' own bytes: an allocator's rounding is left out.
+    Every phase is such a line for all but the smallest batches; below `first` another phase, such as the optimizer's
+    step, is higher. It is a line of the tensors' own bytes: an allocator's rounding is left out.
     """
     policy = replace(policy, allocator="exact")
     high, higher = (training_memory(shape, FAR + more, seq_len, policy=policy).peak for more in (0, 1))

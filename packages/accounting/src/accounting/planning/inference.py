@@ -1,8 +1,8 @@
 """Generation by a roofline: seconds of reading a prompt and of each new token, what fits, and what it costs.
 
-A roofline is a lower bound: arithmetic and memory traffic overlap perfectly, and the slower of the two decides (Williams et
-al. 2009). Over several devices every layer is shared (tensor parallelism), and what they send each other is counted in bytes,
-not in seconds.
+A roofline is a lower bound: arithmetic and memory traffic overlap perfectly, and the slower of the two decides
+(Williams et al. 2009). Over several devices every layer is shared (tensor parallelism), and what they send each other
+is counted in bytes, not in seconds.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ def decode_time(
     *,
     storage: Storage = PLAIN,
 ) -> Roofline:
-    """Roofline of one decoding step: every weight that it needs and the whole cache read once for one token a sequence."""
+    """Roofline of one decoding step: every weight that it needs and the whole cache read once for one token a
+    sequence."""
     length = shape.sequence(context)
 
     def of(mine: TransformerShape) -> tuple[FLOPs, Bytes]:
@@ -152,8 +153,8 @@ def generation_time(
 ) -> Generation:
     """Reading prompts of so many positions and generating so many tokens after each.
 
-    The first new token comes of the prefill; each of the others of a decoding step, whose cache is one position longer than
-    that of the step before. The seconds of all steps are summed exactly. ValueError: output is below 2.
+    The first new token comes of the prefill; each of the others of a decoding step, whose cache is one position longer
+    than that of the step before. The seconds of all steps are summed exactly. ValueError: output is below 2.
     """
     positive("prompt", prompt)
     if positive("output", output) < 2:
@@ -200,7 +201,8 @@ def max_sequences(
 def longest_generation(
     shape: TransformerShape, device: Device, batch_size: int = 1, *, storage: Storage = PLAIN
 ) -> int:
-    """The longest context that batch_size sequences decode with, at most what learned positions reach; 0 if none fits."""
+    """The longest context that batch_size sequences decode with, at most what learned positions reach; 0 if none
+    fits."""
     most = shape.context_length if shape.position == "learned" else 1 << 40  # where a window ends the cache, any fits
 
     def fits(context: int) -> bool:
@@ -282,8 +284,8 @@ def decode_operators(
 ) -> list[Operator]:
     """A decoding step operator by operator, on the first of the devices that share its layers.
 
-    What decode_time counts, each FLOP and byte at one operator: weights at the matrix multiplication that reads them, keys
-    at the scores, values at what they are weighed into. Norms are an operator of their own.
+    What decode_time counts, each FLOP and byte at one operator: weights at the matrix multiplication that reads them,
+    keys at the scores, values at what they are weighed into. Norms are an operator of their own.
     """
     mine = shard(shape, Layout(tensor=storage.devices), Place())
     seen, batch = Symbol("context", shape.sequence(context)), Symbol("batch", positive("batch_size", batch_size))

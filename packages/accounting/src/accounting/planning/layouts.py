@@ -1,11 +1,11 @@
 """plan(): the layouts of a cluster that a training run fits on, fastest first.
 
-Every product of tensor, context, pipeline and data-parallel devices that fills the cluster is tried, with every micro-batch
-size and activation checkpointing, and of a mixture of experts with every number of devices that share the experts. step_time
-times them, and from the fastest on they are held against the memory of a device until enough of them fit. Tensor parallelism
-stays inside a node; sequences are shared in parts of at least 4,096 positions. ZeRO-2 and ZeRO-3 go without pipeline stages,
-whose micro-batches would have every gradient reduced and every parameter gathered again; with stages the optimizer is sharded
-(ZeRO-1).
+Every product of tensor, context, pipeline and data-parallel devices that fills the cluster is tried, with every
+micro-batch size and activation checkpointing, and of a mixture of experts with every number of devices that share the
+experts. step_time times them, and from the fastest on they are held against the memory of a device until enough of them
+fit. Tensor parallelism stays inside a node; sequences are shared in parts of at least 4,096 positions. ZeRO-2 and
+ZeRO-3 go without pipeline stages, whose micro-batches would have every gradient reduced and every parameter gathered
+again; with stages the optimizer is sharded (ZeRO-1).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Plan:
         step: seconds of a step, by what they are spent on, and bytes sent.
         steps: optimizer steps of the run.
         tokens: of the run, whole steps.
-        mfu: the model's FLOPs over what the devices could do in the time (Chowdhery et al. 2022), over the pairs of positions
-            that the attention kernel computes: a fused one leaves out what a causal mask hides.
+        mfu: the model's FLOPs over what the devices could do in the time (Chowdhery et al. 2022), over the pairs of
+            positions that the attention kernel computes: a fused one leaves out what a causal mask hides.
         seconds: wall clock of the run.
         cost: money, None without a price.
     """
@@ -83,7 +83,8 @@ def plan(
         joined_by: link and network; those of the maker's server unless given.
         seq_len: positions of a sequence; the whole context unless given.
         batch_tokens: tokens of an optimizer step, rounded down to whole sequences.
-        policy: precision, optimizer and kernels; bf16 with fused kernels unless given. Activation checkpointing is chosen.
+        policy: precision, optimizer and kernels; bf16 with fused kernels unless given. Activation checkpointing is
+            chosen.
         efficiency: of the dense peak that matrix multiplications reach.
         price: money for one device and hour.
         memory_limit: bytes of a device that may be used; all but 2 GB unless given.
@@ -163,7 +164,8 @@ def plan(
 def candidates(
     shape: TransformerShape, devices: int, sequences: int, length: int, node_size: int
 ) -> Iterator[tuple[Layout, int]]:
-    """Every layout that fills the devices, with every micro-batch size that divides a replica's share of the sequences."""
+    """Every layout that fills the devices, with every micro-batch size that divides a replica's share of the
+    sequences."""
     for tensor in divisors(devices):
         if tensor > node_size or shape.num_heads % tensor or shape.d_ff % tensor:
             continue

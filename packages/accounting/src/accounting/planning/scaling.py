@@ -1,7 +1,8 @@
 """Compute-optimal size by a named scaling law: how many parameters and tokens a budget of FLOPs is best spent on.
 
 The laws disagree by a factor of ten, and so every answer carries its law's name and says when it lies outside the runs
-that the law was fitted to. All spend compute C = 6·N·D; Kaplan's N leaves the embeddings out, the others' includes them.
+that the law was fitted to. All spend compute C = 6·N·D; Kaplan's N leaves the embeddings out, the others' includes
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from accounting.units import FLOPs, Parameters, Tokens
 
 @dataclass(frozen=True)
 class Law:
-    """N = size · (C / compute)^exponent, or the minimum of loss E + A/N^alpha + B/D^beta at 6·N·D = C where it is fitted."""
+    """N = size · (C / compute)^exponent, or the minimum of loss E + A/N^alpha + B/D^beta at 6·N·D = C where it is
+    fitted."""
 
     paper: str
     range: tuple[float, float]  # parameters of the smallest and largest run behind the law

@@ -4,12 +4,12 @@
          + what of data-parallel traffic no pass hides + the optimizer
     one micro-batch = matrix multiplications + what lies between them + tensor-, context- and expert-parallel traffic
 
-Three rules stand for what a profiler would show. Matrix multiplications run at `efficiency` of the dense peak. What lies
-between them (norms, activations, the softmax of an unfused kernel, residual sums) is bound by memory: every saved tensor is
-written and read in the forward pass and read in the backward pass, and its gradient is written and read; recomputation writes
-and reads it once more. Traffic inside a layer is waited for, while gradients travel beside the backward pass of the last
-micro-batch, or with ZeRO-3 beside all passes, and only the rest of them is exposed. Schedules are 1F1B (Narayanan et al. 2021,
-arXiv:2104.04473). docs/design/cluster-plans.md holds all of it against published runs.
+Three rules stand for what a profiler would show. Matrix multiplications run at `efficiency` of the dense peak. What
+lies between them (norms, activations, the softmax of an unfused kernel, residual sums) is bound by memory: every saved
+tensor is written and read in the forward pass and read in the backward pass, and its gradient is written and read;
+recomputation writes and reads it once more. Traffic inside a layer is waited for, while gradients travel beside the
+backward pass of the last micro-batch, or with ZeRO-3 beside all passes, and only the rest of them is exposed. Schedules
+are 1F1B (Narayanan et al. 2021, arXiv:2104.04473). docs/design/cluster-plans.md holds all of it against published runs.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def step_time(
     """Seconds of an optimizer step of `layout.micro_batches` micro-batches of batch_size sequences on each replica.
 
     Args:
-        pairs: what attention computes: "full" where the kernel multiplies what a causal mask hides, "causal" where it does
-            not.
+        pairs: what attention computes: "full" where the kernel multiplies what a causal mask hides, "causal" where it
+            does not.
         efficiency: of the dense peak that matrix multiplications reach, above 0 and at most 1.
         virtual_stages: runs of layers on each stage, of an interleaved schedule.
 
@@ -171,7 +171,8 @@ def _stage_time(
     passes = PASSES + (RECOMPUTED_PASSES if policy.activation_checkpointing == "full" else 0)
 
     sent = device_traffic(shape, layout, place, batch_size, seq_len, policy=policy).by_group()
-    # devices of a group, and how far apart they are: tensor ranks are neighbours, then those of a sequence, replicas, stages
+    # devices of a group, and how far apart they are: tensor ranks are neighbours, then those of a sequence, replicas,
+    # stages
     spans = {
         Joins.TENSOR: (layout.tensor, 1),
         Joins.CONTEXT: (layout.context, layout.tensor),
@@ -203,8 +204,8 @@ def _stage_time(
 def _shares(sent: int, devices: int, stride: int, node_size: int) -> tuple[int, int]:
     """Bytes that a device sends inside its node and to others, of a ring over devices that are `stride` apart.
 
-    Of the group's devices in one node, each hands its bytes to the next, and one at a time crosses to the next node: with
-    as many rings as there are adapters, each adapter carries its share of what leaves the node.
+    Of the group's devices in one node, each hands its bytes to the next, and one at a time crosses to the next node:
+    with as many rings as there are adapters, each adapter carries its share of what leaves the node.
     """
     in_node = max(1, min(devices, node_size // stride)) if stride <= node_size else 1
     if in_node >= devices:
@@ -225,7 +226,8 @@ def _saved_bytes(
 
 
 def _optimizer_bytes(shape: TransformerShape, layout: Layout, place: Place, policy: Policy) -> int:
-    """Bytes that AdamW reads and writes: weights, gradients, two fp32 moments, and master weights where they are kept."""
+    """Bytes that AdamW reads and writes: weights, gradients, two fp32 moments, and master weights where they are
+    kept."""
     params = int(device_parameters(shape, layout, place).total)
     share = -(-params // layout.replicas) if layout.zero else params
     weight = policy.bytes.weights

@@ -13,7 +13,8 @@ from accounting.units import FLOPRate, Seconds, TokenRate, Tokens
 
 @dataclass(frozen=True)
 class TrainingTime:
-    """What a training run takes; `hours` are wall-clock, `device_hours` those of all devices, `cost` None without a price."""
+    """What a training run takes; `hours` are wall-clock, `device_hours` those of all devices, `cost` None without a
+    price."""
 
     flops: Breakdown
     tokens: Tokens
@@ -48,11 +49,12 @@ def training_time(
     pairs: str = "full",
     price: float | None = None,
 ) -> TrainingTime:
-    """The time of training on so many tokens at a model FLOPs utilisation (Chowdhery et al. 2022), devices scaling linearly.
+    """The time of training on so many tokens at a model FLOPs utilisation (Chowdhery et al. 2022), devices scaling
+    linearly.
 
-    tokens are rounded up to whole sequences. mfu is the part of the peak of `dtype` that the model's own FLOPs reach, above
-    0 and at most 1; price is money for one device and hour. The optimizer's FLOPs are left out, as MFU leaves them out: they
-    are bound by bandwidth.
+    tokens are rounded up to whole sequences. mfu is the part of the peak of `dtype` that the model's own FLOPs reach,
+    above 0 and at most 1; price is money for one device and hour. The optimizer's FLOPs are left out, as MFU leaves
+    them out: they are bound by bandwidth.
     """
     rate = _rate(device, dtype, mfu, devices)
     length = shape.sequence(seq_len)
@@ -77,7 +79,8 @@ def recomputation(
 ) -> float:
     """The hardware's FLOPs over the model's, and so HFU over MFU: about 4/3 where every block is computed again.
 
-    Megatron-LM's 140 of 312 TFLOP/s are of both passes and of what is recomputed (Narayanan et al. 2021): an HFU of 44.9%.
+    Megatron-LM's 140 of 312 TFLOP/s are of both passes and of what is recomputed (Narayanan et al. 2021): an HFU of
+    44.9%.
 
     >>> from accounting import SHAPES
     >>> round(0.4487 / recomputation(SHAPES["gpt3-175b"], 2048), 3)

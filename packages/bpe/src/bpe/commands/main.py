@@ -48,7 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _abandon_output() -> None:
-    """Let what standard output still holds go nowhere, or the interpreter would try once more to write it when it ends."""
+    """Let what standard output still holds go nowhere, or the interpreter would try once more to write it when it
+    ends."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

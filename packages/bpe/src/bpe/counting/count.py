@@ -50,7 +50,8 @@ class Plan(NamedTuple):
 
 
 def plan(total: int | None, workers: int, memory_limit: int | None) -> Plan:
-    """How to count `total` bytes (None: not known) by `workers` threads, within a memory limit or, for None, without."""
+    """How to count `total` bytes (None: not known) by `workers` threads, within a memory limit or, for None,
+    without."""
     threads = workers if total is None else max(1, min(workers, total // THREAD_BYTES))
     share = None if memory_limit is None else memory_limit // threads
     chunk = CHUNK if share is None else min(CHUNK, max(SMALLEST_CHUNK, share // MEMORY_PER_BYTE))

@@ -87,7 +87,8 @@ def _slices(chunks: Iterable[str] | Iterable[bytes]) -> Iterator[str | bytes | m
 
 
 def _joiner() -> Callable[[str | bytes | memoryview | None], bytes]:
-    """A function that makes bytes of each chunk of a text in turn (None: its end), joining a surrogate pair cut in two."""
+    """A function that makes bytes of each chunk of a text in turn (None: its end), joining a surrogate pair cut in
+    two."""
     halves = codecs.getincrementaldecoder("utf-16-le")("replace")
 
     def join(chunk: str | bytes | memoryview | None) -> bytes:

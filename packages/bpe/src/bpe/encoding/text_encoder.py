@@ -185,7 +185,8 @@ class TextEncoder:
         return encode_chunks(chunks, encode=encode, cut=lambda text: self._last_cut(text, rules.all), room=room)
 
     def safe_cut(self, text: Any, at: int, special: SpecialTokens) -> int:
-        """The first place from `at` on where the text may be cut without changing an id; its length if there is none."""
+        """The first place from `at` on where the text may be cut without changing an id; its length if there is
+        none."""
 
         def cut(at: int) -> int:
             return safe_cut(text, at, self._scanner, special)

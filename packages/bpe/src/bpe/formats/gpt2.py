@@ -165,7 +165,8 @@ def read_tokens(texts: Collection[str], ids: Collection[Any]) -> list[bytes] | N
 
 
 def parse_vocab(content: Mapping[str, object], source: StrPath) -> dict[bytes, int]:
-    """{token: id} of {text of stand-ins: id}, in the same order; a text with any other character is taken as its UTF-8."""
+    """{token: id} of {text of stand-ins: id}, in the same order; a text with any other character is taken as its
+    UTF-8."""
     numbers: list[Any] = list(content.values())
     tokens = read_tokens(content.keys(), numbers)
     if tokens is not None:

@@ -1,4 +1,5 @@
-"""Ids on disk: a .npy that any program can map, written as the ids come, and a JSON beside it that says what they are."""
+"""Ids on disk: a .npy that any program can map, written as the ids come, and a JSON beside it that says what they
+are."""
 
 from __future__ import annotations
 

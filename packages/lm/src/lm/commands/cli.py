@@ -1,4 +1,7 @@
-"""The command `lm`: each of its commands is a file beside this one. A user's mistake is one sentence and exit status 2."""
+"""The command `lm`: each of its commands is a file beside this one.
+
+A user's mistake is one sentence and exit status 2.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unknown argument {rest[0]!r}")
     options.settings = rest
     warnings.formatwarning = lambda message, *_, **__: f"lm: {message}\n"  # without the line of code that it came from
-    # Torch's threads spin for work before they sleep. When they spin for long, as they do unasked, anything else that runs on
-    # the machine makes a step ten times slower. It is read when torch is loaded, which no command has done yet.
+    # Torch's threads spin for work before they sleep. When they spin for long, as they do unasked, anything else that
+    # runs on the machine makes a step ten times slower. It is read when torch is loaded, which no command has done yet.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     try:
         options.command(options)

@@ -49,8 +49,9 @@ def read_configuration(name: str) -> dict[str, Any]:
 def data_of(name: str, given: list[str] | None) -> str | dict[str, Any]:
     """What to learn from, for lm.data.open_data: the command line's --data, else the [data] of the configuration.
 
-    On the command line it is one folder or file, or sets as NAME=PATH or NAME=PATH@WEIGHT, each with a --data of its own. In a
-    configuration it is path = "…" in [data], or path and weight in [data.NAME] for each set. ValueError: neither says.
+    On the command line it is one folder or file, or sets as NAME=PATH or NAME=PATH@WEIGHT, each with a --data of its
+    own. In a configuration it is path = "…" in [data], or path and weight in [data.NAME] for each set. ValueError:
+    neither says.
     """
     if given and len(given) == 1 and (os.path.exists(given[0]) or not SET.match(given[0])):
         return given[0]

@@ -1,4 +1,5 @@
-"""`lm data get`, `prepare`, `chat`, `verify`: token files from published corpora, text and conversations; whether they hold."""
+"""`lm data get`, `prepare`, `chat`, `verify`: token files from published corpora, text and conversations; whether they
+hold."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the commands of `lm` share.
 
-A command's file has register(commands), which adds its parser with add(), and a function that gets the parsed options. What is
-heavy (torch, the model) it imports in that function, so that every other command and `--help` answer at once.
+A command's file has register(commands), which adds its parser with add(), and a function that gets the parsed options.
+What is heavy (torch, the model) it imports in that function, so that every other command and `--help` answer at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 class Ended(Exception):
-    """What ends a command without being a mistake in what was asked, as a stopped or diverged run: with an exit status."""
+    """What ends a command without being a mistake in what was asked, as a stopped or diverged run: with an exit
+    status."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -69,7 +70,10 @@ def add_device(made: argparse.ArgumentParser) -> None:
 
 
 def model_of(options: argparse.Namespace) -> Transformer:
-    """The model of add_model()'s or add_device()'s arguments, where they want it. ValueError: int8 elsewhere than on a CPU."""
+    """The model of add_model()'s or add_device()'s arguments, where they want it.
+
+    ValueError: int8 elsewhere than on a CPU.
+    """
     seed = getattr(options, "seed", None)
     if seed is not None and not 0 <= seed < 1 << 63:
         raise ValueError(f"--seed must be at least 0 and less than 2^63, and {seed} is not")

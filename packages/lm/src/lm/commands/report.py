@@ -62,7 +62,10 @@ def report(options: argparse.Namespace) -> None:
 
 
 def samples(runs: list[Run], options: argparse.Namespace) -> list[Section]:
-    """What each run writes, from its newest checkpoint and with its own tokenizer. MissingExtra: asked for, and no bpe."""
+    """What each run writes, from its newest checkpoint and with its own tokenizer.
+
+    MissingExtra: asked for, and no bpe.
+    """
     from importlib.util import find_spec
 
     from lm.reporting.report import Html, Section, text

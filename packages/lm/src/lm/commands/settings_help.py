@@ -1,4 +1,5 @@
-"""Every setting of a configuration with its default and what stands beside it in config.py, for `--help` and `lm presets`."""
+"""Every setting of a configuration with its default and what stands beside it in config.py, for `--help` and `lm
+presets`."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ WIDTH = 100
 
 
 def comments_of(kind: type) -> dict[str, str]:
-    """The comment of each field of a configuration: those on lines of their own above it, and those on its own lines."""
+    """The comment of each field of a configuration: those on lines of their own above it, and those on its own
+    lines."""
     source = textwrap.dedent(inspect.getsource(kind))
     beside = {
         token.start[0]: token.string.lstrip("# ")

@@ -71,7 +71,8 @@ def begin_with_weights(options: argparse.Namespace) -> list[str]:
     """The settings of the command line; where CONFIG is that of an imported model, with its weights to begin with.
 
     Raises:
-        ValueError: CONFIG is the configuration of another run that has weights, and nothing says whether to begin with them.
+        ValueError: CONFIG is the configuration of another run that has weights, and nothing says whether to begin with
+            them.
     """
     settings = list(options.settings)
     path = Path(options.config)

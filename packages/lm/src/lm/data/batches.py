@@ -1,4 +1,5 @@
-"""The batch of each step: windows of a ring of tokens in an order that a keyed permutation gives, with no table of it."""
+"""The batch of each step: windows of a ring of tokens in an order that a keyed permutation gives, with no table of
+it."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from lm.data.shards import Ids
 def batch(
     tokens: Ids, seed: int, step: int, rank: int, world: int, batch_size: int, context_length: int
 ) -> tuple[Tensor, Tensor]:
-    """The batch of a step on one of several processes: a pure function of its arguments, so that nothing has to be kept.
+    """The batch of a step on one of several processes: a pure function of its arguments, so that nothing has to be
+    kept.
 
-    The tokens are a ring, cut into windows of context_length. Each epoch cuts it at another place and visits the windows in
-    another order, each once. So an epoch has every token as a target once, but for the fewer than context_length that fill no
-    window; they are others in the next epoch.
+    The tokens are a ring, cut into windows of context_length. Each epoch cuts it at another place and visits the
+    windows in another order, each once. So an epoch has every token as a target once, but for the fewer than
+    context_length that fill no window; they are others in the next epoch.
 
     Args:
         tokens: Token ids: a flat array, or the `ids` of what open_tokens() gives.
@@ -110,7 +112,8 @@ def write_window(tokens: Ids, seed: int, index: int, out: NDArray[np.int64], *, 
         seed: Of the order.
         index: Which window of the run it is: windows are counted through all epochs.
         out: Where they go, (context_length + 1,).
-        packed: Windows are cut at the multiples of context_length in every epoch, as conversations were packed into them.
+        packed: Windows are cut at the multiples of context_length in every epoch, as conversations were packed into
+            them.
     """
     count, context_length = len(tokens), len(out) - 1
     if count < context_length + (not packed):
@@ -138,8 +141,9 @@ def inputs_and_targets(rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
 def shuffled(index: int, count: int, key: int) -> int:
     """Where a permutation of range(count), chosen by key, puts index.
 
-    Four rounds of a balanced Feistel network over the next power of four, repeated until the result is in range: no table
-    of the permutation is held however many windows there are, and no new version of a random number generator changes it.
+    Four rounds of a balanced Feistel network over the next power of four, repeated until the result is in range: no
+    table of the permutation is held however many windows there are, and no new version of a random number generator
+    changes it.
     """
     half = max(1, (count - 1).bit_length() + 1 >> 1)
     low = (1 << half) - 1
@@ -153,7 +157,10 @@ def shuffled(index: int, count: int, key: int) -> int:
 
 
 def mix(value: int) -> int:
-    """A 64-bit integer whose every bit depends on every bit of the value: the finaliser of SplitMix64. (Steele et al. 2014)"""
+    """A 64-bit integer whose every bit depends on every bit of the value: the finaliser of SplitMix64. (Steele et al.
+
+    2014)
+    """
     value = (value + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
     value = (value ^ value >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
@@ -161,7 +168,8 @@ def mix(value: int) -> int:
 
 
 def windows_of(count: int, context_length: int, stride: int) -> Iterator[tuple[int, int, int]]:
-    """How to score `count` positions once each: (begin, first, end) of windows [begin, end) of which [first, end) are scored.
+    """How to score `count` positions once each: (begin, first, end) of windows [begin, end) of which [first, end) are
+    scored.
 
     The first window scores all it holds, each later one its last `stride`, so that every position but the earliest has
     at least context_length - stride before it.

@@ -73,16 +73,16 @@ def prepare_conversations(
 ) -> Prepared:
     """Writes conversations as OUT/train.npy and heldout.npy, with the masks that say what of them is learned.
 
-    Conversations are packed whole: the file is cut into windows of context_length tokens, none of them crosses a border, and
-    what is left of a window is filled with end-of-text tokens. Each begins with the end-of-text token, so that
-    `document_masking` keeps them apart.
+    Conversations are packed whole: the file is cut into windows of context_length tokens, none of them crosses a
+    border, and what is left of a window is filled with end-of-text tokens. Each begins with the end-of-text token, so
+    that `document_masking` keeps them apart.
 
     Args:
         paths: Files of JSON lines, {"messages": [{"role": …, "content": …}]}.
         template: The chat template of the model that is to learn them.
         out: The folder, which must hold no token files.
-        context_length: The windows that the model is trained on. A conversation that is longer is cut after the last answer
-            that fits.
+        context_length: The windows that the model is trained on. A conversation that is longer is cut after the last
+            answer that fits.
         end_of_text: The special token that separates conversations, if it is not one of the usual names.
         heldout: The share of conversations that is held out, by the hash of the line.
 

@@ -84,8 +84,8 @@ def corpus_files(name: str, *, limit: int | None = None) -> list[CorpusFile]:
 
     Args:
         name: The corpus.
-        limit: Bytes of training text. The files after those that hold as many are left out; of the held-out ones, those after
-            a tenth as much.
+        limit: Bytes of training text. The files after those that hold as many are left out; of the held-out ones, those
+            after a tenth as much.
 
     Raises:
         ConnectionError: The publisher cannot be asked.

@@ -1,4 +1,5 @@
-"""The documents of text files, one at a time: text between separators, JSON lines, rows of Parquet, compressed or not."""
+"""The documents of text files, one at a time: text between separators, JSON lines, rows of Parquet, compressed or
+not."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ LAG = 1 << 24  # bytes of a mapped text behind the one being looked for that sta
 def documents(path: str | Path, *, separator: bytes, key: str = "text", partial: bool = False) -> Iterator[Document]:
     """The documents of a file, in order, empty ones left out; its name says what it is, as for bpe.train.
 
-    A text is split at the separator, and what is mapped from a file comes as memoryviews of the map. JSON lines and Parquet
-    have a document in each line or row, under `key`. partial: the file is the beginning of a longer one, and so its last
-    document is left out.
+    A text is split at the separator, and what is mapped from a file comes as memoryviews of the map. JSON lines and
+    Parquet have a document in each line or row, under `key`. partial: the file is the beginning of a longer one, and so
+    its last document is left out.
     """
     sources = need("bpe.sources", "text", "groundup-lm[text]")
     texts = sources.texts(sources.file_of(path, key))

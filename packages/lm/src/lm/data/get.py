@@ -35,8 +35,8 @@ def get(
 ) -> Progress:
     """Downloads and encodes a published corpus, or goes on where an earlier call of the same was stopped.
 
-    Of a text or JSON lines no more is downloaded than recipe.limit asks for; a file is removed when its tokens are in their
-    place. arrived: told of the bytes of a file as they come; encoded: of the bytes of text.
+    Of a text or JSON lines no more is downloaded than recipe.limit asks for; a file is removed when its tokens are in
+    their place. arrived: told of the bytes of a file as they come; encoded: of the bytes of text.
     See prepare for the rest, and hub.download for what a network can do wrong.
     """
     with locked(out):
@@ -111,7 +111,8 @@ class Downloads:
         )
 
     def most(self, one: CorpusFile) -> int | None:
-        """How much of a file is wanted, where that is not all: the limit, as what is compressed holds more than its size."""
+        """How much of a file is wanted, where that is not all: the limit, as what is compressed holds more than its
+        size."""
         limit, size = self.recipe.limit_heldout if one.split == HELDOUT else self.recipe.limit, one.file.size
         if limit is None or one.file.path.endswith(".parquet") or (size is not None and size <= limit + SLACK):
             return None

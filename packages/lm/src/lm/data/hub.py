@@ -1,4 +1,5 @@
-"""Models and data from the Hugging Face Hub, by huggingface_hub: resumed, checked, from a mirror (HF_ENDPOINT), with a token.
+"""Models and data from the Hugging Face Hub, by huggingface_hub: resumed, checked, from a mirror (HF_ENDPOINT), with a
+token.
 
 A model is named hf://OWNER/NAME, and hf://OWNER/NAME@REVISION at a branch, a tag or a commit.
 """
@@ -42,8 +43,8 @@ def model_folder(name: str) -> Path:
 
     Raises:
         ValueError: The name is none.
-        FileNotFoundError, PermissionError, ConnectionError: There is no such model, it is not for everyone, or the Hub cannot
-            be reached.
+        FileNotFoundError, PermissionError, ConnectionError: There is no such model, it is not for everyone, or the Hub
+            cannot be reached.
         MissingExtra: huggingface_hub is not installed.
     """
     found = MODEL.fullmatch(name)
@@ -156,7 +157,8 @@ def whole(file: HubFile, folder: Path, stop: threading.Event, arrived: Arrived) 
 
 
 def progress_of(stop: threading.Event, arrived: Arrived) -> Any:
-    """What huggingface_hub takes for a progress bar: it tells of the bytes, and ends the download when that is asked for."""
+    """What huggingface_hub takes for a progress bar: it tells of the bytes, and ends the download when that is asked
+    for."""
     from tqdm import tqdm
 
     class Progress(tqdm):  # type: ignore[misc]  # tqdm has no types

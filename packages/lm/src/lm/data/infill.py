@@ -1,13 +1,14 @@
 """Fill-in-the-middle: documents rearranged so that a left-to-right model learns to write between two texts.
 
-Bavarian et al., "Efficient Training of Language Models to Fill in the Middle" (2022). A document is cut at two characters into
-prefix, middle and suffix, and becomes
+Bavarian et al., "Efficient Training of Language Models to Fill in the Middle" (2022). A document is cut at two
+characters into prefix, middle and suffix, and becomes
 
     PSM   <prefix> prefix <suffix> suffix <middle> middle
     SPM   <prefix> <suffix> suffix <middle> prefix middle        (the paper's second variant, which goes with PSM)
 
-Cuts fall between characters, not tokens, and the three parts are encoded each on its own, as the paper recommends: a model
-asked to go on from the middle of a token has then seen such a thing. That is why it is done where text becomes ids.
+Cuts fall between characters, not tokens, and the three parts are encoded each on its own, as the paper recommends: a
+model asked to go on from the middle of a token has then seen such a thing. That is why it is done where text becomes
+ids.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class FillInTheMiddle:
-    """Which documents are cut, where, and the ids that mark the parts: a function of the seed and a document's index alone.
+    """Which documents are cut, where, and the ids that mark the parts: a function of the seed and a document's index
+    alone.
 
     rate: the share of documents that are cut; spm_rate: the share of those in the order SPM.
     """
@@ -62,7 +64,10 @@ class FillInTheMiddle:
         spm_rate: float = 0.5,
         seed: int = 0,
     ) -> FillInTheMiddle:
-        """With the ids of a tokenizer's special tokens, named in the order prefix, middle, suffix. KeyError: it lacks one."""
+        """With the ids of a tokenizer's special tokens, named in the order prefix, middle, suffix.
+
+        KeyError: it lacks one.
+        """
         missing = [name for name in names if name not in special_tokens]
         if missing:
             raise KeyError(
@@ -85,7 +90,8 @@ class FillInTheMiddle:
         return Cut(document[:first], document[first:second], document[second:], draws[1] < self.spm_rate)
 
     def encode(self, document: bytes, index: int, encode: Callable[[bytes], NDArray[Any]]) -> NDArray[Any]:
-        """The ids of the index-th document, rearranged or not, by an `encode` that takes no text for a special token."""
+        """The ids of the index-th document, rearranged or not, by an `encode` that takes no text for a special
+        token."""
         cut = self.cut(document, index)
         if cut is None:
             return encode(document)

@@ -36,10 +36,11 @@ class Part:
 class Mixture:
     """Sets of tokens from which each row of a batch is taken in turn, in proportion to their weights.
 
-    Which set the n-th row of a run comes from is no draw but a rounding: after any number of rows each set has had its share
-    of them to within half as many rows as there are sets, so that a small set is neither missed nor met in clumps. It depends
-    on n alone, as do the window that it is and, with it, the whole batch: nothing has to be kept to go on from any step.
-    Each set goes through its own epochs, in an order that its name and the seed give, whatever is mixed with it.
+    Which set the n-th row of a run comes from is no draw but a rounding: after any number of rows each set has had its
+    share of them to within half as many rows as there are sets, so that a small set is neither missed nor met in
+    clumps. It depends on n alone, as do the window that it is and, with it, the whole batch: nothing has to be kept to
+    go on from any step. Each set goes through its own epochs, in an order that its name and the seed give, whatever is
+    mixed with it.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
@@ -156,8 +157,8 @@ class Mixture:
         }
 
     def fingerprints(self) -> dict[str, Any]:
-        """What a run says of its data: hashes, not paths, so that data may move; weights, where there are several sets; and
-        the id that ends a document, at which generation ends too."""
+        """What a run says of its data: hashes, not paths, so that data may move; weights, where there are several sets;
+        and the id that ends a document, at which generation ends too."""
         says: dict[str, Any] = {}
         for part in self.parts:
             about: dict[str, Any] = {"train_sha256": part.tokens.sha256}
@@ -178,7 +179,8 @@ class Mixture:
 
 
 def open_data(data: str | Path | Mapping[str, Any]) -> Mixture:
-    """What to learn from: a folder of token files, one file, {"train": path, "heldout": path}, or a mixture of named sets.
+    """What to learn from: a folder of token files, one file, {"train": path, "heldout": path}, or a mixture of named
+    sets.
 
     A mixture is {name: {"path": folder or file, "weight": w}}; a weight that is not given is 1.
     ValueError, TypeError, FileNotFoundError: what is wrong with it, by name. See token_files for what is held out.

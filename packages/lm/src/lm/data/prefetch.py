@@ -17,9 +17,9 @@ AHEAD = 4  # batches that wait, pinned, for the device
 def prefetched(make: Callable[[int], Batch], begin: int, end: int, device: torch.device) -> Iterator[Batch]:
     """make(begin), …, make(end - 1), in order, on the device.
 
-    On CUDA a thread makes them ahead of time in pinned memory, and the copy does not keep the host waiting. Elsewhere each is
-    made when it is asked for: that is a few thousandths of a step on a CPU, and a thread would take them from the same cores.
-    What comes out is the same to the bit. An error in `make` comes out where its batch would have.
+    On CUDA a thread makes them ahead of time in pinned memory, and the copy does not keep the host waiting. Elsewhere
+    each is made when it is asked for: that is a few thousandths of a step on a CPU, and a thread would take them from
+    the same cores. What comes out is the same to the bit. An error in `make` comes out where its batch would have.
     """
     if device.type != "cuda":
         for index in range(begin, end):

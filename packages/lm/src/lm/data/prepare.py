@@ -1,4 +1,5 @@
-"""Text to a folder of token files: documents, each followed by end-of-text, in shards that appear whole; it can be stopped.
+"""Text to a folder of token files: documents, each followed by end-of-text, in shards that appear whole; it can be
+stopped.
 
 FOLDER/train-00000.npy, heldout-00000.npy, …    the shards, each with its JSON
 FOLDER/prepared.json                            what was asked for, how far it is, and whether it is finished
@@ -37,7 +38,8 @@ TRAIN, HELDOUT = SPLITS = ("train", "heldout")
 
 @dataclass
 class Input:
-    """A file of text to come: split is "train", "heldout", "hash" (each document by its hash) or "tail" (its end is held out).
+    """A file of text to come: split is "train", "heldout", "hash" (each document by its hash) or "tail" (its end is
+    held out).
 
     partial: it is the beginning of a longer file.
     """
@@ -70,7 +72,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What makes ids of documents. limit: bytes of training text, and limit_heldout of the other; share: held out by hash."""
+    """What makes ids of documents.
+
+    limit: bytes of training text, and limit_heldout of the other; share: held out by hash.
+    """
 
     tokenizer: Any
     end_of_text: str
@@ -93,8 +98,9 @@ def prepare(
 ) -> Progress:
     """Makes a folder of token files from files of text, or goes on where an earlier call of the same was stopped.
 
-    Documents are held out by their hash; where there is one text without a separator, its end is. asked: what the result
-    depends on beside the texts, kept in prepared.json and compared. report: told of the bytes of text as they are encoded.
+    Documents are held out by their hash; where there is one text without a separator, its end is. asked: what the
+    result depends on beside the texts, kept in prepared.json and compared. report: told of the bytes of text as they
+    are encoded.
     FileNotFoundError: a text is missing. ValueError: the folder holds something else, or there is nothing to train on.
     """
     files = [Path(path) for path in paths]
@@ -145,7 +151,8 @@ def prepare_inputs(
 
 
 class Preparation:
-    """Documents on their way into shards: read in order, encoded in threads, written in order, committed shard by shard.
+    """Documents on their way into shards: read in order, encoded in threads, written in order, committed shard by
+    shard.
 
     Attributes:
         committed: What prepared.json says: the shards that are in their place, and where to go on from.
@@ -186,8 +193,8 @@ class Preparation:
     def encode_input(self, index: int, path: Path, pool: ThreadPoolExecutor, most_pending: int) -> None:
         """Encodes what is left of the index-th input, and commits shards as they fill.
 
-        Groups of documents are encoded in the pool, at most `most_pending` of them ahead of what is written. A document that
-        is too large to be held as ids waits among them, and is encoded when its turn comes to be written.
+        Groups of documents are encoded in the pool, at most `most_pending` of them ahead of what is written. A document
+        that is too large to be held as ids waits among them, and is encoded when its turn comes to be written.
         """
         done = self.committed.document if index == self.committed.file else 0
         pending: deque[Future[Encoded] | SplitDocument] = deque()

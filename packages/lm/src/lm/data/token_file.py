@@ -1,4 +1,5 @@
-"""Token data: plain .npy files of ids, each with a JSON beside it that says what they are; several files are read as one."""
+"""Token data: plain .npy files of ids, each with a JSON beside it that says what they are; several files are read as
+one."""
 
 from __future__ import annotations
 
@@ -32,13 +33,14 @@ class Tokens:
         ids: The ids, memory-mapped.
         sha256: Of the ids.
         tokenizer: The fingerprint of the tokenizer that made them.
-        bytes: The size of the text that they stand for, in UTF-8, special tokens written by their names. Bits per byte are
-            over it, everywhere.
+        bytes: The size of the text that they stand for, in UTF-8, special tokens written by their names. Bits per byte
+            are over it, everywhere.
         end_of_text: The id that separates documents.
         highest: The greatest id; None where neither the JSON says it nor the ids were read.
         mask: 1 for each id that is learned as a target and 0 for the others, uint8; None where all are.
         mask_sha256: Of the mask.
-        window: The context_length of the windows that conversations were packed into; None where windows may be cut anywhere.
+        window: The context_length of the windows that conversations were packed into; None where windows may be cut
+            anywhere.
     """
 
     path: Path
@@ -148,7 +150,8 @@ def write_tokens(
     mask: NDArray[Any] | None = None,
     window: int | None = None,
 ) -> Tokens:
-    """Writes ids, one array or many in turn, to X.npy and what is known of them to X.json; neither appears before it is whole.
+    """Writes ids, one array or many in turn, to X.npy and what is known of them to X.json; neither appears before it is
+    whole.
 
     mask: which of them are learned, to X.mask; window: of packed conversations (see Tokens).
     ValueError: an id that the dtype cannot hold, no ids at all, or a path that does not end in .npy.
@@ -249,7 +252,8 @@ def description_of(path: Path) -> Path:
 def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None = None) -> Tokens:
     """Opens X.npy with what X.json beside it says, or several such files, in their order, as one.
 
-    verify: whether to read the ids through and compare their hash; if not given, where there are no more than READ_THROUGH
+    verify: whether to read the ids through and compare their hash; if not given, where there are no more than
+        READ_THROUGH
     bytes of them. Where there is no JSON, the ids are hashed and nothing else is known of them.
 
     FileNotFoundError: a file is missing. ValueError: .npy and JSON contradict each other, a file is not flat uint16 or

@@ -15,8 +15,9 @@ NEITHER = re.compile(r"test(?![a-z])", re.IGNORECASE)
 def token_files(folder: str | Path, *, unfinished: bool = False) -> tuple[list[Path], list[Path]]:
     """The .npy files of a folder that are for training, and those held out, each in the order of their names.
 
-    Names that begin with heldout, val, valid, validation or dev are held out, those that begin with test are left alone.
-    The others are for training; where some of them begin with train, only those. Numbers in names count as numbers.
+    Names that begin with heldout, val, valid, validation or dev are held out, those that begin with test are left
+    alone. The others are for training; where some of them begin with train, only those. Numbers in names count as
+    numbers.
     unfinished: also of a folder that prepare has not finished. ValueError: it has not.
     FileNotFoundError: no such folder, or nothing in it to train on.
     """

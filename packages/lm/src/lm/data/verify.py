@@ -21,7 +21,8 @@ def verify(path: str | Path, *, vocab_size: int | None = None, tokenizer: str | 
     """Reads every token file of a folder, or one file, through: counts, hashes, highest ids, tokenizers.
 
     vocab_size: what every id must be below; tokenizer: the fingerprint that every file must have.
-    Everything that is wrong is named, not only the first. FileNotFoundError: there is no such file, or none in the folder.
+    Everything that is wrong is named, not only the first. FileNotFoundError: there is no such file, or none in the
+    folder.
     """
     path = Path(path)
     verdict = Verdict()

@@ -1,4 +1,5 @@
-"""The items of a set that a model was evaluated on, kept one by one in a file, so that an evaluation goes on where it stopped.
+"""The items of a set that a model was evaluated on, kept one by one in a file, so that an evaluation goes on where it
+stopped.
 
 FOLDER/SET-KEY.jsonl    what was evaluated, in the first line, then a line an item; KEY is a hash of the first line
 """

@@ -42,7 +42,8 @@ class Likelihood:
 
 @torch.inference_mode()
 def likelihoods(model: Transformer, requests: Sequence[Request], *, budget: int = BUDGET) -> list[Likelihood]:
-    """The likelihood of each request. budget: the most tokens of a batch, padding included (a single request may have more).
+    """The likelihood of each request. budget: the most tokens of a batch, padding included (a single request may have
+    more).
 
     What does not fit the context loses the beginning of what stands before it; ids that alone do not fit are scored in
     stretches of half a context, each after as much as fits. ValueError: a request without ids, an id outside the
@@ -110,7 +111,8 @@ def scored(model: Transformer, requests: Sequence[Request], budget: int) -> Iter
 
 
 def batches(things: Iterable[T], sizes: Sequence[int], budget: int, *, whole: bool = False) -> Iterator[list[T]]:
-    """Runs of things that fit the budget: rows as long as the longest of them, or, with whole, the sum of their sizes."""
+    """Runs of things that fit the budget: rows as long as the longest of them, or, with whole, the sum of their
+    sizes."""
     batch, used = list[T](), 0
     for thing, size in zip(things, sizes, strict=True):
         needed = used + size if whole else max(used, size)
@@ -173,7 +175,8 @@ def score_together(
 
 
 def judged(model: Transformer, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Of hidden (n, d_model) and targets (n,): the nats of each, float64, and whether it is the likeliest, both on the CPU."""
+    """Of hidden (n, d_model) and targets (n,): the nats of each, float64, and whether it is the likeliest, both on the
+    CPU."""
     nats, hits = [], []
     rows = max(1, LOGITS // model.config.vocab_rows)
     for some, wanted in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True):

@@ -37,7 +37,8 @@ def evaluate_tasks(
     """What the model makes of each task. tokenizer: a bpe.Tokenizer or a PieceTokenizer, the model's own.
 
     folder: where items are kept as they are done, and found again by the fingerprints of model, tokenizer and task.
-    limit: so many items of each, spread evenly. stride: of windows over a text, as for lm.evaluate (the context, if not given).
+    limit: so many items of each, spread evenly. stride: of windows over a text, as for lm.evaluate (the context, if not
+        given).
     """
     context = model.config.context_length
     stride = context if stride is None else stride

@@ -1,9 +1,10 @@
 """Tokens that a model never learned: their rows of the embedding, or of the head, are what they are without any text.
 
-A run that was made here has a known beginning, the initialisation by its seed: the row of a token that never stood in the input
-is still the same, as embeddings have no weight decay. Where the beginning is not known, or the embedding is the head too, whose
-every row each step moves, the sign is that of Land and Bartolo 2024 (arXiv:2405.05417): rows of tokens that never occur
-are pushed the same way, so their distance (1 - cosine) from the mean of rows known to be unused is small.
+A run that was made here has a known beginning, the initialisation by its seed: the row of a token that never stood in
+the input is still the same, as embeddings have no weight decay. Where the beginning is not known, or the embedding is
+the head too, whose every row each step moves, the sign is that of Land and Bartolo 2024 (arXiv:2405.05417): rows of
+tokens that never occur are pushed the same way, so their distance (1 - cosine) from the mean of rows known to be unused
+is small.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ KINSHIP = 10.0  # standard deviations beyond what rows of two unrelated models h
 class Undertrained:
     """Tokens that are under-trained, the surest first: (id, sign). sign says what the number is, and limit its bound.
 
-    known: ids of which it is known that no text has them, and against which the others were held; none where the beginning is
+    known: ids of which it is known that no text has them, and against which the others were held; none where the
+        beginning is
     known.
     """
 
@@ -100,7 +102,8 @@ def never_used(tokenizer: Any, size: int) -> list[int]:
 def beginning(path: Path, model: Transformer) -> Transformer | None:
     """The model before its first step, where it is known: a run's initialisation by its seed.
 
-    A run that began from an imported model began elsewhere: its rows have no direction in common with the initialisation's.
+    A run that began from an imported model began elsewhere: its rows have no direction in common with the
+    initialisation's.
     """
     if not (path / "config.toml").is_file():
         return None

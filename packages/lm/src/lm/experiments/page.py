@@ -71,7 +71,8 @@ def in_columns(experiment: Experiment, outcomes: dict[str, Outcome]) -> str:
 
 
 def write(experiment: Experiment, outcomes: dict[str, Outcome], out: Path) -> Path:
-    """Draws the page of an experiment: what was found, the table, how the loss depends on what is varied, and the curves."""
+    """Draws the page of an experiment: what was found, the table, how the loss depends on what is varied, and the
+    curves."""
     shown = [one for _, ones in ranked(experiment, outcomes) for one in ones if one.seed == 0]
     drawn = table(
         headers(experiment, outcomes),

@@ -44,10 +44,12 @@ def run(
 ) -> dict[str, Outcome]:
     """Runs what the experiment asks for until it asks for no more; the same call goes on where it was stopped.
 
-    Each run is a folder of `out`, as of lm.train, with an outcome.json when it is over. tell: called with all outcomes at the
-    beginning and after each run. jobs: runs at a time, in processes of their own that share the processors evenly.
+    Each run is a folder of `out`, as of lm.train, with an outcome.json when it is over. tell: called with all outcomes
+    at the beginning and after each run. jobs: runs at a time, in processes of their own that share the processors
+    evenly.
 
-    Stopped: by Ctrl-C or SIGTERM, with what runs saved. ValueError: `out` holds runs of another configuration or other data.
+    Stopped: by Ctrl-C or SIGTERM, with what runs saved. ValueError: `out` holds runs of another configuration or other
+        data.
     OutOfMemory, checkpoint.NotSaved: as lm.train, of one of the runs.
     """
     fingerprints = open_data(data).fingerprints()
@@ -208,7 +210,8 @@ def last_losses(metrics: Path) -> list[float]:
 
 
 def frequencies(data: Mixture) -> float:
-    """Nats a token for who knows how often each token occurs, and nothing else: the entropy of the first ten million."""
+    """Nats a token for who knows how often each token occurs, and nothing else: the entropy of the first ten
+    million."""
     entropy = 0.0
     for part, share in zip(data.parts, data.shares, strict=True):
         counts = np.bincount(part.tokens.ids[: min(len(part.tokens), SAMPLE)])

@@ -36,7 +36,8 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended. loss: nats a token, held out where there is such text, else the mean of the last tenth of training.
+    """How a trial ended. loss: nats a token, held out where there is such text, else the mean of the last tenth of
+    training.
 
     why: what stopped it where it did not come to its end, and then the loss is infinite.
     """
@@ -79,7 +80,8 @@ class Mean:
 
 @dataclass(frozen=True)
 class Experiment(ABC):
-    """A base configuration, how many seeds a finding rests on, and what every loss must be below to have learned anything.
+    """A base configuration, how many seeds a finding rests on, and what every loss must be below to have learned
+    anything.
 
     frequencies: the nats a token that it takes to know nothing of a text but how often each token occurs.
     """
@@ -109,7 +111,8 @@ class Experiment(ABC):
         ]
 
     def best(self, outcomes: Outcomes) -> list[str]:
-        """The variants of a sweep that learned, best first: by their first seed, but the two ahead by the mean of theirs."""
+        """The variants of a sweep that learned, best first: by their first seed, but the two ahead by the mean of
+        theirs."""
         learned = sorted((one for one in of_first_seed(outcomes) if not self.diverged(one)), key=lambda one: one.loss)
         means = {one.variant: losses_of(outcomes, one.variant).value for one in learned[:2]}
         return [*sorted(means, key=lambda variant: means[variant]), *(one.variant for one in learned[2:])]
@@ -159,9 +162,11 @@ MOST_RATES = 24
 
 @dataclass(frozen=True)
 class LearningRates(Experiment):
-    """From an eighth of the base's rate upwards by factors of two, to the first that diverges and half-way back from there.
+    """From an eighth of the base's rate upwards by factors of two, to the first that diverges and half-way back from
+    there.
 
-    Where the lowest is the best, or none learns, lower ones are tried. The best and the runner-up are run with more seeds.
+    Where the lowest is the best, or none learns, lower ones are tried. The best and the runner-up are run with more
+    seeds.
     """
 
     rates: tuple[float, ...] = ()
@@ -227,7 +232,8 @@ class LearningRates(Experiment):
 
 @dataclass(frozen=True)
 class BatchSizes(Experiment):
-    """Batches from an eighth of the base's to eight times it, over as many tokens; the rate goes with the square root."""
+    """Batches from an eighth of the base's to eight times it, over as many tokens; the rate goes with the square
+    root."""
 
     sizes: tuple[int, ...] = ()
     scale_rate: bool = True
@@ -294,9 +300,11 @@ LOWER_TIMES = 3
 
 @dataclass(frozen=True)
 class Ablations(Experiment):
-    """The base, and beside it each part of the model taken out or replaced, one at a time, with the same number of parameters.
+    """The base, and beside it each part of the model taken out or replaced, one at a time, with the same number of
+    parameters.
 
-    A feed-forward of two matrices is half as wide again as SwiGLU's of three. What diverges is tried at a fourth of the rate.
+    A feed-forward of two matrices is half as wide again as SwiGLU's of three. What diverges is tried at a fourth of the
+    rate.
     """
 
     only: tuple[str, ...] = ()

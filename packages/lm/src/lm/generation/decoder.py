@@ -1,8 +1,9 @@
 """Decoding: the next token's logits for several texts at once, over a key/value cache that is allocated once.
 
 A prompt goes through the model as it is (`Decoder.read`). One more token for each text (`Decoder.step`) is so little
-arithmetic that what a step costs is reading the weights and calling torch. So on a CPU it is one call of C, where a compiler is
-(lm.ops.cpu); elsewhere it works in buffers made once, on the model's own fused weights, with as few operations as there can be.
+arithmetic that what a step costs is reading the weights and calling torch. So on a CPU it is one call of C, where a
+compiler is (lm.ops.cpu); elsewhere it works in buffers made once, on the model's own fused weights, with as few
+operations as there can be.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ MOST_NATIVE_ROWS = 32
 
 
 class Decoder:
-    """A model with a cache of `rows` texts; it works on the model's own weights, so train or move the model and make another.
+    """A model with a cache of `rows` texts; it works on the model's own weights, so train or move the model and make
+    another.
 
-    capacity: the most tokens of a text, at most the model's context_length, which is what it is if not given. native: False
+    capacity: the most tokens of a text, at most the model's context_length, which is what it is if not given. native:
+        False
     takes PyTorch for the steps, True C or a ValueError, None C where it can be had. how: which of them it was, and why.
-    likeliest: of each row of the last step the first of its largest logits, below 0 if there is none; None if not taken in C.
+    likeliest: of each row of the last step the first of its largest logits, below 0 if there is none; None if not taken
+        in C.
     """
 
     def __init__(

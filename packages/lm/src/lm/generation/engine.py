@@ -21,8 +21,8 @@ class Sequence:
     Attributes:
         prompt: The ids that were given.
         tokens: The ids made so far.
-        ended: Why it ended: "stop" at a stop token; "length" at max_new_tokens or, with when_full "end", at the context's end;
-            "cancelled". None as long as it goes on.
+        ended: Why it ended: "stop" at a stop token; "length" at max_new_tokens or, with when_full "end", at the
+            context's end; "cancelled". None as long as it goes on.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Scheduler:
         rows: How many texts at most.
         capacity: How many tokens of a text the cache holds, the model's context if not given.
         native: As for Decoder.
-        reuse: Whether a new text that begins as one that is still in the cache takes its keys and values from there, as a
-            conversation's next turn does. Its tokens are then those it would get alone up to the rounding of the logits;
-            without it they are the same.
+        reuse: Whether a new text that begins as one that is still in the cache takes its keys and values from there, as
+            a conversation's next turn does. Its tokens are then those it would get alone up to the rounding of the
+            logits; without it they are the same.
 
     Attributes:
         prefill, decode: Tokens and seconds so far, of reading what was given and of one token after another.
@@ -147,7 +147,8 @@ class Scheduler:
         return made
 
     def _arrange(self) -> tuple[list[Sequence], list[Sequence]]:
-        """Those whose row holds all but one token, moved to the first rows, and those that have more to read, after them."""
+        """Those whose row holds all but one token, moved to the first rows, and those that have more to read, after
+        them."""
         cache = self.decoder.cache
         going, fresh = list[Sequence](), list[Sequence]()
         for text in self.texts:
@@ -168,7 +169,8 @@ class Scheduler:
         return going, fresh
 
     def _take_shared(self, text: Sequence) -> int:
-        """Leaves in a text's row what some row holds of its beginning, short of its last token; how many tokens that is."""
+        """Leaves in a text's row what some row holds of its beginning, short of its last token; how many tokens that
+        is."""
         cache, most = self.decoder.cache, len(text.unread) - 1
         shared = [common(held[:most], text.unread) for held in self.held]
         best = max(range(self.rows), key=lambda row: (shared[row], row == text.row))

@@ -17,10 +17,10 @@ LIKELIEST = 128  # as many usually reach top_p; finding them takes a fifth of th
 class Sampling:
     """How a token is chosen. Every setting is checked; ValueError names the value and its range.
 
-    They work in this order: repetition_penalty divides the positive and multiplies the negative logits of the tokens seen
-    so far (Keskar et al. 2019); temperature 0 takes the likeliest token, any other divides; top_k keeps the likeliest k;
-    top_p the fewest whose probabilities reach p (Holtzman et al. 2019); min_p those at least p times as likely as the
-    likeliest (Nguyen et al. 2024).
+    They work in this order: repetition_penalty divides the positive and multiplies the negative logits of the tokens
+    seen so far (Keskar et al. 2019); temperature 0 takes the likeliest token, any other divides; top_k keeps the
+    likeliest k; top_p the fewest whose probabilities reach p (Holtzman et al. 2019); min_p those at least p times as
+    likely as the likeliest (Nguyen et al. 2024).
     """
 
     temperature: float = 1.0

@@ -38,8 +38,9 @@ def generate(
         repetition_penalty: Divides the positive logits of tokens that came before, and multiplies their negative ones.
         seed: The same seed gives the same tokens; None draws others each time.
         stop_tokens: Ids that end the text; they are not part of what is returned.
-        when_full: What happens at the end of the model's context. "slide" forgets the older half and reads the younger half
-            again, "end" ends the text, "refuse" raises ValueError before anything is generated if it would come to that.
+        when_full: What happens at the end of the model's context. "slide" forgets the older half and reads the younger
+            half again, "end" ends the text, "refuse" raises ValueError before anything is generated if it would come to
+            that.
 
     Returns:
         The ids that follow, without `ids` themselves.
@@ -82,7 +83,10 @@ def stream(
     stop_tokens: Collection[int] = (),
     when_full: str = "slide",
 ) -> Iterator[int]:
-    """As generate(), but yields each id as soon as it is chosen. The arguments are checked before the first is asked for."""
+    """As generate(), but yields each id as soon as it is chosen.
+
+    The arguments are checked before the first is asked for.
+    """
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
     check_request(model, ids, max_new_tokens, when_full)
     batch = Scheduler(model, rows=1, capacity=min(model.config.context_length, len(ids) + max_new_tokens))
@@ -118,8 +122,8 @@ def generate_batch(
 ) -> list[list[list[int]]]:
     """Continues many texts together.
 
-    Sample j of a prompt has the tokens that generate() alone gives with seed + j, whatever stands beside it: the texts are of
-    their own lengths, and none is padded.
+    Sample j of a prompt has the tokens that generate() alone gives with seed + j, whatever stands beside it: the texts
+    are of their own lengths, and none is padded.
 
     Args:
         model: The model, on any device.

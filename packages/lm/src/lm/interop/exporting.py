@@ -34,8 +34,10 @@ def to_huggingface(
 ) -> Path:
     """Writes a Hugging Face folder; gives its path. Nothing appears at `folder` before it is whole.
 
-    dtype: "fp32" or "bf16". shard_bytes: weights above it are cut into files of at most so much. tokenizer: a tokenizer file,
-    by default the one that the run keeps. ValueError: no architecture of Hugging Face's is this model, with what it lacks.
+    dtype: "fp32" or "bf16". shard_bytes: weights above it are cut into files of at most so much. tokenizer: a tokenizer
+        file,
+    by default the one that the run keeps. ValueError: no architecture of Hugging Face's is this model, with what it
+    lacks.
     FileExistsError: `folder` holds something that no export of ours wrote.
     """
     if dtype not in DTYPES:

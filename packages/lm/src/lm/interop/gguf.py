@@ -44,8 +44,10 @@ def to_gguf(
 ) -> Path:
     """Writes a model and its tokenizer as a .gguf file, whole or not at all; gives its path.
 
-    dtype: of the matrices, "fp32", "fp16", "bf16" or "q8_0"; vectors stay in fp32. tokenizer: a tokenizer file, by default the
-    one that the run keeps; without one llama.cpp reads ids only. ValueError: llama.cpp has no such model or tokenizer, by name.
+    dtype: of the matrices, "fp32", "fp16", "bf16" or "q8_0"; vectors stay in fp32. tokenizer: a tokenizer file, by
+        default the
+    one that the run keeps; without one llama.cpp reads ids only. ValueError: llama.cpp has no such model or tokenizer,
+    by name.
     MissingExtra: the package gguf is not installed. FileExistsError: there is something else than a .gguf at `path`.
     """
     gguf = need("gguf", "GGUF", "groundup-lm[gguf]")

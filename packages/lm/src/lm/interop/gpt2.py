@@ -66,7 +66,10 @@ def to_config(config: ModelConfig) -> dict[str, Any]:
 
 
 def from_config(table: Mapping[str, Any], source: object) -> tuple[ModelConfig, frozenset[str]]:
-    """The configuration that a config.json describes. ValueError: what it asks for and this version does not do, by name."""
+    """The configuration that a config.json describes.
+
+    ValueError: what it asks for and this version does not do, by name.
+    """
     settings = Settings(table, source)
     settings.take("model_type", str)
     settings.only("scale_attn_weights", (True,), True)

@@ -53,7 +53,8 @@ def from_huggingface(folder: str | Path) -> Transformer:
 
 
 def tidied(tensors: dict[str, Tensor], config: ModelConfig, source: object) -> dict[str, Tensor]:
-    """The weights under the names they have today: no buffers, the prefix that some files leave out, a tied head once."""
+    """The weights under the names they have today: no buffers, the prefix that some files leave out, a tied head
+    once."""
     tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith(BUFFERS)}
     prefix, embedding = ("transformer.", "wte") if config.position == "learned" else ("model.", "embed_tokens")
     if f"{embedding}.weight" in tensors:

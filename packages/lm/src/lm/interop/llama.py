@@ -1,6 +1,8 @@
-"""The family of Llama in Hugging Face's words: Llama, Mistral (a window), Qwen2 (biases), Qwen3 (norms of queries and keys).
+"""The family of Llama in Hugging Face's words: Llama, Mistral (a window), Qwen2 (biases), Qwen3 (norms of queries and
+keys).
 
-Their rotary embedding turns the pairs (i, i + head_dim / 2), ours (2i, 2i + 1): the rows of queries and keys are permuted.
+Their rotary embedding turns the pairs (i, i + head_dim / 2), ours (2i, 2i + 1): the rows of queries and keys are
+permuted.
 """
 
 from __future__ import annotations
@@ -132,7 +134,8 @@ def from_config(table: Mapping[str, Any], source: object) -> tuple[ModelConfig, 
 
 
 def _rope(settings: Settings) -> dict[str, Any]:
-    """Our settings of the rotary embedding: today's rope_parameters hold what rope_theta and rope_scaling held before."""
+    """Our settings of the rotary embedding: today's rope_parameters hold what rope_theta and rope_scaling held
+    before."""
     theta = settings.take("rope_theta", float, None)
     ours: dict[str, Any] = {}
     for key in ("rope_parameters", "rope_scaling"):

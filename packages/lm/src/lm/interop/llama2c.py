@@ -1,10 +1,11 @@
-"""Models of llama2.c: `.bin` files of its legacy layout (version 0), of float32 (version 1) and of int8 in groups (version 2).
+"""Models of llama2.c: `.bin` files of its legacy layout (version 0), of float32 (version 1) and of int8 in groups
+(version 2).
 
 All numbers are little-endian. The header is seven int32: dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size and
-max_seq_len; a legacy file begins with it, and says by a negative vocab_size that the head is a matrix of its own. The others
-begin with "ak42" as a uint32 and the version, then the header, a byte that says whether the head is the embedding, in version
-2 the int32 size of the groups, and zeros up to byte 256. Version 2 has every matrix as its int8 and then a float32 for each
-group of them. Rotation is of the pairs (2i, 2i + 1), as here.
+max_seq_len; a legacy file begins with it, and says by a negative vocab_size that the head is a matrix of its own. The
+others begin with "ak42" as a uint32 and the version, then the header, a byte that says whether the head is the
+embedding, in version 2 the int32 size of the groups, and zeros up to byte 256. Version 2 has every matrix as its int8
+and then a float32 for each group of them. Rotation is of the pairs (2i, 2i + 1), as here.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def load(
     """Loads a model to evaluate or to generate with, in eval mode.
 
     Args:
-        path: A run; a Hugging Face folder, or a model on the Hub, hf://OWNER/NAME, which is downloaded; a .gguf file; nanoGPT's
-            ckpt.pt, or the folder with it; or llama2.c's .bin file.
+        path: A run; a Hugging Face folder, or a model on the Hub, hf://OWNER/NAME, which is downloaded; a .gguf file;
+            nanoGPT's ckpt.pt, or the folder with it; or llama2.c's .bin file.
         step: For a run, the checkpoint of this step. The newest whole one, if not given.
         device: "cpu", "cuda", "mps", or "auto", the fastest of them that is here.
         dtype: "fp32", "bf16", "fp16" or "fp64", or a torch.dtype: what the weights are converted to.

@@ -1,6 +1,7 @@
 """A folder of weights on the disk: written whole or not at all, with checksums; read with every file accounted for.
 
-FOLDER/checksums.json    the SHA-256 of every other file, by which an export knows its own folders and an import altered ones
+FOLDER/checksums.json    the SHA-256 of every other file, by which an export knows its own folders and an import altered
+ones
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ WEIGHTS, PICKLED = "model.safetensors", "pytorch_model.bin"
 
 @contextlib.contextmanager
 def replacing(folder: str | Path) -> Iterator[Path]:
-    """A new folder beside `folder` to write into, which takes its place, flushed and with checksums, when all went well.
+    """A new folder beside `folder` to write into, which takes its place, flushed and with checksums, when all went
+    well.
 
-    FileExistsError: there is something at `folder` that no export of ours put there. OSError: with what failed, in a sentence.
+    FileExistsError: there is something at `folder` that no export of ours put there. OSError: with what failed, in a
+        sentence.
     """
     folder = Path(folder)
     if folder.exists() and not is_ours(folder):
@@ -114,7 +117,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_weights(folder: Path, tensors: Iterable[tuple[str, Tensor]], shard_bytes: int) -> None:
-    """Writes tensors as model.safetensors, or in shards of at most shard_bytes (or one tensor) each, with their index."""
+    """Writes tensors as model.safetensors, or in shards of at most shard_bytes (or one tensor) each, with their
+    index."""
     shards: list[dict[str, Tensor]] = [{}]
     sizes = [0]
     for name, tensor in tensors:
@@ -139,8 +143,8 @@ def write_weights(folder: Path, tensors: Iterable[tuple[str, Tensor]], shard_byt
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder: model.safetensors, or its shards by their index, or pytorch_model.bin in either way.
 
-    What is pickled is read with weights_only alone. FileNotFoundError: there are no weights. ValueError: a file is damaged,
-    or the index and the files contradict each other.
+    What is pickled is read with weights_only alone. FileNotFoundError: there are no weights. ValueError: a file is
+    damaged, or the index and the files contradict each other.
     """
     for name, read in ((WEIGHTS, read_safetensors), (PICKLED, read_pickled)):
         if (folder / name).is_file():
@@ -152,7 +156,10 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def read_shards(folder: Path, index: Path, read: Any) -> dict[str, Tensor]:
-    """The tensors that an index places in files. ValueError: a file lacks one, or has one that the index does not name."""
+    """The tensors that an index places in files.
+
+    ValueError: a file lacks one, or has one that the index does not name.
+    """
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not places or not all(isinstance(file, str) for file in places.values()):
         raise ValueError(f'{index} has no "weight_map" of tensors and files')

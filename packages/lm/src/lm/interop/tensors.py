@@ -52,7 +52,8 @@ LONGEST_CONTEXT = 1 << 24  # positions: what a table of rotations has to be made
 
 
 def check_sizes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], source: object) -> None:
-    """Refuses a configuration that is many times larger than the tensors beside it, before anything of its size is made.
+    """Refuses a configuration that is many times larger than the tensors beside it, before anything of its size is
+    made.
 
     Smaller mistakes are found, and named by their tensor, where the tensors are read.
 
@@ -101,7 +102,10 @@ def exported(state: Mapping[str, Tensor], table: Table, config: ModelConfig) -> 
 
 
 def imported(theirs: Mapping[str, Tensor], table: Table, config: ModelConfig, source: object) -> dict[str, Tensor]:
-    """Our weights, in float32, from their tensors. ValueError: one is missing, has another shape, or is no part of ours."""
+    """Our weights, in float32, from their tensors.
+
+    ValueError: one is missing, has another shape, or is no part of ours.
+    """
     expected = shapes(config)
     state, used = {}, set()
     for name, parts in table.items():

@@ -12,7 +12,8 @@ from lm.extras import need
 
 @contextlib.contextmanager
 def board(folder: Path, step: int) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """What takes lines of metrics and writes their numbers under `folder`, after `step`: later ones that are there are dropped.
+    """What takes lines of metrics and writes their numbers under `folder`, after `step`: later ones that are there are
+    dropped.
 
     MissingExtra: the package tensorboard is not installed.
     """

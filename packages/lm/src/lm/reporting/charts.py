@@ -212,8 +212,8 @@ def chart(
     ceiling: float = math.inf,
     log_x: bool = False,
 ) -> str:
-    """One figure. `references` are horizontal lines by name; `log`, `zero`, `enter` and `ceiling` shape the vertical scale:
-    what rises above the ceiling leaves the plot there.
+    """One figure. `references` are horizontal lines by name; `log`, `zero`, `enter` and `ceiling` shape the vertical
+    scale: what rises above the ceiling leaves the plot there.
 
     `log_x` wants every x above 0.
     """
@@ -291,7 +291,8 @@ def chart(
 
 
 def colour_of(number: int) -> str:
-    """The classes of the number-th colour: after COLOURS they come again, with lines that are dashed, and then dotted."""
+    """The classes of the number-th colour: after COLOURS they come again, with lines that are dashed, and then
+    dotted."""
     turn = number // COLOURS % DASHES
     return f"c{number % COLOURS}" + (f" d{turn}" if turn else "")
 

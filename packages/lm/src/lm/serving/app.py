@@ -1,4 +1,5 @@
-"""The server: /v1/completions, /v1/chat/completions and /v1/models as OpenAI's clients ask for them, and a page to talk on."""
+"""The server: /v1/completions, /v1/chat/completions and /v1/models as OpenAI's clients ask for them, and a page to talk
+on."""
 
 from __future__ import annotations
 
@@ -79,7 +80,10 @@ class Server:
         self.started = int(time.time())
 
     def app(self, hosts: list[str] | None = None) -> Starlette:
-        """The ASGI application. hosts: by which names it may be asked, as a page elsewhere must not reach a server here."""
+        """The ASGI application.
+
+        hosts: by which names it may be asked, as a page elsewhere must not reach a server here.
+        """
 
         @contextlib.asynccontextmanager
         async def lifespan(app: Starlette) -> AsyncIterator[None]:

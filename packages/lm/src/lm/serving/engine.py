@@ -1,4 +1,5 @@
-"""The thread that decodes: texts of many requests, a token each at every step, and a queue of bounded length before it."""
+"""The thread that decodes: texts of many requests, a token each at every step, and a queue of bounded length before
+it."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ class Busy(RuntimeError):
 
 @dataclass(eq=False)
 class Job:
-    """A text to continue. tell(text, tokens, ended) is called on the decoding thread with each piece of it: how many tokens
-    it has so far, and why it ended, None as long as it goes on: "stop", "length", or "error" where decoding failed.
+    """A text to continue. tell(text, tokens, ended) is called on the decoding thread with each piece of it: how many
+    tokens it has so far, and why it ended, None as long as it goes on: "stop", "length", or "error" where decoding
+    failed.
     """
 
     ids: Sequence[int]
@@ -93,7 +95,10 @@ class Engine:
         self._fail()
 
     def _admit(self) -> bool:
-        """Waits until there is something to do, and takes from the queue what there is room for. False: it was closed."""
+        """Waits until there is something to do, and takes from the queue what there is room for.
+
+        False: it was closed.
+        """
         with self.changed:
             while not (self.closed or self.queue or self.running):
                 self.changed.wait()

@@ -3,8 +3,8 @@
 checkpoints/latest                  the name of the newest, moved last
 checkpoints/00001000/               the step
     model.safetensors               the weights
-    optimizer.pt                    the optimizer's state, read with weights_only; not there where there is none, as at step 0
-    sharded/                        instead of both, what each process of a sharded run wrote (see sharded.py)
+    optimizer.pt                    the optimizer's state, read with weights_only; not there where there is none, as at
+    step 0 sharded/                        instead of both, what each process of a sharded run wrote (see sharded.py)
     state.json                      the run's own state, and the SHA-256 of every file and of itself
 """
 
@@ -82,7 +82,8 @@ class Checkpoint:
 
     @cached_property
     def optimizer(self) -> dict[str, Any]:
-        """The optimizer's state_dict, whole, on the CPU; empty where there is none. Of a sharded one, "state" is by weight.
+        """The optimizer's state_dict, whole, on the CPU; empty where there is none. Of a sharded one, "state" is by
+        weight.
 
         Raises:
             Damaged: The file holds more than tensors and plain values; nothing in it is run.
@@ -275,7 +276,10 @@ def open_checkpoint(path: Path, *, weights_only: bool = False) -> Checkpoint:
 
 
 def read_state(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The state of a checkpoint and the hashes of its files. OSError, ValueError: it is not there, or not what was saved."""
+    """The state of a checkpoint and the hashes of its files.
+
+    OSError, ValueError: it is not there, or not what was saved.
+    """
     state = json.loads((path / STATE).read_text(encoding="utf-8"))
     hashes = dict(state.pop("sha256"))
     if hashes.get(STATE) != hash_json(state):

@@ -2,8 +2,9 @@
 
     torchrun --nproc-per-node 2 -m lm train …
 
-Each process reads the same data and takes its own rows; gradients are summed over them, so that a step is that of one process
-with the whole batch, but for rounding. What must be done once (writing, printing, deciding) is done by process 0.
+Each process reads the same data and takes its own rows; gradients are summed over them, so that a step is that of one
+process with the whole batch, but for rounding. What must be done once (writing, printing, deciding) is done by process
+0.
 """
 
 from __future__ import annotations
@@ -150,11 +151,13 @@ class DistributedContext:
         return self.size > 1 and config.parallel == "fsdp"
 
     def parallelize(self, module: nn.Module, blocks: nn.ModuleList, config: TrainConfig) -> nn.Module:
-        """The module to call instead, whose gradients are the mean over the processes once its backward pass is through.
+        """The module to call instead, whose gradients are the mean over the processes once its backward pass is
+        through.
 
         "ddp" (Li et al. 2020, arXiv:2006.15704) keeps the whole of it everywhere. "fsdp" (Zhao et al. 2023,
-        arXiv:2304.11277), torch's fully_shard, keeps a part of each weight in each process and gathers them block by block,
-        in the precision of the products; gradients are summed in fp32. The module itself is then sharded in place.
+        arXiv:2304.11277), torch's fully_shard, keeps a part of each weight in each process and gathers them block by
+        block, in the precision of the products; gradients are summed in fp32. The module itself is then sharded in
+        place.
         """
         if self.size == 1:
             return module
@@ -225,7 +228,8 @@ def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
     try:
         yield context
         if own:
-            # None leaves while another still talks to it: the one that closes the connection first may leave the other waiting.
+            # None leaves while another still talks to it: the one that closes the connection first may leave the other
+            # waiting.
             with contextlib.suppress(RuntimeError):
                 dist.barrier()
     except RuntimeError as error:
@@ -240,8 +244,8 @@ def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
         ) from error
     finally:
         if own:
-            # Gloo's thread frees the tensors of what it last did under Python's lock. Whoever frees the group joins that
-            # thread, and holds the lock: it would wait forever for one that was not given the time.
+            # Gloo's thread frees the tensors of what it last did under Python's lock. Whoever frees the group joins
+            # that thread, and holds the lock: it would wait forever for one that was not given the time.
             time.sleep(0.1)
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
@@ -266,7 +270,8 @@ def is_sharded(value: object) -> bool:
 
 
 def own_part(full: Tensor, like: Tensor) -> Tensor:
-    """This process's part of a tensor that it has in full, sharded as another is; the tensor itself where that one is not."""
+    """This process's part of a tensor that it has in full, sharded as another is; the tensor itself where that one is
+    not."""
     if not is_sharded(like):
         return full
     from torch.distributed.tensor import distribute_tensor

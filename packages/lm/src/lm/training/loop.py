@@ -88,10 +88,10 @@ def train(
 ) -> Result:
     """Trains a model in run_dir, or continues the training that stopped there.
 
-    A continued run gives the losses and weights of one that never stopped, bit for bit on a CPU with as many threads, and with
-    a C compiler if there was one (see ops.cpu). With more `steps`, it is trained longer. On another device, or by another
-    number of processes, it goes on to rounding, and says so. Under torchrun all processes call this with the same arguments
-    and one run_dir that all of them see; rank 0 alone writes and calls on_step.
+    A continued run gives the losses and weights of one that never stopped, bit for bit on a CPU with as many threads,
+    and with a C compiler if there was one (see ops.cpu). With more `steps`, it is trained longer. On another device, or
+    by another number of processes, it goes on to rounding, and says so. Under torchrun all processes call this with the
+    same arguments and one run_dir that all of them see; rank 0 alone writes and calls on_step.
 
     Args:
         model_config: The model.
@@ -103,9 +103,9 @@ def train(
         tensorboard: Whether to write the metrics under run_dir/tensorboard too.
         tokenizer: The file of the tokenizer that made the data, kept in the run.
         restart: Removes a run that is there, and begins again.
-        branch: Another run, whose checkpoint of `step` (its newest, if None) this one goes on from: weights, optimizer, metrics
-            and the place in the data. The model must be the same; other settings may differ, and the rest is to the bit what
-            the other run would have done if none does.
+        branch: Another run, whose checkpoint of `step` (its newest, if None) this one goes on from: weights, optimizer,
+            metrics and the place in the data. The model must be the same; other settings may differ, and the rest is to
+            the bit what the other run would have done if none does.
         step: See branch.
 
     Returns:
@@ -114,8 +114,8 @@ def train(
     Raises:
         Stopped: After Ctrl-C or SIGTERM, once the step is done and saved.
         Diverged: The loss stayed NaN, or the gradient far outside its history.
-        ValueError: What is in run_dir is of another configuration or other data, named; something of it is missing; another
-            process is training in it; or the processes were not given the same.
+        ValueError: What is in run_dir is of another configuration or other data, named; something of it is missing;
+            another process is training in it; or the processes were not given the same.
         checkpoint.NotSaved: The disk is full or read-only.
         OutOfMemory: With what would fit.
         distributed.Lost: Another process of the run has ended.
@@ -302,7 +302,8 @@ def open_and_check(
 
 
 def known_training(run_dir: Path, restart: bool) -> TrainConfig | None:
-    """What the run in a folder was trained by, as far as it can be read: what is wrong with it is said later, to all."""
+    """What the run in a folder was trained by, as far as it can be read: what is wrong with it is said later, to
+    all."""
     if restart:
         return None
     with contextlib.suppress(ValueError, TypeError, OSError):
@@ -318,7 +319,8 @@ def facts(model: ModelConfig, config: TrainConfig, data: Mixture) -> dict[str, A
 
 
 def saved_for_all(run_dir: Path, found: Checkpoint | None, distributed: DistributedContext) -> Checkpoint | None:
-    """The checkpoint that the run goes on from, the same in every process; found: by process 0, before it prepared the folder.
+    """The checkpoint that the run goes on from, the same in every process; found: by process 0, before it prepared the
+    folder.
 
     Raises:
         ValueError: A process does not see the run's folder as process 0 does.
@@ -355,7 +357,8 @@ def is_seen(run_dir: Path, said: str, newest: Checkpoint | None) -> bool:
 
 
 def with_compile_decided(opened: start.Opened, distributed: DistributedContext, say: Say) -> start.Opened:
-    """The configuration with compile "auto" decided: all processes measure their own part of a step, process 0 decides."""
+    """The configuration with compile "auto" decided: all processes measure their own part of a step, process 0
+    decides."""
     config = opened.training
     if config.compile != "auto":
         return opened
@@ -403,7 +406,10 @@ def due(step: int, every: int, last: int) -> bool:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set instead of ending the process; the second one ends it. In the main thread only."""
+    """An event that Ctrl-C and SIGTERM set instead of ending the process; the second one ends it.
+
+    In the main thread only.
+    """
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event

@@ -19,17 +19,19 @@ from lm.model import Transformer
 from lm.training.distributed import DistributedContext
 from lm.training.trainer import MicroBatch, Trainer
 
-# Seconds: compile = "auto" does not try for shorter runs. Compiling took 17 s on two busy Zen 3 cores and saved 13% of a step.
+# Seconds: compile = "auto" does not try for shorter runs. Compiling took 17 s on two busy Zen 3 cores and saved 13% of
+# a step.
 WORTH_COMPILING = 300.0
 
-# Passes of a step that are run for the time of all of them, and seconds, the first step's not counted, after which what was
-# measured will do: a step of half a million tokens takes a CPU half an hour.
+# Passes of a step that are run for the time of all of them, and seconds, the first step's not counted, after which what
+# was measured will do: a step of half a million tokens takes a CPU half an hour.
 PASSES, ENOUGH = 2, 20.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Speed:
-    """Seconds of a usual step, and of the first, in which what is compiled is compiled; bytes at most on CUDA, else 0."""
+    """Seconds of a usual step, and of the first, in which what is compiled is compiled; bytes at most on CUDA, else
+    0."""
 
     step: float
     first: float
@@ -126,7 +128,8 @@ def measure_speed(model_config: ModelConfig, train_config: TrainConfig, *, steps
 def compile_pays(
     model_config: ModelConfig, config: TrainConfig, *, device: torch.device | None = None, progress: bool = False
 ) -> tuple[bool, str]:
-    """Whether this run ends sooner compiled, and in a sentence why: measured, where it is long enough to be worth measuring."""
+    """Whether this run ends sooner compiled, and in a sentence why: measured, where it is long enough to be worth
+    measuring."""
     off, on = (dataclasses.replace(config, compile=compile) for compile in ("off", "on"))
     plain = measure(model_config, off, device=device, progress=progress)
     left = plain.step * config.steps

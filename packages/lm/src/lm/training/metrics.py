@@ -18,7 +18,8 @@ Line = dict[str, Any]
 
 
 class Throughput:
-    """Tokens a second, smoothed over the last steps, and the share of the device's published peak that they use (MFU)."""
+    """Tokens a second, smoothed over the last steps, and the share of the device's published peak that they use
+    (MFU)."""
 
     def __init__(self, model: ModelConfig, config: TrainConfig, distributed: DistributedContext) -> None:
         self.tokens_per_step = config.batch_size * model.context_length

@@ -11,8 +11,8 @@ from lm.model import Transformer, document_ids_of
 class ModelWithLoss(nn.Module):
     """Inputs and targets → the sum of the targets' losses, in nats.
 
-    Data-parallel wrappers exchange gradients when the backward pass of the module that they wrap is through, so that model
-    and loss are one module; and the logits never stand in memory whole.
+    Data-parallel wrappers exchange gradients when the backward pass of the module that they wrap is through, so that
+    model and loss are one module; and the logits never stand in memory whole.
 
     Args:
         model: The model.

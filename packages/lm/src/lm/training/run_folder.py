@@ -39,8 +39,8 @@ class RunConfig:
         model: The model.
         train: Its training; None where it was imported and has had none.
         data: The fingerprints of the data.
-        start: What the run began from, where that is not random weights: its kind ("import", "weights" or "branch"), and of
-            the last two the path, step and checkpoint that they were taken from.
+        start: What the run began from, where that is not random weights: its kind ("import", "weights" or "branch"),
+            and of the last two the path, step and checkpoint that they were taken from.
     """
 
     model: ModelConfig

@@ -1,7 +1,7 @@
 """Sharded checkpoints: each process writes its part of weights and optimizer, by torch.distributed.checkpoint.
 
-No process ever has the whole of the optimizer, and any number of processes, or one alone, can read what another number wrote.
-Tensors are named model.WEIGHT and optimizer.KEY.WEIGHT, where KEY is exp_avg, exp_avg_sq or step.
+No process ever has the whole of the optimizer, and any number of processes, or one alone, can read what another number
+wrote. Tensors are named model.WEIGHT and optimizer.KEY.WEIGHT, where KEY is exp_avg, exp_avg_sq or step.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ def write(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def read(path: Path, section: str) -> dict[str, Tensor]:
-    """The tensors of a section ("model" or "optimizer") in full, by the rest of their names. One process alone calls it."""
+    """The tensors of a section ("model" or "optimizer") in full, by the rest of their names.
+
+    One process alone calls it.
+    """
     about = FileSystemReader(path).read_metadata().state_dict_metadata
     tensors = {
         name: torch.empty(entry.size, dtype=entry.properties.dtype)

@@ -285,7 +285,8 @@ def longer(known: TrainConfig, now: TrainConfig, step: int) -> str:
 
 
 def computed_by(config: TrainConfig, distributed: DistributedContext) -> dict[str, Any]:
-    """What a step's last bits depend on beside the configuration: kept in checkpoints, and compared by those who go on."""
+    """What a step's last bits depend on beside the configuration: kept in checkpoints, and compared by those who go
+    on."""
     return {
         "torch": torch.__version__,
         "groundup-lm": version(),
@@ -317,8 +318,8 @@ def computed_otherwise(saved: Checkpoint | None, now: Mapping[str, Any]) -> str 
 
 
 def prepare(run_dir: Path, opened: Opened, tokenizer: Path | None) -> None:
-    """Writes what stands in a run's folder before its first step: configuration, environment, tokenizer, and the checkpoint
-    that it begins from, if that is another run's.
+    """Writes what stands in a run's folder before its first step: configuration, environment, tokenizer, and the
+    checkpoint that it begins from, if that is another run's.
     """
     config, start = opened.config, opened.config.start
     assert config.train is not None

@@ -1,4 +1,7 @@
-"""The Trainer: a model that learns, a step at a time. What is done between steps (logs, checkpoints, signals) is in loop.py."""
+"""The Trainer: a model that learns, a step at a time.
+
+What is done between steps (logs, checkpoints, signals) is in loop.py.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +46,8 @@ OVERFLOW = "the gradients overflow fp16, and the scale of the loss is lowered"
 class Trainer:
     """A model, its optimizer, and how a step is computed on this device by these processes.
 
-    The model is changed in place as the configuration asks: moved, compiled, sharded. One on the meta device is sharded before
-    it has any memory; its weights are then to be filled in (see weights.fill).
+    The model is changed in place as the configuration asks: moved, compiled, sharded. One on the meta device is sharded
+    before it has any memory; its weights are then to be filled in (see weights.fill).
 
     Args:
         model: The model to train.
@@ -99,7 +102,8 @@ class Trainer:
     def train_step(self, batches: Iterator[MicroBatch], *, stop: bool = False) -> dict[str, Any]:
         """One step of the optimizer: batch, forward, backward, clip, update, metrics.
 
-        A step whose loss is not finite, or whose gradient is far outside its history, changes neither weights nor optimizer.
+        A step whose loss is not finite, or whose gradient is far outside its history, changes neither weights nor
+        optimizer.
 
         Args:
             batches: The run's micro-batches, of which it takes the next accumulation_steps.
@@ -218,7 +222,8 @@ class Trainer:
         return loss
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps beside weights and optimizer; the best evaluation so far is noted, if it was the last."""
+        """What a checkpoint keeps beside weights and optimizer; the best evaluation so far is noted, if it was the
+        last."""
         just_scored = self.score is not None and self.scored_at == self.step
         if self.score is not None and just_scored and (self.best is None or self.score.loss < self.best[1]):
             self.best = [self.step, self.score.loss]
@@ -256,7 +261,8 @@ def compile_blocks(model: Transformer) -> None:
 
 
 def in_trouble(loss: float, norm: float, norms: list[float]) -> str | None:
-    """Why a step must not be taken, or None: loss or gradient is not finite, or its norm is far outside those of late."""
+    """Why a step must not be taken, or None: loss or gradient is not finite, or its norm is far outside those of
+    late."""
     if not math.isfinite(loss):
         return f"the loss is {loss}"
     if not math.isfinite(norm):

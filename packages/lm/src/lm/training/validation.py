@@ -22,7 +22,8 @@ from lm.training.model_with_loss import ModelWithLoss
 
 @dataclass(frozen=True)
 class Score:
-    """What a model makes of a text: nats over `tokens` predictions, which stand for `bytes` of text where that is known."""
+    """What a model makes of a text: nats over `tokens` predictions, which stand for `bytes` of text where that is
+    known."""
 
     nats: float
     tokens: int
@@ -37,9 +38,9 @@ class Score:
     def bits_per_byte(self) -> float | None:
         """Bits for a byte of text, which compare between tokenizers and with compressors.
 
-        The bits of all scored tokens, end-of-text included, over the bytes in UTF-8 of the text that they stand for, in which
-        an end-of-text token is its name. It is the same whether `lm data prepare` or `bpe encode` made the tokens, and for
-        the texts of `lm eval --tasks`.
+        The bits of all scored tokens, end-of-text included, over the bytes in UTF-8 of the text that they stand for, in
+        which an end-of-text token is its name. It is the same whether `lm data prepare` or `bpe encode` made the
+        tokens, and for the texts of `lm eval --tasks`.
         """
         return None if self.bytes is None else self.nats / self.bytes / math.log(2)
 
@@ -73,13 +74,15 @@ def evaluate(
 ) -> Score:
     """Scores every token once, the very first included, so that the nats are what it would take to store the text.
 
-    Windows of context_length (the model's, if not given) move by `stride` (context_length, if not given): all but the first
-    context_length tokens are predicted from at least context_length - stride tokens before them.
-    The first token is predicted from end_of_text where tokens.end_of_text names it, as documents were joined by it in training;
-    else it costs log(vocab_size), as it would without a model.
-    max_tokens: score about that many, in windows spread evenly over the text, instead of all; then `bytes` is in proportion.
+    Windows of context_length (the model's, if not given) move by `stride` (context_length, if not given): all but the
+    first context_length tokens are predicted from at least context_length - stride tokens before them.
+    The first token is predicted from end_of_text where tokens.end_of_text names it, as documents were joined by it in
+    training; else it costs log(vocab_size), as it would without a model.
+    max_tokens: score about that many, in windows spread evenly over the text, instead of all; then `bytes` is in
+        proportion.
     Where tokens.mask says that only some are learned, only those are scored, and `bytes` is not known.
-    document_masking: no document sees another, as in training with it. summed: stands for ModelWithLoss(model), as a run's
+    document_masking: no document sees another, as in training with it. summed: stands for ModelWithLoss(model), as a
+        run's
     own does.
     """
     config = model.config
@@ -118,7 +121,8 @@ def evaluate(
             begin, first, end = group[0]
             rows = np.empty((len(group), end - begin + 1), dtype=np.int64)
             for row, (start, _, stop) in zip(rows, group, strict=True):
-                # Input i is the token before target i. Targets are ids[1:], or all ids and then end_of_text is the first input.
+                # Input i is the token before target i. Targets are ids[1:], or all ids and then end_of_text is the
+                # first input.
                 if before is None:
                     row[:] = ids[start : stop + 1]
                 else:

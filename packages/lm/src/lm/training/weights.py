@@ -28,7 +28,8 @@ def from_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> Transfor
 
 
 def random_model(config: ModelConfig, seed: int) -> Transformer:
-    """A model with random weights, drawn on the CPU; the process's random numbers go on as if nothing had been drawn."""
+    """A model with random weights, drawn on the CPU; the process's random numbers go on as if nothing had been
+    drawn."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return Transformer(config)

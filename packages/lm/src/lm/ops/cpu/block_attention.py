@@ -1,9 +1,10 @@
-"""Causal self-attention on a CPU by score matrices, a block of queries at a time: keys that no query of it sees are left out.
+"""Causal self-attention on a CPU by score matrices, a block of queries at a time: keys that no query of it sees are
+left out.
 
-For a few hundred positions a batched product is faster than a tiled kernel, and half of what it would compute is masked. In
-blocks of 64 of 256 positions five eighths of the scores are left, to compute, to take the softmax of and to keep. Queries and
-keys are turned (rotary positions) on their way into the order in which the products read them, and their gradients on the
-way back, so that neither takes a pass over memory of its own.
+For a few hundred positions a batched product is faster than a tiled kernel, and half of what it would compute is
+masked. In blocks of 64 of 256 positions five eighths of the scores are left, to compute, to take the softmax of and to
+keep. Queries and keys are turned (rotary positions) on their way into the order in which the products read them, and
+their gradients on the way back, so that neither takes a pass over memory of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def attend(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, sliding_win
     """softmax(q kᵀ / √head_dim + bias) v of turned q and k; query i sees at most the keys i - sliding_window + 1 … i.
 
     qkv (batch, length, heads + 2 · kv_heads, head_dim): the heads of queries, of keys, of values; float32 or float64.
-    by: complex (length, 1, head_dim / 2), or with the batch before it, what pairs are multiplied by. bias (length, length),
+    by: complex (length, 1, head_dim / 2), or with the batch before it, what pairs are multiplied by. bias (length,
+        length),
     or (batch, 1, length, length): 0, or the least finite number where a query does not see a key.
     Gives (batch, length, heads, head_dim).
     """
@@ -156,7 +158,8 @@ _attend.register_autograd(_differentiate, setup_context=_save)
 
 
 def turn_into(out: Tensor, x: Tensor, by: Tensor | None, scale: float = 1.0) -> None:
-    """Writes x (batch, heads, length, head_dim), scaled, its pairs turned by complex (…, 1, length, head_dim / 2), into out."""
+    """Writes x (batch, heads, length, head_dim), scaled, its pairs turned by complex (…, 1, length, head_dim / 2), into
+    out."""
     if by is None:
         torch.mul(x, scale, out=out)
     else:

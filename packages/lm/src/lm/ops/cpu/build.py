@@ -1,7 +1,7 @@
 """The C of the this folder as libraries for this machine: compiled when first asked for, kept for the next process.
 
-The C compiler is the one that Python was built with, or that the environment variable CC names, and takes about half a second.
-A library lies in the user's cache folder under a name that tells source, compiler and processor apart.
+The C compiler is the one that Python was built with, or that the environment variable CC names, and takes about half a
+second. A library lies in the user's cache folder under a name that tells source, compiler and processor apart.
 """
 
 from __future__ import annotations

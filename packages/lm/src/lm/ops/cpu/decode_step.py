@@ -64,7 +64,8 @@ class Task(ctypes.Structure):
 
 
 class NativeStep:
-    """One more token for each of several texts, over a cache's memory: store (layers, 2, rows, kv_heads, capacity, head_dim).
+    """One more token for each of several texts, over a cache's memory: store (layers, 2, rows, kv_heads, capacity,
+    head_dim).
 
     It points into the model's own weights. Unavailable: the library is not written for such a model.
     """
@@ -164,8 +165,8 @@ class NativeStep:
 class Call:
     """A step of so many texts on so many threads: what it is called with and what comes of it.
 
-    logits (batch, vocab_size). likeliest: of each text the first of its largest logits; below 0 if there is none, as where one
-    is NaN; then as many more for each further thread.
+    logits (batch, vocab_size). likeliest: of each text the first of its largest logits; below 0 if there is none, as
+    where one is NaN; then as many more for each further thread.
     """
 
     def __init__(self, step: NativeStep, batch: int, threads: int) -> None:
@@ -196,7 +197,8 @@ class Call:
 
 
 def packed(whole: Tensor, lanes: int) -> Tensor:
-    """int8 (rows, columns), of each block of 4 · lanes columns one of each fourth beside each other, as step.c unpacks them."""
+    """int8 (rows, columns), of each block of 4 · lanes columns one of each fourth beside each other, as step.c unpacks
+    them."""
     rows, columns = whole.shape
     whole = F.pad(whole, (0, -columns % (4 * lanes)))
     return whole.view(rows, -1, 4, lanes).transpose(2, 3).reshape(rows, -1)

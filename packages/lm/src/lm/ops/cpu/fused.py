@@ -5,11 +5,12 @@ Every twin has the parameters, the state dict and, to rounding, the results and 
     RMSNorm     one pass over memory in C, both ways
     Attention   scores by blocks of queries, whose rotation is part of the copy that the products read (block_attention)
     SwiGLU      silu(gate) · up in one pass in C; its backward writes both halves where they belong
-    Block       a residual sum and the norm after it in one pass; the norm's weight is multiplied into the matrix that reads
+    Block       a residual sum and the norm after it in one pass; the norm's weight is multiplied into the matrix that
+    reads
                 the norm, which is smaller than the activations
 
-A twin computes as the plain module does where that is what the caller needs: on another device, with a key/value cache, under
-autocast, when a module in it was given a hook.
+A twin computes as the plain module does where that is what the caller needs: on another device, with a key/value cache,
+under autocast, when a module in it was given a hook.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ Module = TypeVar("Module", bound=nn.Module)
 def fuse(model: Module) -> Module:
     """Swaps the modules of a model, or of a part of one, for their fused twins, in place, and gives it back.
 
-    The state dict stays as it is, and so do parameters that an optimizer holds. Modules of another type (a subclass, int8)
-    and modules with hooks are left alone. Fusing twice changes nothing.
+    The state dict stays as it is, and so do parameters that an optimizer holds. Modules of another type (a subclass,
+    int8) and modules with hooks are left alone. Fusing twice changes nothing.
     """
     for module in model.modules():
         twin = TWINS.get(type(module))
@@ -127,7 +128,8 @@ class FusedMLP(MLP):
 
 
 class FusedBlock(Block):
-    """Block, in which a sum and the norm after it are one pass, and the norm's weight is left to the product that reads it."""
+    """Block, in which a sum and the norm after it are one pass, and the norm's weight is left to the product that reads
+    it."""
 
     def forward(
         self,

@@ -1,4 +1,5 @@
-"""Weights as int8, for decoding on a CPU: a step reads a quarter of the bytes, and reading them is most of what it takes."""
+"""Weights as int8, for decoding on a CPU: a step reads a quarter of the bytes, and reading them is most of what it
+takes."""
 
 from __future__ import annotations
 
@@ -10,14 +11,17 @@ from torch import Tensor, nn
 
 from lm.model import Transformer
 
-# torch's kernel checks no sizes: where they are no multiples of its vectors it reads, and now and then writes, beyond the end.
+# torch's kernel checks no sizes: where they are no multiples of its vectors it reads, and now and then writes, beyond
+# the end.
 BLOCK = 32
 
 
 class Int8Linear(nn.Module):
-    """A linear layer whose weight is int8 with a scale for each output; x (…, in), of any float dtype → (…, out), of the same.
+    """A linear layer whose weight is int8 with a scale for each output; x (…, in), of any float dtype → (…, out), of
+    the same.
 
-    The product takes x, rounded to bfloat16, and gives bfloat16: torch's int8 kernel has no other form that is fast on a CPU.
+    The product takes x, rounded to bfloat16, and gives bfloat16: torch's int8 kernel has no other form that is fast on
+    a CPU.
     """
 
     whole: Tensor  # (out, in), int8, both rounded up to BLOCK
@@ -50,10 +54,11 @@ class Int8Linear(nn.Module):
 
 
 def quantized(model: Transformer) -> Transformer:
-    """A copy of a model on the CPU with its linear layers and its head as int8, to decode and to score with, not to train.
+    """A copy of a model on the CPU with its linear layers and its head as int8, to decode and to score with, not to
+    train.
 
-    The embedding and the norms stay as they are; a head that was tied to the embedding becomes one of its own. ValueError: the
-    model is on another device, or this torch has no int8 kernel.
+    The embedding and the norms stay as they are; a head that was tied to the embedding becomes one of its own.
+    ValueError: the model is on another device, or this torch has no int8 kernel.
     """
     if model.embedding.weight.device.type != "cpu":
         raise ValueError(f"int8 weights are for decoding on a CPU, and the model is on {model.embedding.weight.device}")

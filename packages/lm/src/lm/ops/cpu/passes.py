@@ -1,7 +1,9 @@
-"""What a training step on a CPU does between its products: in C, each in one pass over memory, or else by PyTorch's operators.
+"""What a training step on a CPU does between its products: in C, each in one pass over memory, or else by PyTorch's
+operators.
 
-Each function takes first what computes it: `compiled(x)`, the library for such numbers, or None. Products take two thirds of a
-step, and most of the rest is reading and writing memory: torch's operators read and write it again for each operation.
+Each function takes first what computes it: `compiled(x)`, the library for such numbers, or None. Products take two
+thirds of a step, and most of the rest is reading and writing memory: torch's operators read and write it again for each
+operation.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ ARGUMENTS = {  # after the number of threads, of rows, and of columns
 
 
 def compiled(x: Tensor) -> ctypes.CDLL | None:
-    """The library for numbers like those of x; None where there is none, or x is no plain tensor in this machine's memory."""
+    """The library for numbers like those of x; None where there is none, or x is no plain tensor in this machine's
+    memory."""
     if type(x) not in (Tensor, nn.Parameter) or x.device.type != "cpu" or torch.compiler.is_compiling():
         return None
     library = checked(x.dtype)
@@ -66,7 +69,8 @@ def gated_back(by: ctypes.CDLL | None, grad: Tensor, both: Tensor, active: Tenso
 def normalise(
     by: ctypes.CDLL | None, x: Tensor, eps: float, more: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """x + more, or x; that divided by its rms over the last dimension, eps added to the mean square; and 1 / rms, (…, 1)."""
+    """x + more, or x; that divided by its rms over the last dimension, eps added to the mean square; and 1 / rms, (…,
+    1)."""
     if by is None or (more is not None and (more.dtype, more.shape) != (x.dtype, x.shape)):
         total = x if more is None else x + more
         inverse = torch.linalg.vector_norm(total, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
@@ -99,8 +103,9 @@ def normalise_back(
 
 
 def cross_entropy(by: ctypes.CDLL | None, logits: Tensor, vocab_size: int, targets: Tensor, counts: Tensor) -> Tensor:
-    """Nats of each target, (rows,), 0 for one that does not count; in place of logits (rows, columns), one after another in
-    memory, their gradient: their softmax, less one at the target if it counts. Columns from vocab_size on get 0.
+    """Nats of each target, (rows,), 0 for one that does not count; in place of logits (rows, columns), one after
+    another in memory, their gradient: their softmax, less one at the target if it counts. Columns from vocab_size on
+    get 0.
     """
     fit = targets.dtype == torch.int64 and targets.device == logits.device
     if (
@@ -128,7 +133,8 @@ def size(x: Tensor) -> tuple[int, int, int]:
 
 @functools.cache
 def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
-    """The library for numbers of this type, after it has computed what torch's operators do: a compiler may be wrong."""
+    """The library for numbers of this type, after it has computed what torch's operators do: a compiler may be
+    wrong."""
     library = built("passes", dtype)
     if isinstance(library, Unavailable):
         return library

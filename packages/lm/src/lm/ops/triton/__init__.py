@@ -1,4 +1,5 @@
-"""Attention in Triton, one idea a file: tiles, settings, forward, backward, decode; flash is the operator that PyTorch sees.
+"""Attention in Triton, one idea a file: tiles, settings, forward, backward, decode; flash is the operator that PyTorch
+sees.
 
 They need the package triton, which is imported by those files and not by this one.
 """

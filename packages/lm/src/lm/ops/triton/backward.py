@@ -3,8 +3,8 @@
 With scores s = scale q·k, weights p = exp(s - lse), output o = p v and the gradient do of the output:
 
     delta = Σ o do - dlse               for each query          (delta_kernel)
-    dv = pᵀ do    dk = scale dsᵀ q      for each block of keys, over the queries that see it, over all heads of its group
-    dq = scale ds k                     for each block of queries, over the keys it sees
+    dv = pᵀ do    dk = scale dsᵀ q      for each block of keys, over the queries that see it, over all heads of its
+    group dq = scale ds k                     for each block of queries, over the keys it sees
 
 where ds = p (do vᵀ - delta). The weights are recomputed from q, k and the log-sum-exp in both passes: seven products of
 matrices for the five of a single pass, which would have to add up dq atomically, in any order.
@@ -96,7 +96,10 @@ def gather_keys(
     WIDE: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """The hot loop: what query tiles low … high of one head add to dk and dv of a block of keys. Scores stand transposed."""
+    """The hot loop: what query tiles low … high of one head add to dk and dv of a block of keys.
+
+    Scores stand transposed.
+    """
     key = first + tl.arange(0, KEYS)
     row = (tl.cast(batch, tl.int64) * heads + head) * queries
     for at in tl.range(low, high, QUERIES, warp_specialize=SPECIALIZED):
@@ -161,7 +164,8 @@ def keys_kernel(
     SPECIALIZED: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """dk and dv of a block of keys: the query heads of its group one after the other, so that their sum has one order."""
+    """dk and dv of a block of keys: the query heads of its group one after the other, so that their sum has one
+    order."""
     blocks, kv_heads = tl.cdiv(keys, KEYS), heads // group
     block, kv = tl.program_id(0) % blocks, tl.program_id(0) // blocks % kv_heads
     batch = tl.program_id(0) // blocks // kv_heads

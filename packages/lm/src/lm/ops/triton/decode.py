@@ -1,8 +1,8 @@
 """Decoding: a few queries against a long cache of keys and values, which several programs share out among them.
 
-One query has no work for a device full of programs, so each takes a span of the keys (decode_kernel) and a second launch adds
-up what they gathered, weighted by their log-sum-exps (merge_kernel). The query heads of a group stand as rows of one tile, so
-that each key is read once for all of them. (Flash-Decoding: Dao, Haziza, Massa and Sizov 2023)
+One query has no work for a device full of programs, so each takes a span of the keys (decode_kernel) and a second
+launch adds up what they gathered, weighted by their log-sum-exps (merge_kernel). The query heads of a group stand as
+rows of one tile, so that each key is read once for all of them. (Flash-Decoding: Dao, Haziza, Massa and Sizov 2023)
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def decode_kernel(
     COPY: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """One span of keys → partial (batch, heads, queries, splits, HEAD) and partial_lse (batch, heads, queries, splits)."""
+    """One span of keys → partial (batch, heads, queries, splits, HEAD) and partial_lse (batch, heads, queries,
+    splits)."""
     split, kv_heads = tl.program_id(0) % splits, heads // group
     kv, batch = tl.program_id(0) // splits % kv_heads, tl.program_id(0) // splits // kv_heads
     if LENGTHS:
@@ -173,7 +174,8 @@ def decode(problem: Problem, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def decode_splits(problem: Problem, lengths: Tensor | None, splits: int, tiles: Tiles) -> tuple[Tensor, Tensor]:
-    """What each span of the keys gives: (batch, heads, queries, splits, head_dim) and (batch, heads, queries, splits)."""
+    """What each span of the keys gives: (batch, heads, queries, splits, head_dim) and (batch, heads, queries,
+    splits)."""
     q, k, v = problem.q, problem.k, problem.v
     rows = (*q.shape[:3], splits)
     partial = torch.empty((*rows, problem.head_dim), dtype=problem.wide, device=q.device)

@@ -29,20 +29,23 @@ def flash_attention(
     document_ids: Tensor | None = None,
     return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """softmax(scale q kᵀ) v over what each query may see, with no score matrix in memory: (batch, heads, queries, head_dim).
+    """softmax(scale q kᵀ) v over what each query may see, with no score matrix in memory: (batch, heads, queries,
+    head_dim).
 
-    q (batch, heads, queries, head_dim); k, v (batch, kv_heads, keys, head_dim), where kv_heads divides heads and query head h
-    reads key head h // (heads / kv_heads); head_dim at most 256; float16, bfloat16, or float32, in full precision; any strides.
-    Tensors on a CUDA device, or on the CPU where TRITON_INTERPRET=1 was set before this was imported, there float64 too.
+    q (batch, heads, queries, head_dim); k, v (batch, kv_heads, keys, head_dim), where kv_heads divides heads and query
+    head h reads key head h // (heads / kv_heads); head_dim at most 256; float16, bfloat16, or float32, in full
+    precision; any strides. Tensors on a CUDA device, or on the CPU where TRITON_INTERPRET=1 was set before this was
+    imported, there float64 too.
 
     The queries are the last of the keys' positions: with `causal`, query i of Q sees the keys up to i + K - Q, and with
-    `sliding_window` only the last so many of those. document_ids (batch, keys), integers: a query sees only keys of its own
-    document.
-    A query that sees nothing gives zeros, and a log-sum-exp of -inf. scale: 1 / √head_dim if not given. With return_lse also
-    the natural logarithm of each row's sum of exponentials, (batch, heads, queries) in float32, which has a gradient too.
+    `sliding_window` only the last so many of those. document_ids (batch, keys), integers: a query sees only keys of its
+    own document.
+    A query that sees nothing gives zeros, and a log-sum-exp of -inf. scale: 1 / √head_dim if not given. With return_lse
+    also the natural logarithm of each row's sum of exponentials, (batch, heads, queries) in float32, which has a
+    gradient too.
 
-    The same inputs give the same bits, forward and backward. Under autocast the inputs are cast as for torch's own attention.
-    The gradient has no gradient, and torch.vmap is refused: batch is a dimension of its own.
+    The same inputs give the same bits, forward and backward. Under autocast the inputs are cast as for torch's own
+    attention. The gradient has no gradient, and torch.vmap is refused: batch is a dimension of its own.
     """
     check_device(q)
     q, k, v = autocast(q, k, v)
@@ -65,8 +68,8 @@ def decode_attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """flash_attention for few queries and many keys, which are shared out among the programs. It has no gradient.
 
-    As flash_attention. lengths (batch,), integers: how many of the keys each sequence has, so that a cache of one size serves
-    sequences of many; the queries are the last of those. heads / kv_heads · queries is at most 128.
+    As flash_attention. lengths (batch,), integers: how many of the keys each sequence has, so that a cache of one size
+    serves sequences of many; the queries are the last of those. heads / kv_heads · queries is at most 128.
     """
     check_device(q)
     q, k, v = autocast(q, k, v)

@@ -1,8 +1,9 @@
 """The forward pass: each program takes a block of queries past its run of key tiles, and keeps a running softmax.
 
-For each query the running maximum m, the sum l of exp2(s - m), and the sum of exp2(s - m) v, all in float32, are rescaled
-when the maximum grows, so that no score matrix is ever held. (Milakov and Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022,
-arXiv:2205.14135; Dao 2023, arXiv:2307.08691) Scores are taken in powers of two: exp(x) = exp2(x log2 e).
+For each query the running maximum m, the sum l of exp2(s - m), and the sum of exp2(s - m) v, all in float32, are
+rescaled when the maximum grows, so that no score matrix is ever held. (Milakov and Gimelshein 2018, arXiv:1805.02867;
+Dao et al. 2022, arXiv:2205.14135; Dao 2023, arXiv:2307.08691) Scores are taken in powers of two: exp(x) = exp2(x log2
+e).
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def forward_kernel(
     SPECIALIZED: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """q (batch, heads, queries, HEAD), k and v (batch, heads / group, keys, HEAD) → out as q, lse (batch, heads, queries)."""
+    """q (batch, heads, queries, HEAD), k and v (batch, heads / group, keys, HEAD) → out as q, lse (batch, heads,
+    queries)."""
     blocks = tl.cdiv(queries, QUERIES)
     block, head, batch = (
         tl.program_id(0) % blocks,

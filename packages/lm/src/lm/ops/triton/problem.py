@@ -1,4 +1,7 @@
-"""One call of attention as the kernels are told of it: tensors, sizes, masks. Everything that a launch needs but the tiles."""
+"""One call of attention as the kernels are told of it: tensors, sizes, masks.
+
+Everything that a launch needs but the tiles.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class Tiles:
     """How one kernel cuts its work: a tile is `queries` × `keys` scores, computed by `warps` warps.
 
-    stages: how many tiles are on their way from memory at once. described: copied by tensor descriptors (TMA) where the tensors
+    stages: how many tiles are on their way from memory at once. described: copied by tensor descriptors (TMA) where the
+        tensors
     allow it. specialized: some warps only copy, the others only compute.
     """
 
@@ -37,7 +41,8 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Problem:
-    """q (batch, heads, queries, head_dim); k, v (batch, heads / group, keys, head_dim); document_ids (batch, keys) or None."""
+    """q (batch, heads, queries, head_dim); k, v (batch, heads / group, keys, head_dim); document_ids (batch, keys) or
+    None."""
 
     q: Tensor
     k: Tensor
@@ -96,7 +101,10 @@ class Problem:
         return torch.cuda.device(self.q.device) if self.q.is_cuda else contextlib.nullcontext()
 
     def arguments(self, tiles: Tiles, blocks_of: str) -> dict[str, Any]:
-        """What all kernels are told, by name. blocks_of: "queries" or "keys", the side that a program takes a block of."""
+        """What all kernels are told, by name.
+
+        blocks_of: "queries" or "keys", the side that a program takes a block of.
+        """
         sliding_window = (
             self.sliding_window if self.sliding_window is not None and self.sliding_window < self.keys else None
         )
@@ -149,7 +157,8 @@ class Problem:
 
 
 def sources(tiles: Tiles, rows: dict[str, int], width: int, **tensors: Tensor) -> dict[str, Any]:
-    """The tensors that a kernel reads tiles of, by name, with their strides: as descriptors where that is asked and can be."""
+    """The tensors that a kernel reads tiles of, by name, with their strides: as descriptors where that is asked and can
+    be."""
     named: dict[str, Any] = {f"{name}_strides": x.stride() for name, x in tensors.items()}
     described = tiles.described and has_descriptors(tensors["k"].device) and describable(*tensors.values())
     for name, x in tensors.items():
@@ -159,7 +168,8 @@ def sources(tiles: Tiles, rows: dict[str, int], width: int, **tensors: Tensor) -
 
 
 def describable(*tensors: Tensor) -> bool:
-    """Whether tensor descriptors can copy tiles of these: rows without gaps, every other stride and the start on 16 bytes."""
+    """Whether tensor descriptors can copy tiles of these: rows without gaps, every other stride and the start on 16
+    bytes."""
     return all(
         x.stride(3) == 1
         and x.data_ptr() % 16 == 0
@@ -178,7 +188,8 @@ def descriptor(x: Tensor, rows: int, width: int) -> Any:
 
 @functools.cache
 def has_descriptors(device: torch.device) -> bool:
-    """Tensor descriptors want a Hopper device or a later one, and a Triton that makes them on the host (3.4 or later)."""
+    """Tensor descriptors want a Hopper device or a later one, and a Triton that makes them on the host (3.4 or
+    later)."""
     if tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 4):
         return False
     return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)

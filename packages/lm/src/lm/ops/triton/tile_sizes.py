@@ -1,9 +1,11 @@
-"""Which tiles a kernel takes on which device: those of a table for devices it knows, else the fastest of a few, measured once.
+"""Which tiles a kernel takes on which device: those of a table for devices it knows, else the fastest of a few,
+measured once.
 
-The table was reasoned, not measured: tools/compile_attention.py compiles every row, and those stand here whose registers
-do not spill and whose shared memory fits. With windows or documents some spill 32 bytes at most, and the keys' kernel more: on
-sm90 at 256 with documents 320, on sm100 at 64 and 128 up to 128. What `tune` measures, on a device that the table does not
-know or when it is asked to, is kept in a file and goes before the table: the same tiles, and so the same bits, from then on.
+The table was reasoned, not measured: tools/compile_attention.py compiles every row, and those stand here whose
+registers do not spill and whose shared memory fits. With windows or documents some spill 32 bytes at most, and the
+keys' kernel more: on sm90 at 256 with documents 320, on sm100 at 64 and 128 up to 128. What `tune` measures, on a
+device that the table does not know or when it is asked to, is kept in a file and goes before the table: the same tiles,
+and so the same bits, from then on.
 """
 
 from __future__ import annotations
@@ -117,7 +119,8 @@ MORE: dict[str, dict[int, list[Tiles]]] = {
     },
 }
 
-# float32 is multiplied in full precision by ordinary units: what counts is that the tiles fit, and that compiling is not long.
+# float32 is multiplied in full precision by ordinary units: what counts is that the tiles fit, and that compiling is
+# not long.
 _WIDE = {
     "forward": {
         16: Tiles(32, 32, 4, 2),
@@ -155,7 +158,8 @@ WIDE_TABLE: dict[str, dict[str, dict[int, Tiles]]] = {
     "sm100": _WIDE,
 }
 
-# Devices by compute capability. Those with 99 KiB of shared memory for a program take the tiles of the smallest among them.
+# Devices by compute capability. Those with 99 KiB of shared memory for a program take the tiles of the smallest among
+# them.
 FAMILIES = {
     (8, 0): "sm80",
     (8, 6): "sm89",
@@ -177,8 +181,8 @@ Launch = Callable[[Tiles], tuple[Tensor, ...]]
 def tiles_for(kind: str, problem: Problem, launch: Launch) -> Tiles:
     """The tiles for a kernel, "forward", "keys", "queries" or "decode", on the device of the problem.
 
-    launch runs that kernel on the problem with given tiles, as often as one likes, and gives what it wrote: it is called only
-    where there is something to measure.
+    launch runs that kernel on the problem with given tiles, as often as one likes, and gives what it wrote: it is
+    called only where there is something to measure.
     """
     if interpreted():
         return INTERPRETED[kind]
@@ -223,10 +227,11 @@ def tune(
     launch: Launch,
     measure: Callable[[Callable[[], object]], float] | None = None,
 ) -> Tiles:
-    """Measures the candidates, takes the fastest, and keeps the choice for later processes. measure gives seconds of a call.
+    """Measures the candidates, takes the fastest, and keeps the choice for later processes. measure gives seconds of a
+    call.
 
-    A candidate is passed over that the device has no room for, or whose results are not those of the first one. RuntimeError
-    where none is left.
+    A candidate is passed over that the device has no room for, or whose results are not those of the first one.
+    RuntimeError where none is left.
     """
     measure = measure or seconds
     capability = torch.cuda.get_device_capability(problem.q.device)
@@ -263,7 +268,8 @@ def seconds(call: Callable[[], object], repeats: int = 5) -> float:
 
 
 def key_of(kind: str, problem: Problem) -> str:
-    """What a choice holds for: device, Triton, kernel, head_dim, dtype, causality, and the length up to a power of two."""
+    """What a choice holds for: device, Triton, kernel, head_dim, dtype, causality, and the length up to a power of
+    two."""
     q = problem.q
     name = torch.cuda.get_device_name(q.device) if q.is_cuda else q.device.type
     length = triton.next_power_of_2(max(problem.queries, problem.keys))

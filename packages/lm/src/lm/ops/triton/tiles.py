@@ -1,9 +1,9 @@
 """Which tiles of the score matrix a block meets, and which of those need no mask. Shared by all kernels.
 
-Queries are the last of the keys' positions: query i stands at position i + keys - queries. A block of rows (queries in the
-forward pass, keys in the backward pass over keys) meets one run of tiles along the other side. The middle of the run is full:
-everything in it is seen. Its two ends are masked: a window's edge, the diagonal, a document's border, the end of the sequence.
-What lies outside the run is never read.
+Queries are the last of the keys' positions: query i stands at position i + keys - queries. A block of rows (queries in
+the forward pass, keys in the backward pass over keys) meets one run of tiles along the other side. The middle of the
+run is full: everything in it is seen. Its two ends are masked: a window's edge, the diagonal, a document's border, the
+end of the sequence. What lies outside the run is never read.
 
     start ── masked ── full ─────────────── rest ── masked ── end
 """
@@ -30,7 +30,8 @@ def load_tile(
 ):
     """Rows start … start + ROWS of x[batch, head]: (ROWS, WIDTH), zeros past head_dim and, where CHECKED, past length.
 
-    COPY: "described" where x is a tensor descriptor, which copies whole tiles by itself; else x is a pointer with its strides,
+    COPY: "described" where x is a tensor descriptor, which copies whole tiles by itself; else x is a pointer with its
+        strides,
     and within a tile offsets are "near", of 32 bits, which halves the registers they take, or "far".
     """
     if COPY == "described":
@@ -117,7 +118,8 @@ def key_run(
     WINDOWED: tl.constexpr,
     DOCUMENTS: tl.constexpr,
 ):
-    """The run of key tiles that a block of queries meets: start, full, rest, end, all but the last multiples of KEYS."""
+    """The run of key tiles that a block of queries meets: start, full, rest, end, all but the last multiples of
+    KEYS."""
     first = block * QUERIES + (keys - queries)  # positions of the block's first and last query
     last = tl.minimum((block + 1) * QUERIES, queries) - 1 + (keys - queries)
     start, end = 0, keys
@@ -146,7 +148,8 @@ def query_run(
     WINDOWED: tl.constexpr,
     DOCUMENTS: tl.constexpr,
 ):
-    """The run of query tiles that meets a block of keys: start, full, rest, end, all but the last multiples of QUERIES."""
+    """The run of query tiles that meets a block of keys: start, full, rest, end, all but the last multiples of
+    QUERIES."""
     before = keys - queries
     first, last = block * KEYS, tl.minimum((block + 1) * KEYS, keys) - 1
     start, end = 0, queries
@@ -194,10 +197,10 @@ def document_runs_kernel(
 ):
     """For each block of rows the tiles of columns that share a document with it: runs (batch, blocks, 4).
 
-    Those are the first tile that may, the first and the end of a run of tiles that lie whole in the one document of the block,
-    and the end of those that may, counted in tiles. Tiles are told apart by the least and the greatest document in them, so
-    that nothing is skipped wrongly in whatever order documents come. Rows and columns stand at positions shifted by
-    row_shift and column_shift.
+    Those are the first tile that may, the first and the end of a run of tiles that lie whole in the one document of the
+    block, and the end of those that may, counted in tiles. Tiles are told apart by the least and the greatest document
+    in them, so that nothing is skipped wrongly in whatever order documents come. Rows and columns stand at positions
+    shifted by row_shift and column_shift.
     """
     block, batch = tl.program_id(0), tl.program_id(1)
     own = document_ids + tl.cast(batch, tl.int64) * strides[0]
@@ -227,7 +230,8 @@ def document_runs_kernel(
 
 @triton.jit
 def _extent(own, stride, index, count, shift, keys, AXIS: tl.constexpr):
-    """The least and greatest document along AXIS, and whether every index below count stands at a position that has one."""
+    """The least and greatest document along AXIS, and whether every index below count stands at a position that has
+    one."""
     NONE: tl.constexpr = 1 << 62
     position = index + shift
     there = (index < count) & (position >= 0) & (position < keys)
