@@ -71,7 +71,8 @@ class Watch:
             self.marks.popleft()
             self.seen.append(resident())
             print(
-                f"{self.name:8} {self.passed / 1e9:7.2f} GB {self.seen[-1]:8.1f} MB {time.perf_counter() - self.begun:7.0f} s",
+                f"{self.name:8} {self.passed / 1e9:7.2f} GB {self.seen[-1]:8.1f} MB "
+                f"{time.perf_counter() - self.begun:7.0f} s",
                 flush=True,
             )
 

@@ -140,7 +140,8 @@ def table(found: dict[tuple[Path, int], dict[str, Run]]) -> list[str]:
             ratio = "-" if ours.failure else f"{run.seconds / ours.seconds:.1f}"
             twin = same[run.tokens] if same[run.tokens] != name else "-"
             lines.append(
-                f"{start}| {run.seconds:.3f} | {megabytes / run.seconds:.0f} | {ratio} | {run.memory / 1e6:.0f} MB | {twin} |"
+                f"{start}| {run.seconds:.3f} | {megabytes / run.seconds:.0f} | {ratio} | {run.memory / 1e6:.0f} MB | "
+                f"{twin} |"
             )
     return lines
 

@@ -203,7 +203,8 @@ def shown(browser: chromium.Chromium, column: int = 0) -> str:
 
 def facts(browser: chromium.Chromium, column: int = 0) -> list[str]:
     return browser.run(
-        f"[...page.columns[{column}].section.querySelectorAll('.facts > div')].map((fact) => fact.children[0].textContent)"
+        f"[...page.columns[{column}].section.querySelectorAll('.facts > div')]"
+        ".map((fact) => fact.children[0].textContent)"
     )
 
 

@@ -15,8 +15,8 @@ from bpe.published import SOURCES, get_encoding
 from bpe.tokenizer import Tokenizer
 
 NAMED = (
-    "a file or folder of any format (saved by this package, tokenizer.json, vocab.json and merges.txt, .tiktoken), or the \
-name of a published encoding"
+    "a file or folder of any format (saved by this package, tokenizer.json, vocab.json and merges.txt, .tiktoken), or "
+    "the name of a published encoding"
 )
 
 
@@ -111,7 +111,7 @@ def _tiktoken(path: Path, pattern: str | None, special_tokens: Mapping[str, int]
                 break
         else:
             raise ValueError(
-                f"{path}: a .tiktoken file holds neither split pattern nor special tokens, and this is no published one: "
-                "its pattern has to be given, to bpe.load() or to `bpe convert`"
+                f"{path}: a .tiktoken file holds neither split pattern nor special tokens, and this is no published "
+                "one: its pattern has to be given, to bpe.load() or to `bpe convert`"
             )
     return Tokenizer.from_tiktoken(path, pattern=pattern, special_tokens=special_tokens or {})

@@ -28,10 +28,11 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "train",
         help="train a tokenizer on text",
-        epilog="A file is read as its name says: .gz, .xz and .zst are decompressed; .jsonl, .ndjson and .json have a text a "
-        "line, .parquet one a row. A folder means every file in it, hidden ones aside. "
+        epilog="A file is read as its name says: .gz, .xz and .zst are decompressed; .jsonl, .ndjson and .json have a "
+        "text a line, .parquet one a row. A folder means every file in it, hidden ones aside. "
         "Special tokens get their ids here, and no text has them otherwise: give those of a chat format now, "
-        "--special '<|endoftext|>' --special '<|im_start|>' --special '<|im_end|>', for a model that will learn one later.",
+        "--special '<|endoftext|>' --special '<|im_start|>' --special '<|im_end|>', for a model that will learn one "
+        "later.",
     )
     parser.add_argument("corpus", nargs="+", help="files, folders, patterns of names, or - for standard input")
     parser.add_argument("--vocab-size", type=int, required=True)

@@ -146,9 +146,9 @@ static void fill_lanes_portable(const MergeTables *tables, Lane *lanes, const Pi
 }
 
 #ifdef BPE_X86
-/* AVX-512: the same three steps, eight bytes or pairs at a time. Together with steps.h and the wider scanner it encodes a
- * text of many languages for the first time in 17 to 40% less CPU time than the level avx2, and English in up to 10%
- * less (`python benchmarks/parts.py levels FILE`). */
+/* AVX-512: the same three steps, eight bytes or pairs at a time. Together with steps.h and the wider scanner it
+ * encodes a text of many languages for the first time in 17 to 40% less CPU time than the level avx2, and English in
+ * up to 10% less (`python benchmarks/parts.py levels FILE`). */
 
 /* The words of eight bytes of a text, from number `at` on, each with the byte after it; the bytes themselves. */
 TARGET_AVX512 static inline __m512i byte_pairs_avx512(const MergeTables *tables, const uint8_t *text, size_t size,

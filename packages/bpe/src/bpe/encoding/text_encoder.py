@@ -250,8 +250,8 @@ def warn_of_slow(pattern: patterns.Pattern) -> None:
     if pattern not in _slow:
         _slow.add(pattern)
         warn_caller(
-            f"no compiled scanner serves the pattern {' then '.join(pattern.expressions)!r}: texts are split by `regex`, some "
-            "thirty times slower"
+            f"no compiled scanner serves the pattern {' then '.join(pattern.expressions)!r}: texts are split by "
+            "`regex`, some thirty times slower"
         )
 
 

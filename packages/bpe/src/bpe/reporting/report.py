@@ -79,7 +79,8 @@ class Report:
         texts += [
             (
                 row.tokenizer, row.text, f"{row.bytes:,}", f"{row.tokens:,}", f"{row.bytes_per_token:.3f}",
-                f"{row.tokens_per_word:.3f}", f"{row.used:.1%}", f"{row.megabytes_per_second:.0f}", f"{row.pile_hours:.2f}",
+                f"{row.tokens_per_word:.3f}", f"{row.used:.1%}", f"{row.megabytes_per_second:.0f}",
+                f"{row.pile_hours:.2f}",
             )
             for row in self.texts
         ]  # fmt: skip
@@ -88,8 +89,8 @@ class Report:
         ]
         vocabularies += [
             (
-                row.tokenizer, f"{row.tokens:,}", f"{row.special:,}", f"{len(row.unused):,}", f"{len(row.unreachable):,}",
-                f"{len(row.broken):,}", "  ".join(map(shown, row.longest)),
+                row.tokenizer, f"{row.tokens:,}", f"{row.special:,}", f"{len(row.unused):,}",
+                f"{len(row.unreachable):,}", f"{len(row.broken):,}", "  ".join(map(shown, row.longest)),
             )
             for row in self.vocabularies
         ]  # fmt: skip
@@ -116,9 +117,10 @@ class Report:
 
 
 _NOTES = (
-    "A word is a run of anything but ASCII white space. Used: the share of the vocabulary that the text uses. MB/s: one "
-    "thread, once, on the machine that wrote this page; Pile: the hours that 825 GB would take so. Unused: in none of these "
-    "texts. Unreachable: tokens that no text gives, because merging never makes them or the split pattern always cuts them. "
+    "A word is a run of anything but ASCII white space. Used: the share of the vocabulary that the text uses. MB/s: "
+    "one thread, once, on the machine that wrote this page; Pile: the hours that 825 GB would take so. Unused: in none "
+    "of these texts. Unreachable: tokens that no text gives, because merging never makes them or the split pattern "
+    "always cuts them. "
     "Merges in common: of all that either tokenizer has, and of those of the tokenizer that has fewer."
 )
 _PAGE = """<!DOCTYPE html>
