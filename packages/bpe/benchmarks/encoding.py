@@ -304,8 +304,8 @@ def main() -> None:
         f"With {Path(tokenizer).stem}: seconds and memory to load it and encode a first letter; microseconds for each "
         f"of the first {MESSAGES:,} lines of {path.name}, one call a line; by the clock, warm, many given at once: "
         f"MB/s of that text in documents of {DOCUMENT:,} characters, and microseconds for each of {MESSAGES:,} chat "
-        f"messages of {CHAT[0]} to {CHAT[-1]} characters. Ours gives an array or a list a text; gigatoken one Awkward Array of "
-        "all, or lists.",
+        f"messages of {CHAT[0]} to {CHAT[-1]} characters. Ours gives an array or a list a text; gigatoken one Awkward "
+        "Array of all, or lists.",
         "",
         f"| encoder | load, s | memory, MB | a line, µs | documents, 1 thread | documents, {processors} threads | "
         f"a message, 1 thread | a message, {processors} threads |",
@@ -323,7 +323,8 @@ def main() -> None:
         out += ["", f"{path.name} as one text, {how}{' pass' if how == 'first' else ''}, by the clock: "
                 f"{turns.one:.0f} MB/s on one thread, {turns.every:.0f} on {processors}: "
                 f"{statistics.median(turns.times):.2f} times, the median of {len(turns.times)} turns (from "
-                f"{turns.times[0]:.2f} to {turns.times[-1]:.2f}). {processors} processes, each with its share of the text and in the same turns: {statistics.median(turns.apart):.2f} times (from "
+                f"{turns.times[0]:.2f} to {turns.times[-1]:.2f}). {processors} processes, "
+                f"each with its share of the text and in the same turns: {statistics.median(turns.apart):.2f} times (from "
                 f"{turns.apart[0]:.2f} to {turns.apart[-1]:.2f})."]  # fmt: skip
     print("\n".join(out))
     if options.write:
