@@ -1,10 +1,10 @@
 """The encoder against the reference, whatever the vocabulary, the text and the state of the cache."""
 
 import gc
+import os
 import random
 import re
 import signal
-import os
 import subprocess
 import sys
 import threading

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bpe import patterns, sources
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import pack_table
+from bpe.counting.spill import Spill
 from bpe.native.parallel import map_in_threads, stream
 from bpe.native.warn import warn_caller
 from bpe.progress import Progress
@@ -95,8 +96,6 @@ def count_source(
     threads, in_caller, chunk_bytes, room, share = plan(total, workers, memory_limit)
     tables = [PretokenCounts(room) for _ in range(threads)]
     idle = list(tables)
-    from bpe.counting.spill import Spill  # here, because only a memory limit needs it
-
     with Spill() as spill:
 
         def count_chunk(chunk: Chunk) -> None:
