@@ -5,6 +5,7 @@ from __future__ import annotations
 from accounting.commands.answer import Answer
 from accounting.commands.tables import columns, wrapped
 from accounting.hardware.devices import DEVICES, device
+from accounting.hardware.interconnect import INTERCONNECTS
 from accounting.units import human
 
 TYPE_CHECKING = False
@@ -17,14 +18,28 @@ FORMATS = ("bf16", "fp16", "tf32", "fp32", "fp8", "int8")
 def devices(options: argparse.Namespace) -> Answer:
     """The table of devices: peaks in TFLOP/s, and the document each is from."""
     chosen = [device(name) for name in options.names] or list(DEVICES.values())
-    table: list[tuple[str, ...]] = [("device", *FORMATS, "memory", "bandwidth")]
+    table: list[tuple[str, ...]] = [("device", *FORMATS, "memory", "bandwidth", "link", "network")]
     records = []
     for one in chosen:
         cells = [f"{float(one.peaks[dtype]) / 1e12:.4g}" if dtype in one.peaks else "" for dtype in FORMATS]
-        table.append((one.name, *cells, human(one.memory), human(one.bandwidth)))
+        joined = INTERCONNECTS.get(one.name)
+        rates = ("", "") if joined is None else (human(joined.link), human(joined.network))
+        table.append((one.name, *cells, human(one.memory), human(one.bandwidth), *rates))
         peaks = {dtype: float(one.peaks[dtype]) if dtype in one.peaks else None for dtype in FORMATS}
         sizes = {"memory": int(one.memory), "bandwidth": float(one.bandwidth)}
-        records.append({"device": one.name, **peaks, **sizes, "source": one.source})
-    note = wrapped("dense peaks in TFLOP/s, accumulated in fp32; GB is 10^9 bytes")
+        between = {
+            "link": None if joined is None else float(joined.link),
+            "network": None if joined is None else float(joined.network),
+            "node size": None if joined is None else joined.node_size,
+            "interconnect source": None if joined is None else joined.source,
+        }
+        records.append({"device": one.name, **peaks, **sizes, "source": one.source, **between})
+    note = wrapped(
+        "dense peaks in TFLOP/s, accumulated in fp32; GB is 10^9 bytes; link and network are what a device sends inside its "
+        "node and to others, each way, in the maker's own server"
+    )
     sources = [f"{one.name}: {one.source}" for one in chosen]
+    sources += [
+        f"{one.name}, link and network: {INTERCONNECTS[one.name].source}" for one in chosen if one.name in INTERCONNECTS
+    ]
     return Answer("\n".join([columns(table), note, *sources]), records)
