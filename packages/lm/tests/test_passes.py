@@ -225,10 +225,10 @@ def test_a_run_that_goes_on_without_the_compiler_says_so(data, tmp_path, nothing
     capfd.readouterr()
     with nothing_compiled(), pytest.raises(Stopped):
         train(MODEL, CONFIG, data, tmp_path / "run", on_step=stop_at(9))
-    assert "C computed what stands between products in the steps so far, and PyTorch does now" in capfd.readouterr().err
+    assert "computed with fused passes C, now PyTorch: the run continues to rounding" in capfd.readouterr().err
     with nothing_compiled():
         train(MODEL, CONFIG, data, tmp_path / "run")
-    assert "between products" not in capfd.readouterr().err
+    assert "fused passes" not in capfd.readouterr().err
 
 
 @needs_compiler

@@ -295,7 +295,7 @@ def computed_by(config: TrainConfig, distributed: DistributedContext) -> dict[st
         "precision": config.precision,
         "threads": config.threads,
         "compile": config.compile,
-        "passes": passes.means(distributed.device),
+        "fused passes": passes.means(distributed.device),
     }
 
 

@@ -23,7 +23,6 @@ from lm.data import Mixture
 from lm.device import autocast
 from lm.loss import IGNORE
 from lm.model import Transformer
-from lm.ops.cpu import passes
 from lm.ops.cpu.fused import fuse
 from lm.optimizer import adamw
 from lm.schedule import learning_rate
@@ -234,7 +233,6 @@ class Trainer:
             "skips_in_a_row": self.skips_in_a_row,
             "best": self.best,
             "score": dataclasses.asdict(self.score) if self.score else None,
-            "passes": passes.means(self.device),
             **({"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {}),
         }
 
