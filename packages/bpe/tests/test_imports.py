@@ -59,5 +59,5 @@ def test_encoding_loads_nothing_that_it_does_not_use() -> None:
         bpe.Tokenizer({i: bytes([i]) for i in range(256)}, []).encode("text")
     """)
     assert "bpe.encoding.encoder" in loaded
-    modules = ["counting.checkpoint", "encoding.batch", "encoding.decoder", "published"]
+    modules = ["counting.checkpoint", "encoding.batch", "encoding.decoder", "encoding.preparing", "published"]
     assert not loaded.intersection(["regex", "pathlib", *(f"bpe.{name}" for name in modules)])

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from bpe import patterns
 from bpe.encoding.encoder import Encoder
 from bpe.encoding.policy import Policy, check
-from bpe.encoding.preparing import Preparation
 from bpe.encoding.ranks import Ranks
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import map_in_threads, run_together
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bpe.encoding.decoder import Decoder
+    from bpe.encoding.preparing import Preparation
     from bpe.formats import TokenizerData
 
     Tables = tuple[list[bytes], NDArray[Any], NDArray[Any] | None]
@@ -39,6 +39,16 @@ SHARED_TEXT = 1 << 20  # bytes or code points of a text that is worth sharing ou
 STREAMED = 1 << 15  # bytes of a text in chunks that are encoded at a time
 
 NO_TOKENS = SpecialTokens()
+
+
+def preparation_of(data: TokenizerData) -> Preparation | None:
+    """The preparation of texts that a tokenizer asks for; most ask for none, and import nothing for it."""
+    asks = (data.normalizer, data.add_prefix_space, data.lstrip, data.rstrip, data.single_word, data.normalized)
+    if not any(asks):
+        return None
+    from bpe.encoding.preparing import Preparation
+
+    return Preparation(data) if Preparation.needed(data) else None
 
 
 class TextEncoder:
@@ -61,7 +71,7 @@ class TextEncoder:
         self.data, self.special_ids, self._tables, self._cache_bytes = data, special_ids, tables, cache_bytes
         self.policy = Policy(data.special_tokens, data.added_tokens)
         self._scanner = scanner_of(data.pattern)
-        self._preparation = Preparation(data) if Preparation.needed(data) else None
+        self._preparation = preparation_of(data)
         self.direct = self._scanner >= 0 and self._preparation is None
 
     @cached_property
