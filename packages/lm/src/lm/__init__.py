@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lm.interop.loading import load
     from lm.model import Transformer
     from lm.ops.cpu.fused import fuse
+    from lm.training import checkpoint as checkpoint
     from lm.training.loop import train
     from lm.training.validation import evaluate
 
