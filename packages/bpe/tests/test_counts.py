@@ -132,8 +132,9 @@ text = open(sys.argv[1], encoding="utf-8").read()
 digest = hashlib.sha256()
 for tie_break in ("bytes", "huggingface", "ids"):
     for settings in ({"workers": 3}, {"memory_limit": 100_000}):
-        tokenizer = bpe.train([text[at : at + 999] for at in range(0, len(text), 999)], 700, tie_break=tie_break,
-        **settings) digest.update(repr((sorted(tokenizer.vocab.items()), list(tokenizer.merges))).encode())
+        parts = [text[at : at + 999] for at in range(0, len(text), 999)]
+        tokenizer = bpe.train(parts, 700, tie_break=tie_break, **settings)
+        digest.update(repr((sorted(tokenizer.vocab.items()), list(tokenizer.merges))).encode())
 counts = bpe.count([text], workers=2)
 print(hash_seed.seed(), digest.hexdigest(), list(counts.items()) == sorted(counts.items()))
 counts.save(sys.argv[2])

@@ -97,16 +97,16 @@ MISTRAL = """{%- if messages[0]["role"] == "system" %}
         {{- " " + message["content"] | trim + eos_token }}
     {%- endif %}
 {%- endfor %}"""
-GEMMA = """{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{%
-endif %} {%- macro turn(role, content) -%}<start_of_turn>{{ role }}
+GEMMA = """{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
+{%- macro turn(role, content) -%}<start_of_turn>{{ role }}
 {{ content | trim }}<end_of_turn>
 {% endmacro -%}
 {%- for message in messages -%}
 {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
 {{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}
 {%- endif -%}
-{%- if message['role'] == 'assistant' -%}{% set role = 'model' %}{%- else -%}{% set role = message['role'] %}{%- endif
--%} {{ turn(role, message['content']) }}
+{%- if message['role'] == 'assistant' -%}{% set role = 'model' %}{%- else -%}{% set role = message['role'] %}{%- endif -%}
+{{ turn(role, message['content']) }}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ '<start_of_turn>model\\n' }}{%- endif -%}"""
 DEEPSEEK = """{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}
