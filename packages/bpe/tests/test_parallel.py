@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bpe.native.parallel import available_cpus, cgroup_cpus, map_in_threads, stream
+from bpe.native.parallel import available_cpus, cgroup_cpus, map_in_threads, run_together, stream
 
 
 @pytest.mark.parametrize("threads", [1, 2, None])
@@ -29,6 +29,23 @@ def test_an_error_is_raised_and_what_waits_is_left(threads: int) -> None:
     with pytest.raises(KeyError, match="the first"):
         map_in_threads(work, range(10_000), threads)
     assert len(done) < 9_999
+    assert threading.active_count() == before
+
+
+def test_a_signal_while_a_thread_is_started_leaves_none_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    begins = threading.Thread.start
+    late: list[threading.Timer] = []
+
+    def interrupted(thread: threading.Thread) -> None:
+        late.append(threading.Timer(0.05, begins, [thread]))
+        begins(late[0])
+        raise KeyboardInterrupt
+
+    before = threading.active_count()
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_together(lambda: time.sleep(0.2), 2)
+    late[0].join()
     assert threading.active_count() == before
 
 

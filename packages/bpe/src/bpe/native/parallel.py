@@ -10,11 +10,14 @@ import functools
 import itertools
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+BEGINS_WITHIN = 1000  # milliseconds that a thread which a signal interrupted the start of is waited for
 
 
 def available_cpus() -> int:
@@ -88,13 +91,22 @@ def run_together(work: Callable[[], None], threads: int) -> None:
         except BaseException as error:
             errors.append(error)
 
-    others = [threading.Thread(target=run) for _ in range(threads - 1)]
+    started: list[threading.Thread] = []
     try:
-        for other in others:
-            other.start()
+        for _ in range(threads - 1):
+            started.append(threading.Thread(target=run))
+            try:
+                started[-1].start()
+            except RuntimeError:  # the system has no more threads: this one never begins
+                started.pop()
+                raise
         work()
     finally:
-        for other in others:
+        for other in started:
+            waited = 0
+            while other.ident is None and waited < BEGINS_WITHIN:  # a signal came while it was started
+                time.sleep(0.001)
+                waited += 1
             while other.ident is not None and other.is_alive():
                 other.join()
     if errors:
