@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bpe.encoding.streaming import DecodeStream
-    from bpe.formats import StrPath
+    from bpe.native.atomic_file import StrPath
     from bpe.sources import Source
 
 SplitPattern = str | tuple[str, ...] | patterns.Pattern | None

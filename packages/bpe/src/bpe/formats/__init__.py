@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
 
 from bpe.formats.pairs import all_within, merges_of_numbers, pairs_of_merges, pairs_of_numbers
+from bpe.native.atomic_file import StrPath
 from bpe.native.lazy_imports import numpy as np
 from bpe.patterns import Pattern
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Pair = tuple[bytes, bytes]
-StrPath = str | os.PathLike[str]
 
 MAX_ID = 2**31 - 1
 NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")

@@ -16,7 +16,6 @@ from typing import Any
 from bpe.formats import (
     Merges,
     Pair,
-    StrPath,
     TokenizerData,
     are_ids,
     check_bytes,
@@ -33,7 +32,7 @@ from bpe.formats import (
 )
 from bpe.formats.pairs import halves_of
 from bpe.formats.spelled import StandIns
-from bpe.native.atomic_file import write_atomically
+from bpe.native.atomic_file import StrPath, write_atomically
 
 _THEMSELVES = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
 _OTHERS = [byte for byte in range(256) if byte not in _THEMSELVES]

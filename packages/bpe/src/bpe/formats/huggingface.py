@@ -12,7 +12,6 @@ from typing import Any
 from bpe.formats import (
     NORMALIZERS,
     Pair,
-    StrPath,
     TokenizerData,
     check_bytes,
     check_id,
@@ -22,7 +21,7 @@ from bpe.formats import (
     without_collector,
 )
 from bpe.formats.gpt2 import encode_text, from_printable, read_merges, read_tokens, to_printable
-from bpe.native.atomic_file import write_atomically
+from bpe.native.atomic_file import StrPath, write_atomically
 from bpe.native.lazy_imports import regex
 from bpe.patterns import PATTERNS, resolve
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, NoReturn
 from bpe.formats import (
     NORMALIZERS,
     Pair,
-    StrPath,
     TokenizerData,
     are_ids,
     check_bytes,
@@ -26,7 +25,7 @@ from bpe.formats import (
     without_collector,
 )
 from bpe.formats.gpt2 import from_printable, read_merges, read_tokens, to_printable
-from bpe.native.atomic_file import write_atomically
+from bpe.native.atomic_file import StrPath, write_atomically
 from bpe.patterns import resolve
 
 FORMAT = "groundup-bpe"

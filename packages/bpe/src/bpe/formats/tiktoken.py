@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from bpe.formats import (
     MAX_ID,
     Pair,
-    StrPath,
     TokenizerData,
     check_bytes,
     check_merged,
@@ -23,7 +22,7 @@ from bpe.formats import (
     split_off_ids,
 )
 from bpe.formats.spelled import ranks_of_lines
-from bpe.native.atomic_file import write_atomically
+from bpe.native.atomic_file import StrPath, write_atomically
 
 
 def read(path: StrPath) -> dict[bytes, int]:
