@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from accounting.commands.answer import Answer
 from accounting.commands.tables import columns, wrapped
-from accounting.hardware.devices import DEVICES, device
+from accounting.hardware.devices import DEVICES, FORMATS, device
 from accounting.hardware.interconnect import INTERCONNECTS
 from accounting.units import human
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-
-FORMATS = ("bf16", "fp16", "tf32", "fp32", "fp8", "int8")
 
 
 def devices(options: argparse.Namespace) -> Answer:

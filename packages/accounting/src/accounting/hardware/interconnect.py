@@ -1,16 +1,21 @@
-"""How fast devices reach each other: inside a node and between nodes, each figure with the maker's document it is from.
+"""How fast devices reach each other: inside a node and between nodes, each figure with its maker's document.
 
-Rates are of one device in one direction, in bytes a second: half of NVIDIA's NVLink figures, which add both directions
-up. The network is that of the maker's own server, one adapter a device. A device whose server is not listed has to be
-given both.
+The table is devices.csv, beside the devices' own figures. Rates are of one device in one direction, in bytes a second:
+half of NVIDIA's NVLink figures, which add both directions up. The network is that of the maker's own server, one
+adapter a device. A device whose server is not listed has to be given both.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from accounting.hardware.devices import ROWS
 from accounting.shape import positive, unknown
 from accounting.units import ByteRate
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True)
@@ -36,22 +41,16 @@ class Interconnect:
                 raise ValueError(f"{name} must be above 0 bytes a second, and {float(getattr(self, name)):g} is not")
 
 
-def _node(devices: int, link_gigabytes: float, network_gigabits: float, source: str) -> Interconnect:
-    return Interconnect(devices, ByteRate(link_gigabytes * 1e9), ByteRate(network_gigabits * 1e9 / 8), source)
+def _from_row(row: Mapping[str, str]) -> Interconnect:
+    return Interconnect(
+        node_size=int(row["node size"]),
+        link=ByteRate(float(row["link GB/s"]) * 1e9),
+        network=ByteRate(float(row["network Gb/s"]) * 1e9 / 8),
+        source=row["interconnect source"],
+    )
 
 
-_DGX_A100 = _node(8, 300, 200, "NVIDIA DGX A100 datasheet: third-generation NVLink, eight 200 Gb/s adapters")
-_DGX_H100 = _node(8, 450, 400, "NVIDIA DGX H100/H200 datasheet: fourth-generation NVLink, eight 400 Gb/s adapters")
-_DGX_B200 = _node(8, 900, 400, "NVIDIA DGX B200 datasheet: fifth-generation NVLink, eight 400 Gb/s adapters")
-
-INTERCONNECTS: dict[str, Interconnect] = {
-    "v100-32gb": _node(8, 150, 100, "NVIDIA DGX-2 datasheet: second-generation NVLink, eight 100 Gb/s adapters"),
-    "a100-40gb": _DGX_A100,
-    "a100-80gb": _DGX_A100,
-    "h100": _DGX_H100,
-    "h200": _DGX_H100,
-    "b200": _DGX_B200,
-}
+INTERCONNECTS: dict[str, Interconnect] = {row["name"]: _from_row(row) for row in ROWS if row["node size"]}
 
 
 def interconnect(device_name: str) -> Interconnect:

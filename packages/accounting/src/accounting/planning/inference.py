@@ -232,9 +232,12 @@ def _shares(shape: TransformerShape, devices: int) -> set[TransformerShape]:
 
 
 def arithmetic_dtype(device: Device, weights: str) -> str:
-    """The format that is multiplied: quantised weights are expanded to 16 bits first, where the device has them."""
+    """The format that is multiplied: quantised weights are expanded to 16 bits first, where the device has them.
+
+    A device without a rate for fp32 multiplies it in bf16, as a TPU does.
+    """
     wanted = (weights,) if weights in ("fp32", "fp16", "fp8") else ("bf16", "fp16", "fp32")
-    return next((one for one in (*wanted, "fp32") if one in device.peaks), wanted[0])
+    return next((one for one in (*wanted, "fp32", "bf16", "fp16") if one in device.peaks), wanted[0])
 
 
 def _roofline(
