@@ -18,8 +18,8 @@ import pytest
 from strategies import corpus
 
 from bpe import training
+from bpe.commands.corpus import size
 from bpe.commands.main import main
-from bpe.commands.train import size
 from bpe.tokenizer import Tokenizer
 
 TEXT = corpus(4)

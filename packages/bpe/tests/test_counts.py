@@ -153,3 +153,64 @@ def test_nothing_depends_on_the_order_of_the_tables(tmp_path: Path) -> None:
     assert (seed, in_order) != (other_seed, "True"), "the order is the same, so that this test shows nothing"
     assert result == other_result
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+# Counts made elsewhere
+
+
+@given(st.dictionaries(st.binary(min_size=1, max_size=40), st.integers(1, 1 << 40), max_size=30))
+def test_a_table_of_arrow_holds_counts_and_gives_them_back(given: dict[bytes, int]) -> None:
+    pytest.importorskip("pyarrow")
+    counts = Counts.from_mapping(given, pattern="o200k", special_tokens=["<x>"])
+    table = counts.to_arrow()
+    assert table.column("word").to_pylist() == sorted(given)
+    assert dict(zip(table.column("word").to_pylist(), table.column("count").to_pylist(), strict=True)) == given
+    assert Counts.from_arrow(table, pattern="o200k", special_tokens=["<x>"]) == counts
+
+
+def test_a_table_of_any_kind_of_text_is_counts() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    expected = Counts.from_mapping({"low": 5, "é": 7})
+    words, numbers = ["low", "é", "low"], [2, 7, 3]
+    for kind in (arrow.string(), arrow.large_string(), arrow.string_view(), arrow.binary(), arrow.binary_view()):
+        table = arrow.table(
+            {"other": [1, 2, 3], "w": arrow.array(words, kind), "n": arrow.array(numbers, arrow.int8())}
+        )
+        assert Counts.from_arrow(table, word="w", count="n") == expected
+        assert Counts.from_arrow(table.to_batches()[0], word="w", count="n") == expected
+    encoded = arrow.array(words).dictionary_encode()
+    assert Counts.from_arrow(arrow.table({"word": encoded, "count": numbers})) == expected
+
+    class Exporting:  # a data frame of another library
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            return arrow.table({"word": words, "count": numbers}).__arrow_c_stream__(requested_schema)
+
+    assert Counts.from_arrow(Exporting()) == expected
+
+
+def test_a_table_that_is_none_of_counts_is_refused() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    for columns, says in (
+        ({"word": ["a"], "n": [1]}, r"not one column 'count'; there are word, n"),
+        ({"word": [1], "count": [1]}, r"'word' holds int64, not text"),
+        ({"word": ["a"], "count": [1.5]}, r"'count' holds double, not integers"),
+        ({"word": ["a", None], "count": [1, 2]}, r"1 of the 2 rows of the column 'word' are null"),
+        ({"word": ["a", "b"], "count": [1, None]}, r"1 of the 2 rows of the column 'count' are null"),
+        ({"word": ["a"], "count": [0]}, r"counts 0; a pretoken has a byte at least"),
+        ({"word": [""], "count": [1]}, r"counts 1; a pretoken has a byte at least"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            Counts.from_arrow(arrow.table(columns))
+    with pytest.raises(TypeError, match="from a table of Arrow, not from dict"):
+        Counts.from_arrow({"a": 1})
+
+
+def test_what_an_engine_counts_in_parts_trains_what_the_text_trains() -> None:
+    """As on Spark or DuckDB: parts are counted by count(), added up by the engine's GROUP BY, and trained from."""
+    arrow = pytest.importorskip("pyarrow")
+    texts = [corpus(1), corpus(2), corpus(3)]
+    whole = arrow.concat_tables(bpe.count([text]).to_arrow() for text in texts)
+    summed = whole.group_by("word").aggregate([("count", "sum")])
+    counts = Counts.from_arrow(summed, count="count_sum")
+    assert counts == bpe.count(texts)
+    assert bpe.train_from_counts(counts, 500).merges == bpe.train(texts, 500).merges

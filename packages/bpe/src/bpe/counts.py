@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bpe import patterns, sources
 from bpe.counting.count import count_source
@@ -61,19 +61,55 @@ class Counts:
             >>> bpe.train_from_counts(counts, 260).merges
             ((b's', b't'), (b'e', b'st'), (b'o', b'w'))
         """
-        table = PretokenCounts()
-        total = 0
-        for pretoken, number in counts.items():
-            data = pretoken.encode() if isinstance(pretoken, str) else bytes(pretoken)
-            if not data or not 1 <= number < 1 << 63:
-                raise ValueError(
-                    f"{pretoken!r} counts {number}; a pretoken has a byte at least, and counts 1 to 2**63 - 1"
-                )
-            table.add_count(data, number)
-            total += number * len(data)
-        if total >= 1 << 63:
-            raise ValueError(f"the pretokens come to {total:,} bytes of text; training counts up to 2**63 - 1")
-        return cls(pack_table(table), patterns.resolve(pattern), named(special_tokens))
+        records = _added_up(counts.items())
+        return cls(records, patterns.resolve(pattern), named(special_tokens))
+
+    @classmethod
+    def from_arrow(
+        cls,
+        table: Any,
+        *,
+        word: str = "word",
+        count: str = "count",
+        pattern: str | tuple[str, ...] | None = "gpt2",
+        special_tokens: Iterable[str] = ("<|endoftext|>",),
+    ) -> Counts:
+        """Counts of pretokens in a table, as Spark, BigQuery or DuckDB make one. Needs pyarrow.
+
+        Args:
+            table: A pyarrow Table, RecordBatch or RecordBatchReader, or whatever exports a table by Arrow's C interface
+                (a Polars or pandas DataFrame, a DuckDB relation).
+            word: The column of pretokens, text or binary. One that stands in several rows has the sum of their counts.
+            count: The column of their counts, integers of 1 or more.
+            pattern, special_tokens: As from_mapping() takes them.
+
+        Raises:
+            ValueError: There is no such column, or a column holds something else; a row is null; a pretoken is empty, or
+                a count is not from 1 to 2**63 - 1.
+            ImportError: pyarrow is not installed.
+
+        Example:
+            >>> import bpe, pyarrow
+            >>> table = pyarrow.table({"word": ["low", "lower", "newest", "widest"], "count": [5, 2, 6, 3]})
+            >>> bpe.train_from_counts(bpe.Counts.from_arrow(table), 260).merges
+            ((b's', b't'), (b'e', b'st'), (b'o', b'w'))
+        """
+        from bpe.counting.counts_table import rows
+
+        return cls(_added_up(rows(table, word, count)), patterns.resolve(pattern), named(special_tokens))
+
+    def to_arrow(self) -> Any:
+        """A pyarrow Table of the columns word (binary) and count (uint64), sorted by word. Needs pyarrow.
+
+        Processes of a cluster that each count a part of a corpus hand their counts on so, to be added up by its engine.
+
+        Example:
+            >>> bpe.count(["the cat and the hat"]).to_arrow().to_pylist()[0]
+            {'word': b' and', 'count': 1}
+        """
+        from bpe.counting.counts_table import table_of
+
+        return table_of(items(memoryview(b"".join(sorted_blocks(self._records)))))
 
     @classmethod
     def load(cls, path: StrPath) -> Counts:
@@ -134,6 +170,21 @@ class Counts:
 
     def __repr__(self) -> str:
         return f"Counts({len(self):,} pretokens of {self.total_bytes:,} bytes)"
+
+
+def _added_up(rows: Iterable[tuple[str | bytes, int]]) -> Records:
+    """The records of (pretoken, count) pairs. ValueError for an empty pretoken, or a count that is none."""
+    table = PretokenCounts()
+    total = 0
+    for pretoken, number in rows:
+        data = pretoken.encode() if isinstance(pretoken, str) else bytes(pretoken)
+        if not data or not 1 <= number < 1 << 63:
+            raise ValueError(f"{pretoken!r} counts {number}; a pretoken has a byte at least, and counts 1 to 2**63 - 1")
+        total += number * len(data)
+        if total >= 1 << 63:
+            raise ValueError("the pretokens come to 2**63 bytes of text or more; training counts up to 2**63 - 1")
+        table.add_count(data, number)
+    return pack_table(table)
 
 
 def count(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from bpe import compressed, sources
-from bpe.commands.train import corpus, keep_apart, standard_input
+from bpe.commands.corpus import corpus, keep_apart, standard_input
 from bpe.loading import NAMED, load
 from bpe.native.atomic_file import atomic_file
 from bpe.native.json_lines import parse_line

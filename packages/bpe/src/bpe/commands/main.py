@@ -1,4 +1,4 @@
-"""The command `bpe`: train, encode, decode, convert, report, view."""
+"""The command `bpe`: train, count, encode, decode, convert, report, view."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 
 from bpe import compressed
-from bpe.commands import encode, report, train
+from bpe.commands import count, encode, report, train
 from bpe.loading import NAMED, load
 from bpe.native.atomic_file import write_atomically
 from bpe.reporting import page
@@ -76,6 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
 
     train.add(commands)
+
+    count.add(commands)
 
     encode.add(commands)
 

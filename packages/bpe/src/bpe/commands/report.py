@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bpe import sources
-from bpe.commands.train import corpus
+from bpe.commands.corpus import corpus
 from bpe.loading import NAMED, load
 from bpe.native.atomic_file import write_atomically
 from bpe.reporting import report

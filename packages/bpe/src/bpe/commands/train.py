@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import argparse
 import errno
-import glob
-import os
-import re
 import sys
 import time
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from bpe import sources
+from bpe.commands.corpus import corpus, keep_apart, size
+from bpe.commands.count import add_counts_arguments, read_counts
 from bpe.conventions import CONVENTIONS
 from bpe.loading import load
 from bpe.progress import watched
 from bpe.reporting.report import longest_tokens, shown
 from bpe.tokenizer import Tokenizer
-from bpe.training import GOES_ON, extend, train
-
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+from bpe.training import GOES_ON, extend, train, train_from_counts
 
 
 def add(commands: Any) -> None:
@@ -34,13 +30,10 @@ def add(commands: Any) -> None:
         "--special '<|endoftext|>' --special '<|im_start|>' --special '<|im_end|>', for a model that will learn one "
         "later.",
     )
-    parser.add_argument("corpus", nargs="+", help="files, folders, patterns of names, or - for standard input")
+    parser.add_argument("corpus", nargs="*", help="files, folders, patterns of names, or - for standard input")
     parser.add_argument("--vocab-size", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True, help="the file to write the tokenizer to")
-    parser.add_argument("--pattern", help="a split pattern by name, or a regular expression (default: gpt2)")
-    parser.add_argument(
-        "--special", action="append", metavar="TOKEN", help="a special token; again for more (default: <|endoftext|>)"
-    )
+    add_counts_arguments(parser)
     parser.add_argument("--tie-break", default="bytes", choices=CONVENTIONS)
     parser.add_argument("--min-count", type=int, default=1, help="no pair that occurs less often is merged")
     parser.add_argument("--max-token-bytes", type=int, help="no token is longer")
@@ -68,8 +61,12 @@ def _run(options: argparse.Namespace) -> None:
         )
     if options.out.is_dir():
         raise IsADirectoryError(errno.EISDIR, "a folder; name the file to write the tokenizer to", str(options.out))
+    if options.counts is not None:
+        _refuse_beside_counts(options)
+    elif not options.corpus:
+        raise ValueError("there is nothing to train on: name text, or --counts of text")
     source = corpus(options.corpus, options.text_key)
-    keep_apart(options.out, source)
+    keep_apart(options.out, options.counts or source)
     settings = {
         name: getattr(options, name)
         for name in ("tie_break", "min_count", "max_token_bytes", "workers", "memory_limit", "checkpoint")
@@ -103,7 +100,19 @@ def most_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+def _refuse_beside_counts(options: argparse.Namespace) -> None:
+    """ValueError for what has no meaning where text is counted already."""
+    if options.corpus:
+        raise ValueError("--counts stand for the text: count the other text too (bpe count), and name all --counts")
+    for name in ("extend", "checkpoint", "memory_limit", "workers"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')} is for text, and --counts hold none: leave it out")
+
+
 def _trained(options: argparse.Namespace, source: list[Any], settings: dict[str, Any]) -> Tokenizer:
+    if options.counts is not None:
+        rule = {name: settings[name] for name in ("tie_break", "min_count", "max_token_bytes")}
+        return train_from_counts(read_counts(options), options.vocab_size, progress=watched(), **rule)
     if options.extend is None:
         return train(
             source,
@@ -116,55 +125,3 @@ def _trained(options: argparse.Namespace, source: list[Any], settings: dict[str,
     if options.pattern is not None or options.special is not None:
         raise ValueError("--extend keeps the tokenizer's pattern and special tokens; leave out --pattern and --special")
     return extend(load(options.extend), source, options.vocab_size, progress=watched(), **settings)
-
-
-def keep_apart(out: Path | None, read: list[Any]) -> None:
-    """ValueError where one of the files that are read, by path or as a File, would be written over."""
-    if out is None or not out.exists():
-        return
-    for file in read:
-        path = getattr(file, "path", file)
-        if isinstance(path, (str, os.PathLike)) and os.path.exists(path) and os.path.samefile(path, out):
-            raise ValueError(f"{out} would be written over while it is read: write to another file")
-
-
-def corpus(names: list[str], key: str = "text") -> list[Any]:
-    """The source that a command line names. FileNotFoundError for a name that is nowhere or a folder without files."""
-    found: list[Any] = []
-    for name in names:
-        if name == "-":
-            found.append(standard_input())
-        elif os.path.isdir(name):
-            inside = [path for path in sorted(Path(name).rglob("*")) if path.is_file() and not _hidden(path, name)]
-            if not inside:
-                raise FileNotFoundError(errno.ENOENT, "no file in this folder", name)
-            found += [sources.file_of(path, key) for path in inside]
-        elif os.path.exists(name) or not glob.has_magic(name):
-            found.append(sources.file_of(name, key))
-        else:
-            matching = [path for path in sorted(glob.glob(name, recursive=True)) if os.path.isfile(path)]
-            if not matching:
-                raise FileNotFoundError(errno.ENOENT, "no file has such a name", name)
-            found += [sources.file_of(path, key) for path in matching]
-    return found
-
-
-def standard_input() -> BinaryIO:
-    """Standard input's bytes. OSError where it was closed before the start."""
-    if sys.stdin is None:
-        raise OSError(errno.EBADF, "closed, so that there is nothing to read", "standard input")
-    return sys.stdin.buffer
-
-
-def _hidden(path: Path, folder: str) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
-
-
-def size(text: str) -> int:
-    """Bytes from "500MB", "2GiB", "1.5G" or "1000000"."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGT]?I?)B?)", text.strip().upper())
-    if match is None or match[2] not in _UNITS:
-        raise argparse.ArgumentTypeError(
-            f"a size is a number of bytes, or one with a unit, as 500MB or 2GiB, not {text!r}"
-        )
-    return int(float(match[1]) * _UNITS[match[2]])

@@ -1,0 +1,68 @@
+"""What command lines name: corpora by files, folders and patterns, and sizes with units."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import glob
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from bpe import sources
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+
+
+def keep_apart(out: Path | None, read: list[Any]) -> None:
+    """ValueError where one of the files that are read, by path or as a File, would be written over."""
+    if out is None or not out.exists():
+        return
+    for file in read:
+        path = getattr(file, "path", file)
+        if isinstance(path, (str, os.PathLike)) and os.path.exists(path) and os.path.samefile(path, out):
+            raise ValueError(f"{out} would be written over while it is read: write to another file")
+
+
+def corpus(names: list[str], key: str = "text") -> list[Any]:
+    """The source that a command line names. FileNotFoundError for a name that is nowhere or a folder without files."""
+    found: list[Any] = []
+    for name in names:
+        if name == "-":
+            found.append(standard_input())
+        elif os.path.isdir(name):
+            inside = [path for path in sorted(Path(name).rglob("*")) if path.is_file() and not _hidden(path, name)]
+            if not inside:
+                raise FileNotFoundError(errno.ENOENT, "no file in this folder", name)
+            found += [sources.file_of(path, key) for path in inside]
+        elif os.path.exists(name) or not glob.has_magic(name):
+            found.append(sources.file_of(name, key))
+        else:
+            matching = [path for path in sorted(glob.glob(name, recursive=True)) if os.path.isfile(path)]
+            if not matching:
+                raise FileNotFoundError(errno.ENOENT, "no file has such a name", name)
+            found += [sources.file_of(path, key) for path in matching]
+    return found
+
+
+def standard_input() -> BinaryIO:
+    """Standard input's bytes. OSError where it was closed before the start."""
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "closed, so that there is nothing to read", "standard input")
+    return sys.stdin.buffer
+
+
+def _hidden(path: Path, folder: str) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def size(text: str) -> int:
+    """Bytes from "500MB", "2GiB", "1.5G" or "1000000"."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGT]?I?)B?)", text.strip().upper())
+    if match is None or match[2] not in _UNITS:
+        raise argparse.ArgumentTypeError(
+            f"a size is a number of bytes, or one with a unit, as 500MB or 2GiB, not {text!r}"
+        )
+    return int(float(match[1]) * _UNITS[match[2]])

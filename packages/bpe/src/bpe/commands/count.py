@@ -1,0 +1,107 @@
+"""`bpe count`: text to counts of pretokens, which are added up and trained from; and counts that were made elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+from pathlib import Path
+from typing import Any
+
+from bpe.commands.corpus import corpus, keep_apart, size
+from bpe.counts import Counts, count
+from bpe.progress import watched
+
+
+def add(commands: Any) -> None:
+    """Add the command to a parser's own."""
+    parser = commands.add_parser(
+        "count",
+        help="count the pretokens of text, for `bpe train --counts`",
+        epilog="Parts of a corpus may be counted on different machines: `bpe count --counts PART… --out ALL` adds them "
+        "up, and `bpe train --counts PART…` trains what the whole text trains.",
+    )
+    parser.add_argument("corpus", nargs="*", help="files, folders, patterns of names, or - for standard input")
+    parser.add_argument("--out", type=Path, required=True, help="the file to write; X.parquet is a table of both")
+    add_counts_arguments(parser)
+    parser.add_argument("--text-key", default="text", help="where JSON lines and Parquet have the text (%(default)s)")
+    parser.add_argument("--workers", type=int, help="threads (default: all processors)")
+    parser.add_argument(
+        "--memory-limit", type=size, metavar="SIZE", help="what counting may hold, as 500MB or 2GiB; more goes to disk"
+    )
+    parser.set_defaults(run=_run)
+
+
+def add_counts_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what says which counts are read, and how text is split."""
+    parser.add_argument("--pattern", help="a split pattern by name, or a regular expression (default: gpt2)")
+    parser.add_argument(
+        "--special", action="append", metavar="TOKEN", help="a special token; again for more (default: <|endoftext|>)"
+    )
+    parser.add_argument(
+        "--counts",
+        nargs="+",
+        action="extend",
+        metavar="FILE",
+        help="counts to add up: files of `bpe count`, or .parquet tables of pretokens and their counts",
+    )
+    parser.add_argument(
+        "--count-columns",
+        nargs=2,
+        default=("word", "count"),
+        metavar=("WORD", "COUNT"),
+        help="the columns of such a table (default: word count)",
+    )
+
+
+def read_counts(options: argparse.Namespace) -> Counts:
+    """The sum of the counts that a command line names.
+
+    A file of `bpe count` says by which pattern and special tokens its text was split. A table does not: it takes those
+    of the command line, or of such a file beside it. ValueError where two of them contradict one another.
+    """
+    tables = [name for name in options.counts if name.lower().endswith(".parquet")]
+    found = [Counts.load(name) for name in options.counts if name not in tables]
+    asked = Counts.from_mapping(
+        {},
+        pattern=options.pattern or (found[0].pattern.expressions or None if found else "gpt2"),
+        special_tokens=options.special or (found[0].special_tokens if found else ("<|endoftext|>",)),
+    )
+    word, number = options.count_columns
+    for name in tables:
+        from bpe.counting.counts_table import read_parquet
+
+        table = read_parquet(name, [word, number])
+        try:
+            pattern, special = asked.pattern.expressions or None, asked.special_tokens
+            found.append(Counts.from_arrow(table, word=word, count=number, pattern=pattern, special_tokens=special))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return asked.merge(*found)
+
+
+def _run(options: argparse.Namespace) -> None:
+    if not options.out.absolute().parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder to write the counts to", str(options.out.parent))
+    if not options.corpus and not options.counts:
+        raise ValueError("there is nothing to count: name text, or --counts to add up")
+    source = corpus(options.corpus, options.text_key)
+    keep_apart(options.out, [*source, *(options.counts or ())])
+    found = read_counts(options) if options.counts else None
+    if source:
+        counted = count(
+            source,
+            pattern=options.pattern or (found.pattern.expressions or None if found else "gpt2"),
+            special_tokens=options.special or (found.special_tokens if found else ("<|endoftext|>",)),
+            workers=options.workers,
+            memory_limit=options.memory_limit,
+            progress=watched(),
+        )
+        found = counted if found is None else found.merge(counted)
+    assert found is not None  # text or counts are there
+    if options.out.suffix.lower() == ".parquet":
+        from bpe.counting.counts_table import write_parquet
+
+        write_parquet(options.out, found.to_arrow())
+    else:
+        found.save(options.out)
+    print(f"{options.out}: {len(found):,} pretokens of {found.total_bytes:,} bytes")

@@ -1,0 +1,82 @@
+"""Counts as a table of Arrow: what the engines of clusters and databases exchange. Needs pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from bpe.native.atomic_file import StrPath, atomic_file
+
+ROWS = 1 << 16  # that are Python objects at a time
+
+
+def rows(table: Any, word: str, count: str) -> Iterator[tuple[bytes, int]]:
+    """(pretoken, count) of each row. ValueError where a column is missing, holds something else or a null."""
+    arrow = pyarrow()
+    if not isinstance(table, (arrow.Table, arrow.RecordBatch)):
+        if not hasattr(table, "__arrow_c_stream__"):
+            raise TypeError(f"counts are read from a table of Arrow, not from {type(table).__name__}")
+        table = arrow.table(table)
+    columns = []
+    for name, wanted, what in ((word, _is_text, "text"), (count, arrow.types.is_integer, "integers")):
+        if table.schema.names.count(name) != 1:
+            raise ValueError(f"the table has not one column {name!r}; there are {', '.join(table.schema.names)}")
+        column = table.column(name)
+        column = column if isinstance(column, arrow.ChunkedArray) else arrow.chunked_array([column])
+        if arrow.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if not wanted(column.type):
+            raise ValueError(f"the column {name!r} holds {column.type}, not {what}")
+        if column.null_count:
+            raise ValueError(f"{column.null_count} of the {len(column)} rows of the column {name!r} are null")
+        columns.append(column)
+    words = columns[0].cast(arrow.large_binary())
+    for begin in range(0, len(words), ROWS):
+        part = slice(begin, begin + ROWS)
+        yield from zip(words[part].to_pylist(), columns[1][part].to_pylist(), strict=True)
+
+
+def table_of(items: Iterable[tuple[bytes, int]]) -> Any:
+    """The table with the columns word and count."""
+    arrow = pyarrow()
+    words, counts = tuple(zip(*items, strict=True)) or ((), ())
+    return arrow.table({"word": arrow.array(words, arrow.large_binary()), "count": arrow.array(counts, arrow.uint64())})
+
+
+def read_parquet(path: str, columns: list[str]) -> Any:
+    """Columns of a Parquet file, as a table. ValueError where it is none, or lacks one."""
+    arrow = pyarrow()
+    from pyarrow import parquet
+
+    with open(path, "rb") as file:
+        try:
+            names = parquet.read_schema(file).names
+            missing = [name for name in columns if name not in names]
+            if not missing:
+                return parquet.read_table(file, columns=columns)
+        except arrow.ArrowException as error:
+            raise ValueError(f"{path}: not a whole Parquet file: {str(error).splitlines()[0]}") from None
+    raise ValueError(f"{path}: no column {missing[0]!r}; there are {', '.join(names)}")
+
+
+def write_parquet(path: StrPath, table: Any) -> None:
+    """Write a table to a Parquet file, whole or not at all."""
+    from pyarrow import parquet
+
+    with atomic_file(path) as file:
+        parquet.write_table(table, file)
+
+
+def _is_text(kind: Any) -> bool:
+    types = pyarrow().types
+    names = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
+    return any(getattr(types, f"is_{name}")(kind) for name in names)
+
+
+def pyarrow() -> Any:
+    """The package. ImportError that says how to install it."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise ImportError("tables of Arrow need pyarrow: pip install groundup-bpe[parquet]") from None
+    return pyarrow
