@@ -48,8 +48,9 @@ def test_peers_take_turns_and_a_refusal_is_said(monkeypatch):
     ]
     assert all(row.endswith(" – |") for row in rows)
     drawing = ElementTree.fromstring(plot(results, ["plain", "broken"], "TFLOP/s"))
-    lines = [x.attrib["points"] for x in drawing.iter("{http://www.w3.org/2000/svg}polyline")]
-    assert len([points for points in lines if points]) == 2 * len(WAYS)  # one peer, two masks
+    styles = [path.attrib.get("style", "") for path in drawing.iter("{http://www.w3.org/2000/svg}path")]
+    drawn = [sum(style.startswith(f"fill: none; stroke: {c}") for style in styles) for c in bench_attention.COLOURS]
+    assert drawn[:2] == [2 * len(WAYS) + 1, 1]  # one peer, two masks; and the legend names both
 
 
 def test_the_page_has_a_place_for_the_table(monkeypatch, tmp_path):

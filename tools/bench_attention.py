@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import io
 import itertools
 import math
 import statistics
@@ -25,6 +26,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -178,39 +180,25 @@ def plot(results: Results, names: Sequence[str], caption: str) -> str:
     rates = {
         (case, name, way): case.flops(way) / s / 1e12 for case, row in results.items() for (name, way), s in row.items()
     }
-    top = max(rates.values(), default=1.0) * 1.05
-    wide, high, gap, left, above = 220, 150, 24, 50, 60
-    width, height = left + len(columns) * (wide + gap), above + len(WAYS) * (high + gap) + 30
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="white"/><text x="{left}" y="16">{caption}</text>',
-    ]
-    for i, name in enumerate(names):
-        parts.append(f'<text x="{left + 130 * i}" y="34" fill="{COLOURS[i % len(COLOURS)]}">■ {name}</text>')
-    for (c, (head_dim, causal)), (r, way) in itertools.product(enumerate(columns), enumerate(WAYS)):
-        x0, y0 = left + c * (wide + gap), above + r * (high + gap)
-        title = f"{way}, head dim {head_dim}, {'causal' if causal else 'full'}"
-        parts.append(f'<rect x="{x0}" y="{y0}" width="{wide}" height="{high}" fill="none" stroke="#ccc"/>')
-        parts.append(f'<text x="{x0 + 4}" y="{y0 + 13}" fill="#444">{title}</text>')
-        for fraction in (0.25, 0.5, 0.75, 1.0):
-            y = y0 + high * (1 - fraction)
-            parts.append(f'<line x1="{x0}" x2="{x0 + wide}" y1="{y}" y2="{y}" stroke="#eee"/>')
-            if c == 0:
-                parts.append(f'<text x="{x0 - 4}" y="{y + 4}" text-anchor="end">{top * fraction:.3g}</text>')
-        step = wide / max(1, len(lengths) - 1)
-        if r == len(WAYS) - 1:
-            for i, length in enumerate(lengths):
-                label = f"{length // 1024}k" if length >= 1024 else str(length)
-                parts.append(f'<text x="{x0 + i * step}" y="{y0 + high + 14}" text-anchor="middle">{label}</text>')
-        for i, name in enumerate(names):
-            points = [
-                f"{x0 + j * step:.1f},{y0 + high * (1 - rates[key] / top):.1f}"
-                for j, length in enumerate(lengths)
-                if (key := (Case(head_dim, causal, length), name, way)) in rates
-            ]
-            colour = COLOURS[i % len(COLOURS)]
-            parts.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="2"/>')
-    return "\n".join([*parts, "</svg>\n"])
+    figure = Figure(figsize=(2.8 * len(columns) + 0.7, 2.2 * len(WAYS) + 0.8), layout="constrained")
+    panels = figure.subplots(len(WAYS), len(columns), sharex=True, sharey=True, squeeze=False)
+    for (r, way), (c, (head_dim, causal)) in itertools.product(enumerate(WAYS), enumerate(columns)):
+        axes = panels[r, c]
+        axes.set_title(f"{way}, head dim {head_dim}, {'causal' if causal else 'full'}", fontsize=9)
+        axes.grid(color="#eeeeee")
+        axes.set(ylim=(0, max(rates.values(), default=1.0) * 1.05), xscale="log")
+        axes.set_xticks(lengths, [f"{n // 1024}k" if n >= 1024 else str(n) for n in lengths])
+        axes.set_xticks([], minor=True)
+        for name, colour in zip(names, itertools.cycle(COLOURS), strict=False):
+            keys = [(Case(head_dim, causal, length), name, way) for length in lengths]
+            points = [(key[0].length, rates[key]) for key in keys if key in rates]
+            axes.plot([x for x, _ in points], [y for _, y in points], ".-", color=colour, label=name)
+    figure.suptitle(caption, fontsize=9, x=0.01, ha="left")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(names), fontsize=9)
+    figure.supylabel("TFLOP/s", fontsize=9)
+    out = io.StringIO()
+    figure.savefig(out, format="svg", facecolor="white", metadata={"Date": None})
+    return out.getvalue()
 
 
 def write(lines: Sequence[str], drawing: str) -> None:

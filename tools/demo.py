@@ -365,10 +365,10 @@ class Demo:
 
 def said(line: dict[str, Any]) -> None:
     """Held-out scores, as they are made."""
-    if "heldout_loss" in line:
-        bits = line.get("heldout_bits_per_byte", math.nan)
+    if "val_loss" in line:
+        bits = line.get("val_bits_per_byte", math.nan)
         tqdm.write(
-            f"step {line['step']:>6,}: held-out loss {line['heldout_loss']:.3f}, {bits:.3f} bits/byte", file=sys.stderr
+            f"step {line['step']:>6,}: held-out loss {line['val_loss']:.3f}, {bits:.3f} bits/byte", file=sys.stderr
         )
 
 

@@ -5,31 +5,25 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lm.reporting.charts import (
-    BOX,
     Html,
     Line,
-    Scale,
     bars,
     big,
     chart,
-    clip,
     comparison,
     embed,
-    finite,
     number,
     quantity,
     samples,
     smooth,
-    spread,
     table,
     text,
-    thin,
-    tick_labels,
 )
+from lm.reporting.drawing import finite, prepared, spread, thin, tick_labels, ticks
 
 VALUES = st.floats(-1e12, 1e12) | st.sampled_from([math.nan, math.inf, -math.inf, 0.0])
 CURVES = st.lists(VALUES, max_size=60).map(lambda ys: [(float(i), y) for i, y in enumerate(ys)])
@@ -58,25 +52,59 @@ class Words(HTMLParser):
         self.words += "" if self.script else data
 
 
-def drawn(figure):
-    """The points of every path but the grid and the references."""
-    for d in re.findall(r'<path class="(?:line|soft|thin|halo|dots) ?c?\d?" d="([^"]*)"', figure):
-        for piece in filter(None, d.split("M")):
-            yield [tuple(map(float, point.split())) for point in piece.removesuffix("h0").split("L")]
+def three(train, heldout):
+    lines = [Line("each", train, 0, "thin"), Line("train", smooth(train), 0, label="train")]
+    return [*lines, Line("held-out", heldout, 1, "marks", "held-out")]
 
 
 @given(CURVES, CURVES, st.booleans(), st.booleans(), st.sampled_from([0.0, 0.05]))
-def test_a_chart_stays_in_its_box_and_goes_from_left_to_right(train, heldout, log, zero, enter):
-    lines = [Line("each", train, 0, "thin"), Line("train", smooth(train), 0, label="train")]
-    lines.append(Line("held-out", heldout, 1, "marks", "held-out"))
-    figure = chart("Loss", lines, log=log, zero=zero, enter=enter, references={"gzip": 1.84, "xz": 1.66})
-    for piece in drawn(figure):
-        assert all(-0.1 <= value <= BOX + 0.1 for point in piece for value in point)
-        assert [x for x, _ in piece] == sorted(x for x, _ in piece)
-    for share in re.findall(r'style="(?:top|left):([^%]*)%"', figure):
-        assert -0.1 <= float(share) <= 100.1
-    assert "nan" not in figure
+def test_scales_show_every_line_from_left_to_right(train, heldout, log, zero, enter):
+    lines = three(train, heldout)
+    plot = prepared(lines, references={"gzip": 1.84, "xz": 1.66}, log=log, zero=zero, enter=enter)
+    assert log or plot.y[0] < 1.66 < 1.84 < plot.y[1] or not any(runs for _, runs in plot.lines)
+    assert plot.x[0] < plot.x[1]
+    assert all(math.isfinite(limit) for limit in (*plot.x, *plot.y))
+    assert not log or plot.y[0] > 0
+    for _, runs in plot.lines:
+        xs = [x for run in runs for x, _ in run]
+        assert xs == sorted(xs)
+        assert all(plot.x[0] <= x <= plot.x[1] for x in xs)
+        assert all(plot.y[0] <= y for run in runs for _, y in run if not log or y > plot.y[1] * 1e-8)
+
+
+@settings(max_examples=10, deadline=None)
+@given(CURVES, CURVES, st.booleans(), st.booleans(), st.booleans())
+def test_a_drawing_is_a_part_of_a_page(train, heldout, log, zero, wide):
+    figure = chart("Loss", three(train, heldout), wide=wide, log=log, zero=zero, references={"gzip": 1.84})
+    for share in re.findall(r"(?:left|top|width|height): ([-0-9.]+)%", figure):
+        assert 0 <= float(share) <= 100
+    assert "nan" not in figure.lower().replace("nan ends", "")
     assert "Infinity" not in figure
+    named = set(re.findall(r'(?:url\(|href=")#([^")]+)', figure))
+    assert named <= set(re.findall(r'id="([^"]+)"', figure))
+    Words(figure)
+
+
+def test_a_drawing_has_the_colours_and_the_fonts_of_the_page():
+    """So that it is legible on a dark page as on a light one, and its letters can be searched for."""
+    figure = chart("Loss", [Line("a", [(1, 2.0), (2, 3.0)], 0, label="a"), Line("b", [(1, 3.0), (2, 2.0)], 11)])
+    svg = figure[figure.index("<svg") : figure.rindex("</svg>")]
+    assert not re.search("#[0-9a-f]{6}", svg)
+    for variable in ("--c0", "--c3", "--soft", "--rule"):
+        assert f"var({variable})" in svg
+    assert "stroke-dasharray" in svg  # the twelfth line has the colour of the fourth
+    assert "font-family" not in svg
+    assert ">a 3.000</text>" in svg
+
+
+def test_what_is_wide_is_drawn_for_small_screens_too():
+    points = [Line("train", [(1.0, 2.0), (2.0, 1.0)])]
+    assert [chart("Loss", points, wide=wide).count("<svg") for wide in (True, False)] == [2, 1]
+
+
+def test_the_same_chart_has_the_same_bytes():
+    lines = three([(float(i), 1 / (i + 1)) for i in range(50)], [(0.0, 1.0), (40.0, 0.1)])
+    assert chart("Loss", lines, wide=True) == chart("Loss", lines, wide=True)
 
 
 def test_a_chart_of_nothing_says_so():
@@ -85,7 +113,9 @@ def test_a_chart_of_nothing_says_so():
 
 
 def test_one_point_is_a_dot():
-    assert list(drawn(chart("Loss", [Line("train", [(1.0, 2.0)])]))) == [[(500.0, 500.0)]]
+    alone, gone = chart("Loss", [Line("train", [(1.0, 2.0)])]), chart("Loss", [Line("train", [(1.0, 2.0), (2.0, 1.0)])])
+    assert "<use" in alone
+    assert "<use" not in gone
 
 
 def test_the_beginning_of_a_curve_may_run_off_the_top():
@@ -102,22 +132,6 @@ def json_lines(figure):
 def test_the_read_out_has_the_values_and_not_the_thin_line():
     figure = chart("Loss", [Line("each", [(1.0, 3.0)], 0, "thin"), Line("train", [(1.0, 3.0), (2.0, 2.5)], 4)])
     assert json_lines(figure)["lines"] == [{"name": "train", "colour": "c4", "x": [1.0, 2.0], "y": [3.0, 2.5]}]
-
-
-@given(FINITE, st.floats(-1e6, 1e6), st.floats(-1e6, 1e6))
-def test_clip_keeps_what_is_inside_and_nothing_else(run, one, other):
-    low, high = sorted((one, other))
-    pieces = clip(run, low, high)
-    assert all(low <= y <= high for piece in pieces for _, y in piece)
-    kept = {point for piece in pieces for point in piece}
-    assert {(x, y) for x, y in run if low <= y <= high} <= kept
-    xs = [x for piece in pieces for x, _ in piece]
-    assert xs == sorted(xs)
-
-
-def test_clip_cuts_where_a_line_crosses():
-    assert clip([(0, 0), (1, 10)], 2, 4) == [[(0.2, 2), (0.4, 4)]]
-    assert clip([(0, 3), (1, 5), (2, 3)], 2, 4) == [[(0, 3), (0.5, 4)], [(1.5, 4), (2, 3)]]
 
 
 @given(st.lists(st.floats(0, 1), max_size=20), st.floats(0, 0.2))
@@ -161,18 +175,18 @@ def test_thinning_loses_no_spike():
 
 @given(st.floats(1e-9, 1e9), st.floats(1.001, 1e6), st.booleans(), st.integers(2, 10))
 def test_ticks_are_round_and_inside(low, ratio, log, count):
-    scale = Scale(low, low * ratio, log)
-    ticks = scale.ticks(count)
-    assert ticks == sorted(ticks)
-    assert 1 <= len(ticks) <= 2 * count + 2
-    assert all(-1e-9 <= scale(tick) <= 1 + 1e-9 for tick in ticks)
+    found = ticks(low, low * ratio, log, count)
+    assert found == sorted(found)
+    assert 1 <= len(found) <= 2 * count + 2
+    assert all(low * (1 - 1e-9) <= tick <= low * ratio * (1 + 1e-9) for tick in found)
 
 
 def test_tick_labels_share_their_precision():
-    assert tick_labels([0, 0.5, 1]) == (["0", "0.5", "1.0"], "")
-    assert tick_labels([0, 5000, 10000]) == (["0", "5 k", "10 k"], "")
-    assert tick_labels([0, 2e6]) == (["0", "2 M"], "")
-    assert tick_labels([0, 0.0005, 0.001]) == (["0", "0.5", "1"], "× 10⁻³")
+    assert tick_labels([0, 0.5, 1]) == ["0", "0.5", "1.0"]
+    assert tick_labels([0, 5000, 10000]) == ["0", "5 k", "10 k"]
+    assert tick_labels([0, 2e6]) == ["0", "2 M"]
+    assert tick_labels([0, 0.0005, 0.001]) == ["0", "5 × 10⁻⁴", "0.001"]
+    assert tick_labels([0.1, 1, 10], even=False) == ["0.1", "1", "10"]
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_train_on_a_mixture_from_the_command_line_or_the_configuration(work, cap
     a, b = capsys.readouterr().out.splitlines()
     assert a.partition(": ")[2] == b.partition(": ")[2]  # the same losses
     assert read_config(work / "a")[2]["web"]["weight"] == 0.75
-    assert '"heldout_loss/web"' in (work / "a" / "metrics.jsonl").read_text()
+    assert '"val_loss/web"' in (work / "a" / "metrics.jsonl").read_text()
     assert (
         main(["train", str(work / "small.toml"), *sets[:3], f"more={work / 'more.npy'}", "--out", str(work / "a")]) == 2
     )

@@ -30,7 +30,7 @@ BATCH = dataclasses.replace(CONFIG, batch_size=8, micro_batch_size=2, steps=10, 
 
 
 def losses(folder):
-    return [line.get("loss", line.get("heldout_loss")) for line in metrics(folder)]
+    return [line.get("loss", line.get("val_loss")) for line in metrics(folder)]
 
 
 @pytest.fixture(scope="module")

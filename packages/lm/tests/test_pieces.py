@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -192,7 +193,7 @@ def test_a_foreign_model_is_imported_trained_scored_continued_and_exported(work,
     card = (work / "hf" / "README.md").read_text()
     for part in ("LlamaForCausalLM", "| steps | 12 |", "learning\\_rate | 0.02", load_tokenizer(tok).fingerprint[:16]):
         assert part in card, part
-    assert (work / "hf" / "curves.svg").read_text().startswith("<svg")
+    assert ElementTree.parse(work / "hf" / "curves.svg").getroot().tag.endswith("svg")
 
 
 def test_text_is_prepared_with_the_tokenizer_of_an_import(work, tok, capsys):

@@ -312,7 +312,7 @@ def test_a_model_beyond_memory_is_refused_with_what_fits(data, tmp_path, monkeyp
     result = run(data, tmp_path, dataclasses.replace(config, micro_batch_size=4, activation_checkpointing="full"))
     assert math.isfinite(result.loss)
     run(data, tmp_path / "whole", config)
-    one, other = (metrics(folder)[-1]["heldout_loss"] for folder in (tmp_path, tmp_path / "whole"))
+    one, other = (metrics(folder)[-1]["val_loss"] for folder in (tmp_path, tmp_path / "whole"))
     assert one == pytest.approx(other, rel=1e-4)
 
 

@@ -61,9 +61,9 @@ def test_a_run_writes_what_it_says(data, whole):
     assert lines[4]["tokens"] == 5 * 4 * 16
     assert lines[4]["bits_per_byte"] == pytest.approx(lines[4]["loss"] / 3 / math.log(2))
     assert [line["learning_rate"] for line in lines[:4]] == pytest.approx([2.5e-3, 5e-3, 7.5e-3, 1e-2])
-    heldout = [line for line in metrics(folder) if "heldout_loss" in line]
+    heldout = [line for line in metrics(folder) if "val_loss" in line]
     assert [line["step"] for line in heldout] == [5, 10, 15, 20]
-    assert heldout[-1]["heldout_bits_per_byte"] == pytest.approx(result.heldout.bits_per_byte)
+    assert heldout[-1]["val_bits_per_byte"] == pytest.approx(result.heldout.bits_per_byte)
     assert result.heldout.bits_per_byte == pytest.approx(result.heldout.loss / 3 / math.log(2))
     assert result.steps == 20
     assert result.loss == lines[-1]["loss"] < lines[0]["loss"] - 0.5
@@ -417,7 +417,7 @@ def test_metrics_for_tensorboard(data, tmp_path):
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     lines = metrics(tmp_path)
     assert [event.step for event in events.Scalars("loss")] == list(range(1, 21))
-    for name in ("loss", "heldout_loss", "learning_rate", "gradient_norm"):
+    for name in ("loss", "val_loss", "learning_rate", "gradient_norm"):
         wanted = [line[name] for line in lines if name in line]
         assert [event.value for event in events.Scalars(name)] == pytest.approx(wanted, rel=1e-6)
 

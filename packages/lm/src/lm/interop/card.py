@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import html
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lm.config import ModelConfig, to_table
-from lm.reporting.charts import Point, number, quantity, smooth, thin
+from lm.reporting.drawing import COLOURS, Line, number, prepared, smooth
 from lm.reporting.report import Run, read
 
 
@@ -37,7 +35,7 @@ def card(config: ModelConfig, run_dir: Path | None, architecture: str, *, has_to
         if run.records:
             parts.append(table(("at the end", ""), results(run)))
             files["curves.svg"] = curves(run)
-            parts.append("![Loss by step](curves.svg)\n")
+            parts.append("![Loss in nats a token, by step](curves.svg)\n")
     return {"README.md": "\n".join(parts), **files}
 
 
@@ -73,8 +71,8 @@ def results(run: Run) -> list[tuple[str, str]]:
         "step": "steps",
         "tokens": "tokens read",
         "loss": "training loss, nats a token",
-        "heldout_loss": "held-out loss, nats a token",
-        "heldout_bits_per_byte": "held-out bits per byte",
+        "val_loss": "held-out loss, nats a token",
+        "val_bits_per_byte": "held-out bits per byte",
         "seconds": "seconds of training",
     }
     found = [(said, run.last(key)) for key, said in names.items()]
@@ -83,38 +81,11 @@ def results(run: Run) -> list[tuple[str, str]]:
 
 def curves(run: Run) -> str:
     """Loss by step as an SVG of its own: each step, their average, and the held-out text."""
-    train, heldout = run.points("loss"), run.points("heldout_loss")
-    every = [point for point in train + heldout if math.isfinite(point[1])]
-    width, height, left, bottom = 720, 320, 60, 40
-    lowest, highest = min(y for _, y in every), max(y for _, y in every)
-    last = max(x for x, _ in every)
-    spread = highest - lowest or 1.0
-
-    def path(points: Sequence[Point], colour: str, thick: float) -> str:
-        places = " ".join(
-            f"{left + (width - left - 10) * x / (last or 1):.1f},"
-            f"{10 + (height - bottom - 10) * (highest - y) / spread:.1f}"
-            for x, y in thin([point for point in points if math.isfinite(point[1])])
-        )
-        return f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="{thick}"/>'
-
-    floor = height - bottom
-    marks = "".join(
-        f'<text x="{x}" y="{y}" text-anchor="{anchor}">{html.escape(said)}</text>'
-        for x, y, anchor, said in (
-            (left - 6, 16, "end", number(highest)),
-            (left - 6, floor + 4, "end", number(lowest)),
-            (left, floor + 20, "start", "0"),
-            (width - 10, floor + 20, "end", quantity(last, "steps")),
-            (width - 10, 20, "end", "nats a token: training grey and blue, held-out red"),
-        )
-    )
-    lines = path(train, "#cccccc", 0.7) + path(smooth(train), "#1f5fa8", 2) + path(heldout, "#c0392b", 2)
-    frame = f'<path d="M{left} 10V{floor}H{width - 10}" fill="none" stroke="#888888"/>'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-        f'font-size="12"><rect width="100%" height="100%" fill="#ffffff"/>{frame}{lines}{marks}</svg>\n'
-    )
+    train, heldout = run.points("loss"), run.points("val_loss")
+    lines = [Line("each step", train, style="thin"), Line("train", smooth(train), label="train")]
+    svg, _ = prepared([*lines, Line("held-out", heldout, 1, "marks", "held-out")], enter=0.05).draw("wide")
+    paper = f'<rect width="100%" height="100%" fill="{COLOURS["--paper"]}"/>'
+    return svg.replace("<defs>", paper + "<defs>", 1)
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

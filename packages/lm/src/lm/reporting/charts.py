@@ -1,201 +1,32 @@
 """What a page is drawn with: line charts first, then tables, bars, big numbers and cards, each a function to HTML.
 
-The lines of a chart are SVG that stretches with the window, its letters are HTML that does not. Everything can be read
-without a script; the numbers travel with the drawing as JSON, for assets/report.js to read out under the pointer. Text
-is escaped wherever it comes in; `Html` says of a string that it is HTML already.
+The drawings are in the page's fonts and colours, light or dark (see drawing). What is wide is drawn a second time for
+small screens, so that letters keep their size. Everything can be read without a script; the numbers travel with the
+drawing as JSON, for assets/report.js to read out under the pointer. Text is escaped wherever it comes in; `Html` says
+of a string that it is HTML already.
 """
+
+from __future__ import annotations
 
 import html
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import Any, Literal
+from typing import Any
 
-Point = tuple[float, float]
-BOX = 1000  # the view box of every plot is BOX × BOX, whatever its size on the page
-COLOURS = 8  # series colours in assets/report.css
-DASHES = 3  # kinds of lines there: whole, dashed, dotted
-POINTS = 480  # columns that a line is thinned to
-AXES = {"seconds": "seconds of training", "tokens": "tokens read"}  # by what is logged
-TINY = 1e-30  # what a logarithmic scale takes for zero
-CROWD = 6  # labels at the ends of lines beyond which a small screen does without: a legend stands above
-DOTS = 40  # at most so many marks on a line, its last among them
-LABEL_PIXELS = 19  # height of a label at the end of a line
+from lm.reporting.drawing import COLOURS, SIZES, Line, Plot, Point, colour_of, number, prepared, smooth
+
+__all__ = [
+    "Html", "Line", "Point", "bars", "big", "chart", "colour_of", "comparison", "embed", "number", "quantity", "samples",
+    "smooth", "table", "text",
+]  # fmt: skip
 
 
 class Html(str):
     """A string that is HTML already."""
 
     __slots__ = ()
-
-
-@dataclass(frozen=True)
-class Line:
-    """One series of a chart; `label` is written at its last point, `name` is what the read-out calls it."""
-
-    name: str
-    points: Sequence[Point]
-    colour: int = 0
-    style: Literal["line", "soft", "thin", "marks"] = "line"
-    label: str = ""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Values from `low` to `high` as fractions from 0 to 1."""
-
-    low: float
-    high: float
-    log: bool = False
-
-    def __call__(self, value: float) -> float:
-        if self.log:
-            return math.log(value / self.low) / math.log(self.high / self.low)
-        return (value - self.low) / (self.high - self.low)
-
-    def ticks(self, count: int) -> list[float]:
-        """Round values inside the scale, about `count` of them."""
-        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1) if self.log else ()
-        for digits in ((1,), (1, 3), (1, 2, 5)):
-            found = [d * 10.0**k for k in decades for d in digits if self.low <= d * 10.0**k <= self.high]
-            if len(found) >= 3:
-                return found[:: math.ceil(len(found) / (2 * count))]
-        rough = (self.high - self.low) / count
-        power = 10.0 ** math.floor(math.log10(rough))
-        step = next(s * power for s in (1, 2, 2.5, 5, 10) if s * power >= rough * 0.999)
-        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        return [min(max(i * step, self.low), self.high) for i in range(first, last + 1)]
-
-
-def finite(points: Iterable[Point]) -> list[list[Point]]:
-    """The runs of points between the ones that are NaN or infinite."""
-    runs: list[list[Point]] = [[]]
-    for x, y in points:
-        if math.isfinite(y):
-            runs[-1].append((x, y))
-        elif runs[-1]:
-            runs.append([])
-    return [run for run in runs if run]
-
-
-def smooth(points: Sequence[Point], share: float = 0.02) -> list[Point]:
-    """A moving average over about `share` of the points, twice: without lag, and narrower where a curve begins."""
-    points = [point for point in points if math.isfinite(point[1])]
-    reach = max(1, round(len(points) * share / 2))
-    for _ in range(2):
-        sums = list(accumulate((y for _, y in points), initial=0.0))
-        spans = [(i - min(reach, i // 2), min(i + min(reach, i // 2) + 1, len(points))) for i in range(len(points))]
-        points = [(x, (sums[b] - sums[a]) / (b - a)) for (x, _), (a, b) in zip(points, spans, strict=True)]
-    return points
-
-
-def thin(run: Sequence[Point], columns: int = POINTS) -> list[Point]:
-    """At most two points a column, its lowest and its highest, so that no spike is lost."""
-    if len(run) <= 2 * columns:
-        return list(run)
-    kept = {0, len(run) - 1}
-    for column in range(columns):
-        indices = range(column * len(run) // columns, (column + 1) * len(run) // columns)
-        kept |= {min(indices, key=lambda i: run[i][1]), max(indices, key=lambda i: run[i][1])}
-    return [run[i] for i in sorted(kept)]
-
-
-def clip(run: Sequence[Point], low: float, high: float) -> list[list[Point]]:
-    """What of a line lies between `low` and `high`, cut where it crosses them."""
-    pieces: list[list[Point]] = [[]]
-    for i, (x, y) in enumerate(run):
-        if i:
-            x0, y0 = run[i - 1]
-            crossed = [edge for edge in (low, high) if min(y0, y) < edge < max(y0, y)]
-            for edge in sorted(crossed, reverse=y < y0):
-                pieces[-1].append((min(max(x0 + (x - x0) * ((edge - y0) / (y - y0)), x0), x), edge))
-                if len(pieces[-1]) > 1:
-                    pieces.append([])
-        if low <= y <= high:
-            pieces[-1].append((x, y))
-    return [piece for piece in pieces if piece]
-
-
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places for labels near the `wanted` ones, in their order, `gap` apart and within `low` and `high`."""
-    if len(wanted) > 1:
-        gap = min(gap, (high - low) / (len(wanted) - 1))
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    blocks: list[tuple[float, int]] = []  # least squares under order: neighbours out of order are averaged
-    for rank, i in enumerate(order):
-        value, size = wanted[i] - rank * gap, 1
-        while blocks and blocks[-1][0] > value:
-            other, count = blocks.pop()
-            value, size = (value * size + other * count) / (size + count), size + count
-        blocks.append((value, size))
-    flat = [value for value, size in blocks for _ in range(size)]
-    ceiling = high - gap * max(len(wanted) - 1, 0)
-    places = [0.0] * len(wanted)
-    for rank, i in enumerate(order):
-        places[i] = max(low, min(flat[rank], ceiling)) + rank * gap
-    return places
-
-
-def number(value: float, digits: int = 4) -> str:
-    """A value as a person reads it: 12,345 · 1.632 · 6.1 × 10⁻⁴."""
-    if not math.isfinite(value):
-        return "∞" if value == math.inf else "−∞" if value == -math.inf else "not a number"
-    size = abs(value)
-    if size and (size < 0.001 or size >= 1e15):
-        mantissa, exponent = f"{value:.{min(digits, 3) - 1}e}".split("e")
-        mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-        return f"{mantissa} × 10{superscript(int(exponent))}".replace("-", "−")
-    if size >= 1000 or value == int(value):
-        return f"{value:,.0f}".replace("-", "−")
-    places = digits - 1 - math.floor(math.log10(size)) if size >= 1 else digits
-    return f"{value:.{places}f}".rstrip("0").rstrip(".").replace("-", "−")
-
-
-def superscript(value: int) -> str:
-    return str(value).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-
-
-def tick_labels(ticks: Sequence[float], even: bool = True) -> tuple[list[str], str]:
-    """Labels, `even` in their precision: ["0", "200 k", "400 k"]; and the factor that small values are read with."""
-    if not even:
-        return [number(tick) for tick in ticks], ""
-    top = max((abs(tick) for tick in ticks), default=0.0)
-    if 0 < top < 0.01:
-        power = math.floor(math.log10(top))
-        return [number(round(tick / 10.0**power, 9)) for tick in ticks], f"× 10{superscript(power)}"
-    size, unit = next((u for u in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")) if top >= u[0]), (1.0, ""))
-    size = 1e3 if unit == " k" else size
-    places = max((len(f"{tick / size:.6f}".rstrip("0").partition(".")[2]) for tick in ticks), default=0)
-    return [f"{tick / size:,.{places}f}{unit}".replace("-", "−") if tick else "0" for tick in ticks], ""
-
-
-def domain(runs: Sequence[Sequence[Point]], references: Iterable[float], log: bool, zero: bool, enter: float) -> Scale:
-    """The vertical scale. Lines may come in from above it: the first share `enter` of x does not set its top."""
-    everything = [y for run in runs for _, y in run]
-    if not everything:
-        return Scale(0.1 if log else 0, 1, log)
-    xs = [x for run in runs for x, _ in run]
-    start = min(xs) + enter * (max(xs) - min(xs))
-    shown = [y for run in runs for x, y in run if x >= start] or everything
-    shown += references
-    low, high = min(0.0 if zero else math.inf, *everything, *shown), max(shown)
-    if max(everything) < high + 0.25 * (high - low):
-        high = max(everything + shown)
-    if high <= low:
-        low, high = low - (abs(low) or 1) * 0.1, high + (abs(high) or 1) * 0.1
-    if log:
-        low = max(low, high * 1e-9)
-        return Scale(low / (high / low) ** 0.06, high * (high / low) ** 0.06, log=True)
-    margin = 0.06 * (high - low)
-    return Scale(low if zero and low == 0 else low - margin, high + margin)
-
-
-def path(points: Iterable[Point], x: Scale, y: Scale) -> str:
-    """Path data in the view box. A point that stands alone is a line of no length, which round caps make a dot."""
-    at = [f"{x(a) * BOX:.1f} {(1 - y(b)) * BOX:.1f}" for a, b in points]
-    return f"M{at[0]}h0" if len(at) == 1 else "M" + "L".join(at)
 
 
 def chart(
@@ -217,88 +48,50 @@ def chart(
 
     `log_x` wants every x above 0.
     """
-    references = {name: value for name, value in (references or {}).items() if math.isfinite(value)}
-    log = log and all(value > TINY for value in references.values())
-    if log:  # what has no logarithm is not drawn
-        lines = [replace(line, points=[p if p[1] > TINY else (p[0], math.nan) for p in line.points]) for line in lines]
-    drawn = [[thin(run, POINTS if wide else POINTS // 2) for run in finite(line.points)] for line in lines]
-    within = [[(a, min(b, ceiling)) for a, b in run] for runs in drawn for run in runs]
-    y = domain(within, references.values(), log, zero and not log, enter)
-    xs = [a for runs in drawn for run in runs for a, _ in run]
-    first, last = min(xs, default=1.0 if log_x else 0.0), max(xs, default=1.0)
-    if log_x:
-        x = Scale(first / 1.1, last * 1.1, log=True)
-    else:
-        x = Scale(0.0 if 0 < first < last / 20 else first, last)
-        x = x if x.high > x.low else Scale(x.low - 0.5, x.high + 0.5)
-    height = 400 if wide else 190
-
-    x_ticks, y_ticks = x.ticks(8 if wide else 4), y.ticks(7 if wide else 4)
-    (x_labels, _), (y_labels, factor) = tick_labels(x_ticks, even=not log_x), tick_labels(y_ticks, even=not log)
-    svg = [f'<path class="grid" d="{"".join(f"M0 {(1 - y(t)) * BOX:.1f}h{BOX}" for t in y_ticks)}"/>'] if xs else []
-    svg += [f'<path class="reference" d="M0 {(1 - y(v)) * BOX:.1f}h{BOX}"/>' for v in references.values()]
-    read: list[dict[str, object]] = []
-    lasts: list[tuple[Line, float]] = []
-    ends: list[tuple[float, str, str, str]] = []  # (fraction from the top, class, name, value)
-    for line, runs in zip(lines, drawn, strict=True):
-        colour = colour_of(line.colour)
-        pieces = [piece for run in runs for piece in clip(run, y.low, y.high)]
-        flat = [point for run in runs for point in run]
-        if line.style == "marks":
-            marked = flat[:: -math.ceil(len(flat) / DOTS) or -1]
-            dots = "".join(path([p], x, y) for p in marked if y.low <= p[1] <= y.high)
-            svg.append(f'<path class="line {colour}" d="{"".join(path(piece, x, y) for piece in pieces)}"/>')
-            svg.append(f'<path class="halo" d="{dots}"/><path class="dots {colour}" d="{dots}"/>')
-        else:
-            svg.append(f'<path class="{line.style} {colour}" d="{"".join(path(p, x, y) for p in pieces)}"/>')
-        if flat and line.style != "thin":
-            lasts.append((line, flat[-1][1]))
-            read.append({
-                "name": line.name, "colour": colour,
-                "x": [float(f"{a:.7g}") for a, _ in flat], "y": [float(f"{b:.5g}") for _, b in flat],
-            })  # fmt: skip
-            if line.label:
-                ends.append((min(max(1 - y(flat[-1][1]), 0.0), 1.0), colour, line.label, _end(flat[-1][1])))
-    ends += [(1 - y(value), "ref", name, _end(value)) for name, value in references.items()]
-    places = spread([end[0] for end in ends], LABEL_PIXELS / height, 0.0, 1.0)
-
-    labels = [
-        f'<span class="y" style="top:{100 * (1 - y(t)):.2f}%">{name}</span>'
-        for t, name in zip(y_ticks, y_labels, strict=True)
-    ]
-    labels += [
-        f'<span class="x" style="left:{100 * x(t):.2f}%">{name}</span>'
-        for t, name in zip(x_ticks, x_labels, strict=True)
-    ]
-    labels.append(f'<span class="axis">{text(AXES.get(x_name, x_name))}</span>')
-    labels += [
-        f'<span class="end {colour}" style="top:{100 * place:.2f}%">{text(name)} <b>{value}</b></span>'
-        for (_, colour, name, value), place in zip(ends, places, strict=True)
-    ]
-    data = {"x": [x.low, x.high], "y": [y.low, y.high], "log": y.log, "logX": x.log, "xName": x_name, "lines": read}
-    aside = " · ".join(part for part in (note, factor) if part)
-    summary = "; ".join(f"{line.name} ends at {number(y)}" for line, y in lasts)
-    known = {" wide": wide, " labelled": bool(ends), " crowded": len(ends) > CROWD}
-    kinds = "".join(kind for kind, holds in known.items() if holds)
-    body = "".join(labels) if xs else '<p class="empty">nothing logged</p>'
+    plot = prepared(lines, x_name, references or {}, wide, log, zero, enter, ceiling, log_x)
+    name = text(f"{title} by {x_name}: {summary(plot)}")
+    drawn = "".join(inline(*plot.draw(kind), kind, name) for kind in (("wide", "small") if wide else ("half",)))
+    if not any(runs for _, runs in plot.lines):
+        drawn = '<p class="empty">nothing logged</p>'
+    data = {"x": plot.x, "y": plot.y, "log": plot.log_y, "logX": log_x, "xName": x_name, "lines": read_out(plot)}
     return (
-        f'<figure class="chart{kinds}" style="--height:{height}px">'
-        f"<figcaption><b>{text(title)}</b> <span>{text(aside)}</span><output></output></figcaption>"
-        f'<div class="plot"><svg viewBox="0 0 {BOX} {BOX}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{text(f"{title} by {x_name}: {summary}")}">{"".join(svg)}</svg>{body}</div>'
+        f'<figure class="chart{" wide" if wide else ""}">'
+        f"<figcaption><b>{text(title)}</b> <span>{text(note)}</span><output></output></figcaption>{drawn}"
         f'<script type="application/json">{embed(data)}</script></figure>\n'
     )
 
 
-def colour_of(number: int) -> str:
-    """The classes of the number-th colour: after COLOURS they come again, with lines that are dashed, and then
-    dotted."""
-    turn = number // COLOURS % DASHES
-    return f"c{number % COLOURS}" + (f" d{turn}" if turn else "")
+def read_out(plot: Plot) -> list[dict[str, object]]:
+    """The numbers of the lines, for the script."""
+    found: list[dict[str, object]] = []
+    for line, runs in plot.lines:
+        if runs and line.style != "thin":
+            xs, ys = zip(*(point for run in runs for point in run), strict=True)
+            values = {"x": [float(f"{a:.7g}") for a in xs], "y": [float(f"{b:.5g}") for b in ys]}
+            found.append({"name": line.name, "colour": colour_of(line.colour), **values})
+    return found
 
 
-def _end(value: float) -> str:
-    return f"{value:.3f}".replace("-", "−") if 0.01 <= abs(value) < 100 else number(value)
+def summary(plot: Plot) -> str:
+    """Where the lines end, for those who hear the page."""
+    ends = ((line, runs[-1][-1][1]) for line, runs in plot.lines if runs and line.style != "thin")
+    return "; ".join(f"{line.name} ends at {number(y)}" for line, y in ends)
+
+
+def inline(svg: str, place: Mapping[str, float], kind: str, name: str) -> str:
+    """matplotlib's SVG as a part of a page: without what only a file needs, in the page's colours, with a pane over the
+    plot for the pointer."""
+    svg = svg[svg.index("<svg ") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' font-family: [^;]*;| transform="rotate\(-0 [^"]*"|(?<=<g) id="[^"]*"', "", svg)
+    svg = re.sub(r'="[^"]*"', lambda found: re.sub(r"(\d\.\d)\d+", r"\1", found[0]), svg)  # a tenth of a pixel
+    svg = re.sub(r"\s*\n\s*", " ", svg)
+    root = f'<svg viewBox="0 0 {SIZES[kind][0]} {SIZES[kind][1]}" role="img" aria-label="{name}">'
+    svg = root + svg.partition(">")[2]
+    for variable, colour in COLOURS.items():
+        svg = svg.replace(colour, f"var({variable})")
+    pane = "; ".join(f"{side}: {100 * share:.2f}%" for side, share in place.items())
+    return f'<div class="plot {kind}">{svg}<div class="pane" style="{pane}"></div></div>'
 
 
 def embed(data: object) -> str:

@@ -45,7 +45,7 @@ Record = dict[str, float]
 
 FAR_APART = 20  # times the lowest peak of a learning rate from which on runs are drawn on a log scale
 BY = {"step": "step", "tokens": "tokens", "time": "seconds"}  # what curves may be over, and how it is logged
-BY_SET = "heldout_loss/"  # and the name of a set of a mixture, in the metrics
+BY_SET = "val_loss/"  # and the name of a set of a mixture, in the metrics
 
 
 class Figure(NamedTuple):
@@ -143,7 +143,7 @@ def write(
             raise ValueError(f"reference line {name!r} is {value}: bits per byte are a positive number")
     only = runs[0] if len(runs) == 1 else None
     if only and (bits_per_byte is None or not math.isfinite(bits_per_byte)):
-        bits_per_byte = only.last("heldout_bits_per_byte")
+        bits_per_byte = only.last("val_bits_per_byte")
 
     parts = [_header(runs, title, headline, references, bits_per_byte, figures)]
     parts += [_section(section) for section in leading]
@@ -245,7 +245,7 @@ def _sentence(runs: Sequence[Run], references: Mapping[str, float], bits_per_byt
         return f"On text it has never seen, the model needs {bits_per_byte:.3f} bits per byte: {many}."
     if bits_per_byte is not None:
         return f"On text it has never seen, the model needs {bits_per_byte:.3f} bits per byte."
-    best = [(value, run.name) for run in runs for value in [run.last("heldout_bits_per_byte")] if value is not None]
+    best = [(value, run.name) for run in runs for value in [run.last("val_bits_per_byte")] if value is not None]
     if best:
         return f"{min(best)[1]} ends lowest of {len(best)}, at {min(best)[0]:.3f} bits per byte of held-out text."
     loss = runs[0].last("loss")
@@ -306,10 +306,10 @@ def _curves(runs: Sequence[Run], references: Mapping[str, float], by: str | None
         begun = [y for run in runs for _, y in run.points(key)[:1] if math.isfinite(y)]
         return math.inf if alone else max(begun, default=math.inf) * 1.05
 
-    has_bytes = any(run.points(key) for run in runs for key in ("bits_per_byte", "heldout_bits_per_byte"))
+    has_bytes = any(run.points(key) for run in runs for key in ("bits_per_byte", "val_bits_per_byte"))
     drawn = [] if alone else [_legend(runs)]
     if has_bytes:
-        lines = losses("bits_per_byte", "heldout_bits_per_byte", True)
+        lines = losses("bits_per_byte", "val_bits_per_byte", True)
         drawn.append(
             chart(
                 "Bits per byte",
@@ -322,7 +322,7 @@ def _curves(runs: Sequence[Run], references: Mapping[str, float], by: str | None
                 ceiling=start("bits_per_byte"),
             )
         )
-    lines = losses("loss", "heldout_loss", not has_bytes)
+    lines = losses("loss", "val_loss", not has_bytes)
     drawn.append(
         chart("Loss", lines, note="nats per token", x_name=x, wide=not has_bytes, enter=0.05, ceiling=start("loss"))
     )
@@ -367,15 +367,15 @@ def _curves_note(runs: Sequence[Run]) -> str:
 def _legend(runs: Sequence[Run]) -> str:
     rows = []
     for i, run in enumerate(runs):
-        held, rates = run.last("heldout_bits_per_byte"), [y for _, y in run.points("tokens_per_second")]
+        held, rates = run.last("val_bits_per_byte"), [y for _, y in run.points("tokens_per_second")]
         rows.append([
             Html(f'<i class="swatch {colour_of(i)}"></i>{text(run.name)}'),
             *(run.last(key) for key in ("step", "tokens", "loss")),
-            held if held is not None else run.last("heldout_loss"),
+            held if held is not None else run.last("val_loss"),
             statistics.median(rates) if rates else None,
             quantity(run.last("seconds"), "s").replace(" ", "\u00a0"),
         ])  # fmt: skip
-    held_name = "held-out bits/byte" if any(run.last("heldout_bits_per_byte") for run in runs) else "held-out loss"
+    held_name = "held-out bits/byte" if any(run.last("val_bits_per_byte") for run in runs) else "held-out loss"
     return table(["run", "steps", "tokens", "loss", held_name, "tokens/s", "time"], rows)
 
 

@@ -208,9 +208,9 @@ class Trainer:
         self.seconds += time.perf_counter() - began
         return {
             "step": self.step,
-            "heldout_loss": finite(self.score.loss),
-            "heldout_bits_per_byte": finite(self.score.bits_per_byte),
-            **{f"heldout_loss/{name}": finite(score.loss) for name, score in scores.items() if name},
+            "val_loss": finite(self.score.loss),
+            "val_bits_per_byte": finite(self.score.bits_per_byte),
+            **{f"val_loss/{name}": finite(score.loss) for name, score in scores.items() if name},
             "seconds": round(self.seconds, 3),
         }
 

@@ -3,7 +3,7 @@
 const counted = JSON.parse(document.getElementById("counted").textContent);
 const charts = [...document.querySelectorAll(".chart")].map((figure) => ({
   figure,
-  plot: figure.querySelector(".plot"),
+  panes: [...figure.querySelectorAll(".pane")],
   output: figure.querySelector("output"),
   data: JSON.parse(figure.querySelector("script").textContent),
   drawn: [],
@@ -54,40 +54,43 @@ function clear() {
 function show(active, x) {
   clear();
   for (const chart of charts) {
-    const { data, plot, output } = chart;
+    const { data, panes, output } = chart;
     if (data.xName !== active.data.xName) continue;
     const [low, high] = data.x, left = 100 * share(data.x, data.logX, x);
-    const cross = add(plot, "i", "cross");
-    cross.style.left = `${left}%`;
-    chart.drawn.push(cross);
-    let tip = null;
+    for (const pane of panes) {
+      const cross = add(pane, "i", "cross");
+      cross.style.left = `${left}%`;
+      chart.drawn.push(cross);
+    }
+    let tips = [];
     if (chart === active) {
-      tip = add(plot, "div", "tip");
-      tip.style[left < 50 ? "left" : "right"] = `calc(${left < 50 ? left : 100 - left}% + 14px)`;
-      chart.drawn.push(tip);
-      const where = add(tip, "p");
-      add(where, "span", "", `${data.xName} ${data.xName === "step" ? number(Math.round(x)) : short(x)}`);
-      if (counted.step && counted.step.length && data.xName === "step") {
-        const i = nearest(counted.step, x);
-        add(where, "span", "", `${short(counted.tokens[i])} tokens · ${duration(counted.seconds[i])}`);
+      tips = panes.map((pane) => add(pane, "div", "tip"));
+      chart.drawn.push(...tips);
+      for (const tip of tips) {
+        tip.style[left < 50 ? "left" : "right"] = `calc(${left < 50 ? left : 100 - left}% + 14px)`;
+        const where = add(tip, "p");
+        add(where, "span", "", `${data.xName} ${data.xName === "step" ? number(Math.round(x)) : short(x)}`);
+        if (counted.step && counted.step.length && data.xName === "step") {
+          const i = nearest(counted.step, x);
+          add(where, "span", "", `${short(counted.tokens[i])} tokens · ${duration(counted.seconds[i])}`);
+        }
       }
     }
     for (const line of data.lines) {
       if (x > line.x[line.x.length - 1] + (high - low) / 50) continue;
       const i = nearest(line.x, x), up = share(data.y, data.log, line.y[i]);
-      if (up >= 0 && up <= 1) {
-        const dot = add(plot, "i", `dot ${line.colour}`);
+      for (const pane of up >= 0 && up <= 1 ? panes : []) {
+        const dot = add(pane, "i", `dot ${line.colour}`);
         dot.style.left = `${100 * share(data.x, data.logX, line.x[i])}%`;
         dot.style.top = `${100 * (1 - up)}%`;
         chart.drawn.push(dot);
       }
-      if (tip) {
+      for (const tip of tips) {
         const row = add(tip, "p", line.colour);
         add(row, "span", "", line.name || chart.figure.querySelector("figcaption b").textContent.toLowerCase());
         add(row, "b", "", number(line.y[i]));
-      } else if (data.lines.length === 1) {
-        add(output, "b", "", number(line.y[i]));
       }
+      if (!tips.length && data.lines.length === 1) add(output, "b", "", number(line.y[i]));
     }
   }
 }
@@ -96,17 +99,19 @@ for (const chart of charts) {
   const at = (part) => (logX ? low * (high / low) ** part : low + part * (high - low));
   const clamp = (x) => Math.min(Math.max(x, low), high);
   let x = high;
-  chart.plot.tabIndex = 0;
-  chart.plot.addEventListener("pointermove", (event) => {
-    const box = chart.plot.getBoundingClientRect();
-    show(chart, x = clamp(at((event.clientX - box.left) / box.width)));
-  });
-  chart.plot.addEventListener("pointerleave", clear);
-  chart.plot.addEventListener("blur", clear);
-  chart.plot.addEventListener("keydown", (event) => {
-    const turn = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!turn) return;
-    event.preventDefault();
-    show(chart, x = clamp(at(share([low, high], logX, x) + turn / 100)));
-  });
+  for (const pane of chart.panes) {
+    pane.tabIndex = 0;
+    pane.addEventListener("pointermove", (event) => {
+      const box = pane.getBoundingClientRect();
+      show(chart, x = clamp(at((event.clientX - box.left) / box.width)));
+    });
+    pane.addEventListener("pointerleave", clear);
+    pane.addEventListener("blur", clear);
+    pane.addEventListener("keydown", (event) => {
+      const turn = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!turn) return;
+      event.preventDefault();
+      show(chart, x = clamp(at(share([low, high], logX, x) + turn / 100)));
+    });
+  }
 }
