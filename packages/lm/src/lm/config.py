@@ -19,6 +19,7 @@ FFN = Literal["swiglu", "gelu", "gelu_exact", "silu", "relu2"]
 Norm = Literal["rmsnorm", "layernorm", "none"]
 NormPlacement = Literal["pre", "post"]
 Position = Literal["rope", "learned", "none"]
+OptimizerName = Literal["adamw", "muon", "normuon"]
 Schedule = Literal["cosine", "linear", "constant"]
 Compile = Literal["auto", "on", "off"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
@@ -176,9 +177,14 @@ class TrainConfig:
     micro_batch_size: int | None = None
     learning_rate: float = 1e-3  # the highest, at the end of the warm-up
     min_learning_rate: float = 0.0  # at the last step of "cosine" and "linear"
+    embedding_learning_rate: float | None = None  # the highest of embeddings; None: learning_rate
+    head_learning_rate: float | None = None  # the highest of a head that is no embedding; None: learning_rate
     warmup_steps: int = 100  # over which the rate rises in a line
     schedule: Schedule = "cosine"  # after the warm-up: half a cosine, a line over the last decay_steps, or constant
     decay_steps: int | None = None  # of "linear"; None: all after the warm-up
+    # muon, normuon: for the matrices of the blocks, each step made orthogonal (see optimizer.Muon); AdamW for the rest.
+    optimizer: OptimizerName = "adamw"
+    momentum: float = 0.95  # of muon and normuon
     weight_decay: float = 0.1  # of matrices, not of embeddings, norms and biases
     beta1: float = 0.9
     beta2: float = 0.95
@@ -218,7 +224,10 @@ class TrainConfig:
             is_finite(name, getattr(self, name))
         for name in ("learning_rate", "eps"):
             more_than_0(name, getattr(self, name))
-        for name in ("beta1", "beta2"):
+        for name in ("embedding_learning_rate", "head_learning_rate"):
+            if getattr(self, name) is not None:
+                more_than_0(name, getattr(self, name))
+        for name in ("beta1", "beta2", "momentum"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, and {getattr(self, name)} is not")
         if self.warmup_steps > self.steps:

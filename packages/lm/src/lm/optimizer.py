@@ -1,9 +1,27 @@
-"""AdamW over two groups of parameters."""
+"""Optimizers: AdamW for everything, or Muon (NorMuon) for the matrices of the blocks and AdamW for the rest.
+
+Both take their parameters in groups, each with its weight decay and with `lr_ratio`, the share of the schedule's rate that
+it learns at. AdamW written out for reading is lm.reference.AdamW; here it is torch's fused one.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.adamw import adamw as adamw_update
+
+from lm.model import Attention, SwiGLU
+from lm.sharding import full_tensor, own_part
+
+MUON = "row_splits"  # the key that marks a group of matrices that Muon updates
+# Of x ← a x + (b x xᵀ + c (x xᵀ)²) x, which brings every singular value in (0, 1] to between 0.7 and 1.2 in five steps.
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+NEWTON_SCHULZ_STEPS = 5
+UPDATE_RMS = 0.2  # of Muon's updates: that of AdamW's, as measured by Liu et al. 2025
 
 
 def adamw(
@@ -12,16 +30,238 @@ def adamw(
     betas: tuple[float, float] = (0.9, 0.95),
     eps: float = 1e-8,
     weight_decay: float = 0.1,
+    *,
+    embedding_lr: float | None = None,
+    head_lr: float | None = None,
 ) -> torch.optim.AdamW:
     """torch's fused AdamW, with weight decay on matrices only: neither norms nor biases nor embeddings.
 
     (Loshchilov and Hutter 2017, arXiv:1711.05101) Decay pulls weights towards zero against a gradient that pulls them
     back; an embedding row gets a gradient only when its token occurs, and a norm rests at one, so both would only
     shrink. A head that is no embedding decays like any matrix.
+
+    Args:
+        model: Its parameters that require gradients are trained.
+        lr: The learning rate.
+        betas: How much of the first and of the second moment stays from one step to the next.
+        eps: Added to the root of the second moment.
+        weight_decay: The share of a matrix that a step at a rate of 1 takes away.
+        embedding_lr: The rate of embeddings; None: lr.
+        head_lr: The rate of an untied head; None: lr.
+    """
+    groups = parameter_groups(model, lr, weight_decay, embedding_lr, head_lr)
+    return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True)
+
+
+def muon(
+    model: nn.Module,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.95),
+    eps: float = 1e-8,
+    weight_decay: float = 0.1,
+    *,
+    momentum: float = 0.95,
+    normalize_rows: bool = False,
+    embedding_lr: float | None = None,
+    head_lr: float | None = None,
+) -> Muon:
+    """Muon for the matrices of the blocks, AdamW for embeddings, head, norms and biases. Arguments as of adamw and Muon.
+
+    Updates of both have the same size, so that a rate and a weight decay chosen for AdamW are where to begin.
+    """
+    groups = parameter_groups(model, lr, weight_decay, embedding_lr, head_lr, apart=row_splits(model))
+    return Muon(groups, lr, betas, eps, momentum=momentum, normalize_rows=normalize_rows)
+
+
+def parameter_groups(
+    model: nn.Module,
+    lr: float,
+    weight_decay: float,
+    embedding_lr: float | None = None,
+    head_lr: float | None = None,
+    apart: dict[int, tuple[int, ...]] | None = None,
+) -> list[dict[str, Any]]:
+    """The parameters that are trained, in groups of one weight decay and one rate; those that decay come first.
+
+    apart: the matrices that Muon updates, by id, each with its row_splits.
     """
     embeddings = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
-    trained = [p for p in model.parameters() if p.requires_grad]
-    decayed = [p for p in trained if p.ndim >= 2 and id(p) not in embeddings]
-    others = [p for p in trained if p.ndim < 2 or id(p) in embeddings]
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=lr, betas=betas, eps=eps, fused=True)
+    head = {id(p) for name, p in model.named_parameters() if name == "head.weight"}
+    grouped: dict[tuple[Any, ...], list[nn.Parameter]] = {}
+    for p in model.parameters():
+        if not p.requires_grad:
+            continue
+        decays = p.ndim >= 2 and id(p) not in embeddings
+        own_lr = embedding_lr if id(p) in embeddings else head_lr if id(p) in head else None
+        ratio = 1.0 if own_lr is None else own_lr / lr
+        grouped.setdefault((decays, ratio, (apart or {}).get(id(p))), []).append(p)
+    groups = []
+    for (decays, ratio, splits), parameters in sorted(grouped.items(), key=lambda item: not item[0][0]):
+        group: dict[str, Any] = {
+            "params": parameters,
+            "lr": lr * ratio,
+            "lr_ratio": ratio,
+            "weight_decay": weight_decay if decays else 0.0,
+        }
+        groups.append(group if splits is None else {**group, MUON: splits})
+    return groups
+
+
+def row_splits(model: nn.Module) -> dict[int, tuple[int, ...]]:
+    """The matrices of the blocks by id, each with how many rows belong to each of the matrices that it is made of.
+
+    Queries, keys and values are one product and three matrices, and so are the two halves of SwiGLU.
+    """
+    splits: dict[int, tuple[int, ...]] = {}
+    outside = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
+    outside |= {id(p) for name, p in model.named_parameters() if name == "head.weight"}
+    for p in model.parameters():
+        if p.ndim == 2 and id(p) not in outside:
+            splits[id(p)] = (p.shape[0],)
+    for module in model.modules():
+        if isinstance(module, Attention):
+            kv_rows = module.kv_heads * module.head_dim
+            splits[id(module.qkv.weight)] = (module.heads * module.head_dim, kv_rows, kv_rows)
+        elif isinstance(module, SwiGLU):
+            splits[id(module.gate_up.weight)] = (module.gate_up.out_features // 2,) * 2
+    return splits
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum whose every matrix is made orthogonal before it is subtracted; AdamW for groups without row_splits.
+
+    (Jordan et al. 2024, kellerjordan.github.io/posts/muon) Of the Nesterov momentum's singular value decomposition U S Vᵀ
+    the step is along U Vᵀ, so that every direction of a matrix learns at one rate. An update is scaled to a root mean
+    square of 0.2, which is AdamW's, and weights decay apart from it (Liu et al. 2025, arXiv:2502.16982). NorMuon (Li et
+    al. 2025, arXiv:2510.05491) divides each row of U Vᵀ by the root of its mean square, averaged over the steps, before
+    the scaling: neurons then learn at one rate too.
+
+    Sharded weights are gathered one by one, and every process computes the whole update.
+
+    Args:
+        groups: Parameter groups; of one with "row_splits" every matrix is so many rows of one, and so many of the next.
+        lr: The learning rate.
+        betas: AdamW's; the second is that of NorMuon's mean squares too.
+        eps: AdamW's.
+        momentum: How much of the momentum stays from one step to the next.
+        normalize_rows: NorMuon rather than Muon.
+    """
+
+    def __init__(
+        self,
+        groups: list[dict[str, Any]],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.95),
+        eps: float = 1e-8,
+        *,
+        momentum: float = 0.95,
+        normalize_rows: bool = False,
+    ) -> None:
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "momentum": momentum, "normalize_rows": normalize_rows}
+        super().__init__(groups, {**defaults, "weight_decay": 0.0, "lr_ratio": 1.0, "fused": True})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One step of every parameter that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            parameters = [p for p in group["params"] if p.grad is not None]
+            if MUON in group:
+                self.muon_step(group, parameters)
+            elif parameters:
+                self.adamw_step(group, parameters)
+        return loss
+
+    def muon_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
+        """W ← (1 - lr · decay) W - lr · update, for matrices that are split alike."""
+        lr, momentum = group["lr"], group["momentum"]
+        by_shape: dict[torch.Size, list[Tensor]] = {}
+        for p in parameters:
+            by_shape.setdefault(p.shape, []).append(p)
+        for alike in by_shape.values():
+            directions = []
+            for p in alike:
+                assert p.grad is not None
+                state = self.state[p]
+                if not state:
+                    state["momentum"] = torch.zeros_like(p)
+                state["momentum"].lerp_(p.grad, 1 - momentum)
+                directions.append(full_tensor(p.grad.lerp(state["momentum"], momentum)))
+            updates = self.updates(group, alike, torch.stack(directions))  # (matrices, rows, columns)
+            for p, update in zip(alike, updates, strict=True):
+                p.mul_(1 - lr * group["weight_decay"]).add_(own_part(update, p), alpha=-lr)
+
+    def updates(self, group: dict[str, Any], parameters: list[Tensor], directions: Tensor) -> Tensor:
+        """What is subtracted at a rate of 1: directions (matrices, rows, columns) → the same shape."""
+        made = []
+        for part in directions.split_with_sizes(group[MUON], dim=1):
+            update = orthogonalize(part)
+            if group["normalize_rows"]:
+                made.append(update)
+            else:
+                made.append(update * (UPDATE_RMS * math.sqrt(max(part.shape[1:]))))
+        if not group["normalize_rows"]:
+            return torch.cat(made, dim=1)
+        beta2 = group["betas"][1]
+        mean_squares = torch.cat([part.square().mean(dim=2, keepdim=True) for part in made], dim=1)
+        averaged = []
+        for p, now in zip(parameters, mean_squares, strict=True):
+            state = self.state[p]
+            if "row_mean_square" not in state:
+                state["row_mean_square"] = torch.zeros_like(now)
+            averaged.append(state["row_mean_square"].lerp_(now, 1 - beta2))
+        scales = torch.stack(averaged).sqrt().add_(1e-10).split_with_sizes(group[MUON], dim=1)
+        normal = [part / scale for part, scale in zip(made, scales, strict=True)]
+        sizes = [UPDATE_RMS * math.sqrt(part[0].numel()) / part.norm(dim=(1, 2), keepdim=True) for part in normal]
+        return torch.cat([part * size for part, size in zip(normal, sizes, strict=True)], dim=1)
+
+    def adamw_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
+        """torch's fused AdamW, with the state that torch.optim.AdamW keeps."""
+        for p in parameters:
+            state = self.state[p]
+            if not state:
+                state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
+                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
+        states = [self.state[p] for p in parameters]
+        beta1, beta2 = group["betas"]
+        adamw_update(
+            parameters,
+            [p.grad for p in parameters if p.grad is not None],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            [state["step"] for state in states],
+            fused=True,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
+
+
+def orthogonalize(matrices: Tensor) -> Tensor:
+    """About U Vᵀ of each matrix U S Vᵀ, by Newton–Schulz: (…, rows, columns) → the same, in float32 at least.
+
+    Singular values come to between 0.7 and 1.2, which is as good and takes products alone; they are in bfloat16 on CUDA.
+    """
+    a, b, c = NEWTON_SCHULZ
+    wide = matrices.dtype if matrices.dtype == torch.float64 else torch.float32
+    x = matrices.to(torch.bfloat16 if matrices.is_cuda else wide)
+    x = x.mT if tall(matrices) else x  # the Gram matrix is then the smaller one
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(NEWTON_SCHULZ_STEPS):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    made: Tensor = x.mT if tall(matrices) else x
+    return made.to(wide)
+
+
+def tall(matrices: Tensor) -> bool:
+    """Whether there are more rows than columns."""
+    return matrices.shape[-2] > matrices.shape[-1]

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from lm.config import TrainConfig
 from lm.device import AUTOCAST
@@ -257,24 +257,3 @@ def broken(error: BaseException) -> bool:
         return True
     words = str(error).lower()
     return "gloo" in words or "nccl" in words or "connection closed by peer" in words or "connection reset" in words
-
-
-def full_tensor(value: Tensor) -> Tensor:
-    """A tensor that was computed from sharded ones, in full."""
-    return cast(Any, value).full_tensor() if is_sharded(value) else value
-
-
-def is_sharded(value: object) -> bool:
-    """Whether it is a DTensor."""
-    return isinstance(value, Tensor) and hasattr(value, "full_tensor")
-
-
-def own_part(full: Tensor, like: Tensor) -> Tensor:
-    """This process's part of a tensor that it has in full, sharded as another is; the tensor itself where that one is
-    not."""
-    if not is_sharded(like):
-        return full
-    from torch.distributed.tensor import distribute_tensor
-
-    sharded: Any = like
-    return distribute_tensor(full.to(like.device), sharded.device_mesh, sharded.placements, src_data_rank=None)

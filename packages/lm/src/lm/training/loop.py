@@ -296,6 +296,11 @@ def open_and_check(
     if tokenizer is not None:
         check_tokenizer(tokenizer, mixture, model.vocab_size)
     mixture.check(model.vocab_size, model.context_length)
+    if config.head_learning_rate is not None and model.tied_embeddings:
+        raise ValueError(
+            f"head_learning_rate {config.head_learning_rate} is of a head of its own, and this model's is its embedding: "
+            f"give embedding_learning_rate"
+        )
     if config.document_masking and mixture.end_of_text is None:
         raise ValueError("documents are told apart by the end-of-text token, and the data does not say which that is")
     return mixture

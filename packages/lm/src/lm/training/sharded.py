@@ -1,7 +1,8 @@
 """Sharded checkpoints: each process writes its part of weights and optimizer, by torch.distributed.checkpoint.
 
 No process ever has the whole of the optimizer, and any number of processes, or one alone, can read what another number
-wrote. Tensors are named model.WEIGHT and optimizer.KEY.WEIGHT, where KEY is exp_avg, exp_avg_sq or step.
+wrote. Tensors are named model.WEIGHT and optimizer.KEY.WEIGHT, where KEY is what the optimizer
+calls it: exp_avg, step, momentum, …
 """
 
 from __future__ import annotations
@@ -58,12 +59,14 @@ def read_into(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) ->
     """Reads each process's part of a sharded model and of its optimizer. All processes call it."""
     about = FileSystemReader(path).read_metadata().state_dict_metadata
     parameters = dict(model.named_parameters())
-    for name in about:
+    for name, entry in about.items():
         section, _, rest = name.partition(".")
         if section == "optimizer":
             key, _, parameter = rest.partition(".")
             like = parameters[parameter]
-            fresh = torch.tensor(0.0) if key == "step" else torch.zeros_like(like.detach())
+            size = cast(TensorStorageMetadata, entry).size
+            weight = like.detach()
+            fresh = torch.zeros_like(weight) if size == weight.shape else torch.zeros(size, device=weight.device)
             optimizer.state[like][key] = fresh
     tensors = tensors_of(model, optimizer)
     load(cast("dict[str, Any]", tensors), checkpoint_id=path)

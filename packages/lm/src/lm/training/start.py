@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from dataclasses import MISSING
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
-from lm.config import DeviceName, ModelConfig, TrainConfig, to_table
+from lm.config import DeviceName, ModelConfig, TrainConfig, settable, to_table
 from lm.device import choose_device, choose_precision
 from lm.files import atomic_write
 from lm.ops.cpu import passes
@@ -53,6 +54,7 @@ FREE = frozenset(
         "collective_timeout",
     }
 )
+SECTIONS: dict[str, type] = {"model": ModelConfig, "train": TrainConfig}
 # What may differ where it is asked for, because it changes no more than rounding; the run then says so.
 ROUNDING = frozenset({"device", "threads", "compile"})
 
@@ -246,7 +248,9 @@ def refuse_edited(saved: Checkpoint, config: RunConfig) -> None:
         return
     now = made_with(config)
     for section, there in made.items():
-        for key, old, new in differences(there, now[section]):
+        # a setting that there was not yet had what is now its default
+        known = {key: value for key, value in defaults(SECTIONS[section]).items() if key in now[section]}
+        for key, old, new in differences({**known, **there}, now[section]):
             moved = there.get("device") != now[section].get("device")
             if key in ROUNDING or (key == "steps" and new > old) or (key == "precision" and moved):
                 continue
@@ -254,6 +258,12 @@ def refuse_edited(saved: Checkpoint, config: RunConfig) -> None:
                 f"checkpoint {saved.path} was made with {section}.{key} = {old!r}, and config.toml has {new!r}: "
                 f"put that back to continue the run, or choose another folder"
             )
+
+
+def defaults(kind: type) -> dict[str, Any]:
+    """The settings of a configuration that have a default other than None."""
+    fields = settable(kind)
+    return {name: field.default for name, field in fields.items() if field.default not in (MISSING, None)}
 
 
 def made_with(config: RunConfig) -> dict[str, dict[str, Any]]:

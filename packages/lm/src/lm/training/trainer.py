@@ -24,9 +24,10 @@ from lm.device import autocast
 from lm.loss import IGNORE
 from lm.model import Transformer
 from lm.ops.cpu.fused import fuse
-from lm.optimizer import adamw
+from lm.optimizer import adamw, muon
 from lm.schedule import learning_rate
-from lm.training.distributed import DistributedContext, full_tensor
+from lm.sharding import full_tensor
+from lm.training.distributed import DistributedContext
 from lm.training.metrics import Throughput, finite
 from lm.training.model_with_loss import ModelWithLoss
 from lm.training.validation import Score, evaluate, mixed
@@ -130,7 +131,7 @@ class Trainer:
         skipped = self.reason_to_skip(loss, norm, num_targets)
         if skipped is None:
             for group in self.optimizer.param_groups:
-                group["lr"] = lr
+                group["lr"] = lr * group["lr_ratio"]
             self.scaler.step(self.optimizer)
             self.loss, self.skips_in_a_row = loss, 0
             self.gradient_norms = [*self.gradient_norms[1 - HISTORY :], norm]
@@ -245,9 +246,22 @@ class Trainer:
             self.scaler.load_state_dict(state["scaler"])
 
 
-def make_optimizer(model: Transformer, config: TrainConfig) -> torch.optim.AdamW:
+def make_optimizer(model: Transformer, config: TrainConfig) -> torch.optim.Optimizer:
     """The optimizer of a configuration, at the first step's rate."""
-    return adamw(model, config.learning_rate, (config.beta1, config.beta2), config.eps, config.weight_decay)
+    make = adamw if config.optimizer == "adamw" else muon
+    own: dict[str, Any] = {}
+    if make is muon:
+        own = {"momentum": config.momentum, "normalize_rows": config.optimizer == "normuon"}
+    return make(
+        model,
+        config.learning_rate,
+        (config.beta1, config.beta2),
+        config.eps,
+        config.weight_decay,
+        embedding_lr=config.embedding_learning_rate,
+        head_lr=config.head_learning_rate,
+        **own,
+    )
 
 
 def compile_blocks(model: Transformer) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from lm.config import ModelConfig
 from lm.model import Transformer, initialise_parameter
+from lm.sharding import own_part
 from lm.training.checkpoint import Checkpoint
-from lm.training.distributed import own_part
 
 
 def on_meta(config: ModelConfig) -> Transformer:

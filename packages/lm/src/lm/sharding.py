@@ -1,0 +1,28 @@
+"""Tensors of which each process of a run holds a part (torch's DTensor), and those that are whole: either way, one call."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from torch import Tensor
+
+
+def full_tensor(value: Tensor) -> Tensor:
+    """A tensor that was computed from sharded ones, in full."""
+    return cast(Any, value).full_tensor() if is_sharded(value) else value
+
+
+def is_sharded(value: object) -> bool:
+    """Whether it is a DTensor."""
+    return isinstance(value, Tensor) and hasattr(value, "full_tensor")
+
+
+def own_part(full: Tensor, like: Tensor) -> Tensor:
+    """This process's part of a tensor that it has in full, sharded as another is; the tensor itself where that one is
+    not."""
+    if not is_sharded(like):
+        return full
+    from torch.distributed.tensor import distribute_tensor
+
+    sharded: Any = like
+    return distribute_tensor(full.to(like.device), sharded.device_mesh, sharded.placements, src_data_rank=None)

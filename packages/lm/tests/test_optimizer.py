@@ -1,0 +1,166 @@
+"""Muon and NorMuon beside the papers' algorithms in numpy, the groups that learn at rates of their own, and runs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from processes import processes, train
+from runs import CONFIG, MODEL, assert_same_run, metrics, run, stop_at
+from torch import nn
+
+from lm.config import ModelConfig
+from lm.model import Transformer
+from lm.optimizer import adamw, muon, orthogonalize, row_splits
+from lm.training import checkpoint
+from lm.training.loop import Stopped
+
+MUON = dataclasses.replace(CONFIG, optimizer="muon", embedding_learning_rate=3e-2, head_learning_rate=5e-3)
+
+
+def newton_schulz(g):
+    """Jordan's iteration, in numpy."""
+    x = g.T if g.shape[0] > g.shape[1] else g
+    x = x / (np.sqrt((x * x).sum()) + 1e-7)
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x.T if g.shape[0] > g.shape[1] else x
+
+
+def by_the_papers(w, gradients, lr, decay, momentum, beta2, rows):
+    """Muon (Jordan 2024, scaled as Liu et al. 2025) or NorMuon (Li et al. 2025, algorithm 1) of one matrix."""
+    m, v = np.zeros_like(w), np.zeros((len(w), 1))
+    for g in gradients:
+        m = momentum * m + (1 - momentum) * g
+        o = newton_schulz(momentum * m + (1 - momentum) * g)  # Nesterov
+        if rows:
+            v = beta2 * v + (1 - beta2) * (o * o).mean(1, keepdims=True)
+            o = o / (np.sqrt(v) + 1e-10)
+            o = 0.2 * np.sqrt(o.size) / np.sqrt((o * o).sum()) * o
+        else:
+            o = 0.2 * np.sqrt(max(o.shape)) * o
+        w = w - lr * decay * w - lr * o
+    return w
+
+
+@pytest.mark.parametrize("rows", [False, True], ids=["muon", "normuon"])
+@pytest.mark.parametrize("shape", [(5, 8), (8, 5), (6, 6), (1, 7)])
+def test_a_matrix_moves_as_in_the_papers(shape, rows):
+    random = np.random.default_rng(0)
+    weight, gradients = random.normal(size=shape), random.normal(size=(4, *shape))
+    layer = nn.Linear(shape[1], shape[0], bias=False, dtype=torch.float64)
+    layer.weight.data = torch.tensor(weight)
+    optimizer = muon(layer, 0.03, (0.9, 0.8), weight_decay=0.5, momentum=0.7, normalize_rows=rows)
+    for gradient in gradients:
+        layer.weight.grad = torch.tensor(gradient)
+        optimizer.step()
+    expected = by_the_papers(weight, gradients, 0.03, 0.5, 0.7, 0.8, rows)
+    np.testing.assert_allclose(layer.weight.detach().numpy(), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_muon_is_torchs_but_for_its_bfloat16():
+    torch.manual_seed(0)
+    ours, theirs = nn.Linear(24, 40, bias=False), nn.Linear(24, 40, bias=False)
+    theirs.load_state_dict(ours.state_dict())
+    optimizers = [
+        muon(ours, 0.01, weight_decay=0.3),
+        torch.optim.Muon(theirs.parameters(), 0.01, 0.3, adjust_lr_fn="match_rms_adamw"),
+    ]
+    for seed in range(3):
+        for layer, optimizer in zip((ours, theirs), optimizers, strict=True):
+            layer.weight.grad = torch.randn(40, 24, generator=torch.Generator().manual_seed(seed))
+            optimizer.step()
+    torch.testing.assert_close(ours.weight, theirs.weight, rtol=0, atol=0.01 * 0.2 * 0.05 * 3)
+
+
+def test_singular_values_come_near_one():
+    matrices = torch.randn(3, 20, 50, generator=torch.Generator().manual_seed(1))
+    values = torch.linalg.svdvals(orthogonalize(matrices))
+    assert values.min() > 0.5
+    assert values.max() < 1.3
+    assert torch.equal(orthogonalize(matrices.mT.contiguous()), orthogonalize(matrices).mT)
+
+
+def test_matrices_that_share_a_product_are_updated_one_by_one():
+    """Queries, keys and values: the update of the whole is that of three matrices apart."""
+    config = ModelConfig(40, 8, 1, 16, 4, 24, num_kv_heads=2)
+    model = Transformer(config)
+    splits = {name: row_splits(model).get(id(p)) for name, p in model.named_parameters()}
+    assert splits["blocks.0.attention.qkv.weight"] == (16, 8, 8)
+    assert splits["blocks.0.ffn.gate_up.weight"] == (24, 24)
+    assert splits["blocks.0.ffn.down.weight"] == (16,)
+    assert splits["embedding.weight"] is splits["head.weight"] is splits["final_norm.weight"] is None
+    qkv = model.blocks[0].attention.qkv
+    before, gradient = qkv.weight.detach().clone(), torch.randn(32, 16)
+    qkv.weight.grad = gradient.clone()
+    muon(model, 0.1, weight_decay=0.0).step()
+    for part, old, grad in zip(*(t.split((16, 8, 8)) for t in (qkv.weight, before, gradient)), strict=True):
+        alone = nn.Linear(16, len(part), bias=False)
+        alone.weight.data, alone.weight.grad = old.clone(), grad.clone()
+        muon(alone, 0.1, weight_decay=0.0).step()
+        torch.testing.assert_close(part, alone.weight)
+
+
+@pytest.mark.parametrize("make", [adamw, muon])
+def test_what_is_no_matrix_moves_by_adamw_at_its_own_rate(make):
+    model, other = Transformer(MODEL), Transformer(MODEL)
+    other.load_state_dict(model.state_dict())
+    ours, alone = make(model, 1e-2, embedding_lr=3e-2, head_lr=5e-3), adamw(other, 1e-2)
+    for step in range(3):
+        for network in (model, other):
+            generator = torch.Generator().manual_seed(step)
+            for p in network.parameters():
+                p.grad = torch.randn(p.shape, generator=generator)
+        ours.step()
+        alone.step()
+    for (name, p), start in zip(model.named_parameters(), other.parameters(), strict=True):
+        if p.ndim < 2:
+            torch.testing.assert_close(p, start, msg=name)
+    rates = {
+        ours_lr(ours, p): name for name, p in model.named_parameters() if name in ("embedding.weight", "head.weight")
+    }
+    assert rates == {3e-2: "embedding.weight", 5e-3: "head.weight"}
+    decays = {g["weight_decay"] for g in ours.param_groups if any(p is model.embedding.weight for p in g["params"])}
+    assert decays == {0.0}
+
+
+def ours_lr(optimizer, parameter):
+    return next(g["lr"] for g in optimizer.param_groups if any(p is parameter for p in g["params"]))
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "normuon"])
+def test_a_stopped_run_continues_to_the_bit(data, tmp_path, optimizer):
+    config = dataclasses.replace(MUON, optimizer=optimizer)
+    run(data, tmp_path / "whole", config)
+    with pytest.raises(Stopped):
+        run(data, tmp_path / "stopped", config, on_step=stop_at(7))
+    run(data, tmp_path / "stopped", config)
+    assert_same_run(tmp_path / "stopped", tmp_path / "whole")
+    kept = checkpoint.load(tmp_path / "whole" / "checkpoints").optimizer["state"].values()
+    assert {frozenset(state) for state in kept} == {
+        frozenset({"step", "exp_avg", "exp_avg_sq"}),
+        frozenset({"momentum"} if optimizer == "muon" else {"momentum", "row_mean_square"}),
+    }
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_processes_have_the_losses_of_one(data, tmp_path, parallel):
+    config = dataclasses.replace(MUON, optimizer="normuon", parallel=parallel, steps=8, batch_size=8)
+    run(data, tmp_path / "alone", config)
+    ends = processes(2, train, data, tmp_path / "both", config, 4)
+    assert [how for how, _ in ends] == ["Stopped", "Stopped"], ends
+    ends = processes(2, train, data, tmp_path / "both", config)
+    assert [how for how, _ in ends] == ["done", "done"], ends
+    one, other = ([line["loss"] for line in metrics(tmp_path / name) if "loss" in line] for name in ("both", "alone"))
+    assert one == pytest.approx(other, rel=1e-4)
+    with pytest.raises(Stopped):  # what two wrote, one goes on with
+        run(data, tmp_path / "both", dataclasses.replace(config, steps=12), on_step=stop_at(10))
+
+
+def test_a_rate_for_a_head_that_is_the_embedding_is_refused(data, tmp_path):
+    with pytest.raises(ValueError, match="head_learning_rate"):
+        run(data, tmp_path, MUON, dataclasses.replace(MODEL, tied_embeddings=True))
+    assert not (tmp_path / "config.toml").exists()
