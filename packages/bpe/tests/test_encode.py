@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from bpe.merging.merger import Merger
 from bpe.native import cpu
 from bpe.native.parallel import run_together
 from bpe.native.text import utf8
+from bpe.scanning.special_tokens import Rules
 from bpe.tokenizer import Tokenizer
 
 BYTES = {i: bytes([i]) for i in range(256)}
@@ -250,15 +252,22 @@ def test_a_str_becomes_the_utf8_that_python_makes_of_it(text: str) -> None:
         assert utf8(text, level=level) == expected, level
 
 
-def shared_ids(tokenizer: Tokenizer, text: str | bytes, block: int, workers: int) -> list[int] | None:
-    shared = SharedText(tokenizer._texts.encoder, text, tokenizer._texts.policy.rules("all", ()), block=block)
+def outcome(encode: Callable[..., object], *arguments: object) -> object:
+    """What a call gives, or the error that it raises."""
+    try:
+        return encode(*arguments)
+    except ValueError as error:
+        return type(error), str(error)
+
+
+def shared_ids(tokenizer: Tokenizer, text: str | bytes, rules: Rules, block: int, workers: int) -> list[int]:
+    shared = SharedText(tokenizer._texts.encoder, text, rules, block=block)
     threads = [threading.Thread(target=shared.work) for _ in range(workers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    found = shared.array()
-    return None if found is None else found.tolist()
+    return shared.array().tolist()
 
 
 @given(
@@ -269,11 +278,11 @@ def shared_ids(tokenizer: Tokenizer, text: str | bytes, block: int, workers: int
 )
 def test_blocks_give_the_ids_of_the_text(text: str, block: int, workers: int, pattern: str | None) -> None:
     tokenizer = trained(["ab", "the cat", "é"], 9, pattern=pattern, special_tokens=["<|endoftext|>", "<|", "a<"])
-    data = text.encode("utf-8", "replace")
-    assert shared_ids(tokenizer, data, block, workers) == tokenizer.encode(data, allowed_special="all")
-    found = shared_ids(tokenizer, text, block, workers)
-    lone = any("\ud800" <= character <= "\udfff" for character in text)
-    assert found == (None if lone else tokenizer.encode(text, allowed_special="all"))
+    encoder, policy = tokenizer._texts.encoder, tokenizer._texts.policy
+    for rules in (policy.rules("all", ()), policy.rules({"a<"}, "all")):
+        for form in (text.encode("utf-8", "replace"), text):
+            expected = outcome(encoder.encode, form, rules)
+            assert outcome(shared_ids, tokenizer, form, rules, block, workers) == expected
 
 
 @given(st.lists(TEXTS | TEXTS.map(lambda text: text.encode("utf-8", "replace")), max_size=30), st.integers(1, 3))
@@ -286,11 +295,13 @@ def test_a_batch_is_each_text_by_itself(texts: list[str | bytes], workers: int) 
             thread.start()
         for thread in threads:
             thread.join()
-        expected = [tokenizer._texts.encoder.encode(text, rules) for text in texts]
-        assert batch.lists() == expected
+        expected = [outcome(tokenizer._texts.encoder.encode, text, rules) for text in texts]
+        failures = {i: (type(error), str(error)) for i, error in batch.failures.items()}
+        assert [failures.get(i, ids) for i, ids in enumerate(batch.lists())] == expected
         arrays = batch.arrays()
         del batch
-        assert [None if ids is None else ids.tolist() for ids in arrays] == expected, "they outlive the batch"
+        found = [None if ids is None else ids.tolist() for ids in arrays]
+        assert [failures.get(i, ids) for i, ids in enumerate(found)] == expected, "they outlive the batch"
 
 
 def test_a_large_batch_goes_to_threads() -> None:
@@ -420,6 +431,8 @@ def test_long_texts_of_a_batch_are_shared_out_and_come_in_their_places() -> None
             tokenizer.encode_batch([*texts, long + "<|endoftext|>"], num_threads=threads)
         with pytest.raises(UnicodeEncodeError):
             tokenizer.encode_batch_to_numpy(texts, workers=threads)
+        with pytest.raises(ValueError, match="special token"):  # as tiktoken has it: before the surrogate
+            tokenizer.encode_batch_to_numpy([long + "\ud800<|endoftext|>"], workers=threads)
     batch = Batch(tokenizer._texts.encoder, texts[:4], tokenizer._texts.policy.rules("all", ()))
     batch.work()
     assert [None if ids is None else ids.tolist() for ids in batch.arrays()] == found[:4]

@@ -28,6 +28,13 @@ def test_public_names() -> None:
         _ = bpe.Tokeniser  # type: ignore[attr-defined]
 
 
+def test_importing_loads_nothing_that_trains_or_reads_files() -> None:
+    loaded = loaded_by("import bpe")
+    own = {name for name in loaded if name.startswith("bpe.")}
+    assert not {name for name in own if name.startswith(("bpe.counting", "bpe.merging", "bpe.outputs"))}
+    assert not own & {"bpe.training", "bpe.counts", "bpe.sources", "bpe.conventions", "bpe.published", "bpe.loading"}
+
+
 def test_training_has_the_memory_to_itself() -> None:
     """Nothing that only files, checkpoints and decoding need is there while it counts and merges."""
     loaded = loaded_by("""
@@ -43,11 +50,11 @@ def test_training_has_the_memory_to_itself() -> None:
 
 
 def test_training_imports_nothing_but_threads_of_its_own() -> None:
-    """A call of train() is not slower because it is the first."""
+    """A call of train() is not slower because it is the first, once the name `train` has been asked for."""
     loaded = loaded_by("""
-        import bpe
+        from bpe import train
         before = set(sys.modules)
-        bpe.train(["some text, some more text"], 258)
+        train(["some text, some more text"], 258)
         sys.modules = dict.fromkeys(set(sys.modules) - before)
     """)
     assert loaded <= {"queue", "_queue", "heapq", "_heapq"}

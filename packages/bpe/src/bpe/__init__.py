@@ -2,18 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-from bpe.counts import Counts, count
 from bpe.encodings import Encoding
 from bpe.formats import TokenizerData
-from bpe.progress import Progress
-from bpe.sources import JsonLines, Parquet, PlainText, Source
 from bpe.tokenizer import Tokenizer
-from bpe.training import extend, train, train_from_counts
 
 if TYPE_CHECKING:
+    from bpe.counts import Counts, count
     from bpe.encoding.streaming import DecodeStream
     from bpe.loading import load
+    from bpe.progress import Progress
     from bpe.published import encoding_for_model, encoding_name_for_model, get_encoding, list_encoding_names
+    from bpe.sources import JsonLines, Parquet, PlainText, Source
+    from bpe.training import extend, train, train_from_counts
 
 __version__ = "0.1.0"
 __all__ = [
@@ -37,13 +37,23 @@ __all__ = [
     "train",
     "train_from_counts",
 ]
-_HOMES = {  # of what many a process never asks for
+_MODULE_OF = {  # imported when first asked for: a process that only encodes does not load what trains
+    "Counts": "counts",
     "DecodeStream": "encoding.streaming",
+    "JsonLines": "sources",
+    "Parquet": "sources",
+    "PlainText": "sources",
+    "Progress": "progress",
+    "Source": "sources",
+    "count": "counts",
     "encoding_for_model": "published",
     "encoding_name_for_model": "published",
+    "extend": "training",
     "get_encoding": "published",
     "list_encoding_names": "published",
     "load": "loading",
+    "train": "training",
+    "train_from_counts": "training",
 }
 
 
@@ -51,8 +61,8 @@ def __getattr__(name: str) -> object:
     """A public name, or a module of the package, imported when it is first asked for (PEP 562)."""
     from importlib import import_module
 
-    if name in _HOMES:
-        found: object = getattr(import_module(f"bpe.{_HOMES[name]}"), name)
+    if name in _MODULE_OF:
+        found: object = getattr(import_module(f"bpe.{_MODULE_OF[name]}"), name)
         globals()[name] = found
         return found
     if not name.startswith("__"):

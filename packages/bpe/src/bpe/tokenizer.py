@@ -16,7 +16,6 @@ from bpe.encodings import CACHE_BYTES, Encoding
 from bpe.formats import TokenizerData
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import threads_for
-from bpe.progress import Progress, reporter
 from bpe.vocabulary import checked_merge, checked_tokens, number_special_tokens, vocabulary_of_ranks
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from bpe.encoding.streaming import DecodeStream
     from bpe.native.atomic_file import StrPath
+    from bpe.progress import Progress
     from bpe.sources import Source
 
 SplitPattern = str | tuple[str, ...] | patterns.Pattern | None
@@ -68,9 +68,8 @@ class Tokenizer(Encoding):
         special = number_special_tokens(special_tokens, tokens)
         checked = [checked_merge(pair) for pair in merges]
         self._set(TokenizerData(tokens, checked, special, patterns.resolve(pattern)), cache_bytes)
-        _ = (
-            self._texts.encoder
-        )  # refuses merges that contradict the vocabulary; those of a file were checked on reading
+        # Making the encoder refuses merges that contradict the vocabulary. Those of a file were checked on reading.
+        _ = self._texts.encoder
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.name!r}: {self.n_vocab:,} ids, pattern {self.pattern!r}>"
@@ -431,6 +430,7 @@ class Tokenizer(Encoding):
         from pathlib import Path
 
         from bpe.outputs import token_file
+        from bpe.progress import reporter
 
         special = self._texts.policy.recognised(allowed_special)
         narrow = self.n_vocab <= 1 << 16

@@ -24,7 +24,7 @@ from bpe.encoding.encoder cimport Encoder
 from bpe.encoding.ids cimport IdMemory, Ids, free_ids, reserve
 from bpe.native.memory cimport checked_malloc, checked_realloc
 from bpe.scanning.special_tokens cimport Rules
-from bpe.native.text cimport LONE, TextBuffer, convert_units, room_for
+from bpe.native.text cimport LONE, TextBuffer, convert_units, lone_surrogate, room_for
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
@@ -50,7 +50,8 @@ ctypedef struct BatchText:      # a text, as TextBuffer has it, and what became 
     const uint8_t *units
     size_t size
     int width
-    bint skipped                # refused, or too long
+    bint long                   # left to the caller
+    bint failed                 # why, `failures` says
     size_t begin, count         # of its ids in their segment
 
 
@@ -62,7 +63,12 @@ cdef class Batch:
         texts: str, bytes or buffers of bytes.
         rules: What is done about special tokens.
         threads: How many threads will call work().
-        longest: Texts of so many bytes or code points are left to the caller; `long` has their numbers.
+        longest: Texts of so many bytes or code points are left to the caller.
+
+    Attributes:
+        long: The numbers of the texts that are left to the caller.
+        failures: {number of a text: why it has no ids}: a ValueError that names a refused special token, or a
+            UnicodeError for a lone surrogate.
     """
 
     cdef Encoder encoder
@@ -76,6 +82,7 @@ cdef class Batch:
     cdef size_t next, rest          # what nobody has taken: the first of the texts, and their size
     cdef Segment *segments
     cdef bint stop
+    cdef readonly dict failures     # by number of the text: the ValueError or UnicodeError that it raised
 
     def __cinit__(
         self, Encoder encoder not None, texts, Rules rules not None, *, size_t threads=1, size_t longest=<size_t> -1
@@ -85,7 +92,7 @@ cdef class Batch:
         cdef BatchText *given
         self.encoder, self.rules, self.threads = encoder, rules, threads
         encoder.pool.share(threads)
-        self.texts, self.held, self.long = all, [], []
+        self.texts, self.held, self.long, self.failures = all, [], [], {}
         self.given = <BatchText *> calloc(count + 1, sizeof(BatchText))
         self.lock = PyThread_allocate_lock()
         if self.given == NULL or self.lock == NULL:
@@ -96,7 +103,7 @@ cdef class Batch:
                 prefetch(<void *> PyList_GET_ITEM(self.texts, i + OBJECTS))
             self.look_at(<object> PyList_GET_ITEM(self.texts, i), given)
             if given.size >= longest:
-                given.skipped = True
+                given.long = True
                 self.long.append(i)
             else:
                 self.size += given.size
@@ -164,7 +171,7 @@ cdef class Batch:
         wanted = max(<size_t> FEWEST_AT_ONCE, min(<size_t> MOST_AT_ONCE, share))
         begin[0] = self.next
         while not self.stop and self.next < count and taken < wanted:
-            if not self.given[self.next].skipped:
+            if not self.given[self.next].long:
                 taken += self.given[self.next].size
             self.next += 1
         end[0] = self.next
@@ -178,8 +185,9 @@ cdef class Batch:
         cdef const BatchText *after = given + 1         # there is one more than there are texts
         cdef const uint8_t *next = after.bytes if after.bytes != NULL else after.units
         cdef size_t size = given.size, line
+        cdef int index
         given.begin = found.size
-        if given.skipped:
+        if given.long:
             return 0
         for line in range(FETCHED):
             prefetch(next + line * LINE)
@@ -187,11 +195,20 @@ cdef class Batch:
             need_room(room, room_for(size))
             size = convert_units(given.units, given.width, size, room.bytes)
             text = room.bytes
-        if size == LONE or (self.rules.refused.longest and self.rules.refused.find(text, size, 0).index >= 0):
-            given.skipped = True
-            return 0
+            if size == LONE:
+                return self.fail(given, -1)
+        index = self.rules.refused_in(text, size)
+        if index >= 0:
+            return self.fail(given, index)
         self.encoder.encode_text(cache, text, size, self.rules.recognised, found)
         given.count = found.size - given.begin
+        return 0
+
+    cdef int fail(self, BatchText *given, int index) except -1 nogil:
+        """Note why a text has no ids: the refused special token of this index, or, for -1, a lone surrogate."""
+        given.failed = True
+        with gil:
+            self.failures[given - self.given] = self.rules.refusal(index) if index >= 0 else lone_surrogate()
         return 0
 
     cdef int keep(self, size_t first, size_t last, Ids *found) except -1 nogil:
@@ -206,7 +223,7 @@ cdef class Batch:
         return 0
 
     def arrays(self):
-        """The ids of each text as an array of uint32, once; None for what is skipped: see Encoder.encode_array()."""
+        """The ids of each text as an array of uint32, once; None for those in `long` and `failures`."""
         cdef list found = [None] * PyList_GET_SIZE(self.texts)
         cdef Segment *segment
         cdef IdMemory memory
@@ -216,14 +233,14 @@ cdef class Batch:
             memory = IdMemory()
             memory.owned.ids, segment.ids = segment.ids, NULL
             for i in range(segment.first, segment.last):
-                if not self.given[i].skipped:
+                if not self.given[i].long and not self.given[i].failed:
                     found[i] = memory.view(memory.owned.ids + self.given[i].begin, self.given[i].count)
             self.segments = segment.next
             free(segment)
         return found
 
     def lists(self):
-        """The ids of each text as a list; None for what is skipped: see Encoder.encode()."""
+        """The ids of each text as a list; None for those in `long` and `failures`."""
         cdef list found = [None] * PyList_GET_SIZE(self.texts)
         cdef Segment *segment = self.segments
         cdef size_t i
@@ -231,16 +248,10 @@ cdef class Batch:
         try:
             while segment != NULL:
                 for i in range(segment.first, segment.last):
-                    if not self.given[i].skipped:
+                    if not self.given[i].long and not self.given[i].failed:
                         found[i] = self.encoder.to_list(segment.ids + self.given[i].begin, self.given[i].count)
                 segment = segment.next
         finally:
             if collects:
                 PyGC_Enable()
         return found
-
-    def refused(self):
-        """The numbers of the texts, but the long, in which there is what is refused, once all are encoded."""
-        cdef size_t i, count = PyList_GET_SIZE(self.texts)
-        long = set(self.long)
-        return [i for i in range(count) if self.given[i].skipped and i not in long]

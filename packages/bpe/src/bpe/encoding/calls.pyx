@@ -1,8 +1,8 @@
-"""The calls by which nearly all text comes, compiled from their arguments on: a chat message takes no longer to encode
-than a call of Python.
+"""The methods that encode one text, compiled: for a chat message, handling the arguments in Python would take longer
+than encoding.
 
-What the encoder does not take as it is goes to the TextEncoder, in Python: texts to be prepared or split by `regex`,
-special tokens that are refused, lone surrogates, whatever is wrong.
+They go straight to the compiled Encoder. The TextEncoder, which is Python, serves the rest: tokenizers that change a
+text before encoding it, patterns that `regex` has to run, and a str with lone surrogates.
 """
 
 cimport cython
@@ -10,21 +10,22 @@ cimport cython
 from bpe.encoding.encoder cimport Encoder
 from bpe.scanning.special_tokens cimport Rules
 
-NONE = frozenset()  # the set that calls have by default
+NONE = frozenset()  # the default of allowed_special, recognised by identity
 
 cdef object none = NONE
 
 
-@cython.binding(False)              # a method that is kept by itself is then called without another call in between
+@cython.binding(False)              # methods are then plain C functions, which Python calls directly
 cdef class Calls:
     """encode(), encode_ordinary(), encode_to_numpy() and count_tokens() of a tokenizer.
 
-    texts: the tokenizer's bpe.encoding.text_encoder.TextEncoder.
+    Args:
+        texts: The TextEncoder of the tokenizer.
     """
 
     cdef object texts
-    cdef Encoder encoder            # None until the first text, and where it does not take texts as they are
-    cdef Rules strict, ordinary     # no special token allowed, and all refused or none
+    cdef Encoder encoder            # None before the first text; always None where only the TextEncoder will do
+    cdef Rules strict, ordinary     # no special token is recognised: strict refuses all of them, ordinary none
 
     def __cinit__(self, texts not None):
         self.texts = texts
@@ -47,6 +48,7 @@ cdef class Calls:
         return len(self.to_array(text, self.rules(allowed_special, disallowed_special), True))
 
     cdef Rules rules(self, allowed, disallowed):
+        """The rules of these arguments; the usual ones are known without a look-up."""
         if allowed is none:
             if type(disallowed) is str and disallowed == "all":
                 return self.strict
@@ -55,19 +57,23 @@ cdef class Calls:
         return self.texts.policy.rules(allowed, disallowed)
 
     cdef object to_list(self, text, Rules rules):
-        cdef object ids = None
         if self.encoder is not None or self.has_encoder():
-            ids = self.encoder.list_of(text, rules)
-        return self.texts.to_array(text, rules, repair=True).tolist() if ids is None else ids
+            try:
+                return self.encoder.list_of(text, rules)
+            except UnicodeError:
+                pass                # a lone surrogate, which the TextEncoder repairs
+        return self.texts.to_array(text, rules, repair=True).tolist()
 
     cdef object to_array(self, text, Rules rules, bint repair):
-        cdef object ids = None
         if self.encoder is not None or self.has_encoder():
-            ids = self.encoder.array_of(text, rules)
-        return self.texts.to_array(text, rules, repair=repair) if ids is None else ids
+            try:
+                return self.encoder.array_of(text, rules)
+            except UnicodeError:
+                pass                # a lone surrogate, which the TextEncoder repairs or names the place of
+        return self.texts.to_array(text, rules, repair=repair)
 
     cdef bint has_encoder(self) except -1:
-        """Make the encoder, if it takes texts as they are."""
+        """Make the encoder, if it takes texts as they are; returns whether there is one."""
         if self.texts.direct:
             self.encoder = self.texts.encoder
         return self.encoder is not None

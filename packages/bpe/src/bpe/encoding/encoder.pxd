@@ -30,8 +30,8 @@ cdef class Encoder:
     cdef int encode_text(
         self, Cache cache, const uint8_t *text, size_t size, SpecialTokens special, Ids *out
     ) except -1 nogil
-    cdef bint encode_to(self, Cache cache, text, Rules rules, Ids *out) except -1
-    cdef bint encode_blocks(self, Cache cache, TextBuffer text, Rules rules, Ids *out) except -1
+    cdef int encode_to(self, Cache cache, text, Rules rules, Ids *out) except -1
+    cdef int encode_blocks(self, Cache cache, TextBuffer text, Rules rules, Ids *out) except -1
     cdef object list_of(self, text, Rules rules)
     cdef object array_of(self, text, Rules rules)
     cdef list to_list(self, const uint32_t *ids, size_t size)

@@ -52,7 +52,7 @@ from bpe.encoding.ranks cimport LANE_BYTES, LANES, Lane, Piece, Ranks, need_lane
 from bpe.native.bytes cimport packed_key, prefetch
 from bpe.native.cpu cimport level_of
 from bpe.native.memory cimport checked_malloc
-from bpe.native.text cimport LONE, SLACK, TextBuffer
+from bpe.native.text cimport LONE, SLACK, TextBuffer, raise_lone_surrogate
 from bpe.scanning.blocks cimport Block, Blocks, Room
 from bpe.scanning.scanner cimport SCAN_ENDS, ScannedPattern, Scanner, scan_block, scan_start
 from bpe.scanning.special_tokens cimport Hit, Rules, SpecialTokens
@@ -253,8 +253,8 @@ cdef class Encoder:
             at = hit.end
         return 0
 
-    cdef bint encode_to(self, Cache cache, text, Rules rules, Ids *out) except -1:
-        """Append the ids of a text; False where it holds a special token that is refused, or a lone surrogate."""
+    cdef int encode_to(self, Cache cache, text, Rules rules, Ids *out) except -1:
+        """Append the ids of a text. Errors: see encode_array()."""
         cdef const uint8_t *at
         cdef size_t size
         cdef uint8_t converted[4 * SHORT_TEXT + SLACK]
@@ -272,9 +272,8 @@ cdef class Encoder:
             else:
                 at, size = converted, held.convert(0, held.size, converted)
                 if size == LONE:
-                    return False
-        if rules.refused.longest and rules.refused.find(at, size, 0).index >= 0:
-            return False
+                    raise_lone_surrogate()
+        rules.check(at, size)
         if size < SHORT_TEXT:
             reserve(out, size)
             self.encode_text(cache, at, size, rules.recognised, out)
@@ -283,9 +282,9 @@ cdef class Encoder:
             with nogil:
                 self.pool.prepare(cache, size)
                 self.encode_text(cache, at, size, rules.recognised, out)
-        return True
+        return 0
 
-    cdef bint encode_blocks(self, Cache cache, TextBuffer text, Rules rules, Ids *out) except -1:
+    cdef int encode_blocks(self, Cache cache, TextBuffer text, Rules rules, Ids *out) except -1:
         """encode_to() of a str that is not ASCII."""
         cdef Blocks blocks = Blocks(text, rules.all, self.scanner, BLOCK)
         cdef Room room
@@ -303,12 +302,9 @@ cdef class Encoder:
                         check_signals()
                     blocks.next(&room, &block)
                     if block.size == 0:
-                        return True
-                    if rules.refused.longest and rules.refused.find(block.bytes, block.size, 0).index >= 0:
-                        return False
+                        return 0
+                    rules.check(block.bytes, block.size)
                     self.encode_text(cache, block.bytes, block.size, rules.recognised, out)
-        except UnicodeError:
-            return False
         finally:
             free(room.bytes)
 
@@ -321,8 +317,10 @@ cdef class Encoder:
     def encode_array(self, text, Rules rules not None):
         """The ids of `text`, str or bytes, as an array of uint32; releases the GIL for the work.
 
-        None where the text holds a special token that is refused, or a lone surrogate: the caller, which knows the
-        rules, says which. KeyError for a byte that has no token. The pattern must be one with a scanner.
+        Raises:
+            ValueError: The text holds a special token that is refused; the message names it.
+            UnicodeError: A str holds a lone surrogate.
+            KeyError: A byte has no token.
         """
         return self.array_of(text, rules)
 
@@ -343,8 +341,7 @@ cdef class Encoder:
     cdef object list_of(self, text, Rules rules):
         cdef Cache cache = self.pool.take()
         try:
-            if not self.encode_to(cache, text, rules, &cache.ids):
-                return None
+            self.encode_to(cache, text, rules, &cache.ids)
             return self.to_list(cache.ids.ids, cache.ids.size)
         finally:
             self.pool.give(cache)
@@ -352,7 +349,8 @@ cdef class Encoder:
     cdef object array_of(self, text, Rules rules):
         cdef Cache cache = self.pool.take()
         try:
-            return to_array(&cache.ids) if self.encode_to(cache, text, rules, &cache.ids) else None
+            self.encode_to(cache, text, rules, &cache.ids)
+            return to_array(&cache.ids)
         finally:
             self.pool.give(cache)
 

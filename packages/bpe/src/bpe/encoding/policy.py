@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from bpe.scanning.special_tokens import Rules, SpecialTokens
 
@@ -49,18 +49,6 @@ class Policy:
             made = Rules(recognised, SpecialTokens(sorted(refused)))
             _keep(self._rules, (recognised, refused), made)
         return made
-
-
-def check(data: Any, rules: Rules) -> None:
-    """ValueError names a special token that is refused and in `data`, if there is one."""
-    found = rules.refused.search(data)
-    if found is not None:
-        name = found.decode()
-        raise ValueError(
-            f"the text holds the special token {name!r}, which is not allowed here; to have it encoded as one "
-            f"pass allowed_special={{{name!r}}} (or 'all'), to have it encoded as ordinary text "
-            f"disallowed_special=() (or a set without it)"
-        )
 
 
 def _check(names: frozenset[str]) -> None:

@@ -61,7 +61,9 @@ cdef class SharedText:
     cdef size_t touched             # ids whose pages are there
     cdef BlockIds *waiting          # handed in before their turn, by number
     cdef BlockIds *unused
-    cdef bint stop, refused
+    cdef bint stop
+    cdef object failure             # of the first block that failed: a ValueError or UnicodeError
+    cdef size_t failed              # its number
 
     def __cinit__(self, Encoder encoder not None, text, Rules rules not None, *, size_t threads=1, size_t block=BLOCK):
         cdef TextBuffer held = TextBuffer(text)
@@ -85,41 +87,50 @@ cdef class SharedText:
         """Encode blocks until there are no more, or another thread has failed."""
         cdef Cache cache = self.encoder.pool.take()
         cdef Room room
-        cdef size_t blocks = 0
+        cdef size_t blocks = 0, number = 0
         room.bytes, room.size = NULL, 0
         try:
             with nogil:
                 self.encoder.pool.prepare(cache, self.blocks.text.size)
-                while self.encode_block(cache, &room):
+                while self.encode_block(cache, &room, &number):
                     blocks += 1
                     if blocks % SIGNAL_BLOCKS == 0:
                         with gil:
                             PyErr_CheckSignals()
-        except UnicodeError:
-            self.refused = True
+        except ValueError as error:
+            if self.failure is None or number < self.failed:
+                self.failure, self.failed = error, number
         finally:
             self.stop = True        # at the end there is nothing left to do, and after a failure nothing should be
             free(room.bytes)
             self.encoder.pool.give(cache)
 
     def array(self):
-        """The ids as an array of uint32, or None: see Encoder.encode_array()."""
-        return None if self.refused else to_array(&self.out)
+        """The ids as an array of uint32. Errors: see Encoder.encode_array()."""
+        self.check_failure()
+        return to_array(&self.out)
 
     def list(self):
-        """The ids as a list, or None."""
-        return None if self.refused else self.encoder.to_list(self.out.ids, self.out.size)
+        """The ids as a list. Errors: see Encoder.encode_array()."""
+        self.check_failure()
+        return self.encoder.to_list(self.out.ids, self.out.size)
 
-    cdef bint encode_block(self, Cache cache, Room *room) except -1 nogil:
+    cdef int check_failure(self) except -1:
+        """Raise what the first block that failed has raised: blocks are taken in order, so all before it are done."""
+        if self.failure is not None:
+            raise self.failure
+        return 0
+
+    cdef bint encode_block(self, Cache cache, Room *room, size_t *number) except -1 nogil:
+        """Encode the next block, of which `number` is then the number; returns whether there was one."""
         cdef Block block
         cdef BlockIds *done
-        cdef size_t number
         if self.stop:
             return False
         PyThread_acquire_lock(self.lock, WAIT_LOCK)
         try:
+            number[0] = self.taken
             self.blocks.next(room, &block)
-            number = self.taken
             self.taken += 1
             done = self.unused
             if done != NULL:
@@ -128,17 +139,15 @@ cdef class SharedText:
             PyThread_release_lock(self.lock)
         if done == NULL:
             done = new_block_ids()
-        done.number, done.all.size = number, 0
-        if number == 0:
+        done.number, done.all.size = number[0], 0
+        if number[0] == 0:
             self.make_pages()
         try:
-            if self.rules.refused.longest and self.rules.refused.find(block.bytes, block.size, 0).index >= 0:
-                self.refused = self.stop = True
-            else:
-                self.encoder.encode_text(cache, block.bytes, block.size, self.rules.recognised, &done.all)
+            self.rules.check(block.bytes, block.size)
+            self.encoder.encode_text(cache, block.bytes, block.size, self.rules.recognised, &done.all)
         finally:
             self.hand_in(done)
-        return block.size > 0 and not self.refused
+        return block.size > 0
 
     cdef void hand_in(self, BlockIds *done) noexcept nogil:
         """Give the ids of a block, and of those that were waiting for it, their places, and copy them there."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bpe import patterns
 from bpe.encoding.encoder import Encoder
-from bpe.encoding.policy import Policy, check
+from bpe.encoding.policy import Policy
 from bpe.encoding.ranks import Ranks
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import map_in_threads, run_together
@@ -134,9 +134,7 @@ class TextEncoder:
     def unprepared_to_ids(self, data: bytes | memoryview, special: SpecialTokens) -> NDArray[np.uint32]:
         """As to_ids(), the text not normalized and no space put before it."""
         if self._scanner >= 0:
-            ids = self.encoder.encode_array(data, Rules(special, NO_TOKENS))
-            assert ids is not None  # nothing is refused, and bytes hold no surrogates
-            return ids
+            return self.encoder.encode_array(data, Rules(special, NO_TOKENS))
         warn_of_slow(self.data.pattern)
         parts = [np.empty(0, dtype=np.uint32)]
         for piece, index in special.split(data):
@@ -151,8 +149,10 @@ class TextEncoder:
     def batch(self, texts: Iterable[Text], rules: Rules, threads: int, *, lists: bool) -> list[Any]:
         """The ids of each text, as a list or as an array of uint32.
 
-        Short texts are encoded one each by several threads, then each long one by all of them. Those that the encoder
-        refuses are left to to_array(), which says why.
+        Short texts are encoded one each by several threads, then each long one by all of them.
+
+        Raises:
+            ValueError, UnicodeEncodeError: as to_array() does, for the first text at fault; short ones come first.
         """
         texts = list(texts)
 
@@ -170,12 +170,17 @@ class TextEncoder:
         run_together(batch.work, min(threads, 1 + batch.size // THREAD_TEXT))
         of_batch: Callable[[], list[Any]] = batch.lists if lists else batch.arrays
         found = of_batch()
+        for i, failure in sorted(batch.failures.items()):
+            if not isinstance(failure, UnicodeError):
+                raise failure
+            found[i] = alone(texts[i])
         for i in batch.long:
             shared = SharedText(self.encoder, texts[i], rules, threads=threads)
             run_together(shared.work, threads)
-            found[i] = shared.list() if lists else shared.array()
-        for i in batch.refused() + [i for i in batch.long if found[i] is None]:
-            found[i] = alone(texts[i])
+            try:
+                found[i] = shared.list() if lists else shared.array()
+            except UnicodeError:
+                found[i] = alone(texts[i])
         return found
 
     # A text in chunks
@@ -189,7 +194,7 @@ class TextEncoder:
         from bpe.encoding.streaming import encode_chunks
 
         def encode(data: bytes) -> NDArray[np.uint32]:
-            check(data, rules)
+            rules.check_text(data)
             return self.to_ids(data, rules.recognised)
 
         return encode_chunks(chunks, encode=encode, cut=lambda text: self._last_cut(text, rules.all), room=room)
@@ -275,9 +280,9 @@ def checked(text: Text, rules: Rules, repair: bool) -> bytes | memoryview:
         except UnicodeEncodeError:
             data = repaired(text)
             if not repair:
-                check(data, rules)  # its error comes first, as in tiktoken
+                rules.check_text(data)  # its error comes first, as in tiktoken
                 raise
-    check(data, rules)
+    rules.check_text(data)
     return data
 
 

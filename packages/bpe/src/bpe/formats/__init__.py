@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
 
 from bpe.formats.pairs import all_within, merges_of_numbers, pairs_of_merges, pairs_of_numbers
-from bpe.native.atomic_file import StrPath
 from bpe.native.lazy_imports import numpy as np
 from bpe.patterns import Pattern
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from bpe.native.atomic_file import StrPath
 
 Pair = tuple[bytes, bytes]
 

@@ -17,3 +17,5 @@ cdef class TextBuffer:
 
 cdef size_t convert_units(const uint8_t *units, int width, size_t count, uint8_t *to) noexcept nogil
 cdef size_t room_for(size_t units) noexcept nogil
+cdef object lone_surrogate()
+cdef int raise_lone_surrogate() except -1 nogil

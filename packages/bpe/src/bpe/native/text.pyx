@@ -76,6 +76,16 @@ cdef size_t room_for(size_t units) noexcept nogil:
     return 4 * units + SLACK
 
 
+cdef object lone_surrogate():
+    """The error for a str with a lone surrogate."""
+    return UnicodeError("the text has a lone surrogate, which has no UTF-8")
+
+
+cdef int raise_lone_surrogate() except -1 nogil:
+    with gil:
+        raise lone_surrogate()
+
+
 def utf8(str text not None, *, level=None):
     """The UTF-8 of a str as bytes, or None where it has a surrogate: the conversion alone, for tests and benchmarks."""
     cdef TextBuffer read = TextBuffer(text)

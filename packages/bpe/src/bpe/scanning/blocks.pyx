@@ -1,7 +1,8 @@
-"""A text in blocks that may be encoded apart: their ids, one after another, are those of the text.
+"""A text in blocks that can be encoded one by one: the ids of the blocks, joined, are the ids of the text.
 
-A block ends where a pretoken surely does and no special token has its inside (see bpe.scanning.safe_cut). Bytes and
-ASCII are not copied. Any other str is converted a block at a time, into memory that stays in a near cache.
+A block ends at a safe cut (see bpe.scanning.safe_cut): where a pretoken ends whatever follows, and not inside a special
+token. Bytes and ASCII are read in place. Any other str is converted to UTF-8 a block at a time, into memory that is used
+again for each block and so stays in the processor's second-level cache.
 """
 
 from libc.stdlib cimport free
@@ -9,16 +10,20 @@ from libc.string cimport memcpy
 
 from bpe.scanning.safe_cut cimport safe_place
 from bpe.native.memory cimport checked_realloc
-from bpe.native.text cimport LONE, room_for
+from bpe.native.text cimport LONE, raise_lone_surrogate, room_for
 
 cdef enum:
-    LOOK_BACK = 1 << 10         # bytes from the end of what is converted in which the block's end is looked for first
+    LOOK_BACK = 1 << 10         # bytes before the end of what is converted in which a safe cut is looked for first
 
 
 cdef class Blocks:
-    """The blocks of a text, of about `block` bytes or code points each.
+    """The blocks of a text.
 
-    special: the special tokens that no block's end may cut. scanner: a scanner.scanner_of(), not -1.
+    Args:
+        text: The text.
+        special: The special tokens, none of which may be cut in two.
+        scanner: What scanner.scanner_of() gives for the split pattern; not -1.
+        block: About how many bytes or code points a block has.
     """
 
     def __cinit__(self, TextBuffer text not None, SpecialTokens special not None, int scanner, size_t block):
@@ -28,7 +33,10 @@ cdef class Blocks:
         free(self.rest)
 
     cdef int next(self, Room *room, Block *block) except -1 nogil:
-        """The next block, in `room` if it has to be made. UnicodeError, which names no place, for a surrogate."""
+        """The next block; its size is 0 after the last. UnicodeError for a lone surrogate.
+
+        The block lies in the text itself, or in `room` if it has to be converted.
+        """
         cdef size_t end
         if self.text.bytes == NULL:
             return self.convert(room, block)
@@ -40,17 +48,17 @@ cdef class Blocks:
         return 0
 
     cdef int convert(self, Room *room, Block *block) except -1 nogil:
+        """next() of a str that is not ASCII: what was left of the last conversion, and the next `self.block` units."""
         cdef size_t size = self.rest_size, more = self.block, found, end, back
         need_room(room, room_for(more) + size)
-        if size:                            # or there may be no rest to copy from
+        if size:                            # self.rest may be NULL otherwise
             memcpy(room.bytes, self.rest, size)
         while True:
             more = min(more, self.text.size - self.at)
             need_room(room, room_for(more) + size)
             found = self.text.convert(self.at, more, room.bytes + size)
             if found == LONE:
-                with gil:
-                    raise UnicodeError("the text has a lone surrogate, which has no UTF-8")
+                raise_lone_surrogate()
             self.at += more
             size += found
             end = size
@@ -68,7 +76,7 @@ cdef class Blocks:
                 back *= 8
             if end:
                 break
-            more = size                     # doubled, so that a text without such a place costs no more than any other
+            more = size                     # no safe cut in it: twice as much, so that the time stays linear
         block.bytes, block.size = room.bytes, end
         self.rest_size = size - end
         if self.rest_size > self.rest_room:

@@ -23,3 +23,6 @@ cdef class SpecialTokens:
 
 cdef class Rules:
     cdef readonly SpecialTokens recognised, refused, all
+    cdef int refused_in(self, const uint8_t *text, size_t size) noexcept nogil
+    cdef object refusal(self, int index)
+    cdef int check(self, const uint8_t *text, size_t size) except -1 nogil

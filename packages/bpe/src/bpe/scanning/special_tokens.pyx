@@ -114,9 +114,38 @@ cdef class SpecialTokens:
 cdef class Rules:
     """What a call does about special tokens.
 
-    recognised: those that get their ids. refused: those that must not be in the text. all: both.
+    Attributes:
+        recognised: Those that get their ids.
+        refused: Those that must not be in the text.
+        all: Both.
     """
 
     def __cinit__(self, SpecialTokens recognised not None, SpecialTokens refused not None):
         self.recognised, self.refused = recognised, refused
         self.all = SpecialTokens(dict.fromkeys(recognised.names + refused.names)) if len(refused) else recognised
+
+    cdef int refused_in(self, const uint8_t *text, size_t size) noexcept nogil:
+        """The index, in refused.names, of the first refused special token in a text; -1 if there is none."""
+        return self.refused.find(text, size, 0).index if self.refused.longest else -1
+
+    cdef object refusal(self, int index):
+        """The error for a text that holds this special token."""
+        cdef str name = self.refused.names[index].decode()
+        return ValueError(
+            f"the text holds the special token {name!r}, which is not allowed here; to have it encoded as one "
+            f"pass allowed_special={{{name!r}}} (or 'all'), to have it encoded as ordinary text "
+            f"disallowed_special=() (or a set without it)"
+        )
+
+    cdef int check(self, const uint8_t *text, size_t size) except -1 nogil:
+        """Raise ValueError, which names the special token, if the text holds one that is refused."""
+        cdef int index = self.refused_in(text, size)
+        if index >= 0:
+            with gil:
+                raise self.refusal(index)
+        return 0
+
+    def check_text(self, const uint8_t[::1] text not None):
+        """Raise ValueError, which names the special token, if the text holds one that is refused."""
+        if text.shape[0]:
+            self.check(&text[0], text.shape[0])
