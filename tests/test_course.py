@@ -3,10 +3,12 @@ help."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import grade as grader
 import pytest
 
 pytest.importorskip("bpe", reason="the exercises compare with bpe")
@@ -17,54 +19,96 @@ SOLUTIONS = ROOT / "tests" / "course_solutions"
 NAMES = sorted(path.name for path in EXERCISES.glob("ex*.py"))
 
 
-def grade(path: Path) -> tuple[int, list[str]]:
-    """The exit status of grading a file, and the lines it prints."""
-    command = [sys.executable, EXERCISES / "grade.py", path.name[2], "--file", path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert not done.stderr
-    return done.returncode, done.stdout.splitlines()
+def grade(path: Path, capsys: pytest.CaptureFixture[str], only: str = "") -> tuple[bool, list[str]]:
+    """Whether everything in a file is right, and the lines that grading it prints."""
+    capsys.readouterr()
+    right = grader.grade(int(path.name[2]), path, only)
+    return right, capsys.readouterr().out.splitlines()
+
+
+def test_every_chapter_has_its_files() -> None:
+    assert [name for name, _ in grader.CHAPTERS.values()] == NAMES
+    assert sorted(path.name for path in SOLUTIONS.glob("ex*.py")) == NAMES
+
+
+def test_the_command_gives_a_status_and_one_exercise_if_asked(tmp_path: Path) -> None:
+    path = SOLUTIONS / "ex1_utf8.py"
+    command = [sys.executable, EXERCISES / "grade.py", "1", "--file"]
+    done = subprocess.run([*command, path, "--only", "is_whole"], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "✓ is_whole\n1 of 1 right\n", "")
+    wrong = subprocess.run([*command, EXERCISES / "ex1_utf8.py"], capture_output=True, text=True, timeout=120)
+    assert wrong.returncode == 1
+    missing = subprocess.run([*command, path, "--only", "encode"], capture_output=True, text=True, timeout=120)
+    assert missing.returncode == 1
+    assert "chapter 1 has no exercise encode" in missing.stderr
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_solution_passes(name: str) -> None:
-    status, lines = grade(SOLUTIONS / name)
-    assert status == 0, lines
+def test_a_solution_passes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    right, lines = grade(SOLUTIONS / name, capsys)
+    assert right, lines
     assert all(line[0] in "✓ " for line in lines[:-1])
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_skeleton_fails_and_says_what_is_missing(name: str) -> None:
-    status, lines = grade(EXERCISES / name)
-    assert status == 1
+def test_a_skeleton_fails_and_says_what_is_missing(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    right, lines = grade(EXERCISES / name, capsys)
+    assert not right
     assert lines[-1].startswith("0 of ")
     for line in lines[:-1]:
         assert line.startswith("✗ ")
         assert "its body is not written yet" in line
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_skeleton_says_what_every_exercise_is(name: str) -> None:
+    text = (EXERCISES / name).read_text(encoding="utf-8")
+    page = next((ROOT / "docs/course").glob(f"{name[2]}-*.md")).read_text(encoding="utf-8")
+    module = __import__(grader.CHAPTERS[int(name[2])][1])
+    for exercise in module.CHAPTERS[int(name[2])]:
+        for part in exercise.split(" and "):
+            assert re.search(rf"(?:def|class) {part}\b", text)
+            assert re.search(rf"`{part}\b", page)
+
+
 @pytest.mark.parametrize(
-    ("name", "right", "wrong", "said"),
+    ("name", "only", "right", "wrong", "said"),
     [
-        ("ex1_utf8.py", "point < 0x800:", "point < 0x801:", "just below and just above a bound"),
-        ("ex1_utf8.py", "0x1F if byte", "0x0F if byte", "✗ decode_utf8: decode_utf8("),
-        ("ex1_utf8.py", "== size", ">= 1", "✗ is_whole: is_whole("),
-        ("ex2_bpe.py", "counts[pair] += count", "counts[pair] += 1", "✗ count_pairs"),
-        ("ex2_bpe.py", "            i += 2", "            i += 1", "never use a symbol twice"),
-        ("ex2_bpe.py", "(counts[pair], pair)", "counts[pair]", "which of equally frequent pairs comes first"),
-        ("ex2_bpe.py", "[::2]", "", "Check what is counted"),
-        ("ex2_bpe.py", "min(pairs, key=self.ranks.__getitem__)", "pairs[0]", "stands first in the list of merges"),
-        ("ex2_bpe.py", 'errors="replace"', 'errors="strict"', "raises UnicodeDecodeError"),
-        ("ex3_judge.py", "len(text.encode())", "len(text)", "Count bytes, not characters"),
-        ("ex3_judge.py", "set(tokenizer.vocab) -", "set(range(256)) -", "✗ unused_tokens"),
-        ("ex3_judge.py", "if not whole(token)", "if token[0] >= 0x80", "✗ parts_of_characters"),
-        ("ex3_judge.py", "def parts_of_characters", "def parts", "There is no parts_of_characters in ex3"),
+        ("ex1_utf8.py", "encode_utf8", "point < 0x800:", "point < 0x801:", "just below and just above a bound"),
+        ("ex1_utf8.py", "decode_utf8", "0x1F if byte", "0x0F if byte", "✗ decode_utf8: decode_utf8("),
+        ("ex1_utf8.py", "is_whole", "== size", ">= 1", "✗ is_whole: is_whole("),
+        ("ex2_bpe.py", "count_pairs", "counts[pair] += count", "counts[pair] += 1", "✗ count_pairs"),
+        ("ex2_bpe.py", "apply_merge", "            i += 2", "            i += 1", "never use a symbol twice"),
+        ("ex2_bpe.py", "train_bpe", "(counts[pair], pair)", "counts[pair]", "which of equally frequent pairs"),
+        ("ex2_bpe.py", "train_bpe", "[::2]", "", "Check what is counted"),
+        ("ex2_bpe.py", "Tokenizer", "min(pairs, key=self.ranks.__getitem__)", "pairs[0]", "stands first in the list"),
+        ("ex2_bpe.py", "Tokenizer", 'errors="replace"', 'errors="strict"', "raises UnicodeDecodeError"),
+        ("ex3_judge.py", "", "len(text.encode())", "len(text)", "Count bytes, not characters"),
+        ("ex3_judge.py", "", "set(tokenizer.vocab) -", "set(range(256)) -", "✗ unused_tokens"),
+        ("ex3_judge.py", "", "if not whole(token)", "if token[0] >= 0x80", "✗ parts_of_characters"),
+        ("ex3_judge.py", "", "def parts_of_characters", "def parts", "There is no parts_of_characters in ex3"),
+        ("ex4_transformer.py", "softmax", "(x - x.amax(dim, keepdim=True)).exp()", "x.exp()", "take the largest off"),
+        ("ex4_transformer.py", "softmax", ".sum(dim, keepdim=True)", ".sum()", "Sum over dim alone"),
+        ("ex4_transformer.py", "Linear", "empty(shape)", "empty(shape[::-1])", "has the shape (4, 3), and should have"),
+        ("ex4_transformer.py", "RMSNorm", " + self.eps)", ")", "eps is added to the mean"),
+        ("ex4_transformer.py", "RMSNorm", "wide = x.float()", "wide = x", "compute in float32"),
+        ("ex4_transformer.py", "RMSNorm", "self.weight = nn.Param", "self.gain = nn.Param", "has no weight 'weight'"),
+        ("ex4_transformer.py", "SwiGLU", "torch.sigmoid(gate) *", "", "The gate silu(w1 x)"),
+        ("ex4_transformer.py", "RotaryPositionalEmbedding", ", persistent=False", "", "a buffer with"),
+        ("ex4_transformer.py", "RotaryPositionalEmbedding", "0::2], x[..., 1::2]", "::2], x[..., ::2]", "neighbours"),
+        ("ex4_transformer.py", "scaled_dot_product_attention", "/ math.sqrt(Q.shape[-1])", "", "Divide by"),
+        ("ex4_transformer.py", "MultiHeadSelfAttention", ".tril()", "", "sees the future"),
+        ("ex4_transformer.py", "MultiHeadSelfAttention", "v = self.heads", "v = q + 0 * self.heads", "values are not"),
+        ("ex4_transformer.py", "TransformerLM", "return x + self.ffn", "return self.ffn", "both results are added"),
     ],
 )
-def test_a_mistake_is_named(tmp_path: Path, name: str, right: str, wrong: str, said: str) -> None:
+def test_a_mistake_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, only: str, right: str, wrong: str, said: str
+) -> None:
     solution = (SOLUTIONS / name).read_text(encoding="utf-8")
     assert right in solution
     path = tmp_path / name
     path.write_text(solution.replace(right, wrong), encoding="utf-8")
-    status, lines = grade(path)
-    assert status == 1
+    passed, lines = grade(path, capsys, only)
+    assert not passed
     assert said in "\n".join(lines)

@@ -2,8 +2,9 @@
 
     python tools/oldest.py > oldest.txt        what `nox -s tests_minimum` installs with
 
-Each dependency with a lower bound in a pyproject.toml (`numpy>=1.26`), extras included, is pinned to that bound. What
-these depend on in turn is left to pip: the versions of constraints.txt would be too new for some of them.
+Each dependency with a lower bound in a pyproject.toml (`numpy>=1.26`), extras included, is pinned to that bound, or to
+the greatest of several. What these depend on in turn is left to pip: the versions of constraints.txt would be too new
+for some of them.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
 
 
 def lower_bounds(requirements: list[str]) -> dict[str, str]:
-    """The version after >= of each requirement that has one, by normalised name.
+    """The version after >= of each requirement that has one, by normalised name; the greatest of several.
 
     Example:
         >>> lower_bounds(["numpy>=1.26", "lm_eval>=0.4.9; python_version < '4'", "groundup-bpe"])
         {'numpy': '1.26', 'lm-eval': '0.4.9'}
+        >>> lower_bounds(["tokenizers>=0.22", "tokenizers>=0.9"])
+        {'tokenizers': '0.22'}
     """
     found: dict[str, str] = {}
     for text in requirements:
@@ -31,8 +35,9 @@ def lower_bounds(requirements: list[str]) -> dict[str, str]:
         if requirement.marker is not None and not requirement.marker.evaluate():
             continue
         for specifier in requirement.specifier:
-            if specifier.operator == ">=":
-                found[canonicalize_name(requirement.name)] = specifier.version
+            name = canonicalize_name(requirement.name)
+            if specifier.operator == ">=" and Version(specifier.version) >= Version(found.get(name, "0")):
+                found[name] = specifier.version
     return found
 
 
@@ -45,9 +50,8 @@ def pyproject_requirements(path: Path) -> list[str]:
 
 def oldest() -> dict[str, str]:
     """The version to pin each dependency of the three packages to, by name."""
-    bounds: dict[str, str] = {}
-    for path in sorted(ROOT.glob("packages/*/pyproject.toml")):
-        bounds |= lower_bounds(pyproject_requirements(path))
+    pages = sorted(ROOT.glob("packages/*/pyproject.toml"))
+    bounds = lower_bounds([requirement for path in pages for requirement in pyproject_requirements(path)])
     return {name: version for name, version in bounds.items() if not name.startswith("groundup-")}
 
 

@@ -1,4 +1,4 @@
-"""What the exercises are held to, by chapter: a function for each name that a student writes."""
+"""What the exercises of chapters 1 to 3 are held to: a function for each name that a student writes."""
 
 from __future__ import annotations
 
