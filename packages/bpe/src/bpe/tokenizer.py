@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bpe import formats, patterns
 from bpe.encoding.calls import NONE
 from bpe.encoding.policy import Special
 from bpe.encoding.text_encoder import Text
-from bpe.encodings import CACHE_BYTES, Encoding
+from bpe.encodings import CACHE_BYTES, Encoding, Errors
 from bpe.formats import TokenizerData
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import threads_for
@@ -320,6 +320,40 @@ class Tokenizer(Encoding):
         rules = self._texts.policy.rules(allowed_special, disallowed_special)
         return self._texts.batch(text, rules, threads_for(workers, "workers"), lists=False)
 
+    def encode_arrow(
+        self,
+        array: Any,
+        *,
+        workers: int | None = None,
+        allowed_special: Special = NONE,
+        disallowed_special: Special = "all",
+    ) -> Any:
+        """The ids of a column of Arrow, with no Python object for a text or an id. Needs pyarrow.
+
+        Args:
+            array: a pyarrow Array or ChunkedArray of string, large_string, string_view or binary, or whatever exports
+                one by Arrow's C interface, as a Polars Series does. Binary holds UTF-8.
+            workers: threads; as many as there are processors, if None.
+            allowed_special, disallowed_special: as encode() takes them.
+
+        Returns:
+            list<uint32>: an Array of an Array, a ChunkedArray of a ChunkedArray; null where the text is.
+
+        Raises:
+            ValueError: a text holds a disallowed special token; an Array (not a ChunkedArray) has 2**31 ids or more.
+            TypeError: the array holds no text.
+            ImportError: pyarrow is not installed.
+
+        Example:
+            >>> import pyarrow
+            >>> tokenizer.encode_arrow(pyarrow.array(["low", None, "lower"])).to_pylist()
+            [[258], None, [259, 114]]
+        """
+        from bpe.encoding.arrow import encode_column
+
+        rules = self._texts.policy.rules(allowed_special, disallowed_special)
+        return encode_column(self._texts, array, rules, threads_for(workers, "workers"))
+
     def encode_iterable(
         self,
         chunks: Iterable[str] | Iterable[bytes],
@@ -459,6 +493,31 @@ class Tokenizer(Encoding):
             (b'low lower', [0, 3, 8])
         """
         return self._decoder.decode_with_offsets(tokens, False)
+
+    def decode_arrow(self, array: Any, errors: Errors = "replace") -> Any:
+        """The texts of a column of lists of ids. Needs pyarrow.
+
+        Args:
+            array: a pyarrow Array or ChunkedArray of lists of integers, or whatever exports one by Arrow's C interface.
+            errors: what becomes of bytes that are not UTF-8, as for bytes.decode().
+
+        Returns:
+            large_string: an Array of an Array, a ChunkedArray of a ChunkedArray; null where the list is.
+
+        Raises:
+            KeyError, OverflowError: as decode_bytes().
+            TypeError: the array holds no lists of integers.
+            ValueError: an id is null. UnicodeDecodeError: bytes are not UTF-8, where errors is "strict".
+            ImportError: pyarrow is not installed.
+
+        Example:
+            >>> import pyarrow
+            >>> tokenizer.decode_arrow(pyarrow.array([[258], None, [259, 114]])).to_pylist()
+            ['low', None, 'lower']
+        """
+        from bpe.encoding.arrow import decode_column
+
+        return decode_column(self._decoder, array, errors)
 
     def decode_stream(self) -> DecodeStream:
         """A decoder that takes ids as they come, and never gives part of a character.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from bpe.native.arrow import pyarrow
 from bpe.native.atomic_file import StrPath, atomic_file
 
 ROWS = 1 << 16  # that are Python objects at a time
@@ -71,12 +72,3 @@ def _is_text(kind: Any) -> bool:
     types = pyarrow().types
     names = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
     return any(getattr(types, f"is_{name}")(kind) for name in names)
-
-
-def pyarrow() -> Any:
-    """The package. ImportError that says how to install it."""
-    try:
-        import pyarrow
-    except ImportError:
-        raise ImportError("tables of Arrow need pyarrow: pip install groundup-bpe[parquet]") from None
-    return pyarrow

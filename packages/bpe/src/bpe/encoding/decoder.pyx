@@ -280,6 +280,22 @@ cdef class Decoder:
             PyList_SET_ITEM(pieces, i, token)
         return pieces
 
+    def decode_rows(self, tokens, const int64_t[::1] ends not None, int64_t[::1] byte_ends not None):
+        """The bytes of the ids of several rows, joined. `ends`: where each row's ids end, ascending, the last at the
+        number of ids; where its bytes end is written to `byte_ends`.
+        """
+        cdef IdArray numbers = self.read(tokens)
+        cdef bytes data = self.join(numbers)
+        cdef size_t row, i = 0
+        cdef int64_t at = 0
+        with nogil:
+            for row in range(<size_t> ends.shape[0]):
+                while i < <size_t> ends[row] and i < numbers.size:
+                    at += self.find(numbers.all[i]).size
+                    i += 1
+                byte_ends[row] = at
+        return data
+
     def decode_one(self, token):
         """The bytes of one id."""
         cdef uint32_t number = as_id(token)

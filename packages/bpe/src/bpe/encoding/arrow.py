@@ -1,0 +1,203 @@
+"""Columns of Arrow to columns of ids and back, without a Python object for a text or an id. Needs pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from bpe.encoding.policy import check
+from bpe.encoding.text_encoder import SHARED_TEXT, TextEncoder, warn_of_slow
+from bpe.native.arrow import pyarrow
+from bpe.native.lazy_imports import numpy as np
+from bpe.native.parallel import map_in_threads, run_together
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bpe.encoding.decoder import Decoder
+    from bpe.scanning.special_tokens import Rules
+
+THREAD_TEXT = 1 << 17  # bytes of a column that are worth a thread
+MOST_TEXT = 1 << 30  # bytes of a chunk that are encoded at a time: their ids have offsets of 31 bits, and more
+MOST_IDS = (1 << 31) - 1  # that a list<uint32> can hold in all
+
+
+def encode_column(texts: TextEncoder, array: Any, rules: Rules, threads: int) -> Any:
+    """The ids of each text of an array, as list<uint32>; see Tokenizer.encode_arrow()."""
+    arrow = pyarrow()
+    array = _imported(array, "texts")
+    if isinstance(array, arrow.ChunkedArray):
+        parts = [part for chunk in array.chunks for part in _in_parts(_as_text(chunk))]
+        made = [_encode_array(texts, part, rules, threads) for part in parts]
+        return arrow.chunked_array(made, type=arrow.list_(arrow.uint32()))
+    return _encode_array(texts, _as_text(array), rules, threads)
+
+
+def decode_column(decoder: Decoder, array: Any, errors: str) -> Any:
+    """The text of each list of ids, as large_string; see Tokenizer.decode_arrow()."""
+    arrow = pyarrow()
+    array = _imported(array, "lists of ids")
+    if isinstance(array, arrow.ChunkedArray):
+        made = [_decode_array(decoder, chunk, errors) for chunk in array.chunks]
+        return arrow.chunked_array(made, type=arrow.large_string())
+    return _decode_array(decoder, array, errors)
+
+
+def _imported(array: Any, what: str) -> Any:
+    """An Array or ChunkedArray of pyarrow, made of whatever exports one by Arrow's C interface."""
+    arrow = pyarrow()
+    if isinstance(array, (arrow.Array, arrow.ChunkedArray)):
+        return array
+    if hasattr(array, "__arrow_c_stream__"):
+        return arrow.chunked_array(array)
+    if hasattr(array, "__arrow_c_array__"):
+        return arrow.array(array)
+    raise TypeError(f"an array of Arrow is expected that holds {what}, not {type(array).__name__}")
+
+
+def _as_text(array: Any) -> Any:
+    """The array as one that has offsets and bytes: what is a view or a dictionary is copied into one."""
+    arrow = pyarrow()
+    types, kind = arrow.types, array.type
+    if isinstance(array, arrow.ExtensionArray):
+        return _as_text(array.storage)
+    if types.is_dictionary(kind):
+        return _as_text(array.dictionary_decode())
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+        return array
+    if types.is_string_view(kind) or types.is_binary_view(kind) or types.is_null(kind):
+        return array.cast(arrow.large_string() if types.is_string_view(kind) else arrow.large_binary())
+    raise TypeError(f"the array holds {kind}, not text: string or binary, large, view or dictionary of either")
+
+
+def _in_parts(array: Any) -> Iterator[Any]:
+    """The rows of an array, not more than MOST_TEXT bytes at a time unless one row alone has more."""
+    if len(array) > 1 and array.nbytes > MOST_TEXT:
+        middle = len(array) // 2
+        yield from _in_parts(array.slice(0, middle))
+        yield from _in_parts(array.slice(middle))
+    else:
+        yield array
+
+
+def _places(array: Any) -> tuple[memoryview, NDArray[np.int64], NDArray[np.int64]]:
+    """(the bytes of all texts, where each begins, its size): no size for a null. ValueError for offsets astray."""
+    types = pyarrow().types
+    is_large = types.is_large_string(array.type) or types.is_large_binary(array.type)
+    _, offsets, data = array.buffers()
+    text = memoryview(b"" if data is None else data).cast("B")
+    if len(array) == 0 or offsets is None:
+        return text, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    numbers = np.frombuffer(offsets, dtype=np.int64 if is_large else np.int32)
+    numbers = numbers[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    begins, sizes = numbers[:-1], np.diff(numbers)
+    if array.null_count:
+        sizes[array.is_null().to_numpy(zero_copy_only=False)] = 0
+    if numbers[0] < 0 or sizes.min() < 0 or numbers.max() > len(text):
+        raise ValueError("the array's offsets point outside its data: it is not a valid array of Arrow")
+    return text, np.ascontiguousarray(begins), sizes
+
+
+def _encode_array(texts: TextEncoder, array: Any, rules: Rules, threads: int) -> Any:
+    text, begins, sizes = _places(array)
+    if texts.direct:
+        ids, ends = _encode_rows(texts, text, begins, sizes, rules, threads)
+    else:
+        warn_of_slow(texts.data.pattern)  # not in a thread, which has no caller
+
+        def alone(row: int) -> NDArray[np.uint32]:
+            return texts.to_array(text[begins[row] : begins[row] + sizes[row]], rules, repair=False)
+
+        found = map_in_threads(alone, range(len(begins)), threads)
+        ids = np.concatenate([np.empty(0, dtype=np.uint32), *found])
+        ends = np.cumsum([len(one) for one in found], dtype=np.int64)
+    return _list_array(array, ids, ends)
+
+
+def _encode_rows(
+    texts: TextEncoder,
+    text: memoryview,
+    begins: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    rules: Rules,
+    threads: int,
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """(the ids of all rows, where those of each end). Short rows are encoded one each by several threads, then each
+    long one by all of them.
+    """
+    from bpe.encoding.column import Column
+    from bpe.encoding.shared_text import SharedText
+
+    longest = SHARED_TEXT if threads > 1 else 1 << 62
+    column = Column(texts.encoder, text, begins, sizes, rules, threads=threads, longest=longest)
+    run_together(column.work, min(threads, 1 + column.size // THREAD_TEXT))
+    refused = column.refused
+    long: dict[int, NDArray[np.uint32]] = {}
+    for row in column.long if refused < 0 else ():
+        shared = SharedText(texts.encoder, text[begins[row] : begins[row] + sizes[row]], rules, threads=threads)
+        run_together(shared.work, threads)
+        found = shared.array()
+        if found is None:
+            refused = row
+            break
+        long[row] = found
+        column.set_count(row, len(found))
+    if refused >= 0:
+        check(text[begins[refused] : begins[refused] + sizes[refused]], rules)
+    ends = np.empty(len(begins), dtype=np.int64)
+    column.ends(ends)
+    ids = np.empty(ends[-1] if len(ends) else 0, dtype=np.uint32)
+    column.join(ends, ids)
+    for row, found in long.items():
+        ids[ends[row] - len(found) : ends[row]] = found
+    return ids, ends
+
+
+def _list_array(array: Any, ids: NDArray[np.uint32], ends: NDArray[np.int64]) -> Any:
+    """list<uint32> of ids, null where the array is."""
+    arrow = pyarrow()
+    if len(ids) > MOST_IDS:
+        raise ValueError(
+            f"the array has {len(ids):,} ids, and one of list<uint32> holds {MOST_IDS:,}: give it in chunks"
+        )
+    offsets = np.zeros(len(ends) + 1, dtype=np.int32)
+    offsets[1:] = ends
+    values = arrow.Array.from_buffers(arrow.uint32(), len(ids), [None, arrow.py_buffer(ids)])
+    mask = array.is_null() if array.null_count else None
+    return arrow.ListArray.from_arrays(arrow.array(offsets), values, mask=mask)
+
+
+def _decode_array(decoder: Decoder, array: Any, errors: str) -> Any:
+    arrow = pyarrow()
+    types, kind = arrow.types, array.type
+    if types.is_null(kind):
+        return array.cast(arrow.large_string())
+    lists: tuple[Callable[[Any], bool], ...] = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    if not any(is_list(kind) for is_list in lists) or not types.is_integer(kind.value_type):
+        raise TypeError(f"the array holds {kind}, not lists of ids")
+    from pyarrow import compute
+
+    values = array.flatten()  # without those of rows that are null
+    if values.null_count:
+        raise ValueError(f"{values.null_count} of the ids are null")
+    sizes = compute.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+    ends = np.cumsum(sizes, dtype=np.int64)
+    offsets = np.zeros(len(ends) + 1, dtype=np.int64)
+    data = decoder.decode_rows(values.to_numpy(zero_copy_only=False), ends, offsets[1:])
+    validity = _validity(array)
+    made = arrow.Array.from_buffers(
+        arrow.large_binary(), len(array), [validity, arrow.py_buffer(offsets), arrow.py_buffer(data)]
+    )
+    try:
+        return made.cast(arrow.large_string())
+    except arrow.ArrowInvalid:  # bytes that are not UTF-8
+        found = [None if text is None else text.decode("utf-8", errors) for text in made.to_pylist()]
+        return arrow.array(found, arrow.large_string())
+
+
+def _validity(array: Any) -> Any:
+    """Which rows are not null, as a buffer of bits; None where all are."""
+    if not array.null_count:
+        return None
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    return pyarrow().py_buffer(np.packbits(valid, bitorder="little"))
