@@ -13,7 +13,7 @@ from lm.config import ModelConfig
 from lm.model import MLP, SwiGLU, Transformer
 
 
-def random_config(rng: random.Random) -> ModelConfig:
+def random_config(rng: random.Random, *, value_embeddings: bool = False) -> ModelConfig:
     kv_heads, group, head_dim = rng.choice([1, 2, 3]), rng.choice([1, 2, 3]), rng.choice([2, 4, 8])
     given = rng.random() < 0.7
     return ModelConfig(
@@ -34,6 +34,8 @@ def random_config(rng: random.Random) -> ModelConfig:
         qk_norm=rng.random() < 0.3,
         vocab_multiple=rng.choice([1, 8, 64]),
         sliding_window=rng.choice([None, None, 3]),
+        logit_softcap=5.0 if value_embeddings and rng.random() < 0.5 else None,
+        value_embeddings=value_embeddings,
     )
 
 

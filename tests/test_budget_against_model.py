@@ -64,6 +64,26 @@ def test_parameters(seed: int) -> None:
     assert by_size == collections.Counter(parameter.numel() for parameter in model.parameters())
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_value_embeddings(seed: int, whole_scores: Callable[[bool], None]) -> None:
+    rng = random.Random(seed)
+    config = random_config(rng, value_embeddings=True)
+    shape, batch, length = config.shape(), rng.randint(1, 3), rng.randint(2, config.context_length)
+    whole_scores(True)
+    with torch.device("meta"):
+        model, ids = Transformer(config), torch.zeros(batch, length, dtype=torch.int64)
+    assert shape.value_embeddings == (config.num_layers + 1) // 2
+    assert accounting.parameters(shape).total == sum(parameter.numel() for parameter in model.parameters())
+    with FlopCounterMode(display=False) as counter:
+        logits = model(ids)
+    assert counter.get_total_flops() == accounting.forward_flops(shape, length, batch).total
+    with counter:
+        logits.sum().backward()
+    assert counter.get_total_flops() == 2 * accounting.forward_flops(shape, length, batch).total
+    with pytest.raises(ValueError, match="value embeddings"):
+        accounting.training_memory(shape, batch)
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_flops(seed: int, whole_scores: Callable[[bool], None]) -> None:
     rng = random.Random(seed)

@@ -17,6 +17,7 @@ SYMBOLS = {
     "max_seq": "longest sequence the model reads: rows of learned positions, or of the table of rotations",
     "n_layers": "layers",
     "window_layers": "layers with a sliding window",
+    "value_layers": "layers with a value embedding",
     "d_model": "width of the residual stream",
     "n_heads": "query heads",
     "n_kv_heads": "key and value heads",

@@ -50,7 +50,8 @@ class TransformerShape:
     Embedding and head have vocab_size rows, rounded up to vocab_multiple. Of a shape with experts, dense_layers have
     one feed-forward layer of dense_d_ff instead, and every token passes a shared one of shared_d_ff besides;
     router_bias: a bias of each expert's score.
-    attention_sinks: one more score for each head. latent: multi-head latent attention.
+    attention_sinks: one more score for each head. latent: multi-head latent attention. value_embeddings: layers that add
+    to their values an embedding of the token, of vocab rows × key heads, by a gate of d_model × key heads.
     """
 
     vocab_size: int
@@ -82,6 +83,7 @@ class TransformerShape:
     router_bias: bool = False
     attention_sinks: bool = False
     latent: LatentAttention | None = None
+    value_embeddings: int = 0
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "context_length", "num_layers", "d_model", "num_heads", "d_ff", "vocab_multiple"):
@@ -131,6 +133,14 @@ class TransformerShape:
             )
         if self.experts is not None and self.active_experts > self.experts:
             raise ValueError(f"experts_per_token {self.experts_per_token} is more than experts {self.experts}")
+        if isinstance(self.value_embeddings, bool) or not isinstance(self.value_embeddings, int):
+            raise ValueError(
+                f"value_embeddings must be a whole number of layers, and {self.value_embeddings!r} is not one"
+            )
+        if not 0 <= self.value_embeddings <= self.num_layers:
+            raise ValueError(f"value_embeddings {self.value_embeddings} is no number of the {self.num_layers} layers")
+        if self.value_embeddings and self.latent is not None:
+            raise ValueError("latent attention has no values to which value_embeddings could be added: leave one out")
         for size in (self.dense_d_ff, self.shared_d_ff):
             if size is not None:
                 positive("dense_d_ff and shared_d_ff", size)
@@ -183,10 +193,10 @@ class TransformerShape:
 
     @property
     def counted_in_training(self) -> bool:
-        """Whether what its training saves is counted: so far not of latent attention, shared or missing experts, and
-        sinks."""
+        """Whether what its training saves is counted: so far not of latent attention, shared or missing experts, sinks, and
+        value embeddings."""
         special = self.dense_layers or self.shared_d_ff or self.router_bias or self.attention_sinks or self.latent
-        return not special
+        return not (special or self.value_embeddings)
 
     @property
     def windowed_layers(self) -> int:
@@ -219,7 +229,8 @@ def only_ordinary(shape: TransformerShape, what: str) -> None:
     """ValueError for a shape whose training is not counted."""
     if not shape.counted_in_training:
         raise ValueError(
-            f"{what} is not counted for latent attention, shared experts, dense layers beside experts or sinks"
+            f"{what} is not counted for latent attention, shared experts, dense layers beside experts, sinks or value "
+            f"embeddings"
         )
 
 

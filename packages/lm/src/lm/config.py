@@ -86,6 +86,9 @@ class ModelConfig:
     bias: bool = False  # of every projection, and of LayerNorm
     sliding_window: int | None = None  # positions that a query sees, its own included; None: all before it
     qk_norm: bool = False  # an RMSNorm over each query and each key head
+    # every other block, the last one included, adds to its values an embedding of the token, by a gate for each key head
+    value_embeddings: bool = False
+    logit_softcap: float | None = None  # logits are bent into ±this, by its tanh; None: they are not
     vocab_multiple: int = 1  # embedding and head have vocab_size rounded up to it; never sampled beyond
 
     def __post_init__(self) -> None:
@@ -97,6 +100,8 @@ class ModelConfig:
                 at_least(name, getattr(self, name), 1)
         for name in ("norm_eps", "rope_theta", "rope_factor", "rope_low_freq_factor"):
             more_than_0(name, getattr(self, name))
+        if self.logit_softcap is not None:
+            more_than_0("logit_softcap", self.logit_softcap)
         if not self.rope_high_freq_factor > self.rope_low_freq_factor:
             raise ValueError(
                 f"rope_high_freq_factor {self.rope_high_freq_factor} must be more than "
@@ -136,6 +141,10 @@ class ModelConfig:
             self.rope_original_context_length,
         )
 
+    def has_value_embedding(self, layer: int) -> bool:
+        """Whether the block of this number, counted from 0, has a value embedding."""
+        return self.value_embeddings and (self.num_layers - 1 - layer) % 2 == 0
+
     @property
     def vocab_rows(self) -> int:
         """Rows of the embedding and the head: vocab_size rounded up to vocab_multiple."""
@@ -162,6 +171,7 @@ class ModelConfig:
             sliding_window=self.sliding_window,
             qk_norm=self.qk_norm,
             vocab_multiple=self.vocab_multiple,
+            value_embeddings=sum(map(self.has_value_embedding, range(self.num_layers))),
         )
 
 

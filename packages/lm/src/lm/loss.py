@@ -38,6 +38,7 @@ def chunked_cross_entropy(
     targets: Tensor,
     *,
     vocab_size: int | None = None,
+    softcap: float | None = None,
     ignore_index: int = IGNORE,
     reduction: str = "mean",
     chunk_bytes: int | None = None,
@@ -46,17 +47,18 @@ def chunked_cross_entropy(
 
     hidden (…, width); weight (rows, width), of which the rows from vocab_size on do not count; targets (…) int64.
     Gradients are computed on the way forward, chunk by chunk, and kept: they are as small as hidden and weight, while
-    logits, their softmax and its gradient would each be (tokens, rows). chunk_bytes: of logits at a time (see
-    chunk_bytes_on).
+    logits, their softmax and its gradient would each be (tokens, rows). softcap: see model.softcapped. chunk_bytes: of
+    logits at a time (see chunk_bytes_on), with softcap of logits and of the slope of their bend.
     """
     check_reduction(reduction)
     chunk_bytes = chunk_bytes_on(hidden.device) if chunk_bytes is None else chunk_bytes
     rows = weight.shape[0] if vocab_size is None else vocab_size
     flat = targets.reshape(-1)
-    chunk = max(1, chunk_bytes // (weight.shape[0] * 4))
+    chunk = max(1, chunk_bytes // (weight.shape[0] * (4 if softcap is None else 8)))
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-    total: Tensor = _Chunked.apply(hidden.reshape(-1, hidden.shape[-1]), weight, flat, rows, ignore_index, chunk, dtype)  # type: ignore[no-untyped-call]
+    x = hidden.reshape(-1, hidden.shape[-1])
+    total: Tensor = _Chunked.apply(x, weight, flat, rows, ignore_index, chunk, dtype, softcap)  # type: ignore[no-untyped-call]
     return total / (flat != ignore_index).sum().clamp(min=1) if reduction == "mean" else total
 
 
@@ -81,6 +83,7 @@ class _Chunked(torch.autograd.Function):
         ignore_index: int,
         chunk: int,
         dtype: torch.dtype,
+        softcap: float | None,
     ) -> Tensor:
         train = any(ctx.needs_input_grad[:2])
         hidden_grad = torch.empty_like(hidden) if train else None
@@ -102,7 +105,12 @@ class _Chunked(torch.autograd.Function):
                     torch.mm(h, matrix.T, out=logits)
                 else:
                     logits.copy_(h @ matrix.T)
+                if softcap is not None:  # the slope of the bend is 1 - tanh²
+                    slope = 1 - logits.div_(softcap).tanh_().square()
+                    logits.mul_(softcap)
                 total += passes.cross_entropy(passes.compiled(logits), logits, vocab_size, target, counts).sum()
+                if softcap is not None:
+                    logits.mul_(slope)  # the gradient, by now
                 if hidden_grad is not None and weight_grad is not None:
                     p = logits.to(dtype)  # the gradient, by now
                     place, counts = hidden_grad[start : start + chunk], counts.unsqueeze(-1)
@@ -124,7 +132,7 @@ class _Chunked(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden_grad, weight_grad = ctx.saved_tensors
-        return hidden_grad * grad, weight_grad * grad, None, None, None, None, None
+        return hidden_grad * grad, weight_grad * grad, None, None, None, None, None, None
 
 
 def check_reduction(reduction: str) -> None:

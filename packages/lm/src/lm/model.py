@@ -124,7 +124,7 @@ class Attention(nn.Module):
     qkv.weight holds the query heads, then the key heads, then the value heads, each head_dim rows.
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, value_embedding: bool = False) -> None:
         super().__init__()
         self.config = config
         self.heads, self.kv_heads, self.head_dim = config.num_heads, config.kv_heads, config.head_width
@@ -133,6 +133,10 @@ class Attention(nn.Module):
         self.output = nn.Linear(self.heads * self.head_dim, config.d_model, bias=config.bias)
         self.q_norm = RMSNorm(self.head_dim, config.norm_eps) if config.qk_norm else None
         self.k_norm = RMSNorm(self.head_dim, config.norm_eps) if config.qk_norm else None
+        self.value_embedding: nn.Embedding | None = None
+        if value_embedding:
+            self.value_embedding = nn.Embedding(config.vocab_rows, self.kv_heads * self.head_dim)
+            self.value_gate = nn.Linear(config.d_model, self.kv_heads, bias=False)
 
     def forward(
         self,
@@ -140,9 +144,26 @@ class Attention(nn.Module):
         rope: Tensor | None = None,
         document_ids: Tensor | None = None,
         cache: LayerCache | None = None,
+        ids: Tensor | None = None,
     ) -> Tensor:
-        """rope: rope_at() of x's positions; None: they are counted from 0, or from what the cache holds."""
-        return self.output(self.attend(self.qkv(x), rope, document_ids, cache))  # type: ignore[no-any-return]
+        """rope: rope_at() of x's positions; None: they are counted from 0, or from what the cache holds.
+
+        ids (batch, seq): the tokens, for a value embedding.
+        """
+        qkv = self.qkv(x)
+        if self.value_embedding is not None and ids is not None:
+            qkv = self.add_value_embedding(qkv, self.value_gate(x), ids)
+        return self.output(self.attend(qkv, rope, document_ids, cache))  # type: ignore[no-any-return]
+
+    def add_value_embedding(self, qkv: Tensor, gate: Tensor, ids: Tensor) -> Tensor:
+        """Adds each token's own embedding to its values, times 2 sigmoid(gate), which begins at 1.
+
+        (Zhou et al. 2024, arXiv:2410.17897; gated as in nanochat) gate (…, kv_heads).
+        """
+        more = cast(nn.Embedding, self.value_embedding)(ids).unflatten(-1, (self.kv_heads, self.head_dim))
+        more = (2 * gate.sigmoid().unsqueeze(-1) * more).flatten(-2).to(qkv.dtype)  # (…, kv_heads · head_dim)
+        qk, v = qkv.tensor_split((qkv.shape[-1] - more.shape[-1],), dim=-1)
+        return torch.cat((qk, v + more), dim=-1)
 
     def attend(self, qkv: Tensor, rope: Tensor | None, document_ids: Tensor | None, cache: LayerCache | None) -> Tensor:
         """What the heads gather: qkv (batch, seq, qkv's rows) → (batch, seq, heads · head_dim)."""
@@ -208,11 +229,11 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """Attention, then feed-forward, each added to what came in; a norm stands before each, or after each sum."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, value_embedding: bool = False) -> None:
         super().__init__()
         self.post = config.norm_placement == "post"
         self.attention_norm = norm(config)
-        self.attention = Attention(config)
+        self.attention = Attention(config, value_embedding)
         self.ffn_norm = norm(config)
         if config.ffn == "swiglu":
             self.ffn: nn.Module = SwiGLU(config.d_model, config.d_ff, config.bias)
@@ -225,12 +246,13 @@ class Block(nn.Module):
         rope: Tensor | None = None,
         document_ids: Tensor | None = None,
         cache: LayerCache | None = None,
+        ids: Tensor | None = None,
     ) -> Tensor:
         """x (batch, seq, d_model) → the same; the others are Attention's."""
         if self.post:
-            x = self.attention_norm(x + self.attention(x, rope, document_ids, cache))
+            x = self.attention_norm(x + self.attention(x, rope, document_ids, cache, ids))
             return self.ffn_norm(x + self.ffn(x))  # type: ignore[no-any-return]
-        x = x + self.attention(self.attention_norm(x), rope, document_ids, cache)
+        x = x + self.attention(self.attention_norm(x), rope, document_ids, cache, ids)
         return x + self.ffn(self.ffn_norm(x))  # type: ignore[no-any-return]
 
 
@@ -242,7 +264,8 @@ class Transformer(nn.Module):
         self.config = config
         self.embedding = nn.Embedding(config.vocab_rows, config.d_model)
         self.positions = nn.Embedding(config.context_length, config.d_model) if config.position == "learned" else None
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        layers = range(config.num_layers)
+        self.blocks = nn.ModuleList(Block(config, config.has_value_embedding(layer)) for layer in layers)
         self.final_norm = norm(config)
         self.head = None if config.tied_embeddings else nn.Linear(config.d_model, config.vocab_rows, bias=False)
         self.recompute = False  # see activation_checkpointing
@@ -283,13 +306,13 @@ class Transformer(nn.Module):
         rope = rope_at(self.config, positions, x)
         for layer, block in enumerate(self.blocks):
             run = recomputed(block) if self.recompute else block
-            x = run(x, rope, document_ids, None if cache is None else cache[layer])
+            x = run(x, rope, document_ids, None if cache is None else cache[layer], ids)
         return self.final_norm(x)  # type: ignore[no-any-return]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, d_model) → (…, vocab_size): the rows that pad the vocabulary are left out."""
         logits = F.linear(hidden, self.embedding.weight) if self.head is None else self.head(hidden)
-        return logits[..., : self.config.vocab_size]
+        return softcapped(logits[..., : self.config.vocab_size], self.config.logit_softcap)
 
     @property
     def head_weight(self) -> Tensor:
@@ -306,6 +329,11 @@ class Transformer(nn.Module):
         self.recompute = what == "full"
         for block in self.blocks:
             cast(Block, block).attention.recompute = what == "selective"
+
+
+def softcapped(logits: Tensor, cap: float | None) -> Tensor:
+    """Logits bent into (-cap, cap) by cap tanh(logits / cap), or as they are. (Gemma 2, arXiv:2408.00118)"""
+    return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
 def recomputed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -350,7 +378,7 @@ def initialise(model: Transformer) -> None:
     Learned positions mark the GPT-2 shape, and it gets GPT-2's recipe: N(0, 0.02²), for positions N(0, 0.01²), and the
     matrices that write to the residual stream divided by √(2 · layers). (Radford et al. 2019) All others: matrices
     N(0, 2 / (in + out)) cut at three standard deviations (Glorot and Bengio 2010), embedding N(0, 1) cut likewise, or
-    N(0, 0.02²) where it is the head too. Biases are 0, norms 1.
+    N(0, 0.02²) where it is the head too, value embeddings N(0, 1 / d_model). Biases and gates are 0, norms 1.
     """
     for name, parameter in model.named_parameters():
         initialise_parameter(parameter, name, model.config)
@@ -362,12 +390,16 @@ def initialise_parameter(parameter: Tensor, name: str, config: ModelConfig) -> T
         return parameter.zero_()
     if parameter.ndim == 1:
         return parameter.fill_(1.0)
+    if name.endswith("value_gate.weight"):
+        return parameter.zero_()
     if config.position == "learned":
         deviation = 0.01 if name == "positions.weight" else 0.02
         if name.endswith(("attention.output.weight", "ffn.down.weight")):
             deviation /= math.sqrt(2 * config.num_layers)
         return parameter.normal_(0.0, deviation)
     deviation = math.sqrt(2.0 / sum(parameter.shape))
+    if name.endswith("value_embedding.weight"):
+        deviation = 1 / math.sqrt(config.d_model)
     if name == "embedding.weight":
         deviation = 0.02 if config.tied_embeddings else 1.0
     return nn.init.trunc_normal_(parameter, 0.0, deviation, -3 * deviation, 3 * deviation)

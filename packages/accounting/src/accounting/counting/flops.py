@@ -123,6 +123,9 @@ def _forward(shape: TransformerShape, seq: Term, batch: Term, pairs: Term, *, ab
         "scores": 2 * (batch * n.n_heads * n.head_dim * pairs),
         "ffn": ffn if shape.experts is None else n.active_experts * ffn,
     }
+    if shape.value_embeddings:
+        layers = Symbol("value_layers", shape.value_embeddings)
+        terms["value gates"] = 2 * (batch * seq * layers * n.d_model * n.n_kv_heads)
     if shape.latent is not None:
         terms["projections"] = 2 * (tokens * added(latent_matrices(shape).values()))
         pair = 2 * n.kv_rank + n.rope_dim if absorbed else n.nope_dim + n.rope_dim + n.value_dim

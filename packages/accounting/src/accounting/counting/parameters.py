@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
 from accounting.counting.dimensions import Dimensions, latent_matrices
-from accounting.formula import added
+from accounting.formula import Symbol, added
 from accounting.shape import TransformerShape, only_ordinary
 from accounting.units import Parameters
 
@@ -53,6 +53,7 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
             "embedding": n.vocab * n.d_model,
             "positions": n.max_seq * n.d_model if shape.position == "learned" else 0,
             "attention": n.n_layers * attention,
+            **value_embeddings(shape),
             "ffn": ffn,
             "router": router,
             "norms": norms,
@@ -65,6 +66,15 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
             else "the head is its own matrix"
         ),
     )
+
+
+def value_embeddings(shape: TransformerShape) -> dict[str, int]:
+    """The parameters of the value embeddings and their gates, where a shape has them."""
+    if not shape.value_embeddings:
+        return {}
+    n = Dimensions(shape)
+    layers = Symbol("value_layers", shape.value_embeddings)
+    return {"value embeddings": layers * n.n_kv_heads * (n.vocab * n.head_dim + n.d_model)}
 
 
 def matrices(shape: TransformerShape) -> dict[tuple[int, int], int]:

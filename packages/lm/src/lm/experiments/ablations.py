@@ -21,4 +21,8 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "untied": {"tied_embeddings": False},
     "qk-norm": {"qk_norm": True},
     "no-qk-norm": {"qk_norm": False},
+    "value-embeddings": {"value_embeddings": True},
+    "no-value-embeddings": {"value_embeddings": False},
+    "softcap": {"logit_softcap": 15.0},
+    "no-softcap": {"logit_softcap": None},
 }

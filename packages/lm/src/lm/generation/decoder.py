@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from lm.attention import as_bias, decodes
 from lm.config import ModelConfig
 from lm.generation.kv_cache import Cache, LayerStore
-from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, apply_rotary_emb, rope_cache
+from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, apply_rotary_emb, rope_cache, softcapped
 from lm.ops.cpu.decode_step import NativeStep, native_step
 
 # Rows from which on torch's products of matrices are as fast: measured on two cores with AVX-512 at 64 and 256 wide.
@@ -91,6 +91,8 @@ class Decoder:
             logits, self.likeliest = made.logits, made.likeliest[:batch]
         else:
             logits = self._step_in_torch(tokens, lengths)
+        if self.config.logit_softcap is not None:
+            logits, self.likeliest = softcapped(logits, self.config.logit_softcap), None
         for row in range(batch):
             self.cache.lengths[row] += 1
         return logits
@@ -107,11 +109,12 @@ class Decoder:
         else:
             torch.index_select(self.model.embedding.weight, 0, torch.tensor(tokens, device=self.device), out=x)
         at = lengths[0] if batch == 1 else places.at
+        ids = torch.tensor(tokens[0] if batch == 1 else tokens, device=self.device) if c.value_embeddings else None
         if self.positions is not None:
             x.add_(self.positions[at])
         rope = None if self.rope is None else self.rope[at].unsqueeze(-3)  # (1, pairs, 2) or (batch, 1, pairs, 2)
         for i, layer in enumerate(self.layers):
-            layer.step(x, buffers, places, i, rope)
+            layer.step(x, buffers, places, i, rope, ids)
         logits = self.head(self.final_norm(x, buffers), buffers.logits)
         return logits.view(batch, -1)[:, : c.vocab_size]
 
@@ -198,16 +201,18 @@ class Layer:
         attention, ffn = block.attention, block.ffn
         self.post = block.post
         self.attention_norm, self.ffn_norm = normaliser(block.attention_norm), normaliser(block.ffn_norm)
-        self.q_norm, self.k_norm = attention.q_norm, attention.k_norm
+        self.attention, self.q_norm, self.k_norm = attention, attention.q_norm, attention.k_norm
         self.qkv, self.output = multiplier(attention.qkv), adder(attention.output)
         self.activate = None if isinstance(ffn, SwiGLU) else cast(MLP, ffn).activate
         self.up = multiplier(ffn.gate_up if isinstance(ffn, SwiGLU) else cast(MLP, ffn).up)
         self.down = adder(cast(nn.Linear, ffn.down))
 
-    def step(self, x: Tensor, b: Buffers, places: Places, layer: int, rope: Tensor | None) -> None:
-        """x (batch, d_model), in place."""
+    def step(self, x: Tensor, b: Buffers, places: Places, layer: int, rope: Tensor | None, ids: Tensor | None) -> None:
+        """x (batch, d_model), in place; ids: for value embeddings."""
         inside = x if self.post else self.attention_norm(x, b)
         flat = self.qkv(inside, b.flat)
+        if self.attention.value_embedding is not None and ids is not None:
+            flat = self.attention.add_value_embedding(flat, self.attention.value_gate(inside), ids)
         if flat is not b.flat:
             b.flat.copy_(flat)
         if self.q_norm is not None and self.k_norm is not None:

@@ -99,6 +99,8 @@ def architecture_of(config: ModelConfig) -> str:
     gpt2 = config.position == "learned"
     wanted: dict[str, tuple[Any, ...]] = {
         "norm_placement": ("pre",),
+        "value_embeddings": (False,),
+        "logit_softcap": (None,),
         "sliding_window": (None,),
         "position": ("rope", "learned"),
         "norm": ("layernorm",) if gpt2 else ("rmsnorm",),

@@ -28,6 +28,8 @@ def check(config: ModelConfig) -> None:
         "norm_placement": (config.norm_placement, "pre"),
         "sliding_window": (config.sliding_window, None),
         "qk_norm": (config.qk_norm, False),
+        "value_embeddings": (config.value_embeddings, False),
+        "logit_softcap": (config.logit_softcap, None),
         "num_kv_heads": (config.kv_heads, config.num_heads),
         "head_dim": (config.head_width * config.num_heads, config.d_model),
     }

@@ -23,6 +23,9 @@ def family_of(config: ModelConfig) -> str:
     def only(what: str) -> ValueError:
         return ValueError(f"Hugging Face has no architecture of this family with {what}: such a model is not exported")
 
+    for name in ("value_embeddings", "logit_softcap"):
+        if getattr(config, name):
+            raise only(f"{name} {getattr(config, name)!r}")
     if config.norm != "rmsnorm":
         raise only(f"norm {config.norm!r} and position {config.position!r}")
     if config.norm_placement != "pre":

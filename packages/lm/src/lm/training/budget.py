@@ -51,7 +51,7 @@ def beyond(model: ModelConfig, config: TrainConfig, device: torch.device, own: i
 
     A CPU has no error for it: the system ends the process, or another one, without a word.
     """
-    if device.type != "cpu":
+    if device.type != "cpu" or not model.shape().counted_in_training:
         return None
     from accounting import training_memory  # here, because nothing but a budget needs it
 
@@ -73,6 +73,8 @@ def what_fits(
 
     room = f"{in_words(device)} ({memory_of(device) / 1e9:.1f} GB)"
     said = f"{what} {room} with {micro} sequences at a time: "
+    if not model.shape().counted_in_training:
+        return f"{said}lower --train.micro_batch_size"
     if fitting := most():
         return f"{said}by accounting's count {fitting} fit: write --train.micro_batch_size {fitting}"
     if config.activation_checkpointing != "full" and (

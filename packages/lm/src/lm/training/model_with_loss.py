@@ -30,5 +30,12 @@ class ModelWithLoss(nn.Module):
         """
         document_ids = None if self.end_of_text is None else document_ids_of(inputs, self.end_of_text)
         hidden = self.model.hidden(inputs, document_ids)[:, inputs.shape[1] - targets.shape[1] :]
-        rows = self.model.config.vocab_size
-        return chunked_cross_entropy(hidden, self.model.head_weight, targets, vocab_size=rows, reduction="sum")
+        config = self.model.config
+        return chunked_cross_entropy(
+            hidden,
+            self.model.head_weight,
+            targets,
+            vocab_size=config.vocab_size,
+            softcap=config.logit_softcap,
+            reduction="sum",
+        )

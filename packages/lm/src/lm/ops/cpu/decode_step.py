@@ -208,6 +208,8 @@ def native_step(model: Transformer, store: Tensor) -> NativeStep | Unavailable:
     """A step for this model and cache, or why there is none."""
     if store.device.type != "cpu":
         return Unavailable(f"the model is on {store.device}")
+    if model.config.value_embeddings:
+        return Unavailable("the model has value embeddings")
     library = checked(store.dtype)
     if isinstance(library, Unavailable):
         return library

@@ -86,10 +86,14 @@ class FusedAttention(Attention):
         rope: Tensor | None = None,
         document_ids: Tensor | None = None,
         cache: LayerCache | None = None,
+        ids: Tensor | None = None,
         weight: Tensor | None = None,
     ) -> Tensor:
         """weight: see `linear`."""
-        return self.output(self.attend(linear(self.qkv, x, weight), rope, document_ids, cache))  # type: ignore[no-any-return]
+        qkv = linear(self.qkv, x, weight)
+        if self.value_embedding is not None and ids is not None:
+            qkv = self.add_value_embedding(qkv, linear(self.value_gate, x, weight), ids)
+        return self.output(self.attend(qkv, rope, document_ids, cache))  # type: ignore[no-any-return]
 
     def attend(self, qkv: Tensor, rope: Tensor | None, document_ids: Tensor | None, cache: LayerCache | None) -> Tensor:
         if cache is not None or qkv.shape[1] > MATMUL_KEYS or not in_full_precision(qkv):
@@ -137,15 +141,17 @@ class FusedBlock(Block):
         rope: Tensor | None = None,
         document_ids: Tensor | None = None,
         cache: LayerCache | None = None,
+        ids: Tensor | None = None,
     ) -> Tensor:
         folds = torch.is_grad_enabled() and not torch.compiler.is_compiling() and in_full_precision(x)
         if self.post or cache is not None or not folds:
-            return super().forward(x, rope, document_ids, cache)
+            return super().forward(x, rope, document_ids, cache, ids)
         if folded(self.attention_norm, self.attention):
             normal = _Normalise.apply(x, self.attention_norm.eps)  # type: ignore[no-untyped-call]
-            more = cast(FusedAttention, self.attention)(normal, rope, document_ids, None, self.attention_norm.weight)
+            weight = self.attention_norm.weight
+            more = cast(FusedAttention, self.attention)(normal, rope, document_ids, None, ids, weight)
         else:
-            more = self.attention(self.attention_norm(x), rope, document_ids)
+            more = self.attention(self.attention_norm(x), rope, document_ids, None, ids)
         if folded(self.ffn_norm, self.ffn):
             x, normal = _AddNormalise.apply(x, more, self.ffn_norm.eps)  # type: ignore[no-untyped-call]
             return x + self.ffn(normal, self.ffn_norm.weight)  # type: ignore[no-any-return]

@@ -1,0 +1,139 @@
+"""What public speedruns added to the model: value embeddings and soft-capped logits, beside their definitions."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from runs import CONFIG, assert_same_run, run, stop_at
+
+import lm
+from lm.config import ModelConfig
+from lm.generation.decoder import Decoder
+from lm.interop import to_gguf, to_huggingface
+from lm.loss import chunked_cross_entropy, cross_entropy
+from lm.model import Transformer, softcapped
+from lm.ops.cpu.int8 import quantized
+from lm.training.loop import Stopped
+
+BOTH = ModelConfig(50, 16, 3, 16, 4, 24, num_kv_heads=2, qk_norm=True, value_embeddings=True, logit_softcap=4.0)
+
+
+def trained_a_little(config, dtype=torch.float64):
+    """A model whose gates are not at their beginning, nor its logits small."""
+    torch.manual_seed(1)
+    model = Transformer(config).to(dtype)
+    for name, p in model.named_parameters():
+        if name.endswith("gate.weight") or name == "head.weight":
+            torch.nn.init.normal_(p)
+    return model.eval()
+
+
+def some_ids(*shape):
+    return torch.randint(0, 50, shape, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_value_embedding_is_its_definition():
+    """v ← v + 2 sigmoid(gate x) · e[token], for each key head: by hand, of the last block and every other one."""
+    model = trained_a_little(BOTH)
+    assert [block.attention.value_embedding is not None for block in model.blocks] == [True, False, True]
+    attention, ids = model.blocks[2].attention, some_ids(2, 7)
+    x = torch.randn(2, 7, 16, dtype=torch.float64)
+    plain = Transformer(dataclasses.replace(BOTH, value_embeddings=False)).double().blocks[2].attention
+    plain.load_state_dict({k: v for k, v in attention.state_dict().items() if "value" not in k})
+    seen = {}
+
+    def watched(module, name):
+        attend = module.attend
+
+        def watching(qkv, *rest):
+            seen[name] = qkv
+            return attend(qkv, *rest)
+
+        module.attend = watching
+        return module
+
+    watched(attention, "with")(x, ids=ids)
+    watched(plain, "without")(x)
+    added = seen["with"] - seen["without"]
+    assert (added[..., :24] == 0).all()  # queries and keys
+    gate = 2 / (1 + (-(x @ attention.value_gate.weight.T)).exp())  # (2, 7, kv_heads)
+    want = attention.value_embedding.weight[ids].view(2, 7, 2, 4) * gate[..., None]
+    torch.testing.assert_close(added[..., 24:], want.flatten(-2))
+
+
+def test_logits_are_capped():
+    model = trained_a_little(BOTH)
+    free = trained_a_little(dataclasses.replace(BOTH, logit_softcap=None))
+    ids = some_ids(2, 9)
+    logits = free(ids)
+    assert logits.abs().max() > 4
+    torch.testing.assert_close(model(ids), 4 * torch.tanh(logits / 4))
+    assert softcapped(logits, None) is logits
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_chunked_loss_is_capped_too(dtype):
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight = (torch.randn(shape, generator=generator, dtype=dtype) for shape in ((13, 8), (24, 8)))
+    targets = torch.randint(0, 21, (13,), generator=generator)
+    targets[3] = -100
+    found = []
+    for chunked in (True, False):
+        h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
+        if chunked:
+            loss = chunked_cross_entropy(h, w, targets, vocab_size=21, softcap=2.0, chunk_bytes=800)
+        else:
+            loss = cross_entropy(softcapped(h @ w[:21].T, 2.0), targets)
+        loss.backward()
+        found.append((loss.detach(), h.grad, w.grad))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("norm", ["rmsnorm", "layernorm"])
+def test_fused_modules_compute_the_same(norm):
+    config = dataclasses.replace(BOTH, norm=norm)
+    plain, fused = trained_a_little(config), lm.fuse(trained_a_little(config))
+    ids = some_ids(2, 16)
+    for model in (plain, fused):
+        model.train()
+        model(ids).square().sum().backward()
+    torch.testing.assert_close(fused(ids), plain(ids))
+    for (name, p), q in zip(plain.named_parameters(), fused.parameters(), strict=True):
+        torch.testing.assert_close(q.grad, p.grad, msg=name)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_decoding_gives_the_models_logits(rows):
+    model = trained_a_little(BOTH, torch.float32)
+    decoder, ids = Decoder(model, rows), some_ids(rows, 12)
+    for row in range(rows):
+        decoder.read(row, ids[row, :5].tolist())
+    with torch.no_grad():
+        for place in range(5, 12):
+            logits = decoder.step(ids[:, place].tolist())
+            torch.testing.assert_close(logits, model(ids)[:, place], rtol=0, atol=1e-4)
+    with torch.no_grad():
+        torch.testing.assert_close(quantized(model)(ids), model(ids), rtol=0, atol=0.5)
+
+
+def test_a_run_of_both_learns_stops_and_generates(data, tmp_path):
+    config = dataclasses.replace(CONFIG, optimizer="normuon")
+    result = run(data, tmp_path / "whole", config, BOTH)
+    assert result.loss < 3.5
+    with pytest.raises(Stopped):
+        run(data, tmp_path / "stopped", config, BOTH, on_step=stop_at(7))
+    run(data, tmp_path / "stopped", config, BOTH)
+    assert_same_run(tmp_path / "stopped", tmp_path / "whole")
+    model = lm.load(tmp_path / "whole")
+    assert len(lm.generate(model, [1, 2], max_new_tokens=5)) >= 5
+
+
+@pytest.mark.parametrize("change", [{"value_embeddings": True}, {"logit_softcap": 30.0}])
+def test_no_other_program_has_them(change, tmp_path):
+    model = Transformer(dataclasses.replace(BOTH, **{"value_embeddings": False, "logit_softcap": None, **change}))
+    for export in (lambda: to_huggingface(model, tmp_path / "hf"), lambda: to_gguf(model, tmp_path / "m.gguf")):
+        with pytest.raises(ValueError, match=next(iter(change))):
+            export()
