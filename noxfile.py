@@ -285,6 +285,7 @@ def bench(session: nox.Session) -> None:
         install(session, ACCOUNTING if which == "start" else BPE)
     if which in ("train", "training", "encode", "decode", "worst"):
         session.install(*CONSTRAINTS, "gigabpe", "gigatoken", "fastokens", "tiktoken", "tokenizers", "rustbpe")
+        session.install(*CONSTRAINTS, "matplotlib")  # for --write
         if which == "encode":
             session.install(*CONSTRAINTS, "riptoken", "tokie")
         elif which != "decode":

@@ -337,7 +337,7 @@ def main() -> None:
             if (name, path, tokenizer) in found
         }
         title = f"{path.name}, {Path(tokenizer).stem}: one thread, warm"
-        PLOT.write_text(charts.svg([(title, "characters given at once", "MB/s", lines)]))
+        charts.write_svg(PLOT, [charts.Panel(title, "characters given at once", "MB/s", lines)])
         command = f"{' '.join(path.name for path in options.texts)} --tokenizers " + " ".join(
             Path(tokenizer).name for tokenizer in options.tokenizers
         )

@@ -279,7 +279,7 @@ def main() -> None:
     if options.counting:
         out += ["", "MB/s of scanning (one thread) and of the whole of counting, by the clock, pattern gpt2:", ""]
         out += counting_table(options.texts)
-    panels: list[tuple[str, str, str, charts.Series]] = []
+    panels: list[charts.Panel] = []
     with tempfile.TemporaryDirectory() as folder:
         if options.words is not None:
             text = Path(folder, "words.txt")
@@ -304,18 +304,18 @@ def main() -> None:
             growth = turns.curve(followed, grown())
             out += ["", f"As the corpus grows (the sentences of {first.name} in new orders, with new words):", ""]
             out += curve_table("MB", growth)
-            panels.append(("As the corpus grows", "MB of text", "seconds", series(growth)))
+            panels.append(charts.Panel("As the corpus grows", "MB of text", "seconds", series(growth)))
     if options.vocab_sizes is not None:
         sizes = options.vocab_sizes or (1000, 4000, 16_000, 64_000, 128_000, 256_000)
         text = large_enough(options.texts, max(sizes))
         sized = turns.curve(followed, ((size, text, size) for size in sizes))
         out += ["", f"As the vocabulary grows, on {text.name}:", "", *curve_table("tokens", sized)]
-        panels.append((f"As the vocabulary grows, {text.name}", "tokens", "seconds", series(sized)))
-    panels = [panel for panel in panels if any(panel[3].values())]
+        panels.append(charts.Panel(f"As the vocabulary grows, {text.name}", "tokens", "seconds", series(sized)))
+    panels = [panel for panel in panels if any(panel.series.values())]
     print("\n".join(out))
     if options.write:
         if panels:
-            PLOT.write_text(charts.svg(panels))
+            charts.write_svg(PLOT, panels)
             out += ["", f"![Seconds of training]({PLOT.name})"]
         command = " ".join(path.name for path in options.texts)
         for flag in ("rounds", "patience", "vocab_size"):

@@ -1,41 +1,21 @@
-"""The command, from the outside."""
+"""The command, from the outside: train, report, view, convert, and mistakes."""
 
 import argparse
 import gzip
-import io
 import json
-import lzma
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from strategies import corpus
+from command_line import TEXT, pipe, refused, said
 
 from bpe import training
 from bpe.commands.corpus import size
 from bpe.commands.main import main
 from bpe.tokenizer import Tokenizer
-
-TEXT = corpus(4)
-
-
-@pytest.fixture
-def trained(tmp_path: Path) -> Path:
-    (tmp_path / "corpus.txt").write_text(TEXT)
-    assert (
-        main(["train", str(tmp_path / "corpus.txt"), "--vocab-size", "280", "--out", str(tmp_path / "tok.json")]) == 0
-    )
-    return tmp_path
-
-
-def pipe(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
 def test_encode_and_decode_are_filters(
@@ -155,7 +135,7 @@ def test_mistakes_are_one_sentence_and_status_two(trained: Path, capsys: pytest.
     corpus, out = str(trained / "corpus.txt"), str(trained / "new.json")
     (trained / "empty").mkdir()
     (trained / "short.gz").write_bytes(gzip.compress(TEXT.encode())[:-9])
-    for arguments, said in [
+    for arguments, expected in [
         (["train", corpus, "--vocab-size", "100", "--out", out], "256 bytes"),
         (["train", corpus, "--vocab-size", "9999", "--out", out], "too small"),
         (["train", "nowhere.txt", "--vocab-size", "300", "--out", out], "nowhere.txt: No such file"),
@@ -197,253 +177,10 @@ def test_mistakes_are_one_sentence_and_status_two(trained: Path, capsys: pytest.
     ]:
         assert main(arguments) == 2
         error = capsys.readouterr().err
-        assert said in error
+        assert expected in error
         assert len(error.splitlines()) == 1
     assert not Path(out).exists()
     assert Path(corpus).read_text() == TEXT
-
-
-# encode and decode, as filters and on files
-
-
-def said(capfdbinary: pytest.CaptureFixture[bytes], *arguments: object) -> bytes:
-    assert main([str(argument) for argument in arguments]) == 0
-    return capfdbinary.readouterr().out
-
-
-def refused(capfdbinary: pytest.CaptureFixture[bytes], *arguments: object) -> str:
-    assert main([str(argument) for argument in arguments]) == 2
-    error = capfdbinary.readouterr().err.decode()
-    assert len(error.splitlines()) == 1, error
-    return error
-
-
-def test_documents_in_ids_out_and_back(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    tok = trained / "tok.json"
-    documents = ["the cat\n", {"id": 7, "text": "naïve \u4e2d <|endoftext|>", "n": None}, "", "\x00\u2028"] * 3000
-    (trained / "in.jsonl").write_text("\n".join(map(json.dumps, documents)) + "\n\n")
-    assert main(["encode", str(tok), str(trained / "in.jsonl"), "--jsonl", "--out", str(trained / "ids.jsonl")]) == 0
-    lines = [json.loads(line) for line in (trained / "ids.jsonl").read_text().splitlines()]
-    tokenizer = Tokenizer.load(tok)
-    assert lines[1] == {"id": 7, "ids": tokenizer.encode(documents[1]["text"], allowed_special="all"), "n": None}
-    assert lines[0] == tokenizer.encode("the cat\n")
-    out = said(capfdbinary, "decode", tok, trained / "ids.jsonl", "--jsonl")
-    assert [json.loads(line) for line in out.splitlines()] == documents
-
-
-def test_several_files_and_standard_input_among_them(
-    trained: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    tok, text = trained / "tok.json", trained / "corpus.txt"
-    (trained / "raw").write_bytes(b"\xff\x00 the \x80" * 300_000)  # no UTF-8, and longer than a block
-    pipe(monkeypatch, b"a b")
-    out = said(capfdbinary, "encode", tok, text, "-", trained / "raw")
-    (trained / "ids.txt").write_bytes(out.replace(b" ", b"\n\t ", 100))
-    assert len(out.splitlines()) == 3
-    assert (
-        said(capfdbinary, "decode", tok, trained / "ids.txt")
-        == text.read_bytes() + b"a b" + (trained / "raw").read_bytes()
-    )
-    pipe(monkeypatch, text.read_bytes())
-    said(capfdbinary, "encode", tok, "-", trained / "raw", "--out", trained / "ids.npy", "--workers", 2)
-    assert said(capfdbinary, "decode", tok, trained / "ids.npy", "--out", trained / "back") == b""
-    assert (trained / "back").read_bytes() == text.read_bytes() + (trained / "raw").read_bytes()
-
-
-def test_what_is_compressed_is_read_as_its_name_says(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    tok, text = trained / "tok.json", trained / "corpus.txt"
-    (trained / "corpus.txt.gz").write_bytes(gzip.compress(text.read_bytes()))
-    (trained / "two.jsonl.xz").write_bytes(lzma.compress(b'"the cat"\n{"text": "and more"}\n'))
-    (trained / "cut.gz").write_bytes(gzip.compress(text.read_bytes())[:-9])
-    ids = said(capfdbinary, "encode", tok, text)
-    assert said(capfdbinary, "encode", tok, trained / "corpus.txt.gz") == ids
-    (trained / "ids.gz").write_bytes(gzip.compress(ids))
-    assert said(capfdbinary, "decode", tok, trained / "ids.gz") == text.read_bytes()
-    lines = said(capfdbinary, "encode", tok, trained / "two.jsonl.xz", "--jsonl").splitlines()
-    tokenizer = Tokenizer.load(tok)
-    assert json.loads(lines[0]) == tokenizer.encode("the cat")
-    assert json.loads(lines[1]) == {"ids": tokenizer.encode("and more")}
-    said(capfdbinary, "view", tok, "--text", trained / "corpus.txt.gz", "--out", trained / "page.html")
-    assert TEXT[:20] in (trained / "page.html").read_text()
-    for arguments in (["encode", tok, trained / "cut.gz"], ["view", tok, "--text", trained / "cut.gz"]):
-        expected = "cut.gz: the gzip data are cut short"
-        assert expected in refused(capfdbinary, *arguments, "--out", trained / "nothing")
-    assert "for --out X.npy only" in refused(capfdbinary, "encode", tok, trained / "rows.parquet")
-    (trained / "ids.npy.gz").write_bytes(gzip.compress(b"\x93NUMPY"))
-    assert "neither compressed nor" in refused(capfdbinary, "decode", tok, trained / "ids.npy.gz")
-    assert not (trained / "nothing").exists()
-
-
-def test_documents_go_into_one_array(
-    trained: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    """Whatever the file is called: what is in it is what --jsonl says."""
-    lines = b'"the cat"\n\n{"body": "and more"}\n'
-    (trained / "lines").write_bytes(lines)
-    tokenizer = Tokenizer.load(trained / "tok.json")
-    for given in ([trained / "lines"], ["-"], []):
-        pipe(monkeypatch, lines)
-        out = trained / "ids.npy"
-        said(capfdbinary, "encode", trained / "tok.json", *given, "--jsonl", "--text-key", "body", "--out", out)
-        assert np.load(out).tolist() == tokenizer.encode("the cat") + tokenizer.encode("and more")
-    (trained / "lines").write_bytes(b'"the cat"\n3\n')
-    wrong = refused(capfdbinary, "encode", trained / "tok.json", trained / "lines", "--jsonl", "--out", out)
-    assert "lines, line 2: neither a text" in wrong
-
-
-def test_special_tokens_are_recognised_ignored_or_refused(
-    trained: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    tok, tokenizer = trained / "tok.json", Tokenizer.load(trained / "tok.json")
-    (trained / "t").write_text("a<|endoftext|>")
-    (trained / "t.jsonl").write_text('"a<|endoftext|>"')
-    for special, ids in (
-        ("recognise", tokenizer.encode("a<|endoftext|>", allowed_special="all")),
-        ("ignore", tokenizer.encode_ordinary("a<|endoftext|>")),
-    ):
-        assert said(capfdbinary, "encode", tok, trained / "t", "--special", special).split() == [b"%d" % i for i in ids]
-        assert json.loads(said(capfdbinary, "encode", tok, trained / "t.jsonl", "--jsonl", "--special", special)) == ids
-        said(capfdbinary, "encode", tok, trained / "t", "--special", special, "--out", trained / "t.npy")
-        assert np.load(trained / "t.npy").tolist() == ids
-    assert "holds the special token" in refused(capfdbinary, "encode", tok, trained / "t", "--special", "refuse")
-    assert "special token" in refused(capfdbinary, "encode", tok, trained / "t.jsonl", "--jsonl", "--special", "refuse")
-
-
-def test_what_is_wrong_with_the_input_is_one_sentence(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    tok = trained / "tok.json"
-    np.save(trained / "floats.npy", np.ones(3))
-    np.save(trained / "square.npy", np.ones((2, 2), np.int64))
-    np.save(trained / "far.npy", np.array([1, 99999]))
-    (trained / "cut.npy").write_bytes((trained / "far.npy").read_bytes()[:-3])
-    (trained / "empty.npy").write_bytes(b"\x93NUMPY")
-    for name, content in {
-        "words": "1 2 three",
-        "minus": "1 -2",
-        "half": "1.5",
-        "long": "9" * 30,
-        "large": "9" * 19,
-        "bad.jsonl": "[1]\n{",
-        "number.jsonl": "[1]\n3",
-        "key.jsonl": '{"id": 1}',
-        "item.jsonl": '["a"]',
-        "minus.jsonl": "[1]\n\n[2, -1]",
-        "far.jsonl": "[1, 99999]",
-        "deep.jsonl": "[" * 100_000,
-    }.items():
-        (trained / name).write_text(content)
-    for name, expected in {
-        "words": "words: 'three' is no id",
-        "minus": "'-2' is no id",
-        "half": "'1.5' is no id",
-        "long": "is no id",
-        "large": "large: an id is a number from 0",
-        "floats.npy": "floats.npy: an array of float64",
-        "square.npy": "2 axes",
-        "far.npy": "far.npy: no token has the id 99999",
-        "cut.npy": "cut.npy: not a whole .npy",
-        "empty.npy": "empty.npy: not a whole .npy",
-    }.items():
-        assert expected in refused(capfdbinary, "decode", tok, trained / name, "--out", trained / "nothing")
-    for name, expected in {
-        "bad.jsonl": "line 2: not JSON",
-        "number.jsonl": "line 2: neither ids",
-        "key.jsonl": "line 1: neither ids",
-        "item.jsonl": "item.jsonl, line 1: 'str'",
-        "minus.jsonl": "minus.jsonl, line 3: an id is a number from 0",
-        "far.jsonl": "far.jsonl, line 1: no token has the id 99999",
-        "deep.jsonl": "line 1: JSON nested too deeply",
-    }.items():
-        assert expected in refused(capfdbinary, "decode", tok, trained / name, "--jsonl", "--out", trained / "nothing")
-    assert "line 1: JSON nested" in refused(capfdbinary, "encode", tok, trained / "deep.jsonl", "--jsonl")
-    assert "line 1: neither a text" in refused(capfdbinary, "encode", tok, trained / "number.jsonl", "--jsonl")
-    assert "at least 1" in refused(capfdbinary, "encode", tok, trained / "words", "--workers", 0)
-    assert not (trained / "nothing").exists()
-    assert not list(trained.glob(".*")), "and nothing half-written is left"
-
-
-def test_nothing_in_nothing_out(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    tok, nothing = trained / "tok.json", trained / "nothing"
-    nothing.touch()
-    assert said(capfdbinary, "encode", tok, nothing) == b"\n"
-    assert said(capfdbinary, "encode", tok, nothing, "--jsonl") == b""
-    assert said(capfdbinary, "decode", tok, nothing) == b""
-    assert said(capfdbinary, "decode", tok, nothing, "--jsonl") == b""
-    said(capfdbinary, "encode", tok, nothing, "--out", trained / "none.npy")
-    assert said(capfdbinary, "decode", tok, trained / "none.npy") == b""
-
-
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "bpe", *map(str, arguments)]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="closes descriptors by the shell")
-@pytest.mark.parametrize(
-    ("redirection", "arguments", "status", "expected"),
-    [
-        ("<&-", ["encode", "tok.json"], 2, b"bpe encode: standard input: closed"),
-        ("<&-", ["decode", "tok.json"], 2, b"bpe decode: standard input: closed"),
-        ("<&-", ["train", "-", "--vocab-size", "280", "--out", "new.json"], 2, b"bpe train: standard input: closed"),
-        (">&-", ["encode", "tok.json", "corpus.txt"], 2, b"bpe encode: standard output: closed"),
-        (">&-", ["train", "corpus.txt", "--vocab-size", "280", "--out", "new.json"], 0, b""),
-        ("2>&-", ["encode", "nowhere.json"], 2, b""),
-    ],
-)
-def test_a_stream_that_is_closed(
-    trained: Path, redirection: str, arguments: list[str], status: int, expected: bytes
-) -> None:
-    shell = ["sh", "-c", f'exec "$@" {redirection}', "sh"]
-    paths = [trained / one if one.endswith((".json", ".txt")) else one for one in arguments]
-    done = subprocess.run([*shell, *command(*paths)], capture_output=True, check=False)
-    assert (done.returncode, done.stdout) == (status, b"")
-    assert done.stderr.startswith(expected)
-    assert len(done.stderr.splitlines()) == (1 if expected else 0)
-
-
-def test_a_reader_that_leaves_is_no_error(trained: Path) -> None:
-    (trained / "long").write_bytes(b"the cat " * 300_000)
-    running = subprocess.Popen(
-        command("encode", trained / "tok.json", trained / "long"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    running.stdout.read(10)
-    running.stdout.close()
-    error = running.stderr.read()
-    running.stderr.close()
-    assert (running.wait(), error) == (0, b"")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this machine has no /dev/full")
-def test_a_full_disk_is_one_sentence(trained: Path) -> None:
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            command("encode", trained / "tok.json", trained / "corpus.txt"),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            check=False,
-        )
-    assert done.returncode == 2
-    assert done.stderr.decode().splitlines() == ["bpe encode: standard output: No space left on device"]
-
-
-def test_ctrl_c_leaves_nothing_half_written(trained: Path) -> None:
-    running = subprocess.Popen(
-        command("encode", trained / "tok.json", "--jsonl", "--out", trained / "ids.jsonl"),
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    running.stdin.write(b'"the cat"\n' * 50_000)
-    running.stdin.flush()
-    while not list(trained.glob(".ids.jsonl*")):
-        time.sleep(0.01)
-    running.send_signal(signal.SIGINT)
-    error = running.stderr.read()
-    running.stdin.close()
-    running.stderr.close()
-    assert running.wait() == 130
-    assert error.decode().splitlines() == ["stopped; nothing was written"]
-    assert sorted(path.name for path in trained.iterdir()) == ["corpus.txt", "tok.json"]
-
-
-# convert, and what a tokenizer may be called
 
 
 def test_any_format_is_read_and_every_one_written(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -463,31 +200,6 @@ def test_any_format_is_read_and_every_one_written(trained: Path, capfdbinary: py
     said(capfdbinary, "convert", trained / "t.tiktoken", *arguments)
     assert said(capfdbinary, "encode", trained / "back", text) == expected
     assert "its own split pattern" in refused(capfdbinary, "convert", trained / "tok.json", *arguments)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="file names that are no text")
-def test_names_and_terminals_that_are_no_utf8(trained: Path) -> None:
-    odd = trained / os.fsdecode(b"\xff.txt")
-    odd.write_text("caf\u00e9 " * 9)
-    tok, page = trained / "tok.json", trained / os.fsdecode(b"\xfe.html")
-    for encoding in ("ascii", "utf-8"):
-        for arguments in (
-            ["report", tok, "--on", odd, "--html", page],
-            ["report", tok, "--on", odd],
-            ["report", tok, "--on", odd, "--json"],
-            ["view", tok, "--text", odd, "--out", page],
-            ["train", odd, "--vocab-size", "260", "--special", "\u00e9", "--out", trained / os.fsdecode(b"\xfd.json")],
-        ):
-            environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
-            done = subprocess.run(command(*arguments), capture_output=True, check=False, env=environment)
-            assert (done.returncode, done.stderr) == (0, b"")
-    done = subprocess.run(
-        command("train", odd, "--vocab-size", "260", "--special", os.fsdecode(b"\xff"), "--out", trained / "new.json"),
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert b"surrogates not allowed" in done.stderr
 
 
 def test_names_that_are_nearly_right(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
