@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="the model needs torch, which is not
 pytest.importorskip("lm", reason="the model is in lm, which is not installed")
 accounting = pytest.importorskip("accounting", reason="the budget is in accounting, which is not installed")
 
-from live_bytes import Live  # noqa: E402
+from live_bytes import Live, kept_by_autograd  # noqa: E402
 from model_shapes import mixture, random_config  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -105,20 +105,7 @@ def step_loss(model: Transformer, ids: Any, targets: Any, loss: str, precision: 
 
 def saved(model: Transformer, ids: Any, targets: Any, loss: str, precision: str) -> int:
     """Bytes of the storages that autograd keeps of a forward pass, the parameters' not among them."""
-    parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept: dict[int, int] = {}
-    alive = []  # a storage that was freed could lend its address to the next
-
-    def pack(tensor: Any) -> Any:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in parameters:
-            kept[storage.data_ptr()] = storage.nbytes()
-        alive.append(tensor)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        step_loss(model, ids, targets, loss, precision)
-    return sum(kept.values())
+    return kept_by_autograd(lambda: step_loss(model, ids, targets, loss, precision), model.parameters())
 
 
 def data(config: ModelConfig, batch: int, length: int) -> tuple[Any, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -48,3 +48,21 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.add(leaf)
         self.most = max(self.most, self.now)
         return result
+
+
+def kept_by_autograd(forward: Callable[[], Any], parameters: Iterable[torch.Tensor]) -> int:
+    """Bytes of the storages that autograd keeps of a forward pass, the parameters' not among them."""
+    known = {parameter.untyped_storage().data_ptr() for parameter in parameters}
+    kept: dict[int, int] = {}
+    alive = []  # a storage that was freed could lend its address to the next
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            kept[storage.data_ptr()] = storage.nbytes()
+        alive.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        forward()
+    return sum(kept.values())

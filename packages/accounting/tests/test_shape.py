@@ -13,12 +13,14 @@ from accounting import (
     Place,
     TransformerShape,
     decode_flops,
+    device_flops,
     device_parameters,
     forward_flops,
     from_config,
     from_huggingface,
     from_run,
     kv_cache,
+    matmul_flops,
     parameters,
     training_memory,
 )
@@ -346,13 +348,45 @@ def test_shared_experts_latents_and_sinks(config: dict[str, Any], total: int, ac
     assert shape.counted_in_training is False
     with pytest.raises(ValueError, match="the memory of training is not counted for latent attention, shared experts"):
         training_memory(shape, 1, 128)
-    with pytest.raises(ValueError, match="a share of a layer is not counted"):
-        device_parameters(shape, Layout(tensor=2), Place())
+    with pytest.raises(ValueError, match="a run of layers is not counted"):
+        device_parameters(shape, Layout(pipeline=2), Place())
     # a token multiplies with every active parameter but the embedding, norms, biases and sinks
     each = int(forward_flops(shape, 1)) - int(forward_flops(shape, 1)["scores"])
     used = parameters(shape, active=True)
     matmuls = int(used.total) - int(used["embedding"]) - int(used["norms"])
     assert each <= 2 * matmuls < 1.002 * each
+
+
+def test_special_shapes_by_name_are_those_of_their_files() -> None:
+    assert SHAPES["deepseek-v3"] == replace(from_config(DEEPSEEK_V3), num_kv_heads=None)
+    assert SHAPES["gpt-oss-120b"] == from_config(GPT_OSS_120B)
+    assert SHAPES["gpt-oss-20b"] == from_config(GPT_OSS_120B | {"num_hidden_layers": 24, "num_local_experts": 32})
+    assert SHAPES["llama-4-scout"] == from_config(SCOUT)
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "gpt-oss-20b", "llama-4-scout"])
+@pytest.mark.parametrize("tensor", [2, 4, 8])
+def test_devices_share_special_shapes(name: str, tensor: int) -> None:
+    """Shares of heads, feed-forward layers and vocabulary add up to the whole; latents, routers, norms and the biases
+    after a sum are on every device."""
+    shape, layout = SHAPES[name], Layout(tensor=tensor)
+    whole = parameters(shape)
+    held = [device_parameters(shape, layout, Place(0, rank)) for rank in range(tensor)]
+    attention, ffn = 0, 0  # on every device, in each layer
+    if shape.latent is not None:
+        attention = shape.d_model * ((shape.latent.q_rank or 0) + shape.latent.kv_rank + shape.latent.rope_dim)
+    if shape.bias:
+        attention, ffn = shape.d_model, (shape.experts or 1) * shape.d_model
+    again = tensor - 1
+    assert sum(int(one["attention"]) for one in held) == int(whole["attention"]) + again * shape.num_layers * attention
+    assert sum(int(one["ffn"]) for one in held) == int(whole["ffn"]) + again * shape.num_layers * ffn
+    for part in ("embedding", "head"):
+        assert sum(int(one[part]) for one in held) == whole[part]
+    for part in ("norms", "router"):
+        assert all(one[part] == whole[part] for one in held)
+    scores = forward_flops(shape, 64)["scores"]
+    assert sum(int(device_flops(shape, layout, Place(0, rank), 1, 64)["scores"]) for rank in range(tensor)) == scores
+    assert matmul_flops(shape, 64).total == forward_flops(shape, 64).total
 
 
 def test_latents_are_cached_and_attended_to() -> None:

@@ -230,3 +230,16 @@ def test_refusals() -> None:
         compute_optimal(1e20, law="mine")
     with pytest.raises(ValueError, match="flops_per_second must be a number of at least 1"):
         measured_device("broken", float("nan"))
+
+
+def test_value_embeddings_are_read_by_their_rows() -> None:
+    shape = replace(SHAPES["llama-3-8b"], value_embeddings=4)
+    step = accounting.decode_time(shape, DEVICES["h100"], 100, 3)
+    plain = accounting.decode_time(SHAPES["llama-3-8b"], DEVICES["h100"], 100, 3)
+    assert int(step.moved) - int(plain.moved) == 2 * 4 * 8 * (3 * 128 + 4096)
+    assert int(step.flops) - int(plain.flops) == 2 * 3 * 4 * 8 * 4096
+    operators = decode_operators(shape, DEVICES["h100"], 100, 3)
+    assert sum(int(one.moved) for one in operators) == step.moved
+    assert sum(int(one.flops) for one in operators) == step.flops
+    with pytest.raises(ValueError, match=r"is not counted for latent attention.* or value embeddings"):
+        accounting.decode_time(shape, DEVICES["h100"], 100, 3, storage=Storage(devices=2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accounting.breakdown import Breakdown
 from accounting.counting.flops import forward_flops, training_flops
-from accounting.counting.parameters import parameters
+from accounting.counting.parameters import parameters, trained_parameters
 from accounting.memory.activations import saved_activations
 from accounting.memory.optimizer_state import optimizer_state
 from accounting.memory.records import Group, Phase, PhaseKind
@@ -144,6 +144,7 @@ __all__ = [
     "prefill_time",
     "saved_activations",
     "step_time",
+    "trained_parameters",
     "training_estimates",
     "training_flops",
     "training_memory",

@@ -12,6 +12,12 @@ FFNS = ("swiglu", "geglu", "gelu", "silu", "relu2")
 GATED = ("swiglu", "geglu")
 NORMS = ("rmsnorm", "layernorm", "none")
 POSITIONS = ("rope", "learned", "none")
+ATTENTION_TARGETS = ("query", "key", "value", "output")
+ADAPTED = (*ATTENTION_TARGETS, "gate", "up", "down", "qkv", "gate_up")  # matrices that may have an adapter
+NOT_ORDINARY = (
+    "latent attention, shared experts, dense layers beside experts, a router's bias, attention sinks "
+    "or value embeddings"
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,8 @@ class TransformerShape:
     router_bias: a bias of each expert's score.
     attention_sinks: one more score for each head. latent: multi-head latent attention. value_embeddings: layers that add
     to their values an embedding of the token, of vocab rows × key heads, by a gate of d_model × key heads.
+    lora_rank: rank of low-rank adapters beside the matrices of the blocks, which alone are trained then; lora_targets:
+    the matrices that have one, of ADAPTED ("qkv" and "gate_up" where those are one matrix), each of them unless given.
     """
 
     vocab_size: int
@@ -84,6 +92,8 @@ class TransformerShape:
     attention_sinks: bool = False
     latent: LatentAttention | None = None
     value_embeddings: int = 0
+    lora_rank: int | None = None
+    lora_targets: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "context_length", "num_layers", "d_model", "num_heads", "d_ff", "vocab_multiple"):
@@ -96,6 +106,7 @@ class TransformerShape:
             "experts",
             "experts_per_token",
             "experts_held",
+            "lora_rank",
         ):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
@@ -155,6 +166,34 @@ class TransformerShape:
             )
         if self.held_experts > (self.experts or 1):
             raise ValueError(f"experts_held {self.experts_held} is more than experts {self.experts}")
+        self._check_adapters()
+
+    def _check_adapters(self) -> None:
+        if self.lora_rank is None:
+            if self.lora_targets is not None:
+                raise ValueError(f"lora_targets {self.lora_targets} have no meaning without a lora_rank: give one")
+            return
+        if not self.counted_in_training:
+            raise ValueError(f"lora_rank {self.lora_rank}: adapters are not counted for {NOT_ORDINARY}")
+        targets = self.adapted
+        for name in targets:
+            choose("lora_targets", name, ADAPTED)
+        if not targets or len(set(targets)) < len(targets):
+            raise ValueError(f"lora_targets {targets} must name at least one matrix, and each once")
+        for whole, parts in (("qkv", ("query", "key", "value")), ("gate_up", ("gate", "up"))):
+            if whole in targets and set(parts) & set(targets):
+                raise ValueError(f"lora_targets {targets} name {whole} and a part of it: name one of them")
+        if not self.gated and {"gate", "gate_up"} & set(targets):
+            raise ValueError(f"lora_targets {targets} name a gate, and ffn {self.ffn!r} has none: leave it out")
+
+    @property
+    def adapted(self) -> tuple[str, ...]:
+        """The matrices of a block that have an adapter: lora_targets, or each of them; none without a lora_rank."""
+        if self.lora_rank is None:
+            return ()
+        if self.lora_targets is not None:
+            return self.lora_targets
+        return (*ATTENTION_TARGETS, *(("gate", "up", "down") if self.gated else ("up", "down")))
 
     @property
     def kv_heads(self) -> int:
@@ -193,8 +232,7 @@ class TransformerShape:
 
     @property
     def counted_in_training(self) -> bool:
-        """Whether what its training saves is counted: so far not of latent attention, shared or missing experts, sinks, and
-        value embeddings."""
+        """Whether it has none of NOT_ORDINARY, of whose training the memory is not counted."""
         special = self.dense_layers or self.shared_d_ff or self.router_bias or self.attention_sinks or self.latent
         return not (special or self.value_embeddings)
 
@@ -228,10 +266,7 @@ class TransformerShape:
 def only_ordinary(shape: TransformerShape, what: str) -> None:
     """ValueError for a shape whose training is not counted."""
     if not shape.counted_in_training:
-        raise ValueError(
-            f"{what} is not counted for latent attention, shared experts, dense layers beside experts, sinks or value "
-            f"embeddings"
-        )
+        raise ValueError(f"{what} is not counted for {NOT_ORDINARY}")
 
 
 def positive(name: str, value: object) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from accounting.breakdown import Breakdown, breakdown
 from accounting.cluster.layout import Layout, Place, shard
+from accounting.counting.adapters import adapted
 from accounting.counting.flops import forward_flops
 from accounting.counting.parameters import parameters
 from accounting.formula import Symbol, Term
@@ -64,15 +67,32 @@ def device_flops(
 
 
 def replicated_parameters(shape: TransformerShape, layout: Layout, place: Place) -> int:
-    """Of a device's parameters, those that every device of its layer holds: norms, positions, routers, biases after
-    sums."""
+    """Of a device's parameters with gradients, those that every device of its layer holds: norms, positions, routers,
+    biases after sums; of adapters the half that reads what all have, or gives what is summed."""
     held, mine = device_parameters(shape, layout, place), shard(shape, layout, place)
+    if shape.lora_rank is not None:
+        whole = sum(int(out if name in ("output", "down") else into) for name, (into, out) in adapted(mine).items())
+        return mine.num_layers * shape.lora_rank * whole
     biases = mine.num_layers * shape.d_model * (1 + (shape.experts or 1)) if shape.bias else 0
     return int(held["norms"]) + int(held["positions"]) + int(held["router"]) + biases
 
 
-def replicated(shape: TransformerShape, layout: Layout, place: Place) -> list[tuple[Term, Term, Term]]:
-    """A device's parameters by how many devices hold the same: (parameters, those of one block, devices).
+@dataclass(frozen=True)
+class Held:
+    """Parameters of a device that `devices` devices hold alike: all of them, and those of one block.
+
+    trained and block_trained are those of them that have gradients: all, or where there are adapters those.
+    """
+
+    params: Term
+    block: Term
+    devices: Term
+    trained: Term
+    block_trained: Term
+
+
+def replicated(shape: TransformerShape, layout: Layout, place: Place) -> list[Held]:
+    """A device's parameters by how many devices hold the same.
 
     Experts that several devices share are held by fewer than everything else.
     """
@@ -80,11 +100,31 @@ def replicated(shape: TransformerShape, layout: Layout, place: Place) -> list[tu
     layers = mine.num_layers
     outside = int(held["attention"]) + int(held["router"])
     dp = Symbol("dp", layout.replicas)
+    if shape.lora_rank is not None:
+        if layout.expert > 1:
+            raise ValueError(f"expert {layout.expert}: adapters of experts that several devices share are not counted")
+        adapters = int(held["adapters"])
+        of_block = (outside + int(held["ffn"]) + adapters) // layers
+        return [
+            Held(
+                Symbol("n_params", int(held.total)),
+                Symbol("block_params", of_block),
+                dp,
+                Symbol("adapter_params", adapters),
+                Symbol("block_adapters", adapters // layers),
+            )
+        ]
     if layout.expert == 1:
         block = Symbol("block_params", (outside + int(held["ffn"])) // layers)
-        return [(Symbol("n_params", int(held.total)), block, dp)]
+        params = Symbol("n_params", int(held.total))
+        return [Held(params, block, dp, params, block)]
     experts = Symbol("expert_params", int(held["ffn"]))
-    return [
-        (Symbol("n_params", int(held.total) - int(experts)), Symbol("block_params", outside // layers), dp),
-        (experts, Symbol("block_experts", int(experts) // layers), Symbol("edp", layout.replicas // layout.expert)),
-    ]
+    edp = Symbol("edp", layout.replicas // layout.expert)
+    others, block = Symbol("n_params", int(held.total) - int(experts)), Symbol("block_params", outside // layers)
+    block_experts = Symbol("block_experts", int(experts) // layers)
+    return [Held(others, block, dp, others, block), Held(experts, block_experts, edp, experts, block_experts)]
+
+
+def trained_on_device(shape: TransformerShape, layout: Layout, place: Place) -> int:
+    """Parameters on a device that have gradients."""
+    return sum(int(one.trained) for one in replicated(shape, layout, place))

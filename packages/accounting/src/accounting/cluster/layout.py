@@ -104,12 +104,19 @@ def places(layout: Layout) -> Iterator[Place]:
 def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerShape:
     """What a device computes, as a shape: its layers, heads, feed-forward width and rows of the vocabulary.
 
-    Where there are more devices than key heads, those that share one hold a copy of it. ValueError: too many devices.
+    Routers and the latents of latent attention are on every device. Where there are more devices than key heads, those
+    that share one hold a copy of it. ValueError: too many devices.
     """
-    if layout.gpus > 1:
-        only_ordinary(shape, "a share of a layer")
-    for name, most in (("num_heads", shape.num_heads), ("d_ff", shape.d_ff), ("vocabulary", shape.vocab_rows)):
-        if layout.tensor > most:
+    if layout.pipeline > 1 or (layout.gpus > 1 and shape.value_embeddings):
+        only_ordinary(shape, "a run of layers")
+    for name, most in (
+        ("num_heads", shape.num_heads),
+        ("d_ff", shape.d_ff),
+        ("dense_d_ff", shape.dense_d_ff),
+        ("shared_d_ff", shape.shared_d_ff),
+        ("vocabulary", shape.vocab_rows),
+    ):
+        if most is not None and layout.tensor > most:
             raise ValueError(f"tensor {layout.tensor} is more than {name} {most}: every device needs a share of it")
     if layout.pipeline > shape.num_layers:
         raise ValueError(
@@ -147,6 +154,8 @@ def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerS
         head_dim=shape.head_width,
         experts_held=split(shape.held_experts, layout.expert)[0] if layout.expert > 1 else shape.experts_held,
         d_ff=split(shape.d_ff, layout.tensor)[place.tensor_rank],
+        dense_d_ff=None if shape.dense_d_ff is None else split(shape.dense_d_ff, layout.tensor)[place.tensor_rank],
+        shared_d_ff=None if shape.shared_d_ff is None else split(shape.shared_d_ff, layout.tensor)[place.tensor_rank],
         sliding_window=shape.sliding_window if windowed else None,
         sliding_window_layers=windowed if windowed and windowed < layers[place.stage] else None,
     )

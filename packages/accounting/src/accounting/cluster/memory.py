@@ -8,7 +8,7 @@ from accounting.breakdown import Breakdown, breakdown
 from accounting.cluster.device import device_parameters, replicated
 from accounting.cluster.layout import FIRST, Layout, Place, places, shard
 from accounting.cluster.zero import shard_of, sharded_bytes
-from accounting.counting.parameters import matrices
+from accounting.counting.parameters import matrices, trained_tensors
 from accounting.formula import Symbol, Term, added
 from accounting.memory.activations import ForwardPass
 from accounting.memory.optimizer_state import optimizer_state, step_temporaries
@@ -72,7 +72,7 @@ def device_memory(
     state = _state(run, shape, layout, place)
     always = [*state, overhead(policy)] if policy.overhead_bytes else state
     moments = [*(run.losses() if last else []), *run.blocks()]
-    if place.stage == 0:
+    if place.stage == 0 and not run.frozen:
         moments.append(run.embedding_backward(tied=run.shape.tied_embeddings and last))
     waiting = _in_flight(run, layout, place, last=last)
     words = (
@@ -127,15 +127,13 @@ def _state(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> 
     policy, kept = run.policy, Term(0)
     sizes: dict[str, Term] = {}
     rank, layers = place.data_rank, run.shape.num_layers
-    for params, block, devices in replicated(shape, layout, place):
-        at = rank % int(devices)  # among those that hold the same
-        for name, size in sharded_bytes(
-            params, devices, run.weight, run.run.gradient, layout.zero, block, layers, at
-        ).items():
+    for one in replicated(shape, layout, place):
+        at = rank % int(one.devices)  # among those that hold the same
+        for name, size in sharded_bytes(one, run.weight, run.run.gradient, layout.zero, layers, at).items():
             sizes[name] = sizes[name] + size if name in sizes else size
         if policy.optimizer in STATE_BYTES:
             each = STATE_BYTES[policy.optimizer] + 4 * policy.bytes.master_weights
-            kept = kept + each * (shard_of(params, devices, at) if layout.zero else params)
+            kept = kept + each * (shard_of(one.trained, one.devices, at) if layout.zero else one.trained)
     if policy.optimizer not in STATE_BYTES:
         if layout.expert > 1:
             raise ValueError(
@@ -150,7 +148,7 @@ def _state(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> 
 
 def _newest(run: Step, moment: Moment) -> Item:
     """The gradients that are not yet added to those of earlier micro-batches, which are there from the start."""
-    beside = int(moment.gradients.finished) - int(run.params) * int(run.run.gradient) + int(moment.gradients.newest)
+    beside = int(moment.gradients.finished) - int(run.trained) * int(run.run.gradient) + int(moment.gradients.newest)
     return Item("newest gradient", Group.GRADIENTS, [(1, Symbol("newest_gradient", beside))] if beside else [])
 
 
@@ -170,15 +168,16 @@ def _in_flight(run: Step, layout: Layout, place: Place, *, last: bool) -> list[I
 def _step_temporaries(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> list[tuple[int, Term]]:
     """step_temporaries of what a device steps over: of all it holds, or with ZeRO of its shard."""
     policy, held = run.policy, device_parameters(shape, layout, place)
+    of_device = replicated(shape, layout, place)
     if policy.optimizer_step == "fused" or policy.optimizer not in STATE_BYTES:
         return step_temporaries(run.shape, policy)
-    params = Symbol("n_params", int(held.total))
-    share = params
-    if layout.zero:
-        share = added(shard_of(size, devices) for size, _, devices in replicated(shape, layout, place))
+    share = added(shard_of(one.trained, one.devices) if layout.zero else one.trained for one in of_device)
     if policy.optimizer_step == "foreach":
         return [(1, 4 * share)]
-    sizes = [rows * columns for rows, columns in matrices(run.shape)]
-    sizes += [int(held[name]) for name in ("embedding", "positions", "head")]
+    if run.frozen:
+        sizes = [size for _, size in trained_tensors(run.shape)]
+    else:
+        sizes = [rows * columns for rows, columns in matrices(run.shape)]
+        sizes += [int(held[name]) for name in ("embedding", "positions", "head")]
     largest = Symbol("largest_tensor", min(int(share), max(sizes)))
     return [(2 if policy.optimizer == "adamw" else 1, 4 * largest)]

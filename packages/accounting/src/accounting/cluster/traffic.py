@@ -101,7 +101,8 @@ def _tensor(run: ForwardPass, shape: TransformerShape, layout: Layout, place: Pl
         sent["gradient of the head's input"] = steps * (3 if shared else 2) * once * run.act
         # the largest logit, the sum of exponentials, and the target's logit of each position
         sent["softmax over the vocabulary"] = 6 * (steps * 4 * ((tp - 1) * ((run.tokens + (tp - 1)) // tp)))
-    if shared:  # what every device holds has seen only its own positions
+    # what every device holds has seen only its own positions; of adapters, only its own rows of the other half
+    if shared or shape.lora_rank is not None:
         replicas = Symbol("replicated_params", replicated_parameters(shape, layout, place))
         sent["gradients of what is shared"] = all_reduced(replicas, tp) * run.gradient
     return sent
@@ -153,8 +154,8 @@ def _pipeline(run: ForwardPass, layout: Layout, place: Place) -> dict[str, Term]
 def _data(run: ForwardPass, shape: TransformerShape, layout: Layout, place: Place) -> dict[str, Term]:
     """Gradients and parameters of the devices that hold the same."""
     sent: dict[str, Term] = {}
-    for params, _, devices in replicated(shape, layout, place):
-        if int(devices) > 1:
-            found = zero_traffic(params, devices, run.weight, run.gradient, layout.zero, _micro_batches(layout))
+    for one in replicated(shape, layout, place):
+        if int(one.devices) > 1:
+            found = zero_traffic(one, run.weight, run.gradient, layout.zero, _micro_batches(layout))
             sent = {name: sent[name] + size if name in sent else size for name, size in found.items()}
     return sent

@@ -11,6 +11,10 @@ from __future__ import annotations
 
 from accounting.formula import Symbol, Term
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from accounting.cluster.device import Held
+
 ZERO_STAGES = ("0", "1", "2", "3")
 
 
@@ -22,31 +26,32 @@ def shard_of(whole: Term, dp: Term, data_rank: int = 0) -> Term:
 
 
 def sharded_bytes(
-    params: Term, dp: Term, weight: Term, gradient: Term, zero: int, block: Term, layers: int, data_rank: int = 0
+    held: Held, weight: Term, gradient: Term, zero: int, layers: int, data_rank: int = 0
 ) -> dict[str, Term]:
-    """Bytes of parameters (`weight` each) and gradients (`gradient` each) on one of dp devices, with what 2 and 3
-    gather."""
-    share, several = shard_of(params, dp, data_rank), int(dp) > 1
+    """Bytes of parameters (`weight` each) and gradients (`gradient` each) on one of the devices that hold the same, with
+    what 2 and 3 gather."""
+    several = int(held.devices) > 1
+    params, trained = (shard_of(whole, held.devices, data_rank) for whole in (held.params, held.trained))
     return {
-        "parameters": (share if zero >= 3 else params) * weight,
-        "gathered parameters": min(2, layers) * block * weight if zero >= 3 and several else Term(0),
-        "gradients": (share if zero >= 2 else params) * gradient,
-        "gradients being reduced": block * weight if zero >= 2 and several else Term(0),
+        "parameters": (params if zero >= 3 else held.params) * weight,
+        "gathered parameters": min(2, layers) * held.block * weight if zero >= 3 and several else Term(0),
+        "gradients": (trained if zero >= 2 else held.trained) * gradient,
+        "gradients being reduced": held.block_trained * weight if zero >= 2 and several else Term(0),
     }
 
 
-def zero_traffic(
-    params: Term, dp: Term, weight: Term, gradient: Term, zero: int, micro_batches: Term
-) -> dict[str, Term]:
+def zero_traffic(held: Held, weight: Term, gradient: Term, zero: int, micro_batches: Term) -> dict[str, Term]:
     """Bytes that a device sends in a step for parameters of `weight` bytes and their gradients, by collective.
 
-    Stages 0 and 1 add up the gradients of micro-batches where they are, and reduce them once a step. Stages 2 and 3
-    hold only a shard of the sum, so that every micro-batch reduces; stage 3 gathers the parameters anew for each
-    forward and backward.
+    Parameters that are never updated are gathered by stage 3 alone. Stages 0 and 1 add up the gradients of
+    micro-batches where they are, and reduce them once a step. Stages 2 and 3 hold only a shard of the sum, so that
+    every micro-batch reduces; stage 3 gathers the parameters anew for each forward and backward.
     """
-    shards = ((params + (dp - 1)) // dp) * (dp - 1)
-    once, reduced = shards * weight, shards * gradient
+    dp = held.devices
+    trained = ((held.trained + (dp - 1)) // dp) * (dp - 1)
+    once, reduced = trained * weight, trained * gradient
     if zero >= 3:
+        once = ((held.params + (dp - 1)) // dp) * (dp - 1) * weight
         return {
             "reduce-scatter of gradients": micro_batches * reduced,
             "all-gather for the forward": micro_batches * once,

@@ -26,6 +26,7 @@ SHAPE_OPTIONS = (
     ("head_dim", "head_dim", "width of a head"),
     ("d_ff", "d_ff", "width of the feed-forward layer"),
     ("vocab", "vocab_size", "size of the vocabulary"),
+    ("lora_rank", "lora_rank", "rank of adapters (LoRA) beside the matrices of the blocks, which alone are trained"),
 )
 
 
@@ -37,6 +38,8 @@ def shape_of(options: argparse.Namespace, name: str | None = None) -> Transforme
     """
     values = {field: getattr(options, option, None) for option, field, _ in SHAPE_OPTIONS}
     given: dict[str, Any] = {field: value for field, value in values.items() if value is not None}
+    if getattr(options, "lora_targets", None) is not None:
+        given["lora_targets"] = tuple(options.lora_targets.split(","))
     named, context = name if name is not None else getattr(options, "shape", None), getattr(options, "context", None)
     if named is None:
         missing = [f"--{option.replace('_', '-')}" for option in ("layers", "d_model", "heads", "vocab", "context")]
@@ -56,7 +59,7 @@ def shape_of(options: argparse.Namespace, name: str | None = None) -> Transforme
 def name_of(options: argparse.Namespace, name: str | None = None) -> str:
     """The name of the shape, with what the options say otherwise."""
     given = {option: getattr(options, option, None) for option, _, _ in SHAPE_OPTIONS}
-    words = ", ".join(f"{option} {value:,}" for option, value in given.items() if value is not None)
+    words = ", ".join(f"{option.replace('_', ' ')} {value:,}" for option, value in given.items() if value is not None)
     named = name if name is not None else getattr(options, "shape", None)
     return f"{named} with {words}" if named and words else named or words
 

@@ -24,6 +24,7 @@ from accounting.policy import (
     OPTIMIZERS,
     PRECISIONS,
 )
+from accounting.shape import ADAPTED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ def _plan(to: argparse.ArgumentParser) -> None:
         "--efficiency", type=_number, help="of the peak that matrix multiplications reach, 0.6 unless given"
     )
     to.add_argument("--price", type=_number, help="money for one device and hour")
-    to.add_argument("--memory", type=_number, metavar="GB", help="of a device, to be used: all but 2 GB unless given")
+    to.add_argument("--memory", type=_number, metavar="GB", help="of a device, to be used: all but 2 GB or --overhead")
     to.add_argument("--node-size", type=_whole, help="devices that the fast link joins")
     to.add_argument("--link", type=_number, metavar="GB/S", help="that a device sends inside its node")
     to.add_argument("--network", type=_number, metavar="GB/S", help="that a device sends to other nodes")
@@ -260,6 +261,7 @@ def _plan(to: argparse.ArgumentParser) -> None:
     to.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
     to.add_argument("--attention-kernel", choices=ATTENTION_KERNELS, default="fused")
     to.add_argument("--loss", choices=LOSSES, default="plain")
+    _gradients_and_overhead(to)
     _faces(to, "where the seconds of a step go, and what is sent")
 
 
@@ -272,6 +274,7 @@ def _shape(to: argparse.ArgumentParser, *, several: bool = False) -> None:
     sizes = to.add_argument_group("sizes", "of a shape without a name, or other than those of the one that is named")
     for option, _, what in SHAPE_OPTIONS:
         sizes.add_argument(f"--{option.replace('_', '-')}", type=_whole, help=what)
+    sizes.add_argument("--lora-targets", metavar="MATRIX,…", help=f"that have an adapter, of {', '.join(ADAPTED)}")
 
 
 def _sizes(to: argparse.ArgumentParser, *, counting: bool = True) -> None:
@@ -294,6 +297,11 @@ def _memory(to: argparse.ArgumentParser) -> None:
     to.add_argument("--activation-checkpointing", choices=CHECKPOINTINGS, default="none")
     to.add_argument("--loss", choices=LOSSES, default="plain")
     to.add_argument("--allocator", choices=ALLOCATORS, default="exact", help="cuda: with what rounding to blocks adds")
+    _gradients_and_overhead(to)
+    to.add_argument("--gradient-accumulation", action="store_true", help="gradients of earlier micro-batches are there")
+
+
+def _gradients_and_overhead(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--gradient-dtype",
         choices=GRADIENT_DTYPES,
@@ -301,7 +309,6 @@ def _memory(to: argparse.ArgumentParser) -> None:
         help="fp32: all gradients added up in fp32 buffers",
     )
     to.add_argument("--overhead", type=_number, metavar="GB", help="that driver, context and libraries take besides")
-    to.add_argument("--gradient-accumulation", action="store_true", help="gradients of earlier micro-batches are there")
 
 
 def _layout(to: argparse.ArgumentParser, passes: str) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-OF_TRAINING = ("matmuls", "elementwise", "peak", "phases", "line", "batch", "devices")  # not counted of every shape
+OF_TRAINING = ("elementwise", "peak", "phases", "line", "batch", "devices")  # not counted of every shape
 LIMITS = tuple((f"{size} GB", size * 10**9) for size in (24, 40, 80, 141))  # of the cards people have
 
 

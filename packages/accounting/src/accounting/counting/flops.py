@@ -6,10 +6,15 @@ A multiplication of (m, k) by (k, n) is 2·m·k·n FLOPs. Its backward is two su
 from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
+from accounting.counting.adapters import adapter_elements
 from accounting.counting.dimensions import Dimensions, latent_matrices
 from accounting.formula import Symbol, Term, added, constant
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import FLOPs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PAIRS = ("full", "half", "causal")
 RECOMPUTATIONS = ("none", "fused", "selective", "full")
@@ -136,7 +141,16 @@ def _forward(shape: TransformerShape, seq: Term, batch: Term, pairs: Term, *, ab
         terms["ffn"] = terms["ffn"] + each * (batch * seq * n.dense_layers * n.d_model * n.dense_d_ff)
     if shape.experts is not None:
         terms["router"] = 2 * (routed * n.d_model * n.n_experts)
+    if shape.lora_rank is not None:
+        terms["adapters"] = 2 * (tokens * adapter_elements(shape, shape.active_experts))
     return {**terms, "head": 2 * (batch * seq * n.d_model * n.vocab)}
+
+
+def backward_terms(shape: TransformerShape, forward: Mapping[str, int]) -> dict[str, int]:
+    """FLOPs of the backward pass by component: twice the forward's, of a frozen matrix once, as its weight has no
+    gradient."""
+    frozen = () if shape.lora_rank is None else ("projections", "ffn", "router", "head")
+    return {name: term if name in frozen else 2 * term for name, term in forward.items()}
 
 
 def training_flops(
@@ -157,7 +171,7 @@ def training_flops(
     choose("recompute", recompute, RECOMPUTATIONS)
     terms: dict[str, int] = {f"forward {name}": term for name, term in forward.items()}
     # the head's backward counts too: its input and its weight both have gradients
-    terms |= {f"backward {name}": 2 * term for name, term in forward.items()}
+    terms |= {f"backward {name}": term for name, term in backward_terms(shape, forward).items()}
     if recompute == "fused":
         terms["recomputed scores"] = forward["scores"] // 2
     elif recompute == "selective":
@@ -168,7 +182,8 @@ def training_flops(
         "training FLOPs",
         FLOPs,
         terms,
-        "matrix multiplications of forward and backward, the backward exactly twice the forward; "
+        "matrix multiplications of forward and backward, the backward "
+        + ("exactly twice the forward; " if shape.lora_rank is None else "of a frozen matrix as much as its forward; ")
         + ("nothing recomputed (model FLOPs)" if recompute == "none" else f"recomputing: {recompute} (hardware FLOPs)")
         + f"; scores over {pairs_in_words(pairs)}",
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accounting.breakdown import Breakdown, breakdown
-from accounting.counting.dimensions import Dimensions
+from accounting.counting.adapters import adapter_elements
+from accounting.counting.dimensions import Dimensions, latent_matrices
 from accounting.counting.flops import PAIRS, doubled_pairs, pairs_in_words
 from accounting.formula import Symbol, Term
-from accounting.shape import TransformerShape, choose, only_ordinary, positive
+from accounting.shape import TransformerShape, choose, positive
 from accounting.units import FLOPs
 
 
@@ -46,29 +47,51 @@ def matmul_flops(
     return breakdown("forward FLOPs by matrix multiplication", FLOPs, {one.name: one.flops for one in found}, words)
 
 
-def matmuls(shape: TransformerShape, tokens: Term, batch: Term, pairs: Term) -> list[Matmul]:
-    """The matrix multiplications over so many tokens, and twice so many pairs of a query and a key it sees."""
-    only_ordinary(shape, "each matrix multiplication")
+def matmuls(shape: TransformerShape, tokens: Term, batch: Term, pairs: Term, *, absorbed: bool = False) -> list[Matmul]:
+    """The matrix multiplications over so many tokens, and twice so many pairs of a query and a key it sees.
+
+    absorbed: latent attention over the latents themselves, as decoding has it.
+    """
     n = Dimensions(shape)
-    queries = n.n_layers * n.d_model * n.n_heads * n.head_dim
-    keys = n.n_layers * n.d_model * n.n_kv_heads * n.head_dim
-    of_ffn = n.n_layers * n.d_model * n.d_ff
+    found = [Matmul(name, 2 * tokens * size, size) for name, size in _projections(shape).items()]
+    of_key, of_value = n.head_dim, n.head_dim  # elements multiplied for each pair of positions
+    if shape.latent is not None:
+        of_key = n.kv_rank + n.rope_dim if absorbed else n.nope_dim + n.rope_dim
+        of_value = n.kv_rank if absorbed else n.value_dim
+    scores = [
+        Matmul("scores: query·keyᵀ", batch * n.n_heads * of_key * pairs, Term(0)),
+        Matmul("scores: weights·value", batch * n.n_heads * of_value * pairs, Term(0)),
+    ]
+    found = [*found[:-1], *scores, found[-1]]  # the output's comes after them
+    names = ("gate", "up", "down") if shape.gated else ("up", "down")
+    of_ffn = n.expert_layers * n.d_model * n.d_ff
     if shape.experts is not None:
         of_ffn = n.active_experts * of_ffn
-    of_pairs = batch * n.n_heads * n.head_dim * pairs  # two FLOPs a pair and element of a head
-    found = [
-        Matmul("query", 2 * tokens * queries, queries),
-        Matmul("key", 2 * tokens * keys, keys),
-        Matmul("value", 2 * tokens * keys, keys),
-        Matmul("scores: query·keyᵀ", of_pairs, Term(0)),
-        Matmul("scores: weights·value", of_pairs, Term(0)),
-        Matmul("output", 2 * tokens * queries, queries),
-    ]
-    of_experts = shape.experts is not None
-    names = ("gate", "up", "down") if shape.gated else ("up", "down")
-    found += [Matmul(f"ffn {name}", 2 * tokens * of_ffn, of_ffn, of_experts) for name in names]
+    found += [Matmul(f"ffn {name}", 2 * tokens * of_ffn, of_ffn, shape.experts is not None) for name in names]
+    if shape.shared_d_ff is not None:
+        shared = n.expert_layers * n.d_model * n.shared_d_ff
+        found += [Matmul(f"shared ffn {name}", 2 * tokens * shared, shared) for name in names]
+    if shape.dense_layers:
+        dense = n.dense_layers * n.d_model * n.dense_d_ff
+        found += [Matmul(f"dense ffn {name}", 2 * tokens * dense, dense) for name in names]
     if shape.experts is not None:
-        router = n.n_layers * n.d_model * n.n_experts
+        router = n.expert_layers * n.d_model * n.n_experts
         found.append(Matmul("router", 2 * tokens * router, router))
+    if shape.value_embeddings:
+        gates = Symbol("value_layers", shape.value_embeddings) * n.n_kv_heads * n.d_model
+        found.append(Matmul("value gates", 2 * tokens * gates, gates))
+    if shape.lora_rank is not None:
+        adapters = n.n_layers * adapter_elements(shape, shape.active_experts)
+        found.append(Matmul("adapters", 2 * tokens * adapters, adapters))
     head = n.d_model * n.vocab
     return [*found, Matmul("head", 2 * tokens * head, head)]
+
+
+def _projections(shape: TransformerShape) -> dict[str, Term]:
+    """Elements of attention's matrices in all layers, in order, the output's last."""
+    n = Dimensions(shape)
+    if shape.latent is not None:
+        return {name: n.n_layers * size for name, size in latent_matrices(shape).items()}
+    queries = n.n_layers * n.d_model * n.n_heads * n.head_dim
+    keys = n.n_layers * n.d_model * n.n_kv_heads * n.head_dim
+    return {"query": queries, "key": keys, "value": keys, "output": queries}

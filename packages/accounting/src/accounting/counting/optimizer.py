@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
-from accounting.counting.parameters import matrices, parameters
+from accounting.counting.adapters import no_muon_of_adapters
+from accounting.counting.parameters import matrices, parameters, trained_symbol
 from accounting.formula import Symbol, Term
 from accounting.policy import OPTIMIZERS
 from accounting.shape import TransformerShape, choose
@@ -17,7 +18,8 @@ def optimizer_flops(shape: TransformerShape, *, optimizer: str = "adamw") -> Bre
     rest to AdamW. Scalars computed once a step (bias corrections, the rate) count nothing.
     """
     choose("optimizer", optimizer, OPTIMIZERS)
-    params = Symbol("n_params", int(parameters(shape).total))
+    no_muon_of_adapters(shape, optimizer)
+    params = trained_symbol(shape)
     if optimizer == "sgd":
         terms: dict[str, int] = {"weight decay": 2 * params, "momentum": 2 * params, "update": 2 * params}
         words = "SGD with momentum: decay 2, momentum 2, update 2 a parameter"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
+from accounting.counting.adapters import adapter_elements, adapter_tensors
 from accounting.counting.dimensions import Dimensions, latent_matrices
-from accounting.formula import Symbol, added
+from accounting.formula import Symbol, Term, added
 from accounting.shape import TransformerShape, only_ordinary
 from accounting.units import Parameters
 
@@ -12,7 +13,8 @@ from accounting.units import Parameters
 def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
     """Parameters of every component; with active=True, of the experts only those that one token passes.
 
-    A tied head has none of its own. The final norm is among the norms, as are the query and key norms.
+    A tied head has none of its own. The final norm is among the norms, as are the query and key norms. With a lora_rank
+    the adapters are a component of their own, the last.
     """
     n = Dimensions(shape)
     attention = n.d_model * n.head_dim * (n.n_heads + 2 * n.n_kv_heads) + n.n_heads * n.head_dim * n.d_model
@@ -58,6 +60,7 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
             "router": router,
             "norms": norms,
             "head": 0 if shape.tied_embeddings else n.vocab * n.d_model,
+            **_adapters(shape, active),
         },
         "every trainable element once: "
         + (
@@ -75,6 +78,30 @@ def value_embeddings(shape: TransformerShape) -> dict[str, int]:
     n = Dimensions(shape)
     layers = Symbol("value_layers", shape.value_embeddings)
     return {"value embeddings": layers * n.n_kv_heads * (n.vocab * n.head_dim + n.d_model)}
+
+
+def _adapters(shape: TransformerShape, active: bool) -> dict[str, int]:
+    if shape.lora_rank is None:
+        return {}
+    experts = shape.active_experts if active else shape.held_experts
+    return {"adapters": Dimensions(shape).n_layers * adapter_elements(shape, experts)}
+
+
+def trained_parameters(shape: TransformerShape) -> int:
+    """Parameters that have gradients: the adapters where there are any, else all.
+
+    >>> from dataclasses import replace
+    >>> from accounting import SHAPES
+    >>> trained_parameters(replace(SHAPES["llama-3-8b"], lora_rank=16))
+    41943040
+    """
+    counted = parameters(shape)
+    return int(counted.total if shape.lora_rank is None else counted["adapters"])
+
+
+def trained_symbol(shape: TransformerShape) -> Term:
+    """The parameters that an optimizer steps over, as a named number."""
+    return Symbol("n_params" if shape.lora_rank is None else "adapter_params", trained_parameters(shape))
 
 
 def matrices(shape: TransformerShape) -> dict[tuple[int, int], int]:
@@ -121,4 +148,10 @@ def other_tensors(shape: TransformerShape) -> list[tuple[int, int]]:
 
 def tensors(shape: TransformerShape) -> list[tuple[int, int]]:
     """Every parameter as a tensor: (how many, elements of one)."""
-    return [(count, rows * columns) for (rows, columns), count in matrices(shape).items()] + other_tensors(shape)
+    inside = [(count, rows * columns) for (rows, columns), count in matrices(shape).items()]
+    return inside + other_tensors(shape) + adapter_tensors(shape)
+
+
+def trained_tensors(shape: TransformerShape) -> list[tuple[int, int]]:
+    """Of them those that have gradients: the adapters where there are any."""
+    return tensors(shape) if shape.lora_rank is None else adapter_tensors(shape)

@@ -8,6 +8,7 @@ Components are lists of tensors, (how many, bytes of one), because an allocator 
 from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
+from accounting.counting.adapters import OF_FFN_MATRICES, adapted, rank_of
 from accounting.counting.dimensions import Dimensions
 from accounting.counting.parameters import block_weights
 from accounting.formula import Symbol, Term
@@ -42,6 +43,8 @@ class ForwardPass:
     ) -> None:
         only_ordinary(shape, "the memory of training")
         self.shape, self.policy = shape, policy
+        if shape.lora_rank is not None:
+            _only_counted_adapters(shape, policy)
         if context_shards > 1 and policy.attention_kernel == "blocks":
             raise ValueError("attention_kernel 'blocks' is lm's on a CPU, where no sequence is shared: use 'fused'")
         self.batch: Term = Symbol("batch", positive("batch_size", batch_size))
@@ -77,6 +80,22 @@ class ForwardPass:
         return "composite" if kernel in ("normalised", "folded") and self.narrow else kernel
 
 
+def _only_counted_adapters(shape: TransformerShape, policy: Policy) -> None:
+    """ValueError for adapters whose memory is not counted."""
+    for name, chosen, counted in (
+        ("experts", shape.experts, (None,)),
+        ("loss", policy.loss, ("plain",)),
+        ("precision", policy.precision, ("fp32", "bf16")),
+        ("norm_kernel", policy.norm_kernel, ("fused", "composite")),
+        ("attention_kernel", policy.attention_kernel, ("fused", "eager")),
+    ):
+        if chosen not in counted:
+            raise ValueError(
+                f"the memory of training adapters is not counted with {name} {chosen!r}: "
+                f"it is with {' and '.join(map(str, counted))}"
+            )
+
+
 def saved_activations(
     shape: TransformerShape, batch_size: int, seq_len: int | None = None, *, policy: Policy = DEFAULT
 ) -> Breakdown:
@@ -110,7 +129,9 @@ def shared_tensors(run: ForwardPass) -> dict[Component, Tensors]:
         tables.append((1, 4 * (run.n.max_seq * run.n.head_dim)))
     if run.policy.attention_kernel == "fused" and window is not None and window < int(run.seq):
         tables.append((1, run.queries * run.seq * run.act))
-    return {Component.TOKEN_IDS: [(1, 8 * run.tokens)], Component.TABLES: tables}
+    # a frozen embedding has no use for the ids
+    ids: Tensors = [(1, 8 * run.tokens)] if run.shape.lora_rank is None else []
+    return {Component.TOKEN_IDS: ids, Component.TABLES: tables}
 
 
 def saved_by_block(run: ForwardPass) -> dict[Component, Tensors]:
@@ -159,7 +180,27 @@ def block_tensors(run: ForwardPass) -> dict[Component, Tensors]:
         saved[Component.ROUTER] = _router(run)
     if run.policy.precision == "autocast":
         saved[Component.WEIGHTS_IN_BF16] = [(1, 2 * Symbol("block_weights", block_weights(shape)))]
-    return saved
+    return saved if shape.lora_rank is None else _with_adapters(run, saved)
+
+
+def _with_adapters(run: ForwardPass, saved: dict[Component, Tensors]) -> dict[Component, Tensors]:
+    """What a block with adapters saves: a frozen matrix has no use for its input, unless its adapter has."""
+    found = dict(saved)
+    targets = set(adapted(run.shape))
+    if not targets & {"query", "key", "value", "qkv"}:
+        del found[Component.ATTENTION_INPUT]
+    if "output" not in targets and run.policy.attention_kernel == "eager":  # a fused kernel keeps it for itself
+        del found[Component.ATTENTION_OUTPUT]
+    if not targets & {"gate", "up", "gate_up"}:
+        del found[Component.FFN_INPUT]
+    if "down" not in targets:
+        *others, (count, size) = found[Component.FFN_HIDDEN]
+        found[Component.FFN_HIDDEN] = [*others, (count - 1, size)]
+    for component, of_ffn in ((Component.ADAPTERS_OF_ATTENTION, False), (Component.ADAPTERS_OF_FFN, True)):
+        count = sum((name in OF_FFN_MATRICES) == of_ffn for name in targets)
+        if count:
+            found[component] = [(count, run.tokens * rank_of(run.shape) * run.act)]
+    return found
 
 
 def _router(run: ForwardPass) -> Tensors:
@@ -182,6 +223,8 @@ def _qk_norms(run: ForwardPass) -> Tensors:
     """
     n, tokens = run.n, run.tokens
     copies = {"fused": 0, "normalised": 1, "folded": 1, "composite": 2 if run.narrow else 1}[run.head_norm_kernel]
+    if copies and frozen_norms(run):
+        copies -= 1
     saved: Tensors = [(1, 4 * (tokens * n.n_heads)), (1, 4 * (tokens * n.n_kv_heads))]
     if copies:
         saved += [
@@ -285,8 +328,14 @@ def norm_tensors(run: ForwardPass, tokens: Term, width: Term) -> Tensors:
     if run.shape.norm == "layernorm":
         return [(1, tokens * width * run.residual), (2, 4 * tokens)]
     if run.policy.norm_kernel == "composite":  # input and normalised input, in fp32 whatever came in, and the statistic
-        return [(2, 4 * (tokens * width)), (1, 4 * tokens)]
+        copies = 1 if frozen_norms(run) else 2
+        return [(copies, 4 * (tokens * width)), (1, 4 * tokens)]
     return [(1, tokens * width * run.residual), (1, 4 * tokens)]
+
+
+def frozen_norms(run: ForwardPass) -> bool:
+    """Whether norms have no gradients of their own: what they would multiply, the normalised input, is not kept."""
+    return run.shape.lora_rank is not None
 
 
 def head_tensors(run: ForwardPass) -> dict[Component, Tensors]:
@@ -296,7 +345,8 @@ def head_tensors(run: ForwardPass) -> dict[Component, Tensors]:
     if run.policy.loss == "chunked":  # its gradients are ready on the way forward, and nothing else is saved
         gradients: Tensors = [(1, run.tokens * n.d_model * run.residual), (1, n.vocab * n.d_model * run.weight)]
         return {**saved, Component.LOSS: gradients}
-    saved[Component.HEAD_INPUT] = [(1, run.between * n.d_model * run.act)]
+    if run.shape.lora_rank is None:
+        saved[Component.HEAD_INPUT] = [(1, run.between * n.d_model * run.act)]
     if run.policy.precision == "autocast":
         saved[Component.HEAD_IN_BF16] = [(1, 2 * (n.vocab * n.d_model))]
     # log-probabilities, targets, and the sum of weights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
+from accounting.counting.adapters import adapter_elements
 from accounting.counting.dimensions import Dimensions
 from accounting.counting.parameters import parameters
 from accounting.formula import Symbol, Term
@@ -12,6 +13,8 @@ from accounting.units import Bytes
 BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
 SCALED = ("int8", "int4")  # stored in groups that share one bf16 scale
 GROUP = 128
+# what is not among the matrices of the blocks, which alone are quantised
+OUTSIDE = ("embedding", "positions", "value embeddings", "norms", "head", "adapters")
 
 
 def kv_cache(
@@ -47,7 +50,7 @@ def weight_bytes(shape: TransformerShape, *, weights: str = "bf16") -> Breakdown
         Bytes,
         {
             **_block_bytes(inside, weights),
-            **{name: int(counted[name]) * _width(weights) for name in ("embedding", "positions", "norms", "head")},
+            **{name: int(counted[name]) * _width(weights) for name in OUTSIDE if name in counted},
         },
         _stored(weights),
     )
@@ -81,9 +84,26 @@ def weights_read(shape: TransformerShape, tokens: int, *, weights: str = "bf16")
             "positions": positions * width,
             "norms": int(counted["norms"]) * width,
             "head": head * width,
+            **_value_embeddings_read(shape, rows, width),
+            **_adapters_read(shape, tokens, width),
         },
         _stored(weights),
     )
+
+
+def _value_embeddings_read(shape: TransformerShape, rows: int, width: int) -> dict[str, Term]:
+    """The rows of the tokens, and the gates."""
+    if not shape.value_embeddings:
+        return {}
+    n, layers = Dimensions(shape), Symbol("value_layers", shape.value_embeddings)
+    return {"value embeddings": layers * n.n_kv_heads * (rows * n.head_dim + n.d_model) * width}
+
+
+def _adapters_read(shape: TransformerShape, tokens: int, width: int) -> dict[str, Term]:
+    if shape.lora_rank is None:
+        return {}
+    experts = min(shape.held_experts, shape.active_experts * tokens)
+    return {"adapters": Dimensions(shape).n_layers * adapter_elements(shape, experts) * width}
 
 
 def _block_bytes(elements: int, weights: str) -> dict[str, Term]:

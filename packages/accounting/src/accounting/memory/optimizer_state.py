@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
-from accounting.counting.parameters import matrices, other_tensors, parameters, tensors
+from accounting.counting.adapters import no_muon_of_adapters
+from accounting.counting.parameters import matrices, other_tensors, trained_symbol, trained_tensors
 from accounting.formula import Symbol, Term, constant
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape
@@ -22,12 +23,13 @@ def optimizer_state(shape: TransformerShape, *, policy: Policy = DEFAULT) -> Bre
     Bytes(995_518_464)
     """
     optimizer = policy.optimizer
-    params = Symbol("n_params", int(parameters(shape).total))
+    no_muon_of_adapters(shape, optimizer)
+    params = trained_symbol(shape)
     terms: dict[str, int]
     if optimizer == "sgd":
         terms, words = {"momentum": 4 * params}, "SGD: one fp32 momentum"
     elif optimizer == "adamw8bit":
-        large = [(count, size) for count, size in tensors(shape) if size >= QUANTISED_FROM]
+        large = [(count, size) for count, size in trained_tensors(shape) if size >= QUANTISED_FROM]
         quantised = Symbol("quantised_params", sum(count * size for count, size in large))
         scales = Symbol("scale_blocks", sum(count * -(-size // QUANTISED_BLOCK) for count, size in large))
         moment = quantised + 4 * (params - quantised)
@@ -55,12 +57,14 @@ def state_tensors(shape: TransformerShape, policy: Policy) -> list[tuple[int, in
     found: list[tuple[int, int]] = []
     if optimizer == "muon":
         found += [(count, 4 * rows * columns) for (rows, columns), count in matrices(shape).items()]
-    for count, size in other_tensors(shape) if optimizer == "muon" else tensors(shape):
+    for count, size in other_tensors(shape) if optimizer == "muon" else trained_tensors(shape):
         if optimizer == "adamw8bit" and size >= QUANTISED_FROM:
             found += [(2 * count, size), (2 * count, 4 * -(-size // QUANTISED_BLOCK))]
         else:
             found.append(((1 if optimizer == "sgd" else 2) * count, 4 * size))
-    return found + [(count, 4 * size) for count, size in tensors(shape)] if policy.bytes.master_weights else found
+    return (
+        found + [(count, 4 * size) for count, size in trained_tensors(shape)] if policy.bytes.master_weights else found
+    )
 
 
 def step_temporaries(shape: TransformerShape, policy: Policy) -> list[tuple[int, Term]]:
@@ -77,6 +81,6 @@ def step_temporaries(shape: TransformerShape, policy: Policy) -> list[tuple[int,
     if policy.optimizer_step == "fused" or policy.optimizer == "adamw8bit":
         return []
     if policy.optimizer_step == "foreach":
-        return [(1, 4 * Symbol("n_params", int(parameters(shape).total)))]
-    largest = Symbol("largest_tensor", max(size for _, size in tensors(shape)))
+        return [(1, 4 * trained_symbol(shape))]
+    largest = Symbol("largest_tensor", max(size for _, size in trained_tensors(shape)))
     return [(1 if policy.optimizer == "sgd" else 2, 4 * largest)]

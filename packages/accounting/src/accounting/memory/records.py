@@ -32,6 +32,8 @@ class Component(Enum):
     FFN_INPUT = "ffn input"
     FFN_HIDDEN = "ffn hidden"
     ROUTER = "router"
+    ADAPTERS_OF_ATTENTION = "adapters of attention"
+    ADAPTERS_OF_FFN = "adapters of ffn"
     WEIGHTS_IN_BF16 = "weights in bf16"
     BLOCK_INPUTS = "block inputs"
     FINAL_NORM = "final norm"
@@ -40,7 +42,7 @@ class Component(Enum):
     LOSS = "loss"
 
 
-OF_FFN = frozenset({Component.FFN_INPUT, Component.FFN_HIDDEN, Component.ROUTER})
+OF_FFN = frozenset({Component.FFN_INPUT, Component.FFN_HIDDEN, Component.ROUTER, Component.ADAPTERS_OF_FFN})
 MADE_ONCE = frozenset({Component.TABLES, Component.MASK})  # whatever the number of micro-batches
 
 

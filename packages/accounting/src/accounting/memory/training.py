@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from accounting.counting.parameters import parameters, tensors
+from accounting.counting.adapters import OF_FFN_MATRICES, adapted, adapter_elements, rank_of
+from accounting.counting.parameters import parameters, tensors, trained_symbol, trained_tensors
 from accounting.formula import Symbol, Term, added
 from accounting.memory.activations import (
     ForwardPass,
@@ -130,9 +131,10 @@ def training_memory(
     held = [*run.weights, *state_tensors(shape, policy)]
     counters = Term(0)
     if policy.optimizer.startswith("adamw"):
-        counters = Symbol("n_tensors", sum(count for count, _ in tensors(shape)))
+        counters = Symbol("n_tensors", sum(count for count, _ in trained_tensors(shape)))
     phases = []
-    for moment in [*run.losses(), *run.blocks(), run.embedding_backward(tied=shape.tied_embeddings), run.stepping()]:
+    bottom = [] if run.frozen else [run.embedding_backward(tied=shape.tied_embeddings)]
+    for moment in [*run.losses(), *run.blocks(), *bottom, run.stepping()]:
         alive = [
             Item("parameters", Group.PARAMETERS, [(1, run.params * run.weight)]),
             Item("optimizer state", Group.OPTIMIZER_STATE, [(1, states)]),
@@ -161,12 +163,18 @@ class Step:
         self.weight = run.weight
         counted = parameters(self.shape)
         self.params = Symbol("n_params", int(counted.total))
-        self.ffn_params = Symbol("ffn_params", (int(counted["ffn"]) + int(counted["router"])) // self.shape.num_layers)
-        attention_params = Symbol("attention_params", int(counted["attention"]) // self.shape.num_layers)
-        self.block_params = self.ffn_params + attention_params
+        self.frozen = self.shape.lora_rank is not None  # but for the adapters
+        self.trained = trained_symbol(self.shape) if self.frozen else self.params
         self.embedding_matrix = self.n.vocab * self.n.d_model
+        if self.frozen:  # of gradients there are those of the adapters
+            self.ffn_params = adapter_elements(self.shape, 1, of_ffn=True)
+            self.block_params = adapter_elements(self.shape, 1)
+        else:
+            layers = self.shape.num_layers
+            self.ffn_params = Symbol("ffn_params", (int(counted["ffn"]) + int(counted["router"])) // layers)
+            self.block_params = self.ffn_params + Symbol("attention_params", int(counted["attention"]) // layers)
         self.weights: Tensors = [(count, size * self.weight) for count, size in tensors(self.shape)]
-        self.buffers: Tensors = [(count, size * run.gradient) for count, size in tensors(self.shape)]  # of gradients
+        self.buffers: Tensors = [(count, size * run.gradient) for count, size in trained_tensors(self.shape)]
         self.whole_block = block_tensors(run)  # nothing recomputed
         self.saved_block = saved_by_block(run)
         self.head = head_tensors(run)
@@ -189,7 +197,7 @@ class Step:
         if newest:
             one = newest * self.weight + newest * self.run.act if self._autocast else newest * self.weight
         if self.policy.accumulates:
-            return Gradients(self.params * self.run.gradient, one, self.buffers)
+            return Gradients(self.trained * self.run.gradient, one, self.buffers)
         layers = self.shape.num_layers
         whole = [(int(count) // layers * blocks, size) for count, size in self.buffers if count >= layers]
         return Gradients(finished * self.run.gradient if finished else Term(0), one, whole)
@@ -236,7 +244,7 @@ class Step:
         # the gradient of the chosen log-probabilities is as large as all of them, and becomes that of the logits
         loss_gradients = [*after, temporary("gradients of logits", (2, wide))]
         head_gradients = [*before, temporary("gradients of logits", logits), temporary("hidden gradient", self.hidden)]
-        newest = self.gradients(none, self.embedding_matrix)
+        newest = self.gradients(none, none if self.frozen else self.embedding_matrix)
         return [
             Moment("forward", PhaseKind.FORWARD, nothing, [*before, *copies, temporary("logits", logits)]),
             Moment("loss", PhaseKind.FORWARD, nothing, [*after, *copies, temporary("logits", logits), in_fp32]),
@@ -261,16 +269,19 @@ class Step:
     def blocks(self) -> list[Moment]:
         """The backward of feed-forward layer and attention, in the last block and in the first."""
         shape, n, run = self.shape, self.n, self.run
-        wide = (2 if shape.gated else 1) * shape.active_experts  # tensors of d_ff that meet where an activation is
+        # tensors of d_ff that meet where an activation is, or where an adapter's gradient meets its matrix's
+        wide = (2 if shape.gated or "down" in shape.adapted else 1) * shape.active_experts
         ffn = temporary("gradients of activations", self.hidden, (wide, run.tokens * n.d_ff * run.act))
         attention = temporary("gradients of activations", self.hidden, *self._attention_gradients())
         bottom = Term(0) if shape.tied_embeddings else self.embedding_matrix
         if shape.position == "learned":
             bottom = bottom + n.max_seq * n.d_model
         moments = []
+        of_head = Term(0) if self.frozen else self.embedding_matrix
+        above = n.n_layers * self.block_params if self.frozen else self.params - bottom
         for name, others, finished in (
-            ("last", n.n_layers - 1, self.embedding_matrix),
-            ("first", Term(0), self.params - bottom - self.block_params),
+            ("last", n.n_layers - 1, of_head),
+            ("first", Term(0), above - self.block_params),
         ):
             done = int(n.n_layers - 1 - others)
             saved = self.saved(others)
@@ -278,17 +289,29 @@ class Step:
                 Moment(
                     f"backward of the {name} block, ffn",
                     PhaseKind.BACKWARD,
-                    self.gradients(finished, n.d_model * n.d_ff, done),
+                    self.gradients(finished, self._newest(of_ffn=True), done),
                     [*saved, *self._ffn_backward(), ffn],
                 ),
                 Moment(
                     f"backward of the {name} block, attention",
                     PhaseKind.BACKWARD,
-                    self.gradients(finished + self.ffn_params, n.n_heads * n.head_dim * n.d_model, done),
+                    self.gradients(finished + self.ffn_params, self._newest(of_ffn=False), done),
                     [*saved, *self._attention_backward(), attention],
                 ),
             ]
         return moments
+
+    def _newest(self, *, of_ffn: bool) -> Term:
+        """Elements of the first gradient of a layer that is there: of its last matrix, or of an adapter's half."""
+        n = self.n
+        if not self.frozen:
+            return n.d_model * n.d_ff if of_ffn else n.n_heads * n.head_dim * n.d_model
+        halves = [
+            rank_of(self.shape) * into
+            for name, (into, _) in adapted(self.shape).items()
+            if (name in OF_FFN_MATRICES) == of_ffn
+        ]
+        return halves[-1] if halves else Term(0)
 
     def _attention_gradients(self) -> Tensors:
         """What attention's backward holds at once: the gradients of weights and scores, or of its inputs and output."""
@@ -318,7 +341,7 @@ class Step:
 
     def stepping(self) -> Moment:
         """The optimizer's step."""
-        gradients = Gradients(self.params * self.run.gradient, Term(0), self.buffers)
+        gradients = Gradients(self.trained * self.run.gradient, Term(0), self.buffers)
         alive = temporary("temporaries", *step_temporaries(self.shape, self.policy))
         return Moment("optimizer step", PhaseKind.OPTIMIZER_STEP, gradients, [alive])
 
@@ -342,7 +365,7 @@ class Step:
             found[Component.QKV_COPIES] = copies_of_heads(self.run)
         found = {one: tensors for one, tensors in found.items() if one not in OF_FFN}
         found[Component.NORMS] = [(count // 2, size) for count, size in found[Component.NORMS]]
-        if self.materialises_scores:  # the output's own backward is over when the weights' begins
+        if self.materialises_scores and Component.ATTENTION_OUTPUT in found:  # the output's own backward is over then
             del found[Component.ATTENTION_OUTPUT]
         return [*items(Group.THIS_BLOCK, found), *self._recomputed_input()]
 

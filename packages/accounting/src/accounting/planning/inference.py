@@ -292,7 +292,7 @@ def decode_operators(
     """
     mine = shard(shape, Layout(tensor=storage.devices), Place())
     seen, batch = Symbol("context", shape.sequence(context)), Symbol("batch", positive("batch_size", batch_size))
-    found = matmuls(mine, batch, batch, decode_pairs(mine, seen))
+    found = matmuls(mine, batch, batch, decode_pairs(mine, seen), absorbed=True)
     read = weights_read(mine, batch_size, weights=storage.weights)
     cache = kv_cache(mine, batch_size, int(seen), dtype=storage.cache)
     of_blocks = int(read["blocks"]) + int(read["scales"])
@@ -301,11 +301,15 @@ def decode_operators(
     elements = {
         one.name: int(one.weights) // mine.active_experts * experts if one.of_experts else int(one.weights)
         for one in found[:-1]
+        if one.name not in ("adapters", "value gates")
     }
     total = sum(elements.values())
     moved = {name: of_blocks * share // total for name, share in elements.items()}
     moved["scores: query·keyᵀ"], moved["scores: weights·value"] = int(cache["keys"]), int(cache["values"])
     moved["head"] = int(read["head"])
+    for name, apart in (("adapters", "adapters"), ("value gates", "value embeddings")):
+        if apart in read:
+            moved[name] = int(read[apart])
     peak, bandwidth = device.peak(arithmetic_dtype(device, storage.weights)), device.bandwidth
     rows = [("embedding", 0, int(read["embedding"]) + int(read["positions"]))]
     rows += [(one.name, int(one.flops), moved[one.name]) for one in found]

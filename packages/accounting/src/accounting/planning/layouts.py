@@ -87,7 +87,8 @@ def plan(
             chosen.
         efficiency: of the dense peak that matrix multiplications reach.
         price: money for one device and hour.
-        memory_limit: bytes of a device that may be used; all but 2 GB unless given.
+        memory_limit: bytes of a device that may be used; all but 2 GB unless given, all of them where the policy says what
+            the overhead is.
         most: layouts to return at the most.
 
     Returns:
@@ -111,9 +112,10 @@ def plan(
     if not sequences:
         raise ValueError(f"batch_tokens {batch_tokens:,} are less than one sequence of {length:,}: give more")
     steps = -(-positive("tokens", tokens) // (sequences * length))
-    limit = int(device.memory) - int(RESERVE) if memory_limit is None else positive("memory_limit", memory_limit)
     joined = interconnect(device.name) if joined_by is None else joined_by
     policy = replace(DEFAULT, precision="bf16") if policy is None else policy
+    reserve = 0 if policy.overhead_bytes else int(RESERVE)
+    limit = int(device.memory) - reserve if memory_limit is None else positive("memory_limit", memory_limit)
     pairs = "full" if policy.attention_kernel == "eager" else "causal"
     flops = int(training_flops(shape, length, sequences, pairs=pairs).total)
 

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from accounting.cluster.device import device_flops, device_parameters
+from accounting.cluster.device import device_flops, trained_on_device
 from accounting.cluster.layout import Layout, Place
 from accounting.cluster.memory import device_forward_pass
 from accounting.cluster.traffic import Joins, device_traffic
+from accounting.counting.flops import backward_terms
 from accounting.hardware.devices import Device
 from accounting.hardware.interconnect import Interconnect
 from accounting.memory.activations import head_tensors, saved_by_block
@@ -168,6 +169,7 @@ def _stage_time(
         "full": forward - (int(flops["head"]) if place.stage == layout.pipeline - 1 else 0),
     }[policy.activation_checkpointing]
     peak = float(device.peak("fp32" if policy.precision == "fp32" else "bf16"))
+    both = forward + sum(backward_terms(shape, {name: int(flops[name]) for name in flops}).values())
     passes = PASSES + (RECOMPUTED_PASSES if policy.activation_checkpointing == "full" else 0)
 
     sent = device_traffic(shape, layout, place, batch_size, seq_len, policy=policy).by_group()
@@ -188,7 +190,7 @@ def _stage_time(
 
     micro_batches = layout.micro_batches
     return _StageTime(
-        matmul=(3 * forward + recomputed) / (peak * efficiency),
+        matmul=(both + recomputed) / (peak * efficiency),
         memory=_saved_bytes(shape, layout, place, batch_size, seq_len, policy) * passes / float(device.bandwidth),
         tensor=seconds[Joins.TENSOR] / micro_batches,
         context=seconds[Joins.CONTEXT] / micro_batches,
@@ -228,7 +230,7 @@ def _saved_bytes(
 def _optimizer_bytes(shape: TransformerShape, layout: Layout, place: Place, policy: Policy) -> int:
     """Bytes that AdamW reads and writes: weights, gradients, two fp32 moments, and master weights where they are
     kept."""
-    params = int(device_parameters(shape, layout, place).total)
+    params = trained_on_device(shape, layout, place)
     share = -(-params // layout.replicas) if layout.zero else params
     weight = policy.bytes.weights
     each = 2 * 8 + weight + 2 * weight + (8 if policy.bytes.master_weights else 0)
