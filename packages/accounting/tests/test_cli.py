@@ -287,6 +287,18 @@ def test_a_device_is_among_the_cards(capsys: pytest.CaptureFixture[str]) -> None
     assert re.search(rf"rtx-4070-ti +{most}\b", words)
 
 
+def test_a_page_without_matplotlib_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in ("page", "charts"):
+        monkeypatch.delitem(sys.modules, f"accounting.commands.{name}", raising=False)
+        monkeypatch.delattr(f"accounting.commands.{name}", raising=False)
+    assert main(["report", "gpt2", "--html", str(tmp_path / "page.html")]) == 2
+    assert "charts are drawn by matplotlib, and it is not there" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_html(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for name in SHAPES:
         if name in ("gpt2", "mixtral-8x7b", "gpt2-xl-swiglu"):
@@ -315,9 +327,9 @@ def test_html(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     page = path.read_text(encoding="utf-8")
     ElementTree.fromstring(re.sub("<meta [^>]*>", "", page.replace("<!doctype html>", "")))
     assert '<tr class="formula"><td colspan="5">= vocab·d_model = 50,257·768</td></tr>' in page
-    assert page.count('class="limit"') == 1
+    assert page.count("<title>limit: ") == 1
     most = max_batch_size(SHAPES["gpt2"], 24 * 10**9, policy=Policy(activation_checkpointing="full"))
-    assert f"The most that fit: {most:,} in rtx-3090." in page
+    assert f"The most sequences that fit: {most:,} in rtx-3090." in page
 
 
 def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -152,7 +152,7 @@ def _report(to: argparse.ArgumentParser) -> None:
     _memory(to)
     _layout(to, "forward passes of a step, that share the batch")
     style = _faces(to, "every formula, and again with its numbers", gib=True)
-    style.add_argument("--html", metavar="FILE", help="as a page of its own, with charts")
+    style.add_argument("--html", metavar="FILE", help="as a page of its own, with charts: takes matplotlib")
     to.add_argument("--only", action="append", metavar="TABLE", help=f"these tables alone: {', '.join(TABLES)}")
     to.add_argument("--device", help="whose largest batch to say beside those of common cards, and to draw on a page")
 
