@@ -262,13 +262,14 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure: `-- train FILE …`, `-- encode FILE … --tokenizers X …`, `decode`, `worst`, `memory`, `start`, `lm` …"""
+    """Measure: `-- train FILE …`, `-- encode FILE … --tokenizers X …`, `decode`, `worst`, `worst-train`, `memory` …"""
     programs = {
         "train": f"{BPE}/benchmarks/training.py",
         "training": f"{BPE}/benchmarks/training.py",
         "encode": f"{BPE}/benchmarks/encoding.py",
         "decode": f"{BPE}/benchmarks/decoding.py",
         "worst": f"{BPE}/benchmarks/worst_cases.py",
+        "worst-train": f"{BPE}/benchmarks/worst_training.py",
         "memory": f"{BPE}/benchmarks/memory.py",
         "start": f"{ACCOUNTING}/benchmarks/start.py",
         "lm": f"{LM}/benchmarks/step.py",
@@ -283,7 +284,7 @@ def bench(session: nox.Session) -> None:
             arguments = [*(arguments or ["--compile"]), "--write", "docs/design/performance/lm.md"]
     else:
         install(session, ACCOUNTING if which == "start" else BPE)
-    if which in ("train", "training", "encode", "decode", "worst"):
+    if which in ("train", "training", "encode", "decode", "worst", "worst-train"):
         session.install(*CONSTRAINTS, "gigabpe", "gigatoken", "fastokens", "tiktoken", "tokenizers", "rustbpe")
         session.install(*CONSTRAINTS, "matplotlib")  # for --write
         if which == "encode":

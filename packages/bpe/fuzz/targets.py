@@ -17,8 +17,12 @@ from inputs import ONE_BYTE, PATTERNS, SPECIALS, Reader
 
 import bpe
 from bpe import reference
-from bpe.formats import TokenizerData, gpt2, huggingface, native, tiktoken
+from bpe.conventions import CONVENTIONS
+from bpe.counting.pretoken_counts import PretokenCounts
+from bpe.counting.records import pack_table
+from bpe.formats import Merges, TokenizerData, gpt2, huggingface, native, tiktoken
 from bpe.formats.gpt2 import PRINTABLE
+from bpe.merging.merger import Merger
 from bpe.native import cpu
 from bpe.patterns import resolve
 from bpe.scanning import scanner
@@ -140,6 +144,36 @@ def train(reader: Reader) -> None:
     same("the vocabulary", made.vocab, vocab)
 
 
+def train_long(reader: Reader) -> None:
+    """Pretokens of up to two thousand bytes, held as long words from one of several lengths on."""
+    convention = CONVENTIONS[reader.one_of([*CONVENTIONS])]
+    tie_break = next(name for name, one in CONVENTIONS.items() if one is convention)
+    long_word, floor = reader.one_of([1, 2, 5, 17, 512]), 1 + reader.number(40)
+    min_count, longest = 1 + reader.number(3), reader.one_of([None, None, 2, 3, 9])
+    wanted, step = reader.number(24), 1 + reader.number(9)
+    texts = [reader.text(40)[:2000] for _ in range(1 + reader.number(3))]
+    counts = {text: 1 + i for i, text in enumerate(texts) if text}
+    settings = {"tie_break": tie_break, "min_count": min_count, "max_token_bytes": longest}
+    _, expected = reference.train(counts, 256 + wanted, special_tokens=[], **settings)
+    table = PretokenCounts()
+    for text, count in counts.items():
+        table.add_count(text, count)
+    merger = Merger(
+        pack_table(table),
+        tokens=convention.alphabet(()),
+        by_bytes=convention.by_bytes,
+        most=wanted,
+        min_count=min_count,
+        max_token_bytes=convention.longest_merge(longest),
+        floor=floor,
+        long_word=long_word,
+    )
+    made = 0
+    while (now := merger.advance(step)) > made:
+        made = now
+    same("the merges", list(Merges(*merger.result())), expected)
+
+
 def _read_native(data: bytes) -> TokenizerData:
     """With the checksum that fits, so that what it guards is reached."""
     try:
@@ -210,7 +244,7 @@ def format_seeds() -> list[bytes]:
     return [bytes([kind]) + file for kind, file in enumerate(files)]
 
 
-TARGETS = [scan, encode, decode, train, formats]
+TARGETS = [scan, encode, decode, train, formats, train_long]
 
 
 def run(data: bytes) -> None:

@@ -32,6 +32,8 @@ from bpe.counting.records import (
     sorted_blocks,
     total_size,
 )
+from bpe.scanning.safe_cut import safe_cut
+from bpe.scanning.scanner import scanner_of
 from bpe.scanning.special_tokens import SpecialTokens
 
 SPECIAL = SpecialTokens(["<|endoftext|>"])
@@ -233,3 +235,39 @@ def test_memory_follows_the_distinct_pretokens_and_not_the_text(tmp_path: Path) 
     ]
     assert most[1] < most[0] + 10_000  # kB: the longer text is 64 MB longer
     assert most[1] < 120_000
+
+
+PART = 1 << 24  # bytes that are searched for a cut between two looks for a signal
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "o200k", None])
+def test_a_cut_is_found_where_two_parts_of_the_search_meet(pattern: str | None) -> None:
+    special = SpecialTokens(["<|endoftext|>"])
+    scanner = scanner_of(patterns.resolve(pattern))
+    for before in range(PART - 3, PART + 18, 3):
+        end = "<|endoftext|>" if pattern is None else "\u3000b"
+        text = b"a" * before + end.encode() + b"b" * 20
+        assert safe_cut(text, 1, scanner, special) == before
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no alarms")
+@pytest.mark.parametrize("pattern", ["gpt2", None])
+def test_a_search_for_a_cut_can_be_interrupted(pattern: str | None) -> None:
+    class Rung(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise Rung
+
+    text, special = b"<" * (8 * PART), SpecialTokens(["<|endoftext|>", "a|"])
+    found: list[int] = []
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.002)
+        search = map(safe_cut, [text], [1], [scanner_of(patterns.resolve(pattern))], [special])
+        with pytest.raises(Rung):
+            found.extend(search)  # no bytecode between the call's end and the list
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert found == [], "it was heard before the end"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bpe.encoding.policy import check
 from bpe.encoding.text_encoder import SHARED_TEXT, TextEncoder, warn_of_slow
 from bpe.native.arrow import pyarrow
 from bpe.native.lazy_imports import numpy as np
@@ -136,14 +135,10 @@ def _encode_rows(
     for row in column.long if refused < 0 else ():
         shared = SharedText(texts.encoder, text[begins[row] : begins[row] + sizes[row]], rules, threads=threads)
         run_together(shared.work, threads)
-        found = shared.array()
-        if found is None:
-            refused = row
-            break
-        long[row] = found
+        long[row] = found = shared.array()
         column.set_count(row, len(found))
     if refused >= 0:
-        check(text[begins[refused] : begins[refused] + sizes[refused]], rules)
+        rules.check_text(text[begins[refused] : begins[refused] + sizes[refused]])
     ends = np.empty(len(begins), dtype=np.int64)
     column.ends(ends)
     ids = np.empty(ends[-1] if len(ends) else 0, dtype=np.uint32)

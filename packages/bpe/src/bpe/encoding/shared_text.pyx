@@ -117,8 +117,9 @@ cdef class SharedText:
 
     cdef int check_failure(self) except -1:
         """Raise what the first block that failed has raised: blocks are taken in order, so all before it are done."""
-        if self.failure is not None:
-            raise self.failure
+        failure, self.failure = self.failure, None      # whose traceback may lead back here
+        if failure is not None:
+            raise failure
         return 0
 
     cdef bint encode_block(self, Cache cache, Room *room, size_t *number) except -1 nogil:

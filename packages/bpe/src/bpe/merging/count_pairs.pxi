@@ -7,10 +7,6 @@ cdef enum:
     LEAST_BOUNDS = 1 << 12
     MOST_BOUNDS = 1 << 22
 
-ctypedef union Places:
-    size_t number               # of the postings that a pair will have
-    uint32_t *postings          # then: where its next one goes; NULL: the pair is left out
-
 ctypedef struct BytePair:
     int64_t count
     Places places
@@ -42,11 +38,11 @@ cdef int count_byte_pairs(
                 if here.count >= table.floor and is_short(table, symbols, key):
                     pair = add_pair(table, key)
                     pair.count, pair.postings_size = here.count, <uint32_t> here.places.number
-                here.places.postings = NULL
+                here.places.next = NULL
             place_postings(table)
             for i in range(table.size):
                 pair = &table.pairs[i]
-                found[left_of(pair.key) << 8 | right_of(pair.key)].places.postings = pair.postings
+                found[left_of(pair.key) << 8 | right_of(pair.key)].places.next = pair.postings
         if words.wide:
             post_byte_pairs(words, <uint32_t *> words.cells, found)
         else:
@@ -90,9 +86,9 @@ cdef int post_byte_pairs(const Words *words, Cell *cells, BytePair *found) excep
             symbols = word + header(cells)
             for i in range(<size_t> word[0] - 1):
                 pair = &found[<size_t> symbols[i] << 8 | symbols[i + 1]]
-                if pair.places.postings != NULL:
-                    pair.places.postings[0] = <uint32_t> (word - cells)
-                    pair.places.postings += 1
+                if pair.places.next != NULL:
+                    pair.places.next[0] = <uint32_t> (word - cells)
+                    pair.places.next += 1
             word = symbols + word[0]
             check_signals(&countdown)
     return 0

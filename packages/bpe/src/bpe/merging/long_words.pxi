@@ -171,9 +171,9 @@ cdef int post_long_byte_pairs(const LongWords *words, BytePair *found) except -1
         cell = words.cells + words.words[word].begin
         while cell[1] != BORDER:
             pair = &found[<size_t> cell[0] << 8 | cell[1]]
-            if pair.places.postings != NULL:
-                pair.places.postings[0] = <uint32_t> (words.first_place + (cell - words.cells))
-                pair.places.postings += 1
+            if pair.places.next != NULL:
+                pair.places.next[0] = <uint32_t> (words.first_place + (cell - words.cells))
+                pair.places.next += 1
             cell += 1
             check_signals(&countdown)
     return 0
@@ -205,6 +205,13 @@ cdef size_t word_of(const LongWords *words, size_t cell) noexcept nogil:
     return low
 
 
+cdef inline void prefetch_long(const LongWords *words, uint32_t place) noexcept nogil:
+    """Fetch what replacing a pair at this place looks at: one cache line, or two."""
+    cdef const uint32_t *cell = words.cells + (place - words.first_place)
+    prefetch(cell - 8)
+    prefetch(cell + 8)
+
+
 cdef int replace_in_long_words(
     LongWords *words, Changes *changes, const SymbolTable *symbols, const uint32_t *postings, size_t size,
     uint32_t a, uint32_t b, uint32_t made,
@@ -216,11 +223,11 @@ cdef int replace_in_long_words(
     cdef const uint32_t *left
     cdef int64_t count = 0
     cdef size_t i, at, word_end = 0, word, countdown = SIGNAL_INTERVAL
+    for i in range(min(size, <size_t> LONG_PREFETCH_DISTANCE)):
+        prefetch_long(words, postings[i])
     for i in range(size):
         if i + LONG_PREFETCH_DISTANCE < size:
-            cell = words.cells + (postings[i + LONG_PREFETCH_DISTANCE] - first)
-            prefetch(cell - 8)      # what is looked at is in one cache line or two
-            prefetch(cell + 8)
+            prefetch_long(words, postings[i + LONG_PREFETCH_DISTANCE])
         at = postings[i] - first
         cell = words.cells + at
         if cell[0] != a or cell[a_size] != b:

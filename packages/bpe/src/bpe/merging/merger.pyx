@@ -266,11 +266,15 @@ cdef class Merger:
         for i in range(right.touched_size):
             prefetch_slot(&self.table, key_of(b, right.touched[i]))
         for i in range(left.touched_size):
+            prefetch_pair(&self.table, key_of(left.touched[i], a))
+        for i in range(right.touched_size):
+            prefetch_pair(&self.table, key_of(b, right.touched[i]))
+        for i in range(left.touched_size):
             x = left.touched[i]
-            lower_count(&self.table, key_of(x, a), left.change[x])
+            lower_count(&self.table, key_of(x, a), left.beside[x].change)
         for i in range(right.touched_size):
             x = right.touched[i]
-            lower_count(&self.table, key_of(b, x), right.change[x])
+            lower_count(&self.table, key_of(b, x), right.beside[x].change)
         lower_count(&self.table, key_of(b, a), self.changes.doubles)
         prefetch_next_words(&self.queue, &self.words)
         self.add_pairs_of_side(left, made, True)
@@ -286,33 +290,34 @@ cdef class Merger:
         cdef uint32_t symbol
         cdef uint64_t key
         cdef uint32_t *block = NULL
-        cdef Pair *pair
+        cdef uint32_t **place
+        cdef Beside *beside
         for i in range(side.touched_size):
             symbol = side.touched[i]
+            beside = &side.beside[symbol]
             key = key_of(symbol, made) if is_left else key_of(made, symbol)
-            if side.change[symbol] < self.table.floor or not is_short(&self.table, &self.symbols, key):
-                side.change[symbol] = 0
+            if beside.change < self.table.floor or not is_short(&self.table, &self.symbols, key):
+                beside.change, beside.places.next = 0, NULL
             else:
                 prefetch_slot(&self.table, key)
-                if side.words[symbol] < LONG_POSTINGS:
-                    total += side.words[symbol]
+                if beside.places.number < LONG_POSTINGS:
+                    total += beside.places.number
         if total:
             block = new_postings(&self.table, total)
         for i in range(side.touched_size):
             symbol = side.touched[i]
-            if side.change[symbol]:
+            beside = &side.beside[symbol]
+            if beside.change:
                 key = key_of(symbol, made) if is_left else key_of(made, symbol)
-                size = side.words[symbol]
-                # from here on the number of the pair
-                side.words[symbol] = self.add_counted(key, side.change[symbol], block, size)
+                size = beside.places.number
+                beside.places.next = self.add_counted(key, beside.change, block, size)
                 if size < LONG_POSTINGS:
                     block += size
         for i in range(side.neighbours_size):
-            symbol = side.neighbours[i].symbol
-            if side.change[symbol]:
-                pair = &self.table.pairs[side.words[symbol]]
-                pair.postings[pair.postings_size] = side.neighbours[i].word
-                pair.postings_size += 1
+            place = &side.beside[side.neighbours[i].symbol].places.next
+            if place[0] != NULL:
+                place[0][0] = side.neighbours[i].word
+                place[0] += 1
         return 0
 
     cdef int add_double(self, uint32_t made) except -1 nogil:
@@ -320,22 +325,21 @@ cdef class Merger:
         cdef uint64_t key = key_of(made, made)
         cdef size_t size = self.changes.doubles_size
         cdef uint32_t *postings
-        cdef Pair *pair
         if self.changes.doubles >= self.table.floor and is_short(&self.table, &self.symbols, key):
             postings = NULL if size >= LONG_POSTINGS else new_postings(&self.table, size)
-            pair = &self.table.pairs[self.add_counted(key, self.changes.doubles, postings, size)]
-            memcpy(pair.postings, self.changes.double_words, size * sizeof(uint32_t))
-            pair.postings_size = <uint32_t> size
+            postings = self.add_counted(key, self.changes.doubles, postings, size)
+            memcpy(postings, self.changes.double_words, size * sizeof(uint32_t))
         return 0
 
-    cdef uint32_t add_counted(self, uint64_t key, int64_t count, uint32_t *postings, size_t size) except? 0 nogil:
-        """A new pair, with room for its postings where `postings` says or, if they are long, of its own; its number."""
+    cdef uint32_t *add_counted(self, uint64_t key, int64_t count, uint32_t *postings, size_t size) except NULL nogil:
+        """A new pair with `size` postings, which go where `postings` says or, if they are long, into memory of their
+        own; returns where they go. The caller writes all of them."""
         cdef Pair *pair = add_pair(&self.table, key)
-        cdef uint32_t number = <uint32_t> (self.table.size - 1)
-        pair.count = count
-        pair.postings = <uint32_t *> checked_malloc(size * sizeof(uint32_t)) if size >= LONG_POSTINGS else postings
-        push_pair(&self.queue, number)
-        return number
+        if size >= LONG_POSTINGS:
+            postings = <uint32_t *> checked_malloc(size * sizeof(uint32_t))
+        pair.count, pair.postings, pair.postings_size = count, postings, <uint32_t> size
+        push_pair(&self.queue, <uint32_t> (self.table.size - 1))
+        return postings
 
 
 cdef inline void lower_count(PairTable *table, uint64_t key, int64_t by) noexcept nogil:

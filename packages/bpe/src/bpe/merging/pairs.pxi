@@ -56,6 +56,13 @@ cdef inline void prefetch_slot(const PairTable *table, uint64_t key) noexcept no
     prefetch(&table.slots[first_slot(table, key)])
 
 
+cdef inline void prefetch_pair(const PairTable *table, uint64_t key) noexcept nogil:
+    """Fetch the pair that the first slot names, mostly the one of this key; the slot should have been fetched."""
+    cdef uint32_t number = table.slots[first_slot(table, key)]
+    if number != NO_PAIR:
+        prefetch(&table.pairs[number])
+
+
 cdef inline Pair *find_pair(const PairTable *table, uint64_t key) noexcept nogil:
     """The pair, or NULL."""
     cdef size_t at = first_slot(table, key)

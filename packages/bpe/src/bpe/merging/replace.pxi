@@ -7,9 +7,16 @@
 ctypedef struct Neighbour:      # a word that has the new symbol beside this symbol
     uint32_t symbol, word
 
+ctypedef union Places:
+    size_t number               # how many postings a pair will have
+    uint32_t *next              # then where its next one goes; NULL: the pair is left out
+
+ctypedef struct Beside:         # what is known of a symbol as a neighbour; zero between merges
+    int64_t change              # how often it stands there
+    Places places               # in how many words, or places of long words
+
 ctypedef struct Side:           # the left or the right side of the new symbol
-    int64_t *change             # by symbol: how often it stands there; zero between merges
-    uint32_t *words             # by symbol: in how many places; zero between merges
+    Beside *beside              # by symbol
     uint32_t *touched           # the symbols that stand there
     size_t touched_size
     Neighbour *neighbours       # all places, in the order of the words
@@ -37,11 +44,9 @@ cdef int reserve_changes(Changes *changes, size_t room) except -1 nogil:
 
 
 cdef int grow_side(Side *side, size_t old, size_t room) except -1 nogil:
-    side.change = <int64_t *> checked_realloc(side.change, room * sizeof(int64_t))
-    side.words = <uint32_t *> checked_realloc(side.words, room * sizeof(uint32_t))
+    side.beside = <Beside *> checked_realloc(side.beside, room * sizeof(Beside))
     side.touched = <uint32_t *> checked_realloc(side.touched, room * sizeof(uint32_t))
-    memset(side.change + old, 0, (room - old) * sizeof(int64_t))
-    memset(side.words + old, 0, (room - old) * sizeof(uint32_t))
+    memset(side.beside + old, 0, (room - old) * sizeof(Beside))
     return 0
 
 
@@ -55,8 +60,7 @@ cdef void clear_changes(Changes *changes) noexcept nogil:
 cdef void clear_side(Side *side) noexcept nogil:
     cdef size_t i
     for i in range(side.touched_size):
-        side.change[side.touched[i]] = 0
-        side.words[side.touched[i]] = 0
+        memset(&side.beside[side.touched[i]], 0, sizeof(Beside))
     side.touched_size = side.neighbours_size = 0
 
 
@@ -67,18 +71,18 @@ cdef void free_changes(Changes *changes) noexcept nogil:
 
 
 cdef void free_side(Side *side) noexcept nogil:
-    free(side.change)
-    free(side.words)
+    free(side.beside)
     free(side.touched)
     free(side.neighbours)
 
 
 cdef inline int note_neighbour(Side *side, uint32_t symbol, int64_t count, uint32_t place) except -1 nogil:
-    if side.words[symbol] == 0:
+    cdef Beside *beside = &side.beside[symbol]
+    if beside.places.number == 0:
         side.touched[side.touched_size] = symbol
         side.touched_size += 1
-    side.change[symbol] += count
-    side.words[symbol] += 1
+    beside.change += count
+    beside.places.number += 1
     if side.neighbours_size == side.neighbours_room:
         side.neighbours = <Neighbour *> checked_realloc(
             side.neighbours, (side.neighbours_room * 2 + 1024) * sizeof(Neighbour)

@@ -1,8 +1,8 @@
 """A text in blocks that can be encoded one by one: the ids of the blocks, joined, are the ids of the text.
 
 A block ends at a safe cut (see bpe.scanning.safe_cut): where a pretoken ends whatever follows, and not inside a special
-token. Bytes and ASCII are read in place. Any other str is converted to UTF-8 a block at a time, into memory that is used
-again for each block and so stays in the processor's second-level cache.
+token. Bytes and ASCII are read in place. Any other str is converted to UTF-8 a block at a time, into memory that is
+used again for each block and so stays in the processor's second-level cache.
 """
 
 from libc.stdlib cimport free

@@ -3,4 +3,6 @@ from libc.stdint cimport uint8_t
 
 from bpe.scanning.special_tokens cimport SpecialTokens
 
-cdef size_t safe_place(const uint8_t *text, size_t size, size_t at, int scanner, SpecialTokens special) noexcept nogil
+cdef size_t safe_place(
+    const uint8_t *text, size_t size, size_t at, int scanner, SpecialTokens special
+) except? <size_t> -1 nogil

@@ -2,6 +2,12 @@
 
 from bpe.scanning.scanner cimport PATTERN_WHOLE, ScannedPattern, scan_cut
 
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
+
+cdef enum:
+    SIGNAL_BYTES = 1 << 24      # of a text that are searched between two looks for a signal
+
 
 def safe_cut(const uint8_t[::1] text not None, size_t at, int scanner, SpecialTokens special not None):
     """The first place from `at` on where `text` can be cut without changing what is counted or encoded, or its length.
@@ -19,13 +25,29 @@ def safe_cut(const uint8_t[::1] text not None, size_t at, int scanner, SpecialTo
     return at
 
 
-cdef size_t safe_place(const uint8_t *text, size_t size, size_t at, int scanner, SpecialTokens special) noexcept nogil:
+cdef size_t safe_place(
+    const uint8_t *text, size_t size, size_t at, int scanner, SpecialTokens special
+) except? <size_t> -1 nogil:
+    """safe_cut() of a text of `size` bytes."""
+    cdef bint whole = scanner < 0 or scanner == PATTERN_WHOLE
+    # What begins in the last bytes of a part is searched again with the next one: a character or a special token may
+    # go on there.
+    cdef size_t again = special.longest if whole else 4
+    cdef size_t step = SIGNAL_BYTES + again, stop
     while at < size:
-        if scanner < 0 or scanner == PATTERN_WHOLE:
-            at = special.find(text, size, at if at else 1).begin
+        stop = at + step if size - at > step else size
+        if whole:
+            at = special.find(text, stop, at if at else 1).begin
         else:
-            at = scan_cut(<ScannedPattern> scanner, text, size, at)
-        if at >= size or not special.straddles(text, size, at):
+            at = scan_cut(<ScannedPattern> scanner, text, stop, at)
+        if at >= size:
+            return size
+        if at == stop:
+            at -= again
+            with gil:
+                PyErr_CheckSignals()
+        elif special.straddles(text, size, at):
+            at += 1
+        else:
             return at
-        at += 1
     return size
