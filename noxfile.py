@@ -146,6 +146,7 @@ def tests(session: nox.Session) -> None:
         return
     session.notify("tests_accounting")
     session.notify("tests_bpe")
+    session.notify("tests_cluster")
     session.run("python", "-m", "pytest", "tests", f"{LM}/tests")
 
 
@@ -174,6 +175,13 @@ def tests_bpe(session: nox.Session) -> None:
         print(log.read_text() if level in failed else "".join(log.read_text().splitlines(keepends=True)[-3:]), end="")
     if failed:
         session.error(f"tests fail at the level {' and '.join(failed)}")
+
+
+@nox.session
+def tests_cluster(session: nox.Session) -> None:
+    """The tests of bpe.cluster, with Ray on this machine."""
+    install(session, f"{BPE}[test,ray]")
+    session.run("python", "-m", "pytest", *(session.posargs or [f"{BPE}/tests/test_cluster.py"]))
 
 
 @nox.session

@@ -11,7 +11,7 @@ import mmap
 import os
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from bpe import compressed
@@ -209,7 +209,7 @@ def release(text: Buffer, begin: int, end: int) -> None:
 
 def _texts_of(file: File) -> Iterator[Document | Stream]:
     if isinstance(file, Parquet):
-        yield from _rows(file)
+        yield from rows(file)
     elif isinstance(file, JsonLines):
         yield from _lines(file)
     elif compressed.kind_of(file.path) is None and (mapped := _map(file.path)) is not None:
@@ -270,14 +270,14 @@ def _lines(file: JsonLines) -> Iterator[Document]:
             for line in whole:
                 number += 1
                 if line.strip():
-                    yield Document(_text_in(line, number, file), taken)
+                    yield Document(text_of_line(line, number, file), taken)
                     taken = 0
     last = b"".join(parts)
     if last.strip():
-        yield Document(_text_in(last, number + 1, file), 0)
+        yield Document(text_of_line(last, number + 1, file), 0)
 
 
-def _text_in(line: bytes, number: int, file: JsonLines) -> bytes:
+def text_of_line(line: bytes, number: int, file: JsonLines) -> bytes:
     """The text under the key of the object on a line. ValueError, with file and line, where there is none."""
     import json
 
@@ -303,10 +303,30 @@ def _text_in(line: bytes, number: int, file: JsonLines) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _rows(file: Parquet) -> Iterator[Document]:
-    """The texts of a Parquet file, a batch of rows in memory at a time."""
+def rows(file: Parquet, groups: range | None = None) -> Iterator[Document]:
+    """The texts of a Parquet file, a batch of rows in memory at a time; of these row groups only, if they are named."""
+    with _open_parquet(file) as (pyarrow, parquet):
+        size, total, done = os.stat(file.path).st_size, max(1, parquet.metadata.num_rows), 0
+        for batch in parquet.iter_batches(batch_size=256, row_groups=groups, columns=[file.column]):
+            read = size * (done + len(batch)) // total - size * done // total
+            done += len(batch)
+            for text in batch.column(0).cast(pyarrow.large_binary()).to_pylist():
+                if text is not None:
+                    yield Document(text, read)
+                    read = 0
+
+
+def row_group_sizes(file: Parquet) -> list[int]:
+    """The bytes of each row group of a Parquet file, before compression."""
+    with _open_parquet(file) as (_, parquet):
+        about = parquet.metadata
+        return [about.row_group(group).total_byte_size for group in range(about.num_row_groups)]
+
+
+@contextmanager
+def _open_parquet(file: Parquet) -> Iterator[tuple[Any, Any]]:
+    """pyarrow, and its ParquetFile with a column of texts. What is wrong with the file is a ValueError that names it."""
     path = os.fspath(file.path)
-    size = os.stat(path).st_size
     try:
         import pyarrow
         import pyarrow.parquet
@@ -320,14 +340,7 @@ def _rows(file: Parquet) -> Iterator[Document]:
             kind = schema.field(file.column).type
             if not any(is_text(kind) for is_text in _text_types(pyarrow)):
                 raise ValueError(f"{path}: the column {file.column!r} holds {kind}, not text")
-            rows, done = max(1, parquet.metadata.num_rows), 0
-            for batch in parquet.iter_batches(batch_size=256, columns=[file.column]):
-                read = size * (done + len(batch)) // rows - size * done // rows
-                done += len(batch)
-                for text in batch.column(0).cast(pyarrow.large_binary()).to_pylist():
-                    if text is not None:
-                        yield Document(text, read)
-                        read = 0
+            yield pyarrow, parquet
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.filename is not None:
             raise

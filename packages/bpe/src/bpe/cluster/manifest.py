@@ -1,0 +1,107 @@
+"""manifest.json: which file was encoded into which, so that a second run skips what is done.
+
+    {"format": 1, "tokenizer": FINGERPRINT, "settings": {…}, "files": [
+        {"input": PATH, "size": BYTES, "modified": NANOSECONDS,
+         "output": "00000-of-00002.npy", "tokens": COUNT, "output_size": BYTES, "sha256": OF THE OUTPUT}, …]}
+
+Files come in the order of the source. One that is not done has no tokens and no hash.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bpe.native.atomic_file import write_atomically
+
+NAME = "manifest.json"
+FORMAT = 1
+
+
+@dataclass
+class EncodedFile:
+    """An input and its output.
+
+    Attributes:
+        input: Its path; `size` and `modified` (nanoseconds) tell whether it has changed.
+        output: The name of the token file in the folder of the manifest.
+        tokens: How many ids it has; None until it is done.
+        output_size: Its bytes.
+        sha256: Of all its bytes.
+    """
+
+    input: str
+    size: int
+    modified: int
+    output: str
+    tokens: int | None = None
+    output_size: int | None = None
+    sha256: str | None = None
+
+    def is_in(self, folder: Path) -> bool:
+        """Whether it is done, and its output is in a folder and as large as it was."""
+        output = folder / self.output
+        return self.tokens is not None and output.is_file() and output.stat().st_size == self.output_size
+
+
+@dataclass
+class Manifest:
+    """What a folder of token files was made of.
+
+    Attributes:
+        tokenizer: The tokenizer's fingerprint.
+        settings: How it was asked to encode.
+        files: Of the source, in order.
+    """
+
+    tokenizer: str
+    settings: dict[str, Any]
+    files: list[EncodedFile]
+
+    @property
+    def tokens(self) -> int:
+        """The ids of all files that are done."""
+        return sum(file.tokens or 0 for file in self.files)
+
+    def save(self, folder: Path) -> None:
+        """Write it into a folder, whole or not at all."""
+        write_atomically(folder / NAME, (json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n").encode())
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Manifest:
+        """Read the manifest of a folder.
+
+        Raises:
+            FileNotFoundError: There is none.
+            ValueError: It is damaged, or of another version.
+        """
+        path = Path(folder) / NAME
+        try:
+            about = json.loads(path.read_bytes())
+            if about.pop("format") != FORMAT:
+                raise ValueError
+            return cls(about["tokenizer"], about["settings"], [EncodedFile(**file) for file in about["files"]])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(f"{path} is no manifest of this version: remove it to encode again") from None
+
+    def take_over(self, earlier: Manifest, folder: Path) -> None:
+        """Take over what an earlier run has done: inputs that are as they were, outputs that are there whole.
+
+        Raises:
+            ValueError: The folder is of another tokenizer, other settings or other files.
+        """
+        for what in ("tokenizer", "settings"):
+            if getattr(self, what) != getattr(earlier, what):
+                raise ValueError(
+                    f"{folder} holds the output of another run, whose {what} was {getattr(earlier, what)} and is now "
+                    f"{getattr(self, what)}: name another folder, or remove this one"
+                )
+        if [file.input for file in self.files] != [file.input for file in earlier.files]:
+            raise ValueError(f"{folder} holds the output of other files: name another folder, or remove this one")
+        for index, (now, before) in enumerate(zip(self.files, earlier.files, strict=True)):
+            same_input = (now.size, now.modified) == (before.size, before.modified)
+            if same_input and before.is_in(folder):
+                self.files[index] = before

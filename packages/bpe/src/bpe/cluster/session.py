@@ -1,0 +1,178 @@
+"""A Ray cluster to run tasks on: connecting, a bounded number of tasks at a time, failures in one sentence, a summary."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from bpe.progress import Progress
+
+Item = TypeVar("Item")
+
+TASKS_PER_CPU = 2  # that are handed out: one runs, and one waits so that no CPU does
+
+
+class TaskReport(NamedTuple):
+    """What a task says of itself."""
+
+    node: str  # the address of its node, and the first characters of the node's id
+    bytes: int  # of the source
+    seconds: float
+
+
+@dataclass
+class NodeShare:
+    """What one node has done: `bytes` of the source in `tasks` tasks, which took `seconds` together."""
+
+    tasks: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class Summary:
+    """What a call did: `bytes` of the source in `seconds` of wall-clock, and the share of each node."""
+
+    what: str
+    bytes: int = 0
+    seconds: float = 0.0
+    nodes: dict[str, NodeShare] = field(default_factory=dict)
+
+    def add(self, report: TaskReport) -> None:
+        share = self.nodes.setdefault(report.node, NodeShare())
+        share.tasks += 1
+        share.bytes += report.bytes
+        share.seconds += report.seconds
+        self.bytes += report.bytes
+
+    def __str__(self) -> str:
+        rate = self.bytes / self.seconds / 1e6 if self.seconds else 0.0
+        lines = [f"{self.what} {self.bytes / 1e6:,.1f} MB in {self.seconds:.1f} s, {rate:,.1f} MB/s"]
+        for node, share in sorted(self.nodes.items()):
+            of_task = share.bytes / share.seconds / 1e6 if share.seconds else 0.0
+            lines.append(f"  {node}: {share.bytes / 1e6:,.1f} MB in {share.tasks} tasks, {of_task:,.1f} MB/s a task")
+        return "\n".join(lines)
+
+
+def this_task(size: int, begun: float) -> TaskReport:
+    """The report of the task that calls this, which began at `begun` by time.perf_counter()."""
+    import ray
+
+    node = f"{ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:6]})"
+    return TaskReport(node, size, time.perf_counter() - begun)
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[Any]:
+    """Ray, connected to a cluster; its errors become Python's own, a sentence each.
+
+    Args:
+        address: Of the head, as `ray.init` takes it: "HOST:PORT", "auto", "local". None: the connection that this
+            process has, or what RAY_ADDRESS says, or a cluster of this machine alone, which ends with the call.
+
+    Raises:
+        ImportError: Ray is not installed.
+        ConnectionError: No cluster answers at the address.
+        MemoryError: Tasks were ended since their node had no memory left.
+        OSError: The object store, or the disk that it spills to, is full.
+        RuntimeError: A task's node or process went down more often than tasks are tried again.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise ImportError("bpe.cluster needs Ray: pip install groundup-bpe[ray]") from None
+    started = not ray.is_initialized()
+    if started:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+        except (ConnectionError, ValueError) as error:
+            raise ConnectionError(f"no Ray cluster answers at {address!r}: {_first_line(error)}") from None
+    try:
+        yield ray
+    except ray.exceptions.OutOfMemoryError as error:
+        raise MemoryError(
+            f"a node has too little memory for its tasks: give memory_limit, or fewer CPUs a node ({_first_line(error)})"
+        ) from None
+    except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
+        raise OSError(f"a node's object store and the disk that it spills to are full: {_first_line(error)}") from None
+    except ray.exceptions.RayError as error:
+        raise RuntimeError(f"the cluster lost a task and gave up trying again: {_first_line(error)}") from None
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def remote(ray: Any, task: Callable[..., list[Any]], *, cpus: int, returns: int) -> Callable[..., list[Any]]:
+    """A function that starts a task and gives the references of what it returns, of which the first is a TaskReport.
+
+    The exception of a task comes in place of its report: Ray would print it once for every reference.
+    """
+    started = ray.remote(num_cpus=cpus, num_returns=returns, max_retries=3)(_guarded)
+    return lambda *arguments: started.remote(task, returns, *arguments)
+
+
+def _guarded(task: Callable[..., list[Any]], returns: int, *arguments: Any) -> list[Any]:
+    try:
+        return task(*arguments)
+    except Exception as error:
+        return [error, *[None] * (returns - 1)]
+
+
+def run_tasks(
+    ray: Any,
+    submit: Callable[[Item], list[Any]],
+    items: Iterable[Item],
+    *,
+    cpus: int,
+    total: int | None,
+    phase: str,
+    report: Progress,
+    summary: Summary,
+) -> Iterator[list[Any]]:
+    """Run a task for each item, a bounded number at a time, and yield what each returned as it is done.
+
+    After an error, or Ctrl-C, the few tasks that were handed out run to their end, and their results are dropped. They
+    are not cancelled, for a result that meets its cancellation ends the calling process (Ray 2.60).
+
+    Args:
+        ray: The module.
+        submit: Starts the task of an item; gives the references of what it returns, of which the first is a TaskReport.
+        items: The items, asked for as tasks are handed out.
+        cpus: That each task takes.
+        total: Bytes of all items, for progress.
+        phase: Its name, for progress.
+        report: Told of the bytes that are done.
+        summary: Gets the reports of the tasks.
+
+    Yields:
+        The other references of a task that is done.
+    """
+    waiting: dict[Any, list[Any]] = {}
+    rest = iter(items)
+    ended = False
+    while waiting or not ended:
+        room = max(1, TASKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1)) // cpus)
+        while not ended and len(waiting) < room:
+            item = next(rest, None)
+            if item is None:
+                ended = True
+                break
+            first, *others = submit(item)
+            waiting[first] = others
+        if not waiting:
+            break
+        done, _ = ray.wait(list(waiting), num_returns=1, timeout=1.0)
+        for first in done:
+            told = ray.get(first)
+            if isinstance(told, Exception):
+                raise told
+            summary.add(told)
+            report(phase, summary.bytes, total)
+            yield waiting.pop(first)

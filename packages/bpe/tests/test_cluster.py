@@ -1,0 +1,197 @@
+"""Counting, training and encoding on Ray: what one machine gives, byte for byte. Skipped where Ray is not installed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strategies import corpus
+
+import bpe
+import bpe.cluster
+from bpe.cluster import session
+from bpe.cluster.manifest import Manifest
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's own modules
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_node() -> Iterator[None]:
+    """A cluster of one node with two CPUs, which all tests of this file share."""
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    ray.init(
+        "local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=80_000_000,
+        _node_ip_address="127.0.0.1",
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """A text of several parts, JSON lines, an empty file and a compressed one."""
+    import gzip
+    import json
+
+    text = corpus(1, 20_000)
+    (tmp_path / "a.txt").write_text(text)
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps({"text": corpus(i, 50)}) + "\n" for i in range(60)))
+    (tmp_path / "c.txt").touch()
+    (tmp_path / "d.txt.gz").write_bytes(gzip.compress(corpus(2, 5_000).encode()))
+    return sorted(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("part_size", [None, 3_000, 50_000])
+def test_counts_are_those_of_one_machine(files: list[Path], part_size: int | None, tmp_path: Path) -> None:
+    told: list[bpe.cluster.Summary] = []
+    steps: list[tuple[str, int, int | None]] = []
+    counts = bpe.cluster.count(
+        files, part_size=part_size, progress=lambda *step: steps.append(step), summary=told.append
+    )
+    alone = bpe.count(files)
+    assert counts == alone
+    counts.save(tmp_path / "cluster")
+    alone.save(tmp_path / "alone")
+    assert (tmp_path / "cluster").read_bytes() == (tmp_path / "alone").read_bytes()
+    size = sum(file.stat().st_size for file in files)
+    assert told[0].bytes == sum(share.bytes for share in told[0].nodes.values()) == size
+    assert steps[-1] == ("counting bytes", size, size)
+    assert "MB/s" in str(told[0])
+
+
+def test_a_memory_limit_changes_nothing(files: list[Path]) -> None:
+    assert bpe.cluster.count(files, memory_limit=50_000, part_size=20_000) == bpe.count(files)
+
+
+@pytest.mark.parametrize("tie_break", ["bytes", "huggingface", "ids"])
+def test_a_tokenizer_is_that_of_one_machine(files: list[Path], tie_break: Any) -> None:
+    options: dict[str, Any] = {
+        "pattern": "cl100k",
+        "special_tokens": ["<|endoftext|>", "<|x|>"],
+        "tie_break": tie_break,
+    }
+    trained = bpe.cluster.train(files, 400, part_size=9_000, **options)
+    assert trained.fingerprint == bpe.train(files, 400, **options).fingerprint
+
+
+def test_a_dataset_is_counted_by_its_column(files: list[Path]) -> None:
+    pytest.importorskip("pyarrow")
+    import ray.data
+
+    texts = [corpus(i, 40) for i in range(50)]
+    dataset = ray.data.from_items([{"body": text} for text in texts], override_num_blocks=7)
+    assert bpe.cluster.count(dataset, text_key="body") == bpe.count(texts)
+    with pytest.raises(ValueError, match="body"):
+        bpe.cluster.count(dataset)
+
+
+def test_nothing_is_counted_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert bpe.cluster.count([tmp_path / "empty"]) == bpe.count([])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_files_are_encoded_as_by_one_machine(files: list[Path], tmp_path: Path, workers: int) -> None:
+    tokenizer = bpe.train(files, 400)
+    out = tmp_path / "tokens"
+    manifest = bpe.cluster.encode(files, out, tokenizer, workers=workers)
+    assert [file.input for file in manifest.files] == list(map(str, files))
+    assert manifest == Manifest.load(out)
+    for number, file in enumerate(files):
+        tokenizer.encode_file(file, tmp_path / "one.npy")
+        for suffix in (".npy", ".json"):
+            made = out / f"{number:05}-of-{len(files):05}{suffix}"
+            assert made.read_bytes() == (tmp_path / "one").with_suffix(suffix).read_bytes()
+    assert bpe.cluster.merge(out) == manifest.tokens
+
+
+def test_a_second_run_encodes_what_is_left(files: list[Path], tmp_path: Path) -> None:
+    tokenizer, out = bpe.train(files, 400), tmp_path / "tokens"
+    first = bpe.cluster.encode(files, out, tokenizer)
+    told: list[bpe.cluster.Summary] = []
+
+    def again() -> int:
+        """How many files another run encodes; the result is always the same but for what changed."""
+        bpe.cluster.encode(files, out, tokenizer, summary=told.append)
+        return sum(share.tasks for share in told.pop().nodes.values())
+
+    assert again() == 0
+    (out / first.files[0].output).unlink()
+    assert again() == 1
+    files[1].write_text('{"text": "another"}\n')
+    assert again() == 1
+    assert bpe.cluster.merge(out) == Manifest.load(out).tokens < first.tokens
+    with pytest.raises(ValueError, match="another run"):
+        bpe.cluster.encode(files, out, bpe.train(files, 300))
+    with pytest.raises(ValueError, match="other files"):
+        bpe.cluster.encode(files[1:], out, tokenizer)
+    (out / "manifest.json").write_text("{")
+    with pytest.raises(ValueError, match="manifest"):
+        bpe.cluster.encode(files, out, tokenizer)
+
+
+def test_what_is_not_done_is_not_merged(files: list[Path], tmp_path: Path) -> None:
+    tokenizer, out = bpe.train(files, 400), tmp_path / "tokens"
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("{\n")
+    with pytest.raises(ValueError, match=r"bad\.jsonl, line 1"):
+        bpe.cluster.encode([*files, bad], out, tokenizer)
+    with pytest.raises(ValueError, match="not encoded yet"):
+        bpe.cluster.merge(out)
+    bad.write_text('{"text": "mended"}\n')
+    bpe.cluster.encode([*files, bad], out, tokenizer)
+    assert bpe.cluster.merge(out) == Manifest.load(out).tokens
+
+
+def test_users_mistakes(files: list[Path], tmp_path: Path) -> None:
+    gone, tokenizer = tmp_path / "gone.txt", bpe.train(files, 300)
+    for call in (bpe.cluster.count, lambda source: bpe.cluster.encode(source, tmp_path / "out", tokenizer)):
+        with pytest.raises(FileNotFoundError, match=r"gone\.txt"):
+            call([*files, gone])
+        with pytest.raises(TypeError, match=r"Ray Dataset|encode_file"):
+            call(iter(["a text"]))
+    for options in ({"workers": 0}, {"part_size": 0}, {"memory_limit": 0}):
+        with pytest.raises(ValueError, match="0"):
+            bpe.cluster.count(files, **options)
+    with pytest.raises(FileNotFoundError):
+        bpe.cluster.merge(tmp_path)
+
+
+def test_a_file_that_vanishes_is_named(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the plan and the task that reads it."""
+    from bpe.cluster import counting
+
+    planned = counting._items
+
+    def planned_then_gone(*arguments: Any) -> Any:
+        total, parts = planned(*arguments)
+        listed = list(parts)
+        files[0].unlink()
+        return total, iter(listed)
+
+    monkeypatch.setattr(counting, "_items", planned_then_gone)
+    with pytest.raises(FileNotFoundError, match=r"a\.txt"):
+        bpe.cluster.count(files)
+
+
+def test_errors_of_ray_become_one_sentence() -> None:
+    from ray import exceptions
+
+    for error, kind in (
+        (exceptions.OutOfMemoryError("Task was killed.\nmore"), MemoryError),
+        (exceptions.ObjectStoreFullError("full"), OSError),
+        (exceptions.OutOfDiskError("full"), OSError),
+        (exceptions.WorkerCrashedError(), RuntimeError),
+    ):
+        with pytest.raises(kind) as raised, session.connected(None):
+            raise error
+        assert "\n" not in str(raised.value)
+    assert ray.is_initialized()  # a connection that was there stays
