@@ -195,3 +195,24 @@ def test_errors_of_ray_become_one_sentence() -> None:
             raise error
         assert "\n" not in str(raised.value)
     assert ray.is_initialized()  # a connection that was there stays
+
+
+def test_the_commands_work_on_a_cluster(
+    files: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bpe.commands.main import main
+
+    names = list(map(str, files))
+    out, tokens = tmp_path / "tokenizer.bpe", tmp_path / "tokens"
+    train = ["train", *names, "--vocab-size", "400", "--out", str(out)]
+    assert main([*train, "--cluster", "auto"]) == 0
+    assert bpe.load(out).fingerprint == bpe.train(files, 400).fingerprint
+    assert main(["encode", str(out), *names, "--out", str(tokens), "--cluster", "auto"]) == 0
+    assert "4 files" in (told := capsys.readouterr()).out
+    assert "MB/s a task" in told.err
+    assert (tokens / "index.json").exists()
+    assert main([*train, "--cluster", "auto", "--checkpoint", str(tmp_path / "run")]) != 0
+    assert main(["encode", str(out), *names, "--out", str(tmp_path / "x.npy"), "--cluster", "auto"]) != 0
+    told = capsys.readouterr()
+    assert "--checkpoint" in told.err
+    assert "x.npy" in told.err

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from bpe import compressed, sources
+from bpe.commands.cluster import add_cluster_argument, encode_on_cluster
 from bpe.commands.corpus import corpus, keep_apart, standard_input
 from bpe.loading import NAMED, load
 from bpe.native.atomic_file import atomic_file
@@ -48,6 +49,7 @@ def add(commands: Any) -> None:
         default="recognise",
         help="special tokens in the text are such, are ordinary text, or are an error (%(default)s)",
     )
+    add_cluster_argument(encode, "each file to a token file of the folder --out, and what is done already is skipped")
     encode.set_defaults(run=lambda options: _encode(options, load(options.tokenizer)))
 
     decode = commands.add_parser(
@@ -66,6 +68,9 @@ def add(commands: Any) -> None:
 def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
     if options.workers is not None and options.workers < 1:
         raise ValueError(f"--workers is {options.workers}; it takes at least 1")
+    if options.cluster is not None:
+        encode_on_cluster(options, tokenizer)
+        return
     if options.out is not None and options.out.suffix == ".npy":
         if options.special == "refuse":
             raise ValueError(

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bpe.commands.cluster import add_cluster_argument, train_on_cluster
 from bpe.commands.corpus import corpus, keep_apart, size
 from bpe.commands.count import add_counts_arguments, read_counts
 from bpe.conventions import CONVENTIONS
@@ -51,6 +52,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--extend", metavar="TOKENIZER", help="continue this tokenizer, its ids, pattern and special tokens kept"
     )
+    add_cluster_argument(parser, "its nodes count the files, this machine learns the merges")
     parser.set_defaults(run=_run)
 
 
@@ -110,6 +112,8 @@ def _refuse_beside_counts(options: argparse.Namespace) -> None:
 
 
 def _trained(options: argparse.Namespace, source: list[Any], settings: dict[str, Any]) -> Tokenizer:
+    if options.cluster is not None:
+        return train_on_cluster(options, source)
     if options.counts is not None:
         rule = {name: settings[name] for name in ("tie_break", "min_count", "max_token_bytes")}
         return train_from_counts(read_counts(options), options.vocab_size, progress=watched(), **rule)
