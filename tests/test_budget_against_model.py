@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 import lm.attention  # noqa: E402
 import lm.model  # noqa: E402
 from accounting.counting.parameters import tensors  # noqa: E402
-from lm.generation.kv_cache import Cache  # noqa: E402
+from lm.generation.kv_cache import PAGE, Cache  # noqa: E402
 from lm.model import Transformer  # noqa: E402
 
 
@@ -204,7 +204,8 @@ def test_bytes_of_the_cache(seed: int) -> None:
     rows, capacity = rng.randint(1, 4), rng.randint(1, config.context_length)
     for dtype, name in ((torch.float32, "fp32"), (torch.bfloat16, "bf16")):
         held = Cache(Transformer(config).to(dtype), rows, capacity).store
-        assert held.nbytes == accounting.kv_cache(config.shape(), rows, capacity, dtype=name).total
+        whole_pages = -(-capacity // PAGE) * PAGE
+        assert held.nbytes == whole_pages * accounting.kv_cache(config.shape(), rows, 1, dtype=name).total
 
 
 def test_the_chunks_of_the_loss_are_those_of_lm() -> None:

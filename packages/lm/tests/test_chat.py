@@ -120,25 +120,26 @@ def test_serve_without_its_extra_says_what_to_install(run_of, capsys, monkeypatc
     assert "lm serve needs the package 'uvicorn': pip install 'groundup-lm[serve]'" in capsys.readouterr().err
 
 
-def test_a_turn_reads_only_what_is_new_and_says_what_it_would_have_said(run_of, talk, monkeypatch):
-    """What of a conversation is in the cache is not read again; the answers are those of a cache made anew each
-    turn."""
+def test_a_turn_reads_what_is_new_and_says_what_it_would_have_said(run_of, talk, monkeypatch):
+    """The whole chunks of a conversation that are in the cache are not read again; the answers are those of a cache
+    made anew each turn."""
+    from lm.generation import engine
     from lm.generation.decoder import Decoder
+    from lm.generation.prefixes import Prefixes
 
     reads, read = [], Decoder.read
 
-    def counted(decoder, row, ids):
+    def counted(decoder, row, ids, **more):
         reads.append((decoder.cache.lengths[row], len(ids)))
-        return read(decoder, row, ids)
+        return read(decoder, row, ids, **more)
 
     monkeypatch.setattr(Decoder, "read", counted)
-    said = ("hello", "more", "still", "/reset", "hello")
+    monkeypatch.setattr(engine, "CHUNK", {"cpu": 64})
+    said = ("hello, you", "and more of it", "still", "/reset", "hello")
     out, prompts = talk(*said, arguments=["--temperature", "0"])
-    for (kept, new), prompt in zip(reads, prompts, strict=True):
-        assert kept + new == len(prompt.encode())
-    # The last token of an answer is in the cache only if another was made after it.
-    for (kept, _), before in zip(reads[1:3], prompts, strict=False):
-        assert kept >= len(before.encode())
-    assert reads[3][0] <= len(prompts[0].encode())  # of the conversation that was left, no more than how both begin
-    monkeypatch.setattr(Scheduler, "_take_shared", lambda scheduler, text: scheduler.decoder.cache.clear(text.row) or 0)
+    sizes = [len(prompt.encode()) for prompt in prompts]
+    assert sizes[0] < 64 < sizes[1] < sizes[2] < 128, sizes
+    assert reads == [(0, sizes[0]), (0, 64), (64, sizes[1] - 64), (64, sizes[2] - 64), (0, sizes[3])]
+    monkeypatch.setattr(Prefixes, "take", lambda prefixes, row, ids, before: before)
     assert talk(*said, arguments=["--temperature", "0"]) == (out, prompts)
+    assert len(reads) == 5 + 6

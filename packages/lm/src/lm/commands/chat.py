@@ -42,7 +42,7 @@ def chat(options: argparse.Namespace) -> None:
         template.fit([*system, Message("user", "")], context - room)
     messages, answers = list(system), 0
     # One scheduler for the whole conversation: what of it was read already stays in its cache.
-    scheduler = Scheduler(model, rows=1, reuse=True)
+    scheduler = Scheduler(model, rows=1)
     if sys.stdin.isatty():
         import readline  # noqa: F401 (input() then edits lines and remembers them)
 

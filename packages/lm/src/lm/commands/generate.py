@@ -50,7 +50,8 @@ def generate(options: argparse.Namespace) -> None:
     }
     ids = prompt_ids(tokenizer, options.prompt, text.end_of_text)
     check_request(model, ids, options.max_new_tokens, options.when_full)
-    batch = Scheduler(model, rows=options.samples)
+    capacity = min(model.config.context_length, len(ids) + options.max_new_tokens)
+    batch = Scheduler(model, rows=options.samples, capacity=capacity)
     writers = {}
     for number in range(options.samples):
         seed = None if options.seed is None else options.seed + number

@@ -1,4 +1,4 @@
-"""Decoding: the next token's logits for several texts at once, over a key/value cache that is allocated once.
+"""Decoding: the next token's logits for several texts at once, over a key/value cache of pages.
 
 A prompt goes through the model as it is (`Decoder.read`). One more token for each text (`Decoder.step`) is so little
 arithmetic that what a step costs is reading the weights and calling torch. So on a CPU it is one call of C, where a
@@ -17,38 +17,54 @@ from torch import Tensor, nn
 
 from lm.attention import as_bias, decodes
 from lm.config import ModelConfig
-from lm.generation.kv_cache import Cache, LayerStore
+from lm.generation.kv_cache import Cache, PagedLayer
 from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, apply_rotary_emb, rope_cache, softcapped
 from lm.ops.cpu.decode_step import NativeStep, native_step
 
-# Rows from which on torch's products of matrices are as fast: measured on two cores with AVX-512 at 64 and 256 wide.
+# Rows that a step in C takes at once: more than so many need more scratch memory and gain nothing.
 MOST_NATIVE_ROWS = 32
+
+
+class NoPages(MemoryError):
+    """The memory of a cache is full."""
 
 
 class Decoder:
     """A model with a cache of `rows` texts; it works on the model's own weights, so train or move the model and make
     another.
 
-    capacity: the most tokens of a text, at most the model's context_length, which is what it is if not given. native:
-        False
-    takes PyTorch for the steps, True C or a ValueError, None C where it can be had. how: which of them it was, and why.
-    likeliest: of each row of the last step the first of its largest logits, below 0 if there is none; None if not taken
-        in C.
+    Args:
+        model: The model.
+        rows: How many texts.
+        capacity: The most tokens of a text, at most the model's context_length, which is what it is if not given.
+        native: False takes PyTorch for the steps, True C or a ValueError, None C where it can be had.
+        memory: As for Cache.
+
+    Attributes:
+        how: Which of them it was, and why.
+        likeliest: Of each row of the last step the first of its largest logits, below 0 if there is none; None if not
+            taken in C.
     """
 
     def __init__(
-        self, model: Transformer, rows: int = 1, capacity: int | None = None, *, native: bool | None = None
+        self,
+        model: Transformer,
+        rows: int = 1,
+        capacity: int | None = None,
+        *,
+        native: bool | None = None,
+        memory: int | None = None,
     ) -> None:
         self.model, self.config = model, model.config
         if capacity is not None and capacity > model.config.context_length:
             raise ValueError(f"capacity {capacity} is more than the context of {model.config.context_length}: lower it")
-        self.cache = Cache(model, rows, capacity)
+        self.cache = Cache(model, rows, capacity, memory)
         self.device, self.dtype = model.embedding.weight.device, model.embedding.weight.dtype
         self.likeliest: list[int] | None = None
         self.native: NativeStep | None = None
         self.how = "in PyTorch"
         if native is not False and self.device.type == "cpu":
-            made = native_step(model, self.cache.store)
+            made = native_step(model, self.cache)
             if isinstance(made, NativeStep):
                 self.native, self.how = made, "in C"
             elif native:
@@ -68,42 +84,68 @@ class Decoder:
             self.rope = rope_cache(*size, c.rope_theta, c.rope_scaling, self.dtype, self.device)
 
     @torch.inference_mode()
-    def read(self, row: int, ids: Sequence[int]) -> Tensor:
-        """Appends ids to a row's text; the logits (vocab_size,) of what follows."""
+    def read(self, row: int, ids: Sequence[int], *, last: bool = True) -> Tensor | None:
+        """Appends ids to a row's text; the logits (vocab_size,) of what follows, None where it is not the `last` part.
+
+        NoPages: the memory is full.
+        """
         cache = self.cache
-        start, of_row = cache.lengths[row], cache.store[:, :, row : row + 1]
-        layers = [LayerStore(k, v, start) for k, v in of_row]
+        start = cache.lengths[row]
+        self._grow(row, start + len(ids))
+        slots = cache.slots(row, 0, start + len(ids))
+        layers = [PagedLayer(store, slots, start) for store in cache.store]
         hidden = self.model.hidden(torch.tensor([ids], device=self.device), start=start, cache=[*layers])
         cache.lengths[row] = start + len(ids)
-        return self.model.logits(hidden[0, -1])
+        return self.model.logits(hidden[0, -1]) if last else None
 
-    def step(self, tokens: Sequence[int]) -> Tensor:
-        """Appends tokens[i] to the text of row i, for the first len(tokens) rows; the logits (len(tokens), vocab_size)
-        of what follows each, in a buffer that the next step overwrites.
+    def step(self, tokens: Sequence[int], rows: Sequence[int] | None = None) -> Tensor:
+        """Appends tokens[i] to the text of rows[i] (the first rows, if not given); the logits (len(tokens), vocab_size)
+        of what follows each, which the next step may overwrite.
+
+        ValueError: a row is as long as it may be. NoPages: the memory is full.
         """
-        batch = len(tokens)
-        lengths = self.cache.lengths[:batch]
-        if max(lengths) >= self.cache.capacity:
-            raise ValueError(f"a row holds {max(lengths)} tokens, and has no room for another: make a larger Decoder")
+        rows = range(len(tokens)) if rows is None else rows
+        lengths = self.cache.lengths
+        if (most := max(lengths[row] for row in rows)) >= self.cache.capacity:
+            raise ValueError(f"a row holds {most} tokens, and has no room for another: make a larger Decoder")
+        for row in rows:
+            self._grow(row, lengths[row] + 1)
         self.likeliest = None
-        if self.native is not None and batch <= MOST_NATIVE_ROWS:
-            made = self.native(tokens, lengths)
-            logits, self.likeliest = made.logits, made.likeliest[:batch]
+        if self.native is None:
+            logits = self._step_in_torch(tokens, rows)
+        elif len(tokens) <= MOST_NATIVE_ROWS:
+            made = self.native(tokens, rows)
+            logits, self.likeliest = made.logits, made.likeliest[: len(tokens)]
         else:
-            logits = self._step_in_torch(tokens, lengths)
+            parts, self.likeliest = list[Tensor](), []
+            for at in range(0, len(tokens), MOST_NATIVE_ROWS):
+                some = slice(at, at + MOST_NATIVE_ROWS)
+                made = self.native(tokens[some], rows[some])
+                parts.append(made.logits.clone())
+                self.likeliest += made.likeliest[: len(tokens[some])]
+            logits = torch.cat(parts)
         if self.config.logit_softcap is not None:
             logits, self.likeliest = softcapped(logits, self.config.logit_softcap), None
-        for row in range(batch):
-            self.cache.lengths[row] += 1
+        for row in rows:
+            lengths[row] += 1
         return logits
 
+    def _grow(self, row: int, tokens: int) -> None:
+        if not self.cache.grow(row, tokens):
+            cache = self.cache
+            raise NoPages(
+                f"the keys and values of all texts fill the {cache.pages * cache.page_bytes:,} bytes that there are for "
+                f"them: give more memory, or ask for shorter texts"
+            )
+
     @torch.inference_mode()
-    def _step_in_torch(self, tokens: Sequence[int], lengths: list[int]) -> Tensor:
+    def _step_in_torch(self, tokens: Sequence[int], rows: Sequence[int]) -> Tensor:
         c, batch = self.config, len(tokens)
         buffers = self.buffers.get(batch)
         if buffers is None:
             buffers = self.buffers[batch] = Buffers(c, batch, self.dtype, self.device)
-        x, places = buffers.x, Places(self.cache, lengths, c.sliding_window, self.shares_keys)
+        lengths = [self.cache.lengths[row] for row in rows]
+        x, places = buffers.x, Places(self.cache, rows, lengths, c.sliding_window, self.shares_keys)
         if batch == 1:
             x.copy_(self.model.embedding.weight.select(0, tokens[0]))
         else:
@@ -137,7 +179,6 @@ class Buffers:
         qkv = self.flat.view(batch, heads + 2 * kv, width)
         self.q, self.k = qkv[:, :heads], qkv[:, heads : heads + kv]
         self.qk, self.kv = qkv[:, : heads + kv], qkv[:, heads:].view(batch, 2, kv, width)
-        self.kv_first = self.kv.transpose(0, 1)  # (2, batch, kv_heads, head_dim)
         # The query heads that share a key head are as many queries of it.
         self.grouped = self.q.view(batch, kv, heads // kv, width)
         self.pairs: Tensor | None = None  # (batch, heads + kv_heads, head_dim / 2), complex
@@ -151,22 +192,27 @@ class Buffers:
 class Places:
     """Where a step writes in the cache, and what it reads of it: the same for all layers."""
 
-    def __init__(self, cache: Cache, lengths: list[int], sliding_window: int | None, shares_keys: bool) -> None:
+    def __init__(
+        self, cache: Cache, rows: Sequence[int], lengths: list[int], sliding_window: int | None, shares_keys: bool
+    ) -> None:
         self.sliding_window, self.shares_keys = sliding_window, shares_keys
-        batch, end = len(lengths), max(lengths) + 1
-        begin = 0 if sliding_window is None or batch > 1 else max(0, end - sliding_window)
-        rows = cache.first_row if batch == 1 else cache.store[:, :, :batch]
-        # The keys of layer 0, its values, the keys of layer 1, …, each (batch, kv_heads, seen, head_dim)
-        self.seen = rows.narrow(4, begin, end - begin).flatten(0, 1).unbind(0)
+        batch, end, device = len(lengths), max(lengths) + 1, cache.store.device
+        self.stores = cache.store.unbind(0)  # of each layer (2, kv_heads, slots, head_dim)
         self.bias: Tensor | None = None
         self.lengths: Tensor | None = None
-        if batch == 1:
-            self.one = rows.select(4, lengths[0]).unbind(0)  # of each layer (2, 1, kv_heads, head_dim)
-            return
-        device = cache.store.device
-        self.stores = cache.store.unbind(0)
         self.at = torch.tensor(lengths, device=device)
-        self.row = torch.arange(batch, device=device)
+        if batch == 1:
+            begin = 0 if sliding_window is None else max(0, end - sliding_window)
+            self.slots: Tensor | slice = cache.slots(rows[0], begin, end)  # (seen,)
+            self.new: Tensor | slice = self.slots[-1:]
+            pages = cache.pages_of(rows[0])
+            first = pages[0] * cache.page
+            if pages == list(range(pages[0], pages[0] + len(pages))):  # then nothing has to be gathered
+                self.slots, self.new = slice(first + begin, first + end), slice(first + end - 1, first + end)
+            return
+        of_each = [cache.slots(row, 0, length + 1) for row, length in zip(rows, lengths, strict=True)]
+        self.slots = torch.stack([F.pad(slots, (0, end - len(slots))) for slots in of_each])  # (batch, seen)
+        self.new = self.slots[torch.arange(batch, device=device), self.at]
         if shares_keys:
             self.lengths = self.at + 1
         elif sliding_window is not None or min(lengths) + 1 < end:
@@ -176,14 +222,13 @@ class Places:
 
     def write(self, layer: int, buffers: Buffers) -> None:
         """Puts the keys and values of the new tokens at the end of their rows."""
-        if buffers.batch == 1:
-            self.one[layer].copy_(buffers.kv_first)
-        else:
-            self.stores[layer][:, self.row, :, self.at] = buffers.kv
+        self.stores[layer][:, :, self.new] = buffers.kv.permute(1, 2, 0, 3)
 
     def attend(self, layer: int, buffers: Buffers) -> Tensor:
         """What the new tokens gather: (batch, heads, 1, head_dim), or the heads of a group beside each other."""
-        keys, values = self.seen[2 * layer : 2 * layer + 2]
+        seen = self.stores[layer][:, :, self.slots]  # (2, kv_heads, seen, head_dim), or (2, kv_heads, batch, …)
+        seen = seen.unsqueeze(1) if seen.ndim == 4 else seen.transpose(1, 2)
+        keys, values = seen.unbind(0)  # each (batch, kv_heads, seen, head_dim)
         if self.shares_keys:
             from lm.ops.triton.flash import decode_attention
 

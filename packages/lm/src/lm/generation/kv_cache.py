@@ -1,11 +1,18 @@
-"""Keys and values of texts that are being continued, allocated once."""
+"""Keys and values of texts that are being continued, in pages that are handed out as the texts grow."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
+from lm.device import memory_of
 from lm.model import Transformer
+
+PAGE = 64  # tokens
+SHARE = 2  # a cache takes no more than one part in so many of the memory, if it is not told how much
 
 
 class LayerStore:
@@ -23,25 +30,150 @@ class LayerStore:
         return self.keys[:, :, :end], self.values[:, :, :end]
 
 
-class Cache:
-    """Keys and values of all layers for `rows` texts of up to `capacity` tokens (the model's context, if not given).
+class PagedLayer:
+    """Keys and values of one layer of one text.
 
-    store (layers, 2, rows, kv_heads, capacity, head_dim); lengths: how many positions of each row are filled.
+    Args:
+        store: The layer's part of the cache, (2, kv_heads, slots, head_dim).
+        slots: Where its positions lie, (length + the new ones,).
+        length: How many positions it holds.
     """
 
-    def __init__(self, model: Transformer, rows: int = 1, capacity: int | None = None) -> None:
+    def __init__(self, store: Tensor, slots: Tensor, length: int) -> None:
+        self.store, self.slots, self.length = store, slots, length
+
+    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Appends k, v (1, kv_heads, seq, head_dim) and gives copies of all that was appended so far.
+
+        Copies, also where the pages lie in order: a product's last bits may depend on where its numbers lie.
+        """
+        new = self.slots[self.length :]
+        self.store[0][:, new], self.store[1][:, new] = k[0], v[0]
+        self.length = len(self.slots)
+        keys, values = self.store.index_select(2, self.slots).unsqueeze(1).unbind(0)
+        return keys, values
+
+
+class Cache:
+    """Keys and values of all layers for `rows` texts of up to `capacity` tokens, in pages of PAGE tokens.
+
+    All pages are one block of memory, reserved at once. On a CPU the system gives memory to a page when something is
+    first written there, so that a cache for long texts is there at once and grows as they do. A page may be in several
+    texts that begin alike, and in what is kept of texts that have ended (see prefixes.Prefixes): `users` counts them,
+    and a page without one is free.
+
+    Attributes:
+        store: (layers, 2, kv_heads, slots, head_dim); token t of a row lies in slot table[row, t // page] * page + t %
+            page.
+        lengths: How many tokens of each row are there.
+        capacity: The most tokens of a row.
+
+    Args:
+        model: Whose keys and values they are.
+        rows: How many texts.
+        capacity: The most tokens of a text; the model's context, if not given.
+        memory: Bytes, of which no more are reserved; half of the device's, if not given. As many as all rows can fill
+            are enough.
+
+    Raises:
+        ValueError: Not even one page fits the memory.
+    """
+
+    page = PAGE
+
+    def __init__(
+        self, model: Transformer, rows: int = 1, capacity: int | None = None, memory: int | None = None
+    ) -> None:
         config, weight = model.config, model.embedding.weight
-        self.capacity = config.context_length if capacity is None else capacity
-        size = (config.num_layers, 2, rows, config.kv_heads, self.capacity, config.head_width)
-        self.store = torch.zeros(size, dtype=weight.dtype, device=weight.device)
-        self.first_row = self.store[:, :, :1]
+        self.rows, self.capacity = rows, config.context_length if capacity is None else capacity
+        self.page_bytes = bytes_of_page(model)
+        most = memory_of(weight.device) // SHARE if memory is None else memory
+        of_row = -(-self.capacity // PAGE)
+        pages = min(rows * of_row, most // self.page_bytes)
+        if pages < 1:
+            raise ValueError(f"a page of {PAGE} tokens is {self.page_bytes:,} bytes, and memory is {most:,}: raise it")
+        size = (config.num_layers, 2, config.kv_heads, pages * PAGE, config.head_width)
+        self.store = reserved(size, weight.dtype, weight.device)
         self.lengths = [0] * rows
+        self.table = np.zeros((rows, of_row), dtype=np.int64)
+        self.held = [0] * rows  # pages of each row
+        self.users = [0] * pages
+        self.free = list(range(pages))[::-1]
+
+    @property
+    def pages(self) -> int:
+        """How many there are."""
+        return len(self.users)
+
+    def pages_of(self, row: int) -> list[int]:
+        """A row's pages, in order."""
+        return [int(page) for page in self.table[row, : self.held[row]]]
+
+    def lacks(self, row: int, tokens: int) -> int:
+        """How many pages more a row needs to hold so many tokens."""
+        return max(0, -(-tokens // PAGE) - self.held[row])
+
+    def grow(self, row: int, tokens: int) -> bool:
+        """Gives a row pages for so many tokens; False, and nothing changed, where not enough are free."""
+        lacks = self.lacks(row, tokens)
+        if lacks > len(self.free):
+            return False
+        self.share(row, [self.free.pop() for _ in range(lacks)])
+        return True
+
+    def share(self, row: int, pages: Sequence[int]) -> None:
+        """Appends pages to a row, which may be in others too."""
+        held = self.held[row]
+        self.table[row, held : held + len(pages)] = pages
+        self.held[row] = held + len(pages)
+        for page in pages:
+            self.users[page] += 1
+
+    def replace(self, row: int, first: int, pages: Sequence[int]) -> None:
+        """Puts pages that hold the same in the place of a row's own, from its page `first` on."""
+        for page in pages:
+            self.users[page] += 1
+        self.release([int(page) for page in self.table[row, first : first + len(pages)]])
+        self.table[row, first : first + len(pages)] = pages
+
+    def release(self, pages: Sequence[int]) -> None:
+        """Takes a user from pages; those that have none any more are free."""
+        for page in pages:
+            self.users[page] -= 1
+            if not self.users[page]:
+                self.free.append(page)
 
     def clear(self, row: int) -> None:
-        """Forgets a row's text, and keeps the memory."""
-        self.lengths[row] = 0
+        """Forgets a row's text."""
+        self.release(self.pages_of(row)[::-1])  # so that the next one's pages lie in order, too
+        self.held[row] = self.lengths[row] = 0
 
-    def copy(self, source: int, target: int) -> None:
-        """Makes one row hold what another does."""
-        length = self.lengths[target] = self.lengths[source]
-        self.store[:, :, target, :, :length] = self.store[:, :, source, :, :length]
+    def copy_end(self, source: int, target: int, begin: int) -> None:
+        """Copies what one row holds from position `begin` on, the first of a page, to the end of another."""
+        end = self.lengths[source]
+        self.store[:, :, :, self.slots(target, begin, end)] = self.store[:, :, :, self.slots(source, begin, end)]
+        self.lengths[target] = end
+
+    def slots(self, row: int, begin: int, end: int) -> Tensor:
+        """Where the positions from begin to end of a row lie: int64 (end - begin,)."""
+        table = torch.from_numpy(self.table[row, : -(-end // PAGE)])
+        of_all = (table[:, None] * PAGE + torch.arange(PAGE)).flatten()
+        return of_all[begin:end].to(self.store.device)
+
+    def table_address(self, row: int) -> int:
+        """Where the numbers of a row's pages stand, int64, in order."""
+        return int(self.table.ctypes.data) + row * self.table.strides[0]
+
+
+def bytes_of_page(model: Transformer) -> int:
+    """What the keys and values of PAGE tokens take."""
+    config, weight = model.config, model.embedding.weight
+    return config.num_layers * 2 * config.kv_heads * PAGE * config.head_width * weight.element_size()
+
+
+def reserved(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros. On a CPU the system gives memory to a part of them when it is first written to."""
+    if device.type != "cpu":
+        return torch.zeros(size, dtype=dtype, device=device)
+    count = int(np.prod(size, dtype=np.int64)) * dtype.itemsize
+    return torch.from_numpy(np.zeros(count, dtype=np.uint8)).view(dtype).view(size)

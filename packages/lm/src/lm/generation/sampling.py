@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,8 +20,10 @@ LIKELIEST = 128  # as many usually reach top_p; finding them takes a fifth of th
 class Sampling:
     """How a token is chosen. Every setting is checked; ValueError names the value and its range.
 
-    They work in this order: repetition_penalty divides the positive and multiplies the negative logits of the tokens
-    seen so far (Keskar et al. 2019); temperature 0 takes the likeliest token, any other divides; top_k keeps the
+    They work in this order: logit_bias is added to the logits of the tokens that it names; presence_penalty is taken
+    from those of every token that was made so far, and frequency_penalty as often as it was (OpenAI's);
+    repetition_penalty divides the positive and multiplies the negative logits of the tokens seen so far, the prompt's
+    among them (Keskar et al. 2019); temperature 0 takes the likeliest token, any other divides; top_k keeps the
     likeliest k; top_p the fewest whose probabilities reach p (Holtzman et al. 2019); min_p those at least p times as
     likely as the likeliest (Nguyen et al. 2024).
     """
@@ -28,8 +33,14 @@ class Sampling:
     top_p: float | None = None
     min_p: float | None = None
     repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in ("presence_penalty", "frequency_penalty"):
+            if not math.isfinite(value := getattr(self, name)):
+                raise ValueError(f"{name} must be a number, and {value} is none")
         if not self.temperature >= 0:
             raise ValueError(f"temperature must be at least 0, and {self.temperature} is not")
         if self.top_k is not None and self.top_k < 1:
@@ -44,13 +55,36 @@ class Sampling:
     @functools.cached_property
     def is_greedy(self) -> bool:
         """Whether a token is the likeliest by the logits as they are."""
-        return (self.temperature == 0 or self.top_k == 1) and self.repetition_penalty == 1.0
+        changed = self.presence_penalty or self.frequency_penalty or self.logit_bias or self.repetition_penalty != 1.0
+        return (self.temperature == 0 or self.top_k == 1) and not changed
 
-    def choose(self, logits: Tensor, seen: Collection[int] = (), generator: torch.Generator | None = None) -> int:
-        """One token from logits (vocab,). seen: the tokens that repetition_penalty counts. generator: on the CPU.
+    def choose(
+        self,
+        logits: Tensor,
+        seen: Collection[int] = (),
+        generator: torch.Generator | None = None,
+        made: Collection[int] = (),
+    ) -> int:
+        """Chooses one token.
 
-        ValueError: the logits leave nothing to choose from, as where a weight is NaN.
+        Args:
+            logits: (vocab,), which stay as they are.
+            seen: The tokens that repetition_penalty counts.
+            generator: On the CPU.
+            made: The tokens that presence_penalty and frequency_penalty count.
+
+        Raises:
+            ValueError: The logits leave nothing to choose from, as where a weight is NaN.
         """
+        if self.logit_bias:
+            logits = logits.clone()
+            for token, bias in self.logit_bias.items():
+                logits[token] += bias
+        if made and (self.presence_penalty or self.frequency_penalty):
+            counts = Counter(made)
+            index = torch.tensor(list(counts), dtype=torch.int64, device=logits.device)
+            often = torch.tensor(list(counts.values()), dtype=logits.dtype, device=logits.device)
+            logits = logits.index_add(0, index, -(self.presence_penalty + self.frequency_penalty * often))
         if self.repetition_penalty != 1.0 and seen:
             index = torch.tensor(sorted(set(seen)), dtype=torch.int64, device=logits.device)
             was = logits[index]
@@ -81,6 +115,40 @@ class Sampling:
         part = whole * float(torch.rand((), dtype=torch.float64, generator=generator))
         drawn = int(torch.searchsorted(sums, min(part, whole * (1 - 2**-52)), right=True))
         return drawn if candidates is None else int(candidates[drawn])
+
+
+class Constraint(Protocol):
+    """What allows only some tokens to follow a text, as a grammar does."""
+
+    def allow(self, logits: Tensor) -> Tensor:
+        """The logits (vocab,) with -inf for each token that may not follow; those given stay as they are."""
+        ...
+
+    def take(self, token: int) -> bool:
+        """Goes on by the token that was chosen; whether the text is complete and nothing may follow."""
+        ...
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """How likely the model found a token before any setting of Sampling, and which it found likeliest.
+
+    Attributes:
+        token: The token.
+        logprob: The natural logarithm of its probability.
+        top: The likeliest tokens and their logarithms, the likeliest first.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+def logprob_of(logits: Tensor, token: int, top: int) -> TokenLogprob:
+    """A token's TokenLogprob with the `top` likeliest, from logits (vocab,)."""
+    logs = logits.float().log_softmax(-1, dtype=torch.float64)
+    values, places = logs.topk(min(top, len(logs)))
+    return TokenLogprob(token, float(logs[token]), tuple(zip(places.tolist(), values.tolist(), strict=True)))
 
 
 def likeliest(logits: Tensor) -> int:

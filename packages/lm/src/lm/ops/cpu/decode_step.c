@@ -177,44 +177,68 @@ static void rotate(REAL *x, const REAL *by, int64_t width)
     }
 }
 
-/* out = Σ weights[j] values[j] / total, for `vectors` of LANES numbers. */
+/* Where the positions of a text lie: position j in slot pages[j / page] * page + j % page. */
+typedef struct {
+    const int64_t *pages;
+    int64_t page;
+} Table;
+
+/* The end of the run of slots beside each other that position j begins, at most `end`. */
+static inline int64_t run_end(Table table, int64_t j, int64_t end)
+{
+    int64_t next = (j / table.page + 1) * table.page;
+    return next < end ? next : end;
+}
+
+static inline int64_t slot(Table table, int64_t j) { return table.pages[j / table.page] * table.page + j % table.page; }
+
+/* out = Σ weights[j - begin] values[slot(j)] / total, for `vectors` of LANES numbers. */
 static inline __attribute__((always_inline)) void
-gather(const REAL *weights, int64_t count, const REAL *values, int64_t stride, const int vectors, REAL total, REAL *out)
+gather(const REAL *weights, Table table, int64_t begin, int64_t end, const REAL *values, int64_t stride,
+       const int vectors, REAL total, REAL *out)
 {
     Lanes sums[4] = {{0}};
-    for (int64_t j = 0; j < count; j++)
-        for (int i = 0; i < vectors; i++) sums[i] += weights[j] * load(values + j * stride + i * LANES);
+    for (int64_t j = begin; j < end;) {
+        const REAL *at = values + slot(table, j) * stride;
+        for (int64_t last = run_end(table, j, end); j < last; j++, at += stride)
+            for (int i = 0; i < vectors; i++) sums[i] += weights[j - begin] * load(at + i * LANES);
+    }
     for (int i = 0; i < vectors; i++) store(out + i * LANES, sums[i] / total);
 }
 
 /* out = softmax(q · keys / √width) · values, over the positions from begin to end; weights: room for LANES more. */
-static void attend(const REAL *q, const REAL *keys, const REAL *values, int64_t begin, int64_t end, int64_t width,
-                   REAL *restrict weights, REAL *restrict out)
+static void attend(const REAL *q, const REAL *keys, const REAL *values, Table table, int64_t begin, int64_t end,
+                   int64_t width, REAL *restrict weights, REAL *restrict out)
 {
-    Matrix seen = {keys + begin * width, 0, 0, end - begin, width, width};
+    const int64_t count = end - begin;
     REAL largest = -INFINITY, total, scale = 1 / sqrt((REAL)width), y[ROWS];
     Lanes totals = {0};
-    for (int64_t j = 0; j < seen.rows; j += ROWS) {
-        dots(&seen, j, q, 0, 1, &y);
-        for (int64_t i = 0; i < ROWS && j + i < seen.rows; i++) {
-            weights[j + i] = y[i] * scale;
-            largest = y[i] * scale > largest ? y[i] * scale : largest;
+    for (int64_t j = begin, last; j < end; j = last) {
+        last = run_end(table, j, end);
+        Matrix seen = {keys + slot(table, j) * width, 0, 0, last - j, width, width};
+        for (int64_t k = 0; k < seen.rows; k += ROWS) {
+            dots(&seen, k, q, 0, 1, &y);
+            for (int64_t i = 0; i < ROWS && k + i < seen.rows; i++) {
+                weights[j - begin + k + i] = y[i] * scale;
+                largest = y[i] * scale > largest ? y[i] * scale : largest;
+            }
         }
     }
-    for (int64_t j = 0; j < LANES; j++) weights[seen.rows + j] = -INFINITY;
-    for (int64_t j = 0; j < seen.rows; j += LANES) {
+    for (int64_t j = 0; j < LANES; j++) weights[count + j] = -INFINITY;
+    for (int64_t j = 0; j < count; j += LANES) {
         Lanes e = exponential(load(weights + j) - largest);
         store(weights + j, e);
         totals += e;
     }
     total = sum(totals);
-    values += begin * width;
     int64_t at = 0;
-    for (; at + 4 * LANES <= width; at += 4 * LANES) gather(weights, seen.rows, values + at, width, 4, total, out + at);
-    for (; at + LANES <= width; at += LANES) gather(weights, seen.rows, values + at, width, 1, total, out + at);
+    for (; at + 4 * LANES <= width; at += 4 * LANES)
+        gather(weights, table, begin, end, values + at, width, 4, total, out + at);
+    for (; at + LANES <= width; at += LANES)
+        gather(weights, table, begin, end, values + at, width, 1, total, out + at);
     for (; at < width; at++) {
         REAL one = 0;
-        for (int64_t j = 0; j < seen.rows; j++) one += weights[j] * values[j * width + at];
+        for (int64_t j = begin; j < end; j++) one += weights[j - begin] * values[slot(table, j) * width + at];
         out[at] = one / total;
     }
 }
@@ -273,9 +297,10 @@ int64_t scratch(const Model *m, int64_t batch, int64_t capacity, int64_t threads
 
 typedef struct {
     const Model *model;
-    REAL *cache;   /* (layers, 2, rows, kv_heads, capacity, head_dim) */
-    int64_t rows, capacity, batch, threads, vocab_size;
+    REAL *cache;   /* (layers, 2, kv_heads, slots, head_dim) */
+    int64_t slots, page, capacity, batch, threads, vocab_size;
     const int64_t *tokens, *lengths;   /* (batch,): the new token of each text and how many came before it */
+    const int64_t *const *tables;      /* (batch,): the pages of each text, in order; `page` slots make one */
     int64_t *likeliest;   /* (threads, batch): first what likeliest() is of each text's logits of the vocabulary, then room */
     REAL *room, *logits;   /* scratch() numbers; (batch, head.rows) */
 } Task;
@@ -299,11 +324,11 @@ static int64_t likeliest(const REAL *logits, int64_t begin, int64_t end)
 void step(const Task *task)
 {
     const Model *const m = task->model;
-    const int64_t rows = task->rows, capacity = task->capacity, batch = task->batch;
+    const int64_t capacity = task->capacity, batch = task->batch;
     const int64_t *const tokens = task->tokens, *const lengths = task->lengths;
     REAL *const cache = task->cache, *const room = task->room, *const logits = task->logits;
     const int64_t d = m->d_model, width = m->head_dim, heads = m->heads, kv = m->kv_heads, d_ff = m->d_ff;
-    const int64_t all = (heads + 2 * kv) * width, row_size = kv * capacity * width;
+    const int64_t all = (heads + 2 * kv) * width, head_size = task->slots * width;
     REAL *const x = room, *const flat = x + batch * d, *const attended = flat + batch * all;
     REAL *const inner = attended + batch * heads * width, *const gated = m->ffn == SWIGLU ? inner + batch * d_ff : 0;
     REAL *const own = inner + 2 * batch * d_ff;
@@ -328,7 +353,7 @@ void step(const Task *task)
 
         for (int64_t l = 0; l < m->layers; l++) {
             const Layer *layer = m->layer + l;
-            REAL *const keys = cache + 2 * l * rows * row_size, *const values = keys + rows * row_size;
+            REAL *const keys = cache + 2 * l * kv * head_size, *const values = keys + kv * head_size;
 
             for (int64_t b = 0; b < batch && !m->post; b++)
                 normalise(m->norm, layer->attention_norm, m->eps, d, x + b * d, inside + b * d);
@@ -340,7 +365,8 @@ void step(const Task *task)
                 }
 #pragma omp barrier
             for (int64_t item = me; item < batch * kv; item += threads) {
-                int64_t b = item / kv, h = item % kv, at = b * row_size + (h * capacity + lengths[b]) * width;
+                int64_t b = item / kv, h = item % kv;
+                int64_t at = h * head_size + slot((Table){task->tables[b], task->page}, lengths[b]) * width;
                 REAL *k = flat + b * all + (heads + h) * width;
                 if (m->qk_norm) normalise(RMSNORM, layer->k_norm, m->eps, width, k, k);
                 if (m->rope) rotate(k, m->rope + lengths[b] * width, width);
@@ -351,11 +377,12 @@ void step(const Task *task)
             for (int64_t item = me; item < batch * heads; item += threads) {
                 int64_t b = item / heads, h = item % heads, end = lengths[b] + 1;
                 int64_t begin = m->sliding_window && end > m->sliding_window ? end - m->sliding_window : 0;
-                int64_t at = b * row_size + h / (heads / kv) * capacity * width;
+                int64_t at = h / (heads / kv) * head_size;
                 memcpy(query, flat + b * all + h * width, (size_t)width * sizeof *query);
                 if (m->qk_norm) normalise(RMSNORM, layer->q_norm, m->eps, width, query, query);
                 if (m->rope) rotate(query, m->rope + lengths[b] * width, width);
-                attend(query, keys + at, values + at, begin, end, width, weights, attended + item * width);
+                attend(query, keys + at, values + at, (Table){task->tables[b], task->page}, begin, end, width, weights,
+                       attended + item * width);
             }
 #pragma omp barrier
             for (int64_t r = of_d.begin; r < of_d.end; r += ROWS)

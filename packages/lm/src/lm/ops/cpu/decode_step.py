@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -58,21 +58,35 @@ class Model(ctypes.Structure):
 class Task(ctypes.Structure):
     _fields_ = [
         *((name, Pointer) for name in ("model", "cache")),
-        *((name, Count) for name in ("rows", "capacity", "batch", "threads", "vocab_size")),
-        *((name, Pointer) for name in ("tokens", "lengths", "likeliest", "room", "logits")),
+        *((name, Count) for name in ("slots", "page", "capacity", "batch", "threads", "vocab_size")),
+        *((name, Pointer) for name in ("tokens", "lengths", "tables", "likeliest", "room", "logits")),
     ]
 
 
+class Cache(Protocol):
+    """What a step asks of a key/value cache (see generation.kv_cache)."""
+
+    store: Tensor  # (layers, 2, kv_heads, slots, head_dim)
+    page: int  # slots that a page has
+    rows: int
+    capacity: int  # the most tokens of a row
+    lengths: list[int]  # tokens that each row holds
+
+    def table_address(self, row: int) -> int:
+        """Where the numbers of a row's pages stand, int64, in order."""
+        ...
+
+
 class NativeStep:
-    """One more token for each of several texts, over a cache's memory: store (layers, 2, rows, kv_heads, capacity,
-    head_dim).
+    """One more token for each of several texts, over the pages of a cache.
 
     It points into the model's own weights. Unavailable: the library is not written for such a model.
     """
 
-    def __init__(self, library: ctypes.CDLL, model: Transformer, store: Tensor) -> None:
-        c = model.config
-        self.library, self.store, self.dtype = library, store, store.dtype
+    def __init__(self, library: ctypes.CDLL, model: Transformer, cache: Cache) -> None:
+        c, store = model.config, cache.store
+        self.library, self.cache, self.dtype = library, cache, store.dtype
+        self.rooms = dict[int, Tensor]()  # scratch memory, by the number of threads
         self.kept = list[Tensor]()  # what the pointers point to
         self.calls = dict[tuple[int, int], Call]()
         layers = [self.layer(cast(Block, block)) for block in model.blocks]
@@ -102,8 +116,8 @@ class NativeStep:
             layer=(Layer * len(layers))(*layers),
         )
 
-    def __call__(self, tokens: Sequence[int], lengths: Sequence[int]) -> Call:
-        """tokens[i] follows the lengths[i] tokens of row i; what came of it, which the next call overwrites.
+    def __call__(self, tokens: Sequence[int], rows: Sequence[int]) -> Call:
+        """tokens[i] follows what the cache holds of rows[i]; what came of it, which the next call overwrites.
 
         IndexError: a token that the vocabulary does not have.
         """
@@ -114,9 +128,19 @@ class NativeStep:
         if call is None:
             call = self.calls[key] = Call(self, *key)
         call.tokens[:] = tokens  # type: ignore[call-overload]
-        call.lengths[:] = lengths  # type: ignore[call-overload]
+        call.lengths[:] = [self.cache.lengths[row] for row in rows]
+        call.tables[:] = [self.cache.table_address(row) for row in rows]
         call.run()
         return call
+
+    def room(self, threads: int) -> Tensor:
+        """Scratch memory for steps on so many threads, of any number of texts that the cache has rows for."""
+        if threads not in self.rooms:
+            size = self.library.scratch
+            size.restype = Count
+            counts = map(Count, (self.cache.rows, self.cache.capacity, threads))
+            self.rooms[threads] = torch.empty(size(ctypes.byref(self.model), *counts), dtype=self.dtype)
+        return self.rooms[threads]
 
     def at(self, tensor: Tensor, dtype: torch.dtype | None = None) -> int:
         """The address of its numbers."""
@@ -170,25 +194,25 @@ class Call:
     """
 
     def __init__(self, step: NativeStep, batch: int, threads: int) -> None:
-        rows, capacity = step.store.shape[2], step.store.shape[4]
-        model, size = ctypes.byref(step.model), step.library.scratch
-        size.restype = Count
-        self.room = torch.empty(size(model, *map(Count, (batch, capacity, threads))), dtype=step.dtype)
+        cache = step.cache
         whole = torch.empty(batch, step.vocab_rows, dtype=step.dtype)
         self.logits = whole[:, : step.vocab_size]
-        self.tokens, self.lengths, self.likeliest = (Count * batch)(), (Count * batch)(), (Count * (threads * batch))()
+        self.tokens, self.lengths, self.tables = (Count * batch)(), (Count * batch)(), (Pointer * batch)()
+        self.likeliest = (Count * (threads * batch))()
         self.task = Task(
             model=ctypes.addressof(step.model),
-            cache=step.store.data_ptr(),
-            rows=rows,
-            capacity=capacity,
+            cache=cache.store.data_ptr(),
+            slots=cache.store.shape[3],
+            page=cache.page,
+            capacity=cache.capacity,
             batch=batch,
             threads=threads,
             vocab_size=step.vocab_size,
             tokens=ctypes.addressof(self.tokens),
             lengths=ctypes.addressof(self.lengths),
+            tables=ctypes.addressof(self.tables),
             likeliest=ctypes.addressof(self.likeliest),
-            room=self.room.data_ptr(),
+            room=step.room(threads).data_ptr(),
             logits=whole.data_ptr(),
         )
         call = step.library.step
@@ -204,19 +228,31 @@ def packed(whole: Tensor, lanes: int) -> Tensor:
     return whole.view(rows, -1, 4, lanes).transpose(2, 3).reshape(rows, -1)
 
 
-def native_step(model: Transformer, store: Tensor) -> NativeStep | Unavailable:
+def native_step(model: Transformer, cache: Cache) -> NativeStep | Unavailable:
     """A step for this model and cache, or why there is none."""
-    if store.device.type != "cpu":
-        return Unavailable(f"the model is on {store.device}")
+    if cache.store.device.type != "cpu":
+        return Unavailable(f"the model is on {cache.store.device}")
     if model.config.value_embeddings:
         return Unavailable("the model has value embeddings")
-    library = checked(store.dtype)
+    library = checked(cache.store.dtype)
     if isinstance(library, Unavailable):
         return library
     try:
-        return NativeStep(library, model, store)
+        return NativeStep(library, model, cache)
     except Unavailable as reason:
         return reason
+
+
+class OneRow:
+    """A cache of one text in two pages, the second before the first."""
+
+    page, rows, capacity = 2, 1, 3
+
+    def __init__(self, store: Tensor) -> None:
+        self.store, self.lengths, self.pages = store, [0], (Count * 2)(1, 0)
+
+    def table_address(self, row: int) -> int:
+        return ctypes.addressof(self.pages)
 
 
 @functools.cache
@@ -228,10 +264,12 @@ def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.no_grad():
         torch.manual_seed(0)
         model = Transformer(ModelConfig(40, 3, 2, 48, 3, 40, num_kv_heads=1, qk_norm=True)).to(dtype)
-        step, ids = NativeStep(library, model, torch.zeros(2, 2, 1, 1, 3, 16, dtype=dtype)), [7, 39, 20]
+        cache, ids = OneRow(torch.zeros(2, 2, 1, 4, 16, dtype=dtype)), [7, 39, 20]
+        step = NativeStep(library, model, cache)
         logits, best = list[Tensor](), list[int]()
-        for place, token in enumerate(ids):
-            made = step([token], [place])
+        for token in ids:
+            made = step([token], [0])
+            cache.lengths[0] += 1
             logits.append(made.logits.clone())
             best.append(made.likeliest[0])
         got = torch.cat(logits)

@@ -1,0 +1,103 @@
+"""What is kept of texts that were read, for those that begin alike."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lm.generation.kv_cache import Cache
+
+Key = tuple[int, tuple[int, ...]]  # the number of the chunk before it, and the ids of a chunk
+
+
+@dataclass
+class Chunk:
+    """A chunk that was read after certain others: its pages in the cache, and how many are known to follow it."""
+
+    number: int
+    pages: list[int]
+    followers: int = 0
+
+
+class Prefixes:
+    """Whole chunks of prompts, as a tree: a chunk is known by its ids and by the chunk before it.
+
+    The keys and values of a chunk depend on nothing else, to the bit, as a prompt is always read in the same chunks.
+    They stay in the cache until their memory is wanted; those that were used longest ago go first, ends before
+    beginnings.
+
+    Args:
+        cache: In which they are.
+        size: Tokens of a chunk, a multiple of the cache's page.
+    """
+
+    def __init__(self, cache: Cache, size: int) -> None:
+        assert size % cache.page == 0
+        self.cache, self.size = cache, size
+        self.chunks = OrderedDict[Key, Chunk]()  # those used last at the end
+        self.by_number = dict[int, Key]()
+        self.numbers = itertools.count(1)
+
+    def take(self, row: int, ids: Sequence[int], before: int) -> int:
+        """Adds to a row, which holds whole chunks, those that follow and are known; one token at least is left to read.
+
+        Args:
+            row: Of the cache.
+            ids: The whole text.
+            before: The number of the row's last chunk, 0 if it has none.
+
+        Returns:
+            The number of the row's last chunk now.
+        """
+        used = list[Key]()
+        at = self.cache.lengths[row]
+        while at + self.size < len(ids):
+            key = before, tuple(ids[at : at + self.size])
+            found = self.chunks.get(key)
+            if found is None:
+                break
+            self.cache.share(row, found.pages)
+            used.append(key)
+            before, at = found.number, at + self.size
+        self.cache.lengths[row] = at
+        for key in reversed(used):  # a beginning is used later than what follows it, and so goes later
+            self.chunks.move_to_end(key)
+        return before
+
+    def keep(self, row: int, ids: Sequence[int], begin: int, before: int) -> int:
+        """Keeps the chunk that a row has read at `begin`; its number.
+
+        Where another text had read the same meanwhile, the row takes that one's pages instead of its own.
+        """
+        key, first = (before, tuple(ids[begin : begin + self.size])), begin // self.cache.page
+        found = self.chunks.get(key)
+        if found is not None:
+            self.cache.replace(row, first, found.pages)
+        else:
+            pages = self.cache.pages_of(row)[first : first + self.size // self.cache.page]
+            found = self.chunks[key] = Chunk(next(self.numbers), pages)
+            self.by_number[found.number] = key
+            for page in pages:
+                self.cache.users[page] += 1
+            if before:
+                self.chunks[self.by_number[before]].followers += 1
+        return found.number
+
+    def evict(self) -> bool:
+        """Forgets the chunk that was used longest ago, of those that no text has. False: there is none."""
+        for key, chunk in self.chunks.items():
+            if not chunk.followers and all(self.cache.users[page] == 1 for page in chunk.pages):
+                self.cache.release(chunk.pages)
+                del self.chunks[key], self.by_number[chunk.number]
+                if key[0]:
+                    self.chunks[self.by_number[key[0]]].followers -= 1
+                return True
+        return False
+
+    @property
+    def evictable(self) -> int:
+        """How many pages would be free if all were forgotten that no text has."""
+        users = self.cache.users
+        return sum(users[page] == 1 for chunk in self.chunks.values() for page in chunk.pages)

@@ -1,0 +1,173 @@
+"""The cache of pages: whatever runs beside a text, it has the tokens that it has alone, and no page is lost."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_native import needs_compiler
+
+import lm
+from lm.generation.decoder import NoPages
+from lm.generation.engine import Scheduler
+from lm.generation.kv_cache import PAGE, Cache, bytes_of_page
+from lm.generation.sampling import Sampling
+from lm.generation.stream import generate
+
+CONTEXT = 6 * PAGE
+
+
+@pytest.fixture(scope="module")
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return lm.Transformer(lm.ModelConfig(61, CONTEXT, 2, 32, 4, 32, num_kv_heads=2)).eval()
+
+
+def prompt(kind: int, length: int) -> list[int]:
+    """Texts of one kind begin alike."""
+    return torch.randint(0, 61, (length,), generator=torch.Generator().manual_seed(kind)).tolist()
+
+
+def check(batch: Scheduler) -> None:
+    """Every page is free, or has as many users as rows and kept chunks hold it."""
+    cache = batch.cache
+    held = [page for row in range(cache.rows) for page in cache.pages_of(row)]
+    held += [page for chunk in batch.prefixes.chunks.values() for page in chunk.pages]
+    assert cache.users == [held.count(page) for page in range(cache.pages)]
+    assert sorted(cache.free) == [page for page in range(cache.pages) if not cache.users[page]]
+
+
+@needs_compiler
+@settings(max_examples=25, deadline=None)
+@given(
+    wanted=st.lists(
+        st.tuples(
+            st.integers(0, 1),  # the kind of its prompt
+            st.integers(1, CONTEXT - 1),
+            st.integers(1, 2 * PAGE),
+            st.integers(0, 9),  # steps before it comes
+            st.none() | st.integers(1, 60),  # the step at which it is cancelled
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    pages=st.integers(6, 20),
+    rows=st.integers(1, 5),
+    temperature=st.sampled_from([0.0, 0.9]),
+)
+def test_a_text_has_the_tokens_that_it_has_alone_whatever_else_runs(model, wanted, pages, rows, temperature):
+    batch = Scheduler(model, rows=rows, memory=pages * bytes_of_page(model))
+    assert batch.cache.pages == min(pages, rows * 6)
+    waiting, running, step = list(enumerate(wanted)), [], 0
+    while waiting or batch.texts:
+        while waiting and batch.room and waiting[0][1][3] <= step:
+            number, (kind, length, most, _, cancelled) = waiting.pop(0)
+            text = batch.add(
+                prompt(kind, length),
+                max_new_tokens=most,
+                sampling=Sampling(temperature),
+                seed=number,
+                when_full="end",
+            )
+            running.append((text, number, most, None if cancelled is None else step + cancelled))
+        batch.step()
+        step += 1
+        for text, _, _, end in running:
+            if end == step:
+                batch.cancel(text)
+        check(batch)
+    for text, number, most, _ in running:
+        alone = generate(model, text.prompt, max_new_tokens=most, temperature=temperature, seed=number, when_full="end")
+        assert text.tokens == (alone[: len(text.tokens)] if text.ended == "cancelled" else alone)
+
+
+@needs_compiler
+def test_texts_that_gave_their_pages_to_older_ones_go_on_as_if_they_had_not(model):
+    batch = Scheduler(model, rows=4, memory=9 * bytes_of_page(model))
+    texts = [
+        batch.add(prompt(n, 100), max_new_tokens=180, sampling=Sampling(0.8), seed=n, when_full="end") for n in range(4)
+    ]
+    waited = set()
+    while batch.texts:
+        batch.step()
+        check(batch)
+        waited |= {n for n, text in enumerate(texts) if text.waits}
+    assert waited
+    assert 0 not in waited
+    for n, text in enumerate(texts):
+        assert text.tokens == generate(model, prompt(n, 100), max_new_tokens=180, temperature=0.8, seed=n)
+
+
+def test_what_texts_have_in_common_is_read_once(model):
+    batch = Scheduler(model, rows=4)
+    same = prompt(0, 300)
+    texts = [batch.add([*same, n], max_new_tokens=3, seed=n) for n in range(4)]
+    while batch.texts:
+        batch.step()
+    assert batch.prefill.tokens == 256 + 4 * 45  # whole chunks of 128 once, the rest by each
+    later = batch.add([*same, 9], max_new_tokens=1)
+    while batch.texts:
+        batch.step()
+    assert (later.cached, sum(text.cached for text in texts)) == (256, 3 * 256)
+    assert batch.prefill.tokens == 256 + 5 * 45
+
+
+def test_a_long_prompt_lets_the_others_have_a_token_between_its_parts(model):
+    batch = Scheduler(model, rows=2)
+    short = batch.add([1, 2], max_new_tokens=20, seed=0)
+    batch.step()
+    long = batch.add(prompt(1, 380), max_new_tokens=2, seed=1)
+    at = []
+    while not long.tokens:
+        batch.step()
+        at.append(len(short.tokens))
+    assert at == [2, 3, 4]  # a chunk of 128 a step
+
+
+def test_a_cancelled_text_is_gone_between_the_parts_of_its_prompt(model):
+    batch = Scheduler(model, rows=1)
+    long = batch.add(prompt(1, 380), max_new_tokens=2)
+    batch.step()
+    batch.cancel(long)
+    assert batch.room == 1
+    next_one = batch.add([5], max_new_tokens=2, seed=1)
+    while batch.texts:
+        batch.step()
+    assert next_one.tokens == generate(model, [5], max_new_tokens=2, seed=1)
+    assert batch.prefill.tokens == 128 + 1
+
+
+def test_a_text_that_memory_cannot_hold_is_refused_by_name(model):
+    batch = Scheduler(model, rows=1, memory=2 * bytes_of_page(model))
+    batch.add(prompt(0, 2 * PAGE), max_new_tokens=2)
+    batch.step()
+    with pytest.raises(NoPages, match="129 tokens has no room in the 2 pages"):
+        batch.step()
+    with pytest.raises(ValueError, match=r"a page of 64 tokens is 16,384 bytes, and memory is 100: raise it"):
+        Scheduler(model, memory=100)
+
+
+@needs_compiler
+def test_many_texts_are_stepped_in_groups_with_the_same_bits(model):
+    batch = Scheduler(model, rows=40)
+    texts = [batch.add([n], max_new_tokens=4, sampling=Sampling(0.0 if n % 2 else 0.7), seed=n) for n in range(40)]
+    while batch.texts:
+        batch.step()
+    for n, text in enumerate(texts):
+        assert text.tokens == generate(model, [n], max_new_tokens=4, temperature=0.0 if n % 2 else 0.7, seed=n)
+
+
+def test_a_cache_for_131_072_tokens_takes_no_memory_before_it_is_written_to():
+    config = lm.ModelConfig(64, 131_072, 4, 256, 4, 64, num_kv_heads=4)
+    model = lm.Transformer(config).eval()
+
+    def resident() -> int:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4096
+
+    before = resident()
+    cache = Cache(model, rows=4, memory=4 << 30)
+    assert cache.store.nbytes == 4 * 131_072 * 4 * 2 * 256 * 4
+    assert resident() - before < cache.store.nbytes // 100
