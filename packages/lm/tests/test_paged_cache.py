@@ -40,7 +40,7 @@ def check(batch: Scheduler) -> None:
 
 
 @needs_compiler
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     wanted=st.lists(
         st.tuples(

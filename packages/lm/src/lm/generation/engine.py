@@ -238,12 +238,14 @@ class Scheduler:
         made = self._first_token(text, logits)
         for other in self.texts:
             if other is not text and not self._is_read(other) and other.window == text.window:
-                cache.clear(other.row)
+                self._give_back(other)
                 cache.share(other.row, cache.pages_of(row)[: begin // PAGE])
-                if self._has_room(other, len(text.window)):
+                if cache.grow(other.row, len(text.window)):
                     cache.copy_end(row, other.row, begin)
-                    other.cached = len(text.window)
+                    other.cached, other.waits = len(text.window), False
                     made += self._first_token(other, logits)
+                else:
+                    self._give_back(other)
         return made
 
     def _first_token(self, text: Sequence, logits: Tensor) -> list[tuple[Sequence, int | None]]:
