@@ -282,11 +282,13 @@ def bench(session: nox.Session) -> None:
         "start": f"{ACCOUNTING}/benchmarks/start.py",
         "lm": f"{LM}/benchmarks/step.py",
         "generate": f"{LM}/benchmarks/generation.py",
+        "products": f"{LM}/benchmarks/products.py",
+        "twins": f"{LM}/benchmarks/twins.py",
     }
     which, *arguments = session.posargs or [""]
     if which not in programs:
         session.error(f"Say what to measure after --: one of {', '.join(programs)}, and its arguments.")
-    if which in ("lm", "generate"):
+    if which in ("lm", "generate", "products", "twins"):
         install(session, ACCOUNTING, LM, "transformers")
         if which == "lm":
             arguments = [*(arguments or ["--compile"]), "--write", "docs/design/performance/lm.md"]

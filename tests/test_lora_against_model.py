@@ -171,7 +171,7 @@ def test_peak_of_a_step(name: str, attention: str, checkpointing: str, monkeypat
     [
         {"loss": "chunked"},
         {"precision": "autocast"},
-        {"norm_kernel": "folded"},
+        {"norm_kernel": "normalised"},
         {"attention_kernel": "blocks"},
     ],
 )

@@ -56,19 +56,17 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         lm.model.rope_cache.cache_clear()
 
     def choose(
-        *, attention: str = "fused", norm_kernel: str = "folded", checkpointing: str = "none", block: int = 64
+        *, attention: str = "fused", norm_kernel: str = "normalised", checkpointing: str = "none", block: int = 64
     ) -> None:
         monkeypatch.setattr(lm.attention, "MATMUL_KEYS", 1 << 30 if attention == "eager" else 0)
         monkeypatch.setattr(fused, "MATMUL_KEYS", 1 << 30 if attention == "blocks" else 0)
         if attention == "blocks":  # several, of positions as few as these
             monkeypatch.setattr(lm.ops.cpu.block_attention, "BLOCK", block)
             monkeypatch.setattr(activations, "QUERY_BLOCK", block)
-        if norm_kernel != "folded":
-            monkeypatch.setattr(fused, "folded", lambda norm, reader: False)
         if norm_kernel == "composite":
             monkeypatch.delitem(fused.TWINS, lm.model.RMSNorm)
         if checkpointing == "full":
-            monkeypatch.setattr(fused.FusedBlock, "forward", recomputed(fused.FusedBlock.forward))
+            monkeypatch.setattr(lm.model.Block, "forward", recomputed(lm.model.Block.forward))
         elif checkpointing == "selective":
             monkeypatch.setattr(lm.model, "attention", recomputed(lm.model.attention))
             monkeypatch.setattr(fused, "attend", recomputed(fused.attend))
@@ -76,11 +74,6 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 
     yield choose
     forget()
-
-
-def norm_kernel_of(config: ModelConfig) -> str:
-    """What lm runs: a norm that a product reads leaves its weight to that."""
-    return "folded" if config.norm_placement == "pre" else "normalised"
 
 
 def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,7 +118,7 @@ def test_saved_activations(seed: int, precision: str, run_as: Callable[..., None
     # narrow numbers go to torch's own norm, which keeps both in fp32
     norm_kernel = rng.choice(["normalised", "composite"]) if precision != "bf16" else "composite"
     if precision == "fp32":
-        norm_kernel = rng.choice([norm_kernel_of(config), "normalised", "composite"])
+        norm_kernel = rng.choice(["normalised", "composite"])
     run_as(attention=attention, norm_kernel=norm_kernel, block=7)
     model = fused.fuse(Transformer(config))
     if precision == "bf16":
@@ -148,7 +141,7 @@ def test_saved_activations_of_experts(seed: int, run_as: Callable[..., None]) ->
     fused.fuse(model)
     assert accounting.parameters(shape).total == sum(parameter.numel() for parameter in model.parameters())
     batch, length = rng.randint(1, 3), rng.randint(2, config.context_length)
-    predicted = accounting.saved_activations(shape, batch, length, policy=Policy(norm_kernel=norm_kernel_of(config)))
+    predicted = accounting.saved_activations(shape, batch, length, policy=Policy(norm_kernel="normalised"))
     assert predicted.total == saved(model, *data(config, batch, length), "plain", "fp32")
 
 
@@ -169,7 +162,7 @@ def test_what_checkpointing_leaves_alive(seed: int, checkpointing: str, run_as: 
         result = step_loss(model, ids, targets, loss)
     policy = Policy(
         attention_kernel=attention,
-        norm_kernel=norm_kernel_of(config),
+        norm_kernel="normalised",
         activation_checkpointing=checkpointing,
         loss=loss,
     )
@@ -225,7 +218,7 @@ def warm() -> None:
 def test_peak_of_a_step(name: str, attention: str, loss: str, run_as: Callable[..., None]) -> None:
     run_as(attention=attention)
     config, batch, length = PEAKS[name]
-    policy = Policy(attention_kernel=attention, norm_kernel="folded", loss=loss)
+    policy = Policy(attention_kernel=attention, norm_kernel="normalised", loss=loss)
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     assert int(predicted.total) == pytest.approx(peak(config, batch, length, loss), rel=0.02), predicted.peak.title
 
@@ -237,7 +230,7 @@ def test_peak_with_checkpointing(name: str, attention: str, checkpointing: str, 
     run_as(attention=attention, checkpointing=checkpointing)
     config, batch, length = PEAKS[name]
     policy = Policy(
-        attention_kernel=attention, norm_kernel="folded", activation_checkpointing=checkpointing, loss="chunked"
+        attention_kernel=attention, norm_kernel="normalised", activation_checkpointing=checkpointing, loss="chunked"
     )
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     measured = peak(config, batch, length, "chunked")
@@ -277,7 +270,7 @@ def test_peak_in_blocks_of_512(name: str, run_as: Callable[..., None]) -> None:
     config, batch, length = PEAKS[name]
     exact, rounded = (
         accounting.training_memory(
-            config.shape(), batch, length, policy=Policy(norm_kernel="folded", allocator=allocator)
+            config.shape(), batch, length, policy=Policy(norm_kernel="normalised", allocator=allocator)
         )
         for allocator in ("exact", "cuda")
     )
@@ -358,8 +351,7 @@ def test_peak_by_the_chunk_of_the_loss(
     config, batch, length = ModelConfig(8000, 128, 1, 32, 2, 64), 4, 128
     chunk = rows * 4 * config.vocab_size
     monkeypatch.setattr(lm.loss, "CHUNK_BYTES", {"cpu": chunk})
-    norm_kernel = "folded" if precision == "fp32" else "normalised"
-    policy = Policy(precision=precision, norm_kernel=norm_kernel, loss="chunked", logits_chunk_bytes=chunk)
+    policy = Policy(precision=precision, norm_kernel="normalised", loss="chunked", logits_chunk_bytes=chunk)
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     assert rows < 40 or predicted.peak.title == "loss"
     measured = peak(config, batch, length, "chunked", precision)

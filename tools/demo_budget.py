@@ -52,7 +52,7 @@ class Budget:
             batch_size,
             policy=Policy(
                 attention_kernel="blocks",
-                norm_kernel="folded",
+                norm_kernel="normalised",
                 loss="chunked",
                 logits_chunk_bytes=CHUNK_BYTES["cpu"],
             ),

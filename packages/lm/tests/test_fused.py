@@ -13,7 +13,7 @@ from lm.config import ModelConfig
 from lm.generation.decoder import Decoder
 from lm.model import Attention, Block, RMSNorm, Transformer, document_ids_of
 from lm.ops.cpu import block_attention, fused
-from lm.ops.cpu.fused import FusedAttention, FusedBlock, FusedRMSNorm, fuse
+from lm.ops.cpu.fused import FusedAttention, FusedLinear, FusedRMSNorm, fuse
 
 SHAPES = {
     "llama": {},
@@ -47,7 +47,7 @@ def test_a_fused_model_is_the_plain_model_forward_and_backward(shape, dtype, key
     monkeypatch.setattr(block_attention, "BLOCK", 16)
     model = made(shape, dtype)
     twin = fuse(copy.deepcopy(model))
-    assert all(type(block) is FusedBlock for block in twin.blocks)
+    assert all(type(block.attention) is FusedAttention for block in twin.blocks)
     ids = torch.randint(50, (3, 40))
     for document_ids in (None, document_ids_of(ids, int(ids[0, 7]))):
         bounds = {"rtol": 1e-9, "atol": 1e-11} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
@@ -110,7 +110,8 @@ def test_blocks_of_a_subclass_stay():
     model = made("llama")
     model.blocks[0] = Own(model.config).double()
     fuse(model)
-    assert [type(block) for block in model.blocks] == [Own, FusedBlock]
+    assert [type(block) for block in model.blocks] == [Own, Block]
+    assert type(model.blocks[0].ffn.down) is FusedLinear
     assert type(model.blocks[0].attention) is FusedAttention
     assert type(model.final_norm) is FusedRMSNorm
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from accounting.shape import choose, positive
 
 ATTENTION_KERNELS = ("fused", "eager", "blocks")
-NORM_KERNELS = ("fused", "normalised", "folded", "composite")
+NORM_KERNELS = ("fused", "normalised", "composite")
 CHECKPOINTINGS = ("none", "selective", "full")
 LOSSES = ("plain", "chunked")
 OPTIMIZERS = ("adamw", "adamw8bit", "sgd", "muon")
@@ -50,9 +50,8 @@ class Policy:
         attention_kernel: what attention saves. "fused" saves queries, keys, values, output and one log-sum-exp a row
             (FlashAttention); "eager" saves the seq × seq weights; "blocks" those that a block of 64 queries may see (lm
             on a CPU in fp32). How many FLOPs are counted is another question: `pairs` of forward_flops.
-        norm_kernel: what an RMSNorm saves. "fused" its input; "normalised" its input divided by its root mean square;
-            "folded" that too, where the matrix multiplication that follows reads the same copy, and its matrix times
-            the norm's weight (lm in fp32); "composite" both (PyTorch's own on a CPU).
+        norm_kernel: what an RMSNorm saves. "fused" its input; "normalised" its input divided by its root mean square
+            (lm on a CPU); "composite" both (PyTorch's own on a CPU).
         activation_checkpointing: "selective" saves what enters attention's inside but nothing of it (Korthikanti et al.
             2022); "full" only what enters each block (Chen et al. 2016).
         loss: "plain" saves log-probabilities; "chunked" the gradients of hidden state and head.

@@ -8,6 +8,7 @@ import errno
 import hashlib
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,11 +26,34 @@ class Locked(ValueError):
 
 
 @contextlib.contextmanager
-def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
-    """A file that takes the place of `path` when the block ends: flushed to the disk, then renamed, so never half
-    written.
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """A path to write a file to, which takes the place of `path` when the block ends: for programs that open files
+    themselves.
 
+    Flushed to the disk, then renamed, so never half written, whatever other processes write there at the same time.
     After an error in the block, or in writing, `path` is as it was and nothing else is left.
+
+    Args:
+        path: The file to write or replace; its folder must exist.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        yield temporary
+        fsync(temporary)
+        os.replace(temporary, path)
+    except BaseException as error:
+        if isinstance(error, OSError) and str(error.filename) == str(temporary):
+            error.filename, error.filename2 = str(path), None  # which was asked for
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    fsync(path.parent)
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
+    """A file that takes the place of `path` when the block ends (see atomic_path).
 
     Args:
         path: The file to write or replace; its folder must exist.
@@ -43,20 +67,8 @@ def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
         >>> path.read_text()
         'whole'
     """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as file:
-            yield file
-        fsync(temporary)
-        os.replace(temporary, path)
-    except BaseException as error:
-        if isinstance(error, OSError) and error.filename is not None:
-            error.filename, error.filename2 = str(path), None  # which was asked for
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    fsync(path.parent)
+    with atomic_path(path) as temporary, open(temporary, mode, encoding=None if "b" in mode else "utf-8") as file:
+        yield file
 
 
 def atomic_write(path: str | Path, content: str | bytes) -> None:

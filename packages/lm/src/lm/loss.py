@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lm.ops.cpu import passes
+from lm.ops.cpu import passes, products
 
 IGNORE = -100  # a target that does not count, by torch's convention
 # Bytes of float32 logits at a time. On a CPU those that stay near: chunks of 2, 4, 8 MiB took within 6% of each other
@@ -101,7 +101,10 @@ class _Chunked(torch.autograd.Function):
                 target = targets[start : start + chunk]
                 counts = target != ignore_index  # (chunk,)
                 logits = held[: h.shape[0]]  # (chunk, rows)
-                if dtype == total.dtype:
+                by_onednn = products.takes(h, matrix)
+                if by_onednn:
+                    logits = products.product(h, matrix)
+                elif dtype == total.dtype:
                     torch.mm(h, matrix.T, out=logits)
                 else:
                     logits.copy_(h @ matrix.T)
@@ -116,7 +119,10 @@ class _Chunked(torch.autograd.Function):
                     place, counts = hidden_grad[start : start + chunk], counts.unsqueeze(-1)
                     if some_ignored:  # left out of the weight's gradient here, of the hidden state's below
                         h = h.mul_(counts) if dtype != hidden.dtype else torch.mul(h, counts, out=place)
-                    if hidden_grad.dtype == weight_grad.dtype == dtype:
+                    if by_onednn:
+                        weight_grad += products.weight_gradient(p, h)
+                        place.copy_(products.product(p, matrix.T))
+                    elif hidden_grad.dtype == weight_grad.dtype == dtype:
                         weight_grad.addmm_(p.T, h)
                         torch.mm(p, matrix, out=place)
                     else:

@@ -77,7 +77,7 @@ class ForwardPass:
     def head_norm_kernel(self) -> str:
         """The kernel that norms queries and keys: of narrow elements PyTorch's own, where the residual's is lm's."""
         kernel = self.policy.norm_kernel
-        return "composite" if kernel in ("normalised", "folded") and self.narrow else kernel
+        return "composite" if kernel == "normalised" and self.narrow else kernel
 
 
 def _only_counted_adapters(shape: TransformerShape, policy: Policy) -> None:
@@ -149,29 +149,17 @@ def saved_by_block(run: ForwardPass) -> dict[Component, Tensors]:
 def block_tensors(run: ForwardPass) -> dict[Component, Tensors]:
     """What one block saves when nothing is recomputed."""
     shape, n, act, tokens = run.shape, run.n, run.act, run.tokens
-    folded = run.policy.norm_kernel == "folded" and shape.norm == "rmsnorm" and not shape.post_norm
     norms = 4 if shape.post_norm else 2
     saved: dict[Component, Tensors] = {
         Component.NORMS: [(norms * count, size) for count, size in norm_tensors(run, run.between, n.d_model)],
-        Component.ATTENTION_INPUT: [
-            (
-                1,
-                (n.n_heads + 2 * n.n_kv_heads) * n.head_dim * n.d_model * act
-                if folded
-                else run.between * n.d_model * act,
-            )
-        ],
+        Component.ATTENTION_INPUT: [(1, run.between * n.d_model * act)],
     }
     if shape.qk_norm:
         saved[Component.QK_NORMS] = _qk_norms(run)
     saved[Component.QKV] = _qkv(run)
     saved[Component.ATTENTION_WEIGHTS] = _attention_weights(run)
     saved[Component.ATTENTION_OUTPUT] = [(1, tokens * n.n_heads * n.head_dim * act)]
-    folded_ffn = folded and shape.experts is None
-    matrices = 2 if shape.gated else 1
-    saved[Component.FFN_INPUT] = [
-        (1, matrices * n.d_ff * n.d_model * act if folded_ffn else run.between * n.d_model * act)
-    ]
+    saved[Component.FFN_INPUT] = [(1, run.between * n.d_model * act)]
     # gated: gate and up, which are one storage of 2·d_ff, the activated gate, and the product; else before and after
     hidden = tokens * n.d_ff * act
     inside: Tensors = [(1, 2 * hidden), (2, hidden)] if shape.gated else [(2, hidden)]
@@ -222,7 +210,7 @@ def _qk_norms(run: ForwardPass) -> Tensors:
     What came in is saved with queries, keys and values, or as a copy in fp32.
     """
     n, tokens = run.n, run.tokens
-    copies = {"fused": 0, "normalised": 1, "folded": 1, "composite": 2 if run.narrow else 1}[run.head_norm_kernel]
+    copies = {"fused": 0, "normalised": 1, "composite": 2 if run.narrow else 1}[run.head_norm_kernel]
     if copies and frozen_norms(run):
         copies -= 1
     saved: Tensors = [(1, 4 * (tokens * n.n_heads)), (1, 4 * (tokens * n.n_kv_heads))]
@@ -288,7 +276,7 @@ def _qkv(run: ForwardPass) -> Tensors:
     copies = copies_of_heads(run)
     if int(run.batch) == 1 or shape.kv_heads == 1:
         return [*copies, *reversed(_qkv_of_fused(run))]
-    of_norm = run.head_norm_kernel == "fused" or (not run.narrow and kernel not in ("normalised", "folded"))
+    of_norm = run.head_norm_kernel == "fused" or (not run.narrow and kernel != "normalised")
     return [*copies, _projected(run)] if shape.qk_norm and of_norm else copies
 
 

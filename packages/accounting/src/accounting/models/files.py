@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 _LLAMA_LIKE = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text")
 FAMILIES = ("gpt2", *_LLAMA_LIKE, "gpt_oss", "llama4_text", "llama4", "deepseek_v3")
 _WITHOUT_SWITCH = ("mistral", "mixtral", "qwen2")  # these have biases or not, whatever attention_bias says
-_FREE = ("norm_eps", "norm_placement")  # settings of lm that cost nothing, as those of rotary positions do
+_FREE = (
+    "norm_eps",
+    "norm_placement",
+    "logit_softcap",
+)  # settings of lm that cost nothing, as those of rotary positions do
 
 
 def find(name: str) -> TransformerShape:
@@ -90,6 +94,9 @@ def from_run(path: str) -> TransformerShape:
         raise ValueError(f"{path} sets {', '.join(others)}, whose cost is not known here")
     if isinstance(model.get("ffn"), str):
         model["ffn"] = model["ffn"].removesuffix("_exact")  # of two ways to compute a GELU, which cost as much
+    if isinstance(given := model.get("value_embeddings"), bool):  # there in every other layer, the last among them
+        layers = model.get("num_layers")
+        model["value_embeddings"] = (layers + 1) // 2 if given and isinstance(layers, int) else 0
     try:
         return TransformerShape(**{name: value for name, value in model.items() if name in known})
     except TypeError as error:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +62,10 @@ class Tokens:
         return None if not self.bytes else self.bytes / len(self.ids)
 
 
+class Unfinished(Exception):
+    """What is written is not wanted."""
+
+
 class TokenWriter:
     """Writes ids as they come to X.npy, and what is known of them to X.json; neither appears before `finish`.
 
@@ -78,8 +81,8 @@ class TokenWriter:
         self.dtype, self.top = np.dtype(dtype).newbyteorder("<"), int(np.iinfo(dtype).max)
         description_of(self.path)
         self.count, self.highest, self.digest = 0, 0, hashlib.sha256()
-        self.temporary = self.path.with_name(self.path.name + ".partial")
-        self.file = open(self.temporary, "wb")  # noqa: SIM115
+        self.pending = contextlib.ExitStack()
+        self.file = self.pending.enter_context(atomic_file(self.path))
         self.file.write(header(self.dtype, 0))
 
     def __enter__(self) -> TokenWriter:
@@ -88,9 +91,7 @@ class TokenWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.file.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.temporary)
+        self.pending.__exit__(Unfinished, Unfinished(), None)  # nothing, once it is finished
 
     def write(self, ids: NDArray[Any]) -> None:
         """Adds a flat array of ids. ValueError: one that the dtype cannot hold."""
@@ -122,8 +123,6 @@ class TokenWriter:
             raise ValueError(f"there are no tokens to write to {self.path}")
         self.file.seek(0)
         self.file.write(header(self.dtype, self.count))
-        self.file.flush()
-        os.fsync(self.file.fileno())
         describe_as(
             self.path,
             self.count,
@@ -136,7 +135,7 @@ class TokenWriter:
             mask,
             window,
         )
-        os.replace(self.temporary, self.path)
+        self.pending.close()
 
 
 def write_tokens(

@@ -20,6 +20,7 @@ from lm.config import ModelConfig
 from lm.generation.kv_cache import Cache, PagedLayer
 from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, apply_rotary_emb, rope_cache, softcapped
 from lm.ops.cpu.decode_step import NativeStep, native_step
+from lm.ops.cpu.products import is_linear
 
 # Rows that a step in C takes at once: more than so many need more scratch memory and gain nothing.
 MOST_NATIVE_ROWS = 32
@@ -296,7 +297,7 @@ def nn_head(model: Transformer) -> nn.Module:
 
 def multiplier(linear: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
     """(x, out) → linear(x), in out if that is where it can write."""
-    if type(linear) is not nn.Linear:
+    if not is_linear(linear):
         return lambda x, out: cast(Tensor, linear(x))
     weight, turned, bias = linear.weight, linear.weight.t(), cast("Tensor | None", linear.bias)
 
@@ -310,7 +311,7 @@ def multiplier(linear: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
 
 def adder(linear: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
     """(x, y) → x + linear(y), in x."""
-    if type(linear) is not nn.Linear:
+    if not is_linear(linear):
         return lambda x, y: x.add_(linear(y))
     weight, turned, bias = linear.weight, linear.weight.t(), cast("Tensor | None", linear.bias)
 

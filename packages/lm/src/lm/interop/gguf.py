@@ -5,8 +5,6 @@ Architectures "llama" (whose rotary embedding turns the pairs (2i, 2i + 1), as o
 
 from __future__ import annotations
 
-import os
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import numpy as np
 
 from lm.config import ModelConfig
 from lm.extras import need
-from lm.files import fsync, reason
+from lm.files import atomic_path, reason
 from lm.interop.exporting import special_names, text_of
 from lm.interop.loading import ModelText, load, tokenizer_of
 from lm.interop.tensors import Part, Table, exported, with_biases
@@ -62,35 +60,32 @@ def to_gguf(
     if tokenizer is None and not isinstance(model_or_run_dir, Transformer):
         tokenizer = tokenizer_of(model_or_run_dir)
     architecture = architecture_of(model.config)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        writer = gguf.GGUFWriter(temporary, architecture)
-        describe(writer, model.config, architecture)
-        writer.add_name(
-            "groundup" if isinstance(model_or_run_dir, Transformer) else Path(model_or_run_dir).resolve().name
-        )
-        writer.add_file_type(getattr(gguf.LlamaFileType, f"{'ALL' if dtype == 'fp32' else 'MOSTLY'}_{DTYPES[dtype]}"))
-        if tokenizer is None:
-            writer.add_tokenizer_model("none")
-        else:
-            run = None if isinstance(model_or_run_dir, Transformer) else Path(model_or_run_dir)
-            text = text_of(run, tokenizer)
-            add_tokenizer(writer, text, model.config.vocab_size, tokenizer)
-            if text.kept_template is not None:
-                writer.add_chat_template(text.kept_template.source)
-        add_weights(writer, gguf, model, architecture, dtype)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        fsync(temporary)
-        os.replace(temporary, path)
-        fsync(path.parent)
+        with atomic_path(path) as temporary:
+            writer = gguf.GGUFWriter(temporary, architecture)
+            describe(writer, model.config, architecture)
+            writer.add_name(
+                "groundup" if isinstance(model_or_run_dir, Transformer) else Path(model_or_run_dir).resolve().name
+            )
+            writer.add_file_type(
+                getattr(gguf.LlamaFileType, f"{'ALL' if dtype == 'fp32' else 'MOSTLY'}_{DTYPES[dtype]}")
+            )
+            if tokenizer is None:
+                writer.add_tokenizer_model("none")
+            else:
+                run = None if isinstance(model_or_run_dir, Transformer) else Path(model_or_run_dir)
+                text = text_of(run, tokenizer)
+                add_tokenizer(writer, text, model.config.vocab_size, tokenizer)
+                if text.kept_template is not None:
+                    writer.add_chat_template(text.kept_template.source)
+            add_weights(writer, gguf, model, architecture, dtype)
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+            writer.close()
     except OSError as error:
         raise OSError(f"{path} cannot be written: {reason(error, path.parent)}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
     return path
 
 

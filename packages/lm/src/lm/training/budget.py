@@ -29,7 +29,7 @@ def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, acc
         precision="fp32" if wide else "autocast",
         optimizer="adamw" if config.optimizer == "adamw" else "muon",  # NorMuon keeps one number a row more
         attention_kernel=whole if cpu and model.context_length <= MATMUL_KEYS else "fused",
-        norm_kernel=("folded" if wide and model.norm_placement == "pre" else "normalised") if cpu else "fused",
+        norm_kernel="normalised" if cpu else "fused",
         activation_checkpointing=config.activation_checkpointing,
         loss="chunked",
         logits_chunk_bytes=chunk_bytes_on(device),

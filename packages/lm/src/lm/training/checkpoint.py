@@ -308,6 +308,8 @@ def prune(folder: Path, newest: int, keep: int, best: int | None) -> None:
     for partial in folder.glob(".*.partial"):
         if partial.is_dir():
             shutil.rmtree(partial, ignore_errors=True)
+        else:
+            partial.unlink(missing_ok=True)
 
 
 def hash_json(table: Any) -> str:

@@ -1,4 +1,4 @@
-"""The C of the this folder as libraries for this machine: compiled when first asked for, kept for the next process.
+"""The C of this folder as libraries for this machine: compiled when first asked for, kept for the next process.
 
 The C compiler is the one that Python was built with, or that the environment variable CC names, and takes about half a
 second. A library lies in the user's cache folder under a name that tells source, compiler and processor apart.
@@ -16,11 +16,12 @@ import shutil
 import stat
 import subprocess
 import sysconfig
-import tempfile
 from importlib import resources
 from pathlib import Path
 
 import torch
+
+from lm.files import atomic_path
 
 TYPES = {torch.float32: "float", torch.float64: "double"}
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
@@ -64,11 +65,9 @@ def kept(name: str, real: str) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / file
     if not mine(path):
-        with tempfile.TemporaryDirectory(dir=folder) as there:  # two processes may do this at once
-            fresh = Path(there, file)
+        with atomic_path(path) as fresh:  # two processes may do this at once
             compile_to(fresh, path_of_compiler, real, text)
             fresh.chmod(0o500)
-            os.replace(fresh, path)
     return path
 
 

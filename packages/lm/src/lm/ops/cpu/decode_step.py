@@ -17,6 +17,7 @@ from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, rope_cache
 from lm.ops.cpu.build import Unavailable, built
 from lm.ops.cpu.fused import FusedRMSNorm
 from lm.ops.cpu.int8 import Int8Linear
+from lm.ops.cpu.products import is_linear
 
 Pointer, Count = ctypes.c_void_p, ctypes.c_int64
 BYTES = 64  # of a vector in decode_step.c
@@ -165,9 +166,9 @@ class NativeStep:
             address, scales = self.at(whole, torch.int8), self.at(scale)
             rows, columns, stride = layer.outputs, layer.inputs, whole.shape[1]
             return Matrix(weight=address, scale=scales, bias=place, rows=rows, columns=columns, stride=stride)
-        if type(layer) not in (nn.Linear, nn.Embedding):
+        if not is_linear(layer) and type(layer) is not nn.Embedding:
             raise Unavailable(f"there is a {type(layer).__name__} in the model")
-        weight = cast(Tensor, layer.weight)
+        weight = layer.weight
         rows, columns = weight.shape
         return Matrix(weight=self.at(weight), scale=None, bias=place, rows=rows, columns=columns, stride=columns)
 

@@ -1,13 +1,14 @@
-"""The modules of model.py as a CPU computes them fastest, in training above all: `fuse` swaps them in, in place.
+"""The modules of model.py as a CPU trains them fastest: `fuse` swaps them in, in place.
 
 Every twin has the parameters, the state dict and, to rounding, the results and the gradients of its plain module:
 
-    RMSNorm     one pass over memory in C, both ways
     Attention   scores by blocks of queries, whose rotation is part of the copy that the products read (block_attention)
-    SwiGLU      silu(gate) · up in one pass in C; its backward writes both halves where they belong
-    Block       a residual sum and the norm after it in one pass; the norm's weight is multiplied into the matrix that
-    reads
-                the norm, which is smaller than the activations
+    RMSNorm     one pass over memory in C, both ways
+    Linear      by oneDNN, on the machines on which that is the faster library (products)
+
+What each gains, forward and backward of a block, one core of a Zen 3: attention 6 to 10%; norms 4% at a width of 128,
+1% at 256 (`nox -s bench -- twins`). SwiGLU in C, the norm's weight folded into the matrix that reads it, sums and norms
+in one pass, and gradients of weights as tall products were here, gained between 2% and -13%, and went.
 
 A twin computes as the plain module does where that is what the caller needs: on another device, with a key/value cache,
 under autocast, when a module in it was given a hook.
@@ -15,27 +16,17 @@ under autocast, when a module in it was given a hook.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from lm.attention import MATMUL_KEYS, causal_self_bias
-from lm.model import (
-    MLP,
-    Attention,
-    Block,
-    LayerCache,
-    RMSNorm,
-    SwiGLU,
-    positions_of,
-    recomputed,
-    rope_at,
-)
+from lm.model import Attention, LayerCache, RMSNorm, positions_of, recomputed, rope_at
 from lm.ops.cpu import passes
 from lm.ops.cpu.block_attention import attend
+from lm.ops.cpu.products import FusedLinear
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -67,33 +58,8 @@ def in_full_precision(x: Tensor) -> bool:
     return not torch.is_autocast_enabled("cpu")
 
 
-class FusedRMSNorm(RMSNorm):
-    """RMSNorm in fewer passes over memory than F.rms_norm makes: 0.30 ms for 0.40, both ways, at 1,024 × 128."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        wide = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-        if not wide or torch.compiler.is_compiling() or not torch.is_grad_enabled():
-            return super().forward(x)
-        return _ScaledNorm.apply(x, self.weight, self.eps)  # type: ignore[no-any-return, no-untyped-call]
-
-
 class FusedAttention(Attention):
     """Attention by blocks of queries, up to as many positions as that is faster for than torch's tiled kernel."""
-
-    def forward(
-        self,
-        x: Tensor,
-        rope: Tensor | None = None,
-        document_ids: Tensor | None = None,
-        cache: LayerCache | None = None,
-        ids: Tensor | None = None,
-        weight: Tensor | None = None,
-    ) -> Tensor:
-        """weight: see `linear`."""
-        qkv = linear(self.qkv, x, weight)
-        if self.value_embedding is not None and ids is not None:
-            qkv = self.add_value_embedding(qkv, linear(self.value_gate, x, weight), ids)
-        return self.output(self.attend(qkv, rope, document_ids, cache))  # type: ignore[no-any-return]
 
     def attend(self, qkv: Tensor, rope: Tensor | None, document_ids: Tensor | None, cache: LayerCache | None) -> Tensor:
         if cache is not None or qkv.shape[1] > MATMUL_KEYS or not in_full_precision(qkv):
@@ -111,139 +77,21 @@ class FusedAttention(Attention):
         return y.flatten(2)
 
 
-class FusedSwiGLU(SwiGLU):
-    """SwiGLU in one pass between its products."""
+class FusedRMSNorm(RMSNorm):
+    """RMSNorm in fewer passes over memory than F.rms_norm makes, both ways."""
 
-    def forward(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
-        """weight: see `linear`."""
-        both = linear(self.gate_up, x, weight)
-        if both.device.type == "cpu" and torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            return self.down(_Gated.apply(both))  # type: ignore[no-any-return, no-untyped-call]
-        gate, up = both.chunk(2, dim=-1)
-        return self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
-
-
-class FusedMLP(MLP):
-    """MLP, whose first product may take the weight of the norm before it."""
-
-    def forward(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
-        """weight: see `linear`."""
-        return self.down(self.activate(linear(self.up, x, weight)))  # type: ignore[no-any-return]
-
-
-class FusedBlock(Block):
-    """Block, in which a sum and the norm after it are one pass, and the norm's weight is left to the product that reads
-    it."""
-
-    def forward(
-        self,
-        x: Tensor,
-        rope: Tensor | None = None,
-        document_ids: Tensor | None = None,
-        cache: LayerCache | None = None,
-        ids: Tensor | None = None,
-    ) -> Tensor:
-        folds = torch.is_grad_enabled() and not torch.compiler.is_compiling() and in_full_precision(x)
-        if self.post or cache is not None or not folds:
-            return super().forward(x, rope, document_ids, cache, ids)
-        if folded(self.attention_norm, self.attention):
-            normal = _Normalise.apply(x, self.attention_norm.eps)  # type: ignore[no-untyped-call]
-            weight = self.attention_norm.weight
-            more = cast(FusedAttention, self.attention)(normal, rope, document_ids, None, ids, weight)
-        else:
-            more = self.attention(self.attention_norm(x), rope, document_ids, None, ids)
-        if folded(self.ffn_norm, self.ffn):
-            x, normal = _AddNormalise.apply(x, more, self.ffn_norm.eps)  # type: ignore[no-untyped-call]
-            return x + self.ffn(normal, self.ffn_norm.weight)  # type: ignore[no-any-return]
-        x = x + more
-        return x + self.ffn(self.ffn_norm(x))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+        if not wide or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return super().forward(x)
+        return _ScaledNorm.apply(x, self.weight, self.eps)  # type: ignore[no-any-return, no-untyped-call]
 
 
 TWINS: dict[type[nn.Module], type[nn.Module]] = {
-    RMSNorm: FusedRMSNorm,
     Attention: FusedAttention,
-    SwiGLU: FusedSwiGLU,
-    MLP: FusedMLP,
-    Block: FusedBlock,
+    RMSNorm: FusedRMSNorm,
+    nn.Linear: FusedLinear,
 }
-
-
-def folded(norm: nn.Module, reader: nn.Module) -> bool:
-    """Whether reader's first product can take the weight of the norm that it reads: nobody watches either."""
-    if type(norm) is not FusedRMSNorm or type(reader) not in (FusedAttention, FusedSwiGLU, FusedMLP):
-        return False
-    first = reader.qkv if isinstance(reader, Attention) else reader.gate_up if isinstance(reader, SwiGLU) else reader.up
-    return type(first) is nn.Linear and not (hooked(norm) or hooked(reader) or hooked(first))
-
-
-def linear(layer: nn.Module, x: Tensor, weight: Tensor | None = None) -> Tensor:
-    """layer(x · weight): the weight (in,) is multiplied into the layer's matrix rather than into every position."""
-    if weight is not None:
-        y = _WeightedLinear.apply(x, layer.weight, weight)  # type: ignore[no-untyped-call]
-    elif (
-        type(layer) is nn.Linear
-        and layer.out_features > layer.in_features
-        and in_full_precision(x)
-        and torch.is_grad_enabled()
-        and not hooked(layer)
-    ):
-        y = _WideLinear.apply(x, layer.weight)  # type: ignore[no-untyped-call]
-    else:
-        return layer(x)  # type: ignore[no-any-return]
-    return y if layer.bias is None else y + layer.bias  # type: ignore[no-any-return]
-
-
-def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """gradᵀ x of grad (rows, out) and x (rows, in), (out, in), as the library is faster at it: by tall times wide."""
-    if grad.shape[1] > x.shape[1]:
-        return (x.T @ grad).T.contiguous()
-    return grad.T @ x
-
-
-class _WideLinear(torch.autograd.Function):
-    """y = x matrixᵀ of a matrix with more rows than columns, whose gradient is weight_gradient()."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, matrix: Tensor) -> Tensor:
-        ctx.save_for_backward(x, matrix)
-        return F.linear(x, matrix)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        x, matrix = ctx.saved_tensors
-        return grad @ matrix, weight_gradient(grad.flatten(0, -2), x.flatten(0, -2))
-
-
-class _WeightedLinear(torch.autograd.Function):
-    """y = x (matrix · weight)ᵀ: with G = gᵀ x, dmatrix = G · weight and dweight = Σ G · matrix over the rows."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, matrix: Tensor, weight: Tensor) -> Tensor:
-        both = matrix * weight
-        ctx.save_for_backward(x, matrix, weight, both)
-        return F.linear(x, both)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x, matrix, weight, both = ctx.saved_tensors
-        product = weight_gradient(grad.flatten(0, -2), x.flatten(0, -2))
-        return grad @ both, product * weight, (product * matrix).sum(0)
-
-
-class _Gated(torch.autograd.Function):
-    """silu(gate) · up of both (…, 2 · d_ff), the gate's half first. What is kept is what autograd would keep."""
-
-    @staticmethod
-    def forward(ctx: Any, both: Tensor) -> Tensor:
-        out, active = passes.gated(passes.compiled(both), both)
-        ctx.save_for_backward(both, active)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return passes.gated_back(passes.compiled(grad), grad, *ctx.saved_tensors)
 
 
 class _ScaledNorm(torch.autograd.Function):
@@ -251,7 +99,7 @@ class _ScaledNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        _, normal, inverse = passes.normalise(passes.compiled(x), x, eps)
+        normal, inverse = passes.normalise(passes.compiled(x), x, eps)
         ctx.save_for_backward(normal, weight, inverse)
         scaled: Tensor = normal * weight
         return scaled
@@ -262,35 +110,3 @@ class _ScaledNorm(torch.autograd.Function):
         normal, weight, inverse = ctx.saved_tensors
         for_x = passes.normalise_back(passes.compiled(grad), grad * weight, normal, inverse)
         return for_x, (grad * normal).flatten(0, -2).sum(0), None
-
-
-class _Normalise(torch.autograd.Function):
-    """x / rms(x)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
-        _, normal, inverse = passes.normalise(passes.compiled(x), x, eps)
-        ctx.save_for_backward(normal, inverse)
-        return normal
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return passes.normalise_back(passes.compiled(grad), grad, *ctx.saved_tensors), None
-
-
-class _AddNormalise(torch.autograd.Function):
-    """x + y, and that divided by its rms: one pass over memory for two, both ways."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        total, normal, inverse = passes.normalise(passes.compiled(x), x, eps, y)
-        ctx.save_for_backward(normal, inverse)
-        return total, normal
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, own: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        normal, inverse = ctx.saved_tensors
-        slope = passes.normalise_back(passes.compiled(grad), grad, normal, inverse, own)
-        return slope, slope, None

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm.model import Transformer
+from lm.ops.cpu.products import is_linear
 
 # torch's kernel checks no sizes: where they are no multiples of its vectors it reads, and now and then writes, beyond
 # the end.
@@ -68,7 +69,7 @@ def quantized(model: Transformer) -> Transformer:
     head = made.head_weight.detach().clone()
     for module in list(made.modules()):
         for name, child in list(module.named_children()):
-            if type(child) is nn.Linear:
+            if is_linear(child):
                 setattr(module, name, Int8Linear(child.weight, child.bias))
     made.head = Int8Linear(head)  # type: ignore[assignment]
     return made

@@ -1,4 +1,4 @@
-/* What a training step does between its products, each in one pass over memory: see lm.passes.
+/* What a training step does between its products, each in one pass over memory: see passes.py.
 
    REAL is float or double. Threads share the rows; a row is computed by the same operations in the same order whatever their
    number. */
@@ -30,61 +30,21 @@ static inline REAL exponential(REAL x)
 #define EACH _Pragma("omp simd") for (int64_t i = 0; i < width; i++)
 #define EACH_ADDED _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < width; i++)
 
-/* active = silu(gate) and out = active · up, of both (rows, 2 · width), the gate's half first. */
-void gated(int threads, int64_t rows, int64_t width, const REAL *both, REAL *active, REAL *out)
-{
-    EACH_ROW
-    {
-        const REAL *gate = both + 2 * row * width, *up = gate + width;
-        REAL *a = active + row * width, *o = out + row * width;
-        EACH
-        {
-            const REAL silu = gate[i] / (1 + exponential(-gate[i]));
-            a[i] = silu;
-            o[i] = silu * up[i];
-        }
-    }
-}
-
-/* The gradient of both, from that of out: for up grad · silu(gate), for the gate grad · up · silu'(gate). */
-void gated_back(int threads, int64_t rows, int64_t width, const REAL *grad, const REAL *both, REAL *out)
-{
-    EACH_ROW
-    {
-        const REAL *g = grad + row * width, *gate = both + 2 * row * width, *up = gate + width;
-        REAL *for_gate = out + 2 * row * width, *for_up = for_gate + width;
-        EACH
-        {
-            const REAL share = 1 / (1 + exponential(-gate[i]));
-            for_up[i] = g[i] * gate[i] * share;
-            for_gate[i] = g[i] * up[i] * share * (1 + gate[i] * (1 - share));
-        }
-    }
-}
-
-/* total = x + more, if there is more; inverse (rows,) = 1 / rms(total) and normal = total · inverse. */
-void normalise(int threads, int64_t rows, int64_t width, const REAL *x, const REAL *more, REAL *total, REAL *normal, REAL *inverse,
-               double eps)
+/* inverse (rows,) = 1 / rms(x) and normal = x · inverse. */
+void normalise(int threads, int64_t rows, int64_t width, const REAL *x, REAL *normal, REAL *inverse, double eps)
 {
     EACH_ROW
     {
         const REAL *from = x + row * width;
         REAL *to = normal + row * width, sum = 0;
-        if (more) {
-            const REAL *other = more + row * width;
-            REAL *both = total + row * width;
-            EACH both[i] = from[i] + other[i];
-            from = both;
-        }
         EACH_ADDED sum += from[i] * from[i];
         const REAL by = inverse[row] = 1 / sqrt(sum / width + (REAL)eps);
         EACH to[i] = from[i] * by;
     }
 }
 
-/* The gradient of total, from that of normal and, if there is one, its own: own + (g - n mean(g n)) / rms(total). */
-void normalise_back(int threads, int64_t rows, int64_t width, const REAL *grad, const REAL *own, const REAL *normal,
-                    const REAL *inverse, REAL *out)
+/* The gradient of x, from that of normal: (g - n mean(g n)) / rms(x). */
+void normalise_back(int threads, int64_t rows, int64_t width, const REAL *grad, const REAL *normal, const REAL *inverse, REAL *out)
 {
     EACH_ROW
     {
@@ -92,11 +52,7 @@ void normalise_back(int threads, int64_t rows, int64_t width, const REAL *grad, 
         REAL *to = out + row * width, sum = 0;
         EACH_ADDED sum += g[i] * n[i];
         const REAL mean = sum / width, by = inverse[row];
-        if (own) {
-            const REAL *other = own + row * width;
-            EACH to[i] = other[i] + (g[i] - n[i] * mean) * by;
-        } else
-            EACH to[i] = (g[i] - n[i] * mean) * by;
+        EACH to[i] = (g[i] - n[i] * mean) * by;
     }
 }
 

@@ -1,9 +1,8 @@
 """What a training step on a CPU does between its products: in C, each in one pass over memory, or else by PyTorch's
 operators.
 
-Each function takes first what computes it: `compiled(x)`, the library for such numbers, or None. Products take two
-thirds of a step, and most of the rest is reading and writing memory: torch's operators read and write it again for each
-operation.
+Each function takes first what computes it: `compiled(x)`, the library for such numbers, or None. torch's operators read
+and write memory again for each operation.
 """
 
 from __future__ import annotations
@@ -12,17 +11,14 @@ import ctypes
 import functools
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm.ops.cpu.build import Unavailable, built
 
 Pointer, Count = ctypes.c_void_p, ctypes.c_int64
 ARGUMENTS = {  # after the number of threads, of rows, and of columns
-    "gated": (Pointer, Pointer, Pointer),
-    "gated_back": (Pointer, Pointer, Pointer),
-    "normalise": (*[Pointer] * 5, ctypes.c_double),
-    "normalise_back": (*[Pointer] * 5,),
+    "normalise": (Pointer, Pointer, Pointer, ctypes.c_double),
+    "normalise_back": (Pointer, Pointer, Pointer, Pointer),
     "cross_entropy": (Pointer, Count, Pointer, Pointer),
 }
 
@@ -41,64 +37,24 @@ def means(device: torch.device) -> str:
     return "C" if device.type == "cpu" and not isinstance(checked(torch.float32), Unavailable) else "PyTorch"
 
 
-def gated(by: ctypes.CDLL | None, both: Tensor) -> tuple[Tensor, Tensor]:
-    """silu(gate) · up of both (…, 2 · width), the gate's half first, and silu(gate): (…, width) each."""
-    gate, up = both.chunk(2, dim=-1)
+def normalise(by: ctypes.CDLL | None, x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """x divided by its rms over the last dimension, eps added to the mean square; and 1 / rms, (…, 1)."""
     if by is None:
-        active = F.silu(gate)
-        return active * up, active
-    both, out, active = both.contiguous(), both.new_empty(gate.shape), both.new_empty(gate.shape)
-    by.gated(*size(gate), both.data_ptr(), active.data_ptr(), out.data_ptr())
-    return out, active
+        inverse = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+        return x * inverse, inverse
+    x, normal, inverse = x.contiguous(), x.new_empty(x.shape), x.new_empty(*x.shape[:-1], 1)
+    by.normalise(*size(x), x.data_ptr(), normal.data_ptr(), inverse.data_ptr(), eps)
+    return normal, inverse
 
 
-def gated_back(by: ctypes.CDLL | None, grad: Tensor, both: Tensor, active: Tensor) -> Tensor:
-    """The gradient of both, from that of gated()'s first result, and the second."""
-    out = both.new_empty(both.shape)
-    if by is None:
-        (gate, up), (for_gate, for_up) = both.chunk(2, dim=-1), out.chunk(2, dim=-1)
-        torch.mul(grad, active, out=for_up)
-        torch.mul(grad, up, out=for_gate)
-        torch.ops.aten.silu_backward.grad_input(for_gate, gate, grad_input=for_gate)
-    else:
-        grad, both = grad.contiguous(), both.contiguous()
-        by.gated_back(*size(grad), grad.data_ptr(), both.data_ptr(), out.data_ptr())
-    return out
-
-
-def normalise(
-    by: ctypes.CDLL | None, x: Tensor, eps: float, more: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """x + more, or x; that divided by its rms over the last dimension, eps added to the mean square; and 1 / rms, (…,
-    1)."""
-    if by is None or (more is not None and (more.dtype, more.shape) != (x.dtype, x.shape)):
-        total = x if more is None else x + more
-        inverse = torch.linalg.vector_norm(total, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
-        return total, total * inverse, inverse
-    x, more = x.contiguous(), None if more is None else more.contiguous()
-    total = x if more is None else x.new_empty(x.shape)
-    normal, inverse = x.new_empty(x.shape), x.new_empty(*x.shape[:-1], 1)
-    given = x.data_ptr(), None if more is None else more.data_ptr()
-    by.normalise(*size(x), *given, total.data_ptr(), normal.data_ptr(), inverse.data_ptr(), eps)
-    return total, normal, inverse
-
-
-def normalise_back(
-    by: ctypes.CDLL | None, grad: Tensor, normal: Tensor, inverse: Tensor, own: Tensor | None = None
-) -> Tensor:
-    """The gradient of normalise()'s first result, from its own, that of the second, n, and the last two.
-
-    own + (g - n mean(g n)) / rms
-    """
+def normalise_back(by: ctypes.CDLL | None, grad: Tensor, normal: Tensor, inverse: Tensor) -> Tensor:
+    """The gradient of x, from that of normalise()'s first result, n, and both results: (g - n mean(g n)) / rms."""
     if by is None:
         mean = (grad * normal).sum(-1, keepdim=True).div_(-normal.shape[-1])
-        slope = torch.addcmul(grad, normal, mean).mul_(inverse)
-        return slope if own is None else slope.add_(own)
+        return torch.addcmul(grad, normal, mean).mul_(inverse)
     out = normal.new_empty(normal.shape)
     grad, normal, inverse = grad.contiguous(), normal.contiguous(), inverse.contiguous()
-    own = None if own is None else own.contiguous()
-    beside = None if own is None else own.data_ptr()
-    by.normalise_back(*size(grad), grad.data_ptr(), beside, normal.data_ptr(), inverse.data_ptr(), out.data_ptr())
+    by.normalise_back(*size(grad), grad.data_ptr(), normal.data_ptr(), inverse.data_ptr(), out.data_ptr())
     return out
 
 
@@ -150,11 +106,9 @@ def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
 def sample(by: ctypes.CDLL | None, dtype: torch.dtype) -> list[Tensor]:
     """Results of each function on the same small numbers."""
     made = torch.Generator().manual_seed(0)
-    both, grad = (torch.randn(5, n, generator=made, dtype=torch.float64).to(dtype) for n in (74, 37))
+    x, grad = (torch.randn(5, 74, generator=made, dtype=torch.float64).to(dtype) for _ in range(2))
     with torch.inference_mode(False), torch.no_grad():
-        out, active = gated(by, both)
-        total, normal, inverse = normalise(by, grad, 1e-5, out)
-        logits, targets = 3 * both, torch.tensor([0, 69, 1, 2, 3])
+        normal, inverse = normalise(by, x, 1e-5)
+        logits, targets = 3 * x, torch.tensor([0, 69, 1, 2, 3])
         nats = cross_entropy(by, logits, 70, targets, targets != 2)
-        backs = gated_back(by, grad, both, active), normalise_back(by, out, normal, inverse, active)
-    return [out, active, total, normal, inverse, nats, logits, *backs]
+        return [normal, inverse, nats, logits, normalise_back(by, grad, normal, inverse)]

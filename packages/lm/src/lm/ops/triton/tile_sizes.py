@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ import torch
 import triton
 from torch import Tensor
 
+from lm.files import atomic_write
 from lm.ops.triton.problem import Problem, Tiles, interpreted
 
 # By family of devices, kernel, and the width that the head dimension is padded to; dtypes of 16 bits.
@@ -299,9 +299,7 @@ def keep(key: str, tiles: Tiles) -> None:
     choices = {**{name: asdict(kept) for name, kept in kept_choices().items()}, key: asdict(tiles)}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as new:
-            json.dump(choices, new, indent=1)
-        os.replace(new.name, file)
+        atomic_write(file, json.dumps(choices, indent=1))
     except OSError:
         return
     kept_choices.cache_clear()

@@ -1,0 +1,111 @@
+"""Matrix products by oneDNN where MKL, which torch multiplies by, is slow: on AMD's processors that have AVX-512.
+
+MKL chooses its code by the maker of a processor as well. On a Zen 5 it ran that for AVX2, at 100 GFLOP/s a core in
+float32, where oneDNN, which the same torch carries, made 200 to 240, and a training step of 4 layers of 256 took 422 ms
+instead of 710 (AMD EPYC, November 2026, on an earlier form of this file). On a Zen 3, which has no AVX-512, MKL was as
+fast or faster for every shape (68 to 91 GFLOP/s for 47 to 81: `nox -s bench -- products`), and on Intel it is at home:
+there everything stays as it is. The choice depends on the maker and the features alone, so that a machine always
+computes the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any, TypeGuard, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+
+@functools.cache
+def chosen() -> bool:
+    """Whether oneDNN multiplies on this machine."""
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    try:
+        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+    except OSError:
+        return False
+    about = {key.strip(): value.split() for key, _, value in (line.partition(":") for line in first.splitlines())}
+    return about.get("vendor_id") == ["AuthenticAMD"] and "avx512f" in about.get("flags", ())
+
+
+def takes(x: Tensor, weight: Tensor) -> bool:
+    """Whether x weightᵀ is for oneDNN: on this machine, of float32, computed with as it is."""
+    plain = type(weight) in (Tensor, nn.Parameter) and x.device.type == weight.device.type == "cpu"
+    whole = x.dtype == weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    return plain and whole and x.numel() > 0 and chosen()
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x weightᵀ + bias: x (…, in), weight (out, in), either in any order of memory → (…, out)."""
+    if torch.compiler.is_compiling():
+        return cast(Tensor, _product(x, weight, bias))
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")  # type: ignore[no-any-return]
+
+
+def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    """gradᵀ x: grad (rows, out), x (rows, in) → (out, in). oneDNN wants its first factor in order: the smaller is
+    copied."""
+    if grad.shape[1] <= x.shape[1]:
+        return product(grad.T, x.T)
+    return product(x.T, grad.T).T.contiguous()
+
+
+class FusedLinear(nn.Linear):
+    """nn.Linear, both ways by oneDNN where that is chosen."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if takes(x, self.weight):
+            if torch.compiler.is_compiling():
+                return cast(Tensor, _product(x, self.weight, self.bias))
+            return _Linear.apply(x, self.weight, self.bias)  # type: ignore[no-any-return, no-untyped-call]
+        return super().forward(x)
+
+
+def is_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether a layer is torch's own or its twin, of which nothing but weight and bias need be known."""
+    return type(layer) in (nn.Linear, FusedLinear)
+
+
+def gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Of x, weight and bias, from that of x weightᵀ + bias."""
+    x, weight = ctx.saved_tensors
+    rows = grad.flatten(0, -2)
+    for_bias = rows.sum(0) if ctx.has_bias else None
+    return product(grad, weight.T), weight_gradient(rows, x.flatten(0, -2)), for_bias
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        return product(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        return gradients(ctx, grad)
+
+
+# For torch.compile an operator of our own, which it leaves as it is: its own rules for oneDNN's are for inference.
+@torch.library.custom_op("groundup::product", mutates_args=())
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    made = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return made  # type: ignore[no-any-return]
+
+
+@_product.register_fake
+def _(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return x.new_empty(*x.shape[:-1], weight.shape[0])
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:2])
+    ctx.has_bias = inputs[2] is not None
+
+
+_product.register_autograd(gradients, setup_context=_save)

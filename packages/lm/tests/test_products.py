@@ -1,0 +1,138 @@
+"""Products by oneDNN against the plain ones: values, gradients, a model's loss, and when they step aside.
+
+The machine that runs this need not be one that chooses oneDNN: here all are told to.
+"""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from lm.config import ModelConfig
+from lm.loss import chunked_cross_entropy
+from lm.model import Transformer
+from lm.ops.cpu import products
+from lm.ops.cpu.fused import fuse
+from lm.ops.cpu.products import FusedLinear
+
+pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+
+
+@pytest.fixture
+def onednn(monkeypatch):
+    """Every machine chooses oneDNN; the products that it is asked for."""
+    asked = []
+    plain = products.product
+
+    def counted(x, weight, bias=None):
+        asked.append((tuple(x.shape), tuple(weight.shape)))
+        return plain(x, weight, bias)
+
+    monkeypatch.setattr(products, "chosen", lambda: True)
+    monkeypatch.setattr(products, "product", counted)
+    return asked
+
+
+def linear(inputs, outputs, bias):
+    return fuse(nn.ModuleList([nn.Linear(inputs, outputs, bias=bias)]))[0]
+
+
+sizes = st.integers(1, 70)
+
+
+@settings(max_examples=30, deadline=None)
+@given(rows=sizes, inputs=sizes, outputs=sizes, bias=st.booleans(), seed=st.integers(0, 99))
+def test_a_layer_is_the_plain_layer_forward_and_backward(rows, inputs, outputs, bias, seed):
+    torch.manual_seed(seed)
+    layer, x = linear(inputs, outputs, bias), torch.randn(2, rows, inputs, requires_grad=True)
+    given = [x, *layer.parameters()]
+    grad = torch.randn(2, rows, outputs)
+    wanted = [y := nn.Linear.forward(layer, x), *torch.autograd.grad(y, given, grad)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "chosen", lambda: True)
+        got = [y := layer(x), *torch.autograd.grad(y, given, grad)]
+        # as gradients come that are no tensor of their own
+        alike = torch.autograd.grad(layer(x), given, grad[:, :1].expand(2, rows, outputs))
+        single = torch.autograd.grad(layer(x), given, grad[:, :1].repeat(1, rows, 1))
+    for one, other in zip([*wanted, *single], [*got, *alike], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_and_its_loss_are_the_plain_ones(onednn):
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(50, 40, 2, 32, 4, 48, bias=True))
+    twin = fuse(copy.deepcopy(model))
+    ids, targets = torch.randint(50, (2, 3, 40))
+    targets[0, :5] = -100
+
+    def results(of):
+        loss = chunked_cross_entropy(of.hidden(ids), of.head_weight, targets, chunk_bytes=4 * 50 * 32)
+        return [loss.detach(), *torch.autograd.grad(loss, list(of.parameters()))]
+
+    got = results(twin)
+    assert ((2 * 32, 32), (50, 32)) not in onednn
+    assert any(weight == (50, 32) for _, weight in onednn)  # the head
+    assert any(weight == (32 * 3, 32) for _, weight in onednn)  # queries, keys and values
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "chosen", lambda: False)
+        wanted = results(model)
+    for one, other in zip(wanted, got, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["float64", "empty", "autocast", "inference", "not chosen"])
+def test_what_is_not_for_onednn_is_computed_by_torch(onednn, monkeypatch, case):
+    layer = linear(3, 4, True)
+    layer = layer.double() if case == "float64" else layer
+    x = torch.randn(0 if case == "empty" else 2, 3, dtype=layer.weight.dtype)
+    if case == "not chosen":
+        monkeypatch.setattr(products, "chosen", lambda: False)
+    with torch.autocast("cpu", enabled=case == "autocast"), torch.inference_mode(case == "inference"):
+        y = layer(x)
+        torch.testing.assert_close(y, nn.Linear.forward(layer, x), rtol=1e-4, atol=1e-4)
+    assert bool(onednn) == (case == "inference")
+
+
+def test_a_compiled_layer_is_the_plain_layer(monkeypatch):
+    monkeypatch.setattr(products, "chosen", lambda: True)
+    torch.manual_seed(0)
+    layer, x = linear(24, 40, True), torch.randn(6, 24, requires_grad=True)
+    given = [x, *layer.parameters()]
+    compiled = torch.compile(layer, backend="aot_eager")  # what it traces, without a compiler's minute
+    y, wanted = compiled(x), nn.Linear.forward(layer, x)
+    torch.testing.assert_close(y, wanted, rtol=1e-4, atol=1e-4)
+    found = torch.autograd.grad(y.sin().sum(), given)
+    for one, other in zip(found, torch.autograd.grad(wanted.sin().sum(), given), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+AMD = "processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: fpu avx2 avx512f avx512bw\n\nprocessor\t: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("about", "chosen"),
+    [
+        (AMD, True),
+        (AMD.replace("AuthenticAMD", "GenuineIntel"), False),
+        (AMD.replace(" avx512f avx512bw", ""), False),
+        ("Features\t: fp asimd\n", False),
+        (None, False),
+    ],
+)
+def test_the_choice_depends_on_maker_and_features_alone(monkeypatch, about, chosen):
+    def read(self):
+        if about is None:
+            raise FileNotFoundError(self)
+        return about
+
+    monkeypatch.setattr(products.Path, "read_text", read)
+    products.chosen.cache_clear()
+    try:
+        assert products.chosen() is chosen
+        assert type(linear(3, 4, False)) is FusedLinear
+    finally:
+        monkeypatch.undo()
+        products.chosen.cache_clear()
