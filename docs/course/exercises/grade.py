@@ -26,6 +26,10 @@ CHAPTERS = {  # the file that a student fills, and the module that checks it
     2: ("ex2_bpe.py", "checks_tokenizer"),
     3: ("ex3_judge.py", "checks_tokenizer"),
     4: ("ex4_transformer.py", "checks_transformer"),
+    5: ("ex5_budget.py", "checks_budget"),
+    6: ("ex6_training.py", "checks_training"),
+    7: ("ex7_generation.py", "checks_generation"),
+    8: ("ex8_scaling.py", "checks_scaling"),
 }
 
 

@@ -1,0 +1,105 @@
+"""What the exercises of chapter 8 are held to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from grading import NOT_WRITTEN, Wrong, close, compare_speed, near, seconds
+
+import accounting
+import lm
+from lm import reference
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # there in Triton's interpreter
+
+
+def fit_power_law(yours: Callable[..., Any]) -> None:
+    exact = [1e3, 1e5, 1e9]
+    noisy = [(x, 3 * x**0.5 * noise) for x, noise in ((1e2, 1.1), (1e3, 0.9), (1e4, 1.0), (1e5, 1.2))]
+    slope, offset = np.polyfit(*(np.log(column) for column in zip(*noisy, strict=True)), 1)
+    for x, y, (a, b) in (
+        (exact, [0.5 * value**-0.25 for value in exact], (0.5, -0.25)),
+        (*map(list, zip(*noisy, strict=True)), (float(np.exp(offset)), float(slope))),
+    ):
+        given = yours(x, y)
+        if given is None:
+            raise Wrong(f"fit_power_law returns None: {NOT_WRITTEN}.")
+        near(f"The exponent of fit_power_law({x}, {y})", given[1], b, "Fit in logarithms.")
+        near(f"The factor of fit_power_law({x}, {y})", given[0], a, "The line gives log a.")
+
+
+def isoflop_optimum(yours: Callable[..., Any]) -> None:
+    sizes = [1e7, 3e7, 1e8, 3e8, 1e9]
+    for best, noise in ((1e8, (0, 0, 0, 0, 0)), (4e7, (0, 0, 0, 0, 0)), (2e8, (0.01, -0.02, 0, 0.03, -0.01))):
+        losses = [3 + 0.1 * np.log(size / best) ** 2 + off for size, off in zip(sizes, noise, strict=True)]
+        square, line, _ = np.polyfit(np.log(sizes), losses, 2)
+        shown = [round(float(loss), 3) for loss in losses]
+        hint = "The lowest point of a·z² + b·z + c is at z = -b / 2a, and z is the logarithm of a size."
+        right = float(np.exp(-line / (2 * square)))
+        near(f"isoflop_optimum({sizes}, {shown})", yours(sizes, losses), right, hint, 1e-4)
+
+
+def compute_optimal(yours: Callable[..., Any]) -> None:
+    for law in ("besiroglu", "hoffmann-3"):
+        surface = accounting.LAWS[law].surface
+        for flops in (1e19, 5.76e23):
+            given = yours(flops, *surface)  # type: ignore[misc]
+            if given is None:
+                raise Wrong(f"compute_optimal returns None: {NOT_WRITTEN}.")
+            right = accounting.compute_optimal(flops, law=law)
+            call = f"compute_optimal({flops:g}, …) of the law {law}"
+            hint = "At the optimum alpha · A / N^alpha = beta · B / D^beta."
+            near(f"The parameters of {call}", given[0], float(right.parameters), hint, 1e-4)
+            near(f"The tokens of {call}", given[1], float(right.tokens), "D = flops / (6·N).", 1e-4)
+
+
+def written(name: str, out: Any) -> Any:
+    """What a kernel wrote; Wrong where it wrote nothing at all."""
+    if bool(out.isnan().all()):
+        raise Wrong(f"{name} writes nothing: its body is not written yet.")
+    return out.cpu()
+
+
+def softmax(kernel: Any, launch: Callable[..., Any]) -> str:
+    torch.manual_seed(0)
+    for rows, columns in ((1, 1), (3, 8), (5, 37), (2, 300)):
+        x = torch.randn(rows, columns) * 5
+        hint = "Where a row is shorter than BLOCK, load -inf instead, and store only what is there."
+        close(
+            f"softmax of {rows} rows of {columns}", written("softmax_kernel", launch(x.to(DEVICE))), x.softmax(-1), hint
+        )
+    large = torch.tensor([[1000.0, 1001.0]])
+    close("softmax([[1000, 1001]])", launch(large.to(DEVICE)).cpu(), large.softmax(-1), "Take the largest off first.")
+    x = torch.randn(64, 256)
+    slow = seconds(lambda: launch(x.to(DEVICE)))
+    where = "on the GPU" if DEVICE == "cuda" else "in the interpreter, where no kernel is fast"
+    return compare_speed(f"64 rows of 256, {where}, beside torch's", slow, seconds(lambda: x.to(DEVICE).softmax(-1), 3))
+
+
+def attention(kernel: Any, launch: Callable[..., Any]) -> str:
+    torch.manual_seed(0)
+    for heads, seq, width in ((1, 16, 16), (2, 32, 16), (2, 50, 32), (1, 1, 16), (1, 70, 16)):
+        q, k, v = torch.randn(3, heads, seq, width).unbind()
+        seen = torch.ones(seq, seq, dtype=torch.bool).tril()
+        right = reference.attention(q * 4, k, v, seen)
+        given = written("attention_kernel", launch(*((t * f).to(DEVICE) for t, f in ((q, 4), (k, 1), (v, 1)))))
+        hint = "Hidden scores are -inf before the maximum is taken; when the maximum grows, both sums shrink."
+        close(f"attention_forward of {heads} heads, {seq} positions of {width}", given, right, hint, 1e-4)
+    q, k, v = torch.randn(3, 2, 128, 32).to(DEVICE).unbind()
+    slow = seconds(lambda: launch(q, k, v))
+    where = "on the GPU" if DEVICE == "cuda" else "in the interpreter, beside what lm calls on a CPU"
+    return compare_speed(f"2 heads, 128 positions, {where}", slow, seconds(lambda: lm.attention.attention(q, k, v), 3))
+
+
+CHAPTERS: dict[int, dict[str, Callable[..., str | None]]] = {
+    8: {
+        "fit_power_law": fit_power_law,
+        "isoflop_optimum": isoflop_optimum,
+        "compute_optimal": compute_optimal,
+        "softmax_kernel and softmax": softmax,
+        "attention_kernel and attention_forward": attention,
+    }
+}
