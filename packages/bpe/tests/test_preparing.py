@@ -14,8 +14,7 @@ from strategies import PIECES, corpus
 from tokenizers import normalizers
 
 import bpe
-from bpe.encoding.preparing import normalize
-from bpe.formats import NORMALIZERS
+from bpe.encoding.normalizing import FORMS, normalizer_of
 from bpe.tokenizer import Tokenizer
 
 CONTENTS = [
@@ -72,7 +71,7 @@ def variant(
 
 @settings(max_examples=100)
 @given(
-    normalizer=st.sampled_from([None, *NORMALIZERS]),
+    normalizer=st.sampled_from([None, *FORMS]),
     prefix_space=st.booleans(),
     tokens=TOKENS,
     pieces=TEXTS,
@@ -107,14 +106,14 @@ def test_prepares_as_tokenizers_does(
     assert Tokenizer.load(path).encode(text, allowed_special="all") == expected
 
 
-@pytest.mark.parametrize("form", NORMALIZERS)
+@pytest.mark.parametrize("form", FORMS)
 def test_normalizes_every_code_point_as_tokenizers_does(form: str) -> None:
     theirs = getattr(normalizers, form)()
     every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     for context in ("{}", "a{}\u0316\u0301", "a\u0301{}", "{}\u0338"):
         # a line each: line ends are starters that nothing composes with
         text = "\n".join(context.format(character) for character in every)
-        assert normalize(text, form) == theirs.normalize_str(text), context
+        assert normalizer_of(form)(text) == theirs.normalize_str(text), context
 
 
 def test_a_late_token_across_a_space_is_not_cut(plain: dict[str, Any], tmp_path: Path) -> None:

@@ -122,8 +122,7 @@ class Counts:
 
         about, records, _ = counts_file.read(path)
         try:
-            expressions, special = about["pattern"], about["special_tokens"]
-            return cls(records, patterns.resolve(tuple(expressions) or None), named(special))
+            return cls(records, patterns.from_plain(about["pattern"]), named(about["special_tokens"]))
         except (KeyError, TypeError):
             raise ValueError(f"{path}: says neither pattern nor special tokens; is it of a checkpoint?") from None
 
@@ -131,7 +130,7 @@ class Counts:
         """Write the counts to a file, whole or not at all. Equal counts make equal files."""
         from bpe.counting import counts_file
 
-        about = {"pattern": list(self.pattern.expressions), "special_tokens": list(self.special_tokens)}
+        about = {"pattern": patterns.to_plain(self.pattern), "special_tokens": list(self.special_tokens)}
         counts_file.write(path, about, sorted_blocks(self._records))
 
     def merge(self, *others: Counts) -> Counts:

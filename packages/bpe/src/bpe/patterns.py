@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import NamedTuple
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe.native.lazy_imports import regex
 from bpe.scanning import scanner
+
+if TYPE_CHECKING:
+    from bpe.expressions.parsing import Language
+    from bpe.expressions.steps import Splitting
+    from bpe.expressions.tree import Node
 
 # Spelled so that `regex`, fancy-regex (tiktoken) and Oniguruma (tokenizers) read them alike. `$` and `{1,3}+` mean
 # other things in Oniguruma, so cl100k says "to the end of the text" as (?!\s|\S) and does without possessive
@@ -70,17 +77,17 @@ _ALIASES = {
     "qwen3": "qwen2",
 }
 
-# How tiktoken 0.14 spells two of them; known here so that its pat_str is served as fast as the name.
+# How tiktoken 0.14 spells two of them: in fancy-regex, and with the same meaning in `regex`.
 _OTHER_SPELLINGS = {
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
     r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s": "cl100k",
 }
 
-_NAME_OF: dict[tuple[str, ...], str] = {
-    **{expressions: name for name, expressions in PATTERNS.items()},
-    **{(spelling,): name for spelling, name in _OTHER_SPELLINGS.items()},
-}
+_NAME_OF: dict[tuple[str, ...], str] = {expressions: name for name, expressions in PATTERNS.items()}
+
+# The digest of what the automata of a pattern do, for those that a scanner of another kind serves faster.
+_SAME_AS: dict[str, str] = {}
 
 # An expression that can match nothing usually does so here: beside letters, digits, marks, signs, spaces and the ends.
 _PROBES = ("", "aB1 é2\t\n.'s中\u0301-_ \r\n\n  <|x|>😀٣ ")
@@ -90,19 +97,33 @@ class Pattern(NamedTuple):
     """A resolved split pattern.
 
     name: the name in PATTERNS, or None where it is not one of those. expressions: applied in sequence, each to every
-    piece the one before it left; none at all means that the text is not split.
+    piece the one before it left; none at all means that the text is not split. language: that of the expressions;
+    PATTERNS are spelled so that it does not matter. steps: instead of expressions, the steps of a tokenizer.json's
+    pre-tokenizer where they do more than isolate matches, as JSON (see bpe.expressions.steps).
     """
 
     name: str | None
     expressions: tuple[str, ...]
+    language: Language = "regex"
+    steps: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the text is not split."""
+        return not self.expressions and not self.steps
+
+    def __str__(self) -> str:
+        return self.name or self.steps or " then ".join(map(repr, self.expressions)) or "no split"
 
 
-def resolve(pattern: str | tuple[str, ...] | Pattern | None) -> Pattern:
+def resolve(pattern: str | tuple[str, ...] | Pattern | None, language: Language = "regex") -> Pattern:
     """The Pattern meant by a name, a regular expression, several in sequence, or None for no split.
 
     An expression that is one of the named patterns, as published, gets its name. A plain word that is no name is an
-    error, not an expression. Raises ValueError naming the pattern where it is unknown, empty, does not compile, or can
-    match the empty string; TypeError where it is no str.
+    error, not an expression. language: of which the expressions are: "regex", the Python package; "oniguruma", as a
+    tokenizer.json has them; "fancy-regex", as tiktoken has them. Raises ValueError naming the pattern where it is
+    unknown, empty, does not compile, asks for what is not supported, or can match the empty string; TypeError where it
+    is no str.
     """
     if isinstance(pattern, Pattern):
         return pattern
@@ -127,11 +148,115 @@ def resolve(pattern: str | tuple[str, ...] | Pattern | None) -> Pattern:
     else:
         raise TypeError(f"a split pattern is a str, a tuple of str or None, not {pattern!r}")
     known = _NAME_OF.get(expressions)
+    if known is None and language != "oniguruma":
+        known = _OTHER_SPELLINGS.get(expressions[0]) if len(expressions) == 1 else None
     if known is not None:
         return Pattern(known, PATTERNS[known])
     for expression in expressions:
-        _compile(expression)
-    return Pattern(None, expressions)
+        _compile(expression, language)
+    return Pattern(None, expressions, language if expressions else "regex")
+
+
+def of_steps(steps: list[Mapping[str, Any]]) -> Pattern:
+    """The pattern of a tokenizer.json's pre-tokenizer: its steps in order, those of a Sequence side by side.
+
+    Where all that the steps do is to isolate matches before ByteLevel, their expressions, else the steps. Raises
+    ValueError where a step is not supported.
+    """
+    from bpe.expressions.steps import checked
+
+    made = [checked(step) for step in steps]
+    *before, last = made
+    if all(_isolates(step) for step in before) and last == {**last, "type": "ByteLevel", "add_prefix_space": False}:
+        expressions = tuple(step["pattern"]["Regex"] for step in before)
+        if last["use_regex"]:
+            expressions += PATTERNS["gpt2"]
+        try:
+            return resolve(expressions or None, "oniguruma")
+        except ValueError as error:
+            if "can match the empty string" not in str(error):
+                raise
+    return Pattern(None, (), "oniguruma", json.dumps(made, ensure_ascii=False))
+
+
+def _isolates(step: Mapping[str, Any]) -> bool:
+    return step["type"] == "Split" and step["behavior"] == "Isolated" and "Regex" in step["pattern"]
+
+
+def to_plain(pattern: Pattern) -> Any:
+    """A pattern as JSON has it: a name, a list of expressions of `regex`, or an object. See from_plain()."""
+    if pattern.name is not None:
+        return pattern.name
+    if pattern.steps:
+        return {"steps": json.loads(pattern.steps)}
+    if pattern.language != "regex":
+        return {"language": pattern.language, "expressions": list(pattern.expressions)}
+    return list(pattern.expressions)
+
+
+def from_plain(value: Any) -> Pattern:
+    """The pattern that to_plain() wrote. Raises ValueError where it is none."""
+    language: Any = "regex"
+    if isinstance(value, dict) and value.keys() == {"steps"} and isinstance(value["steps"], list):
+        if value["steps"] and all(isinstance(step, dict) for step in value["steps"]):
+            return of_steps(value["steps"])
+    elif isinstance(value, dict) and value.keys() == {"language", "expressions"}:
+        language, value = value["language"], value["expressions"]
+    if language in ("regex", "oniguruma", "fancy-regex") and isinstance(value, list):
+        value = tuple(value)
+        if all(isinstance(expression, str) for expression in value):
+            return resolve(value or None, language)
+    if not isinstance(value, str):
+        raise ValueError(f"no split pattern: {str(value)[:80]}")
+    return resolve(value)
+
+
+def scanner_of(pattern: Pattern) -> int:
+    """The number of the compiled scanner that serves a pattern, made if need be, or -1 where only `regex` does."""
+    if pattern.name is not None:
+        return scanner.SCANNED.get(pattern.name, -1)
+    return scanner.SCANNED[None] if pattern.whole else _made_scanner(pattern)
+
+
+@functools.cache
+def _made_scanner(pattern: Pattern) -> int:
+    """That of the automata of a pattern which has no name, or of the named pattern that does the same."""
+    from bpe.expressions import automaton, steps
+
+    if pattern.steps:
+        levels = steps.levels(tuple(json.loads(pattern.steps)))
+        if levels is None:
+            return -1
+    elif pattern.language == "regex":
+        return -1
+    else:
+        levels = [
+            steps.Level(tree_of(expression, pattern.language), False, False) for expression in pattern.expressions
+        ]
+    made = []
+    for level in levels:
+        compiled = automaton.compile_tree(level.tree)
+        if compiled is None or (level.drops and automaton.leaves_gaps(compiled)):
+            return -1
+        made.append((compiled, level.in_bytes))
+    if not made:
+        return scanner.SCANNED[None]
+    known = _SAME_AS.get(automaton.digest(made))
+    if known is not None:
+        return scanner.SCANNED[known]
+    return scanner.register_splitter([automaton.scanner_level(compiled, in_bytes) for compiled, in_bytes in made])
+
+
+def tree_of(expression: str, language: Language) -> Node:
+    """The tree of an expression of Oniguruma or fancy-regex. Raises ValueError where it is not supported."""
+    from bpe.expressions.parsing import Refused, parse
+
+    try:
+        return parse(expression, language)
+    except Refused as refused:
+        raise ValueError(
+            f"the pattern {expression!r}, an expression of {language}: {refused}, is not supported"
+        ) from None
 
 
 def split(text: bytes, pattern: Pattern) -> list[bytes]:
@@ -145,9 +270,11 @@ def split(text: bytes, pattern: Pattern) -> list[bytes]:
     """
     if pattern.name is not None:
         return _split_as_compiled(text, pattern)
+    if pattern.steps:
+        return _splitting(pattern.steps).split(text)
     pieces = [text.decode("utf-8", "surrogateescape")] if text else []
     for expression in pattern.expressions:
-        pieces = [part for piece in pieces for part in _isolate(piece, expression)]
+        pieces = [part for piece in pieces for part in _isolate(piece, expression, pattern.language)]
     return [piece.encode("utf-8", "surrogateescape") for piece in pieces]
 
 
@@ -179,10 +306,17 @@ def _stand_ins() -> dict[int, int]:
     return {code: agreed[category] for code, category in enumerate(ours) if theirs[code] != category}
 
 
-def _isolate(text: str, expression: str) -> list[str]:
+@functools.cache
+def _splitting(steps: str) -> Splitting:
+    from bpe.expressions.steps import Splitting
+
+    return Splitting(tuple(json.loads(steps)))
+
+
+def _isolate(text: str, expression: str, language: Language = "regex") -> list[str]:
     parts = []
     end = 0
-    for match in _compile(expression).finditer(text):
+    for match in _compile(expression, language).finditer(text):
         if match.start() == match.end():
             raise ValueError(_matches_nothing(expression))
         if match.start() > end:
@@ -195,11 +329,17 @@ def _isolate(text: str, expression: str) -> list[str]:
 
 
 @functools.cache
-def _compile(expression: str) -> regex.Pattern[str]:
+def _compile(expression: str, language: Language = "regex") -> regex.Pattern[str]:
     if not expression:
         raise ValueError("the split pattern '' is empty: use None for no split")
+    if language != "regex":
+        from bpe.expressions.spelling import spelled
+
+        meant = spelled(tree_of(expression, language))
+    else:
+        meant = expression
     try:
-        compiled = regex.compile(expression)
+        compiled = regex.compile(meant)
     except (regex.error, OverflowError, RecursionError) as error:
         raise ValueError(f"the split pattern {expression!r} does not compile: {error}") from None
     if any(match.start() == match.end() for probe in _PROBES for match in compiled.finditer(probe)):

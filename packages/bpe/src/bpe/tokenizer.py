@@ -254,11 +254,15 @@ class Tokenizer(Encoding):
         return MappingProxyType(self._data.special_tokens)
 
     @cached_property
-    def pattern(self) -> str | tuple[str, ...] | None:
-        """The split pattern: its name, or its regular expressions, or None."""
+    def pattern(self) -> str | tuple[str, ...] | patterns.Pattern | None:
+        """The split pattern: its name, its regular expressions, or None; a Pattern for those of another language than
+        `regex`'s and for steps of a tokenizer.json.
+        """
         resolved = self._data.pattern
-        if resolved.name or not resolved.expressions:
+        if resolved.name or resolved.whole:
             return resolved.name
+        if resolved.language != "regex":
+            return resolved
         return resolved.expressions[0] if len(resolved.expressions) == 1 else resolved.expressions
 
     @property
@@ -413,18 +417,27 @@ class Tokenizer(Encoding):
         ids = self.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
         return ids, self._decoder.decode_with_offsets(ids, isinstance(text, str))[1]
 
-    def add_special_tokens(self, ids: Iterable[int]) -> list[int]:
+    def add_special_tokens(self, ids: Iterable[int], pair: Iterable[int] | None = None) -> list[int]:
         """The ids of a text between those that the template of its tokenizer.json asks for, such as <s> and </s>.
 
         As tokenizers' encode(add_special_tokens=True); encode() alone adds none. Without a template the ids as they
         are.
 
+        Args:
+            ids: those of a text.
+            pair: those of a second text, which the template for two puts together with the first.
+
         Example:
             >>> tokenizer.add_special_tokens([258])
             [258]
         """
-        special = self._data.special_tokens
-        return [*(special[name] for name in self._data.prefix), *ids, *(special[name] for name in self._data.suffix)]
+        data = self._data
+        template = (*data.prefix, 0, *data.suffix) if pair is None else data.pair
+        texts = ids, pair
+        made: list[int] = []
+        for part in template:
+            made.extend(texts[part] or () if isinstance(part, int) else [data.special_tokens[part]])
+        return made
 
     def encode_file(
         self,

@@ -284,7 +284,7 @@ def _description(
     """All that the counts and merges of a run depend on, its corpus aside."""
     return {
         "format": 1,
-        "pattern": list(pattern.expressions),
+        "pattern": patterns.to_plain(pattern),
         "special_tokens": [name.decode("utf-8", "surrogateescape") for name in special.names],
         "tie_break": tie_break,
         "min_count": index(min_count),

@@ -18,7 +18,6 @@ from bpe.native.parallel import map_in_threads, stream
 from bpe.native.warn import warn_caller
 from bpe.progress import Progress
 from bpe.scanning.safe_cut import safe_cut
-from bpe.scanning.scanner import scanner_of
 from bpe.scanning.special_tokens import SpecialTokens
 
 if TYPE_CHECKING:
@@ -85,11 +84,11 @@ def count_source(
     Raises:
         OSError: The disk is full; it names the folder of the temporary files.
     """
-    scanner = scanner_of(pattern)
+    scanner = patterns.scanner_of(pattern)
     if scanner < 0:
         workers = 1
         warn_caller(
-            f"no compiled scanner serves the pattern {' then '.join(pattern.expressions)!r}: splitting goes through "
+            f"no compiled scanner serves the pattern {pattern}: splitting goes through "
             "`regex`, in one thread, some thirty times slower"
         )
     total = sources.size_of(source)

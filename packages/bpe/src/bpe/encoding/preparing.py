@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from bpe.encoding.normalizing import cuts_at_spaces, normalizer_of
 from bpe.native.lazy_imports import regex
 from bpe.scanning.special_tokens import SpecialTokens
 
@@ -30,41 +31,22 @@ def _compiled(expression: str) -> regex.Pattern[str]:
     return regex.compile(expression)
 
 
-@functools.cache
-def _inert() -> regex.Pattern[str]:
-    """What tokenizers' normalizers leave alone, which follow Unicode 9; Python's follow the Unicode of each Python."""
-    from bpe.encoding.inert import INERT
-
-    ranges = "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in INERT)
-    return regex.compile(f"([{ranges}]+)")
-
-
-def normalize(text: str, form: str | None) -> str:
-    """The text in one of bpe.formats.NORMALIZERS, as tokenizers has it."""
-    if form is None or text.isascii():
-        return text
-    import unicodedata  # a megabyte that most tokenizers do without
-
-    parts = _inert().split(text)
-    parts[::2] = [unicodedata.normalize(form, part) for part in parts[::2]]  # type: ignore[arg-type]
-    return "".join(parts)
-
-
 class Preparation:
     """The preparation that a tokenizer asks for; see needed()."""
 
     def __init__(self, data: TokenizerData) -> None:
         self._normalizer = data.normalizer
+        self._normalize = normalizer_of(data.normalizer)
+        self._by_character = cuts_at_spaces(data.normalizer)
         self._prefix_space = data.add_prefix_space
         self._late = data.normalized
         self._lstrip, self._rstrip, self._single_word = (
-            names | {normalize(name, data.normalizer) for name in names}
-            for names in (data.lstrip, data.rstrip, data.single_word)
+            names | {self._normalize(name) for name in names} for names in (data.lstrip, data.rstrip, data.single_word)
         )
         self._flagged = bool(data.lstrip or data.rstrip or data.single_word)
         # A token with a space in it may be found only once the text is normalized, and no cut could see it before.
         hidden = data.normalizer is not None and any(" " in name for name in data.normalized)
-        self._uncuttable = self._flagged or data.normalizer in ("NFKC", "NFKD") or hidden
+        self._uncuttable = self._flagged or not self._by_character or hidden
         self._made: dict[tuple[bytes, ...], tuple[SpecialTokens, SpecialTokens]] = {}
 
     @staticmethod
@@ -79,7 +61,7 @@ class Preparation:
         """Whether this text is encoded as it stands, with all added tokens looked for at once."""
         if self._prefix_space or self._flagged or self._late:
             return False
-        return self._normalizer is None or normalize(text, self._normalizer) == text
+        return self._normalizer is None or (self._by_character and self._normalize(text) == text)
 
     def cut_safely(self, cut: Callable[[int], int], text: bytes, at: int) -> int:
         """The first safe cut from `at` on where the preparation of both sides is that of the whole; its length for
@@ -102,7 +84,7 @@ class Preparation:
             if number >= 0:
                 pieces.append((piece, number))
             else:
-                pieces += self._cut_out(normalize(piece, self._normalizer), late)
+                pieces += self._cut_out(self._normalize(piece), late)
         if self._prefix_space:
             return [(_with_space(piece) if number < 0 else piece, number) for piece, number in pieces]
         return pieces
@@ -111,7 +93,7 @@ class Preparation:
         found = self._made.get(tokens.names)
         if found is None:
             ids = dict(zip((name.decode() for name in tokens.names), tokens.ids, strict=True))
-            late = {normalize(name, self._normalizer): ids[name] for name in ids if name in self._late}
+            late = {self._normalize(name): ids[name] for name in ids if name in self._late}
             early = {name: ids[name] for name in ids if name not in self._late}
             found = (SpecialTokens(early, early.values()), SpecialTokens(late, late.values()))
             self._made[tokens.names] = found

@@ -20,7 +20,7 @@ from bpe.native.parallel import map_in_threads, run_together
 from bpe.native.text import buffer_of
 from bpe.native.warn import warn_caller
 from bpe.scanning.safe_cut import safe_cut
-from bpe.scanning.scanner import boundaries, scanner_of, split
+from bpe.scanning.scanner import boundaries, split
 from bpe.scanning.special_tokens import Rules, SpecialTokens
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class TextEncoder:
     ) -> None:
         self.data, self.special_ids, self._tables, self._cache_bytes = data, special_ids, tables, cache_bytes
         self.policy = Policy(data.special_tokens, data.added_tokens)
-        self._scanner = scanner_of(data.pattern)
+        self._scanner = patterns.scanner_of(data.pattern)
         self._preparation = preparation_of(data)
         self.direct = self._scanner >= 0 and self._preparation is None
 
@@ -213,7 +213,7 @@ class TextEncoder:
         from bpe.encoding.streaming import last_bounded_end, last_cut
 
         found = last_cut(len(text), lambda at: self.safe_cut(text, at, special), special.longest)
-        if found or self._scanner < 0 or self._preparation is not None:
+        if found or self._scanner < 0 or self._preparation is not None or self.data.pattern.name is None:
             return found
         *_, (rest, index) = special.split(text) or [(b"", -1)]
         if index >= 0 or len(rest) < special.longest:
@@ -254,7 +254,7 @@ class TextEncoder:
     def split(self, text: bytes) -> list[bytes]:
         """The pretokens of a text, special tokens not looked for."""
         pattern = self.data.pattern
-        return patterns.split(text, pattern) if self._scanner < 0 else split(text, pattern.name)
+        return patterns.split(text, pattern) if self._scanner < 0 else split(text, self._scanner)
 
 
 _slow: set[patterns.Pattern] = set()  # of which this process has been warned
@@ -265,8 +265,7 @@ def warn_of_slow(pattern: patterns.Pattern) -> None:
     if pattern not in _slow:
         _slow.add(pattern)
         warn_caller(
-            f"no compiled scanner serves the pattern {' then '.join(pattern.expressions)!r}: texts are split by "
-            "`regex`, some thirty times slower"
+            f"no compiled scanner serves the pattern {pattern}: texts are split by `regex`, some thirty times slower"
         )
 
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Pair = tuple[bytes, bytes]
 
 MAX_ID = 2**31 - 1
-NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 class Merges(Sequence[Pair]):
@@ -90,9 +89,11 @@ class TokenizerData(NamedTuple):
         normalized: those of both that are looked for after the normalizer, in what the others left.
         lstrip, rstrip: those of both that take the white space before or after them.
         single_word: those of both that are found only where no letter, digit or underscore touches them.
-        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
+        normalizer: "NFC", "NFD", "NFKC", "NFKD", the steps of a tokenizer.json's normalizer as JSON, or None.
         add_prefix_space: text between split-off tokens that does not begin with a space is given one.
         prefix, suffix: special tokens that the template puts around an encoded text.
+        pair: the template of two texts: names of special tokens, and 0 and 1 for the texts.
+        unused: what a tokenizer.json says of truncation and padding, as JSON; kept, and never applied.
         name: what it is called.
     """
 
@@ -110,6 +111,8 @@ class TokenizerData(NamedTuple):
     add_prefix_space: bool = False
     prefix: tuple[str, ...] = ()
     suffix: tuple[str, ...] = ()
+    pair: tuple[str | int, ...] = (0, 1)
+    unused: str = ""
     name: str | None = None
 
 

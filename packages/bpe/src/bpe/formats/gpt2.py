@@ -33,12 +33,7 @@ from bpe.formats import (
 from bpe.formats.pairs import halves_of
 from bpe.formats.spelled import StandIns
 from bpe.native.atomic_file import StrPath, write_atomically
-
-_THEMSELVES = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-_OTHERS = [byte for byte in range(256) if byte not in _THEMSELVES]
-
-PRINTABLE: list[str] = [chr(byte) if byte in _THEMSELVES else chr(256 + _OTHERS.index(byte)) for byte in range(256)]
-"""The stand-in of each byte."""
+from bpe.native.printable import PRINTABLE
 
 _TABLE = "".join(PRINTABLE)
 STAND_INS = StandIns(_TABLE)

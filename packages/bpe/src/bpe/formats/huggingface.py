@@ -6,11 +6,12 @@ What this package cannot do exactly as tokenizers does is refused by name, never
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
+from bpe.encoding import normalizing
 from bpe.formats import (
-    NORMALIZERS,
     Pair,
     TokenizerData,
     check_bytes,
@@ -21,19 +22,22 @@ from bpe.formats import (
     without_collector,
 )
 from bpe.formats.gpt2 import encode_text, from_printable, read_merges, read_tokens, to_printable
+from bpe.formats.templates import flag, parts_of, post_processor, read_post_processor
 from bpe.native.atomic_file import StrPath, write_atomically
 from bpe.native.lazy_imports import regex
-from bpe.patterns import PATTERNS, resolve
-
-# These match every character, so nothing lies between their matches.
-_WITHOUT_GAPS = {name for name in PATTERNS if name != "deepseek-v3"}
+from bpe.native.warn import warn_caller
+from bpe.patterns import Pattern, of_steps, tree_of
 
 
 def read(path: StrPath) -> TokenizerData:
     """The tokenizer of a tokenizer.json. Raises ValueError with path and reason where it is wrong or where this package
     does not support what it asks for, FileNotFoundError where there is none.
     """
-    return parse(read_bytes(path), path)
+    found = parse(read_bytes(path), path)
+    if found.unused:
+        keys = " and ".join(json.loads(found.unused))
+        warn_caller(f"{path}: its {keys} are kept with the tokenizer, but encoded texts are never cut or filled up")
+    return found
 
 
 @without_collector()
@@ -42,20 +46,14 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
     file = parse_json(data, path)
     if not isinstance(file, dict) or "model" not in file:
         refuse(path, 'not a tokenizer.json: it has no "model"')
-    for key in ("truncation", "padding"):
-        if file.get(key) is not None:
-            refuse(path, f'"{key}" is set, which is not supported: encoded texts are never cut or filled up')
+    unused = {key: file[key] for key in ("truncation", "padding") if file.get(key) is not None}
     _check_decoder(file.get("decoder"), path)
 
     added = _read_added(file.get("added_tokens"), path)
     ids, merges, ignore_merges = _read_model(file["model"], {text: entry["id"] for text, entry in added.items()}, path)
-    expressions, add_prefix_space = _read_pre_tokenizer(file.get("pre_tokenizer"), path)
+    pattern, add_prefix_space = _read_pre_tokenizer(file.get("pre_tokenizer"), path)
     special = {text: entry["id"] for text, entry in added.items() if entry["special"]}
-    prefix, suffix = _read_post_processor(file.get("post_processor"), special, path)
-    try:
-        pattern = resolve(expressions or None)
-    except ValueError as error:
-        refuse(path, str(error))
+    around = read_post_processor(file.get("post_processor"), special, path)
 
     def marked(option: str) -> frozenset[str]:
         return frozenset(text for text, entry in added.items() if entry[option])
@@ -73,8 +71,10 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
         single_word=marked("single_word"),
         normalizer=_read_normalizer(file.get("normalizer"), path),
         add_prefix_space=add_prefix_space,
-        prefix=prefix,
-        suffix=suffix,
+        prefix=around.prefix,
+        suffix=around.suffix,
+        pair=around.pair,
+        unused=json.dumps(unused, ensure_ascii=False) if unused else "",
     )
 
 
@@ -87,8 +87,6 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     """
     if tokenizer.merges is None:
         refuse(path, "a tokenizer.json needs a list of merges, and this tokenizer merges by rank")
-    for expression in tokenizer.pattern.expressions:
-        _check_portable(expression, path)
     cut_out = {number: text for text, number in (tokenizer.special_tokens | tokenizer.added_tokens).items()}
 
     # Special tokens stand in the vocabulary too: tokenizers would number those that do not as it sees fit.
@@ -100,23 +98,11 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
         vocab[text] = number
 
     byte_level = {"type": "ByteLevel", "add_prefix_space": tokenizer.add_prefix_space, "trim_offsets": False}
-    pre_tokenizers: list[dict[str, Any]] = [
-        {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
-        for expression in tokenizer.pattern.expressions
-    ]
-    if tokenizer.pattern.name == "gpt2":
-        pre_tokenizer = {**byte_level, "use_regex": True}
-    elif not pre_tokenizers:
-        pre_tokenizer = {**byte_level, "use_regex": False}
-    elif tokenizer.add_prefix_space:
-        refuse(path, "a tokenizer.json adds the space before the split only under the gpt2 pattern or none")
-    else:
-        pre_tokenizer = {"type": "Sequence", "pretokenizers": [*pre_tokenizers, {**byte_level, "use_regex": False}]}
-
+    unused = json.loads(tokenizer.unused or "{}")
     file = {
         "version": "1.0",
-        "truncation": None,
-        "padding": None,
+        "truncation": unused.get("truncation"),
+        "padding": unused.get("padding"),
         "added_tokens": [
             {
                 "id": number,
@@ -129,9 +115,9 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
             }
             for number, text in sorted(cut_out.items())
         ],
-        "normalizer": None if tokenizer.normalizer is None else {"type": tokenizer.normalizer},
-        "pre_tokenizer": pre_tokenizer,
-        "post_processor": _post_processor(tokenizer, {**byte_level, "add_prefix_space": True, "use_regex": True}),
+        "normalizer": _sequence("normalizers", normalizing.steps_of(tokenizer.normalizer)),
+        "pre_tokenizer": _pre_tokenizer(tokenizer, byte_level, path),
+        "post_processor": post_processor(tokenizer, {**byte_level, "add_prefix_space": True, "use_regex": True}),
         "decoder": {**byte_level, "add_prefix_space": True, "use_regex": True},
         "model": {
             "type": "BPE",
@@ -147,9 +133,18 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
         },
     }
     data = json.dumps(file, ensure_ascii=False).encode() + b"\n"
-    if parse(data, path) != tokenizer._replace(name=None):
+    back = parse(data, path)
+    if back.pattern.expressions == tokenizer.pattern.expressions:  # which _check_portable() has compared
+        back = back._replace(pattern=tokenizer.pattern)
+    if back != tokenizer._replace(name=None):
         refuse(path, "this tokenizer would not come back as it is: a tokenizer.json cannot say all that it does")
     write_atomically(path, data)
+
+
+def _sequence(key: str, steps: list[dict[str, Any]]) -> dict[str, Any] | None:
+    if len(steps) <= 1:
+        return steps[0] if steps else None
+    return {"type": "Sequence", key: steps}
 
 
 def _read_added(entries: Any, path: StrPath) -> dict[str, dict[str, Any]]:
@@ -169,9 +164,9 @@ def _read_added(entries: Any, path: StrPath) -> dict[str, dict[str, Any]]:
             refuse(path, f"the added token {text!r} stands twice")
         if number in text_of:
             refuse(path, f"the id {number} stands twice, for {text_of[number]!r} and {text!r}")
-        special = _flag(entry, "special", False, path)
-        added[text] = {"id": number, "special": special, "normalized": _flag(entry, "normalized", not special, path)}
-        added[text] |= {option: _flag(entry, option, False, path) for option in ("lstrip", "rstrip", "single_word")}
+        special = flag(entry, "special", False, path)
+        added[text] = {"id": number, "special": special, "normalized": flag(entry, "normalized", not special, path)}
+        added[text] |= {option: flag(entry, option, False, path) for option in ("lstrip", "rstrip", "single_word")}
         text_of[number] = text
     return added
 
@@ -227,186 +222,78 @@ def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[
             by_id[number] = text.encode()
 
     merges = read_merges(merge_list, dict(zip(places, tokens, strict=True)), path)
-    return by_id, merges, _flag(model, "ignore_merges", False, path)
-
-
-def _flag(holder: dict[str, Any], key: str, default: bool, path: StrPath) -> bool:
-    value = holder.get(key)
-    if value is not None and not isinstance(value, bool):
-        refuse(path, f'"{key}" is {value!r}: it should be true or false')
-    return default if value is None else value
-
-
-def _parts(value: Any, kind: str, path: StrPath) -> list[dict[str, Any]]:
-    """A processing step, or those of a Sequence, as a flat list; kind is the key of a Sequence's steps."""
-    if value is None:
-        return []
-    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
-        refuse(path, f"a step of {kind} without a type: {str(value)[:80]}")
-    if value["type"] != "Sequence":
-        return [value]
-    steps = value.get(kind)
-    if not isinstance(steps, list):
-        refuse(path, f'a Sequence without "{kind}"')
-    return [part for step in steps for part in _parts(step, kind, path)]
+    return by_id, merges, flag(model, "ignore_merges", False, path)
 
 
 def _read_normalizer(value: Any, path: StrPath) -> str | None:
-    kinds = {step["type"] for step in _parts(value, "normalizers", path)}
-    for kind in sorted(kinds):
-        if kind not in NORMALIZERS:
-            refuse(path, f"the normalizer {kind!r} is not supported: only {', '.join(NORMALIZERS)} are")
-    if len(kinds) > 1:
-        refuse(path, f"the normalizers {', '.join(sorted(kinds))} together are not supported: only one of them is")
-    return kinds.pop() if kinds else None
+    try:
+        return normalizing.checked(parts_of(value, "normalizers", path))
+    except ValueError as error:
+        refuse(path, str(error).removeprefix(f"{os.fspath(path)}: "))
 
 
-def _read_pre_tokenizer(value: Any, path: StrPath) -> tuple[tuple[str, ...], bool]:
-    """(expressions, add_prefix_space)."""
-    *splits, last = _parts(value, "pretokenizers", path) or [{"type": "none"}]
-    if last["type"] != "ByteLevel":
-        refuse(path, f"the last pre-tokenizer is {last['type']!r}, which is not supported: only ByteLevel is")
-    add_prefix_space = _flag(last, "add_prefix_space", True, path)
-    if add_prefix_space and splits:
-        refuse(path, "ByteLevel with add_prefix_space after a split is not supported")
-    expressions = [_read_split(step, path) for step in splits]
-    if _flag(last, "use_regex", True, path):
-        expressions += PATTERNS["gpt2"]
-    return tuple(expressions), add_prefix_space
+def _read_pre_tokenizer(value: Any, path: StrPath) -> tuple[Pattern, bool]:
+    """(pattern, add_prefix_space)."""
+    steps = parts_of(value, "pretokenizers", path)
+    if not any(step["type"] == "ByteLevel" for step in steps):
+        named = ", ".join(step["type"] for step in steps) or "none"
+        refuse(path, f"the pre-tokenizer is {named}, without a ByteLevel, which a byte-level vocabulary needs")
+    add_prefix_space = False
+    if steps[0]["type"] == "ByteLevel":
+        add_prefix_space = flag(steps[0], "add_prefix_space", True, path)
+        steps[0] = {**steps[0], "add_prefix_space": False}
+    try:
+        return of_steps(steps), add_prefix_space
+    except ValueError as error:
+        refuse(path, str(error))
 
 
-def _read_split(step: dict[str, Any], path: StrPath) -> str:
-    """The expression whose matches the step isolates."""
-    if step["type"] == "Digits":
-        return r"\p{N}" if _flag(step, "individual_digits", False, path) else r"\p{N}+"
-    if step["type"] != "Split":
-        refuse(path, f"the pre-tokenizer {step['type']!r} is not supported: only Split, Digits and ByteLevel are")
-    pattern = step.get("pattern")
-    if isinstance(pattern, dict) and isinstance(pattern.get("Regex"), str):
-        expression: str = pattern["Regex"]
-        _check_portable(expression, path)
-    elif isinstance(pattern, dict) and isinstance(pattern.get("String"), str):
-        expression = regex.escape(pattern["String"])
-    else:
-        refuse(path, f"a Split without a pattern: {str(step)[:80]}")
-    behaviour, inverted = step.get("behavior"), _flag(step, "invert", False, path)
-    if behaviour == "Isolated" and not inverted:
-        return expression
-    # "Removed" and inverted keeps the matches and drops what lies between them: the same, where nothing does
-    if behaviour == "Removed" and inverted:
-        try:
-            if resolve(expression).name in _WITHOUT_GAPS:
-                return expression
-        except ValueError as error:
-            refuse(path, str(error))
-    inversion = ", inverted," if inverted else ""
-    refuse(path, f"a Split with the behaviour {behaviour!r}{inversion} is not supported: only Isolated is")
-
-
-def _read_post_processor(value: Any, special: dict[str, int], path: StrPath) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(prefix, suffix): the special tokens put around one text."""
-    around: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    for step in _parts(value, "processors", path):
-        if step["type"] == "ByteLevel":
-            continue  # it moves offsets only
-        if around != ((), ()):
-            refuse(path, "more than one template around a text is not supported")
-        if step["type"] == "TemplateProcessing":
-            around = _read_template(step, special, path)
-        elif step["type"] in ("RobertaProcessing", "BertProcessing"):
-            around = _read_pair_of(step, special, path)
-        else:
-            refuse(
-                path,
-                f"the post-processor {step['type']!r} is not supported: only ByteLevel, TemplateProcessing, "
-                "RobertaProcessing and BertProcessing are",
-            )
-    return around
-
-
-def _read_template(
-    step: dict[str, Any], special: dict[str, int], path: StrPath
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    before: list[str] = []
-    after: list[str] = []
-    texts = 0
-    template, meanings = step.get("single"), step.get("special_tokens") or {}
-    for part in template if isinstance(template, list) else []:
-        if isinstance(part, dict) and "Sequence" in part:
-            texts += 1
-            continue
-        try:
-            name: str = part["SpecialToken"]["id"]
-            known = meanings[name]["ids"] == [special[name]]
-        except (KeyError, TypeError, IndexError):
-            known = False
-        if not known:
-            refuse(path, f"the template puts {str(part)[:80]} around a text, which is no special token of the file")
-        (after if texts else before).append(name)
-    if texts != 1:
-        refuse(path, "a TemplateProcessing whose template for one text does not hold that text once")
-    return tuple(before), tuple(after)
-
-
-def _read_pair_of(
-    step: dict[str, Any], special: dict[str, int], path: StrPath
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The token before a text ("cls") and that after it ("sep"), each given as [name, id]."""
-    names = []
-    for key in ("cls", "sep"):
-        token = step.get(key)
-        if not isinstance(token, list) or token not in map(list, special.items()):
-            refuse(path, f"{step['type']} puts {str(token)[:80]} around a text, which is no special token of the file")
-        names.append(token[0])
-    return (names[0],), (names[1],)
+def _pre_tokenizer(tokenizer: TokenizerData, byte_level: dict[str, Any], path: StrPath) -> dict[str, Any]:
+    """The pre-tokenizer that says a tokenizer's pattern."""
+    pattern = tokenizer.pattern
+    if pattern.name == "gpt2":
+        return {**byte_level, "use_regex": True}
+    if pattern.whole:
+        return {**byte_level, "use_regex": False}
+    if pattern.steps:
+        steps = json.loads(pattern.steps)
+        if tokenizer.add_prefix_space:
+            steps[0]["add_prefix_space"] = True
+        return {"type": "Sequence", "pretokenizers": steps}
+    if tokenizer.add_prefix_space:
+        refuse(path, "a tokenizer.json adds the space before the split only under the gpt2 pattern or none")
+    for expression in pattern.expressions:
+        _check_portable(expression, pattern, path)
+    splits = [
+        {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
+        for expression in pattern.expressions
+    ]
+    return {"type": "Sequence", "pretokenizers": [*splits, {**byte_level, "use_regex": False}]}
 
 
 def _check_decoder(value: Any, path: StrPath) -> None:
-    for step in _parts(value, "decoders", path):
+    for step in parts_of(value, "decoders", path):
         if step["type"] != "ByteLevel":
             refuse(path, f"the decoder {step['type']!r} is not supported: only ByteLevel is")
 
 
-def _post_processor(tokenizer: TokenizerData, byte_level: dict[str, Any]) -> dict[str, Any]:
-    if not tokenizer.prefix and not tokenizer.suffix:
-        return byte_level
-
-    def around(letter: str, kind: int) -> list[dict[str, Any]]:
-        return [
-            *({"SpecialToken": {"id": name, "type_id": kind}} for name in tokenizer.prefix),
-            {"Sequence": {"id": letter, "type_id": kind}},
-            *({"SpecialToken": {"id": name, "type_id": kind}} for name in tokenizer.suffix),
-        ]
-
-    ids = tokenizer.special_tokens | tokenizer.added_tokens
-    return {
-        "type": "Sequence",
-        "processors": [
-            byte_level,
-            {
-                "type": "TemplateProcessing",
-                "single": around("A", 0),
-                "pair": around("A", 0) + around("B", 1),
-                "special_tokens": {
-                    name: {"id": name, "ids": [ids[name]], "tokens": [name]}
-                    for name in sorted({*tokenizer.prefix, *tokenizer.suffix})
-                },
-            },
-        ],
-    }
-
-
-def _check_portable(expression: str, path: StrPath) -> None:
-    """Refuse what `regex` and Oniguruma, the engine of tokenizers, are known to read differently.
-
-    In Oniguruma ^ and $ are the ends of a line, {1,3}+ repeats a repetition, \\Z stands before a last line end too,
-    (?m) lets the dot match line ends, (?s) is not there, and [a&&b] is the intersection of two classes.
-    """
+def _check_portable(expression: str, pattern: Pattern, path: StrPath) -> None:
+    """Refuse an expression that Oniguruma, the engine of tokenizers, reads otherwise than the pattern's language."""
+    if pattern.name is not None or pattern.language == "oniguruma":
+        return
+    try:
+        theirs = tree_of(expression, "oniguruma")
+        if pattern.language == "fancy-regex" and tree_of(expression, "fancy-regex") != theirs:
+            raise ValueError("they match otherwise")
+    except ValueError as error:
+        refuse(path, f"the pattern {expression!r} cannot be said in a tokenizer.json: {error}")
+    # In Oniguruma ^ and $ are the ends of a line, {1,3}+ repeats a repetition, \\Z stands before a last line end too,
+    # (?m) lets the dot match line ends, and [a&&b] is the intersection of two classes.
     without_classes = regex.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "", expression)
     found = regex.search(r"[$^]|\{[\d,]+\}\+|\(\?[a-z-]*[ms]", without_classes) or regex.search(
-        r"\\Z|\[(?:\\.|[^\]\\])*?&&", expression
+        r"\\[ZwWbBhHX]|\[(?:\\.|[^\]\\])*?(?:&&|\[:)", expression
     )
-    if found:
+    if found and pattern.language == "regex":
         refuse(
             path, f"the pattern {expression!r} holds {found.group()!r}, which tokenizers and `regex` read differently"
         )

@@ -12,8 +12,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from bpe.encoding.normalizing import FORMS, checked, steps_of
 from bpe.formats import (
-    NORMALIZERS,
     Pair,
     TokenizerData,
     are_ids,
@@ -26,7 +26,7 @@ from bpe.formats import (
 )
 from bpe.formats.gpt2 import from_printable, read_merges, read_tokens, to_printable
 from bpe.native.atomic_file import StrPath, write_atomically
-from bpe.patterns import resolve
+from bpe.patterns import from_plain, to_plain
 
 FORMAT = "groundup-bpe"
 VERSION = 1
@@ -89,6 +89,14 @@ def _is_ids(value: Any) -> bool:  # several names may share an id
     return isinstance(value, dict) and _is_texts([*value]) and all(are_ids([number]) for number in value.values())
 
 
+def _is_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
+
+
+def _is_template(value: Any) -> bool:
+    return isinstance(value, list) and sorted(one for one in value if type(one) is int) == [0, 1]
+
+
 def _same(value: Any) -> Any:
     return value
 
@@ -106,13 +114,17 @@ FIELDS = {
     "name": Field("name", _same, lambda v: v is None or isinstance(v, str), "null or a text", _same),
     "pattern": Field(
         "pattern",
-        lambda pattern: pattern.name if pattern.name is not None else list(pattern.expressions),
-        lambda v: isinstance(v, str) or _is_texts(v),
-        "a name or a list of regular expressions",
-        lambda v: resolve(v if isinstance(v, str) else tuple(v) or None),
+        to_plain,
+        lambda v: isinstance(v, (str, dict)) or _is_texts(v),
+        "a name, a list of regular expressions, or an object with their language or with steps",
+        from_plain,
     ),
     "normalizer": Field(
-        "normalizer", _same, lambda v: v is None or v in NORMALIZERS, f"null or one of {NORMALIZERS}", _same
+        "normalizer",
+        lambda value: value if value is None or value in FORMS else steps_of(value),
+        lambda v: v is None or v in FORMS or _is_objects(v),
+        f"null, one of {FORMS}, or a list of steps",
+        lambda v: v if v is None or isinstance(v, str) else checked(v),
     ),
     "add_prefix_space": _flag("add_prefix_space"),
     "whole_first": _flag("ignore_merges"),
@@ -124,7 +136,18 @@ FIELDS = {
     "single_word": _names("single_word"),
     "prefix": Field("prefix", list, _is_texts, "a list of special tokens", tuple),
     "suffix": Field("suffix", list, _is_texts, "a list of special tokens", tuple),
+    "pair": Field("pair", list, _is_template, "a list of special tokens, 0 and 1", tuple),
+    "unused": Field(
+        "unused",
+        lambda value: json.loads(value) if value else None,
+        lambda v: v is None or isinstance(v, dict),
+        "null or an object",
+        lambda v: json.dumps(v, ensure_ascii=False) if v else "",
+    ),
 }
+
+
+LATER = {"pair": [0, 1], "unused": None}  # fields that a file has only where they say something
 
 
 def _to_json(tokenizer: TokenizerData) -> dict[str, Any]:
@@ -132,7 +155,11 @@ def _to_json(tokenizer: TokenizerData) -> dict[str, Any]:
     ids = [number for number, _ in items]
     merges = tokenizer.merges
     return {
-        **{key: field.write(getattr(tokenizer, field.name)) for key, field in FIELDS.items()},
+        **{
+            key: value
+            for key, field in FIELDS.items()
+            if (value := field.write(getattr(tokenizer, field.name))) != LATER.get(key, ...)
+        },
         "ids": None if ids == list(range(len(ids))) else ids,
         "vocab": [to_printable(token) for _, token in items],
         "merges": None if merges is None else [f"{to_printable(a)} {to_printable(b)}" for a, b in merges],
@@ -146,6 +173,8 @@ def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
     merges = _read_merges(body, vocab, spelled, source)
     read = {}
     for key, field in FIELDS.items():
+        if key not in body and key in LATER:
+            continue
         value = _value(body, key, field.fits, field.what, source)
         try:
             read[field.name] = field.read(value)
@@ -154,8 +183,10 @@ def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
     _check_split_off(read["special_tokens"], read["added_tokens"], vocab, source)
     split_off = read["special_tokens"].keys() | read["added_tokens"].keys()
     for key, field in FIELDS.items():
+        if field.name not in read:
+            continue
         known = split_off if field.read is frozenset else read["special_tokens"] if field.read is tuple else None
-        if known is not None and not all(text in known for text in read[field.name]):
+        if known is not None and not all(text in known for text in read[field.name] if type(text) is not int):
             _refuse_value(body, key, field.what, source)
     return TokenizerData(vocab=vocab, merges=merges, **read)
 

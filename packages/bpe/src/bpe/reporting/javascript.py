@@ -70,6 +70,8 @@ def _check(data: TokenizerData) -> None:
     """ValueError for what encoder.js does not do."""
     if data.normalizer not in (None, "NFC"):
         raise ValueError(f"this page's encoder does not normalize to {data.normalizer}")
+    if data.pattern.language != "regex":
+        raise ValueError(f"this page's encoder splits by no expression of {data.pattern.language}")
     if data.add_prefix_space:
         raise ValueError("this page's encoder puts no space before a text (add_prefix_space)")
     flagged = data.normalized | data.lstrip | data.rstrip | data.single_word

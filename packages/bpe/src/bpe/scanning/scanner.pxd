@@ -1,5 +1,5 @@
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "scanning/characters.h" nogil:
     ctypedef union word_masks:  # 64 bytes of text: a bit each, in a mask for each class
@@ -15,6 +15,12 @@ cdef extern from "scanning/characters.h" nogil:
 cdef extern from "scanning/places.h" nogil:
     ctypedef size_t (*places_function)(uint64_t ones, size_t base, size_t *places) noexcept nogil
 
+cdef extern from "scanning/automaton.h" nogil:
+    enum:
+        MOST_LEVELS
+    ctypedef struct level_place:
+        size_t at, end, match
+
 cdef enum:
     SCAN_BLOCK = 4096           # bytes scanned by one call of scan_block()
     SCAN_ENDS = SCAN_BLOCK + 64  # room for the ends one call can write, and for what is written beyond them
@@ -28,6 +34,7 @@ cdef enum ScannedPattern:
     PATTERN_QWEN35
     PATTERN_O200K
     PATTERN_DEEPSEEK
+    PATTERN_SPLITTER            # and all from it on: those of register_splitter()
 
 # What the words so far leave to the next: for each mask that is shifted, 1 if the byte before the word is in it.
 ctypedef struct Before:
@@ -55,6 +62,7 @@ ctypedef struct Scanner:
     uint64_t cleared, added     # boundaries of `word` already decided by a contraction that began before it
     uint64_t suffix             # o200k: bytes of `word` that belong to such a contraction
     size_t group                # digits, at the end of what is scanned, since the last boundary: at most 3
+    level_place places_of[MOST_LEVELS]  # where each level of a splitter is
 
 cdef void scan_start(Scanner *scanner, ScannedPattern pattern, const uint8_t *text, size_t size) noexcept nogil
 cdef size_t scan_block(Scanner *scanner, size_t *ends) noexcept nogil

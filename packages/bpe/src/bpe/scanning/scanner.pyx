@@ -10,6 +10,7 @@ an example.) Characters beyond ASCII are decoded, but only to set their bits in 
     characters.h    characters beyond ASCII into the same masks, by their classes (classes.h)
     gpt2.pxi cl100k.pxi o200k.pxi deepseek.pxi    masks to beginnings of pretokens; masks.pxi: their operations
     places.h        bits to places in the text
+    automaton.h     all other patterns: automata that are made while the program runs
 
 cl100k.pxi serves llama3 and the qwens too. All share these terms:
 
@@ -19,6 +20,7 @@ cl100k.pxi serves llama3 and the qwens too. All share these terms:
 * to flood a mask from some starts is one addition: the carry runs through the ones.
 """
 
+from libc.stdlib cimport calloc
 from libc.string cimport memcpy, memset
 
 from bpe.native.bytes cimport count_leading_zeros, count_trailing_zeros
@@ -49,6 +51,25 @@ cdef extern from "scanning/characters.h" nogil:
     enum:
         FAMILY_GPT2, FAMILY_CL100K, FAMILY_MARKS, FAMILY_O200K, FAMILY_DEEPSEEK, FAMILIES
 
+cdef extern from "scanning/automaton.h" nogil:
+    ctypedef struct automaton:
+        uint32_t class_count, of_bytes
+        uint8_t of_byte[256]
+        uint16_t *page
+        uint8_t *of_code
+        uint16_t *table
+        uint8_t *cuts
+    ctypedef struct splitter:
+        uint32_t levels
+        automaton level[MOST_LEVELS]
+    enum:
+        MOST_SPLITTERS
+    splitter *splitters[MOST_SPLITTERS]
+    uint32_t splitter_count
+    size_t next_piece(const splitter *s, const uint8_t *text, level_place *places, uint32_t level)
+    size_t splitter_cut(const splitter *s, const uint8_t *text, size_t size, size_t at)
+    void *copied(const void *source, size_t size)
+
 SCANNED = {  # by the pattern's name; None is no split at all
     None: PATTERN_WHOLE,
     "gpt2": PATTERN_GPT2,
@@ -72,9 +93,44 @@ cdef characters_function characters_here = choose_characters(level_of(None))
 cdef places_function places_here = choose_places(level_of(None))
 
 
-def scanner_of(pattern):
-    """The number of the compiled scanner that serves a bpe.patterns.Pattern, or -1 where only `regex` does."""
-    return SCANNED.get(pattern.name, -1) if pattern.name or not pattern.expressions else -1
+def register_splitter(levels):
+    """The number of a new scanner that splits by automata, one after another; -1 where there are too many already.
+
+    levels: for each (class_count, of_bytes, of_byte, page, of_code, table, cuts), as automaton.h has them: numbers,
+    bytes, and arrays of 16 bits as bytes.
+    """
+    global splitter_count
+    cdef splitter *made
+    cdef const uint8_t[::1] of_byte, page, of_code, table, cuts
+    cdef uint32_t i
+    if splitter_count == MOST_SPLITTERS or not 0 < len(levels) <= MOST_LEVELS:
+        return -1
+    made = <splitter *> calloc(1, sizeof(splitter))
+    if made == NULL:
+        raise MemoryError
+    made.levels = len(levels)
+    for i in range(made.levels):
+        class_count, of_bytes, of_byte, page, of_code, table, cuts = levels[i]
+        made.level[i].class_count, made.level[i].of_bytes = class_count, of_bytes
+        memcpy(made.level[i].of_byte, &of_byte[0], 256)
+        made.level[i].page = <uint16_t *> copied(&page[0], page.shape[0])
+        made.level[i].of_code = <uint8_t *> copied(&of_code[0], of_code.shape[0])
+        made.level[i].table = <uint16_t *> copied(&table[0], table.shape[0])
+        made.level[i].cuts = <uint8_t *> copied(&cuts[0], cuts.shape[0])
+        if not (made.level[i].page and made.level[i].of_code and made.level[i].table and made.level[i].cuts):
+            raise MemoryError       # what was copied is lost, as is all else of a process without memory
+    splitters[splitter_count] = made
+    splitter_count += 1
+    return PATTERN_SPLITTER + splitter_count - 1
+
+
+cdef inline ScannedPattern number_of(pattern) except *:
+    """The scanner of a named pattern, or of the number that register_splitter() gave."""
+    if type(pattern) is int:
+        if not 0 <= pattern < PATTERN_SPLITTER + splitter_count:
+            raise KeyError(pattern)
+        return <ScannedPattern> <int> pattern
+    return SCANNED[pattern]
 
 
 def categories():
@@ -113,7 +169,9 @@ cdef void scan_start_with(
     s.pattern = pattern
     s.family = family_of(pattern)
     s.classify, s.characters, s.places = classify, characters, places
-    if pattern != PATTERN_WHOLE:
+    if pattern >= PATTERN_SPLITTER:
+        s.places_of[0].end = size
+    elif pattern != PATTERN_WHOLE:
         need_class_table(s.family)
         read_word(s, 0, &s.ahead)
 
@@ -124,6 +182,8 @@ cdef size_t scan_block(Scanner *s, size_t *ends) noexcept nogil:
     cdef uint64_t begins
     if s.at >= s.size:
         return 0
+    if s.pattern >= PATTERN_SPLITTER:
+        return splitter_block(s, ends)
     if s.pattern == PATTERN_WHOLE:
         s.at = s.size
     while s.at < s.size and (s.at < stop or count == 0):  # 0 would say that the text has ended
@@ -145,6 +205,17 @@ cdef size_t scan_block(Scanner *s, size_t *ends) noexcept nogil:
         s.at += 64
     if s.at >= s.size:
         ends[count] = s.size
+        count += 1
+    return count
+
+
+cdef size_t splitter_block(Scanner *s, size_t *ends) noexcept nogil:
+    """scan_block() of a splitter."""
+    cdef const splitter *made = splitters[<size_t> s.pattern - PATTERN_SPLITTER]
+    cdef size_t count = 0, stop = s.at + SCAN_BLOCK
+    while s.at < s.size and s.at < stop:
+        s.at = next_piece(made, s.text, s.places_of, made.levels - 1)
+        ends[count] = s.at
         count += 1
     return count
 
@@ -195,6 +266,8 @@ cdef size_t scan_cut(ScannedPattern pattern, const uint8_t *text, size_t size, s
     cdef uint8_t before, after
     if pattern == PATTERN_WHOLE:
         return size
+    if pattern >= PATTERN_SPLITTER:
+        return splitter_cut(splitters[<size_t> pattern - PATTERN_SPLITTER], text, size, at)
     at = at if at > 0 else 1
     while at < size:
         if text[at] & 0xc0 != 0x80 and text[at] != 39:     # a character begins, and it is no apostrophe
@@ -240,7 +313,7 @@ def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
     cdef Scanner scanner
     cdef size_t size = text.shape[0], count
     cdef size_t ends[SCAN_ENDS]
-    cdef ScannedPattern number = SCANNED[pattern]
+    cdef ScannedPattern number = number_of(pattern)
     blocks = [np.empty(0, dtype=np.uint64)]
     if size == 0:
         return blocks[0]
@@ -266,7 +339,7 @@ def split(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
 
 def cut(const uint8_t[::1] text not None, size_t at, pattern="gpt2"):
     """The first place from `at` on where `text` can be cut without changing a pretoken; its length if there is none."""
-    cdef ScannedPattern number = SCANNED[pattern]
+    cdef ScannedPattern number = number_of(pattern)
     if text.shape[0] == 0:
         return 0
     return scan_cut(number, &text[0], text.shape[0], at)
@@ -277,7 +350,7 @@ def scan_only(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
     cdef Scanner scanner
     cdef size_t total = 0, count
     cdef size_t ends[SCAN_ENDS]
-    cdef ScannedPattern number = SCANNED[pattern]
+    cdef ScannedPattern number = number_of(pattern)
     cdef int which = level_of(level)
     if text.shape[0] == 0:
         return 0

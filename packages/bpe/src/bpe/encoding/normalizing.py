@@ -1,0 +1,195 @@
+"""The normalizers of tokenizer.json, as tokenizers runs them, each by the Unicode of that step's own tables."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bpe.native.lazy_imports import regex
+
+FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+_OPTIONS: dict[str, dict[str, tuple[type | tuple[type, ...], Any]]] = {  # their types, and what is meant without them
+    **{form: {} for form in FORMS},
+    "Lowercase": {},
+    "Prepend": {"prepend": (str, None)},
+    "Replace": {"pattern": (dict, None), "content": (str, None)},
+    "Strip": {"strip_left": (bool, True), "strip_right": (bool, True)},
+    "StripAccents": {},
+    "Nmt": {},
+    "BertNormalizer": {
+        "clean_text": (bool, True),
+        "handle_chinese_chars": (bool, True),
+        "strip_accents": ((bool, type(None)), None),
+        "lowercase": (bool, True),
+    },
+}
+_CHARACTER_BY_CHARACTER = {"NFC", "NFD", "Lowercase", "StripAccents", "Nmt"}  # and an ASCII space stays one
+
+
+def checked(steps: list[Mapping[str, Any]]) -> str | None:
+    """The steps as a tokenizer keeps them: None, the name of one of FORMS, or JSON. ValueError for one that is unknown
+    or wrong.
+    """
+    made = [_checked_step(step) for step in steps]
+    if not made:
+        return None
+    return made[0]["type"] if len(made) == 1 and made[0]["type"] in FORMS else json.dumps(made, ensure_ascii=False)
+
+
+def steps_of(normalizer: str | None) -> list[dict[str, Any]]:
+    """The steps that checked() was given."""
+    if normalizer is None:
+        return []
+    if normalizer in FORMS:
+        return [{"type": normalizer}]
+    if not normalizer.startswith("["):
+        raise ValueError(f"the normalizer {normalizer!r} is not supported: only {', '.join(_OPTIONS)} are")
+    found: list[dict[str, Any]] = json.loads(normalizer)
+    return found
+
+
+def _checked_step(step: Mapping[str, Any]) -> dict[str, Any]:
+    kind = step.get("type")
+    if kind not in _OPTIONS:
+        raise ValueError(f"the normalizer {kind!r} is not supported: only {', '.join(_OPTIONS)} are")
+    made: dict[str, Any] = {"type": kind}
+    for option, (types, default) in _OPTIONS[kind].items():
+        value = step.get(option, default)
+        if not isinstance(value, types):
+            raise ValueError(f'the normalizer {kind} with "{option}": {value!r}')
+        made[option] = value
+    if kind == "Replace":
+        _replaced(made)
+    return made
+
+
+def _replaced(step: Mapping[str, Any]) -> Callable[[str], str]:
+    from bpe import patterns
+    from bpe.expressions.spelling import spelled
+
+    pattern, content = step["pattern"], step["content"]
+    if isinstance(pattern.get("String"), str) and pattern["String"]:
+        text = pattern["String"]
+        return lambda given: given.replace(text, content)
+    if not isinstance(pattern.get("Regex"), str) or not pattern["Regex"]:
+        raise ValueError(f"the normalizer Replace without a pattern: {str(pattern)[:80]}")
+    expression = regex.compile(spelled(patterns.tree_of(pattern["Regex"], "oniguruma")))
+    if expression.search(""):
+        raise ValueError(f"the normalizer Replace with {pattern['Regex']!r}, which can match the empty string")
+    return lambda given: expression.sub(lambda _: content, given)
+
+
+@functools.lru_cache(maxsize=256)
+def normalizer_of(normalizer: str | None) -> Callable[[str], str]:
+    """The function that a normalizer is."""
+    functions = [_function_of(step) for step in steps_of(normalizer)]
+
+    def normalize(text: str) -> str:
+        for function in functions:
+            text = function(text)
+        return text
+
+    return normalize
+
+
+def cuts_at_spaces(normalizer: str | None) -> bool:
+    """Whether a text may be cut before an ASCII space that follows an ASCII character, and its parts normalized."""
+    return all(step["type"] in _CHARACTER_BY_CHARACTER for step in steps_of(normalizer))
+
+
+def _function_of(step: Mapping[str, Any]) -> Callable[[str], str]:
+    kind = step["type"]
+    if kind in FORMS:
+        return functools.partial(_to_form, form=kind)
+    if kind == "Lowercase":
+        return _lowercase
+    if kind == "Prepend":
+        before = step["prepend"]
+        return lambda text: before + text if text else text
+    if kind == "Replace":
+        return _replaced(step)
+    if kind == "Strip":
+        spaces = "".join(map(chr, _codes_of_white_space()))
+        return lambda text: _strip(text, spaces, step["strip_left"], step["strip_right"])
+    if kind == "StripAccents":
+        return lambda text: text.translate(_removing("ACCENTS"))
+    if kind == "Nmt":
+        return lambda text: text.translate({**_removing("NMT_REMOVED"), **_spaces("NMT_SPACES")})
+    return functools.partial(_bert, step=step)
+
+
+def _bert(text: str, step: Mapping[str, Any]) -> str:
+    if step["clean_text"]:
+        text = text.translate({**_removing("BERT_REMOVED"), **_spaces("BERT_SPACES")})
+    if step["handle_chinese_chars"]:
+        text = text.translate(_spaced())
+    if step["lowercase"] if step["strip_accents"] is None else step["strip_accents"]:
+        text = _to_form(text, "NFD").translate(_removing("BERT_ACCENTS"))
+    return _lowercase(text) if step["lowercase"] else text
+
+
+def _strip(text: str, spaces: str, left: bool, right: bool) -> str:
+    text = text.lstrip(spaces) if left else text
+    return text.rstrip(spaces) if right else text
+
+
+def _lowercase(text: str) -> str:
+    return text.lower() if text.isascii() else text.translate(_lower())
+
+
+def _to_form(text: str, form: str) -> str:
+    """A text in one of FORMS, as tokenizers has it."""
+    if text.isascii():
+        return text
+    import unicodedata  # a megabyte that most tokenizers do without
+
+    parts = _inert().split(text)
+    parts[::2] = [unicodedata.normalize(form, part) for part in parts[::2]]  # type: ignore[arg-type]
+    return "".join(parts)
+
+
+@functools.cache
+def _inert() -> regex.Pattern[str]:
+    """What tokenizers' normalizers leave alone, which follow Unicode 9; Python's follow the Unicode of each Python."""
+    from bpe.encoding.inert import INERT
+
+    ranges = "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in INERT)
+    return regex.compile(f"([{ranges}]+)")
+
+
+def _codes(name: str) -> list[int]:
+    from bpe.encoding import normalizer_tables
+    from bpe.expressions.properties import parse_ranges
+
+    return [code for first, last in parse_ranges(getattr(normalizer_tables, name)) for code in range(first, last + 1)]
+
+
+def _codes_of_white_space() -> list[int]:
+    from bpe.expressions.properties import white_space
+
+    return [code for first, last in white_space() for code in range(first, last + 1)]
+
+
+@functools.cache
+def _removing(name: str) -> dict[int, None]:
+    return dict.fromkeys(_codes(name))
+
+
+@functools.cache
+def _spaces(name: str) -> dict[int, str]:
+    return dict.fromkeys(_codes(name), " ")
+
+
+@functools.cache
+def _spaced() -> dict[int, str]:
+    return {code: f" {chr(code)} " for code in _codes("BERT_SPACED")}
+
+
+@functools.cache
+def _lower() -> dict[int, str]:
+    from bpe.encoding.normalizer_tables import LOWERCASE
+
+    pairs = (entry.split("=") for entry in LOWERCASE.split())
+    return {int(code, 16): "".join(chr(int(one, 16)) for one in lower.split(",")) for code, lower in pairs}

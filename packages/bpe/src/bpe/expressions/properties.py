@@ -1,0 +1,215 @@
+"""What \\p{…}, \\w, [:alpha:] and (?i) stand for in Oniguruma (tokenizers) and fancy-regex (tiktoken): Unicode 16."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from bpe.expressions.sets import EVERYTHING, CharSet, complement, difference, of_text, size, union
+from bpe.scanning import scanner
+
+CATEGORIES = (
+    "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn".split()  # noqa: SIM905
+)
+WHITE_SPACE = 128
+_LONG_NAMES = (
+    "letter=L casedletter=LC uppercaseletter=Lu lowercaseletter=Ll titlecaseletter=Lt modifierletter=Lm otherletter=Lo "
+    "mark=M combiningmark=M nonspacingmark=Mn spacingmark=Mc enclosingmark=Me number=N decimalnumber=Nd "
+    "letternumber=Nl othernumber=No punctuation=P punct=P connectorpunctuation=Pc dashpunctuation=Pd "
+    "openpunctuation=Ps closepunctuation=Pe initialpunctuation=Pi finalpunctuation=Pf otherpunctuation=Po symbol=S "
+    "mathsymbol=Sm currencysymbol=Sc modifiersymbol=Sk othersymbol=So separator=Z spaceseparator=Zs "
+    "lineseparator=Zl paragraphseparator=Zp other=C control=Cc format=Cf privateuse=Co unassigned=Cn"
+)
+
+
+class Unknown(ValueError):
+    """A property of which there is no table here."""
+
+
+@functools.cache
+def category(name: str) -> CharSet:
+    """A general category by its short name, one or two letters, or LC."""
+    wanted = {"LC": ("Lu", "Ll", "Lt")}.get(name) or tuple(one for one in CATEGORIES if one.startswith(name))
+    numbers = bytes(CATEGORIES.index(one) for one in wanted)
+    return _ranges_of(bytes(range(256)).translate(_marking(numbers)))
+
+
+@functools.cache
+def white_space() -> CharSet:
+    """\\s: White_Space."""
+    return _ranges_of(bytes(128) + b"\1" * 128)
+
+
+def _marking(numbers: bytes) -> bytes:
+    return bytes(1 if number & 127 in numbers else 0 for number in range(256))
+
+
+def _ranges_of(marking: bytes) -> CharSet:
+    marked = _categories().translate(marking)
+    return tuple((found.start(), found.end() - 1) for found in re.finditer(b"\1+", marked))
+
+
+@functools.cache
+def _categories() -> bytes:
+    return scanner.categories()
+
+
+def parse_ranges(text: str) -> CharSet:
+    """The set that a string of expressions.unicode_sets says."""
+    ranges = []
+    for word in text.split():
+        first, _, more = word.partition("+")
+        ranges.append((int(first, 16), int(first, 16) + int(more or "0", 16)))
+    return tuple(ranges)
+
+
+@functools.cache
+def named(name: str) -> CharSet:
+    """A property by its name in \\p{…}, in any case, spaces and underscores left out. Unknown where there is none."""
+    from bpe.expressions import unicode_sets as tables
+
+    key = re.sub(r"[\s_-]", "", name).lower()
+    categories = {one.lower(): one for one in [*CATEGORIES, *"LMNPSZC", "LC"] if one != "Cs"}
+    categories |= dict(word.split("=") for word in _LONG_NAMES.split())
+    if key in categories:
+        return category(categories[key])
+    if key in _BY_NAME:
+        return _BY_NAME[key]()
+    aliases = dict(word.split("=") for word in tables.SCRIPT_ALIASES.split())
+    script = aliases.get(key, key)
+    if script in tables.SCRIPTS:
+        return parse_ranges(tables.SCRIPTS[script])
+    if key in ("alpha", "upper", "lower"):
+        key = {"alpha": "alphabetic", "upper": "uppercase", "lower": "lowercase"}[key]
+    if key in tables.PROPERTIES:
+        return parse_ranges(tables.PROPERTIES[key])
+    raise Unknown(name)
+
+
+@functools.cache
+def word() -> CharSet:
+    """[[:word:]] of Oniguruma: letters, marks, decimal digits and connecting punctuation."""
+    return union(named("Alphabetic"), category("M"), category("Nd"), category("Pc"))
+
+
+# Oniguruma's \w has these numbers of Latin-1 too, but not in brackets.
+LATIN_NUMBERS = of_text("²³¹¼½¾")
+JOINERS = of_text("\u200c\u200d")
+HEXADECIMAL = of_text("0123456789abcdefABCDEF")
+BLANK_ASCII = of_text("\t ")
+
+
+@functools.cache
+def _blank() -> CharSet:
+    return union(category("Zs"), of_text("\t"))
+
+
+@functools.cache
+def _assigned() -> CharSet:
+    return complement(union(category("Cn"), category("Cs")))
+
+
+_BY_NAME = {
+    "any": lambda: EVERYTHING,
+    "assigned": _assigned,
+    "ascii": lambda: ((0, 127),),
+    "digit": lambda: category("Nd"),
+    "space": white_space,
+    "whitespace": white_space,
+    "alnum": lambda: union(named("Alphabetic"), category("Nd")),
+    "blank": _blank,
+    "cntrl": lambda: category("Cc"),
+}
+
+
+@functools.cache
+def posix(name: str) -> CharSet:
+    """[:name:] in Oniguruma, which follows Unicode; Unknown where it has no such class."""
+    if name == "punct":
+        return union(category("P"), category("S"))
+    if name == "graph":
+        return difference(_assigned(), union(white_space(), category("Cc")))
+    if name == "print":
+        return union(posix("graph"), category("Zs"))
+    if name == "xdigit":
+        return HEXADECIMAL
+    if name == "word":
+        return word()
+    if name in ("alnum", "alpha", "ascii", "blank", "cntrl", "digit", "lower", "space", "upper"):
+        return named(name)
+    raise Unknown(name)
+
+
+POSIX_ASCII: dict[str, CharSet] = {  # [:name:] in fancy-regex
+    "alnum": ((48, 57), (65, 90), (97, 122)),
+    "alpha": ((65, 90), (97, 122)),
+    "ascii": ((0, 127),),
+    "blank": BLANK_ASCII,
+    "cntrl": ((0, 31), (127, 127)),
+    "digit": ((48, 57),),
+    "graph": ((33, 126),),
+    "lower": ((97, 122),),
+    "print": ((32, 126),),
+    "punct": ((33, 47), (58, 64), (91, 96), (123, 126)),
+    "space": ((9, 13), (32, 32)),
+    "upper": ((65, 90),),
+    "word": ((48, 57), (65, 90), (95, 95), (97, 122)),
+    "xdigit": ((48, 57), (65, 70), (97, 102)),
+}
+
+
+@functools.cache
+def _orbits() -> dict[int, tuple[int, ...]]:
+    from bpe.expressions import unicode_sets as tables
+
+    groups = [tuple(int(code, 16) for code in group.split("=")) for group in tables.FOLDED.split()]
+    return {code: group for group in groups for code in group}
+
+
+def fold(chars: CharSet) -> CharSet:
+    """The set with every character that (?i) takes for one of its own."""
+    orbits = _orbits()
+    if size(chars) < 256:
+        held = [code for first, last in chars for code in range(first, last + 1) if code in orbits]
+    else:
+        held = [code for code in orbits if _holds(chars, code)]
+    return union(chars, ((other, other) for code in held for other in orbits[code]))
+
+
+def _holds(chars: CharSet, code: int) -> bool:
+    low, high = 0, len(chars)
+    while low < high:
+        middle = (low + high) // 2
+        if chars[middle][1] < code:
+            low = middle + 1
+        else:
+            high = middle
+    return low < len(chars) and chars[low][0] <= code
+
+
+@functools.cache
+def _several() -> list[tuple[list[frozenset[int]], str]]:
+    """What each character of a text may be, and the characters that stand for the text."""
+    from bpe.expressions import unicode_sets as tables
+
+    orbits, found = _orbits(), []
+    for entry in tables.FOLDED_FROM_SEVERAL.split():
+        folded, *characters = entry.split("=")
+        codes = [int(code, 16) for code in folded.split(",")]
+        text = "".join(chr(int(code, 16)) for code in characters)
+        found.append(([frozenset(orbits.get(code, (code,))) for code in codes], text))
+    return found
+
+
+def folds_to_several(chars: CharSet) -> str | None:
+    """A character of the set that Oniguruma's (?i) takes for several, or None."""
+    return next((one for _, text in _several() for one in text if _holds(chars, ord(one))), None)
+
+
+def folded_from(codes: list[int]) -> str | None:
+    """A character that Oniguruma's (?i) takes for the last of these, which stand side by side; or None."""
+    for several, text in _several():
+        last = codes[-len(several) :]
+        if len(last) == len(several) and all(code in one for code, one in zip(last, several, strict=True)):
+            return text[0]
+    return None

@@ -1,0 +1,64 @@
+"""Sets of code points: sorted, disjoint, inclusive ranges. Surrogates stand for bytes that are no UTF-8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+CharSet = tuple[tuple[int, int], ...]
+
+LAST = 0x10FFFF
+NOTHING: CharSet = ()
+EVERYTHING: CharSet = ((0, LAST),)
+
+
+def union(*sets: Iterable[tuple[int, int]]) -> CharSet:
+    """What is in any of the sets; the ranges of each may be in any order and overlap."""
+    ranges: list[tuple[int, int]] = []
+    for first, last in sorted(one for ranges_of in sets for one in ranges_of):
+        if ranges and first <= ranges[-1][1] + 1:
+            if last > ranges[-1][1]:
+                ranges[-1] = (ranges[-1][0], last)
+        else:
+            ranges.append((first, last))
+    return tuple(ranges)
+
+
+def complement(chars: CharSet) -> CharSet:
+    """What is not in the set."""
+    ranges, begin = [], 0
+    for first, last in chars:
+        if begin < first:
+            ranges.append((begin, first - 1))
+        begin = last + 1
+    if begin <= LAST:
+        ranges.append((begin, LAST))
+    return tuple(ranges)
+
+
+def intersection(one: CharSet, other: CharSet) -> CharSet:
+    """What is in both."""
+    ranges, i, j = [], 0, 0
+    while i < len(one) and j < len(other):
+        first, last = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
+        if first <= last:
+            ranges.append((first, last))
+        if one[i][1] < other[j][1]:
+            i += 1
+        else:
+            j += 1
+    return tuple(ranges)
+
+
+def difference(one: CharSet, other: CharSet) -> CharSet:
+    """What is in the first alone."""
+    return intersection(one, complement(other))
+
+
+def of_text(text: str) -> CharSet:
+    """The characters of a text."""
+    return union((ord(character), ord(character)) for character in text)
+
+
+def size(chars: CharSet) -> int:
+    """How many code points there are."""
+    return sum(last - first + 1 for first, last in chars)

@@ -1,0 +1,260 @@
+"""The steps of a pre-tokenizer as tokenizer.json describes them: as automata where they are such, and slowly always.
+
+A step is the object of the file: {"type": "Split", …}. What a step parts off and what it does with it:
+
+    Split                   the matches of an expression, by its behaviour
+    Digits                  digits, one by one or in runs
+    Punctuation             punctuation marks, by its behaviour
+    Whitespace              words and runs of other characters; the white space between is dropped
+    WhitespaceSplit         the same, without telling words from other characters
+    CharDelimiterSplit      what one character separates; the character is dropped
+    BertPreTokenizer        white space is dropped, punctuation marks stand alone
+    ByteLevel               may put a space in front and split as GPT-2 does; then spells each byte as a character, and
+                            the steps behind it see these characters
+
+    Behaviour               of the matches and what lies between them
+    Isolated                each is a piece
+    Removed                 matches are dropped
+    MergedWithPrevious      a match belongs to what lies before it
+    MergedWithNext          a match belongs to what lies behind it
+    Contiguous              matches that touch are one piece
+
+Digits and punctuation marks are those of the release of tokenizers that expressions/unicode_sets.py names, whose steps
+follow other versions of Unicode than its expressions: 17 for digits, 9 for punctuation marks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from bpe.expressions import properties
+from bpe.expressions.parsing import Refused, parse
+from bpe.expressions.sets import CharSet, complement, of_text, union
+from bpe.expressions.spelling import spelled
+from bpe.expressions.tree import Chars, Choice, Node, Repeat, Sequence
+from bpe.native.lazy_imports import regex
+from bpe.native.printable import PRINTABLE
+
+Step = Mapping[str, Any]
+
+
+class Level(NamedTuple):
+    """A tree whose matches are isolated. in_bytes: it sees bytes by their stand-ins. drops: what lies between its
+    matches is dropped, so that it serves only where there is nothing.
+    """
+
+    tree: Node
+    in_bytes: bool
+    drops: bool
+
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+BEHAVIOURS = ("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous")
+_OPTIONS: dict[str, dict[str, tuple[type, Any]]] = {  # of each step: their types, and what is meant where one lacks
+    "Split": {"pattern": (dict, None), "behavior": (str, None), "invert": (bool, False)},
+    "Digits": {"individual_digits": (bool, False)},
+    "Punctuation": {"behavior": (str, "Isolated")},
+    "Whitespace": {},
+    "WhitespaceSplit": {},
+    "CharDelimiterSplit": {"delimiter": (str, None)},
+    "BertPreTokenizer": {},
+    "ByteLevel": {"add_prefix_space": (bool, True), "use_regex": (bool, True)},
+}
+
+
+def checked(step: Step) -> dict[str, Any]:
+    """The step with what it says and nothing else. Refused where it is unknown or wrong."""
+    kind = step.get("type")
+    if kind not in _OPTIONS:
+        raise Refused(f"the pre-tokenizer {kind!r} is not supported: only {', '.join(_OPTIONS)} are")
+    made: dict[str, Any] = {"type": kind}
+    for option, (type_of, default) in _OPTIONS[kind].items():
+        value = step.get(option)
+        value = default if value is None else value
+        if not isinstance(value, type_of):
+            raise Refused(f'{kind} with "{option}": {value!r}, which should be a {type_of.__name__}')
+        made[option] = value
+    if made.get("behavior", "Isolated") not in BEHAVIOURS:
+        raise Refused(f"{kind} with the behaviour {made['behavior']!r}: it is one of {', '.join(BEHAVIOURS)}")
+    if kind == "CharDelimiterSplit" and len(made["delimiter"]) != 1:
+        raise Refused(f"CharDelimiterSplit with the delimiter {made['delimiter']!r}: it is one character")
+    if kind == "Split":
+        made["pattern"] = _checked_pattern(made["pattern"])
+        tree_of(made)
+    return made
+
+
+def _checked_pattern(pattern: dict[str, Any]) -> dict[str, str]:
+    for key in ("Regex", "String"):
+        if isinstance(pattern.get(key), str):
+            if not pattern[key]:
+                raise Refused("a Split by nothing")
+            return {key: pattern[key]}
+    raise Refused(f"a Split without a pattern: {str(pattern)[:80]}")
+
+
+def tree_of(step: Step) -> Node:
+    """What a step matches. Refused where its expression is."""
+    kind = step["type"]
+    if kind == "Split":
+        (key, text), *_ = step["pattern"].items()
+        if key == "String":
+            return Sequence(tuple(Chars(of_text(character)) for character in text))
+        try:
+            return parse(text, "oniguruma")
+        except Refused as refused:
+            raise Refused(f"the pattern {text!r}, an expression of Oniguruma: {refused}, is not supported") from None
+    if kind == "Digits":
+        return Chars(_table("STEP_DIGITS"))
+    if kind in ("Punctuation", "BertPreTokenizer"):
+        return Chars(_table("STEP_PUNCTUATION"))
+    if kind == "Whitespace":
+        word = union(properties.word(), properties.JOINERS)
+        other = complement(union(word, properties.white_space()))
+        return Choice((Repeat(Chars(word), 1, None), Repeat(Chars(other), 1, None)))
+    if kind == "WhitespaceSplit":
+        return Chars(properties.white_space())
+    if kind == "CharDelimiterSplit":
+        return Chars(of_text(step["delimiter"]))
+    return parse(GPT2, "oniguruma")
+
+
+@functools.cache
+def _table(name: str) -> CharSet:
+    from bpe.expressions import unicode_sets
+
+    return properties.parse_ranges(getattr(unicode_sets, name))
+
+
+def _behaviour(step: Step) -> tuple[str, bool]:
+    """(behaviour, invert) of a step that is no ByteLevel and no BertPreTokenizer."""
+    kind = step["type"]
+    if kind == "Digits":
+        return "Isolated" if step["individual_digits"] else "Contiguous", False
+    if kind == "Whitespace":
+        return "Removed", True
+    if kind in ("WhitespaceSplit", "CharDelimiterSplit"):
+        return "Removed", False
+    return step["behavior"], step.get("invert", False)
+
+
+def levels(steps: tuple[Step, ...]) -> list[Level] | None:
+    """The steps as trees whose matches are isolated one after another, or None where they do more than that."""
+    made: list[Level] = []
+    in_bytes = False
+    for step in steps:
+        if step["type"] == "ByteLevel":
+            if in_bytes or step["add_prefix_space"]:
+                return None
+            if step["use_regex"]:
+                made.append(Level(tree_of(step), False, False))
+            in_bytes = True
+            continue
+        if step["type"] == "BertPreTokenizer":
+            return None
+        behaviour, invert = _behaviour(step)
+        drops = behaviour == "Removed" and invert
+        if behaviour not in ("Isolated", "Contiguous") and not drops:
+            return None
+        tree = tree_of(step)
+        made.append(Level(Repeat(tree, 1, None) if behaviour == "Contiguous" else tree, in_bytes, drops))
+    return made if in_bytes else None
+
+
+class Splitting:
+    """The steps run one after another on a text, as tokenizers does it; for any steps, slowly."""
+
+    def __init__(self, steps: tuple[Step, ...]) -> None:
+        self._runs = [_run_of(step) for step in steps]
+        self._depth = sum(step["type"] == "ByteLevel" for step in steps)
+
+    def split(self, text: bytes) -> list[bytes]:
+        """The pieces of a text; what the steps drop is in none of them."""
+        pieces = [text.decode("utf-8", "surrogateescape")] if text else []
+        for run in self._runs:
+            pieces = [part for piece in pieces for part in run(piece) if part]
+        found = pieces
+        for _ in range(self._depth - 1):
+            found = [_bytes(piece).decode("utf-8", "surrogateescape") for piece in found]
+        return [_bytes(piece) for piece in found]
+
+
+def _bytes(piece: str) -> bytes:
+    return bytes(map(_byte_of().__getitem__, piece))
+
+
+@functools.cache
+def _byte_of() -> dict[str, int]:
+    return {character: byte for byte, character in enumerate(PRINTABLE)}
+
+
+def _run_of(step: Step) -> Callable[[str], list[str]]:
+    matches = _finder(tree_of(step))
+    if step["type"] == "ByteLevel":
+        before, splits = step["add_prefix_space"], step["use_regex"]
+
+        def byte_level(text: str) -> list[str]:
+            if before and not text.startswith(" "):
+                text = " " + text
+            pieces = _by_behaviour(text, matches(text), "Isolated", False) if splits else [text]
+            return ["".join(PRINTABLE[byte] for byte in piece.encode("utf-8", "surrogateescape")) for piece in pieces]
+
+        return byte_level
+    if step["type"] == "BertPreTokenizer":
+        spaces = _finder(Chars(properties.white_space()))
+
+        def bert(text: str) -> list[str]:
+            words = _by_behaviour(text, spaces(text), "Removed", False)
+            return [piece for word in words for piece in _by_behaviour(word, matches(word), "Isolated", False)]
+
+        return bert
+    behaviour, invert = _behaviour(step)
+    return lambda text: _by_behaviour(text, matches(text), behaviour, invert)
+
+
+def _finder(tree: Node) -> Callable[[str], Iterator[tuple[int, int]]]:
+    """Finds the matches of a tree in a text, those of no character too, but for one right behind another match."""
+    expression = regex.compile(spelled(tree))
+
+    def find(text: str) -> Iterator[tuple[int, int]]:
+        at, last = 0, -1
+        while at <= len(text):
+            match = expression.search(text, at)
+            if match is None:
+                return
+            begin, end = match.span()
+            if begin == end == last:
+                at = end + 1
+                continue
+            yield begin, end
+            at = last = end
+
+    return find
+
+
+def _by_behaviour(text: str, matches: Iterator[tuple[int, int]], behaviour: str, invert: bool) -> list[str]:
+    segments: list[tuple[int, int, bool]] = []
+    at = 0
+    for begin, end in matches:
+        if at < begin:
+            segments.append((at, begin, invert))
+        segments.append((begin, end, not invert))
+        at = end
+    if at < len(text):
+        segments.append((at, len(text), invert))
+    if behaviour == "Removed":
+        return [text[begin:end] for begin, end, matched in segments if not matched]
+    ends: list[int] = []
+    for number, (_, end, matched) in enumerate(segments):
+        before = number > 0 and segments[number - 1][2]
+        after = number + 1 < len(segments) and segments[number + 1][2]
+        joins = matched and not before if behaviour == "MergedWithPrevious" else matched == before
+        if number > 0 and joins and behaviour in ("MergedWithPrevious", "Contiguous"):
+            ends[-1] = end
+        elif behaviour == "MergedWithNext" and matched and not after and number + 1 < len(segments):
+            continue  # the end of what it belongs to is to come
+        else:
+            ends.append(end)
+    return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]

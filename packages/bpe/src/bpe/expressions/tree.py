@@ -1,0 +1,93 @@
+"""A regular expression as a tree whose leaves are sets of code points: no language is left in it.
+
+Every language is parsed into these few nodes, so that whatever runs them (expressions.automaton, `regex` by way of
+expressions.spelling) has one meaning to follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bpe.expressions.sets import CharSet
+
+Greed = Literal["greedy", "lazy", "possessive"]
+
+
+@dataclass(frozen=True)
+class Chars:
+    """One character of a set."""
+
+    chars: CharSet
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One after another; of none, the empty text."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The first of the branches with which all matches."""
+
+    branches: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """From `least` to `most` times (None: without end)."""
+
+    part: Node
+    least: int
+    most: int | None
+    greed: Greed = "greedy"
+
+
+@dataclass(frozen=True)
+class Atomic:
+    """What is matched once is not matched otherwise when the rest fails."""
+
+    part: Node
+
+
+@dataclass(frozen=True)
+class Look:
+    """A place that the part does, or does not, match from (ahead) or up to (behind)."""
+
+    part: Node
+    ahead: bool
+    wanted: bool
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The beginning or the end of the text."""
+
+    end: bool
+
+
+Node = Chars | Sequence | Choice | Repeat | Atomic | Look | Edge
+
+EMPTY = Sequence(())
+
+
+def sequence(parts: list[Node]) -> Node:
+    """The parts one after another."""
+    return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+
+def choice(branches: list[Node]) -> Node:
+    """The first branch that leads to a match."""
+    return branches[0] if len(branches) == 1 else Choice(tuple(branches))
+
+
+def look_behind(chars: CharSet, wanted: bool = True) -> Node:
+    """A place after a character of the set, or after none such."""
+    return Look(Chars(chars), False, wanted)
+
+
+def look_ahead(chars: CharSet, wanted: bool = True) -> Node:
+    """A place before a character of the set, or before none such."""
+    return Look(Chars(chars), True, wanted)

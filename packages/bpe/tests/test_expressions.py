@@ -1,0 +1,119 @@
+"""Expressions of Oniguruma and fancy-regex beside tokenizers and tiktoken: the same matches, or refused by name."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+pytest.importorskip("tokenizers", reason="asks Oniguruma what it matches")
+pytest.importorskip("tiktoken", reason="asks fancy-regex what it matches")
+
+from expression_samples import (
+    LANGUAGES,
+    ONE_CHARACTER,
+    REFUSED,
+    matched_fancy,
+    matched_oniguruma,
+    random_expression,
+    random_text,
+    theirs_fancy,
+    theirs_oniguruma,
+)
+
+from bpe import patterns
+from bpe.expressions.automaton import compile_tree, run
+from bpe.expressions.parsing import Refused, parse
+from bpe.expressions.spelling import spelled
+from bpe.native.lazy_imports import regex
+
+EVERY = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+FEW = [code for code in EVERY if code < 0x700 or code % 97 == 0 or 0x1D00 <= code < 0x2200 or 0x3000 <= code < 0x3400]
+
+
+def check_one_character(language: str, expression: str, text: str) -> bool:
+    theirs = (matched_oniguruma if language == "oniguruma" else matched_fancy)(expression, text)
+    try:
+        tree = parse(expression, language)
+    except Refused:
+        return False
+    if theirs is None:
+        return False  # wrong in their eyes, and read here: no file of theirs holds it
+    ours = set(regex.findall(spelled(tree), text))
+    assert ours == theirs, (expression, sorted(ours ^ theirs)[:20])
+    return True
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_constructs_of_one_character(language: str) -> None:
+    text = "".join(map(chr, FEW))
+    read = [expression for expression in ONE_CHARACTER if check_one_character(language, expression, text)]
+    assert len(read) > 110
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_constructs_of_one_character_on_every_code_point(language: str) -> None:
+    text = "".join(map(chr, EVERY))
+    for expression in ONE_CHARACTER:
+        check_one_character(language, expression, text)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("expression", REFUSED)
+def test_what_is_not_read_is_refused_by_name(language: str, expression: str) -> None:
+    with pytest.raises(Refused, match="at character|nested"):
+        parse(expression, language)
+
+
+def isolated(matches: list[tuple[int, int]], text: str) -> list[str]:
+    ends = sorted({end for match in matches for end in match} | {len(text)} - {0})
+    return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False) if begin < end]
+
+
+def compare(language: str, chance: random.Random) -> tuple[bool, bool]:
+    """(compared, by an automaton too)."""
+    expression = random_expression(chance, language)
+    try:
+        tree = parse(expression, language)
+    except Refused:
+        return False, False
+    theirs = (theirs_oniguruma if language == "oniguruma" else theirs_fancy)(expression)
+    if theirs is None:
+        return False, False
+    slow, fast = regex.compile(spelled(tree)), compile_tree(tree)
+    for _ in range(20):
+        text = random_text(chance)
+        matches = [match.span() for match in slow.finditer(text)]
+        if any(begin == end for begin, end in matches):
+            return False, False  # engines go on from there in ways of their own: bpe.expressions.steps
+        if language == "oniguruma":
+            assert isolated(matches, text) == theirs(text), (expression, text)
+        else:
+            assert "".join(text[begin:end] for begin, end in matches).encode() == theirs(text), (expression, text)
+        if fast is not None:
+            at, found = 0, []
+            while at < len(text):
+                end = run(fast, text, at)
+                found += [(at, end)] if end else []
+                at = end or at + 1
+            assert found == matches, (expression, text)
+    return True, fast is not None
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_random_expressions(language: str) -> None:
+    results = [compare(language, random.Random(seed)) for seed in range(500)]
+    assert sum(compared for compared, _ in results) > 60 and sum(fast for _, fast in results) > 30
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_many_random_expressions(language: str) -> None:
+    for seed in range(1000, 40_000):
+        compare(language, random.Random(seed))
+
+
+def test_flags_hold_to_the_end_of_their_branch_or_group() -> None:
+    assert patterns.split(b"abCB", patterns.resolve("a(?i)b|c", "oniguruma")) == [b"ab", b"CB"]
+    assert patterns.split(b"abaC", patterns.resolve("a(?i)b|c", "fancy-regex")) == [b"ab", b"a", b"C"]
