@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import unicodedata
 from pathlib import Path
 
 import regex
@@ -25,10 +24,11 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 PACKAGE = Path(__file__).parent.parent / "packages" / "bpe" / "src" / "bpe"
 EVERY = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 ASSIGNED = "".join(chr(code) for code in EVERY if not regex.match(r"\p{Cn}|\p{Co}", chr(code)))
-BINARY = (
-    "Alphabetic Uppercase Lowercase Emoji Emoji_Presentation Extended_Pictographic Ideographic Math Dash Hex_Digit "
-    "Diacritic ID_Start ID_Continue XID_Start XID_Continue Default_Ignorable_Code_Point"
-).split()
+BINARY = [
+    *("Alphabetic", "Uppercase", "Lowercase", "Emoji", "Emoji_Presentation", "Extended_Pictographic", "Ideographic"),
+    *("Math", "Dash", "Hex_Digit", "Diacritic", "ID_Start", "ID_Continue", "XID_Start", "XID_Continue"),
+    "Default_Ignorable_Code_Point",
+]
 
 
 def asked(expression: str, text: str = ASSIGNED) -> set[int]:

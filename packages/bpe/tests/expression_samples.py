@@ -11,6 +11,7 @@ from tokenizers import Regex, pre_tokenizers
 LANGUAGES = ("oniguruma", "fancy-regex")
 
 # One character each: sets, escapes, properties, brackets. What a language does not know is refused in it.
+# ruff: noqa: SIM905
 ONE_CHARACTER = [
     *(rf"\{letter}" for letter in "wWdDsShHNOtnrfvae"),
     *(
@@ -74,7 +75,20 @@ ONE_CHARACTER = [
         r"[\b]",
         r"[\x{41}-\x{5A}]",
     ),
-    *(r"\x41", r"\u0041", r"\u{41}", r"\x{1F600}", r"\U0001F600", r"\-", r"\.", r"\é", "é", "世", "😀"),
+    *(
+        r"\x41",
+        r"\u0041",
+        r"\u{41}",
+        r"\x{1F600}",
+        r"\U0001F600",
+        r"\-",
+        r"\.",
+        r"\é",
+        "é",
+        "世",
+        "😀",
+        r"[\x{41}-\x{5A}]",
+    ),
     *(
         "(?i:s)",
         "(?i:k)",
@@ -189,9 +203,7 @@ def random_expression(chance: random.Random, language: str, depth: int = 3) -> s
             return part
         if len(part) > 1 and part[0] not in "\\[(.":
             part = f"(?:{part})"
-        return part + chance.choice(
-            ["*", "+", "?", "+", "*?", "+?", "??", "++", "?+", "*+", "{2}", "{1,3}", "{2,}", "{1,2}?", "{1,3}+"]
-        )
+        return part + chance.choice("* + ? + *? +? ?? ++ ?+ *+ {2} {1,3} {2,} {1,2}? {1,3}+".split())
 
     def expression(depth: int) -> str:
         branches = [

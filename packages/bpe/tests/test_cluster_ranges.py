@@ -14,8 +14,8 @@ import bpe
 from bpe import patterns, sources
 from bpe.cluster import ranges
 from bpe.counting.records import split
+from bpe.patterns import scanner_of
 from bpe.scanning.safe_cut import safe_cut
-from bpe.scanning.scanner import scanner_of
 from bpe.scanning.special_tokens import SpecialTokens
 
 SPECIAL = ("<|endoftext|>", "<|end", "x")

@@ -32,8 +32,8 @@ from bpe.counting.records import (
     sorted_blocks,
     total_size,
 )
+from bpe.patterns import scanner_of
 from bpe.scanning.safe_cut import safe_cut
-from bpe.scanning.scanner import scanner_of
 from bpe.scanning.special_tokens import SpecialTokens
 
 SPECIAL = SpecialTokens(["<|endoftext|>"])

@@ -5,10 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-
-pytest.importorskip("tokenizers", reason="asks Oniguruma what it matches")
-pytest.importorskip("tiktoken", reason="asks fancy-regex what it matches")
-
 from expression_samples import (
     LANGUAGES,
     ONE_CHARACTER,
@@ -62,7 +58,7 @@ def test_constructs_of_one_character_on_every_code_point(language: str) -> None:
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("expression", REFUSED)
 def test_what_is_not_read_is_refused_by_name(language: str, expression: str) -> None:
-    with pytest.raises(Refused, match="at character|nested"):
+    with pytest.raises(Refused, match=r"at character|nested"):
         parse(expression, language)
 
 
@@ -104,7 +100,8 @@ def compare(language: str, chance: random.Random) -> tuple[bool, bool]:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_random_expressions(language: str) -> None:
     results = [compare(language, random.Random(seed)) for seed in range(500)]
-    assert sum(compared for compared, _ in results) > 60 and sum(fast for _, fast in results) > 30
+    assert sum(compared for compared, _ in results) > 60
+    assert sum(fast for _, fast in results) > 30
 
 
 @pytest.mark.soak

@@ -48,7 +48,7 @@ def encoders(data: TokenizerData, cache_bytes: int = 0) -> dict[str, Encoder]:
         level: Encoder(
             ranks=Ranks(symbols=symbols, merges=merges, ignore_merges=False, level=level),
             ids=ids,
-            scanner=scanner.scanner_of(data.pattern),
+            scanner=patterns.scanner_of(data.pattern),
             cache_bytes=cache_bytes,
             level=level,
         )

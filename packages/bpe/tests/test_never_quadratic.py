@@ -16,8 +16,7 @@ import pytest
 
 import bpe
 from bpe.counting.pretoken_counts import PretokenCounts
-from bpe.patterns import PATTERNS, resolve
-from bpe.scanning.scanner import scanner_of
+from bpe.patterns import PATTERNS, resolve, scanner_of
 from bpe.scanning.special_tokens import SpecialTokens
 from bpe.tokenizer import Tokenizer
 

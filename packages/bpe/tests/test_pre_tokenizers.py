@@ -7,9 +7,8 @@ import random
 from typing import Any
 
 import pytest
+import tokenizers
 from expression_samples import random_text
-
-tokenizers = pytest.importorskip("tokenizers", reason="compares with its steps")
 
 from bpe import patterns
 from bpe.encoding import normalizing

@@ -100,6 +100,6 @@ CONVENTIONS: dict[str, Convention] = {"bytes": Bytes(), "huggingface": HuggingFa
 
 def _printable() -> list[str]:
     """How tokenizers spells each byte."""
-    from bpe.formats.gpt2 import PRINTABLE  # with codecs and json, which the other conventions do without
+    from bpe.native.printable import PRINTABLE
 
     return PRINTABLE

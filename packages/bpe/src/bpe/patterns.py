@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe.native.lazy_imports import regex
@@ -157,7 +157,7 @@ def resolve(pattern: str | tuple[str, ...] | Pattern | None, language: Language 
     return Pattern(None, expressions, language if expressions else "regex")
 
 
-def of_steps(steps: list[Mapping[str, Any]]) -> Pattern:
+def of_steps(steps: Sequence[Mapping[str, Any]]) -> Pattern:
     """The pattern of a tokenizer.json's pre-tokenizer: its steps in order, those of a Sequence side by side.
 
     Where all that the steps do is to isolate matches before ByteLevel, their expressions, else the steps. Raises

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from bpe import patterns
-from bpe.formats.gpt2 import PRINTABLE
+from bpe.native.printable import PRINTABLE
 
 Pair = tuple[bytes, bytes]
 

@@ -436,7 +436,7 @@ class Tokenizer(Encoding):
         texts = ids, pair
         made: list[int] = []
         for part in template:
-            made.extend(texts[part] or () if isinstance(part, int) else [data.special_tokens[part]])
+            made.extend(texts[part] or () if isinstance(part, int) else [data.special_tokens[str(part)]])
         return made
 
     def encode_file(

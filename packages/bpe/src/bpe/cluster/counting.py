@@ -30,7 +30,6 @@ from bpe.counting.records import add_sorted, sorted_blocks, split
 from bpe.counts import Counts, checked_resources, named
 from bpe.progress import Progress, reporter
 from bpe.scanning.safe_cut import safe_cut
-from bpe.scanning.scanner import scanner_of
 from bpe.scanning.special_tokens import SpecialTokens
 from bpe.training import train_from_counts
 
@@ -92,7 +91,7 @@ def count(
     with connected(address) as ray, reporter(progress) as report:
         cpus = int(ray.cluster_resources().get("CPU", 1))
         shares = min(MOST_SHARES, cpus)
-        total, items = _items(source, scanner_of(resolved) >= 0, part_size, cpus)
+        total, items = _items(source, patterns.scanner_of(resolved) >= 0, part_size, cpus)
         settings = (resolved, names, threads, limit, shares, text_key)
         counting = remote(ray, _count_item, cpus=threads, returns=1 + shares)
         tree = _Tree(ray, shares)
@@ -200,7 +199,7 @@ def _count_item(
     import numpy as np
 
     begun = time.perf_counter()
-    special, scanner = SpecialTokens(names), scanner_of(pattern)
+    special, scanner = SpecialTokens(names), patterns.scanner_of(pattern)
     source: sources.Source
     if isinstance(item, Part):
         source, size = (

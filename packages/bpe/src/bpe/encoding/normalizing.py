@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bpe.native.lazy_imports import regex
@@ -28,7 +28,7 @@ _OPTIONS: dict[str, dict[str, tuple[type | tuple[type, ...], Any]]] = {  # their
 _CHARACTER_BY_CHARACTER = {"NFC", "NFD", "Lowercase", "StripAccents", "Nmt"}  # and an ASCII space stays one
 
 
-def checked(steps: list[Mapping[str, Any]]) -> str | None:
+def checked(steps: Sequence[Mapping[str, Any]]) -> str | None:
     """The steps as a tokenizer keeps them: None, the name of one of FORMS, or JSON. ValueError for one that is unknown
     or wrong.
     """

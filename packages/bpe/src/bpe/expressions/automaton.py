@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bpe.expressions.sets import EVERYTHING, LAST, NOTHING, CharSet, complement, union
 from bpe.expressions.tree import Atomic, Chars, Choice, Edge, Look, Node, Repeat, Sequence
@@ -59,14 +59,14 @@ def compile_tree(node: Node) -> Automaton | None:
     """
     try:
         program = _Program(node)
-        begins, class_of, members = _partition(program.sets)
+        split_at, split_class, members = _partition(program.sets)
         rows = _determinize(program, members, len(members))
     except _Beyond:
         return None
     rows = _minimize(rows)
     if any(MATCH & entry for entry in rows[1]):
         return None
-    begins, class_of, rows = _join_classes(begins, class_of, rows)
+    begins, class_of, rows = _join_classes(split_at, split_class, rows)
     width = len(rows[0])
     if width - 1 > MOST_CLASSES or len(rows) * width > MOST_ENTRIES:
         return None
@@ -79,7 +79,7 @@ class _Program:
 
     def __init__(self, node: Node) -> None:
         self.sets: list[CharSet] = []
-        self.places: list[tuple] = [("match",)]
+        self.places: list[tuple[Any, ...]] = [("match",)]
         self._numbers: dict[CharSet, int] = {}
         self.start = self.add(node, 0)
 
@@ -206,8 +206,9 @@ def _determinize(program: _Program, members: list[int], class_count: int) -> lis
     """The rows of the states: 0 is no state, 1 the first; the last entry of a row is for the end of the text."""
     places = program.places
     rows: list[list[int]] = [[0] * (class_count + 1)]
-    numbers: dict[tuple[int, ...], int] = {(program.start,): 1}
-    waiting = [(program.start,)]
+    first: tuple[int, ...] = (program.start,)
+    numbers = {first: 1}
+    waiting = [first]
     for state in waiting:
         row = []
         for held in [*members, None]:
@@ -222,7 +223,7 @@ def _determinize(program: _Program, members: list[int], class_count: int) -> lis
     return rows
 
 
-def _step(places: list[tuple], state: tuple[int, ...], held: int | None) -> tuple[tuple[int, ...], bool]:
+def _step(places: list[tuple[Any, ...]], state: tuple[int, ...], held: int | None) -> tuple[tuple[int, ...], bool]:
     """The places after a character of the sets `held` (None: the end of the text), and whether a match ends before."""
     seen: set[int] = set()
     kept: dict[int, None] = {}
@@ -252,7 +253,7 @@ def _minimize(rows: list[list[int]]) -> list[list[int]]:
     block = [0] + [1] * (len(rows) - 1)
     count = 2
     while True:
-        signatures: dict[tuple, int] = {}
+        signatures: dict[tuple[int, ...], int] = {}
         new = [0] * len(rows)
         for number, row in enumerate(rows):
             key = (number == 0, *((entry & MATCH) | block[entry & ~MATCH] for entry in row))

@@ -13,6 +13,7 @@ What is not read here is refused by name. The two differ, among other things, in
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Literal, NamedTuple, NoReturn
 
 from bpe.expressions import properties
@@ -195,7 +196,7 @@ class _Parser:
 
     def group(self, flags: Flags) -> Node:
         self.at += 1
-        wrap = _plain
+        wrap: Callable[[Node], Node] = _plain
         if self.take("?"):
             if self.take("#"):
                 self.until(")", "a comment")
@@ -317,12 +318,13 @@ class _Parser:
         lower = letter.lower()
         if letter and letter in "dDsSwWhH":
             self.at += 2
-            chars = {
+            sets: dict[str, Callable[[], CharSet]] = {
                 "d": lambda: properties.category("Nd"),
                 "s": properties.white_space,
                 "w": lambda: self.word(bracketed),
                 "h": lambda: properties.HEXADECIMAL,
-            }[lower]()
+            }
+            chars = sets[lower]()
             return chars if letter == lower else complement(chars)
         if lower != "p" or not letter:
             return None

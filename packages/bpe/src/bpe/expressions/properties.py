@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 
 from bpe.expressions.sets import EVERYTHING, CharSet, complement, difference, of_text, size, union
 from bpe.scanning import scanner
@@ -109,7 +110,7 @@ def _assigned() -> CharSet:
     return complement(union(category("Cn"), category("Cs")))
 
 
-_BY_NAME = {
+_BY_NAME: dict[str, Callable[[], CharSet]] = {
     "any": lambda: EVERYTHING,
     "assigned": _assigned,
     "ascii": lambda: ((0, 127),),

@@ -35,7 +35,7 @@ def _set(chars: CharSet) -> str:
     if chars == EVERYTHING:
         return "(?s:.)"
     if len(chars) == 1 and chars[0][0] == chars[0][1]:
-        return regex.escape(chr(chars[0][0]))
+        return str(regex.escape(chr(chars[0][0])))
     return "[" + "".join(map(_range, chars)) + "]"
 
 

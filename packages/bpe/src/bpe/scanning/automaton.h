@@ -9,32 +9,27 @@
 #include <stdlib.h>
 
 #include "scanning/characters.h"
+#include "scanning/levels.h"
 
-#define MOST_LEVELS 8
 #define MOST_SPLITTERS 4096
 #define MATCH_BEFORE 0x8000 /* of an entry: a match ends before the character */
 #define WIDE 255            /* instead of a class: the byte belongs to a character of several bytes */
 enum { CUT_CLEAN = 1, CUT_ENDS = 2 };
 
 typedef struct {
-    uint32_t class_count;     /* a row has one entry more, for the end of the text */
-    uint32_t of_bytes;        /* whether every byte is a character */
-    uint8_t of_byte[256];     /* the class of each byte, or WIDE */
-    uint16_t *page;           /* page[c >> 7] << 7 | (c & 127) is where of_code has the class of the code point c */
+    uint32_t class_count; /* a row has one entry more, for the end of the text */
+    uint32_t of_bytes;    /* whether every byte is a character */
+    uint8_t of_byte[256]; /* the class of each byte, or WIDE */
+    uint16_t *page;       /* page[c >> 7] << 7 | (c & 127) is where of_code has the class of the code point c */
     uint8_t *of_code;
-    uint16_t *table;          /* rows of entries: the place of the next row, or 0, with or without MATCH_BEFORE */
-    uint8_t *cuts;            /* for each pair of classes: CUT_CLEAN, CUT_ENDS */
+    uint16_t *table; /* rows of entries: the place of the next row, or 0, with or without MATCH_BEFORE */
+    uint8_t *cuts;   /* for each pair of classes: CUT_CLEAN, CUT_ENDS */
 } automaton;
 
 typedef struct {
     uint32_t levels;
     automaton level[MOST_LEVELS];
 } splitter;
-
-/* Where the scan of a level is: the rest of its piece, and the end of a match that was found behind a gap, or 0. */
-typedef struct {
-    size_t at, end, match;
-} level_place;
 
 /* Splitters are made while the GIL is held, and never unmade. */
 static splitter *splitters[MOST_SPLITTERS];
