@@ -27,6 +27,7 @@ COMMANDS = (
     "import",
     "plan",
     "presets",
+    "profile",
     "report",
     "serve",
     "train",
