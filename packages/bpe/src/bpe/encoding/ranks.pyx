@@ -18,7 +18,7 @@ from bpe.native.lazy_imports import numpy as np
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memset
 
-from bpe.native.bytes cimport count_trailing_zeros, hash_bytes
+from bpe.native.bytes cimport count_trailing_zeros, hash_bytes, prefetch
 from bpe.native.cpu cimport level_of
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport checked_block, checked_malloc, checked_realloc, free_block

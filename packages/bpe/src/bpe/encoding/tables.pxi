@@ -49,6 +49,10 @@ cdef void free_tables(MergeTables *tables) noexcept nogil:
     free_block(tables.byte_pairs, BYTE_PAIRS * sizeof(uint64_t))
 
 
+cdef enum:
+    TEXTS_AHEAD = 32            # symbols between the one that is merged and the one whose text is fetched
+
+
 cdef int add_merges_by_rank(Ranks ranks, uint32_t *lost, size_t *lost_count) except -1:
     """Find, for each symbol that its own bytes lead to, the pair that makes it, and note the others as lost.
 
@@ -57,6 +61,7 @@ cdef int add_merges_by_rank(Ranks ranks, uint32_t *lost, size_t *lost_count) exc
     """
     cdef const uint32_t[::1] order
     cdef uint32_t symbol
+    cdef size_t ahead
     cdef uint32_t in_lane[LANES]
     cdef Piece pieces[LANES]
     cdef Lane *lane
@@ -64,6 +69,8 @@ cdef int add_merges_by_rank(Ranks ranks, uint32_t *lost, size_t *lost_count) exc
     cdef Work work
     memset(&work, 0, sizeof(Work))
     sizes = np.asarray(<uint32_t[:ranks.symbols]> ranks.size) if ranks.symbols else np.empty(0, dtype=np.uint32)
+    if ranks.symbols and sizes.max() < 1 << 16:
+        sizes = sizes.astype(np.uint16)     # which NumPy sorts by radix, 200,000 in 0.9 ms instead of 7
     order = np.argsort(sizes, kind="stable").astype(np.uint32)
     try:
         with nogil:
@@ -76,6 +83,11 @@ cdef int add_merges_by_rank(Ranks ranks, uint32_t *lost, size_t *lost_count) exc
                 while i < ranks.symbols and found < LANES and ranks.size[order[i]] == size:
                     symbol = order[i]
                     i += 1
+                    # The texts lie anywhere: what is needed next is fetched, where it is, and then it itself.
+                    ahead = min(i + 2 * TEXTS_AHEAD, ranks.symbols - 1)
+                    prefetch(&ranks.text[order[ahead]])
+                    prefetch(&ranks.size[order[ahead]])
+                    prefetch(ranks.text[order[min(i + TEXTS_AHEAD, ranks.symbols - 1)]])
                     if size <= 1:
                         continue
                     if ranks.spelled(ranks.text[symbol], size):

@@ -170,9 +170,9 @@ class TextEncoder:
         run_together(batch.work, min(threads, 1 + batch.size // THREAD_TEXT))
         of_batch: Callable[[], list[Any]] = batch.lists if lists else batch.arrays
         found = of_batch()
-        for i, failure in sorted(batch.failures.items()):
-            if not isinstance(failure, UnicodeError):
-                raise failure
+        for i in sorted(batch.failures):
+            if not isinstance(batch.failures[i], UnicodeError):
+                raise batch.failures.pop(i)  # it would keep this frame, and the frame the batch
             found[i] = alone(texts[i])
         for i in batch.long:
             shared = SharedText(self.encoder, texts[i], rules, threads=threads)
