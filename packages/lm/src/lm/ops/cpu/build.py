@@ -24,7 +24,9 @@ import torch
 from lm.files import atomic_path
 
 TYPES = {torch.float32: "float", torch.float64: "double"}
-FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
+# Without the second, compilers keep the order of floating-point exceptions, which nobody reads, and with it leave loops
+# that choose between numbers, as exponentials do, one number at a time: three times slower on AVX2 (gcc 12).
+FLAGS = ("-O3", "-fno-trapping-math", "-march=native", "-fopenmp", "-shared", "-fPIC")
 PATIENCE = 120.0  # seconds for the compiler
 
 
