@@ -1,0 +1,178 @@
+"""bpe.cluster on several nodes, of which one may die; and on several hosts, as far as network namespaces are such.
+
+Marked soak: starting the nodes takes most of a minute. Namespaces need root and `ip`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strategies import corpus
+
+import bpe
+import bpe.cluster
+
+ray = pytest.importorskip("ray")
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of Ray's own modules
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # of processes that its Cluster starts
+]
+STORE = 80_000_000  # bytes of each node's object store; Ray takes no less
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A head and two nodes of one CPU each; the head's is for the tests that kill the others."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE})
+    made.victims = [made.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(2)]
+    ray.init(address=made.address, log_to_driver=False)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    for number in range(8):
+        (tmp_path / f"{number}.txt").write_text(corpus(number, 60_000))
+    return sorted(tmp_path.iterdir())
+
+
+def killer(cluster: Any, after: int) -> Callable[[str, int, int | None], None]:
+    """A progress that kills a node when it has been told something `after` times."""
+    told: list[int] = []
+
+    def progress(phase: str, done: int, total: int | None) -> None:
+        told.append(done)
+        if len(told) == after:
+            cluster.remove_node(cluster.victims.pop(), allow_graceful=False)
+
+    return progress
+
+
+@pytest.mark.parametrize("after", [1, 10])
+def test_a_node_that_dies_while_counting_changes_nothing(cluster: Any, files: list[Path], after: int) -> None:
+    told: list[bpe.cluster.Summary] = []
+    counts = bpe.cluster.count(files, part_size=60_000, progress=killer(cluster, after), summary=told.append)
+    assert counts == bpe.count(files)
+    assert len(told[0].nodes) > 1
+
+
+def test_a_node_that_dies_while_encoding_changes_nothing(cluster: Any, files: list[Path], tmp_path: Path) -> None:
+    tokenizer, out = bpe.train(files, 1000), tmp_path / "tokens"
+    manifest = bpe.cluster.encode(files, out, tokenizer, progress=killer(cluster, 2))
+    for number, file in enumerate(files):
+        tokenizer.encode_file(file, tmp_path / "one.npy")
+        assert (out / manifest.files[number].output).read_bytes() == (tmp_path / "one.npy").read_bytes()
+    assert not [path for path in out.iterdir() if path.suffix not in (".npy", ".json")]  # nothing half-written
+
+
+HOSTS = ("head", "first", "second")
+WAIT = """
+import os, socket, sys, time
+while True:
+    try:
+        socket.create_connection(("10.77.0.1", 6379), timeout=5).close()
+        break
+    except OSError:
+        time.sleep(1)
+time.sleep(5)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+PROGRAM = """
+import sys, time, ray, bpe, bpe.cluster
+from pathlib import Path
+while True:
+    try:
+        ray.init(address=sys.argv[1], log_to_driver=False)
+        break
+    except ConnectionError:
+        time.sleep(1)
+while sum(node["Alive"] for node in ray.nodes()) < 3:
+    time.sleep(1)
+told = []
+files = [Path(name) for name in sys.argv[2:]]
+tokenizer = bpe.cluster.train(files, 1000, part_size=20_000, summary=told.append)
+print(tokenizer.fingerprint, *sorted(node.split()[0] for node in told[0].nodes))
+"""
+
+
+@pytest.fixture
+def hosts() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """A function that starts a command on one of three hosts: network namespaces, joined by a bridge in a fourth."""
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        pytest.skip("network namespaces need root and the command ip")
+    tag = f"bpe{os.getpid()}"
+    names = [f"{tag}-{host}" for host in ("switch", *HOSTS)]
+    started: list[subprocess.Popen[str]] = []
+
+    def ip(*arguments: str) -> None:
+        subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        switch, *rest = names
+        ip("-n", switch, "link", "add", "bridge", "type", "bridge")
+        ip("-n", switch, "link", "set", "bridge", "up")
+        for number, name in enumerate(rest, 1):
+            ip("-n", name, "link", "add", "eth", "type", "veth", "peer", "name", f"port{number}", "netns", switch)
+            ip("-n", switch, "link", "set", f"port{number}", "master", "bridge", "up")
+            ip("-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", "eth")
+            for device in ("lo", "eth"):
+                ip("-n", name, "link", "set", device, "up")
+            ip("-n", name, "route", "add", "default", "dev", "eth")  # or Ray does not know its own address
+
+        def start(host: str, *command: str) -> subprocess.Popen[str]:
+            whole = ["ip", "netns", "exec", f"{tag}-{host}", *command]
+            environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "PYTHONWARNINGS": "ignore"}
+            started.append(
+                subprocess.Popen(
+                    whole,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    env=environment,
+                    start_new_session=True,
+                )
+            )
+            return started[-1]
+
+        yield start
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no network namespaces here: {error.stderr.decode()}")
+    finally:
+        for process in started:
+            process.terminate()
+        for name in names:
+            inside = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
+            subprocess.run(["kill", "-9", *inside], capture_output=True)
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+        for process in started:
+            process.communicate()
+
+
+def test_hosts_give_the_tokenizer_of_one(hosts: Callable[..., Any], files: list[Path]) -> None:
+    start = (sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1", "--disable-usage-stats")
+    store = f"--object-store-memory={STORE}"
+    hosts("head", *start, "--head", "--node-ip-address=10.77.0.1", "--port=6379", "--include-dashboard=false", store)
+    for number, host in enumerate(HOSTS[1:], 2):  # once the head listens: they give up early
+        here = (*start, "--address=10.77.0.1:6379", f"--node-ip-address=10.77.0.{number}", store)
+        hosts(host, sys.executable, "-c", WAIT, *here)
+    program = hosts("head", sys.executable, "-c", PROGRAM, "10.77.0.1:6379", *map(str, files))
+    output, _ = program.communicate(timeout=400)
+    assert program.returncode == 0, output
+    fingerprint, *addresses = output.splitlines()[-1].split()
+    assert fingerprint == bpe.train(files, 1000).fingerprint
+    assert addresses == ["10.77.0.1", "10.77.0.2", "10.77.0.3"]
