@@ -15,12 +15,13 @@ Special tokens that stand in a message are encoded as text, so that a message ca
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lm.extras import need
@@ -33,10 +34,17 @@ MARK = re.compile("\ue000([0-9]+)\ue001")  # stands for a content while the plac
 
 @dataclass(frozen=True)
 class Message:
-    """What one of ROLES says."""
+    """What one of ROLES, or of a server's TOOL_ROLES, says.
+
+    Attributes:
+        role: Who says it.
+        content: What is said.
+        more: What else the template is given of it, as the calls of tools.
+    """
 
     role: str
     content: str
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 def messages_of(found: Any) -> list[Message]:
@@ -92,31 +100,38 @@ class ChatTemplate:
     names: Mapping[str, str] = None  # type: ignore[assignment]
     is_default: bool = False
 
-    def render(self, messages: Iterable[Message], *, add_generation_prompt: bool = True) -> str:
+    def render(
+        self,
+        messages: Iterable[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
         """Writes a conversation as text.
 
         Args:
             messages: The conversation.
             add_generation_prompt: Whether the beginning of the assistant's next answer follows.
+            tools: The functions that the assistant may call, as OpenAI's clients describe them.
 
         Raises:
             ValueError: The template is no Jinja template, or refuses these messages.
         """
         import jinja2
 
-        table = [{"role": message.role, "content": message.content} for message in messages]
+        table = [{"role": message.role, "content": message.content, **message.more} for message in messages]
         try:
-            given = {**(self.names or {}), "messages": table, "tools": None, "documents": None}
+            given = {**(self.names or {}), "messages": table, "tools": tools, "documents": None}
             return str(compiled(self.source).render(given, add_generation_prompt=add_generation_prompt))
         except jinja2.TemplateError as error:
             raise ValueError(f"the chat template refuses the conversation: {error}") from None
         except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
             raise ValueError(f"the chat template fails on the conversation: {error!r}") from None
 
-    def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """The ids after which the assistant's next answer comes."""
-        text = self.render(messages)
-        return self._encode(text, lambda: self._places(messages, text, prompt=True), messages)[0]
+    def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> list[int]:
+        """The ids after which the assistant's next answer comes; tools: see render."""
+        text = self.render(messages, tools=tools)
+        return self._encode(text, lambda: self._places(messages, text, prompt=True, tools=tools), messages)[0]
 
     def encode(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
         """A whole conversation to train on.
@@ -137,7 +152,9 @@ class ChatTemplate:
         spans = list(self._learned(messages, text, places))
         return ids, [any(begin <= at < end for begin, end in spans) for at in begins]
 
-    def fit(self, messages: Sequence[Message], most: int) -> tuple[list[int], int]:
+    def fit(
+        self, messages: Sequence[Message], most: int, tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> tuple[list[int], int]:
         """The prompt of a conversation that has to be short: its oldest messages are left out.
 
         The system's message stays, and what is left begins with a user's.
@@ -145,6 +162,7 @@ class ChatTemplate:
         Args:
             messages: The conversation.
             most: How many tokens the prompt may have.
+            tools: See render.
 
         Returns:
             The prompt's ids, and how many messages were left out.
@@ -155,7 +173,7 @@ class ChatTemplate:
         first = int(bool(messages) and messages[0].role == "system")
         begins = [n for n in range(first, len(messages)) if n == first or messages[n].role == "user"] or [first]
         for begin in begins:
-            ids = self.prompt([*messages[:first], *messages[begin:]])
+            ids = self.prompt([*messages[:first], *messages[begin:]], tools)
             if len(ids) <= most:
                 return ids, begin - first
         raise ValueError(
@@ -191,14 +209,21 @@ class ChatTemplate:
         ids, begins = self.tokenizer.encode_with_offsets(text, allowed_special=allowed, disallowed_special=())
         return list(map(int, ids)), list(map(int, begins))
 
-    def _places(self, messages: Sequence[Message], text: str, *, prompt: bool) -> list[tuple[int, int, int]] | None:
+    def _places(
+        self,
+        messages: Sequence[Message],
+        text: str,
+        *,
+        prompt: bool,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[tuple[int, int, int]] | None:
         """Where the contents stand in the text that the template wrote: (number of the message, begin, end), in order.
 
         The template writes the conversation again with a mark instead of each content. None: what it writes then is not
         the text with the marks in place of the contents, as where it takes the reasoning out of an answer.
         """
-        marked = [Message(one.role, f"\ue000{number}\ue001") for number, one in enumerate(messages)]
-        parts = MARK.split(self.render(marked, add_generation_prompt=prompt))
+        marked = [dataclasses.replace(one, content=f"\ue000{number}\ue001") for number, one in enumerate(messages)]
+        parts = MARK.split(self.render(marked, add_generation_prompt=prompt, tools=tools))
         found, at = list[tuple[int, int, int]](), 0
         for index in range(0, len(parts), 2):
             if not text.startswith(parts[index], at):

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import os
+import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lm.commands.options import Commands, Ended, add, add_model, model_of
 
+if TYPE_CHECKING:
+    from lm.model import Transformer
+
 FAILED = 1
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def register(commands: Commands) -> None:
     text = (
-        "answer OpenAI's clients (/v1/completions, /v1/chat/completions, /v1/models), with a page to talk to the model"
+        "answer OpenAI's clients (/v1/completions, /v1/chat/completions, /v1/models), with a page to talk to the model, "
+        "/health and /metrics"
     )
     made = add(commands, "serve", serve, text)
     add_model(made)
@@ -23,11 +30,44 @@ def register(commands: Commands) -> None:
     made.add_argument("--rows", type=int, default=8, help="texts decoded together (default: 8)")
     made.add_argument("--waiting", type=int, default=32, help="texts in the queue; beyond it 429 (default: 32)")
     made.add_argument("--max-new-tokens", type=int, help="of an answer, the most (default: the context)")
+    made.add_argument(
+        "--context", type=int, help="the most tokens of a text (default: the model's, if memory holds it)"
+    )
+    made.add_argument(
+        "--memory",
+        type=memory,
+        help="of keys and values, as 4G; the youngest texts wait where it is full (default: half)",
+    )
+    made.add_argument("--api-key-file", metavar="FILE", help="a file with the key that clients need, or LM_API_KEY")
+    made.add_argument("--cors", action="append", default=[], metavar="ORIGIN", help="whose pages may ask; '*' for all")
+    made.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME", help="a name by which it may be asked"
+    )
+    made.add_argument("--header-timeout", type=float, default=10.0, help="seconds for a request's head (default: 10)")
+    made.add_argument(
+        "--body-timeout", type=float, default=30.0, help="seconds for its body, or a part of its answer (default: 30)"
+    )
+    made.add_argument(
+        "--grace", type=int, default=10, help="seconds that answers have to end after Ctrl-C or SIGTERM (default: 10)"
+    )
+    made.add_argument("--no-access-log", action="store_true", help="no line on stderr for each request")
+
+
+def memory(text: str) -> int:
+    """Bytes of "512M" or "4G"."""
+    number, unit = text.upper().removesuffix("B"), ""
+    if number and number[-1] in UNITS:
+        number, unit = number[:-1], number[-1]
+    try:
+        size = int(float(number) * UNITS[unit])
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: write it as 512M or 4G") from None
+    if size < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no memory: write it as 512M or 4G")
+    return size
 
 
 def serve(options: argparse.Namespace) -> None:
-    import os
-
     from lm.extras import need
     from lm.interop.loading import model_text
 
@@ -36,26 +76,78 @@ def serve(options: argparse.Namespace) -> None:
     need("pydantic", "lm serve", "groundup-lm[serve]")
     from lm.serving.app import Server
     from lm.serving.engine import Engine
+    from lm.serving.guards import protocol, to_stderr
     from lm.serving.requests import Limits
 
     if not 0 <= options.port < 1 << 16:
         raise ValueError(f"--port must be from 0 to 65535, and {options.port} is not")
-    if options.max_new_tokens is not None and options.max_new_tokens < 1:
-        raise ValueError(f"--max-new-tokens must be at least 1, and {options.max_new_tokens} is not")
+    for name in ("max_new_tokens", "context", "rows", "waiting", "header_timeout", "body_timeout"):
+        value = getattr(options, name)
+        if value is not None and not value > 0:
+            raise ValueError(f"--{name.replace('_', '-')} must be more than 0, and {value} is not")
+    key = api_key(options.api_key_file)
     text = model_text(options.run, options.tokenizer)
     model = model_of(options)
     name = options.name or os.path.basename(os.path.abspath(Path(options.run)))
-    context = model.config.context_length
+    context = context_of(model, options.context, options.memory)
     limits = Limits(name, model.config.vocab_size, context, min(context, options.max_new_tokens or context))
-    engine = Engine(model, text.tokenizer, rows=options.rows, waiting=options.waiting)
-    hosts = ["127.0.0.1", "localhost", "[::1]", "::1"] if options.host in LOOPBACK else None
-    app = Server(engine, text.template, limits, stop_tokens=text.stop_tokens).app(hosts)
-    config = uvicorn.Config(app, host=options.host, port=options.port, log_level="warning", timeout_graceful_shutdown=2)
-    server = uvicorn.Server(config)
+    engine = Engine(
+        model, text.tokenizer, rows=options.rows, waiting=options.waiting, context=context, memory=options.memory
+    )
+    server = Server(engine, text.template, limits, stop_tokens=text.stop_tokens, body_seconds=options.body_timeout)
+    app = server.app(
+        [options.host, socket.gethostname(), *options.allow_host],
+        origins=options.cors,
+        key=key,
+        log=None if options.no_access_log else to_stderr,
+    )
+    config = uvicorn.Config(
+        app,
+        host=options.host,
+        port=options.port,
+        log_level="warning",
+        access_log=False,
+        http=protocol(options.header_timeout),
+        timeout_graceful_shutdown=options.grace,
+    )
+    runner = uvicorn.Server(config)
     try:
         bound = config.bind_socket()
     except SystemExit:  # uvicorn has said why
         raise Ended(f"{options.host} port {options.port} cannot be had: name another with --port", FAILED) from None
     host = f"[{options.host}]" if ":" in options.host else options.host
+    if context < model.config.context_length:
+        print(f"texts have {context:,} of the model's {model.config.context_length:,} tokens", flush=True)
     print(f"{name} answers at http://{host}:{bound.getsockname()[1]} (the page) and /v1; Ctrl-C ends it", flush=True)
-    server.run(sockets=[bound])
+    runner.run(sockets=[bound])
+
+
+def context_of(model: Transformer, asked: int | None, given: int | None) -> int:
+    """The most tokens of a text: the model's, or what is asked for, as far as one text of them fits the memory.
+
+    ValueError: more was asked for than the model or the memory has.
+    """
+    from lm.device import memory_of
+    from lm.generation.kv_cache import PAGE, SHARE, bytes_of_page
+
+    own = model.config.context_length
+    if asked is not None and asked > own:
+        raise ValueError(f"--context {asked} is more than the model's {own}: lower it")
+    bytes_given = memory_of(model.embedding.weight.device) // SHARE if given is None else given
+    fits = bytes_given // bytes_of_page(model) * PAGE
+    if fits < min(asked or 1, own):
+        raise ValueError(
+            f"{asked or PAGE:,} tokens take more than the {bytes_given:,} bytes that there are for keys and values, which "
+            f"hold {fits:,}: raise --memory or lower --context"
+        )
+    return min(asked or own, own, fits)
+
+
+def api_key(path: str | None) -> str | None:
+    """The key that clients need: out of a file, or of LM_API_KEY. ValueError: the file has none."""
+    if path is None:
+        return os.environ.get("LM_API_KEY") or None
+    key = Path(path).read_text(encoding="utf-8").strip()
+    if not key:
+        raise ValueError(f"{path} holds no key: write one into it")
+    return key

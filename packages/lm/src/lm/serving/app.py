@@ -1,5 +1,5 @@
-"""The server: /v1/completions, /v1/chat/completions and /v1/models as OpenAI's clients ask for them, and a page to talk
-on."""
+"""The server: /v1/completions, /v1/chat/completions and /v1/models as OpenAI's clients ask for them, /health, /metrics,
+and a page to talk on."""
 
 from __future__ import annotations
 
@@ -8,51 +8,30 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from importlib import resources
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from lm.chat_template import ChatTemplate
-from lm.serving.engine import Busy, Engine, Job
+from lm.serving.answers import CHAT, COMPLETION, Choice, Kind
+from lm.serving.engine import Busy, Engine, Job, Piece
+from lm.serving.grammar import Grammars
+from lm.serving.guards import AccessLog, Guard, Patience
 from lm.serving.requests import Asked, BadRequest, ChatBody, CompletionBody, Limits, chat, completion, parse
+from lm.serving.tools import calls_in
 from lm.special_tokens import stop_ids
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
-Piece = tuple[int, str, int, str | None]  # which choice, its text, its tokens so far, why it ended
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What sets the two kinds of completions apart in an answer."""
-
-    prefix: str
-    whole: str
-    part: str
-    is_chat: bool
-
-    def choice(self, index: int, text: str, ended: str | None) -> dict[str, Any]:
-        said = {"message": {"role": "assistant", "content": text}} if self.is_chat else {"text": text}
-        return {"index": index, **said, "logprobs": None, "finish_reason": ended}
-
-    def delta(self, index: int, text: str, ended: str | None, *, first: bool) -> dict[str, Any]:
-        if not self.is_chat:
-            return self.choice(index, text, ended)
-        delta = ({"role": "assistant"} if first else {}) | ({"content": text} if text or first else {})
-        return {"index": index, "delta": delta, "logprobs": None, "finish_reason": ended}
-
-
-COMPLETION = Kind("cmpl", "text_completion", "text_completion", False)
-CHAT = Kind("chatcmpl", "chat.completion", "chat.completion.chunk", True)
+Told = tuple[int, Piece]  # of which choice, and a piece of it
 
 
 class Server:
@@ -64,6 +43,7 @@ class Server:
         limits: What may be asked for.
         stop_tokens: The ids that end a text which is no conversation; the usual ones of the tokenizer, if not given.
         body_limit: The most bytes of a request.
+        body_seconds: How long a request's body may take to come, and a part of an answer to be taken.
     """
 
     def __init__(
@@ -74,15 +54,28 @@ class Server:
         *,
         stop_tokens: Sequence[int] | None = None,
         body_limit: int = 1 << 20,
+        body_seconds: float = 30.0,
     ) -> None:
         self.engine, self.template, self.limits, self.body_limit = engine, template, limits, body_limit
         self.stop_tokens = stop_ids(engine.tokenizer) if stop_tokens is None else list(stop_tokens)
-        self.started = int(time.time())
+        self.grammars = Grammars(engine.tokenizer, limits.vocab_size, template.stop_tokens)
+        self.started, self.body_seconds = int(time.time()), body_seconds
 
-    def app(self, hosts: list[str] | None = None) -> Starlette:
+    def app(
+        self,
+        hosts: Collection[str] = (),
+        *,
+        origins: Collection[str] = (),
+        key: str | None = None,
+        log: Callable[[str], None] | None = None,
+    ) -> Starlette:
         """The ASGI application.
 
-        hosts: by which names it may be asked, as a page elsewhere must not reach a server here.
+        Args:
+            hosts: As for Guard, and so are origins and key.
+            origins: See hosts.
+            key: See hosts.
+            log: Called with a line of each request.
         """
 
         @contextlib.asynccontextmanager
@@ -92,12 +85,22 @@ class Server:
 
         routes = [
             Route("/", self.page),
+            Route("/health", self.health),
+            Route("/metrics", self.metrics),
             Route("/v1/models", self.models),
             Route("/v1/models/{name:path}", self.model),
             Route("/v1/completions", self.completions, methods=["POST"]),
             Route("/v1/chat/completions", self.chats, methods=["POST"]),
         ]
-        middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=hosts)] if hosts else []
+        middleware = [
+            Middleware(AccessLog, count=self.engine.metrics.responded, write=log),
+            Middleware(Patience, seconds=self.body_seconds),
+            Middleware(Guard, hosts=hosts, origins=origins, key=key),
+        ]
+        if origins:
+            middleware.append(
+                Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
+            )
         handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
             BadRequest: refused,
             HTTPException: other,
@@ -108,6 +111,13 @@ class Server:
     async def page(self, request: Request) -> Response:
         page = resources.files("lm.serving").joinpath("assets/chat.html").read_text(encoding="utf-8")
         return HTMLResponse(page, headers={"Content-Security-Policy": POLICY})
+
+    async def health(self, request: Request) -> Response:
+        alive = self.engine.thread.is_alive() and not self.engine.closed
+        return JSONResponse({"status": "ok" if alive else "closing"}, 200 if alive else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        return PlainTextResponse(self.engine.report(), media_type="text/plain; version=0.0.4")
 
     async def models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [self.about()]})
@@ -123,31 +133,37 @@ class Server:
 
     async def completions(self, request: Request) -> Response:
         body = parse(CompletionBody, await self.body(request))
-        wanted = completion(body, self.engine.tokenizer, self.stop_tokens, self.limits)
-        return await self.answer(request, wanted, COMPLETION)
+        # Texts are encoded beside this thread, which others wait for.
+        asked = await asyncio.to_thread(completion, body, self.engine.tokenizer, self.stop_tokens, self.limits)
+        return await self.answer(request, asked, COMPLETION)
 
     async def chats(self, request: Request) -> Response:
         body = parse(ChatBody, await self.body(request))
-        return await self.answer(request, chat(body, self.template, self.limits), CHAT)
+        asked = await asyncio.to_thread(chat, body, self.template, self.limits, self.grammars)
+        return await self.answer(request, asked, CHAT)
 
     async def body(self, request: Request) -> bytes:
         # A page elsewhere can send a form or plain text without asking, and JSON it cannot.
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise BadRequest("the content type must be application/json", status=415)
         held = bytearray()
-        async for chunk in request.stream():
-            held += chunk
-            if len(held) > self.body_limit:
-                raise BadRequest(f"the body has more than {self.body_limit} bytes: send less", status=413)
+        try:
+            async with asyncio.timeout(self.body_seconds):
+                async for chunk in request.stream():
+                    held += chunk
+                    if len(held) > self.body_limit:
+                        raise BadRequest(f"the body has more than {self.body_limit} bytes: send less", status=413)
+        except TimeoutError:
+            raise BadRequest(f"the body did not come within {self.body_seconds:g} s", status=408) from None
         return bytes(held)
 
     async def answer(self, request: Request, asked: Asked, kind: Kind) -> Response:
-        loop, pieces = asyncio.get_running_loop(), asyncio.Queue[Piece]()
+        loop, pieces = asyncio.get_running_loop(), asyncio.Queue[Told]()
 
-        def teller(index: int) -> Callable[[str, int, str | None], None]:
-            def tell(text: str, tokens: int, ended: str | None) -> None:
+        def teller(index: int) -> Callable[[Piece], None]:
+            def tell(piece: Piece) -> None:
                 with contextlib.suppress(RuntimeError):  # the server has stopped, and no one waits
-                    loop.call_soon_threadsafe(pieces.put_nowait, (index, text, tokens, ended))
+                    loop.call_soon_threadsafe(pieces.put_nowait, (index, piece))
 
             return tell
 
@@ -160,6 +176,8 @@ class Server:
                 asked.stop_tokens,
                 asked.stop,
                 teller(number * asked.n + sample),
+                asked.top_logprobs,
+                None if asked.constraint is None else asked.constraint(),
             )
             for number, ids in enumerate(asked.prompts)
             for sample in range(asked.n)
@@ -169,54 +187,61 @@ class Server:
         except Busy as busy:
             error = BadRequest(str(busy), status=429, code="rate_limit_exceeded", kind="rate_limit_error")
             return JSONResponse(error.body(), 429, headers={"Retry-After": "1"})
-        prompt_tokens = sum(map(len, asked.prompts))
+        choices = [Choice(index, kind, self.engine.tokenizer) for index in range(len(jobs))]
         about = {"id": f"{kind.prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": self.limits.model}
         if asked.stream:
-            events = self.events(pieces, len(jobs), asked, kind, {**about, "object": kind.part}, prompt_tokens)
+            events = self.events(pieces, choices, asked, {**about, "object": kind.part})
             # How many messages were left out stands in a header, as the page has to know it before the answer.
             headers = {"X-Messages-Left-Out": str(asked.dropped)} if asked.dropped else {}
             return Events(events, lambda: self.engine.cancel(jobs), headers)
-        gathering = asyncio.ensure_future(gathered(pieces, len(jobs)))
+        gathering = asyncio.ensure_future(gathered(pieces, choices))
         leaving = asyncio.ensure_future(left(request))
         try:
             await asyncio.wait([gathering, leaving], return_when=asyncio.FIRST_COMPLETED)
             if not gathering.done():
                 return Response(status_code=499)  # as nginx logs it: no one reads it
-            texts, counts, ends = gathering.result()
+            gathering.result()
         finally:
             gathering.cancel()
             leaving.cancel()
             self.engine.cancel(jobs)
-        if "error" in ends:
+        if any(choice.ended == "error" for choice in choices):
             return JSONResponse(broken().body(), 500)
-        choices = [kind.choice(index, texts[index], ends[index]) for index in range(len(jobs))]
-        used = usage(prompt_tokens, sum(counts))
-        return JSONResponse({**about, "object": kind.whole, "choices": choices, "usage": used})
+        used = usage(asked, choices)
+        request.state.said = said_of(used)
+        for choice in choices:
+            self.find_calls(choice, asked)
+        whole = [choice.whole() for choice in choices]
+        return JSONResponse({**about, "object": kind.whole, "choices": whole, "usage": used})
+
+    def find_calls(self, choice: Choice, asked: Asked) -> None:
+        """Takes the calls of tools out of what a choice says, where it may have them."""
+        if asked.has_tools:
+            choice.text, calls = calls_in(choice.text, self.template)
+            choice.calls = calls[: asked.most_calls]
 
     async def events(
-        self,
-        pieces: asyncio.Queue[Piece],
-        count: int,
-        asked: Asked,
-        kind: Kind,
-        about: dict[str, Any],
-        prompt: int,
+        self, pieces: asyncio.Queue[Told], choices: list[Choice], asked: Asked, about: dict[str, Any]
     ) -> AsyncIterator[str]:
-        """Server-sent events, one for each piece of `count` choices."""
-        counts, going = [0] * count, set(range(count))
-        begun = set[int]()
+        """Server-sent events, one for each piece of the choices; an answer that may call tools is one piece."""
+        going = {choice.index for choice in choices}
         while going:
-            index, text, tokens, ended = await pieces.get()
-            if ended == "error":
+            index, piece = await pieces.get()
+            choice = choices[index]
+            if piece.ended == "error":
                 yield event(broken().body())
                 return
-            counts[index] = tokens
-            yield event({**about, "choices": [kind.delta(index, text, ended, first=index not in begun)]})
-            begun.add(index)
-            if ended is not None:
+            choice.add(piece)
+            if piece.ended is not None:
                 going.discard(index)
+            if asked.has_tools:
+                if piece.ended is None:
+                    continue
+                self.find_calls(choice, asked)
+                piece = Piece(choice.text, piece.tokens, piece.ended, tuple(choice.logprobs))
+            yield event({**about, "choices": [choice.part(piece)]})
         if asked.usage:
-            yield event({**about, "choices": [], "usage": usage(prompt, sum(counts))})
+            yield event({**about, "choices": [], "usage": usage(asked, choices)})
         yield "data: [DONE]\n\n"
 
 
@@ -234,16 +259,13 @@ class Events(StreamingResponse):
             self.ended()
 
 
-async def gathered(pieces: asyncio.Queue[Piece], count: int) -> tuple[list[str], list[int], list[str]]:
-    """The whole text of each choice, its tokens, and why it ended."""
-    texts, counts, ends = [""] * count, [0] * count, [""] * count
-    while not all(ends):
-        index, text, tokens, ended = await pieces.get()
-        texts[index] += text
-        counts[index], ends[index] = tokens, ended or ""
-        if ended == "error":
+async def gathered(pieces: asyncio.Queue[Told], choices: Sequence[Choice]) -> None:
+    """Adds pieces to their choices until all have ended, or one failed."""
+    while any(choice.ended is None for choice in choices):
+        index, piece = await pieces.get()
+        choices[index].add(piece)
+        if piece.ended == "error":
             break
-    return texts, counts, ends
 
 
 async def left(request: Request) -> None:
@@ -256,8 +278,14 @@ def event(body: dict[str, Any]) -> str:
     return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
-def usage(prompt: int, made: int) -> dict[str, int]:
+def usage(asked: Asked, choices: Sequence[Choice]) -> dict[str, int]:
+    prompt, made = sum(map(len, asked.prompts)), sum(choice.tokens for choice in choices)
     return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
+
+
+def said_of(used: dict[str, int]) -> str:
+    """What the access log has of an answer."""
+    return f" {used['prompt_tokens']} + {used['completion_tokens']} tokens"
 
 
 def broken() -> BadRequest:

@@ -4,6 +4,8 @@ it."""
 from __future__ import annotations
 
 import threading
+import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,21 +13,36 @@ from typing import Any
 
 from lm.generation import engine
 from lm.generation.engine import Scheduler
-from lm.generation.sampling import Sampling
+from lm.generation.sampling import Constraint, Sampling, TokenLogprob
 from lm.generation.stream import StreamDecoder
 from lm.model import Transformer
+from lm.serving.metrics import Metrics
 
 
 class Busy(RuntimeError):
     """There is no room left in the queue."""
 
 
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a text.
+
+    Attributes:
+        text: What was added.
+        tokens: How many tokens the whole has so far.
+        ended: Why it ended: "stop", "length", or "error" where decoding failed; None as long as it goes on.
+        logprobs: Of the tokens since the piece before, where they were asked for.
+    """
+
+    text: str
+    tokens: int
+    ended: str | None
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
 @dataclass(eq=False)
 class Job:
-    """A text to continue. tell(text, tokens, ended) is called on the decoding thread with each piece of it: how many
-    tokens it has so far, and why it ended, None as long as it goes on: "stop", "length", or "error" where decoding
-    failed.
-    """
+    """A text to continue. tell(piece) is called on the decoding thread with each piece of it."""
 
     ids: Sequence[int]
     max_new_tokens: int
@@ -33,23 +50,44 @@ class Job:
     seed: int | None
     stop_tokens: Sequence[int]
     stop: Sequence[str]
-    tell: Callable[[str, int, str | None], None]
+    tell: Callable[[Piece], None]
+    top_logprobs: int | None = None
+    constraint: Constraint | None = None
     cancelled: bool = False
     text: engine.Sequence | None = None
     writer: StreamDecoder | None = field(default=None, repr=False)
+    since: float = field(default_factory=time.perf_counter)  # it came, or its last token did
+    told: int = 0  # logprobs
 
 
 class Engine:
     """Decodes jobs, at most `rows` together and `waiting` in the queue, until it is closed.
 
     Each gets the tokens it would get alone. Its methods may be called from any thread.
+
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer.
+        rows: Texts that are decoded together.
+        waiting: Texts in the queue.
+        context: The most tokens of a text; the model's, if not given.
+        memory: Bytes of keys and values, as for generation.kv_cache.Cache.
     """
 
-    def __init__(self, model: Transformer, tokenizer: Any, *, rows: int = 8, waiting: int = 32) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Any,
+        *,
+        rows: int = 8,
+        waiting: int = 32,
+        context: int | None = None,
+        memory: int | None = None,
+    ) -> None:
         if rows < 1 or waiting < 1:
             raise ValueError(f"rows {rows} and waiting {waiting} must be at least 1")
-        self.model, self.tokenizer, self.waiting = model, tokenizer, waiting
-        self.batch = Scheduler(model, rows=rows)
+        self.model, self.tokenizer, self.waiting, self.metrics = model, tokenizer, waiting, Metrics()
+        self.batch = Scheduler(model, rows=rows, capacity=context, memory=memory)
         self.queue: deque[Job] = deque()
         self.running: dict[engine.Sequence, Job] = {}
         self.changed, self.closed = threading.Condition(), False
@@ -79,6 +117,19 @@ class Engine:
             self.changed.notify()
         self.thread.join()
 
+    def report(self) -> str:
+        """What Prometheus reads."""
+        cache = self.batch.cache
+        used = (cache.pages - len(cache.free)) * cache.page_bytes
+        return self.metrics.render(
+            {
+                "lm_texts_running": ("texts that are decoded", len(self.running)),
+                "lm_texts_waiting": ("texts in the queue", len(self.queue)),
+                "lm_cache_used_bytes": ("keys and values that are kept", used),
+                "lm_cache_bytes": ("keys and values that may be kept", cache.pages * cache.page_bytes),
+            }
+        )
+
     def _work(self) -> None:
         while self._admit():
             try:
@@ -89,8 +140,6 @@ class Engine:
                 # One text's failure must not leave the others waiting for ever, nor end the thread.
                 self._fail()
                 if not self.closed:
-                    import traceback
-
                     traceback.print_exc()
         self._fail()
 
@@ -107,29 +156,39 @@ class Engine:
             for text, job in list(self.running.items()):
                 if job.cancelled:
                     self.batch.cancel(text)
-                    del self.running[text]
+                    self._ended(job, "cancelled")
             taken = [self.queue.popleft() for _ in range(min(self.batch.room, len(self.queue)))]
         for job in taken:
-            job.writer = StreamDecoder(self.tokenizer.decode_stream(), job.stop)
-            text = self.batch.add(
-                job.ids,
-                max_new_tokens=job.max_new_tokens,
-                sampling=job.sampling,
-                seed=job.seed,
-                stop_tokens=job.stop_tokens,
-                when_full="end",
-            )
-            if text.ended is None:
-                job.text, self.running[text] = text, job
+            try:
+                job.writer = StreamDecoder(self.tokenizer.decode_stream(), job.stop)
+                job.text = self.batch.add(
+                    job.ids,
+                    max_new_tokens=job.max_new_tokens,
+                    sampling=job.sampling,
+                    seed=job.seed,
+                    stop_tokens=job.stop_tokens,
+                    when_full="end",
+                    top_logprobs=job.top_logprobs,
+                    constraint=job.constraint,
+                )
+            except Exception:  # of one text, which the others need not suffer for
+                traceback.print_exc()
+                job.tell(Piece("", 0, "error"))
+                continue
+            if job.text.ended is None:
+                self.running[job.text] = job
             else:
-                job.tell("", 0, text.ended)
+                job.tell(Piece("", 0, job.text.ended))
         return True
 
     def _tell(self, job: Job, token: int | None) -> None:
-        text, writer = job.text, job.writer
-        if text is None or writer is None:
-            return
+        text, writer, now = job.text, job.writer, time.perf_counter()
+        assert text is not None
+        assert writer is not None
         piece = "" if token is None else writer.feed(token)
+        if token is not None:
+            self.metrics.token(now - job.since, first=len(text.tokens) == 1)
+            job.since = now
         ended = text.ended
         if writer.stopped:
             self.batch.cancel(text)
@@ -138,17 +197,25 @@ class Engine:
             piece += writer.finish()
             ended = "stop" if writer.stopped else ended
         if ended is not None:
-            del self.running[text]
+            self._ended(job, ended)
         if piece or ended is not None:
-            job.tell(piece, len(text.tokens), ended)
+            new = tuple(text.logprobs[job.told :])
+            job.told += len(new)
+            job.tell(Piece(piece, len(text.tokens), ended, new))
+
+    def _ended(self, job: Job, why: str) -> None:
+        text = job.text
+        assert text is not None
+        self.running.pop(text, None)
+        self.metrics.text_ended(why, len(text.prompt), min(text.cached, len(text.prompt)), len(text.tokens))
 
     def _fail(self) -> None:
         with self.changed:
             lost = [*self.running.values(), *(self.queue if self.closed else ())]
-            for text in self.running:
+            for text, job in list(self.running.items()):
                 self.batch.cancel(text)
-            self.running.clear()
+                self._ended(job, "error")
             if self.closed:
                 self.queue.clear()
         for job in lost:
-            job.tell("", 0, "error")
+            job.tell(Piece("", 0, "error"))

@@ -5,34 +5,41 @@ Every setting is used or refused by its name: none is silently left out but thos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from lm.chat_template import ChatTemplate, messages_of
-from lm.generation.sampling import Sampling
+from lm.chat_template import ROLES, ChatTemplate, Message
+from lm.extras import MissingExtra
+from lm.generation.sampling import Constraint, Sampling
+from lm.serving.grammar import Grammars
+from lm.serving.tools import format_of
 from lm.special_tokens import prompt_ids
 
-MOST_STOPS, MOST_CHOICES = 4, 16
+MOST_STOPS, MOST_CHOICES, MOST_TOP_LOGPROBS, MOST_TOOLS = 4, 16, 20, 128
 # What may be given as long as it asks for nothing.
 NOTHING: dict[str, tuple[Any, ...]] = {
-    "frequency_penalty": (None, 0),
-    "presence_penalty": (None, 0),
-    "logprobs": (None, False, 0),
-    "logit_bias": (None, {}),
     "best_of": (None, 1),
     "suffix": (None, ""),
     "echo": (None, False),
-    "tools": (None, []),
-    "tool_choice": (None, "none"),
-    "response_format": (None, {"type": "text"}),
+    "functions": (None, []),
+    "function_call": (None, "none"),
+    "modalities": (None, ["text"]),
+    "prediction": (None,),
+    "audio": (None,),
+    "web_search_options": (None,),
+    "reasoning_effort": (None,),
+    "verbosity": (None,),
 }
 # What changes nothing of the answer, whatever it is.
 IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
 
+TOOL = "tool"  # who answers a call
 TokenId = Annotated[int, Field(ge=0)]
 Stop = Annotated[str, Field(min_length=1)]
 B = TypeVar("B", bound="Body")
@@ -76,6 +83,9 @@ class Body(BaseModel):
     stop: Stop | Annotated[list[Stop], Field(max_length=MOST_STOPS)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=1024)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -98,6 +108,7 @@ class Body(BaseModel):
 class CompletionBody(Body):
     """A body of /v1/completions."""
 
+    logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
     prompt: (
         str
         | Annotated[list[TokenId], Field(min_length=1)]
@@ -122,18 +133,108 @@ class TextPart(BaseModel):
     text: str
 
 
+class Called(BaseModel):
+    """The function of a call."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    name: str
+    arguments: str
+
+
+class ToolCall(BaseModel):
+    """A call of a tool, in what the assistant said before."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    id: str = ""
+    type: Literal["function"] = "function"
+    function: Called
+
+
 class ChatMessage(BaseModel):
     """A message, whose content may come in parts."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
     role: str
-    content: str | list[TextPart]
+    content: str | list[TextPart] | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
 
-    def table(self) -> dict[str, str]:
-        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
-        # "developer" is what OpenAI's newer models call the system.
-        return {"role": "system" if self.role == "developer" else self.role, "content": content}
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return "".join(part.text for part in self.content)
+        return self.content or ""
+
+    def message(self, number: int) -> Message:
+        """The message, of which `more` is what templates know of tools."""
+        role = "system" if self.role == "developer" else self.role  # what OpenAI's newer models call the system
+        if role not in (*ROLES, TOOL):
+            raise BadRequest(
+                f"messages[{number}] has the role {role!r}: use one of {', '.join((*ROLES, TOOL))}", "messages"
+            )
+        if role == "system" and number:
+            raise BadRequest(f"messages[{number}] has the role 'system', which only the first may have", "messages")
+        if self.content is None and not self.tool_calls:
+            raise BadRequest(f"messages[{number}] must have a role and a content, both strings", "messages")
+        more: dict[str, Any] = {}
+        if self.tool_calls:
+            if role != "assistant":
+                raise BadRequest(f"messages[{number}] has tool_calls, which are the assistant's", "messages")
+            more["tool_calls"] = [self.call(one, number) for one in self.tool_calls]
+        if role == TOOL:
+            more |= {"tool_call_id": self.tool_call_id or "", "name": self.name or ""}
+        return Message(role, self.text, more)
+
+    def call(self, one: ToolCall, number: int) -> dict[str, Any]:
+        try:  # as templates write them out again
+            arguments = json.loads(one.function.arguments)
+        except ValueError:
+            raise BadRequest(
+                f"messages[{number}]: the arguments of {one.function.name!r} are no JSON", "messages"
+            ) from None
+        return {"id": one.id, "type": "function", "function": {"name": one.function.name, "arguments": arguments}}
+
+
+class Function(BaseModel):
+    """A function that may be called."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    name: Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class Tool(BaseModel):
+    """A tool: there are functions alone."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Literal["function"]
+    function: Function
+
+
+class JsonSchema(BaseModel):
+    """A schema with its name."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    name: str = ""
+    json_schema: dict[str, Any] = Field(alias="schema", default_factory=dict)
+    strict: bool | None = None
+
+
+class ResponseFormat(BaseModel):
+    """The form of an answer."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
 
 
 class ChatBody(Body):
@@ -142,6 +243,12 @@ class ChatBody(Body):
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     max_completion_tokens: int | None = Field(None, ge=1)
     truncation: Literal["auto", "disabled"] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
+    response_format: ResponseFormat | None = None
+    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto"] | None = None
+    parallel_tool_calls: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -158,6 +265,10 @@ class Asked:
     stream: bool
     usage: bool  # whether a stream ends with it
     dropped: int = 0  # messages that were left out because they do not fit
+    top_logprobs: int | None = None  # how many are told beside each token; None: no logprobs
+    constraint: Callable[[], Constraint] | None = None  # a new one for each text
+    has_tools: bool = False  # whether its answer may call them
+    most_calls: int | None = None
 
 
 @dataclass(frozen=True)
@@ -193,23 +304,52 @@ def parse(kind: type[B], body: bytes) -> B:
 def completion(body: CompletionBody, tokenizer: Any, stop_tokens: Sequence[int], limits: Limits) -> Asked:
     """What a body of /v1/completions asks for. BadRequest: what is wrong with it."""
     prompts = [prompt_of(one, tokenizer) for one in body.prompts]
-    return asked(body, prompts, stop_tokens, (), limits, body.max_tokens, 16)
+    made = asked(body, prompts, stop_tokens, (), limits, body.max_tokens, 16)
+    return dataclasses.replace(made, top_logprobs=body.logprobs)
 
 
-def chat(body: ChatBody, template: ChatTemplate, limits: Limits) -> Asked:
+def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Grammars) -> Asked:
     """What a body of /v1/chat/completions asks for. BadRequest: what is wrong with it."""
     most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    if body.top_logprobs is not None and not body.logprobs:
+        raise BadRequest("top_logprobs goes with logprobs true", "top_logprobs")
+    tools = [one.model_dump(exclude_none=True) for one in body.tools or []] if body.tool_choice != "none" else []
+    if tools and format_of(template.source) is None:
+        raise BadRequest(
+            "the model's chat template has no tools: leave them out", "tools", code="unsupported_parameter"
+        )
+    messages = [message.message(number) for number, message in enumerate(body.messages)]
     dropped = 0
     try:
-        messages = messages_of([message.table() for message in body.messages])
         if body.truncation == "auto":  # as in `lm chat`: no more than half the context is kept free for the answer
             room = min(most or limits.max_tokens, limits.context_length // 2)
-            prompt, dropped = template.fit(messages, limits.context_length - room)
+            prompt, dropped = template.fit(messages, limits.context_length - room, tools or None)
         else:
-            prompt = template.prompt(messages)
+            prompt = template.prompt(messages, tools or None)
     except ValueError as error:
         raise BadRequest(str(error), "messages") from None
-    return asked(body, [prompt], template.stop_tokens, template.stop, limits, most, None, dropped)
+    made = asked(body, [prompt], template.stop_tokens, template.stop, limits, most, None, dropped)
+    return dataclasses.replace(
+        made,
+        top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        constraint=constraint_of(body.response_format, grammars),
+        has_tools=bool(tools),
+        most_calls=1 if body.parallel_tool_calls is False else None,
+    )
+
+
+def constraint_of(form: ResponseFormat | None, grammars: Grammars) -> Callable[[], Constraint] | None:
+    """What makes the constraint of each answer; None where its form is free."""
+    if form is None or form.type == "text":
+        return None
+    if form.type == "json_schema" and form.json_schema is None:
+        raise BadRequest("response_format: json_schema is missing", "response_format")
+    schema = {"type": "object"} if form.json_schema is None else form.json_schema.json_schema
+    try:
+        grammars.json(schema)  # what is wrong with it is said before the answer begins
+    except (ValueError, MissingExtra) as error:
+        raise BadRequest(f"response_format: {error}", "response_format") from None
+    return lambda: grammars.json(schema)
 
 
 def asked(
@@ -244,13 +384,27 @@ def asked(
                 code="context_length_exceeded",
             )
         room.append(wanted)
+    bias = {}
+    for name, value in (body.logit_bias or {}).items():
+        if not name.isdecimal() or int(name) >= limits.vocab_size:
+            raise BadRequest(f"logit_bias: {name[:20]!r} is no id of the {limits.vocab_size} tokens", "logit_bias")
+        bias[int(name)] = value
     temperature = 1.0 if body.temperature is None else body.temperature
     penalty = 1.0 if body.repetition_penalty is None else body.repetition_penalty
     return Asked(
         prompts,
         body.n or 1,
         room,
-        Sampling(temperature, body.top_k, body.top_p, body.min_p, penalty),
+        Sampling(
+            temperature,
+            body.top_k,
+            body.top_p,
+            body.min_p,
+            penalty,
+            body.presence_penalty or 0.0,
+            body.frequency_penalty or 0.0,
+            bias,
+        ),
         body.seed,
         list(stop_tokens),
         [*stop, *body.stops],

@@ -1,0 +1,103 @@
+"""Answers of a given form: tokens that a JSON schema does not allow are masked, by llguidance."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lm.extras import need
+
+MOST = 1 << 16  # characters of a schema
+
+
+class Grammars:
+    """Makes constraints for a tokenizer's tokens.
+
+    Args:
+        tokenizer: A bpe.Tokenizer or a PieceTokenizer.
+        vocab_size: The model's, which may be more than the tokenizer's.
+        stop_tokens: The ids that end an answer: allowed where it is complete.
+    """
+
+    def __init__(self, tokenizer: Any, vocab_size: int, stop_tokens: Sequence[int]) -> None:
+        self.tokenizer, self.vocab_size, self.stops = tokenizer, vocab_size, list(stop_tokens)
+        self.lock, self.known = threading.Lock(), None
+
+    def json(self, schema: Mapping[str, Any]) -> Grammar:
+        """Allows JSON that follows a schema. ValueError: it is none, or has what is not supported; by name.
+
+        MissingExtra: llguidance is not installed.
+        """
+        llguidance = need("llguidance", "response_format", "groundup-lm[serve]")
+        text = json.dumps(schema)
+        if len(text) > MOST:
+            raise ValueError(f"the schema has {len(text):,} characters, and at most {MOST:,} may be: make it smaller")
+        with self.lock:
+            if self.known is None:
+                self.known = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Tokens(self)))
+        if not self.stops:
+            raise ValueError("the model has no token that ends an answer, which an answer in JSON needs")
+        try:
+            grammar = llguidance.LLMatcher.grammar_from_json_schema(text)
+        except ValueError as error:
+            raise ValueError(f"the schema is not understood: {first_line(error)}") from None
+        wrong = llguidance.LLMatcher.validate_grammar(grammar, self.known)
+        if wrong:
+            raise ValueError(f"the schema is not supported: {first_line(wrong)}")
+        return Grammar(llguidance.LLMatcher(self.known, grammar), self.stops)
+
+
+class Tokens:
+    """What llguidance asks of a tokenizer."""
+
+    def __init__(self, grammars: Grammars) -> None:
+        tokenizer = grammars.tokenizer
+        special = {int(number): name for name, number in tokenizer.special_tokens.items()}
+        known = [token_bytes(tokenizer, number) for number in range(tokenizer.n_vocab)]
+        self.tokens = [b"\xff" + special[i].encode() if i in special else part for i, part in enumerate(known)]
+        self.tokens += [b""] * (grammars.vocab_size - len(self.tokens))
+        self.special_token_ids = [*special]
+        self.bos_token_id, self.eos_token_id = None, grammars.stops[0] if grammars.stops else 0
+        self.encode = tokenizer.encode
+
+    def __call__(self, text: str) -> list[int]:
+        return [int(number) for number in self.encode(text)]
+
+
+class Grammar:
+    """A Constraint: what may follow an answer so far."""
+
+    def __init__(self, matcher: Any, stops: Sequence[int]) -> None:
+        self.matcher, self.stops = matcher, list(stops)
+
+    def allow(self, logits: Tensor) -> Tensor:
+        bits = np.unpackbits(np.frombuffer(self.matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")
+        if self.matcher.is_error():
+            raise ValueError(f"the answer cannot go on in the form that was asked for: {self.matcher.get_error()}")
+        allowed = np.zeros(len(logits), dtype=bool)
+        allowed[: len(bits)] = bits[: len(logits)]
+        allowed[self.stops] = self.matcher.is_accepting()
+        return logits.masked_fill(~torch.from_numpy(allowed).to(logits.device), -torch.inf)
+
+    def take(self, token: int) -> bool:
+        self.matcher.consume_token(token)
+        return bool(self.matcher.is_stopped())
+
+
+def token_bytes(tokenizer: Any, token: int) -> bytes:
+    """What a token stands for within a text; nothing where the vocabulary has a gap."""
+    try:
+        once, twice = tokenizer.decode_bytes([token]), tokenizer.decode_bytes([token, token])
+    except (KeyError, ValueError, IndexError):
+        return b""
+    return bytes(twice[len(once) :])  # as it is after another: some tokenizers leave out the space that begins a text
+
+
+def first_line(error: object) -> str:
+    return (str(error).strip().splitlines() or ["it says not why"])[0][:300]

@@ -1,0 +1,299 @@
+"""What OpenAI's clients may ask for beside text, and who may ask: over real sockets."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import time
+
+import pytest
+import torch
+from test_serving import MARKS, pytestmark, served  # noqa: F401
+
+import lm
+from lm.chat_template import ChatTemplate, Message
+
+HERMES = """{%- if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}<tool_call>{"name": …, "arguments": …}</tool_call><|im_end|>
+{% endif %}{%- for message in messages %}<|im_start|>{{ message.role }}
+{% if message.tool_calls %}{% for call in message.tool_calls %}<tool_call>
+{{ {"name": call.function.name, "arguments": call.function.arguments} | tojson }}
+</tool_call>{% endfor %}{% else %}{{ message.content }}{% endif %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+LLAMA = """{% if tools %}{{ tools | tojson }} {"name": …, "parameters": …}{% endif %}{% for message in messages %}
+{{ message.role }}: {{ message.content }}{% endfor %}"""
+WEATHER = {
+    "type": "function",
+    "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
+}
+TALK = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture(scope="module")
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return lm.Transformer(lm.ModelConfig(259, 1024, 1, 32, 2, 32)).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    import bpe
+
+    return bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=MARKS)
+
+
+@pytest.fixture(scope="module")
+def template(tokenizer):
+    return ChatTemplate(tokenizer, HERMES, (258,))
+
+
+@pytest.fixture(scope="module")
+def server(model, tokenizer, template):
+    with served(model, tokenizer, template=template) as (address, engine):
+        yield address, engine
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    import openai
+
+    with openai.OpenAI(base_url=f"{server[0]}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def test_logprobs_are_those_of_the_model(client, model):
+    given = {"model": "small", "prompt": [1, 2, 3], "max_tokens": 5, "temperature": 0.7, "seed": 1}
+    plain = client.completions.create(**given).choices[0]
+    told = client.completions.create(**given, logprobs=2).choices[0]
+    assert (told.text, plain.logprobs) == (plain.text, None)
+    ids = lm.generate(model, [1, 2, 3], max_new_tokens=5, temperature=0.7, seed=1, stop_tokens=[256, 258])
+    with torch.no_grad():
+        logs = model(torch.tensor([[1, 2, 3, *ids]]))[0, 2:-1].log_softmax(-1)
+    assert told.logprobs.token_logprobs == pytest.approx([float(logs[n, i]) for n, i in enumerate(ids)], abs=1e-4)
+    for n, likely in enumerate(told.logprobs.top_logprobs):
+        assert sorted(likely.values()) == pytest.approx(sorted(logs[n].topk(2).values.tolist()), abs=1e-4)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_logprobs_of_a_chat(client, stream):
+    given = {"model": "small", "messages": TALK, "max_tokens": 6, "seed": 2, "logprobs": True, "top_logprobs": 3}
+    if stream:
+        parts = [part.choices[0] for part in client.chat.completions.create(**given, stream=True)]
+        content = [one for part in parts if part.logprobs for one in part.logprobs.content]
+        text = "".join(part.delta.content or "" for part in parts)
+    else:
+        whole = client.chat.completions.create(**given).choices[0]
+        content, text = whole.logprobs.content, whole.message.content
+    assert bytes(byte for one in content for byte in one.bytes).decode(errors="replace") == text
+    assert all(len(one.top_logprobs) == 3 and one.logprob <= one.top_logprobs[0].logprob for one in content)
+
+
+def likeliest(model, bias, presence, frequency):
+    """Thirty tokens by OpenAI's definition of the penalties, each from the whole text."""
+    made = []
+    for _ in range(30):
+        with torch.no_grad():
+            logits = model(torch.tensor([[65, *made]]))[0, -1]
+        for token, more in bias.items():
+            logits[int(token)] += more
+        for token in set(made):
+            logits[token] -= presence + frequency * made.count(token)
+        made.append(int(logits.argmax()))
+    return bytes(made).decode()
+
+
+@pytest.mark.parametrize(("presence", "frequency"), [(0.0, 0.0), (1.5, 0.0), (0.0, 0.7), (-0.5, 1.2)])
+def test_penalties_and_biases_are_openais(client, model, presence, frequency):
+    bias = {str(token): 50.0 - token % 7 / 3 for token in range(65, 75)}
+    given = {"model": "small", "prompt": [65], "max_tokens": 30, "temperature": 0, "logit_bias": bias}
+    made = client.completions.create(**given, presence_penalty=presence, frequency_penalty=frequency).choices[0].text
+    assert made == likeliest(model, bias, presence, frequency)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_json_of_a_schema_is_what_a_model_without_sense_writes(client, seed):
+    pytest.importorskip("llguidance")
+    schema = {
+        "type": "object",
+        "properties": {"colour": {"enum": ["red", "green"]}, "sizes": {"type": "array", "items": {"type": "boolean"}}},
+        "required": ["colour", "sizes"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema, "strict": True}}
+    given = {"model": "small", "messages": TALK, "seed": seed, "max_tokens": 150, "response_format": form}
+    choice = client.chat.completions.create(**given, logit_bias={"93": 5.0}).choices[0]
+    assert choice.finish_reason == "stop"
+    found = json.loads(choice.message.content)
+    assert found.keys() == {"colour", "sizes"}
+    assert found["colour"] in ("red", "green")
+    assert all(type(size) is bool for size in found["sizes"])
+    free = client.chat.completions.create(**{**given, "response_format": {"type": "json_object"}}).choices[0]
+    assert free.message.content.lstrip()[:1] == "{"
+
+
+def test_a_schema_that_is_none_is_refused_by_name(client):
+    import openai
+
+    pytest.importorskip("llguidance")
+    for schema in ({"type": "nothing"}, {"type": "string", "pattern": "(?=a)b"}):
+        form = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
+        with pytest.raises(openai.BadRequestError, match=r"response_format: the schema is not"):
+            client.chat.completions.create(model="small", messages=TALK, response_format=form)
+
+
+def test_tools_are_written_by_the_template_and_found_in_the_answer(client, server, monkeypatch):
+    """The model has learned nothing: its words are put in its mouth."""
+    from lm.generation.stream import StreamDecoder
+
+    said = '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm"}}\n</tool_call>'
+    prompts, add = [], server[1].batch.add
+
+    def noted(ids, **more):
+        prompts.append(bytes(i if i < 256 else 0 for i in ids).decode())
+        return add(ids, **{**more, "max_new_tokens": 1})
+
+    monkeypatch.setattr(server[1].batch, "add", noted)
+    monkeypatch.setattr(StreamDecoder, "feed", lambda decoder, token: said)
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Ulm"}'}}
+    talk = [
+        *TALK,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "rain"},
+    ]
+    given = {"model": "small", "messages": talk, "tools": [WEATHER], "max_tokens": 1, "temperature": 0}
+    given["logit_bias"] = {"90": 100}
+    choice = client.chat.completions.create(**given).choices[0]
+    asked = given["tools"][0]
+    assert json.dumps(asked) in prompts[0]
+    assert '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm"}}\n</tool_call>' in prompts[0]
+    assert "tool\nrain" in prompts[0]
+    (made,) = choice.message.tool_calls
+    assert (made.function.name, json.loads(made.function.arguments)) == ("weather", {"city": "Ulm"})
+    assert choice.message.content is None
+    parts = list(client.chat.completions.create(**given, stream=True))
+    assert parts[0].choices[0].delta.tool_calls[0].function.name == "weather"
+    # "length": it was cut after its one token here
+    assert {choice.finish_reason, parts[-1].choices[0].finish_reason} == {"length"}
+    plain = client.chat.completions.create(**given, tool_choice="none").choices[0]
+    assert plain.message.content == said
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "words", "calls"),
+    [
+        (HERMES, "plain", "plain", []),
+        (HERMES, 'so <tool_call>{"name": "a", "arguments": {}}</tool_call>', "so", [("a", "{}")]),
+        (
+            HERMES,
+            '<tool_call>{"name": "a", "arguments": {}}</tool_call>\n<tool_call>{"name": "b", "arguments": {"x": 1}}',
+            "",
+            [("a", "{}"), ("b", '{"x": 1}')],
+        ),
+        (HERMES, '<tool_call>{"name": "a", "argu', '<tool_call>{"name": "a", "argu', []),
+        (LLAMA, '{"name": "a", "parameters": {"x": "é"}}', "", [("a", '{"x": "é"}')]),
+        (LLAMA, '<|python_tag|>{"name": "a", "parameters": {}}', "", [("a", "{}")]),
+        (LLAMA, '{"name": 3, "parameters": {}}', '{"name": 3, "parameters": {}}', []),
+        (LLAMA, "{}", "{}", []),
+        (LLAMA, "7", "7", []),
+    ],
+)
+def test_calls_in_what_a_model_writes(tokenizer, source, text, words, calls):
+    from lm.serving.tools import calls_in
+
+    found_words, found = calls_in(text, ChatTemplate(tokenizer, source, ()))
+    assert found_words == words
+    assert [(one["function"]["name"], one["function"]["arguments"]) for one in found] == calls
+
+
+def test_a_template_without_tools_has_none(tokenizer):
+    from lm.chat_template import default_template
+    from lm.serving.tools import format_of
+
+    assert format_of(default_template(tokenizer).source) is None
+    assert (format_of(HERMES), format_of(LLAMA)) == ("hermes", "llama")
+    assert ChatTemplate(tokenizer, HERMES, ()).render([Message("user", "a")]).startswith("<|im_start|>user")
+
+
+def test_health_and_metrics(server, client):
+    import httpx
+
+    client.completions.create(model="small", prompt="abc", max_tokens=3, temperature=0, logit_bias={"90": 100})
+    assert httpx.get(f"{server[0]}/health").json() == {"status": "ok"}
+    lines = httpx.get(f"{server[0]}/metrics").text.splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert float(values["lm_generated_tokens_total"]) >= 3
+    assert float(values['lm_http_responses_total{status="200"}']) >= 2
+    assert float(values['lm_texts_total{ended="length"}']) >= 1
+    first = [int(values[name]) for name in values if name.startswith("lm_first_token_seconds_bucket")]
+    assert first == sorted(first)
+    assert first[-1] == int(values["lm_first_token_seconds_count"])
+    assert math.isfinite(float(values["lm_cache_used_bytes"]))
+    assert float(values["lm_texts_running"]) == 0
+
+
+def test_who_may_ask(model, tokenizer):
+    import httpx
+
+    lines = []
+    guards = {"hosts": ["box.lan"], "origins": ["https://good.example"], "key": "secret", "log": lines.append}
+    with served(model, tokenizer, guards=guards) as (address, _):
+        body, key = {"prompt": "a", "max_tokens": 1}, {"Authorization": "Bearer secret"}
+
+        def post(**headers):
+            return httpx.post(f"{address}/v1/completions", json=body, headers=headers)
+
+        assert post().status_code == 401
+        assert post(Authorization="Bearer other").json()["error"]["code"] == "invalid_api_key"
+        assert post(**key).status_code == 200
+        for host, status in [("evil.example", 400), ("box.lan:8000", 200), ("10.1.2.3", 200), ("[::1]:9", 200)]:
+            assert post(**key, Host=host).status_code == status, host
+        assert post(**key, Origin="https://evil.example").status_code == 403
+        assert post(**key, Origin="null").status_code == 403
+        assert post(**key, Origin=address).status_code == 200
+        good = post(**key, Origin="https://good.example")
+        assert good.headers["access-control-allow-origin"] == "https://good.example"
+        asking = {"Origin": "https://good.example", "Access-Control-Request-Method": "POST"}
+        asking["Access-Control-Request-Headers"] = "authorization,content-type"
+        before = httpx.options(f"{address}/v1/completions", headers=asking)
+        assert before.status_code == 200
+        assert "authorization" in before.headers["access-control-allow-headers"].lower()
+        assert httpx.get(f"{address}/health").status_code == 200
+    assert any("POST /v1/completions 401" in line for line in lines)
+    assert "secret" not in "".join(lines)
+
+
+def test_heads_bodies_and_readers_that_do_not_come_are_ended(model, tokenizer):
+    import httpx
+
+    from lm.serving.guards import protocol
+
+    with served(model, tokenizer, protocol=protocol(0.3), body_seconds=0.3) as (address, engine):
+        port = int(address.rsplit(":", 1)[1])
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+        silent[1].sendall(head)
+        silent[2].sendall(head + b"Content-Length: 100\r\n\r\n{")
+        for one in silent:
+            one.settimeout(20)
+        assert silent[0].recv(100) == b""
+        assert silent[1].recv(100) == b""
+        assert b" 408 " in silent[2].recv(1000)
+        for one in silent:
+            one.close()
+        answer = httpx.post(f"{address}/v1/completions", json={"prompt": "a", "max_tokens": 1})
+        assert answer.status_code == 200
+        reader = socket.socket()
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        reader.connect(("127.0.0.1", port))
+        body = json.dumps({"prompt": "a", "max_tokens": 200, "n": 4, "stream": True, "logprobs": 20}).encode()
+        reader.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        last = time.monotonic() + 60
+        while engine.metrics.ended.total() < 5 and time.monotonic() < last:
+            time.sleep(0.02)
+        reader.close()
+        assert engine.metrics.ended.total() == 5
+        assert not engine.running
