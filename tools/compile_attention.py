@@ -24,7 +24,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import CompiledKernel
 
-from lm.ops.triton import backward, decode, forward, problem, tile_sizes
+from lm.ops.triton import backward, decode, forward, problem, tile_table
 
 SHARED = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}  # KiB that one program may have, by compute capability
 TMEM = 512  # columns of Blackwell's tensor memory; what asks for more is compiled to a trap
@@ -86,7 +86,7 @@ def compile_for(
     lse = torch.empty(q.shape[:3])
     packs = torch.zeros(2, keys, dtype=torch.int32) if documents else None
     call = problem.Problem(q, k, v, packs, causal, 0.125, 1024 if window else None)
-    tiles = tiles or tile_sizes.table((arch // 10, arch % 10), kind, call.width, dtype)
+    tiles = tiles or tile_table.table((arch // 10, arch % 10), kind, call.width, dtype)
     launches = {
         "forward": lambda: forward.gather_values(call, torch.empty_like(q), lse, tiles),
         "keys": lambda: backward.key_gradients(call, grad, lse, lse, tiles),

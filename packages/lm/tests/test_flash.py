@@ -27,7 +27,7 @@ if interpreter.LATE:
     raise ImportError("triton was imported before its interpreter was asked for: import tests/interpreter.py earlier")
 
 from lm.ops.triton import decode as decoding
-from lm.ops.triton import tile_sizes
+from lm.ops.triton import tile_sizes, tile_table
 from lm.ops.triton.flash import decode_attention, flash_attention, pairs
 from lm.ops.triton.problem import Problem, Tiles
 
@@ -495,11 +495,11 @@ def test_flash_says_what_is_missing(monkeypatch):
 
 
 def test_every_kernel_has_tiles_for_every_width():
-    for family in [*tile_sizes.TABLE.values(), *tile_sizes.WIDE_TABLE.values()]:
+    for family in [*tile_table.TABLE.values(), *tile_table.WIDE_TABLE.values()]:
         assert set(family) == {"forward", "keys", "queries", "decode"}
         for tiles in family.values():
             assert list(tiles) == [16, 32, 64, 128, 256]
-    assert set(tile_sizes.FAMILIES.values()) == set(tile_sizes.TABLE) == set(tile_sizes.WIDE_TABLE)
+    assert set(tile_table.FAMILIES.values()) == set(tile_table.TABLE) == set(tile_table.WIDE_TABLE)
 
 
 def test_an_unknown_devices_tiles_are_measured_once_and_kept(monkeypatch, tmp_path):

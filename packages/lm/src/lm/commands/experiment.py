@@ -118,7 +118,7 @@ def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], 
         if outcomes:
             page.write(experiment, outcomes, out)
             if not options.quiet:
-                print(page.in_columns(experiment, outcomes), flush=True)
+                print(page.as_table(experiment, outcomes), flush=True)
                 print(flush=True)
 
     try:
@@ -128,6 +128,6 @@ def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], 
     except OutOfMemory as failed:
         raise Ended(str(failed), FAILED) from None
     if options.quiet:
-        print(page.in_columns(experiment, outcomes))
+        print(page.as_table(experiment, outcomes))
     print(experiment.finding(outcomes))
     print(out / "report.html")

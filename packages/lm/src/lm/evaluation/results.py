@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lm.columns import in_columns
 from lm.evaluation.tasks import CHOICE, TEXT
 
 
@@ -103,12 +104,7 @@ def as_table(results: Sequence[Result]) -> str:
             error = "" if measure.error is None else f"{measure.error:.4f}"
             first = ("", "") if number else (result.task, f"{result.items:,}{of}")
             rows.append((*first, name, f"{measure.value:.4f}", error))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    lines = []
-    for row in rows:
-        cells = [f"{c:<{w}}" if i in (0, 2) else f"{c:>{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True))]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return in_columns(rows, right=(1, 3, 4))
 
 
 def as_json(results: Sequence[Result], model: str, fingerprint: str) -> dict[str, Any]:

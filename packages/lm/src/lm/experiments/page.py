@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from lm.columns import in_columns
 from lm.experiments.trials import BASE, Experiment, Mean, Outcome, by_variant, gap
 from lm.reporting import report
 from lm.reporting.charts import Html, Line, chart, number, table
@@ -61,13 +62,9 @@ def headers(experiment: Experiment, outcomes: dict[str, Outcome]) -> list[str]:
     ]
 
 
-def in_columns(experiment: Experiment, outcomes: dict[str, Outcome]) -> str:
+def as_table(experiment: Experiment, outcomes: dict[str, Outcome]) -> str:
     """The table for a terminal."""
-    lines = [headers(experiment, outcomes), *rows(experiment, outcomes)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return in_columns([headers(experiment, outcomes), *rows(experiment, outcomes)])
 
 
 def write(experiment: Experiment, outcomes: dict[str, Outcome], out: Path) -> Path:

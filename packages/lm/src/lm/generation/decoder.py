@@ -163,31 +163,48 @@ class Decoder:
 
 
 class Buffers:
-    """What a step of `batch` rows writes into, and the views of it that it reads.
+    """What a step of `batch` rows writes into, made once; views of one memory say what of it they are.
 
-    A single row is a vector: torch multiplies a matrix by one a fifth faster than by a matrix of one row.
+    A single row is a vector, without the first dimension: torch multiplies a matrix by one a fifth faster than by a
+    matrix of one row.
+
+    Attributes:
+        x, normed: What goes from block to block, and what a norm makes of it: (batch, d_model).
+        scale: What a norm divides by: (batch, 1).
+        flat: The projections of queries, keys and values: (batch, (heads + 2 · kv_heads) · head_dim).
+        q, k, qk: Of these the queries, the keys, and both: (batch, heads, head_dim).
+        kv: Keys and values: (batch, 2, kv_heads, head_dim).
+        grouped: The queries, as several of the key head that they share: (batch, kv_heads, group, head_dim).
+        pairs: Queries and keys as complex numbers, to rotate: (batch, heads + kv_heads, head_dim / 2); None where
+            their dtype has none.
+        attended: The shape of what attention gathers, for the output projection.
+        up: What the feed-forward's first product makes: (batch, d_ff), or with SwiGLU (batch, 2 · d_ff).
+        gate, gated: SwiGLU's two halves of it.
+        logits: (batch, vocab_rows).
     """
 
     def __init__(self, c: ModelConfig, batch: int, dtype: torch.dtype, device: torch.device) -> None:
-        def empty(*shape: int) -> Tensor:
-            return torch.empty(shape, dtype=dtype, device=device)
-
-        heads, kv, width = c.num_heads, c.kv_heads, c.head_width
         self.batch = batch
         lead = () if batch == 1 else (batch,)
-        self.x, self.normed, self.scale = empty(*lead, c.d_model), empty(*lead, c.d_model), empty(*lead, 1)
-        self.flat, self.attended = empty(*lead, (heads + 2 * kv) * width), (*lead, heads * width)
-        qkv = self.flat.view(batch, heads + 2 * kv, width)
-        self.q, self.k = qkv[:, :heads], qkv[:, heads : heads + kv]
-        self.qk, self.kv = qkv[:, : heads + kv], qkv[:, heads:].view(batch, 2, kv, width)
-        # The query heads that share a key head are as many queries of it.
+        heads, kv, width = c.num_heads, c.kv_heads, c.head_width
+
+        def memory(numbers: int) -> Tensor:
+            return torch.empty((*lead, numbers), dtype=dtype, device=device)
+
+        self.x, self.normed, self.scale = memory(c.d_model), memory(c.d_model), memory(1)
+        self.flat = memory((heads + 2 * kv) * width)
+        self.up = memory(c.d_ff * (2 if c.ffn == "swiglu" else 1))
+        self.logits = memory(c.vocab_rows)
+
+        by_head = self.flat.view(batch, heads + 2 * kv, width)
+        self.qk, self.kv = by_head[:, : heads + kv], by_head[:, heads:].view(batch, 2, kv, width)
+        self.q, self.k = self.qk.split_with_sizes((heads, kv), dim=1)
         self.grouped = self.q.view(batch, kv, heads // kv, width)
-        self.pairs: Tensor | None = None  # (batch, heads + kv_heads, head_dim / 2), complex
+        self.pairs: Tensor | None = None
         if width % 2 == 0 and dtype in (torch.float32, torch.float64):
             self.pairs = torch.view_as_complex(self.qk.view(batch, heads + kv, width // 2, 2))
-        self.up = empty(*lead, c.d_ff * (2 if c.ffn == "swiglu" else 1))
+        self.attended = (*lead, heads * width)
         self.gate, self.gated = self.up[..., : c.d_ff], self.up[..., c.d_ff :]
-        self.logits = empty(*lead, c.vocab_rows)
 
 
 class Places:

@@ -1,11 +1,8 @@
-"""Which tiles a kernel takes on which device: those of a table for devices it knows, else the fastest of a few,
+"""Which tiles a kernel takes on which device: those of the table for devices it knows, else the fastest of a few,
 measured once.
 
-The table was reasoned, not measured: tools/compile_attention.py compiles every row, and those stand here whose
-registers do not spill and whose shared memory fits. With windows or documents some spill 32 bytes at most, and the
-keys' kernel more: on sm90 at 256 with documents 320, on sm100 at 64 and 128 up to 128. What `tune` measures, on a
-device that the table does not know or when it is asked to, is kept in a file and goes before the table: the same tiles,
-and so the same bits, from then on.
+What `tune` measures, on a device that the table does not know or when it is asked to, is kept in a file and goes before
+the table: the same tiles, and so the same bits, from then on. triton.autotune would choose again in each process.
 """
 
 from __future__ import annotations
@@ -23,152 +20,7 @@ from torch import Tensor
 
 from lm.files import atomic_write
 from lm.ops.triton.problem import Problem, Tiles, interpreted
-
-# By family of devices, kernel, and the width that the head dimension is padded to; dtypes of 16 bits.
-_AMPERE = {
-    "forward": {
-        16: Tiles(128, 64, 4, 3),
-        32: Tiles(128, 64, 4, 3),
-        64: Tiles(128, 64, 4, 3),
-        128: Tiles(64, 64, 4, 2),
-        256: Tiles(64, 32, 8, 2),
-    },
-    "keys": {
-        16: Tiles(64, 128, 8, 2),
-        32: Tiles(64, 128, 8, 2),
-        64: Tiles(64, 128, 8, 2),
-        128: Tiles(32, 64, 8, 2),
-        256: Tiles(16, 64, 8, 2),
-    },
-    "queries": {
-        16: Tiles(128, 64, 8, 2),
-        32: Tiles(128, 64, 8, 2),
-        64: Tiles(128, 64, 8, 2),
-        128: Tiles(64, 64, 8, 2),
-        256: Tiles(64, 64, 8, 2),
-    },
-    "decode": {
-        16: Tiles(16, 128, 4, 3),
-        32: Tiles(16, 128, 4, 3),
-        64: Tiles(16, 64, 4, 3),
-        128: Tiles(16, 64, 4, 2),
-        256: Tiles(16, 32, 4, 2),
-    },
-}
-_HOPPER = {
-    "forward": {
-        16: Tiles(128, 128, 8, 3, described=True),
-        32: Tiles(128, 128, 8, 3, described=True),
-        # Two programs a multiprocessor, one's exponentials beside the other's products: these take as long as those.
-        64: Tiles(128, 128, 4, 2, described=True),
-        128: Tiles(128, 64, 8, 3, described=True),
-        256: Tiles(128, 64, 8, 2, described=True),
-    },
-    "keys": {
-        16: Tiles(64, 128, 8, 3, described=True),
-        32: Tiles(64, 128, 8, 3, described=True),
-        64: Tiles(64, 128, 8, 3, described=True),
-        128: Tiles(32, 128, 8, 2, described=True),
-        256: Tiles(32, 64, 8, 2, described=True),
-    },
-    "queries": {
-        16: Tiles(128, 64, 8, 3, described=True),
-        32: Tiles(128, 64, 8, 3, described=True),
-        64: Tiles(128, 64, 8, 3, described=True),
-        128: Tiles(128, 64, 8, 3, described=True),
-        256: Tiles(128, 32, 8, 2, described=True),
-    },
-    "decode": {
-        16: Tiles(16, 128, 4, 3),
-        32: Tiles(16, 128, 4, 3),
-        64: Tiles(16, 128, 4, 3),
-        128: Tiles(16, 64, 4, 3),
-        256: Tiles(16, 32, 4, 3),
-    },
-}
-TABLE: dict[str, dict[str, dict[int, Tiles]]] = {
-    "sm80": _AMPERE,
-    "sm89": _AMPERE
-    | {
-        "forward": _AMPERE["forward"] | {64: Tiles(128, 64, 8, 2)},
-        "queries": _AMPERE["queries"] | {256: Tiles(32, 32, 4, 2)},
-    },
-    "sm90": _HOPPER,
-    # 512 columns of tensor memory do not hold both sums of 256: there the older matrix instructions do.
-    "sm100": _HOPPER
-    | {
-        "forward": _HOPPER["forward"]
-        | {64: Tiles(128, 128, 8, 3, described=True), 128: Tiles(128, 128, 8, 2, described=True)},
-        "keys": _HOPPER["keys"] | {256: Tiles(32, 32, 8, 2)},
-    },
-}
-
-# What else is worth measuring where measuring is asked for.
-MORE: dict[str, dict[int, list[Tiles]]] = {
-    "forward": {
-        64: [Tiles(128, 128, 8, 3, described=True), Tiles(128, 64, 4, 3, described=True)],
-        128: [Tiles(128, 128, 8, 2, described=True), Tiles(64, 64, 4, 3, described=True)],
-    },
-    "keys": {
-        64: [Tiles(64, 64, 4, 3, described=True), Tiles(32, 128, 8, 3, described=True)],
-        128: [Tiles(64, 128, 8, 2, described=True), Tiles(32, 64, 4, 3, described=True)],
-    },
-    "queries": {
-        64: [Tiles(128, 128, 8, 2, described=True), Tiles(64, 64, 4, 3, described=True)],
-        128: [Tiles(128, 128, 8, 2, described=True), Tiles(64, 64, 4, 3, described=True)],
-    },
-}
-
-# float32 is multiplied in full precision by ordinary units: what counts is that the tiles fit, and that compiling is
-# not long.
-_WIDE = {
-    "forward": {
-        16: Tiles(32, 32, 4, 2),
-        32: Tiles(32, 32, 4, 2),
-        64: Tiles(64, 32, 8, 2),
-        128: Tiles(32, 16, 8, 2),
-        256: Tiles(32, 16, 8, 1),
-    },
-    "keys": {
-        16: Tiles(32, 32, 4, 2),
-        32: Tiles(32, 32, 4, 2),
-        64: Tiles(32, 32, 8, 2),
-        128: Tiles(16, 32, 8, 1),
-        256: Tiles(16, 16, 8, 1),
-    },
-    "queries": {
-        16: Tiles(32, 32, 4, 2),
-        32: Tiles(32, 32, 4, 2),
-        64: Tiles(32, 32, 8, 2),
-        128: Tiles(32, 16, 8, 2),
-        256: Tiles(16, 16, 8, 2),
-    },
-    "decode": {
-        16: Tiles(16, 32, 4, 2),
-        32: Tiles(16, 32, 4, 2),
-        64: Tiles(16, 32, 4, 2),
-        128: Tiles(16, 16, 4, 2),
-        256: Tiles(16, 16, 8, 1),
-    },
-}
-WIDE_TABLE: dict[str, dict[str, dict[int, Tiles]]] = {
-    "sm80": _WIDE,
-    "sm89": _WIDE | {"forward": _WIDE["forward"] | {128: Tiles(32, 16, 8, 1)}},
-    "sm90": _WIDE,
-    "sm100": _WIDE,
-}
-
-# Devices by compute capability. Those with 99 KiB of shared memory for a program take the tiles of the smallest among
-# them.
-FAMILIES = {
-    (8, 0): "sm80",
-    (8, 6): "sm89",
-    (8, 9): "sm89",
-    (9, 0): "sm90",
-    (10, 0): "sm100",
-    (10, 3): "sm100",
-    (12, 0): "sm89",
-}
+from lm.ops.triton.tile_table import FAMILIES, MORE, TABLE, table
 
 # Tiles so small that short sequences have borders, corners and full tiles.
 INTERPRETED = {"forward": Tiles(16, 16), "keys": Tiles(16, 16), "queries": Tiles(16, 16), "decode": Tiles(16, 16)}
@@ -199,12 +51,6 @@ def tiles_for(kind: str, problem: Problem, launch: Launch) -> Tiles:
         else:
             return tune(kind, problem, launch)
     return CHOSEN[key]
-
-
-def table(capability: tuple[int, int], kind: str, width: int, dtype: torch.dtype) -> Tiles:
-    """What the table says, of an unknown device what it says of the smallest that is known."""
-    tables = TABLE if dtype in (torch.float16, torch.bfloat16) else WIDE_TABLE
-    return tables[FAMILIES.get(capability, "sm89")][kind][width]
 
 
 def candidates(kind: str, width: int, dtype: torch.dtype, capability: tuple[int, int]) -> list[Tiles]:
