@@ -13,7 +13,7 @@ import pytest
 from strategies import corpus
 
 import bpe
-from bpe.outputs import token_file
+from bpe.outputs import encode_source, writers
 from bpe.tokenizer import Tokenizer
 
 TEXT = corpus(5)
@@ -25,7 +25,7 @@ def tokenizer() -> Tokenizer:
 
 
 def test_the_ids_of_the_text_in_order(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_file, "CHUNK", 500)
+    monkeypatch.setattr(encode_source, "CHUNK", 500)
     source = tmp_path / "text.txt"
     source.write_text(TEXT)
     expected = tokenizer.encode(TEXT, allowed_special="all")
@@ -95,7 +95,7 @@ def test_a_full_disk_leaves_what_was_there(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     if fails == "write":
-        monkeypatch.setattr(token_file, "_write_header", full)
+        monkeypatch.setattr(writers.NpyWriter, "complete", full)
     else:
         monkeypatch.setattr(os, fails, full)
     with pytest.raises(OSError, match="No space left") as error:

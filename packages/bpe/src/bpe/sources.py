@@ -1,12 +1,13 @@
 """Corpora: whatever may be trained on or encoded, as texts and as stretches of them, in bounded memory.
 
-A text file is memory-mapped; a compressed one, a pipe or an open file is read as a stream. Both are cut into stretches
-where a cut changes nothing. The lines of a JSON file, the rows of a Parquet file and the items of an iterable are texts
-of their own.
+A text file is memory-mapped; a compressed one, a pipe, an open file or a URL is read as a stream. Both are cut into
+stretches where a cut changes nothing. The lines of a JSON file, the rows of a Parquet file and the items of an iterable
+are texts of their own.
 """
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import stat
@@ -14,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
-from bpe import compressed
+from bpe import compressed, remote
 from bpe.native.atomic_file import StrPath
 from bpe.native.json_lines import parse_line
 
@@ -61,12 +62,16 @@ Stream = Iterator[compressed.TextBlock]  # a text of which only a block is in me
 
 
 class Stretch(NamedTuple):
-    """text[begin:end], cut where that changes nothing; `read` is how many bytes of the source it took."""
+    """text[begin:end], cut where that changes nothing; `read` is how many bytes of the source it took.
+
+    last: whether the text ends with it.
+    """
 
     text: Buffer
     begin: int
     end: int
     read: int
+    last: bool
 
 
 def file_of(path: StrPath, key: str = "text") -> File:
@@ -121,8 +126,23 @@ def size_of(source: Source) -> int | None:
     files = files_of(source)
     if files is None:
         return None
-    found = [os.stat(file.path) for file in files]
-    return sum(one.st_size for one in found) if all(stat.S_ISREG(one.st_mode) for one in found) else None
+    sizes = [_size_of_file(file.path) for file in files]
+    return None if None in sizes else sum(size or 0 for size in sizes)
+
+
+def _size_of_file(path: StrPath) -> int | None:
+    if remote.is_url(path):
+        return remote.size_of(os.fspath(path))
+    found = os.stat(path)
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def version_of(path: StrPath) -> list[Any]:
+    """By what a file is known again, as plain values: its size and when it was changed."""
+    if remote.is_url(path):
+        return remote.version_of(os.fspath(path))
+    found = os.stat(path)
+    return [found.st_size, found.st_mtime_ns]
 
 
 def texts(source: Source) -> Iterator[Document | Stream]:
@@ -160,10 +180,10 @@ def stretches(source: Source, cut: Callable[[Any, int], int], margin: int, size:
             data, begin, whole = text.data, 0, len(text.data)
             while whole - begin > size:
                 end = cut(data, begin + size)
-                yield Stretch(data, begin, end, text.read * end // whole - text.read * begin // whole)
+                yield Stretch(data, begin, end, text.read * end // whole - text.read * begin // whole, end == whole)
                 begin = end
             if begin < whole:
-                yield Stretch(data, begin, whole, text.read - text.read * begin // whole)
+                yield Stretch(data, begin, whole, text.read - text.read * begin // whole, True)
         else:
             yield from _cut_stream(text, cut, margin, size)
 
@@ -181,15 +201,15 @@ def _cut_stream(stream: Stream, cut: Callable[[Any, int], int], margin: int, siz
         data, begin = b"".join(parts), 0
         while held - begin > size + margin:
             end = cut(data, begin + size)
-            if end + margin > held:
+            if end + max(margin, 1) > held:  # the last stretch is not cut off before the end is known
                 break
-            yield Stretch(data, begin, end, read)
+            yield Stretch(data, begin, end, read, False)
             begin, read = end, 0
         parts, held = [data[begin:]], held - begin
         # a text that cannot be cut is looked at again when it has doubled
         wanted = size + margin + 4096 if begin else 2 * held
     if held:
-        yield Stretch(b"".join(parts), 0, held, read)
+        yield Stretch(b"".join(parts), 0, held, read, True)
 
 
 def release(text: Buffer, begin: int, end: int) -> None:
@@ -212,11 +232,15 @@ def _texts_of(file: File) -> Iterator[Document | Stream]:
         yield from rows(file)
     elif isinstance(file, JsonLines):
         yield from _lines(file)
-    elif compressed.kind_of(file.path) is None and (mapped := _map(file.path)) is not None:
+    elif _is_mapped(file.path) and (mapped := _map(file.path)) is not None:
         yield mapped
     else:
         with closing(_blocks(file.path)) as stream:
             yield stream
+
+
+def _is_mapped(path: StrPath) -> bool:
+    return compressed.kind_of(path) is None and not remote.is_url(path)
 
 
 def _map(path: StrPath) -> Document | None:
@@ -234,8 +258,14 @@ def _map(path: StrPath) -> Document | None:
 def _blocks(path: StrPath) -> Generator[compressed.TextBlock, None, None]:
     """The text of a file as a stream, decompressed as its name says."""
     kind = compressed.kind_of(path)
-    with open(path, "rb", buffering=0 if kind is None else -1) as file:
+    with _opened(path, kind) as file:
         yield from _stream_of(file) if kind is None else compressed.blocks(file, kind, os.fspath(path))
+
+
+def _opened(path: StrPath, kind: str | None) -> Any:
+    if remote.is_url(path):
+        return remote.Reader(os.fspath(path))
+    return open(path, "rb", buffering=0 if kind is None else -1)
 
 
 def _stream_of(file: Any) -> Iterator[compressed.TextBlock]:
@@ -306,7 +336,7 @@ def text_of_line(line: bytes, number: int, file: JsonLines) -> bytes:
 def rows(file: Parquet, groups: range | None = None) -> Iterator[Document]:
     """The texts of a Parquet file, a batch of rows in memory at a time; of these row groups only, if they are named."""
     with _open_parquet(file) as (pyarrow, parquet):
-        size, total, done = os.stat(file.path).st_size, max(1, parquet.metadata.num_rows), 0
+        size, total, done = _size_of_file(file.path) or 0, max(1, parquet.metadata.num_rows), 0
         for batch in parquet.iter_batches(batch_size=256, row_groups=groups, columns=[file.column]):
             read = size * (done + len(batch)) // total - size * done // total
             done += len(batch)
@@ -327,14 +357,15 @@ def row_group_sizes(file: Parquet) -> list[int]:
 def _open_parquet(file: Parquet) -> Iterator[tuple[Any, Any]]:
     """pyarrow, and its ParquetFile with a column of texts. What is wrong with the file is a ValueError that names it."""
     path = os.fspath(file.path)
-    os.stat(path)  # a file that is not there is a FileNotFoundError, not Arrow's own
+    _size_of_file(path)  # a file that is not there is a FileNotFoundError, not Arrow's own
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise ImportError(f"{path}: reading Parquet needs pyarrow: pip install groundup-bpe[parquet]") from None
     try:
-        with pyarrow.parquet.ParquetFile(path, buffer_size=BLOCK, pre_buffer=False) as parquet:
+        opened = io.BufferedReader(remote.RandomReader(path), BLOCK) if remote.is_url(path) else path
+        with pyarrow.parquet.ParquetFile(opened, buffer_size=BLOCK, pre_buffer=False) as parquet:
             schema = parquet.schema_arrow
             if file.column not in schema.names:
                 raise ValueError(f"{path}: no column {file.column!r}; there are {', '.join(schema.names)}")
@@ -343,7 +374,7 @@ def _open_parquet(file: Parquet) -> Iterator[tuple[Any, Any]]:
                 raise ValueError(f"{path}: the column {file.column!r} holds {kind}, not text")
             yield pyarrow, parquet
     except (pyarrow.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.filename is not None:
+        if isinstance(error, ConnectionError) or (isinstance(error, OSError) and error.filename is not None):
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{path}: not a whole Parquet file: {reason}") from None

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bpe.progress import Progress
     from bpe.sources import Source
 
+Format = Literal["npy", "bin", "megatron", "datatrove", "llmc", "parquet", "arrow", "litdata", "mds"]
 SplitPattern = str | tuple[str, ...] | patterns.Pattern | None
 SpecialTokens = Mapping[str, int] | Iterable[str]
 
@@ -445,20 +446,28 @@ class Tokenizer(Encoding):
         out: StrPath,
         dtype: Literal["uint16", "uint32"] | type[np.uint16] | type[np.uint32] | None = None,
         *,
+        format: Format = "npy",
+        end_of_text: str | None = None,
+        shard_tokens: int | None = None,
         allowed_special: Special = "all",
         workers: int | None = None,
         progress: Progress | bool | None = None,
     ) -> int:
-        """Encode a corpus into one .npy file of ids, in several threads and in bounded memory.
+        """Encode a corpus into token files, in several threads and in bounded memory.
 
         As training does, this takes the special tokens of a corpus for what they are, where encode() would refuse them.
         Beside X.npy goes X.json: count, dtype, bytes of text, this tokenizer's fingerprint, the id of <|endoftext|>,
-        and the SHA-256 of the ids. Both appear whole or not at all.
+        and the SHA-256 of the ids. Files appear whole or not at all.
 
         Args:
             source: as bpe.train() takes it.
-            out: the .npy file.
+            out: the file, such as X.npy; a path, or a URL that fsspec knows.
             dtype: "uint16" or "uint32"; uint16 where every id fits, if None.
+            format: what trainers read: see bpe.outputs.writers. A document is a text of the source, and one ends after
+                each end of text in it.
+            end_of_text: a special token that is put after each text that does not end in it; none, if None.
+            shard_tokens: the most ids of a file: X-00000.npy, X-00001.npy and so on are written. Where a call was
+                stopped, the same call goes on after the last whole file.
             allowed_special: the special tokens to recognise: "all", or a collection of names. Others are ordinary text.
             workers: threads; as many as there are processors, if None.
             progress: True for bars, or a function of (phase, done, total).
@@ -467,31 +476,40 @@ class Tokenizer(Encoding):
             How many ids were written.
 
         Raises:
-            ValueError: the dtype does not hold every id, or a file of the source is not what its name says.
-            OSError: a file cannot be read or written; the disk is full.
+            ValueError: the dtype does not hold every id, a file of the source is not what its name says, or the shards
+                that are there were asked for otherwise.
+            OSError: a file cannot be read or written; the disk is full; a connection broke again and again.
+            ImportError: a package that the format or the URL needs is not installed.
 
         Example:
             >>> tokenizer.encode_file(["low lower"], "ids.npy")
             3
         """
-        from pathlib import Path
-
-        from bpe.outputs import token_file
+        from bpe.outputs.encode_source import Recipe, encode_source
         from bpe.progress import reporter
 
         special = self._texts.policy.recognised(allowed_special)
-        narrow = self.n_vocab <= 1 << 16
+        names = self._data.special_tokens
+        if end_of_text is not None and end_of_text not in names:
+            raise ValueError(f"end_of_text is {end_of_text!r}, which is no special token; there are {', '.join(names)}")
+        recipe = Recipe(
+            encode=lambda texts: self._texts.each_to_ids(texts, special),
+            cut=lambda text, at: self._texts.safe_cut(text, at, special),
+            margin=special.longest,
+            largest=self.max_token_value,
+            tokenizer=self.fingerprint,
+            end_of_text=names.get("<|endoftext|>" if end_of_text is None else end_of_text),
+            separate=end_of_text is not None,
+            special=sorted(name.decode() for name in special.names),
+        )
         with reporter(progress) as report:
-            return token_file.write(
+            return encode_source(
                 source,
-                Path(out),
-                encode=lambda data: self._texts.to_ids(data, special),
-                cut=lambda text, at: self._texts.safe_cut(text, at, special),
-                margin=special.longest,
-                dtype=np.dtype((np.uint16 if narrow else np.uint32) if dtype is None else dtype),
-                largest=self.max_token_value,
-                tokenizer=self.fingerprint,
-                end_of_text=self._data.special_tokens.get("<|endoftext|>"),
+                out,
+                recipe,
+                format=format,
+                dtype=dtype,
+                shard_tokens=shard_tokens,
                 workers=threads_for(workers, "workers"),
                 report=report,
             )

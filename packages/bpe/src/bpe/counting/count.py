@@ -99,7 +99,7 @@ def count_source(
 
         def count_chunk(chunk: Chunk) -> None:
             table = idle.pop()
-            for text, begin, end, _ in chunk:
+            for text, begin, end, *_ in chunk:
                 with memoryview(text)[begin:end] as stretch:
                     if scanner >= 0:
                         table.count(stretch, scanner, special)

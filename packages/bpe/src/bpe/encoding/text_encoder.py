@@ -199,6 +199,16 @@ class TextEncoder:
 
         return encode_chunks(chunks, encode=encode, cut=lambda text: self._last_cut(text, rules.all), room=room)
 
+    def each_to_ids(self, texts: list[memoryview], special: SpecialTokens) -> list[NDArray[np.uint32]]:
+        """to_ids() of each text, by the thread that calls: a few long texts, or many short ones together."""
+        if len(texts) > 1 and self.direct:
+            from bpe.encoding.batch import Batch
+
+            batch = Batch(self.encoder, texts, Rules(special, NO_TOKENS), threads=1)
+            batch.work()
+            return batch.arrays()  # type: ignore[return-value]  # nothing is refused, and bytes hold no surrogates
+        return [self.to_ids(text, special) for text in texts]
+
     def safe_cut(self, text: Any, at: int, special: SpecialTokens) -> int:
         """The first place from `at` on where the text may be cut without changing an id; its length if there is
         none."""

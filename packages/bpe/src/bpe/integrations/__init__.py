@@ -1,0 +1,1 @@
+"""What makes other libraries use this one."""

@@ -1,0 +1,102 @@
+"""Token files of Arrow: a row for each document, with its ids. Needs pyarrow."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bpe.native.arrow import pyarrow
+from bpe.native.lazy_imports import numpy as np
+from bpe.outputs.writers import Writer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+COLUMN = "input_ids"  # what transformers and datasets call them
+GROUP = 1 << 22  # ids that are held before they are written as rows
+
+
+class _Rows(Writer):
+    """Ids gathered into rows."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        if dtype != np.dtype(np.uint32):
+            raise ValueError(f"{path}: ids in Parquet and Arrow are uint32, not {dtype}")
+        super().__init__(path, dtype)
+        self.schema = pyarrow().schema([(COLUMN, pyarrow().list_(pyarrow().uint32()))])
+        self.held: list[NDArray[Any]] = []
+        self.size = self.written = 0  # ids that are held; and that were written
+        self.rows = 0  # documents that were written
+
+    def add(self, ids: NDArray[Any]) -> None:
+        self.held.append(ids)
+        self.size += len(ids)
+        if self.size >= GROUP:
+            self.write_rows(np.concatenate([np.empty(0, dtype=np.uint64), *self.ends]))
+
+    def complete(self) -> None:
+        self.write_rows(self.document_ends())
+        self.close()
+
+    def write_rows(self, ends: NDArray[np.uint64]) -> None:
+        """Write the documents that have ended; `ends` are those of all."""
+        new = ends[self.rows :].astype(np.int64) - self.written
+        if not len(new):
+            return
+        ids = np.concatenate(self.held)
+        whole = int(new[-1])
+        offsets = np.concatenate([[0], new]).astype(np.int32)
+        arrow = pyarrow()
+        lists = arrow.ListArray.from_arrays(arrow.array(offsets), arrow.array(ids[:whole]))
+        self.write_batch(arrow.record_batch([lists], schema=self.schema))
+        self.rows += len(new)
+        self.written += whole
+        self.held, self.size = [ids[whole:]], len(ids) - whole
+
+    def abandon(self) -> None:
+        with suppress(Exception):  # what writes would else write more when it is collected
+            self.close()
+        super().abandon()
+
+    def write_batch(self, batch: Any) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class ParquetWriter(_Rows):
+    """Parquet, compressed by Zstandard."""
+
+    ending = ".parquet"
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        super().__init__(path, dtype)
+        from pyarrow import parquet
+
+        self.parquet = parquet.ParquetWriter(self.staged.open(path), self.schema, compression="zstd")
+
+    def write_batch(self, batch: Any) -> None:
+        self.parquet.write_batch(batch)
+
+    def close(self) -> None:
+        self.parquet.close()
+
+
+class ArrowWriter(_Rows):
+    """An Arrow stream, not compressed, which can be mapped."""
+
+    ending = ".arrow"
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        super().__init__(path, dtype)
+        from pyarrow import ipc
+
+        self.stream = ipc.new_stream(self.staged.open(path), self.schema)
+
+    def write_batch(self, batch: Any) -> None:
+        self.stream.write_batch(batch)
+
+    def close(self) -> None:
+        self.stream.close()

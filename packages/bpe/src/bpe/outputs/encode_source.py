@@ -1,0 +1,257 @@
+"""A source of text to token files: encoded in threads, written in order, in one file or in shards of a bounded size.
+
+The source is read in stretches of at most CHUNK bytes. Which stretches there are depends on the texts alone, so that a
+run that was stopped goes on at the stretch, and the id in it, at which its last whole shard ended.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bpe import remote, sources
+from bpe.native.lazy_imports import numpy as np
+from bpe.native.parallel import stream
+from bpe.outputs.shards import Shards
+from bpe.outputs.writers import Writer, description_of, writer_of
+from bpe.progress import Progress
+
+CHUNK = 4 << 20  # bytes of text that a thread encodes at a time
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Recipe(NamedTuple):
+    """How text becomes ids, and which of them mark the end of a document.
+
+    Attributes:
+        encode: The ids of several texts, in which nothing is refused.
+        cut: cut(text, at) is the first place from `at` on where a text may be cut.
+        margin: Bytes before the end of what is there so far that a cut must keep.
+        largest: The largest id.
+        tokenizer: The fingerprint.
+        end_of_text: The id after which a document ends, or None.
+        separate: Whether that id is added to each text that does not end in it.
+        special: The special tokens that are recognised, for the record.
+    """
+
+    encode: Callable[[list[memoryview]], list[NDArray[np.uint32]]]
+    cut: Callable[[Any, int], int]
+    margin: int
+    largest: int
+    tokenizer: str
+    end_of_text: int | None
+    separate: bool
+    special: list[str]
+
+
+class Group(NamedTuple):
+    """Stretches that are encoded together."""
+
+    stretches: list[sources.Stretch]
+    first: int  # the number of the first of them in the source
+
+
+class Encoded(NamedTuple):
+    """The ids of a group."""
+
+    ids: NDArray[np.uint32]
+    document_ends: NDArray[np.int64]  # places in `ids`
+    stretch_ends: NDArray[np.int64]  # of each stretch
+    text_ends: NDArray[np.int64]  # bytes of text up to the end of each stretch
+    group: Group
+
+
+def encode_source(
+    source: sources.Source,
+    out: str | os.PathLike[str],
+    recipe: Recipe,
+    *,
+    format: str,
+    dtype: Any,
+    shard_tokens: int | None,
+    workers: int,
+    report: Progress,
+) -> int:
+    """Encode the texts of a source and write their ids in order; see Tokenizer.encode_file. Returns their number."""
+    make = writer_of(format)
+    numbers = _checked_dtype(dtype, recipe.largest, format)
+    if shard_tokens is not None and shard_tokens < 1:
+        raise ValueError(f"shard_tokens is {shard_tokens}; it takes at least 1")
+    with ExitStack() as stack:
+        place = _place(out, make, stack)
+        url = os.fspath(out) if remote.is_url(out) else None
+        shards = Shards(
+            place,
+            url,
+            lambda path: make(path, numbers),
+            shard_tokens,
+            {
+                "format": format,
+                "dtype": numbers.name,
+                "tokenizer": recipe.tokenizer,
+                "end_of_text": recipe.end_of_text,
+                "separate": recipe.separate,
+                "special_tokens": recipe.special,
+                "shard_tokens": shard_tokens,
+                "chunk": CHUNK,
+                "source": _identity(source),
+            },
+        )
+        if shards.finished:
+            return shards.total
+        stack.callback(shards.abandon)
+        total, read = sources.size_of(source), 0
+        groups = _groups(source, recipe, shards.done.stretch)
+        try:
+            for encoded in stream(lambda group: _encode(group, recipe), groups, workers):
+                _write(encoded, shards)
+                read += sum(stretch.read for stretch in encoded.group.stretches)
+                report("encoding bytes", read, total)
+            shards.finish()
+        except OSError as error:
+            if error.errno is None:
+                raise
+            if error.filename is None or ".tmp" in os.fspath(error.filename):
+                raise OSError(error.errno, error.strerror, os.fspath(out)) from None
+            raise
+    return shards.total
+
+
+def _checked_dtype(dtype: Any, largest: int, format: str) -> np.dtype[Any]:
+    narrow = largest < 1 << 16 and format not in ("parquet", "arrow")
+    found = np.dtype((np.uint16 if narrow else np.uint32) if dtype is None else dtype)
+    if found not in (np.dtype(np.uint16), np.dtype(np.uint32)):
+        raise ValueError(f"ids are written as uint16 or uint32, not {found}")
+    if largest > np.iinfo(found).max:
+        raise ValueError(f"the largest id is {largest}, which {found} cannot hold; use uint32")
+    return found
+
+
+def _place(out: str | os.PathLike[str], make: type[Writer], stack: ExitStack) -> Path:
+    """Where the file is written: its place, or a folder that is temporary, from where it goes to a URL.
+
+    Raises the error of a place that cannot be written to, or where the description would take another file's place.
+    """
+    if remote.is_url(out):
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bpe-"))
+        return Path(folder, remote.name_of(os.fspath(out)))
+    path = Path(out)
+    if make.ending and path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    if make.ending and path.exists() and not path.is_file():
+        raise ValueError(f"{path} is there and is no file, so that ids cannot be written to it: name another")
+    description = description_of(path)
+    if description == path:
+        raise ValueError(f"ids are written to X.npy, with X.json beside it, and {path} would be both: name it .npy")
+    if description.exists():
+        try:
+            about = json.loads(description.read_bytes())
+        except ValueError:
+            about = None
+        if not (isinstance(about, dict) and {"count", "dtype", "sha256"} <= about.keys()):
+            raise FileExistsError(
+                f"{description} is there and is no description of ids, and that of {path.name} would take its place: "
+                f"write to another name, or remove it"
+            )
+    return path
+
+
+def _identity(source: sources.Source) -> list[list[Any]] | None:
+    """What the files of a source are known by when a run goes on; None where it names none."""
+    files = sources.files_of(source)
+    if files is None:
+        return None
+    found = []
+    for file in files:
+        field = getattr(file, "key", None) or getattr(file, "column", None)
+        found.append([type(file).__name__, field, os.fspath(file.path), *sources.version_of(file.path)])
+    return found
+
+
+def _groups(source: sources.Source, recipe: Recipe, skip: int) -> Iterator[Group]:
+    """The stretches of a source by about CHUNK bytes, but for the first `skip`."""
+    held: list[sources.Stretch] = []
+    size = 0
+    for number, stretch in enumerate(sources.stretches(source, recipe.cut, recipe.margin, CHUNK)):
+        if number < skip:
+            continue
+        held.append(stretch)
+        size += stretch.end - stretch.begin
+        if size >= CHUNK or len(held) == 1 << 14:
+            yield Group(held, number + 1 - len(held))
+            held, size = [], 0
+    if held:
+        yield Group(held, number + 1 - len(held))
+
+
+def _encode(group: Group, recipe: Recipe) -> Encoded:
+    """The ids of a group, and where its documents end: where a text does, and after each end of text within it."""
+    found = recipe.encode([memoryview(text)[begin:end] for text, begin, end, *_ in group.stretches])
+    for text, begin, end, *_ in group.stretches:
+        sources.release(text, begin, end)
+    if recipe.separate:
+        mark = np.array([recipe.end_of_text], dtype=np.uint32)
+        for i, stretch in enumerate(group.stretches):
+            if stretch.last and not (len(found[i]) and found[i][-1] == mark[0]):
+                found[i] = np.concatenate([found[i], mark])
+    ids = np.concatenate([np.empty(0, dtype=np.uint32), *found])
+    ends = np.cumsum([len(one) for one in found], dtype=np.int64)
+    document_ends = ends[[stretch.last for stretch in group.stretches]]
+    if recipe.end_of_text is not None:
+        marked = np.flatnonzero(ids == recipe.end_of_text) + 1
+        document_ends = np.union1d(document_ends, marked)
+    document_ends = np.unique(document_ends[document_ends > 0])
+    sizes = np.cumsum([stretch.end - stretch.begin for stretch in group.stretches], dtype=np.int64)
+    return Encoded(ids, document_ends, ends, sizes, group)
+
+
+def _write(encoded: Encoded, shards: Shards) -> None:
+    """Write the ids of a group, and begin a shard where one is full.
+
+    A document is cut only where it is longer than a shard, or than what is encoded at a time.
+    """
+    ids, ends = encoded.ids, encoded.document_ends
+    at = shards.skip(len(ids))
+    while at < len(ids):
+        room = shards.room()
+        until = len(ids)
+        if room is not None and until - at > room:
+            fit = ends[: int(np.searchsorted(ends, at + room, side="right"))]
+            if len(fit) and fit[-1] > at:
+                until = int(fit[-1])
+            elif shards.holds_documents:  # the next one goes into the next shard
+                shards.close(_position(encoded, at))
+                continue
+            else:
+                until = at + room
+        first, last = np.searchsorted(ends, [at, until], side="right")
+        shards.write(ids[at:until], ends[first:last] - at, _text_up_to(encoded, until) - _text_up_to(encoded, at))
+        at = until
+        if at < len(ids):
+            shards.close(_position(encoded, at))
+
+
+def _position(encoded: Encoded, at: int) -> tuple[int, int]:
+    """The number of the stretch that the id at a place is of, and how many of its ids come before."""
+    number = int(np.searchsorted(encoded.stretch_ends, at, side="right"))
+    before = int(encoded.stretch_ends[number - 1]) if number else 0
+    return encoded.group.first + number, at - before
+
+
+def _text_up_to(encoded: Encoded, at: int) -> int:
+    """Bytes of text that stand for the first ids of a group; within a stretch in proportion."""
+    number = int(np.searchsorted(encoded.stretch_ends, at, side="right"))
+    before = int(encoded.text_ends[number - 1]) if number else 0
+    if number == len(encoded.stretch_ends):
+        return before
+    first = int(encoded.stretch_ends[number - 1]) if number else 0
+    size, count = int(encoded.text_ends[number]) - before, int(encoded.stretch_ends[number]) - first
+    return before + size * (at - first) // count

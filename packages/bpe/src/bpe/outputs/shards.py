@@ -1,0 +1,165 @@
+"""The shards of an output: one file, or several of a bounded size with a record of how far they are.
+
+OUT-00000.npy, OUT-00001.npy, …   the shards of OUT.npy, each whole
+OUT.shards.json                   what was asked for, where in the source the last shard ends, whether all is done
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bpe import remote
+from bpe.native.atomic_file import write_atomically
+from bpe.outputs.writers import Writer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Done(NamedTuple):
+    """How far a run is: so many shards, with so many ids in all; the next id is number `id` of stretch `stretch`."""
+
+    shards: int = 0
+    ids: int = 0
+    stretch: int = 0
+    id: int = 0
+
+
+class Shards:
+    """Where ids are written, one shard after another.
+
+    Args:
+        path: The local file; shards get a number before its ending.
+        url: Where the files of `path`'s folder go as soon as they are whole; None where that is their place.
+        make: Makes the writer of a file.
+        shard_tokens: The most ids of a shard; None for one file.
+        asked: What the result depends on; a run goes on only where all of it is the same.
+
+    Attributes:
+        done: How far the shards are that are whole.
+        finished: Whether an earlier run has written all.
+        total: The ids that were written.
+        holds_documents: Whether the shard being written holds a whole document.
+    """
+
+    def __init__(
+        self, path: Path, url: str | None, make: Callable[[Path], Writer], shard_tokens: int | None, asked: Any
+    ) -> None:
+        self.path, self.url, self.make, self.shard_tokens = path, url, make, shard_tokens
+        self.asked = json.loads(json.dumps(asked))
+        self.done, self.finished = self._read_record() if shard_tokens is not None else (Done(), False)
+        self.total = self.done.ids
+        self.holds_documents = False
+        self._to_skip = self.done.id
+        self._writer: Writer | None = None
+        self._begin()
+
+    def skip(self, count: int) -> int:
+        """How many of the next `count` ids the whole shards hold already; asked of every group in turn."""
+        skipped = min(self._to_skip, count)
+        self._to_skip -= skipped
+        return skipped
+
+    def room(self) -> int | None:
+        """How many more ids the shard being written may take."""
+        return None if self.shard_tokens is None else self.shard_tokens - self._count
+
+    def write(self, ids: NDArray[np.uint32], ends: NDArray[np.int64], size: int) -> None:
+        """Write ids that there is room for, the places among them where documents end, and the bytes they stand for."""
+        if self._writer is None:
+            self._writer = self.make(self._file())
+        self._digest.update(self._writer.write(ids, ends))
+        self._count += len(ids)
+        self._bytes += size
+        self._documents += len(ends)
+        self.holds_documents = self.holds_documents or len(ends) > 0
+        self.total += len(ids)
+
+    def close(self, position: tuple[int, int]) -> None:
+        """End the shard; the next begins at a stretch, and an id of it."""
+        self._put_in_place()
+        self.done = Done(self.done.shards + 1, self.total, *position)
+        self._write_record(finished=False)
+        self._begin()
+
+    def finish(self) -> None:
+        """End the last shard; there is one at least."""
+        if self._writer is not None or self.done.shards == 0:
+            if self._writer is None:
+                self._writer = self.make(self._file())
+            self._put_in_place()
+            self.done = self.done._replace(shards=self.done.shards + 1, ids=self.total)
+        if self.shard_tokens is not None:
+            self._write_record(finished=True)
+
+    def abandon(self) -> None:
+        """Leave nothing of the shard that is being written; those that are whole stay."""
+        if self._writer is not None:
+            self._writer.abandon()
+            self._writer = None
+
+    def _begin(self) -> None:
+        self._count = self._bytes = self._documents = 0
+        self._digest = hashlib.sha256()
+        self.holds_documents = False
+
+    def _file(self) -> Path:
+        if self.shard_tokens is None:
+            return self.path
+        return self.path.with_name(f"{self.path.stem}-{self.done.shards:05}{self.path.suffix}")
+
+    def _put_in_place(self) -> None:
+        assert self._writer is not None
+        about = {
+            "count": self._count,
+            "dtype": self._writer.dtype.name,
+            "bytes": self._bytes,
+            "tokenizer": self.asked["tokenizer"],
+            "end_of_text": self.asked["end_of_text"],
+            "sha256": self._digest.hexdigest(),  # of the ids as they lie in the file, whatever is around them
+        }
+        if self.asked["format"] != "npy":
+            about |= {"format": self.asked["format"], "documents": self._documents}
+        made = self._writer.finish(about)
+        self._writer = None
+        if self.url is not None:
+            for file in made:
+                remote.upload(file, remote.beside(self.url, file.name))
+
+    # The record
+
+    def _record(self) -> Path:
+        return self.path.with_name(f"{self.path.stem}.shards.json")
+
+    def _read_record(self) -> tuple[Done, bool]:
+        record = self._record()
+        try:
+            if self.url is None:
+                data = record.read_bytes()
+            else:
+                data = remote.read_bytes(remote.beside(self.url, record.name))
+        except FileNotFoundError:
+            return Done(), False
+        try:
+            says = json.loads(data)
+            there, done, finished = says["asked"], Done(**says["done"]), bool(says["finished"])
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(f"{record} is damaged: remove it and the shards, and begin again") from None
+        for key in sorted(self.asked.keys() | there.keys()):
+            if self.asked.get(key) != there.get(key):
+                raise ValueError(
+                    f"{record} was begun with {key} = {there.get(key)!r}, and this call asks for "
+                    f"{self.asked.get(key)!r}: ask for the same to go on, or write to another name"
+                )
+        return done, finished
+
+    def _write_record(self, *, finished: bool) -> None:
+        says = {"finished": finished, "done": self.done._asdict(), "asked": self.asked}
+        write_atomically(self._record(), json.dumps(says, indent=1).encode() + b"\n")
+        if self.url is not None:
+            remote.upload(self._record(), remote.beside(self.url, self._record().name))

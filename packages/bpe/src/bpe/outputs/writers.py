@@ -1,0 +1,243 @@
+"""The formats of token files: what other trainers read, one class for each.
+
+format     files                                for
+npy        X.npy                                NumPy, lm
+bin        X.bin, X.bin.index                   nanoGPT, OLMo-core, CS336: bare ids, and where each document ends
+megatron   X.bin, X.idx                         Megatron-LM, GPT-NeoX, NeMo
+datatrove  X.ds, X.ds.index, X.ds.metadata      datatrove, nanotron
+llmc       X.bin                                llm.c, modded-nanogpt
+parquet    X.parquet                            a row for each document, its ids in the column input_ids
+arrow      X.arrow                              the same as an Arrow stream: Dataset.from_file() of `datasets`
+litdata    X/                                   litdata, by its own writer
+mds        X/                                   mosaicml-streaming, by its own writer
+
+Numbers are little-endian. Beside X goes X.json, which says what the ids are, and which lm reads too.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from bpe.native.lazy_imports import numpy as np
+from bpe.outputs.staged import Staged
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NPY_HEADER = 128  # bytes of a .npy before its data: room for any count
+LLMC_MAGIC = {2: (20240520, 1), 4: (20240801, 7)}  # and version, by the bytes of an id: of GPT-2's and of Llama 3's
+MEGATRON_TYPES = {"uint16": 8, "int32": 4}
+
+
+class Writer(ABC):
+    """One file of ids, and what belongs to it, which appear whole or not at all.
+
+    Args:
+        path: The file, with the ending of the format.
+        dtype: uint16 or uint32.
+
+    Attributes:
+        ending: Of the names of such files.
+        dtype: Of the ids as they are written.
+    """
+
+    ending: str
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        self.path, self.dtype = path, dtype
+        self.staged = Staged()
+        self.count = 0  # of the ids that were written
+        self.ends: list[NDArray[np.uint64]] = []  # where documents end, counted in ids from the file's first on
+
+    def write(self, ids: NDArray[np.uint32], ends: NDArray[np.int64]) -> memoryview:
+        """Add ids, with the places among them at which documents end; returns the bytes that a digest is taken of."""
+        data = ids.astype(self.dtype.newbyteorder("<"), copy=False)
+        self.ends.append(ends.astype(np.uint64) + np.uint64(self.count))
+        self.add(data)
+        self.count += len(ids)
+        return data.data.cast("B") if len(data) else memoryview(b"")
+
+    @abstractmethod
+    def add(self, ids: NDArray[Any]) -> None:
+        """Add ids of the type that they have in the file; `ends` has those of their documents already."""
+
+    def complete(self) -> None:  # noqa: B027 (most formats have nothing to add)
+        """Write what can be written only when all ids are known."""
+
+    def document_ends(self) -> NDArray[np.uint64]:
+        """Where each document ends; the last where the file does, also if it goes on in the next file."""
+        ends = np.concatenate([np.empty(0, dtype=np.uint64), *self.ends])
+        return ends if self.count == (ends[-1] if len(ends) else 0) else np.append(ends, np.uint64(self.count))
+
+    def finish(self, about: dict[str, Any]) -> list[Path]:
+        """Put the files in their places, with a description; returns them."""
+        self.complete()
+        self.staged.open(description_of(self.path)).write(described(about))
+        return self.staged.commit()
+
+    def abandon(self) -> None:
+        """Leave nothing of what was written."""
+        self.staged.abandon()
+
+
+def description_of(path: Path) -> Path:
+    """Where the description of X.npy or of the folder X goes."""
+    return path.with_suffix(".json")
+
+
+def described(about: dict[str, Any]) -> bytes:
+    """A description as it lies in its file; what is None is left out."""
+    return json.dumps({key: value for key, value in about.items() if value is not None}, indent=1).encode() + b"\n"
+
+
+class NpyWriter(Writer):
+    """One array of NumPy's format, version 1.0."""
+
+    ending = ".npy"
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        super().__init__(path, dtype)
+        self.file = self.staged.open(path)
+        self.file.write(bytes(NPY_HEADER))
+
+    def add(self, ids: NDArray[Any]) -> None:
+        self.file.write(ids.data)
+
+    def complete(self) -> None:
+        about = f"{{'descr': '{self.dtype.newbyteorder('<').str}', 'fortran_order': False, 'shape': ({self.count},), }}"
+        self.file.seek(0)
+        self.file.write(
+            b"\x93NUMPY\x01\x00"
+            + (NPY_HEADER - 10).to_bytes(2, "little")
+            + about.ljust(NPY_HEADER - 11).encode()
+            + b"\n"
+        )
+
+
+class BinWriter(Writer):
+    """The ids and nothing else; in a second file where each document ends, as uint64."""
+
+    ending = ".bin"
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        super().__init__(path, dtype)
+        self.file = self.staged.open(path)
+
+    def add(self, ids: NDArray[Any]) -> None:
+        self.file.write(ids.data)
+
+    def complete(self) -> None:
+        beside(self.staged, self.path, ".index").write(self.document_ends().astype("<u8").data)
+
+
+class MegatronWriter(Writer):
+    """Megatron-LM's IndexedDataset: ids in .bin; lengths, places and documents in .idx. A sequence is a document.
+
+    .idx   9 bytes  "MMIDIDX", two zeros      8  version 1      1  the type of the ids      8  sequences      8  documents + 1
+           4 a sequence   its length          8 a sequence   its place in .bin, in bytes
+           8 a document   the number of its first sequence, and the number of sequences at the end
+    """
+
+    ending = ".bin"
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        super().__init__(path, np.dtype(np.uint16 if dtype == np.dtype(np.uint16) else np.int32))
+        self.file = self.staged.open(path)
+
+    def add(self, ids: NDArray[Any]) -> None:
+        self.file.write(ids.data)
+
+    def complete(self) -> None:
+        ends = self.document_ends().astype(np.int64)
+        begins = np.concatenate([[0], ends[:-1]]).astype(np.int64) if len(ends) else ends
+        index = self.staged.open(self.path.with_suffix(".idx"))
+        index.write(b"MMIDIDX\0\0")
+        index.write(struct.pack("<QBQQ", 1, MEGATRON_TYPES[self.dtype.name], len(ends), len(ends) + 1))
+        index.write((ends - begins).astype("<i4").data)
+        index.write((begins * self.dtype.itemsize).astype("<i8").data)
+        index.write(np.arange(len(ends) + 1, dtype="<i8").data)
+
+
+class DatatroveWriter(Writer):
+    """datatrove's TokenizedFile: bare ids; where each document ends, as uint64; who made them, and how many there are."""
+
+    ending = ".ds"
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        super().__init__(path, dtype)
+        self.file = self.staged.open(path)
+        self.tokenizer = ""
+
+    def add(self, ids: NDArray[Any]) -> None:
+        self.file.write(ids.data)
+
+    def complete(self) -> None:
+        beside(self.staged, self.path, ".index").write(self.document_ends().astype("<u8").data)
+
+    def finish(self, about: dict[str, Any]) -> list[Path]:
+        lines = (f"{about['tokenizer']}|{self.dtype.itemsize}", str(self.count), in_short(self.count))
+        beside(self.staged, self.path, ".metadata").write("\n".join(lines).encode())
+        return super().finish(about)
+
+
+class LlmcWriter(Writer):
+    """llm.c's data: a header of 256 int32 (what it is, its version, how many ids), and bare ids."""
+
+    ending = ".bin"
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        super().__init__(path, dtype)
+        self.file = self.staged.open(path)
+        self.file.write(bytes(1024))
+
+    def add(self, ids: NDArray[Any]) -> None:
+        if self.count + len(ids) >= 1 << 31:
+            raise ValueError(f"{self.path}: llm.c counts ids up to 2**31 - 1: give shard_tokens, 10**8 say")
+        self.file.write(ids.data)
+
+    def complete(self) -> None:
+        magic, version = LLMC_MAGIC[self.dtype.itemsize]
+        self.file.seek(0)
+        self.file.write(struct.pack("<3i", magic, version, self.count))
+
+
+def beside(staged: Staged, path: Path, ending: str) -> BinaryIO:
+    """X.bin.index for X.bin."""
+    return staged.open(path.with_name(path.name + ending))
+
+
+def in_short(count: int) -> str:
+    """A number of tokens as people say it: 1.2GT."""
+    for unit, size in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("K", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f}{unit}T"
+    return f"{count}T"
+
+
+def writer_of(format: str) -> type[Writer]:
+    """The class that writes a format. ValueError for one that is not known; ImportError without the library it needs."""
+    if format in ("parquet", "arrow"):
+        from bpe.outputs import arrow_files
+
+        return arrow_files.ParquetWriter if format == "parquet" else arrow_files.ArrowWriter
+    if format in ("litdata", "mds"):
+        from bpe.outputs import streaming_folders
+
+        return streaming_folders.LitdataWriter if format == "litdata" else streaming_folders.MdsWriter
+    if format not in PLAIN:
+        raise ValueError(f"no format is named {format!r}; there are {', '.join(FORMATS)}")
+    return PLAIN[format]
+
+
+PLAIN: dict[str, type[Writer]] = {
+    "npy": NpyWriter,
+    "bin": BinWriter,
+    "megatron": MegatronWriter,
+    "datatrove": DatatroveWriter,
+    "llmc": LlmcWriter,
+}
+FORMATS = (*PLAIN, "parquet", "arrow", "litdata", "mds")

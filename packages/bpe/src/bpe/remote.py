@@ -1,0 +1,279 @@
+"""Files by URL, through fsspec: read as streams that a broken connection does not end, written whole or not at all.
+
+s3://bucket/name, gs://…, az://…, https://…, and whatever else fsspec has a filesystem for. Needs fsspec, and the package
+of the filesystem (s3fs, gcsfs, adlfs, aiohttp).
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+Result = TypeVar("Result")
+
+ATTEMPTS = 5  # at what may fail for a moment
+FIRST_WAIT = 0.5  # seconds before the second; each later one waits twice as long
+BLOCK = 1 << 22  # bytes that are asked for at a time
+OBJECT_STORES = {
+    "s3",
+    "s3a",
+    "gs",
+    "gcs",
+    "az",
+    "abfs",
+    "abfss",
+    "adl",
+    "oss",
+    "oci",
+    "r2",
+}  # what is put is there whole
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+def is_url(name: object) -> bool:
+    """Whether a name is a URL, and not a path."""
+    return isinstance(name, str) and URL.match(name) is not None
+
+
+def name_of(url: str) -> str:
+    """The last part of a URL. ValueError where it names no file."""
+    name = url.rstrip("/").rpartition("/")[2]
+    if not name or url.endswith("/"):
+        raise ValueError(f"{url} names no file: end it with one")
+    return name
+
+
+def beside(url: str, name: str) -> str:
+    """The URL of another file in the same folder."""
+    return url.rpartition("/")[0] + "/" + name
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """fsspec's filesystem of a URL, and the path in it. ImportError that says what to install."""
+    try:
+        import fsspec
+    except ImportError:
+        raise ImportError(f"{url}: files by URL need fsspec: pip install groundup-bpe[remote]") from None
+    found: tuple[Any, str] = fsspec.core.url_to_fs(url)
+    return found
+
+
+def about(url: str) -> dict[str, Any]:
+    """What the filesystem says of a file. FileNotFoundError where there is none."""
+    files, path = filesystem(url)
+    info: dict[str, Any] = again(lambda: files.info(path), url)
+    if info.get("type") == "directory":
+        raise IsADirectoryError(errno.EISDIR, "a folder, where a file is expected", url)
+    return info
+
+
+def size_of(url: str) -> int | None:
+    """The bytes of a file; None where its filesystem does not say."""
+    size = about(url).get("size")
+    return size if isinstance(size, int) else None
+
+
+def version_of(url: str) -> list[Any]:
+    """By what a file is known again: its size, and its ETag or the time of its last change, where there are such."""
+    info = about(url)
+    marks = (info.get(name) for name in ("ETag", "etag", "md5Hash", "LastModified", "mtime"))
+    return [info.get("size"), next((str(mark) for mark in marks if mark is not None), None)]
+
+
+def matching(pattern: str) -> list[str]:
+    """The files that a URL with * or ? names, or that are in a folder, sorted."""
+    files, path = filesystem(pattern)
+    names = files.glob(path) if re.search(r"[*?\[]", path) else files.find(path)
+    return [str(files.unstrip_protocol(name)) for name in sorted(names)]
+
+
+def blocks(url: str) -> Iterator[bytes]:
+    """The bytes of a file, block by block. After a broken connection it goes on where it was.
+
+    Raises ConnectionError where it breaks ATTEMPTS times in a row, or where the file ends before its size.
+    """
+    files, path = filesystem(url)
+    info = about(url)
+    size = info.get("size") if isinstance(info.get("size"), int) else None
+    at, file = 0, None
+
+    def read() -> bytes:
+        nonlocal file
+        try:
+            if file is None:
+                file = files.open(path, "rb", cache_type="readahead", block_size=BLOCK)
+                _go_to(file, at)
+            return bytes(file.read(BLOCK))
+        except BaseException:
+            _close(file)
+            file = None
+            raise
+
+    try:
+        while size is None or at < size:
+            block = again(read, url)
+            if not block:
+                if size is not None:
+                    raise ConnectionError(f"{url}: {at:,} of {size:,} bytes came; it is cut short, or was changed")
+                return
+            at += len(block)
+            yield block
+    finally:
+        _close(file)
+
+
+def _go_to(file: Any, at: int) -> None:
+    """Go on at a place; through all that is before it where a server sends files from their beginning only."""
+    if not at:
+        return
+    try:
+        file.seek(at)
+    except ValueError:
+        while at:
+            dropped = len(file.read(min(at, BLOCK)))
+            if not dropped:
+                raise ConnectionError("the file is shorter than it was") from None
+            at -= dropped
+
+
+class RandomReader(io.RawIOBase):
+    """A file by URL that is read anywhere, as a Parquet file is."""
+
+    def __init__(self, url: str) -> None:
+        self.name = url
+        self._files, self._path = filesystem(url)
+        self._size = int(about(url)["size"])
+        self._at = 0
+        self._file: Any = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        with memoryview(buffer).cast("B") as room:
+            wanted = max(0, min(len(room), self._size - self._at))
+            data = again(lambda: self._read(wanted), self.name) if wanted else b""
+            room[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def _read(self, size: int) -> bytes:
+        if self._file is None:
+            self._file = self._files.open(self._path, "rb", block_size=BLOCK)
+        try:
+            self._file.seek(self._at)
+            data = bytes(self._file.read(size))
+            if not data:
+                raise ConnectionError(f"nothing came at {self._at:,} of {self._size:,} bytes")
+            return data
+        except BaseException:
+            _close(self._file)
+            self._file = None
+            raise
+
+    def close(self) -> None:
+        _close(self._file)
+        self._file = None
+        super().close()
+
+
+class Reader:
+    """A file by URL as a file that is read in order: what decompressors and parsers of lines take."""
+
+    def __init__(self, url: str) -> None:
+        self.name = url
+        self._blocks = blocks(url)
+        self._rest = b""
+
+    def read(self, size: int = -1) -> bytes:
+        """So many bytes, fewer at the end; all that are left for -1."""
+        while size < 0 or len(self._rest) < size:
+            block = next(self._blocks, None)
+            if block is None:
+                break
+            self._rest += block
+        size = len(self._rest) if size < 0 else size
+        found, self._rest = self._rest[:size], self._rest[size:]
+        return found
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._blocks.close()  # type: ignore[attr-defined]  # a generator
+
+
+def read_bytes(url: str) -> bytes:
+    """All of a small file."""
+    files, path = filesystem(url)
+    return bytes(again(lambda: files.cat_file(path), url))
+
+
+def upload(file: Path, url: str) -> None:
+    """Put a file there, whole or not at all; what was there is replaced.
+
+    An object store shows a file when all of it has come. Elsewhere it comes under a temporary name, and is renamed.
+    """
+    files, path = filesystem(url)
+    protocols = {files.protocol} if isinstance(files.protocol, str) else set(files.protocol)
+    if protocols & OBJECT_STORES:
+        again(lambda: files.put_file(os.fspath(file), path), url)
+    else:
+        folder, _, name = path.rpartition("/")
+        temporary = f"{folder}/.{name}.{os.urandom(8).hex()}.tmp"
+        files.makedirs(folder, exist_ok=True)
+        try:
+            again(lambda: files.put_file(os.fspath(file), temporary), url)
+            _check_size(files, temporary, file, url)
+            files.mv(temporary, path)
+        except BaseException:
+            if files.exists(temporary):
+                files.rm_file(temporary)
+            raise
+    _check_size(files, path, file, url)
+
+
+def _check_size(files: Any, path: str, file: Path, url: str) -> None:
+    files.invalidate_cache()
+    came = again(lambda: files.size(path), url)
+    if came != file.stat().st_size:
+        raise ConnectionError(f"{url}: {came:,} of {file.stat().st_size:,} bytes came")
+
+
+def again(work: Callable[[], Result], url: str) -> Result:
+    """work(), tried again where the connection breaks. ConnectionError, which names the URL, where it does not help."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return work()
+        except (FileNotFoundError, PermissionError, IsADirectoryError, ImportError, NotImplementedError):
+            raise
+        except (ValueError, TypeError, KeyError):  # a wrong request stays one
+            raise
+        except Exception as error:  # each filesystem has errors of its own for what a network does
+            if attempt + 1 == ATTEMPTS:
+                raise ConnectionError(f"{url}: {type(error).__name__}: {error}") from error
+            time.sleep(FIRST_WAIT * 2**attempt)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _close(file: Any) -> None:
+    if file is not None:
+        with suppress(Exception):  # of a connection that is broken already
+            file.close()
