@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lm.commands.configuration import configuration, data_of, presets
 from lm.commands.options import DEVICES, STOPPED, Commands, Ended, add
-from lm.experiments.ablations import ABLATIONS
+from lm.experiments.ablations import ABLATIONS, TRAINING
 
 if TYPE_CHECKING:
     from lm.experiments.trials import Experiment, Outcome
@@ -38,13 +38,19 @@ def register(commands: Commands) -> None:
         "--same-rate", action="store_true", help="one learning rate for all (default: by the square root of the size)"
     )
 
-    made = add(parts, "ablations", ablations, "the model with each part taken out or replaced", takes_settings=True)
+    made = add(
+        parts,
+        "ablations",
+        ablations,
+        "the model and its training with each part taken out or replaced",
+        takes_settings=True,
+    )
     run_arguments(made)
     made.add_argument(
         "--only",
         type=numbers(str),
         metavar="NAME,…",
-        help=f"these (default: all that differ from the base): {', '.join(ABLATIONS)}",
+        help=f"these (default: all that differ from the base): {', '.join((*ABLATIONS, *TRAINING))}",
     )
 
 

@@ -1,4 +1,4 @@
-"""What ablations change: each takes a part of the model out, or replaces it by another."""
+"""What ablations change: each takes a part of the model or of its training out, or replaces it by another."""
 
 from __future__ import annotations
 
@@ -25,4 +25,13 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "no-value-embeddings": {"value_embeddings": False},
     "softcap": {"logit_softcap": 15.0},
     "no-softcap": {"logit_softcap": None},
+}
+
+# Of the training. Rates and weight decay stay: Muon's updates are as large as AdamW's.
+TRAINING: dict[str, dict[str, Any]] = {
+    "adamw": {"optimizer": "adamw"},
+    "muon": {"optimizer": "muon"},
+    "normuon": {"optimizer": "normuon"},
+    "cosine": {"schedule": "cosine", "decay_steps": None},
+    "linear": {"schedule": "linear", "decay_steps": None},
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lm.config import ModelConfig, TrainConfig
-from lm.experiments.ablations import ABLATIONS
+from lm.experiments.ablations import ABLATIONS, TRAINING
 
 # Half the width of a 95% interval of a mean, in standard errors, by how many values it is the mean of (Student's t).
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
@@ -300,8 +300,9 @@ LOWER_TIMES = 3
 
 @dataclass(frozen=True)
 class Ablations(Experiment):
-    """The base, and beside it each part of the model taken out or replaced, one at a time, with the same number of
-    parameters.
+    """The base, and beside it each part of the model or of its training taken out or replaced, one at a time.
+
+    Parameters are as many, but for those of embeddings that are added or tied.
 
     A feed-forward of two matrices is half as wide again as SwiGLU's of three. What diverges is tried at a fourth of the
     rate.
@@ -313,24 +314,27 @@ class Ablations(Experiment):
 
     def __post_init__(self) -> None:
         for name in self.only:
-            if name not in ABLATIONS:
-                known = ", ".join(name for name in ABLATIONS if not self.changes_nothing(name))
+            if name not in ABLATIONS and name not in TRAINING:
+                known = ", ".join(name for name in (*ABLATIONS, *TRAINING) if not self.changes_nothing(name))
                 raise ValueError(f"no ablation is named {name!r}: those of this model are {known}")
             if self.changes_nothing(name):
-                told = " and ".join(f"{key} = {value!r}" for key, value in ABLATIONS[name].items())
+                told = " and ".join(f"{key} = {value!r}" for key, value in (ABLATIONS | TRAINING)[name].items())
                 raise ValueError(f"the ablation {name!r} changes nothing: the base has {told} already")
 
     def changes_nothing(self, name: str) -> bool:
         """Whether the base is what an ablation would make of it."""
-        return all(getattr(self.model, key) == value for key, value in ABLATIONS[name].items())
+        base = self.train if name in TRAINING else self.model
+        return all(getattr(base, key) == value for key, value in (ABLATIONS | TRAINING)[name].items())
+
+    def is_asked(self, name: str) -> bool:
+        """Whether an ablation is to be run: those named, else all, of those that change anything."""
+        return not self.changes_nothing(name) and (not self.only or name in self.only)
 
     def models(self) -> dict[str, ModelConfig]:
-        """Each variant that differs from the base, and that the base's shape allows."""
+        """Each variant of the model that differs from the base, and that the base's shape allows."""
         made = {}
         for name, change in ABLATIONS.items():
-            if self.changes_nothing(name):
-                continue
-            if self.only and name not in self.only:
+            if not self.is_asked(name):
                 continue
             if "ffn" in change and "swiglu" in (change["ffn"], self.model.ffn):
                 wider = self.model.d_ff * 3 / 2 if self.model.ffn == "swiglu" else self.model.d_ff * 2 / 3
@@ -340,8 +344,10 @@ class Ablations(Experiment):
 
     def wanted(self, outcomes: Outcomes) -> list[Trial]:
         asked = self.trials(BASE, self.seeds)
-        for name, model in self.models().items():
-            tried = self.trials(name, self.seeds, model=model)
+        variants = [(name, model, {}) for name, model in self.models().items()]
+        variants += [(name, self.model, TRAINING[name]) for name in TRAINING if self.is_asked(name)]
+        for name, model, train in variants:
+            tried = self.trials(name, self.seeds, model=model, **train)
             asked += tried
             for times in range(1, LOWER_TIMES + 1):
                 if not any(trial.name in outcomes and self.diverged(outcomes[trial.name]) for trial in tried):
@@ -351,6 +357,7 @@ class Ablations(Experiment):
                     lowered(name, times),
                     self.seeds,
                     model=model,
+                    **train,
                     learning_rate=rate,
                     min_learning_rate=min(rate, self.train.min_learning_rate),
                 )
