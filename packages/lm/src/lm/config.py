@@ -21,6 +21,7 @@ NormPlacement = Literal["pre", "post"]
 Position = Literal["rope", "learned", "none"]
 OptimizerName = Literal["adamw", "muon", "normuon"]
 Schedule = Literal["cosine", "linear", "constant"]
+Objective = Literal["next_token", "dpo"]
 Compile = Literal["auto", "on", "off"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
@@ -215,9 +216,15 @@ class TrainConfig:
     precision: Precision = "auto"
     activation_checkpointing: ActivationCheckpointing = "none"  # recompute attention's inside; full: blocks
     parallel: Parallel = "ddp"  # of several processes: ddp, all of the model on each; fsdp, a part on each
-    init_from: str = (
-        "scratch"  # scratch: random weights; or the folder of a run, whose newest weights this one begins with
-    )
+    # dpo: of each pair the better answer is made likelier than the other (see preference.py), for data that `lm data
+    # preferences` made.
+    objective: Objective = "next_token"
+    dpo_beta: float = 0.1  # of dpo, how fast the loss falls as the model moves away from the one that it began with
+    dropout: float = 0.0  # the share that is zeroed of the embedding and of what each sublayer adds, in training
+    # LoRA (see lora.py): the weights stay, and adapters of this rank beside the blocks' matrices are trained; 0: no.
+    lora_rank: int = 0
+    lora_alpha: float = 16.0  # adapters are multiplied by lora_alpha / lora_rank
+    init_from: str = "scratch"  # random weights; else a run, or any model that lm.load reads, to begin with
     collective_timeout: int = 600  # seconds after which a process under torchrun that does not answer counts as lost
 
     def __post_init__(self) -> None:
@@ -226,18 +233,18 @@ class TrainConfig:
             at_least(name, getattr(self, name), 1)
         for name in ("warmup_steps", "weight_decay", "min_learning_rate", "gradient_clip", "seed"):
             at_least(name, getattr(self, name), 0)
-        for name in ("eval_every", "eval_tokens", "checkpoint_every", "threads"):
+        for name in ("eval_every", "eval_tokens", "checkpoint_every", "threads", "lora_rank"):
             at_least(name, getattr(self, name), 0)
         at_most("seed", self.seed, (1 << 63) - 1)  # what TOML and torch hold
         at_most("threads", self.threads, 1024)  # torch does not survive that the system has no more of them
         for name in ("weight_decay", "min_learning_rate"):
             is_finite(name, getattr(self, name))
-        for name in ("learning_rate", "eps"):
+        for name in ("learning_rate", "eps", "lora_alpha", "dpo_beta"):
             more_than_0(name, getattr(self, name))
         for name in ("embedding_learning_rate", "head_learning_rate"):
             if getattr(self, name) is not None:
                 more_than_0(name, getattr(self, name))
-        for name in ("beta1", "beta2", "momentum"):
+        for name in ("beta1", "beta2", "momentum", "dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, and {getattr(self, name)} is not")
         if self.warmup_steps > self.steps:

@@ -232,6 +232,7 @@ class Block(nn.Module):
     def __init__(self, config: ModelConfig, value_embedding: bool = False) -> None:
         super().__init__()
         self.post = config.norm_placement == "post"
+        self.dropout = 0.0  # see Transformer.set_dropout
         self.attention_norm = norm(config)
         self.attention = Attention(config, value_embedding)
         self.ffn_norm = norm(config)
@@ -250,10 +251,14 @@ class Block(nn.Module):
     ) -> Tensor:
         """x (batch, seq, d_model) → the same; the others are Attention's."""
         if self.post:
-            x = self.attention_norm(x + self.attention(x, rope, document_ids, cache, ids))
-            return self.ffn_norm(x + self.ffn(x))  # type: ignore[no-any-return]
-        x = x + self.attention(self.attention_norm(x), rope, document_ids, cache, ids)
-        return x + self.ffn(self.ffn_norm(x))  # type: ignore[no-any-return]
+            x = self.attention_norm(x + self.drop(self.attention(x, rope, document_ids, cache, ids)))
+            return self.ffn_norm(x + self.drop(self.ffn(x)))  # type: ignore[no-any-return]
+        x = x + self.drop(self.attention(self.attention_norm(x), rope, document_ids, cache, ids))
+        return x + self.drop(self.ffn(self.ffn_norm(x)))
+
+    def drop(self, x: Tensor) -> Tensor:
+        """What a sublayer adds, with the share of dropout zeroed in training. (Srivastava et al. 2014)"""
+        return F.dropout(x, self.dropout, self.training) if self.dropout else x
 
 
 class Transformer(nn.Module):
@@ -269,6 +274,7 @@ class Transformer(nn.Module):
         self.final_norm = norm(config)
         self.head = None if config.tied_embeddings else nn.Linear(config.d_model, config.vocab_rows, bias=False)
         self.recompute = False  # see activation_checkpointing
+        self.dropout = 0.0  # see set_dropout
         initialise(self)
 
     def forward(
@@ -303,9 +309,10 @@ class Transformer(nn.Module):
         x = self.embedding(ids)  # (batch, seq, d_model)
         if self.positions is not None:
             x = x + self.positions.weight[positions]  # a slice, which keeps no index for the backward pass
+        x = F.dropout(x, self.dropout, self.training)
         rope = rope_at(self.config, positions, x)
         for layer, block in enumerate(self.blocks):
-            run = recomputed(block) if self.recompute else block
+            run = recomputed(block, is_random=self.dropout > 0) if self.recompute else block
             x = run(x, rope, document_ids, None if cache is None else cache[layer], ids)
         return self.final_norm(x)  # type: ignore[no-any-return]
 
@@ -318,6 +325,12 @@ class Transformer(nn.Module):
     def head_weight(self) -> Tensor:
         """(vocab_rows, d_model): the embedding itself where it is tied."""
         return self.embedding.weight if self.head is None else self.head.weight
+
+    def set_dropout(self, share: float) -> None:
+        """Zeroes this share of the embedding, and of what each sublayer adds, in training, at random."""
+        self.dropout = share
+        for block in self.blocks:
+            cast(Block, block).dropout = share
 
     def activation_checkpointing(self, what: str) -> None:
         """What the forward pass does not keep and the backward computes again, to the same bit.
@@ -336,12 +349,12 @@ def softcapped(logits: Tensor, cap: float | None) -> Tensor:
     return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
-def recomputed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def recomputed(function: Callable[..., Tensor], is_random: bool = False) -> Callable[..., Tensor]:
     """function, of which nothing but the arguments is kept: the backward pass calls it once more.
 
-    Nothing here is random.
+    is_random: it draws random numbers, the same ones then.
     """
-    return functools.partial(checkpoint, function, use_reentrant=False, preserve_rng_state=False)
+    return functools.partial(checkpoint, function, use_reentrant=False, preserve_rng_state=is_random)
 
 
 def document_ids_of(ids: Tensor, end_of_text: int) -> Tensor:

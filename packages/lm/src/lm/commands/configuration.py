@@ -15,6 +15,22 @@ SECTIONS: dict[str, type] = {"model": ModelConfig, "train": TrainConfig}
 
 def configuration(name: str, settings: list[str]) -> tuple[ModelConfig, TrainConfig]:
     """The configuration of a file or preset, with the command line's settings put over it."""
+    tables = tables_of(name, settings)
+    model = from_table(ModelConfig, tables.get("model", {}), "model")
+    return model, from_table(TrainConfig, tables.get("train", {}), "train")
+
+
+def configuration_to_train(name: str, settings: list[str]) -> tuple[ModelConfig | None, TrainConfig]:
+    """The same; no model where there is no [model] and the training begins with another model's weights."""
+    tables = tables_of(name, settings)
+    train = from_table(TrainConfig, tables.get("train", {}), "train")
+    if not tables.get("model") and train.init_from != "scratch":
+        return None, train
+    return from_table(ModelConfig, tables.get("model", {}), "model"), train
+
+
+def tables_of(name: str, settings: list[str]) -> dict[str, dict[str, Any]]:
+    """The tables of a file or preset, with the command line's settings put over them."""
     tables = read_configuration(name)
     for section in tables:
         # A run's own config.toml has [data] and [start] too, which say nothing of the model.
@@ -33,8 +49,7 @@ def configuration(name: str, settings: list[str]) -> tuple[ModelConfig, TrainCon
                 raise ValueError(f"{setting} lacks its value: write {setting} VALUE")
             value = following
         override(tables, setting, value, SECTIONS)
-    model = from_table(ModelConfig, tables.get("model", {}), "model")
-    return model, from_table(TrainConfig, tables.get("train", {}), "train")
+    return tables
 
 
 def read_configuration(name: str) -> dict[str, Any]:

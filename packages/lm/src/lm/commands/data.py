@@ -1,5 +1,4 @@
-"""`lm data get`, `prepare`, `chat`, `verify`: token files from published corpora, text and conversations; whether they
-hold."""
+"""`lm data get`, `prepare`, `chat`, `preferences`, `verify`: token files from corpora, text, conversations and pairs."""
 
 from __future__ import annotations
 
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lm.commands.options import STOPPED, Commands, Ended, add
 
 if TYPE_CHECKING:
+    from lm.chat_template import ChatTemplate
     from lm.data.prepare import Progress, Recipe
 
 DAMAGED = 1
@@ -22,9 +22,9 @@ DAMAGED = 1
 
 def register(commands: Commands) -> None:
     made = commands.add_parser(
-        "data", help="token files: get, prepare, chat, verify", description=__doc__.partition(":")[2]
+        "data", help="token files: get, prepare, chat, preferences, verify", description=__doc__.partition(":")[2]
     )
-    parts = made.add_subparsers(required=True, metavar="get | prepare | chat | verify")
+    parts = made.add_subparsers(required=True, metavar="get | prepare | chat | preferences | verify")
 
     made = add(
         parts, "get", get, "download a published corpus and encode it; the same command goes on where it was stopped"
@@ -45,6 +45,25 @@ def register(commands: Commands) -> None:
     made.add_argument(
         "files", metavar="FILE", nargs="+", help='JSON lines of {"messages": [{"role": …, "content": …}]}'
     )
+    conversation_arguments(made)
+
+    made = add(
+        parts, "preferences", preferences, "encode pairs of answers, of which a model learns to prefer the first"
+    )
+    made.add_argument(
+        "files", metavar="FILE", nargs="+", help='JSON lines of {"prompt": …, "chosen": …, "rejected": …}'
+    )
+    conversation_arguments(made)
+
+    made = add(
+        parts, "verify", verify, "read token files through: counts, hashes, ids, tokenizers; every damage is named"
+    )
+    made.add_argument("folder", metavar="FOLDER", help="a folder of token files, or one")
+    made.add_argument("--tokenizer", help="the tokenizer that must have made them")
+    made.add_argument("--vocab-size", type=int, help="what every id must be below (default: the tokenizer's)")
+
+
+def conversation_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--tokenizer", required=True, help="that of the model which is to learn them")
     made.add_argument("--out", required=True, metavar="FOLDER", help="where the token files go")
     made.add_argument(
@@ -57,13 +76,6 @@ def register(commands: Commands) -> None:
         help="tokens of a window (default: the context of the model beside the tokenizer)",
     )
     made.add_argument("--end-of-text", metavar="NAME", help="the special token before each conversation")
-
-    made = add(
-        parts, "verify", verify, "read token files through: counts, hashes, ids, tokenizers; every damage is named"
-    )
-    made.add_argument("folder", metavar="FOLDER", help="a folder of token files, or one")
-    made.add_argument("--tokenizer", help="the tokenizer that must have made them")
-    made.add_argument("--vocab-size", type=int, help="what every id must be below (default: the tokenizer's)")
 
 
 def recipe_arguments(made: argparse.ArgumentParser) -> None:
@@ -140,18 +152,8 @@ def prepare(options: argparse.Namespace) -> None:
 
 def chat(options: argparse.Namespace) -> None:
     from lm.data.conversations import prepare_conversations
-    from lm.interop.loading import chat_template
-    from lm.text_config import read_text_config
-    from lm.tokenizer import load_tokenizer
 
-    path = Path(options.tokenizer)
-    template = chat_template(load_tokenizer(path), read_text_config(path.parent), options.end_of_text)
-    context = options.context or context_of(path.parent)
-    if context is None:
-        raise ValueError(
-            "conversations are packed into windows of the model's context: give its length with --context, or name the "
-            "tokenizer in the folder of the model"
-        )
+    template, context = template_and_context(options)
     prepared = prepare_conversations(
         options.files,
         template,
@@ -180,6 +182,45 @@ def chat(options: argparse.Namespace) -> None:
         f"to learn them: lm import MODEL --out RUN, then lm train RUN/config.toml --out RUN --data {options.out} "
         f"--train.document_masking true --train.steps 1000"
     )
+
+
+def preferences(options: argparse.Namespace) -> None:
+    from lm.data.preferences import prepare_preferences
+
+    template, context = template_and_context(options)
+    prepared = prepare_preferences(
+        options.files,
+        template,
+        options.out,
+        context_length=context,
+        end_of_text=options.end_of_text,
+        heldout=options.heldout,
+    )
+    for split, pairs in prepared.pairs.items():
+        print(f"{options.out}/{split}: {pairs:,} pairs")
+    if prepared.too_long:
+        print(f"left out, because both answers together have no room in {context:,} tokens: {prepared.too_long:,}")
+    print(
+        f"to learn them: lm train CONFIG --train.init_from MODEL --train.objective dpo --train.document_masking true "
+        f"--data {options.out} --out RUN"
+    )
+
+
+def template_and_context(options: argparse.Namespace) -> tuple[ChatTemplate, int]:
+    """The chat template of the model that is to learn conversations, and the length of its context."""
+    from lm.interop.loading import chat_template
+    from lm.text_config import read_text_config
+    from lm.tokenizer import load_tokenizer
+
+    path = Path(options.tokenizer)
+    template = chat_template(load_tokenizer(path), read_text_config(path.parent), options.end_of_text)
+    context = options.context or context_of(path.parent)
+    if context is None:
+        raise ValueError(
+            "conversations are packed into windows of the model's context: give its length with --context, or name the "
+            "tokenizer in the folder of the model"
+        )
+    return template, context
 
 
 def context_of(folder: Path) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lm.commands.configuration import configuration, data_of, presets
+from lm.commands.configuration import configuration_to_train, data_of, presets
 from lm.commands.options import STOPPED, Commands, Ended, add
 
 FAILED = 1
@@ -35,17 +35,18 @@ def register(commands: Commands) -> None:
 
 
 def train(options: argparse.Namespace) -> None:
-    model, config = configuration(options.config, begin_with_weights(options))
+    model, config = configuration_to_train(options.config, begin_with_weights(options))
     data, out = data_of(options.config, options.data), Path(options.out)
 
     from lm.device import keep_freed_memory
+    from lm.interop.begin import train as train_model
     from lm.training import loop
     from lm.training.distributed import Lost, local_rank
 
     if config.device in ("auto", "cpu"):
         keep_freed_memory()
     try:
-        result = loop.train(
+        result = train_model(
             model,
             config,
             data,

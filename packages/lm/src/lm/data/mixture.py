@@ -80,6 +80,11 @@ class Mixture:
         return any(part.tokens.mask is not None for part in self.parts)
 
     @property
+    def pairs(self) -> bool:
+        """Whether all of it are pairs of a preferred and another conversation."""
+        return all(part.tokens.pairs and (part.heldout is None or part.heldout.pairs) for part in self.parts)
+
+    @property
     def bytes_per_token(self) -> float | None:
         """Bytes of text that a token stands for, over the rows of a long run."""
         known = [part.tokens.bytes_per_token for part in self.parts]

@@ -40,6 +40,7 @@ class Tokens:
         mask_sha256: Of the mask.
         window: The context_length of the windows that conversations were packed into; None where windows may be cut
             anywhere.
+        pairs: Whether they are pairs of a preferred and another conversation (see preferences.py).
     """
 
     path: Path
@@ -52,6 +53,7 @@ class Tokens:
     mask: Ids | None = None
     mask_sha256: str | None = None
     window: int | None = None
+    pairs: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -117,6 +119,7 @@ class TokenWriter:
         end_of_text: int | None = None,
         mask: str | None = None,
         window: int | None = None,
+        pairs: bool = False,
     ) -> None:
         """Puts both files in their place, the JSON first. ValueError: there are no ids."""
         if not self.count:
@@ -134,6 +137,7 @@ class TokenWriter:
             end_of_text,
             mask,
             window,
+            pairs,
         )
         self.pending.close()
 
@@ -148,18 +152,26 @@ def write_tokens(
     end_of_text: int | None = None,
     mask: NDArray[Any] | None = None,
     window: int | None = None,
+    pairs: bool = False,
 ) -> Tokens:
     """Writes ids, one array or many in turn, to X.npy and what is known of them to X.json; neither appears before it is
     whole.
 
-    mask: which of them are learned, to X.mask; window: of packed conversations (see Tokens).
+    mask: which of them are learned, to X.mask; window and pairs: of packed conversations (see Tokens).
     ValueError: an id that the dtype cannot hold, no ids at all, or a path that does not end in .npy.
     """
     with TokenWriter(path, dtype=dtype) as writer:
         for part in [tokens] if isinstance(tokens, np.ndarray) else tokens:
             writer.write(np.asarray(part))
         digest = None if mask is None else write_mask(path, mask, writer.count)
-        writer.finish(tokenizer=tokenizer, text_bytes=text_bytes, end_of_text=end_of_text, mask=digest, window=window)
+        writer.finish(
+            tokenizer=tokenizer,
+            text_bytes=text_bytes,
+            end_of_text=end_of_text,
+            mask=digest,
+            window=window,
+            pairs=pairs,
+        )
     return open_tokens(path, verify=False)
 
 
@@ -227,9 +239,11 @@ def describe_as(
     end_of_text: int | None,
     mask: str | None = None,
     window: int | None = None,
+    pairs: bool = False,
 ) -> None:
     says: dict[str, object] = {"count": count, "dtype": dtype, "sha256": sha256, "highest": highest}
     known = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text, "mask": mask, "window": window}
+    known |= {"pairs": pairs or None}
     says.update({key: value for key, value in known.items() if value is not None})
     atomic_write(description_of(path), json.dumps(says, indent=1) + "\n")
 
@@ -282,6 +296,7 @@ def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None 
         greatest([one.highest for one in opened]),
         **masks_of(opened),
         window=window_of(opened),
+        pairs=all(one.pairs for one in opened),
     )
 
 
@@ -347,6 +362,7 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
         mask,
         digest,
         packed,
+        says.get("pairs", False),
     )
 
 
@@ -362,6 +378,7 @@ def read_description(path: Path) -> dict[str, Any]:
         "end_of_text": int,
         "mask": str,
         "window": int,
+        "pairs": bool,
     }
     try:
         says = json.loads(path.read_text())

@@ -344,7 +344,9 @@ class Ablations(Experiment):
 
     def wanted(self, outcomes: Outcomes) -> list[Trial]:
         asked = self.trials(BASE, self.seeds)
-        variants = [(name, model, {}) for name, model in self.models().items()]
+        variants: list[tuple[str, ModelConfig, dict[str, Any]]] = [
+            (name, model, {}) for name, model in self.models().items()
+        ]
         variants += [(name, self.model, TRAINING[name]) for name in TRAINING if self.is_asked(name)]
         for name, model, train in variants:
             tried = self.trials(name, self.seeds, model=model, **train)

@@ -51,7 +51,7 @@ def beyond(model: ModelConfig, config: TrainConfig, device: torch.device, own: i
 
     A CPU has no error for it: the system ends the process, or another one, without a word.
     """
-    if device.type != "cpu" or not model.shape().counted_in_training:
+    if device.type != "cpu" or config.lora_rank or not model.shape().counted_in_training:
         return None
     from accounting import training_memory  # here, because nothing but a budget needs it
 

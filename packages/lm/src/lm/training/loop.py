@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from lm import lora
 from lm.config import ModelConfig, TrainConfig, to_table
 from lm.data import Mixture, open_data, prefetched
 from lm.device import arithmetic, in_words, threads
@@ -28,7 +29,7 @@ from lm.training.budget import beyond, ran_out, what_fits
 from lm.training.checkpoint import Checkpoint
 from lm.training.distributed import DistributedContext, join, launched, local_rank
 from lm.training.measure import compile_pays
-from lm.training.run_folder import CHECKPOINTS, CONFIG, METRICS, RunConfig, lock, read, writing
+from lm.training.run_folder import CHECKPOINTS, CONFIG, METRICS, REFERENCE, RunConfig, lock, read, writing
 from lm.training.trainer import Trainer
 from lm.training.validation import Score
 from lm.training.weights import draw, fill, from_weights, load_optimizer, on_meta, random_model
@@ -163,7 +164,7 @@ def train(
             saved = saved_for_all(run_dir, opened.saved, distributed)
             shared = f", {distributed.size} processes ({config.parallel})" if distributed.size > 1 else ""
             say(f"training on {in_words(device)} in {config.precision}{shared}")
-            trainer = make_trainer(opened.config, saved, mixture, distributed)
+            trainer = make_trainer(opened.config, saved, mixture, distributed, reference_of(run_dir, opened.config))
             if (otherwise := start.computed_otherwise(saved, start.computed_by(config, distributed))) is not None:
                 say(otherwise)
             with writing(run_dir), log_of(run_dir, trainer, on_step, tensorboard) as log:
@@ -238,19 +239,39 @@ def save(trainer: Trainer, run_dir: Path, run_config: RunConfig) -> None:
         sharded.write(temporary / checkpoint.SHARDED, sharded.tensors_of(trainer.model, trainer.optimizer))
 
 
+def reference_of(run_dir: Path, config: RunConfig) -> Transformer | None:
+    """The model that a run by preferences began with, where it keeps one."""
+    if config.train is None or config.train.objective != "dpo" or config.train.lora_rank:
+        return None
+    saved = checkpoint.load(run_dir / REFERENCE, 0, weights_only=True)
+    assert saved is not None
+    return from_weights(config.model, saved.model)
+
+
 def make_trainer(
-    run_config: RunConfig, saved: Checkpoint | None, data: Mixture, distributed: DistributedContext
+    run_config: RunConfig,
+    saved: Checkpoint | None,
+    data: Mixture,
+    distributed: DistributedContext,
+    reference: Transformer | None = None,
 ) -> Trainer:
     """The trainer of a run, at the step of its checkpoint, or at step 0 with random weights."""
     config = run_config.train
     assert config is not None
     sharding = distributed.shards(config)
-    if sharding:
+    in_parts = sharding and saved is not None and saved.is_sharded  # each process reads its own part
+    weights = {} if saved is None or in_parts else saved.model
+    if config.lora_rank:
+        model = lora.add(on_meta(run_config.model), config.lora_rank, config.lora_alpha)
+        weights = {**lora.drawn(model, config.seed), **weights}  # at step 0 a plain model's, without adapters
+        if not sharding:
+            fill(model.to_empty(device="cpu"), weights)
+    elif sharding:
         model = on_meta(run_config.model)  # no process ever has the whole of it
     elif saved is None:
         model = random_model(run_config.model, config.seed)
     else:
-        model = from_weights(run_config.model, saved.model)
+        model = from_weights(run_config.model, weights)
     trainer = Trainer(
         model,
         config,
@@ -258,16 +279,17 @@ def make_trainer(
         end_of_text=data.end_of_text if config.document_masking else None,
         masked=data.masked,
         bytes_per_token=data.bytes_per_token,
+        reference=reference,
     )
     if saved is None:
         if sharding:
             draw(model, config.seed)
         return trainer
-    if sharding and saved.is_sharded:
+    if in_parts:
         sharded.read_into(saved.path / checkpoint.SHARDED, model, trainer.optimizer)
     else:
         if sharding:
-            fill(model, saved.model)
+            fill(model, weights)
         if saved.optimizer:
             load_optimizer(trainer.optimizer, model, saved)
     if saved.step:  # step 0 is that of weights from elsewhere, which have no history
@@ -301,6 +323,14 @@ def open_and_check(
             f"head_learning_rate {config.head_learning_rate} is of a head of its own, and this model's is its embedding: "
             f"give embedding_learning_rate"
         )
+    if config.objective == "dpo" and not mixture.pairs:
+        raise ValueError("objective 'dpo' learns from pairs, and the data holds none: `lm data preferences` makes them")
+    if config.objective != "dpo" and any(part.tokens.pairs for part in mixture.parts):
+        raise ValueError(
+            f"the data holds pairs, and objective {config.objective!r} would learn both of each: use 'dpo'"
+        )
+    if config.objective == "dpo" and not config.document_masking:
+        raise ValueError("objective 'dpo' goes with document_masking: without it the second of a pair sees the first")
     if config.document_masking and mixture.end_of_text is None:
         raise ValueError("documents are told apart by the end-of-text token, and the data does not say which that is")
     return mixture

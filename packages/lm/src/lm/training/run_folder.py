@@ -3,6 +3,7 @@
 RUN/config.toml      what was asked for, resolved; the fingerprints of the data; what the run began from
 RUN/metrics.jsonl    a line for each step logged and for each evaluation
 RUN/checkpoints/     see checkpoint
+RUN/reference/       the weights that a run by preferences began with
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+from torch import Tensor
 
 from lm.config import ModelConfig, TrainConfig, from_table, read_toml, to_table
 from lm.files import Locked, atomic_write, reason
 from lm.files import lock as lock_file
+from lm.lora import merged
 from lm.model import Transformer
 from lm.training import checkpoint
 from lm.training.checkpoint import Checkpoint, Damaged
@@ -26,6 +29,7 @@ from lm.training.metrics import read_lines
 from lm.training.weights import from_weights
 
 CONFIG, METRICS, CHECKPOINTS = "config.toml", "metrics.jsonl", "checkpoints"
+REFERENCE = "reference"  # what a run by preferences began with, as a checkpoint of step 0
 
 # Stands for the training of a model that was imported and has had none here: its configuration has no [train].
 UNTRAINED = {"steps": 1, "warmup_steps": 0}
@@ -62,7 +66,15 @@ def load(run_dir: str | Path, step: int | None = None) -> Transformer:
     saved = checkpoint.load(Path(run_dir) / CHECKPOINTS, step, weights_only=True)
     if saved is None:
         raise FileNotFoundError(f"the run in {run_dir} has no checkpoint yet: train it for longer")
-    return from_weights(config.model, saved.model).eval()
+    return from_weights(config.model, plain_weights(config, saved)).eval()
+
+
+def plain_weights(config: RunConfig, saved: Checkpoint) -> dict[str, Tensor]:
+    """The weights of a checkpoint of a run by name, its adapters merged where it has any."""
+    train = config.train
+    if train is None or not train.lora_rank:
+        return saved.model
+    return merged(saved.model, train.lora_rank, train.lora_alpha)
 
 
 def read(run_dir: str | Path) -> RunConfig:
@@ -161,7 +173,7 @@ def remove(run_dir: Path) -> None:
         (run_dir / name).unlink(missing_ok=True)
     for kept in run_dir.glob("tokenizer.*"):
         kept.unlink()
-    for name in (CHECKPOINTS, "tensorboard"):
+    for name in (CHECKPOINTS, REFERENCE, "tensorboard"):
         shutil.rmtree(run_dir / name, ignore_errors=True)
 
 

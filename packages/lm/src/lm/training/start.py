@@ -31,8 +31,10 @@ from lm.training.run_folder import (
     CHECKPOINTS,
     CONFIG,
     METRICS,
+    REFERENCE,
     RunConfig,
     find_checkpoint,
+    plain_weights,
     read,
     refuse_what_is_missing,
     remove,
@@ -186,6 +188,13 @@ def open_run(
         assert known is not None
         config = dataclasses.replace(config, start=known.start)
         refuse_other_origin(run_dir, known.start, branch, step)
+    adapts = (
+        f"lora_rank {asked.lora_rank}" if asked.lora_rank else "objective 'dpo'" if asked.objective == "dpo" else None
+    )
+    if adapts and not config.start:
+        raise ValueError(
+            f"{adapts} adapts weights, and this run begins with random ones: name a model with --train.init_from"
+        )
     saved = None if known is None else find_checkpoint(run_dir)
     if saved is None:
         refuse_what_is_missing(run_dir, known)
@@ -345,7 +354,19 @@ def prepare(run_dir: Path, opened: Opened, tokenizer: Path | None) -> None:
             keep_tokenizer(tokenizer, run_dir)
         if opened.saved is None and source is not None:
             begin_from(run_dir, config, source)
+        if config.train.objective == "dpo" and not config.train.lora_rank:
+            keep_reference(run_dir, None if start.get("kind") != "branch" else source)
         (run_dir / CHECKPOINTS).mkdir(exist_ok=True)
+
+
+def keep_reference(run_dir: Path, branched_from: Path | None) -> None:
+    """Keeps the weights of step 0, or of a branch those that the other run kept: preferences are learned beside them."""
+    if checkpoint.steps(run_dir / REFERENCE):
+        return
+    folder = run_dir / CHECKPOINTS if branched_from is None else branched_from / REFERENCE
+    saved = checkpoint.load(folder, 0, weights_only=True)
+    assert saved is not None
+    checkpoint.save(run_dir / REFERENCE, 0, saved.model, None, {})
 
 
 def begin_from(run_dir: Path, config: RunConfig, source: Path) -> None:
@@ -359,7 +380,8 @@ def begin_from(run_dir: Path, config: RunConfig, source: Path) -> None:
     if saved is None or saved.weights_fingerprint != start["weights"]:
         raise ValueError(f"the run in {run_dir} began from step {start['step']} of {source}, which has changed since")
     if start["kind"] == "weights":
-        checkpoint.save(run_dir / CHECKPOINTS, 0, saved.model, None, {"config": made_with(config)})
+        weights = plain_weights(read(source), saved)
+        checkpoint.save(run_dir / CHECKPOINTS, 0, weights, None, {"config": made_with(config)})
         return
     atomic_write(run_dir / METRICS, "".join(read_lines(source / METRICS, saved.step)))
     state = {**saved.state, "best": None, "config": made_with(config)}

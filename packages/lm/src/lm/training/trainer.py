@@ -5,6 +5,7 @@ What is done between steps (logs, checkpoints, signals) is in loop.py.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -19,7 +20,8 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from lm.config import TrainConfig
-from lm.data import Mixture
+from lm.data import Mixture, Tokens
+from lm.data.batches import mix
 from lm.device import autocast
 from lm.loss import IGNORE
 from lm.model import Transformer
@@ -30,6 +32,7 @@ from lm.sharding import full_tensor
 from lm.training.distributed import DistributedContext
 from lm.training.metrics import Throughput, finite
 from lm.training.model_with_loss import ModelWithLoss
+from lm.training.preference import PreferenceLoss, count_pairs, evaluate_pairs
 from lm.training.validation import Score, evaluate, mixed
 
 MicroBatch = tuple[Tensor, Tensor]  # inputs, targets: (micro_batch_size, context_length) each, int64
@@ -56,6 +59,7 @@ class Trainer:
         end_of_text: The id that begins a document, where documents of a row do not see each other; else None.
         masked: Whether some targets are loss.IGNORE.
         bytes_per_token: Bytes of text that a token stands for, where that is known.
+        reference: The model that a run by preferences began with; None where adapters alone are trained.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class Trainer:
         end_of_text: int | None = None,
         masked: bool = False,
         bytes_per_token: float | None = None,
+        reference: Transformer | None = None,
     ) -> None:
         self.config, self.distributed = config, distributed or DistributedContext()
         self.device = self.distributed.device
@@ -74,9 +79,14 @@ class Trainer:
         on_meta = any(p.is_meta for p in model.parameters())
         self.model = model if on_meta else model.to(self.device)
         model.activation_checkpointing(config.activation_checkpointing)
+        model.set_dropout(config.dropout)
         if self.device.type == "cpu":
             fuse(model)
-        self.model_with_loss = ModelWithLoss(model, end_of_text)
+        self.model_with_loss: ModelWithLoss | PreferenceLoss = ModelWithLoss(model, end_of_text)
+        if config.objective == "dpo":
+            assert end_of_text is not None
+            before = None if reference is None else reference.to(self.device).eval().requires_grad_(False)
+            self.model_with_loss = PreferenceLoss(model, end_of_text, config.dpo_beta, before)
         if config.compile == "on":
             compile_blocks(model)
         self.module = self.distributed.parallelize(self.model_with_loss, model.blocks, config)
@@ -118,7 +128,8 @@ class Trainer:
         micro_batches = [self.to_device(batch) for batch in itertools.islice(batches, self.accumulation_steps)]
         num_targets = self.count_targets(micro_batches)
 
-        loss = self.forward_backward(micro_batches, max(1, num_targets))
+        with self.random_numbers():
+            loss = self.forward_backward(micro_batches, max(1, num_targets))
 
         self.scaler.unscale_(self.optimizer)
         total_norm = clip_grad_norm_(self.model.parameters(), self.config.gradient_clip or math.inf)
@@ -144,7 +155,10 @@ class Trainer:
         seconds = time.perf_counter() - began
         self.seconds += seconds
         self.throughput.update(seconds)
-        return self.metrics(loss if num_targets else math.nan, norm, lr, skipped)
+        line = self.metrics(loss if num_targets else math.nan, norm, lr, skipped)
+        if isinstance(self.model_with_loss, PreferenceLoss):
+            line["preferred"] = self.distributed.sum(self.model_with_loss.preferred)[0] / max(1, num_targets)
+        return line
 
     def forward_backward(self, micro_batches: list[MicroBatch], num_targets: int) -> float:
         """Adds up the gradients of the mean loss over num_targets, those of all processes.
@@ -162,11 +176,26 @@ class Trainer:
             total = total + loss.detach()
         return float(total)
 
+    @contextlib.contextmanager
+    def random_numbers(self) -> Iterator[None]:
+        """Dropout's random numbers: a pure function of the run's seed, the step and the process, as the batch is."""
+        if not self.config.dropout:
+            yield
+            return
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(mix(mix(mix(self.config.seed) ^ self.step) ^ self.distributed.rank) >> 1)
+            yield
+
     def to_device(self, batch: MicroBatch) -> MicroBatch:
         return batch[0].to(self.device), batch[1].to(self.device)
 
     def count_targets(self, micro_batches: Iterable[MicroBatch]) -> int:
-        """The targets of a step that are learned, over all processes: the loss is their mean."""
+        """The targets of a step that are learned, or its pairs, over all processes: the loss is their mean."""
+        loss = self.model_with_loss
+        if isinstance(loss, PreferenceLoss):
+            loss.preferred = 0
+            pairs = sum(count_pairs(inputs, targets, loss.end_of_text) for inputs, targets in micro_batches)
+            return int(self.distributed.sum(pairs)[0])
         if not self.masked:
             return self.tokens_per_step
         return int(self.distributed.sum(sum(int((targets != IGNORE).sum()) for _, targets in micro_batches))[0])
@@ -200,6 +229,8 @@ class Trainer:
         began, heldout = time.perf_counter(), data.heldout
         most = max(1, self.config.eval_tokens // len(heldout)) if self.config.eval_tokens else None
         masking = self.config.document_masking
+        if isinstance(self.model_with_loss, PreferenceLoss):
+            return self.evaluate_preferences(self.model_with_loss, heldout, began)
         scores = {
             name: evaluate(self.model, tokens, max_tokens=most, document_masking=masking, summed=self.sum_of_losses)
             for name, tokens in heldout.items()
@@ -214,6 +245,18 @@ class Trainer:
             **{f"val_loss/{name}": finite(score.loss) for name, score in scores.items() if name},
             "seconds": round(self.seconds, 3),
         }
+
+    def evaluate_preferences(self, loss: PreferenceLoss, heldout: dict[str, Tokens], began: float) -> dict[str, Any]:
+        """Scores held-out pairs; gives the line of metrics, with the share whose better answer became likelier."""
+        loss.preferred = 0
+        most = max(1, self.config.eval_tokens // len(heldout)) if self.config.eval_tokens else None
+        with autocast(self.device, self.config.precision):
+            scores = [evaluate_pairs(loss, tokens, most) for tokens in heldout.values()]
+        nats, pairs = sum(score.nats for score in scores), sum(score.tokens for score in scores)
+        self.score, self.scored_at = Score(nats, max(1, pairs)), self.step
+        self.seconds += time.perf_counter() - began
+        line = {"step": self.step, "val_loss": finite(self.score.loss), "val_preferred": loss.preferred / max(1, pairs)}
+        return {**line, "seconds": round(self.seconds, 3)}
 
     def sum_of_losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """The sum of the targets' losses as training computes it, without gradients exchanged between processes."""

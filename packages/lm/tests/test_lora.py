@@ -1,0 +1,203 @@
+"""LoRA and dropout: adapters that do nothing at first, learn alone, and merge into a plain model; runs that go on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from processes import processes, train
+from runs import CONFIG, MODEL, assert_same_run, metrics, run, stop_at
+
+import lm
+from lm import lora
+from lm.interop import to_huggingface
+from lm.loss import cross_entropy
+from lm.model import Transformer
+from lm.optimizer import adamw
+from lm.training import checkpoint
+from lm.training.loop import Stopped
+from lm.training.trainer import Trainer
+
+
+@pytest.fixture(scope="module")
+def base(data, tmp_path_factory):
+    """A run whose weights others begin with."""
+    folder = tmp_path_factory.mktemp("base")
+    run(data, folder)
+    return folder
+
+
+def adapting(base, **more):
+    return dataclasses.replace(CONFIG, init_from=str(base), lora_rank=3, lora_alpha=6.0, **more)
+
+
+def with_adapters(seed=0):
+    """A model whose adapters change what it computes."""
+    torch.manual_seed(seed)
+    model = lora.add(Transformer(MODEL), rank=3, alpha=6.0)
+    for name, p in model.named_parameters():
+        if name.endswith("lora_b"):
+            torch.nn.init.normal_(p, 0, 0.1)
+    return model
+
+
+def test_adapters_are_their_definition_and_nothing_at_first():
+    torch.manual_seed(0)
+    plain = Transformer(MODEL)
+    model = Transformer(MODEL)
+    model.load_state_dict(plain.state_dict())
+    lora.add(model, rank=3, alpha=6.0)
+    ids = torch.arange(12).view(1, -1)
+    assert torch.equal(model(ids), plain(ids))
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert len(trained) == 2 * 4 * MODEL.num_layers
+    assert all("lora" in name for name in trained)
+    layer = model.blocks[0].ffn.down
+    torch.nn.init.normal_(layer.lora_b)
+    x = torch.randn(5, layer.in_features)
+    want = x @ layer.weight.T + 6 / 3 * (x @ layer.lora_a.T) @ layer.lora_b.T
+    torch.testing.assert_close(layer(x), want)
+    lora.enable(model, False)
+    assert torch.equal(model(ids), plain(ids))
+
+
+def test_merging_gives_a_plain_model():
+    model, ids = with_adapters(), torch.arange(12).view(1, -1)
+    want, weights = model(ids), lora.merged(model.state_dict(), 3, 6.0)
+    lora.merge(model)
+    assert [type(m) for m in model.modules()] == [type(m) for m in Transformer(MODEL).modules()]
+    torch.testing.assert_close(model(ids), want)
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(weights[name], weight)
+    assert weights.keys() == model.state_dict().keys()
+
+
+def test_adapters_learn():
+    torch.manual_seed(0)
+    model, ids = lora.add(Transformer(MODEL), rank=3), torch.arange(16).view(1, -1)
+    optimizer, losses = adamw(model, 2e-2), []
+    for _ in range(30):
+        loss = cross_entropy(model(ids[:, :-1]), ids[:, 1:])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_fused_blocks_compute_the_same():
+    plain, fused = with_adapters(), lm.fuse(with_adapters())
+    ids = torch.arange(24).view(2, -1)
+    for model in (plain, fused):
+        model(ids).square().sum().backward()
+    torch.testing.assert_close(fused(ids), plain(ids))
+    for (name, p), q in zip(plain.named_parameters(), fused.parameters(), strict=True):
+        assert (p.grad is None) == (not p.requires_grad)
+        if p.grad is not None:
+            torch.testing.assert_close(q.grad, p.grad, msg=name)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_run_trains_adapters_alone_and_ends_as_a_plain_model(data, base, tmp_path, optimizer):
+    config = adapting(base, optimizer=optimizer)
+    run(data, tmp_path / "whole", config)
+    with pytest.raises(Stopped):
+        run(data, tmp_path / "stopped", config, on_step=stop_at(7))
+    result = run(data, tmp_path / "stopped", config)
+    assert_same_run(tmp_path / "stopped", tmp_path / "whole")
+    before, after = (checkpoint.load(f / "checkpoints").model for f in (base, tmp_path / "whole"))
+    assert all(torch.equal(after[name], weight) for name, weight in before.items())
+    assert any(name.endswith("lora_b") and weight.any() for name, weight in after.items())
+    loaded, ids = lm.load(tmp_path / "whole"), torch.arange(12).view(1, -1)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(ids), result.model(ids))
+    assert loaded.state_dict().keys() == before.keys()
+    assert len(lm.generate(result.model, [1, 2], max_new_tokens=4)) >= 4
+    to_huggingface(loaded, tmp_path / "hf")
+    with torch.no_grad():
+        torch.testing.assert_close(lm.load(tmp_path / "hf")(ids), loaded(ids))
+    again = dataclasses.replace(CONFIG, init_from=str(tmp_path / "whole"), steps=4, warmup_steps=1)
+    run(data, tmp_path / "again", again)  # another run begins with the merged weights
+    first = checkpoint.load(tmp_path / "again" / "checkpoints").model
+    assert first.keys() == before.keys()
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_processes_have_the_losses_of_one(data, base, tmp_path, parallel):
+    config = adapting(base, parallel=parallel, steps=8, batch_size=8)
+    run(data, tmp_path / "alone", config)
+    ends = processes(2, train, data, tmp_path / "both", config, 4)
+    assert [how for how, _ in ends] == ["Stopped", "Stopped"], ends
+    ends = processes(2, train, data, tmp_path / "both", config)
+    assert [how for how, _ in ends] == ["done", "done"], ends
+    one, other = ([line["loss"] for line in metrics(tmp_path / f) if "loss" in line] for f in ("both", "alone"))
+    assert one == pytest.approx(other, rel=1e-4)
+    ids = torch.arange(12).view(1, -1)
+    with torch.no_grad():
+        both, alone = (lm.load(tmp_path / f)(ids) for f in ("both", "alone"))
+    torch.testing.assert_close(both, alone, rtol=1e-3, atol=1e-3)
+
+
+def test_adapters_of_random_weights_are_refused(data, tmp_path):
+    with pytest.raises(ValueError, match="lora_rank 3 adapts weights"):
+        run(data, tmp_path, dataclasses.replace(CONFIG, lora_rank=3))
+    assert not (tmp_path / "config.toml").exists()
+    with pytest.raises(ValueError, match="at least 1"):
+        lora.add(Transformer(MODEL), rank=0)
+    with pytest.raises(ValueError, match="adapters already"):
+        lora.add(with_adapters(), rank=2)
+
+
+def test_dropout_zeroes_its_share_in_training_alone():
+    torch.manual_seed(0)
+    model = Transformer(MODEL)
+    ids = torch.arange(12).view(1, -1)
+    want = model.eval()(ids)
+    model.set_dropout(0.25)
+    assert torch.equal(model(ids), want)
+    dropped = model.train().blocks[0].drop(torch.ones(10_000))
+    assert sorted(set(dropped.tolist())) == pytest.approx([0.0, 1 / 0.75])
+    assert (dropped == 0).float().mean() == pytest.approx(0.25, abs=0.03)
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
+def test_dropout_is_the_same_whatever_is_recomputed_and_fused(checkpointing):
+    found = []
+    for fused in (False, True):
+        torch.manual_seed(0)
+        model = Transformer(MODEL)
+        model.set_dropout(0.3)
+        model.activation_checkpointing("none" if not fused else checkpointing)
+        if fused:
+            lm.fuse(model)
+        torch.manual_seed(1)
+        model.train()(torch.arange(24).view(2, -1)).square().sum().backward()
+        found.append([p.grad for p in model.parameters()])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_run_with_dropout_continues_to_the_bit(data, tmp_path):
+    config = dataclasses.replace(CONFIG, dropout=0.2)
+    torch.manual_seed(3)
+    run(data, tmp_path / "whole", config)
+    after = torch.rand(1)
+    with pytest.raises(Stopped):
+        run(data, tmp_path / "stopped", config, on_step=stop_at(7))
+    torch.rand(5)
+    run(data, tmp_path / "stopped", config)
+    assert_same_run(tmp_path / "stopped", tmp_path / "whole")
+    torch.manual_seed(3)
+    assert torch.equal(torch.rand(1), after), "the caller's random numbers are as they were"
+
+
+def test_steps_and_processes_drop_other_numbers(data):
+    trainer = Trainer(Transformer(MODEL), dataclasses.replace(CONFIG, dropout=0.2))
+    drawn = []
+    for step in (0, 1, 0):
+        trainer.step = step
+        with trainer.random_numbers():
+            drawn.append(torch.rand(4))
+    assert torch.equal(drawn[0], drawn[2])
+    assert not torch.equal(drawn[0], drawn[1])

@@ -1,0 +1,244 @@
+"""Preferences: pairs as token files, the loss beside its definition, runs that go on, and a model that chats after it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from processes import processes, train
+from runs import CONFIG, MODEL, assert_same_run, metrics, run, stop_at
+from talks import tokenizer
+
+import lm
+from lm import lora
+from lm.commands.cli import main
+from lm.data import open_data, open_tokens, write_tokens
+from lm.loss import IGNORE
+from lm.model import Transformer
+from lm.training.loop import Stopped
+from lm.training.preference import PreferenceLoss, count_pairs, evaluate_pairs
+
+bpe_only = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
+WINDOW, END = 16, 3
+
+
+def write_pairs(path, windows, seed):
+    """Two pairs a window, [end prompt | answer] twice each: a better answer rises by one, another falls."""
+    random, rows, masks = np.random.default_rng(seed), [], []
+    for _ in range(windows):
+        row, mask = [], []
+        for size in (2, 1):
+            start = int(random.integers(10, 40))
+            better, worse = ([start + sign * (n + 1) for n in range(size)] for sign in (1, -1))
+            for answer in (better, worse):
+                row += [END, start, *answer]
+                mask += [0, 0, *[1] * size]
+        rows.append(row + [END] * (WINDOW - len(row)))
+        masks.append(mask + [0] * (WINDOW - len(mask)))
+    ids, mask = (np.array(part).reshape(-1) for part in (rows, masks))
+    write_tokens(path, ids, tokenizer="t", end_of_text=END, mask=mask, window=WINDOW, pairs=True)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    write_pairs(folder / "train.npy", 40, 0)
+    write_pairs(folder / "heldout.npy", 10, 1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def base(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("base")
+    run(data, folder)
+    return folder
+
+
+def preferring(base, **more):
+    return dataclasses.replace(
+        CONFIG, init_from=str(base), objective="dpo", document_masking=True, steps=16, learning_rate=3e-3, **more
+    )
+
+
+def some_batch(pairs, dtype=torch.int64):
+    return open_data(pairs).batch(0, 0, 0, 1, 3, WINDOW)
+
+
+def moved(seed=0):
+    """A model and what it was before."""
+    torch.manual_seed(seed)
+    before = Transformer(MODEL).double()
+    after = Transformer(MODEL).double()
+    return after, before
+
+
+def log_likelihood(model, ids, answer):
+    """log p of the last `answer` tokens of one text, alone in its row."""
+    logits = model(torch.tensor([ids[:-1]]))[0]
+    rows = F.log_softmax(logits, -1)
+    return sum(rows[place - 1, ids[place]] for place in range(len(ids) - answer, len(ids)))
+
+
+def test_the_loss_is_its_definition(pairs):
+    model, before = moved()
+    inputs, targets = some_batch(pairs)
+    loss = PreferenceLoss(model, END, 0.3, before)
+    assert count_pairs(inputs, targets, END) == 6
+    found, want, right = loss(inputs, targets), 0.0, 0
+    for row in inputs.tolist():
+        at = 0
+        for size in (2, 1):
+            texts = [row[at + i * (2 + size) : at + (i + 1) * (2 + size)] for i in range(2)]
+            at += 2 * (2 + size)
+            better, worse = (log_likelihood(model, text, size) - log_likelihood(before, text, size) for text in texts)
+            want = want - F.logsigmoid(0.3 * (better - worse))
+            right += int(better > worse)
+    torch.testing.assert_close(found, want)
+    assert loss.preferred == right
+    gradients = [torch.autograd.grad(y, list(model.parameters()), retain_graph=True) for y in (found, want)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+    assert all(p.grad is None for p in before.parameters())
+
+
+def test_adapters_are_their_own_reference(pairs):
+    model, before = moved()
+    model.load_state_dict(before.state_dict())
+    lora.add(model, rank=2)
+    inputs, targets = some_batch(pairs)
+    alone, beside = PreferenceLoss(model, END, 0.3, None), PreferenceLoss(model, END, 0.3, before)
+    torch.testing.assert_close(alone(inputs, targets), torch.tensor(6.0).double() * np.log(2))
+    for name, p in model.named_parameters():
+        if name.endswith("lora_b"):
+            torch.nn.init.normal_(p)
+    torch.testing.assert_close(alone(inputs, targets), beside(inputs, targets))
+    assert all(m.enabled for m in model.modules() if isinstance(m, lora.LoRALinear))
+
+
+def test_scores_of_a_file_are_those_of_its_windows(pairs):
+    model, before = moved()
+    loss, tokens = PreferenceLoss(model, END, 0.3, before), open_tokens(pairs / "heldout.npy")
+    whole = evaluate_pairs(loss, tokens, None, batch_size=4)
+    assert whole.tokens == 20
+    assert evaluate_pairs(loss, tokens, 3 * WINDOW).tokens == 6
+    ids, mask = (torch.tensor(np.array(part).astype("int64")).view(-1, WINDOW) for part in (tokens.ids, tokens.mask))
+    targets = ids[:, 1:].masked_fill(mask[:, 1:] == 0, IGNORE)
+    assert whole.nats == pytest.approx(loss(ids[:, :-1], targets).item())
+
+
+def test_an_odd_number_of_answers_is_no_pairs(pairs):
+    inputs, targets = some_batch(pairs)
+    targets[1, targets[1] != IGNORE] = IGNORE
+    assert count_pairs(inputs, targets, END) == 4
+    targets[0, 12] = IGNORE  # the last answer of the row
+    with pytest.raises(ValueError, match="odd number of answers"):
+        count_pairs(inputs, targets, END)
+
+
+@pytest.mark.parametrize("rank", [0, 2], ids=["all weights", "adapters"])
+def test_a_run_learns_to_prefer_and_continues_to_the_bit(pairs, base, tmp_path, rank):
+    config = preferring(base, lora_rank=rank, micro_batch_size=2)
+    run(pairs, tmp_path / "whole", config)
+    with pytest.raises(Stopped):
+        run(pairs, tmp_path / "stopped", config, on_step=stop_at(7))
+    run(pairs, tmp_path / "stopped", config)
+    assert_same_run(tmp_path / "stopped", tmp_path / "whole")
+    lines = metrics(tmp_path / "whole")
+    assert lines[0]["loss"] == pytest.approx(np.log(2))
+    scores = [line for line in lines if "val_loss" in line]
+    assert scores[-1]["val_loss"] < scores[0]["val_loss"] < 0.7
+    assert scores[-1]["val_preferred"] > 0.8
+    assert 0 <= lines[-2]["preferred"] <= 1
+    assert (tmp_path / "whole" / "reference").is_dir() == (rank == 0)
+    assert len(lm.generate(lm.load(tmp_path / "whole"), [1, 2], max_new_tokens=3)) >= 3
+    branched = dataclasses.replace(config, steps=20, init_from="scratch")
+    run(pairs, tmp_path / "branch", branched, branch=tmp_path / "whole", step=12)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_processes_have_the_losses_of_one(pairs, base, tmp_path, parallel):
+    config = preferring(base, parallel=parallel)
+    config = dataclasses.replace(config, steps=6)
+    run(pairs, tmp_path / "alone", config)
+    ends = processes(2, train, pairs, tmp_path / "both", config)
+    assert [how for how, _ in ends] == ["done", "done"], ends
+    for key in ("loss", "preferred"):
+        one, other = ([line[key] for line in metrics(tmp_path / f) if key in line] for f in ("both", "alone"))
+        assert one == pytest.approx(other, rel=1e-4)
+
+
+def test_what_is_no_preference_is_refused(pairs, data, base, tmp_path):
+    config = preferring(base)
+    for change, where, says in (
+        ({"init_from": "scratch"}, pairs, "begins with random"),
+        ({"document_masking": False}, pairs, "goes with document_masking"),
+        ({}, data, "the data holds none"),
+        ({"objective": "next_token"}, pairs, "would learn both"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            run(where, tmp_path / "run", dataclasses.replace(config, **change))
+    assert not (tmp_path / "run" / "config.toml").exists()
+
+
+PAIRS = [
+    {"prompt": "2+2?", "chosen": "4", "rejected": "five, I think"},
+    {
+        "prompt": [{"role": "user", "content": "hi"}],
+        "chosen": "hello",
+        "rejected": [{"role": "assistant", "content": "go"}],
+    },
+    {
+        "chosen": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
+        "rejected": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "c"}],
+    },
+]
+
+
+def written(path, *pairs):
+    path.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    return str(path)
+
+
+@bpe_only
+def test_pairs_are_packed_whole_and_only_answers_are_learned(tmp_path, capsys):
+    tokenizer().save(tmp_path / "tokenizer.json")
+    file = written(tmp_path / "pairs.jsonl", *PAIRS, {"prompt": "x" * 99, "chosen": "y" * 99, "rejected": "z"})
+    command = ["data", "preferences", file, "--tokenizer", str(tmp_path / "tokenizer.json"), "--heldout", "0"]
+    assert main([*command, "--out", str(tmp_path / "tokens"), "--context", "128"]) == 0
+    said = capsys.readouterr().out
+    assert "train: 3 pairs" in said
+    assert "no room in 128 tokens: 1" in said
+    tokens = open_tokens(tmp_path / "tokens" / "train.npy")
+    assert tokens.pairs
+    assert tokens.window == 128
+    text = tokenizer().decode(np.array(tokens.ids)[np.array(tokens.mask) == 1].tolist())
+    assert sorted(text.split("<|im_end|>")) == sorted(["4", "five, I think", "hello", "go", "b", "c", ""])
+    inputs, targets = open_data(tmp_path / "tokens").batch(0, 0, 0, 1, len(tokens) // 128, 128)
+    assert count_pairs(inputs, targets, tokens.end_of_text) == 3
+
+
+@bpe_only
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ({"prompt": "a", "chosen": "b"}, 'there is no "rejected"'),
+        ({"prompt": "a", "chosen": "b", "rejected": "b"}, "both answers are the same"),
+        ({"prompt": 3, "chosen": "b", "rejected": "c"}, "neither a text nor a list"),
+        ({"chosen": [{"role": "user", "content": "a"}], "rejected": "c"}, "does not end with what the assistant says"),
+        ([1], "is no object"),
+    ],
+)
+def test_a_line_that_is_no_pair_is_named(line, says, tmp_path, capsys):
+    tokenizer().save(tmp_path / "tokenizer.json")
+    file = written(tmp_path / "pairs.jsonl", PAIRS[0], line)
+    command = ["data", "preferences", file, "--tokenizer", str(tmp_path / "tokenizer.json"), "--context", "64"]
+    assert main([*command, "--out", str(tmp_path / "tokens")]) == 2
+    said = capsys.readouterr().err
+    assert "line 2, is no pair" in said
+    assert says in said
+    assert not (tmp_path / "tokens").exists()
