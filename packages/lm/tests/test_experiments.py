@@ -145,6 +145,8 @@ def test_ablations_change_one_thing_and_keep_the_parameters():
             "gelu",
             "tied",
             "qk-norm",
+            "value-embeddings",
+            "softcap",
         ]
     )
     count = {name: sum(p.numel() for p in Transformer(model).parameters()) for name, model in models.items()}
