@@ -50,7 +50,7 @@ def add(model: Transformer, rank: int, alpha: float = 16.0) -> Transformer:
     >>> import lm
     >>> model = lm.lora.add(lm.Transformer(lm.ModelConfig(50, 8, 1, 16, 2, 24)), rank=2)
     >>> sum(p.numel() for p in model.parameters() if p.requires_grad)
-    448
+    400
     """
     if rank < 1:
         raise ValueError(f"the rank of an adapter must be at least 1, and {rank} is not")
