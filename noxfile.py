@@ -227,7 +227,7 @@ def docs(session: nox.Session) -> None:
     session.run("zensical", "build", "--clean", "--strict")
     session.run("python", "tools/pages.py", *session.posargs)
     if any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"))):
-        session.run("python", "tools/check_site.py", "site")
+        session.run("python", "tools/check_site.py", "site", "--pictures", "site/pictures")
     else:
         session.warn("No Chromium was found: how the pages look on a telephone was not checked")
 
@@ -282,6 +282,7 @@ def bench(session: nox.Session) -> None:
         "start": f"{ACCOUNTING}/benchmarks/start.py",
         "lm": f"{LM}/benchmarks/step.py",
         "generate": f"{LM}/benchmarks/generation.py",
+        "history": "tools/bench_history.py",
         "products": f"{LM}/benchmarks/products.py",
         "twins": f"{LM}/benchmarks/twins.py",
     }
@@ -292,6 +293,9 @@ def bench(session: nox.Session) -> None:
         install(session, ACCOUNTING, LM, "transformers")
         if which == "lm":
             arguments = [*(arguments or ["--compile"]), "--write", "docs/design/performance/lm.md"]
+    elif which == "history":
+        install(session, BPE, ACCOUNTING, LM)
+        arguments = arguments or ["bench-history.jsonl"]
     else:
         install(session, ACCOUNTING if which == "start" else BPE)
     if which in ("train", "training", "encode", "decode", "worst", "worst-train"):

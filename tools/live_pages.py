@@ -1,19 +1,54 @@
 """Make the live pages of the site: the page that encodes what is typed, with a small tokenizer trained on Python's help
-texts.
+texts, and its picture.
 
-python tools/live_pages.py        writes docs/course/live-tokenizer.html, which git ignores; `nox -s docs` runs it first
+python tools/live_pages.py        writes docs/course/live-tokenizer.html and .png, which git ignores
+
+`nox -s docs` runs it first. Where there is no Chromium, the picture is an empty one.
 """
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 import tempfile
+import time
+import zlib
 from pathlib import Path
 
 import pages
 
+sys.path.append(str(Path(__file__).parent.parent / "packages/bpe/tests"))
+import chromium  # the tests of bpe's pages speak to the same browser
+
 PAGE = Path(__file__).parent.parent / "docs/course/live-tokenizer.html"
+SCREEN = (900, 1000)
+
+
+def picture(page: Path, out: Path) -> None:
+    """A picture of a page's first screen."""
+    if chromium.PATH is None:
+        out.write_bytes(empty_png(*SCREEN))
+        return
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        chromium.Chromium(Path(folder), SCREEN) as browser,
+    ):
+        browser.call("Page.navigate", url=page.as_uri())
+        while browser.run("document.readyState") != "complete":
+            time.sleep(0.02)
+        browser.picture(out)
+
+
+def empty_png(width: int, height: int) -> bytes:
+    """A light grey PNG of one colour."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    rows = zlib.compress((b"\0" + b"\xee" * width) * height, 9)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
 def main() -> None:
@@ -25,6 +60,7 @@ def main() -> None:
         train = ["train", str(folder / "corpus.txt"), "--vocab-size", "4000", "--out", str(tokenizer)]
         subprocess.run([*run, *train], check=True, stdout=subprocess.DEVNULL)
         subprocess.run([*run, "view", str(tokenizer), "--out", str(PAGE)], check=True)
+    picture(PAGE, PAGE.with_suffix(".png"))
 
 
 if __name__ == "__main__":
