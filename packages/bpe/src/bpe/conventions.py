@@ -1,7 +1,13 @@
-"""The conventions of training: which of several pairs of equal count is merged first, and which ids the tokens get.
+"""The conventions of training: which of several pairs with equal counts is merged first, and which ids tokens get.
 
-Each is that of a known trainer, and is asked for by its name, `tie_break`. A tie is broken by the bytes of the two
-tokens or by their ids, so that a convention also owns the order of the first 256 symbols, its alphabet.
+Trainers differ in these two points only. A convention is that of a known trainer; `tie_break` names it:
+
+    tie_break      of equal counts, first        ids                                trainer
+    bytes          the greatest pair of bytes    bytes, special tokens, merges      CS336
+    ids            the smallest pair of ids      bytes, merges, special tokens      rustbpe
+    huggingface    the smallest pair of ids      special tokens, bytes, merges      tokenizers' BpeTrainer
+
+Where ties are broken by ids, the order of the first 256 symbols (the alphabet) decides too, so it is the convention's.
 """
 
 from __future__ import annotations
@@ -14,22 +20,25 @@ TieBreak = Literal["bytes", "huggingface", "ids"]
 
 
 class Convention(ABC):
-    """What "bytes" and "ids" have in common: symbols in the order of the bytes; a special token of one byte is it."""
+    """What "bytes" and "ids" have in common: the alphabet is the bytes in order, and a special token of one byte is
+    that byte.
 
-    by_bytes = (
-        False  # among pairs of equal count: the greatest (left bytes, right bytes), or the smallest pair of symbols
-    )
+    Attributes:
+        by_bytes: Ties go to the greatest (left bytes, right bytes); else to the smallest pair of symbols.
+    """
+
+    by_bytes = False
 
     def smallest_vocabulary(self, special: tuple[bytes, ...]) -> int:
-        """The tokens before anything is merged: the bytes and the special tokens that are none of them."""
+        """How many tokens there are before anything is merged: the bytes, and the special tokens that are no byte."""
         return 256 + sum(len(name) > 1 for name in special)
 
     def alphabet(self, special: tuple[bytes, ...]) -> list[bytes]:
-        """The 256 bytes in the order that breaks ties."""
+        """The 256 bytes, in the order of their symbols."""
         return [bytes([byte]) for byte in range(256)]
 
     def longest_merge(self, max_token_bytes: int | None) -> int:
-        """The bytes that a merged token may have; 0 for no bound."""
+        """The most bytes that a merged token may have; 0 for no bound."""
         return max_token_bytes or 0
 
     @abstractmethod
@@ -70,9 +79,9 @@ class Ids(Convention):
 class HuggingFace(Convention):
     """tokenizers' BpeTrainer's: ties to the smallest (left id, right id); ids: special tokens, bytes, merges.
 
-    A byte is spelled as a printable character, and the bytes come in the order of their spelling. A byte that is
-    spelled as a special token is has that token's id: the special token "a" is the byte "a", but " " is not the byte
-    spelled "Ġ".
+    tokenizers spells each byte as a printable character and orders the bytes by their spelling. Where a special token
+    is the spelling of a byte, the two are one token: the special token "a" is the byte "a", and "Ġ" is the space; the
+    special token " " is not, as no byte is spelled so.
     """
 
     def smallest_vocabulary(self, special: tuple[bytes, ...]) -> int:
@@ -84,7 +93,7 @@ class HuggingFace(Convention):
         return [bytes([byte]) for byte in order]
 
     def longest_merge(self, max_token_bytes: int | None) -> int:
-        # BpeTrainer stays below its max_token_length, and does not ask about pairs of bytes
+        # BpeTrainer stays below its max_token_length, but merges two bytes whatever it is
         return max(2, max_token_bytes - 1) if max_token_bytes else 0
 
     def number(self, tokens: list[bytes], special: tuple[bytes, ...]) -> tuple[dict[int, bytes], dict[str, int]]:

@@ -1,17 +1,19 @@
-"""A bounded cache of pretokens and their ids, and the pool of those that an encoder has.
+"""A cache of the ids of pretokens, of bounded size, and the pool of all caches of an encoder.
 
-A table of sets of two slots, a cache line each; cache.h has a diagram, and the loops that look things up. A pretoken
-goes into the first set that its hash names, or, where that is full, into the second; where that is full too, the second
-slot of the first set is overwritten, which is mostly the one that is used less. Beside the table is a ring of bytes for
-what a slot has no room for. New entries overwrite the oldest; a slot whose entry is gone is free.
+The cache is a hash table in sets of two slots; a set is one cache line. cache.h has a diagram, and the loops that look
+pretokens up. A pretoken's hash names two sets. It goes into the first, or, if that is full, into the second; if both
+are full, it replaces the second slot of the first set, which is usually the less used one.
 
-A cache begins small and grows when a third of it is taken, as far as its pool lets it: the cache of a small text stays
-in near memory, and a large text gets all that was allowed.
+Long pretokens and long lists of ids do not fit into a slot. They are in a ring buffer beside the table, in which new
+entries overwrite the oldest. A slot whose entry was overwritten counts as free.
 
-Where a sixth of what is looked up is short and new, and stays so, as in base64, putting pretokens in costs about as
-much as merging them, and few are ever found. Then an admission filter (a doorkeeper, as in TinyLFU: Einziger, Friedman
-and Manes 2017) is switched on: a short pretoken is put in only when it comes for the second time; the first sets a bit
-by its hash.
+A cache starts small and grows when a third of its slots are taken, as far as its pool allows. So the cache of a short
+text stays in the processor's nearest caches, and a long text gets all the memory that is allowed.
+
+In base64 and the like, most pretokens are new and never come back; inserting one then costs about as much as merging
+it. If more than a sixth of the lookups are misses of short pretokens, twice in a row, an admission filter is switched
+on (the doorkeeper of TinyLFU: Einziger, Friedman and Manes 2017). It inserts a short pretoken only when it comes for
+the second time; the first time it sets a bit.
 """
 
 from libc.stdlib cimport calloc, free
@@ -50,11 +52,11 @@ cdef enum:
 
 
 cdef class Cache:
-    """Belongs to one thread at a time.
+    """A cache, used by one thread at a time.
 
     Args:
-        slots: How many to begin with, a power of two. The cache takes SLOT_BYTES for each, and at most SEEN_BITS bits
-            more for the admission filter.
+        slots: How many slots to begin with, a power of two. Each takes SLOT_BYTES, and at most SEEN_BITS bits more for
+            the admission filter.
     """
 
     def __cinit__(self, size_t slots):
@@ -76,9 +78,14 @@ cdef class Cache:
     cdef cache_slot *keep(
         self, packed_key key, cache_slot *first, const uint8_t *text, const uint32_t *ids, size_t count
     ) noexcept nogil:
-        """Remember a pretoken and its ids, of which COPIED_IDS may be read; returns the set that it is in, if in any.
+        """Insert a pretoken with its ids; returns the set that it is in, or `first` if it is too long for the cache.
 
-        first: the first set that its hash names.
+        Args:
+            key: The key of the pretoken.
+            first: The first set that its hash names.
+            text: Its bytes.
+            ids: Its ids; COPIED_IDS of them may be read, whatever the count.
+            count: How many ids it has.
         """
         cdef size_t size = key.high - LONG_KEY if key.high >= LONG_KEY else 0
         cdef uint64_t place
@@ -102,6 +109,7 @@ cdef class Cache:
         return self.put(first, &slot)
 
     cdef cache_slot *put(self, cache_slot *first, const cache_slot *slot) noexcept nogil:
+        """Insert a slot into its first set, its second, or over the second slot of the first; returns the set."""
         cdef cache_slot *second
         cdef packed_key key
         cdef int i
@@ -189,24 +197,25 @@ cdef class Cache:
     # Growing
 
     cdef void expect(self, size_t size) noexcept nogil:
-        """Say how much text is to come."""
+        """Note that a text of `size` bytes begins."""
         self.text_left, self.text_seen, self.taken_before = size, 0, self.taken
 
     cdef void advance(self, size_t size) noexcept nogil:
-        """Say how much of it was encoded."""
+        """Note that `size` more bytes of it are encoded."""
         self.text_seen += size
         self.text_left -= min(self.text_left, size)
 
     cdef bint is_full(self) noexcept nogil:
-        """Whether it should grow, and may: later with the admission filter, which fills it slowly."""
+        """Whether the cache should grow, and may; twice as late with the admission filter, which fills it slowly."""
         cdef size_t most = self.slots() << 1 if self.filtering else self.slots()
         return not self.bounded and (self.taken * TAKEN_SHARE > most or self.evicted * EVICTED_SHARE > self.slots())
 
     cdef size_t growth(self) noexcept nogil:
-        """How many times its slots it should have, a power of two, if the text goes on to be as new as it was lately.
+        """The factor, a power of two, by which the number of slots should grow.
 
-        1 where half of the slots will be enough until the text ends. More than 2 at once, as moving what is in use
-        costs as much as putting it in.
+        It is chosen for what the rest of the text will need if it holds as many new pretokens a byte as the text did
+        since the cache last grew; 1 if the slots that there are will do. It may be more than 2, because moving the
+        entries into a larger table costs as much as inserting them.
         """
         cdef double rate = <double> (self.taken - self.taken_before) / (self.text_seen + 1)
         cdef double wanted = 2 * (self.taken + rate * self.text_left)
@@ -218,7 +227,7 @@ cdef class Cache:
         return factor
 
     cdef bint grow(self, size_t factor) noexcept nogil:
-        """Multiply the slots and the ring by a power of two; returns whether there was memory for it."""
+        """Grow slots and ring by a factor, a power of two; returns whether there was memory for it."""
         cdef cache_table old = self.table, new = self.table
         cdef size_t slots = self.slots(), i
         cdef uint64_t begin, end
@@ -251,9 +260,9 @@ cdef class Cache:
 
 
 cdef class CachePool:
-    """The caches of an encoder, each of which belongs to one call at a time: together they take at most `bytes`.
+    """The caches of an encoder, one for each call that is running. Together they take at most `bytes`.
 
-    Whatever takes or gives holds the GIL, so that no lock is needed.
+    take() and give() are called with the GIL held, so no lock is needed.
     """
 
     def __cinit__(self, size_t bytes):
@@ -262,7 +271,7 @@ cdef class CachePool:
         self.sharers = 1
 
     cdef Cache take(self):
-        """An idle cache, or a new one: a small one to throw away where the bound leaves no more."""
+        """An idle cache, or a new one. If the bound leaves no memory for it: a small one, thrown away after use."""
         cdef Cache cache = self.at_hand
         self.busy += 1
         if cache is not None:
@@ -284,14 +293,14 @@ cdef class CachePool:
         if cache.slots() == SPARE_SLOTS:
             return
         if cache.slots() > NEW_SLOTS and cache.slots() * SLOT_BYTES > self.bytes // self.sharers:
-            self.bytes_left += cache.slots() * SLOT_BYTES       # it took more than its share, and is dropped
+            self.bytes_left += cache.slots() * SLOT_BYTES       # larger than its share: dropped
         elif self.at_hand is None:
             self.at_hand = cache
         else:
             self.idle.append(cache)
 
     cdef share(self, size_t threads):
-        """Leave room for the caches of so many threads."""
+        """Make room for the caches of this many threads: those larger than their share are dropped."""
         cdef list idle = self.idle
         cdef Cache cache
         if threads > self.sharers:
@@ -303,7 +312,7 @@ cdef class CachePool:
                 self.give(cache)
 
     cdef int prepare(self, Cache cache, size_t size) except -1 nogil:
-        """Let a cache grow to what a text of this size will want at least."""
+        """Grow a cache, before a text of `size` bytes, to the slots that such a text needs at least."""
         cdef size_t factor = 1
         cache.expect(size)
         while factor * cache.slots() < min(size // TEXT_A_SLOT, <size_t> MOST_BEFORE):
@@ -311,7 +320,7 @@ cdef class CachePool:
         return 0 if cache.bounded else self.let_grow(cache, factor)
 
     cdef int let_grow(self, Cache cache, size_t factor) except -1 nogil:
-        """Let a cache have `factor` times its slots, a power of two, or as many as the bound leaves."""
+        """Grow a cache by a factor, a power of two, or by as much of it as the bound allows."""
         cdef size_t now = cache.slots() * SLOT_BYTES
         if factor == 1:
             return 0

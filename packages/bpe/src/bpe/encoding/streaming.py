@@ -1,4 +1,8 @@
-"""Text that comes in pieces to ids, and ids that come one by one to text; what is not yet certain is held back."""
+"""Streams: ids of a text that arrives in chunks, and text of ids that arrive one by one.
+
+Both hold back what a later chunk or id could still change. Text is encoded up to the last safe cut; of decoded bytes,
+those of a character that is not complete are kept.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,11 @@ def encode_chunks(
 ) -> Iterator[NDArray[np.uint32]]:
     """The ids of the chunks joined, in arrays, as they become certain.
 
-    cut: the last place at which what a text has so far may be cut, whatever follows (see last_cut). room: how many
-    bytes are gathered before they are encoded.
+    Args:
+        chunks: The text, in pieces of any length.
+        encode: The ids of a part of the text that ends at a safe cut.
+        cut: The last safe cut in the text that is there so far (see last_cut); 0 where there is none.
+        room: How many bytes are gathered before they are encoded.
     """
     held: list[bytes] = []
     size, wanted = 0, room
@@ -38,14 +45,19 @@ def encode_chunks(
             if at:
                 yield encode(text[:at])
             held, size = [text[at:]], len(text) - at
-            wanted = max(room, 2 * size)  # a text without a place to cut is looked at again when it has doubled
+            wanted = max(room, 2 * size)  # without a cut, try again when the text has doubled: linear in all
     yield encode(b"".join(held))
 
 
 def last_cut(size: int, cut: Callable[[int], int], longest: int) -> int:
-    """The last place found at which a text of that size may be cut, whatever follows it; 0 where there is none.
+    """The last safe cut in a text, whatever follows it; 0 where there is none.
 
-    cut: the first safe place from a place on, or the size. longest: of the special tokens, one of which may have begun.
+    It is looked for in the last 256 bytes, then in four times as many, and so on.
+
+    Args:
+        size: The bytes of the text.
+        cut: The first safe cut from a place on, or the size.
+        longest: The bytes of the longest special token. One may have begun in the last bytes, so no cut is taken there.
     """
     limit = size - longest
     step = 256
@@ -64,11 +76,16 @@ def last_cut(size: int, cut: Callable[[int], int], longest: int) -> int:
 
 
 def last_bounded_end(text: bytes, ends: NDArray[np.uint64], limit: int) -> int:
-    """The last pretoken's end up to `limit` that is certain although no word ends there; 0 where there is none.
+    """The last end of a pretoken, up to `limit`, that is certain although no word ends there; 0 where there is none.
 
-    ends: those of the pretokens of `text`, which begins where one surely does. Between two digits a pretoken ends only
-    because the pattern takes no more of them, and between a small and a capital letter because it parts these, or after
-    a contraction; the match looked no further, whatever follows.
+    A pretoken ends between two digits only where the pattern allows no more digits in one. It ends between a small and
+    a capital letter only where the pattern separates these, or after a contraction. In neither case did the match
+    depend on anything further to the right, so what follows later cannot change it.
+
+    Args:
+        text: A text that begins where a pretoken begins.
+        ends: The ends of its pretokens, an array of uint64.
+        limit: The largest end that may be returned.
     """
     for place in range(int(np.searchsorted(ends, limit, side="right")) - 1, -1, -1):
         end = int(ends[place])
@@ -79,7 +96,7 @@ def last_bounded_end(text: bytes, ends: NDArray[np.uint64], limit: int) -> int:
 
 
 def _slices(chunks: Iterable[str] | Iterable[bytes]) -> Iterator[str | bytes | memoryview]:
-    """The chunks, large ones in slices, so that no copy of all of one is made."""
+    """The chunks, large ones in slices, so that a whole chunk is never copied."""
     for chunk in chunks:
         data = chunk if isinstance(chunk, str) else memoryview(chunk)
         for begin in range(0, len(data), SLICE):
@@ -87,8 +104,10 @@ def _slices(chunks: Iterable[str] | Iterable[bytes]) -> Iterator[str | bytes | m
 
 
 def _joiner() -> Callable[[str | bytes | memoryview | None], bytes]:
-    """A function that makes bytes of each chunk of a text in turn (None: its end), joining a surrogate pair cut in
-    two."""
+    """A function that turns one chunk after another into UTF-8; None ends the text.
+
+    A surrogate pair that two chunks share becomes one character.
+    """
     halves = codecs.getincrementaldecoder("utf-16-le")("replace")
 
     def join(chunk: str | bytes | memoryview | None) -> bytes:

@@ -1,9 +1,15 @@
-"""What an unfinished text could yet become: the ids that are certain, and the ways in which the rest could go on.
+"""tiktoken's encode_with_unstable: the ids of an unfinished text that no continuation changes, and the completions of
+the rest.
 
-As tiktoken's encode_with_unstable. The last pretoken is unstable, and so is the white space just before it where it
-begins with white space. A completion is the shortest run of ids that covers the unstable bytes, in the encoding of
-these bytes lengthened to the end of a token: of every token that begins with all of them, or with what any place inside
-leaves of them.
+The last pretoken of the text is unstable. If it begins with white space, the white space before it is unstable too.
+
+Completions are found by lengthening the unstable bytes. Cut them anywhere into a beginning and an end; take every token
+that starts with the end; encode the beginning followed by that token. The first ids of the result, as many as it takes
+to cover the unstable bytes, are a completion:
+
+    unstable   " lo"        cut 0: tokens that start with " lo"       " low" -> [" low"]
+                            cut 1: " " + tokens that start with "lo"  "lot"  -> encode(" lot") = [" l", "ot"]
+                            cut 2: " l" + tokens that start with "o"  "old"  -> encode(" lold") = [" l", "old"]
 """
 
 from __future__ import annotations
@@ -17,8 +23,14 @@ SPACES = b" \n\t"
 
 
 def unstable_from(pieces: Sequence[bytes], last: int) -> int:
-    """The index in `pieces`, the tokens of a text of which the last pretoken has `last`, from which on they are
-    unstable.
+    """Where the unstable tokens of a text begin.
+
+    Args:
+        pieces: The bytes of each token of the text.
+        last: How many of them the last pretoken has.
+
+    Returns:
+        An index in `pieces`, its length if no token is unstable.
     """
     begin = len(pieces) - last
     if last and _is_space(pieces[begin]):
@@ -35,10 +47,15 @@ def completions(
     merge: Callable[[bytes], list[int]],
     size: Callable[[int], int],
 ) -> list[list[int]]:
-    """The completions of the unstable bytes, each once, in no order that means anything.
+    """The completions of the unstable bytes, each once; their order means nothing.
 
-    tokens: those that are not special, sorted. number: the id of one. encode: text to ids. merge: bytes to ids by
-    merging alone, no pattern and no look-up of the whole. size: the bytes of an id.
+    Args:
+        unstable: The bytes, whole characters of UTF-8 at their end.
+        tokens: The bytes of every token that is not special, sorted.
+        number: The id of a token.
+        encode: The ids of a text.
+        merge: The ids of bytes that need not be text, by merging alone: not split, and not looked up as a whole.
+        size: How many bytes an id has.
     """
     found: dict[tuple[int, ...], None] = {}
     for cut in range(len(unstable)):

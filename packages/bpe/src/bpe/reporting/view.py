@@ -1,10 +1,12 @@
-"""Text as a tokenizer cuts it, drawn in HTML.
+"""Tokens of a text as coloured HTML.
 
-A token is a coloured span whose title says its id and its bytes. White space shows discreetly and a new line breaks the
-line. Bytes that are no whole character by themselves are chips of two hexadecimal digits; the token that completes
-the character shows it after them. What a chip says is drawn by the style sheet, so the text copied from a page, or
-found in it, is the text that went in, but for bytes that are not UTF-8, control characters, and the invisible ones that
-would turn the page's own text around.
+Each token is a span; its title gives id and bytes. White space is marked faintly, and a line end breaks the line. Where
+a token holds only part of a character, its bytes are shown as chips, boxes with two hexadecimal digits; the character
+itself follows the chips in the token that completes it.
+
+Chips are drawn by the style sheet and are no text of the page. So what a reader copies from the page, or searches for
+in it, is the original text, with three exceptions: bytes that are not UTF-8, control characters, and the invisible
+characters that would reverse the direction of the page's own text.
 """
 
 import html
@@ -20,7 +22,7 @@ STYLE = f"<style>\n{(resources.files('bpe.reporting') / 'assets' / 'tokens.css')
 
 
 class Encodes(Protocol):
-    """What this page needs of a tokenizer."""
+    """The part of a tokenizer that is used here."""
 
     @property
     def special_tokens(self) -> Mapping[str, int]: ...
@@ -31,9 +33,15 @@ class Encodes(Protocol):
 
 
 def tokens_html(tokenizer: Encodes, text: str | bytes, *, ids: Sequence[int] | None = None) -> str:
-    """The tokens of a text as a fragment; a page that holds fragments needs STYLE once.
+    """The tokens of a text as a fragment of HTML. A page needs STYLE once, however many fragments it has.
 
-    ids: the text's tokens, where they are known already. ValueError if they spell another text.
+    Args:
+        tokenizer: What encodes the text.
+        text: The text.
+        ids: The ids of the text, if they are known already.
+
+    Raises:
+        ValueError: The ids are those of another text; the message says at which byte they differ.
     """
     data = _bytes(text)
     if ids is None:
@@ -52,7 +60,7 @@ def tokens_html(tokenizer: Encodes, text: str | bytes, *, ids: Sequence[int] | N
 
 
 def chips_html(tokenizer: Encodes, ids: Sequence[int]) -> str:
-    """Tokens by themselves, one chip each: the longest of a vocabulary, say. A fragment that needs STYLE."""
+    """Tokens that do not form a text, such as the longest of a vocabulary, as a fragment that needs STYLE."""
     specials, spans = set(tokenizer.special_tokens.values()), []
     for token in ids:
         piece = tokenizer.decode_single_token_bytes(token)
@@ -61,16 +69,16 @@ def chips_html(tokenizer: Encodes, ids: Sequence[int]) -> str:
 
 
 def _bytes(text: str | bytes) -> bytes:
-    """As UTF-8, where half of a surrogate pair that lost the other is U+FFFD."""
-    return (
-        text if isinstance(text, bytes) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-    )
+    """The UTF-8 of a text, lone surrogates as U+FFFD."""
+    if isinstance(text, bytes):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def _pieces(pieces: Sequence[bytes]) -> Iterator[str]:
-    """Each token's inside. A character that several tokens share is drawn in the last; the others show its bytes."""
+    """What is drawn inside each token. A character that several tokens share is drawn in the last of them."""
     drawn = [""] * len(pieces)
-    index, room = 0, len(pieces[0]) if pieces else 0  # the token being filled, and its bytes still to be drawn
+    index, room = 0, len(pieces[0]) if pieces else 0  # the current token, and how many of its bytes are not drawn yet
     run = ""
     for character in b"".join(pieces).decode("utf-8", "surrogateescape"):
         while room == 0:
@@ -100,7 +108,7 @@ MARKED = re.compile(r"( +)|(\r?\n)|(\t)|(\r)|([^\x20-\x7e])")
 
 
 def _text(run: str) -> str:
-    """Whole characters, white space marked and the unprintable as chips."""
+    """Whole characters as HTML: white space marked, unprintable ones as chips."""
     return MARKED.sub(_marked, html.escape(run)) if run else ""
 
 
@@ -131,6 +139,6 @@ def _span(token: int, piece: bytes, drawn: str, colour: int, special: bool) -> s
 
 
 def _colour(token: int, last: int) -> int:
-    """The same for the same token wherever it stands, unless its neighbour has it already."""
+    """The colour of a token: the same wherever it stands, unless the token before it has that colour."""
     colour = (token * 2654435761 >> 12) % COLOURS
     return (colour + 1) % COLOURS if colour == last else colour
