@@ -285,12 +285,15 @@ def bench(session: nox.Session) -> None:
         "history": "tools/bench_history.py",
         "products": f"{LM}/benchmarks/products.py",
         "twins": f"{LM}/benchmarks/twins.py",
+        "llamas": f"{LM}/benchmarks/llamas.py",
     }
     which, *arguments = session.posargs or [""]
     if which not in programs:
         session.error(f"Say what to measure after --: one of {', '.join(programs)}, and its arguments.")
-    if which in ("lm", "generate", "products", "twins"):
+    if which in ("lm", "generate", "products", "twins", "llamas"):
         install(session, ACCOUNTING, LM, "transformers")
+        if which == "llamas":
+            session.install(*CONSTRAINTS, "llama-cpp-python", "gguf")
         if which == "lm":
             arguments = [*(arguments or ["--compile"]), "--write", "docs/design/performance/lm.md"]
     elif which == "history":

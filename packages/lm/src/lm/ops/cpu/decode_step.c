@@ -1,4 +1,4 @@
-/* One more token for each of several texts: lm.decoding's step, all of a Transformer in one call.
+/* One more token for each of several texts: what decode_step.py asks for, all of a Transformer in one call.
 
    REAL is float or double, and the weights of matrices are of that type or int8 with a scale for each row. All threads go
    through the layers together and wait for each other where one needs what another made. A number is computed by the same
@@ -38,7 +38,13 @@ typedef struct {
     const Layer *layer;
 } Model;
 
+#ifdef __AVX512F__   /* of a vector: what the processor has, since gcc makes slow code of one that is wider */
 #define BYTES 64
+#else
+#define BYTES 32
+#endif
+const int vector_bytes = BYTES;   /* for decode_step.py, which packs int8 weights by it */
+
 #define LANES ((int64_t)(BYTES / sizeof(REAL)))
 #define ROWS 4    /* of a matrix at once, */
 #define TEXTS 4   /* for as many texts */

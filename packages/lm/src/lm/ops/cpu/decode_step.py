@@ -1,4 +1,4 @@
-"""A step of decoding in C: what step.c is given of a model and of its cache."""
+"""A step of decoding in C: what decode_step.c is given of a model and of its cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from lm.ops.cpu.int8 import Int8Linear
 from lm.ops.cpu.products import is_linear
 
 Pointer, Count = ctypes.c_void_p, ctypes.c_int64
-BYTES = 64  # of a vector in decode_step.c
 # The numbers by which decode_step.c knows them.
 NORMS: dict[choices.Norm, int] = {"rmsnorm": 0, "layernorm": 1, "none": 2}
 FFNS: dict[choices.FFN, int] = {"swiglu": 0, "gelu": 1, "gelu_exact": 2, "silu": 3, "relu2": 4}
@@ -162,7 +161,8 @@ class NativeStep:
         bias = getattr(layer, "bias", None)
         place = None if bias is None else self.at(bias)
         if isinstance(layer, Int8Linear):
-            whole, scale = packed(layer.whole, BYTES // self.dtype.itemsize), layer.scale.to(self.dtype)
+            lanes = ctypes.c_int.in_dll(self.library, "vector_bytes").value // self.dtype.itemsize
+            whole, scale = packed(layer.whole, lanes), layer.scale.to(self.dtype)
             address, scales = self.at(whole, torch.int8), self.at(scale)
             rows, columns, stride = layer.outputs, layer.inputs, whole.shape[1]
             return Matrix(weight=address, scale=scales, bias=place, rows=rows, columns=columns, stride=stride)
@@ -222,7 +222,7 @@ class Call:
 
 
 def packed(whole: Tensor, lanes: int) -> Tensor:
-    """int8 (rows, columns), of each block of 4 · lanes columns one of each fourth beside each other, as step.c unpacks
+    """int8 (rows, columns), of each block of 4 · lanes columns one of each fourth beside each other, as the library unpacks
     them."""
     rows, columns = whole.shape
     whole = F.pad(whole, (0, -columns % (4 * lanes)))
