@@ -14,7 +14,16 @@ MODULES = [
     module.name for module in pkgutil.walk_packages(bpe.__path__, "bpe.") if not module.name.endswith("__main__")
 ]
 # Whose arguments are files of other programs; the guides have examples of them.
-OF_FILES = {"from_tiktoken", "from_gpt2", "from_huggingface", "load", "to_tiktoken", "to_gpt2", "to_huggingface"}
+OF_FILES = {
+    "from_tiktoken",
+    "from_gpt2",
+    "from_huggingface",
+    "from_sentencepiece",
+    "load",
+    "to_tiktoken",
+    "to_gpt2",
+    "to_huggingface",
+}
 PLAIN = {"is_special_token", "token_byte_values", "from_data"}
 
 

@@ -43,7 +43,7 @@ def test_there_is_more_than_one_level_to_compare() -> None:
 
 def encoders(data: TokenizerData, cache_bytes: int = 0) -> dict[str, Encoder]:
     """An encoder for each level. Without cache_bytes they remember little, so that nearly every pretoken is merged."""
-    symbols, ids, merges = encoder_tables(data, set())
+    symbols, ids, merges, _ = encoder_tables(data, set())
     return {
         level: Encoder(
             ranks=Ranks(symbols=symbols, merges=merges, ignore_merges=False, level=level),

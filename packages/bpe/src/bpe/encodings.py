@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from bpe import formats, patterns
@@ -17,7 +17,7 @@ from bpe.encoding.text_encoder import Text, TextEncoder
 from bpe.formats import TokenizerData
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import map_in_threads, threads_for
-from bpe.vocabulary import encoder_tables, number_special_tokens, vocabulary_of_ranks
+from bpe.vocabulary import character_tables, encoder_tables, number_special_tokens, vocabulary_of_ranks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,7 +87,8 @@ class Encoding:
             raise ValueError(f"the ids of a vocabulary are whole numbers from 0 to {formats.MAX_ID}")
         self._data, self._cache_bytes = data, cache_bytes
         special_ids = formats.split_off_ids(data)
-        self._texts = TextEncoder(data, special_ids, lambda: encoder_tables(data, special_ids), cache_bytes)
+        made = encoder_tables if data.characters is None else character_tables
+        self._texts = TextEncoder(data, special_ids, lambda: made(data, special_ids), cache_bytes)
         self._calls = Calls(self._texts)
         # A short text spends its time in the call itself: these go to the compiled calls without another in between.
         for compiled in ("encode", "encode_ordinary", "encode_to_numpy"):
@@ -298,6 +299,8 @@ class Encoding:
     def _decoder(self) -> Decoder:
         from bpe.encoding.decoder import Decoder
 
+        if self._data.characters is not None and self._data.characters.strip:
+            return _stripping(Decoder)(self._data.vocab)
         return Decoder(self._data.vocab)
 
     def decode(self, tokens: Ids, errors: Errors = "replace") -> str:
@@ -395,6 +398,23 @@ class Encoding:
             [b'low', b' lower']
         """
         return map_in_threads(self.decode_bytes, batch, num_threads)
+
+
+@cache
+def _stripping(decoder: type[Decoder]) -> type[Decoder]:
+    """A decoder that takes the space from the beginning of a text which SentencePiece's encoders put there."""
+
+    class Stripping(decoder):  # type: ignore[misc, valid-type]
+        def decode(self, tokens: Ids) -> bytes:
+            return bytes(super().decode(tokens).removeprefix(b" "))
+
+        def decode_with_offsets(self, tokens: Ids, characters: bool) -> tuple[bytes, list[int]]:
+            data, offsets = super().decode_with_offsets(tokens, characters)
+            if data.startswith(b" "):
+                return data[1:], [max(0, offset - 1) for offset in offsets]
+            return data, offsets
+
+    return Stripping
 
 
 def _remake(kind: type[Any_Encoding], data: TokenizerData, cache_bytes: int) -> Any_Encoding:

@@ -15,7 +15,8 @@ from bpe.published import SOURCES, get_encoding
 from bpe.tokenizer import Tokenizer
 
 NAMED = (
-    "a file or folder of any format (saved by this package, tokenizer.json, vocab.json and merges.txt, .tiktoken), or "
+    "a file or folder of any format (saved by this package, tokenizer.json, vocab.json and merges.txt, .tiktoken, "
+    "a BPE model of sentencepiece), or "
     "the name of a published encoding"
 )
 
@@ -30,8 +31,8 @@ def load(
 
     Args:
         name_or_path: a file that Tokenizer.save() wrote, a tokenizer.json, vocab.json or merges.txt of GPT-2's two
-            files, a .tiktoken file, the folder of a Hugging Face model, or a name of list_encoding_names(). What a file
-            is, its content tells.
+            files, a .tiktoken file, a BPE model of sentencepiece, the folder of a Hugging Face model, or a name of
+            list_encoding_names(). What a file is, its content tells.
         pattern: the split pattern, for a file that holds none: .tiktoken, or GPT-2's two. A published .tiktoken file is
             known by its hash and needs none.
         special_tokens: names or {name: id}, for the same files.
@@ -73,6 +74,8 @@ def load(
         return Tokenizer.load(path)
     if start.lstrip()[:1] == b"{":
         return Tokenizer.from_huggingface(path)
+    if start[:1] == b"\n":  # the first field of a message of protocol buffers
+        return Tokenizer.from_sentencepiece(path)
     raise ValueError(f"{path}: not a tokenizer of any format that is read here: {NAMED}")
 
 
@@ -89,10 +92,10 @@ def _published(name: str, more: bool) -> Tokenizer:
 
 
 def _in_folder(folder: Path) -> Path:
-    for name in ("tokenizer.json", "vocab.json", "encoder.json"):
+    for name in ("tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model"):
         if (folder / name).exists():
             return folder / name
-    raise ValueError(f"{folder}: a folder with neither a tokenizer.json nor a vocab.json and merges.txt")
+    raise ValueError(f"{folder}: a folder with no tokenizer.json, tokenizer.model, nor vocab.json and merges.txt")
 
 
 def _pair(path: Path) -> tuple[Path, Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -163,6 +162,8 @@ def of_steps(steps: Sequence[Mapping[str, Any]]) -> Pattern:
     Where all that the steps do is to isolate matches before ByteLevel, their expressions, else the steps. Raises
     ValueError where a step is not supported.
     """
+    import json
+
     from bpe.expressions.steps import checked
 
     made = [checked(step) for step in steps]
@@ -188,6 +189,8 @@ def to_plain(pattern: Pattern) -> Any:
     if pattern.name is not None:
         return pattern.name
     if pattern.steps:
+        import json
+
         return {"steps": json.loads(pattern.steps)}
     if pattern.language != "regex":
         return {"language": pattern.language, "expressions": list(pattern.expressions)}
@@ -221,6 +224,8 @@ def scanner_of(pattern: Pattern) -> int:
 @functools.cache
 def _made_scanner(pattern: Pattern) -> int:
     """That of the automata of a pattern which has no name, or of the named pattern that does the same."""
+    import json
+
     from bpe.expressions import automaton, steps
 
     if pattern.steps:
@@ -308,6 +313,8 @@ def _stand_ins() -> dict[int, int]:
 
 @functools.cache
 def _splitting(steps: str) -> Splitting:
+    import json
+
     from bpe.expressions.steps import Splitting
 
     return Splitting(tuple(json.loads(steps)))

@@ -174,6 +174,18 @@ class Tokenizer(Encoding):
         return cls.from_data(huggingface.read(tokenizer_json))
 
     @classmethod
+    def from_sentencepiece(cls, model: StrPath) -> Tokenizer:
+        """From a model file of `sentencepiece` that holds a BPE with byte_fallback.
+
+        Raises:
+            ValueError: what in the file is wrong, or what it asks for that is not supported.
+            FileNotFoundError: there is none.
+        """
+        from bpe.formats import sentencepiece
+
+        return cls.from_data(sentencepiece.read(model))
+
+    @classmethod
     def load(cls, path: StrPath) -> Tokenizer:
         """From a file that save() wrote. bpe.load() reads the other formats too.
 
@@ -245,6 +257,8 @@ class Tokenizer(Encoding):
         """The pairs that are merged, in order of rank."""
         if self._data.merges is not None:
             return tuple(self._data.merges)
+        if self._data.characters is not None:
+            raise ValueError("a model of sentencepiece has no merges: its tokens are joined by their scores")
         from bpe.formats import tiktoken
 
         return tuple(tiktoken.merges_from_ranks(formats.ordinary_ids(self._data)))
@@ -560,4 +574,7 @@ class Tokenizer(Encoding):
         """
         from bpe.encoding.streaming import DecodeStream
 
+        characters = self._data.characters
+        if characters is not None and characters.strip:
+            return DecodeStream(lambda ids: b"".join(self.decode_tokens_bytes(ids)), begin=b" ")
         return DecodeStream(self.decode_bytes)

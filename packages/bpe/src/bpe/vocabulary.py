@@ -71,10 +71,49 @@ def number_special_tokens(special_tokens: Iterable[str] | Mapping[str, int], voc
     return ids
 
 
+def character_tables(
+    data: TokenizerData, special: Collection[int]
+) -> tuple[list[bytes], NDArray[Any], NDArray[Any] | None, dict[int, tuple[int, ...]]]:
+    """The same as encoder_tables() for a tokenizer whose tokens are merged from characters, out of bytes all the same.
+
+    Merges that come before all others join the bytes of each character that is a token. They may leave the beginning
+    of a character that is none: such a symbol has an id of its own, which stands for the ids of its bytes.
+
+    Returns:
+        Symbols, ids, merges as encoder_tables(), and the ids that each of these other ids stands for.
+    """
+    assert data.characters is not None
+    byte_ids = data.characters.byte_ids
+    of_bytes = set(byte_ids)
+    tokens = {
+        token: number
+        for number, token in sorted(data.vocab.items(), reverse=True)
+        if number not in special and number not in of_bytes
+    }
+    tokens = dict(sorted(tokens.items(), key=lambda item: item[1]))  # by rank, where there is no list of merges
+    characters = [token for token in tokens if 1 < len(token) <= 4 and len(token.decode()) == 1]
+    joined = {token[:size]: token[size - 1 : size] for token in characters for size in range(2, len(token) + 1)}
+    partial = {prefix: 0 for prefix in joined if prefix not in tokens}
+    base = max(data.vocab) + 1
+    stands_for = {}
+    for number, prefix in enumerate(partial, base):
+        partial[prefix] = number
+        stands_for[number] = tuple(byte_ids[byte] for byte in prefix)
+    single = {bytes([byte]): tokens.get(bytes([byte]), byte_ids[byte]) for byte in range(256)}
+    number_of = {**single, **partial, **dict.fromkeys(characters, 0), **tokens}
+    symbols = list(number_of)
+    ids = np.fromiter(number_of.values(), dtype=np.uint32, count=len(number_of))
+    if data.merges is None:
+        return symbols, ids, None, stands_for
+    first = [(prefix[:-1], last) for prefix, last in sorted(joined.items(), key=lambda item: len(item[0]))]
+    return symbols, ids, rows_of([*first, *data.merges], symbols), stands_for
+
+
 def encoder_tables(
     data: TokenizerData, special: Collection[int]
-) -> tuple[list[bytes], NDArray[Any], NDArray[Any] | None]:
-    """The symbols, the id of each, and the merges between them, as bpe.encoding.ranks.Ranks wants them.
+) -> tuple[list[bytes], NDArray[Any], NDArray[Any] | None, dict[int, tuple[int, ...]]]:
+    """The symbols, the id of each, and the merges between them, as bpe.encoding.ranks.Ranks wants them; and no ids that
+    stand for several: see character_tables().
 
     Two ids of the same bytes are one symbol, that of the lower, and of one that is not special before one that is. A
     special token is no symbol unless it is a single byte or the merges make it.
@@ -97,8 +136,8 @@ def encoder_tables(
     symbols = list(number_of)
     ids = np.fromiter(number_of.values(), dtype=np.uint32, count=len(number_of))
     if data.merges is not None:
-        return symbols, ids, rows_of(data.merges, symbols)
+        return symbols, ids, rows_of(data.merges, symbols), {}
     if np.any(ids[1:] < ids[:-1]):
         order = np.argsort(ids)
         symbols, ids = [symbols[i] for i in order.tolist()], ids[order]
-    return symbols, ids, None
+    return symbols, ids, None, {}

@@ -82,9 +82,10 @@ def _replaced(step: Mapping[str, Any]) -> Callable[[str], str]:
 
 
 @functools.lru_cache(maxsize=256)
-def normalizer_of(normalizer: str | None) -> Callable[[str], str]:
-    """The function that a normalizer is."""
-    functions = [_function_of(step) for step in steps_of(normalizer)]
+def normalizer_of(normalizer: str | None, continued: bool = False) -> Callable[[str], str]:
+    """The function that a normalizer is. continued: of a text that goes on where another was cut."""
+    steps = steps_of(normalizer)
+    functions = [_function_of(step) for step in steps if not (continued and step["type"] == "Prepend")]
 
     def normalize(text: str) -> str:
         for function in functions:
@@ -97,6 +98,14 @@ def normalizer_of(normalizer: str | None) -> Callable[[str], str]:
 def cuts_at_spaces(normalizer: str | None) -> bool:
     """Whether a text may be cut before an ASCII space that follows an ASCII character, and its parts normalized."""
     return all(step["type"] in _CHARACTER_BY_CHARACTER for step in steps_of(normalizer))
+
+
+def marks_spaces_only(normalizer: str | None) -> bool:
+    """Whether all it does is to write spaces as SentencePiece's marks and to put one in front."""
+    return all(
+        step["type"] == "Prepend" or (step["type"] == "Replace" and step["pattern"] == {"String": " "})
+        for step in steps_of(normalizer)
+    )
 
 
 def _function_of(step: Mapping[str, Any]) -> Callable[[str], str]:

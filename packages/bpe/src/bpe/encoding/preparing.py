@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bpe.encoding.normalizing import cuts_at_spaces, normalizer_of
+from bpe.encoding.normalizing import cuts_at_spaces, marks_spaces_only, normalizer_of
 from bpe.native.lazy_imports import regex
 from bpe.scanning.special_tokens import SpecialTokens
 
@@ -39,6 +39,8 @@ class Preparation:
         self._normalize = normalizer_of(data.normalizer)
         self._by_character = cuts_at_spaces(data.normalizer)
         self._prefix_space = data.add_prefix_space
+        self._characters = data.characters
+        self._continued = self._normalize if data.characters is None else normalizer_of(data.normalizer, continued=True)
         self._late = data.normalized
         self._lstrip, self._rstrip, self._single_word = (
             names | {self._normalize(name) for name in names} for names in (data.lstrip, data.rstrip, data.single_word)
@@ -46,20 +48,29 @@ class Preparation:
         self._flagged = bool(data.lstrip or data.rstrip or data.single_word)
         # A token with a space in it may be found only once the text is normalized, and no cut could see it before.
         hidden = data.normalizer is not None and any(" " in name for name in data.normalized)
-        self._uncuttable = self._flagged or not self._by_character or hidden
+        # Whether a text may be cut before a space, and go on from there.
+        self.goes_on = data.characters is not None and not self._flagged and marks_spaces_only(data.normalizer)
+        self._uncuttable = self._flagged or self._characters is not None or not self._by_character or hidden
         self._made: dict[tuple[bytes, ...], tuple[SpecialTokens, SpecialTokens]] = {}
 
     @staticmethod
     def needed(data: TokenizerData) -> bool:
         """Whether any text is changed, or added tokens found otherwise than the longest at the leftmost place."""
-        if data.normalizer or data.add_prefix_space or data.lstrip or data.rstrip or data.single_word:
+        if (
+            data.characters
+            or data.normalizer
+            or data.add_prefix_space
+            or data.lstrip
+            or data.rstrip
+            or data.single_word
+        ):
             return True
         early = (data.special_tokens.keys() | data.added_tokens.keys()) - data.normalized
         return any(_may_overlap(one, other) for one in early for other in data.normalized)
 
     def changes_nothing(self, text: str) -> bool:
         """Whether this text is encoded as it stands, with all added tokens looked for at once."""
-        if self._prefix_space or self._flagged or self._late:
+        if self._prefix_space or self._flagged or self._late or self._characters is not None:
             return False
         return self._normalizer is None or (self._by_character and self._normalize(text) == text)
 
@@ -76,18 +87,37 @@ class Preparation:
             at += 1
         return at
 
-    def pieces(self, text: str, tokens: SpecialTokens) -> list[Cut]:
-        """The text cut up, ready to be encoded piece by piece. tokens: those to look for, with their ids."""
+    def pieces(self, text: str, tokens: SpecialTokens, continued: bool = False) -> list[Cut]:
+        """The text cut up, ready to be encoded piece by piece.
+
+        Args:
+            tokens: those to look for, with their ids.
+            continued: whether the text goes on where another was cut, which did not end in a token.
+        """
         early, late = self._early_and_late(tokens)
         pieces: list[Cut] = []
         for piece, number in self._cut_out(text, early):
             if number >= 0:
                 pieces.append((piece, number))
             else:
-                pieces += self._cut_out(self._normalize(piece), late)
+                normalize = self._continued if continued and not pieces else self._normalize
+                pieces += self._cut_out(normalize(piece), late)
+        if self._characters is not None:
+            return self._with_marks(pieces, self._characters.prepend, continued)
         if self._prefix_space:
             return [(_with_space(piece) if number < 0 else piece, number) for piece, number in pieces]
         return pieces
+
+    def _with_marks(self, pieces: list[Cut], prepend: str, continued: bool) -> list[Cut]:
+        """Spaces for SentencePiece's marks, and one before a piece as Metaspace puts it."""
+        made: list[Cut] = []
+        for place, (piece, number) in enumerate(pieces):
+            if number < 0:
+                piece = piece.replace("▁", " ")
+                if prepend == "always" or (prepend == "first" and not place):
+                    piece = piece if continued and not place else _with_space(piece)
+            made.append((piece, number))
+        return made
 
     def _early_and_late(self, tokens: SpecialTokens) -> tuple[SpecialTokens, SpecialTokens]:
         found = self._made.get(tokens.names)

@@ -125,10 +125,11 @@ class DecodeStream:
 
     Args:
         decode_bytes: gives the bytes of ids.
+        begin: what is left out where a text begins with it.
     """
 
-    def __init__(self, decode_bytes: Callable[[list[int]], bytes]) -> None:
-        self._decode_bytes = decode_bytes
+    def __init__(self, decode_bytes: Callable[[list[int]], bytes], begin: bytes = b"") -> None:
+        self._decode_bytes, self._begin, self._begun = decode_bytes, begin, False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def step(self, tokens: int | Iterable[int]) -> str:
@@ -150,7 +151,10 @@ class DecodeStream:
             ('', 'é')
         """
         ids = [tokens] if isinstance(tokens, (int, np.integer)) else list(tokens)
-        return self._decoder.decode(self._decode_bytes(ids))
+        data = self._decode_bytes(ids)
+        if data and not self._begun:
+            data, self._begun = data.removeprefix(self._begin), True
+        return self._decoder.decode(data)
 
     def finish(self) -> str:
         """What was held back: U+FFFD for a character that never ended, or "". The stream can be used anew.
@@ -160,4 +164,5 @@ class DecodeStream:
             >>> stream.step(tokenizer.encode("é")[0]), stream.finish()
             ('', '\ufffd')
         """
+        self._begun = False
         return self._decoder.decode(b"", final=True)

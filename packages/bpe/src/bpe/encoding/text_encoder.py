@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from bpe.encoding.preparing import Preparation
     from bpe.formats import TokenizerData
 
-    Tables = tuple[list[bytes], NDArray[Any], NDArray[Any] | None]
+    Tables = tuple[list[bytes], NDArray[Any], NDArray[Any] | None, dict[int, tuple[int, ...]]]
 
 Text = str | bytes | bytearray | memoryview
 
@@ -44,11 +44,25 @@ NO_TOKENS = SpecialTokens()
 def preparation_of(data: TokenizerData) -> Preparation | None:
     """The preparation of texts that a tokenizer asks for; most ask for none, and import nothing for it."""
     asks = (data.normalizer, data.add_prefix_space, data.lstrip, data.rstrip, data.single_word, data.normalized)
-    if not any(asks):
+    if data.characters is None and not any(asks):
         return None
     from bpe.encoding.preparing import Preparation
 
     return Preparation(data) if Preparation.needed(data) else None
+
+
+def _split_of(data: TokenizerData) -> patterns.Pattern:
+    """The pattern that a text is split by.
+
+    Where characters are merged without a split, and no token has a space behind another character, nothing is ever
+    merged across such a place: the text is split there, which changes no id and keeps the time linear.
+    """
+    if data.characters is None or not data.pattern.whole:
+        return data.pattern
+    apart = {*data.special_tokens.values(), *data.added_tokens.values()}
+    if any(b" " in token.lstrip(b" ") for number, token in data.vocab.items() if number not in apart):
+        return data.pattern
+    return patterns.resolve(r" *[^ ]+| +", "fancy-regex")
 
 
 class TextEncoder:
@@ -57,7 +71,8 @@ class TextEncoder:
     Args:
         data: the tokenizer.
         special_ids: the ids of its special and added tokens.
-        tables: makes the symbols, their ids and the merges between them: see bpe.vocabulary.encoder_tables.
+        tables: makes the symbols, their ids, the merges between them and the ids that stand for several: see
+            bpe.vocabulary.encoder_tables and character_tables.
         cache_bytes: the most that the caches of encoded pretokens may take.
 
     Attributes:
@@ -70,7 +85,8 @@ class TextEncoder:
     ) -> None:
         self.data, self.special_ids, self._tables, self._cache_bytes = data, special_ids, tables, cache_bytes
         self.policy = Policy(data.special_tokens, data.added_tokens)
-        self._scanner = patterns.scanner_of(data.pattern)
+        self._scanner = patterns.scanner_of(_split_of(data))
+        self._stands_for: dict[int, tuple[int, ...]] = {}
         self._preparation = preparation_of(data)
         self.direct = self._scanner >= 0 and self._preparation is None
 
@@ -85,7 +101,7 @@ class TextEncoder:
         return self._make_encoder(False, 0) if self.data.ignore_merges else self.encoder
 
     def _make_encoder(self, ignore_merges: bool, cache_bytes: int) -> Encoder:
-        symbols, ids, merges = self._tables()
+        symbols, ids, merges, self._stands_for = self._tables()
         ranks = Ranks(symbols=symbols, merges=merges, ignore_merges=ignore_merges)
         return Encoder(ranks=ranks, ids=ids, scanner=self._scanner, cache_bytes=cache_bytes)
 
@@ -123,8 +139,11 @@ class TextEncoder:
         text = bytes(data).decode("utf-8", "surrogateescape")
         if self._preparation.changes_nothing(text):
             return self.unprepared_to_ids(data, special)
+        return self._pieces_to_ids(self._preparation.pieces(text, special))
+
+    def _pieces_to_ids(self, pieces: list[tuple[str, int]]) -> NDArray[np.uint32]:
         parts = [np.empty(0, dtype=np.uint32)]
-        for piece, number in self._preparation.pieces(text, special):
+        for piece, number in pieces:
             if number >= 0:
                 parts.append(np.array([number], dtype=np.uint32))
             else:
@@ -134,7 +153,8 @@ class TextEncoder:
     def unprepared_to_ids(self, data: bytes | memoryview, special: SpecialTokens) -> NDArray[np.uint32]:
         """As to_ids(), the text not normalized and no space put before it."""
         if self._scanner >= 0:
-            return self.encoder.encode_array(data, Rules(special, NO_TOKENS))
+            ids = self.encoder.encode_array(data, Rules(special, NO_TOKENS))
+            return self._spelled_out(ids) if self._stands_for else ids
         warn_of_slow(self.data.pattern)
         parts = [np.empty(0, dtype=np.uint32)]
         for piece, index in special.split(data):
@@ -143,6 +163,18 @@ class TextEncoder:
             else:
                 parts.append(self.encoder.encode_pieces(patterns.split(piece, self.data.pattern)))
         return np.concatenate(parts)
+
+    def _spelled_out(self, ids: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """The ids with those of the bytes for each that stands for the beginning of a character."""
+        least = min(self._stands_for)
+        at = np.flatnonzero(ids >= least)
+        if not len(at):
+            return ids
+        parts, begin = [], 0
+        for place in at.tolist():
+            parts += [ids[begin:place], np.array(self._stands_for[int(ids[place])], dtype=np.uint32)]
+            begin = place + 1
+        return np.concatenate([*parts, ids[begin:]])
 
     # Many texts
 
@@ -193,6 +225,9 @@ class TextEncoder:
         """
         from bpe.encoding.streaming import encode_chunks
 
+        if self._preparation is not None and self._preparation.goes_on:
+            return self._chunks_of_characters(chunks, rules, self._preparation, room)
+
         def encode(data: bytes) -> NDArray[np.uint32]:
             rules.check_text(data)
             return self.to_ids(data, rules.recognised)
@@ -208,6 +243,31 @@ class TextEncoder:
             batch.work()
             return batch.arrays()  # type: ignore[return-value]  # nothing is refused, and bytes hold no surrogates
         return [self.to_ids(text, special) for text in texts]
+
+    def _chunks_of_characters(
+        self, chunks: Iterable[str] | Iterable[bytes], rules: Rules, preparation: Preparation, room: int
+    ) -> Iterator[NDArray[np.uint32]]:
+        """chunks() of a tokenizer that puts a space before a text and not before what goes on from it."""
+        from bpe.encoding.streaming import encode_chunks, last_cut
+
+        continued = False
+
+        def encode(data: bytes) -> NDArray[np.uint32]:
+            nonlocal continued
+            rules.check_text(data)
+            pieces = preparation.pieces(data.decode("utf-8", "surrogateescape"), rules.recognised, continued)
+            continued = bool(pieces) and pieces[-1][1] < 0
+            return self._pieces_to_ids(pieces)
+
+        def cut(text: bytes) -> int:
+            def at_space(at: int) -> int:
+                while (at := safe_cut(text, at, self._scanner, rules.all)) < len(text) and text[at] != 0x20:
+                    at += 1
+                return at
+
+            return last_cut(len(text), at_space, rules.all.longest)
+
+        return encode_chunks(chunks, encode=encode, cut=cut, room=room)
 
     def safe_cut(self, text: Any, at: int, special: SpecialTokens) -> int:
         """The first place from `at` on where the text may be cut without changing an id; its length if there is

@@ -77,6 +77,21 @@ def ending_in(merges: Sequence[Pair], ends: Container[bytes]) -> Iterator[Pair]:
     return merges.ending_in(ends) if isinstance(merges, Merges) else (pair for pair in merges if pair[1] in ends)
 
 
+class Characters(NamedTuple):
+    """That the tokens of a vocabulary are merged from characters, as SentencePiece does it, not from bytes.
+
+    Attributes:
+        byte_ids: the ids of the 256 bytes, which spell the characters that are no token.
+        prepend: whether a text is given a space in front where it has none: "always", each piece between added tokens;
+            "first", only the first; "never".
+        strip: how many spaces decoding takes from the beginning of a text: 0 or 1.
+    """
+
+    byte_ids: tuple[int, ...]
+    prepend: str = "never"
+    strip: int = 0
+
+
 class TokenizerData(NamedTuple):
     """All that decides what a tokenizer does; nothing in it is ever changed.
 
@@ -93,6 +108,9 @@ class TokenizerData(NamedTuple):
         add_prefix_space: text between split-off tokens that does not begin with a space is given one.
         prefix, suffix: special tokens that the template puts around an encoded text.
         pair: the template of two texts: names of special tokens, and 0 and 1 for the texts.
+        characters: None where the vocabulary is byte-level. Otherwise a token is that of the text of its bytes, in which
+            a space stands for SentencePiece's "▁"; merges of None join by the order of the ids, those of single
+            characters first.
         unused: what a tokenizer.json says of truncation and padding, as JSON; kept, and never applied.
         name: what it is called.
     """
@@ -113,6 +131,7 @@ class TokenizerData(NamedTuple):
     suffix: tuple[str, ...] = ()
     pair: tuple[str | int, ...] = (0, 1)
     unused: str = ""
+    characters: Characters | None = None
     name: str | None = None
 
 
@@ -129,6 +148,8 @@ def ordinary_ids(tokenizer: TokenizerData) -> dict[bytes, int]:
 
 def check_plain(tokenizer: TokenizerData, path: StrPath, form: str) -> None:
     """Refuse a tokenizer that changes the text before it encodes it, for a format that cannot say so."""
+    if tokenizer.characters is not None:
+        refuse(path, f"a {form} cannot say that tokens are merged from characters")
     changes = tokenizer.normalizer or ("a space before the text" if tokenizer.add_prefix_space else None)
     if changes is not None:
         refuse(path, f"this tokenizer changes the text first ({changes}), which a {form} cannot say")

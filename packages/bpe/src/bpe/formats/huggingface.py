@@ -12,6 +12,7 @@ from typing import Any
 
 from bpe.encoding import normalizing
 from bpe.formats import (
+    Characters,
     Pair,
     TokenizerData,
     check_bytes,
@@ -19,6 +20,7 @@ from bpe.formats import (
     parse_json,
     read_bytes,
     refuse,
+    sentencepiece,
     without_collector,
 )
 from bpe.formats.gpt2 import encode_text, from_printable, read_merges, read_tokens, to_printable
@@ -47,11 +49,18 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
     if not isinstance(file, dict) or "model" not in file:
         refuse(path, 'not a tokenizer.json: it has no "model"')
     unused = {key: file[key] for key in ("truncation", "padding") if file.get(key) is not None}
-    _check_decoder(file.get("decoder"), path)
-
     added = _read_added(file.get("added_tokens"), path)
-    ids, merges, ignore_merges = _read_model(file["model"], {text: entry["id"] for text, entry in added.items()}, path)
-    pattern, add_prefix_space = _read_pre_tokenizer(file.get("pre_tokenizer"), path)
+    added_ids = {text: entry["id"] for text, entry in added.items()}
+    normalizer = _read_normalizer(file.get("normalizer"), path)
+    characters, ignore_merges, add_prefix_space = None, False, False
+    if sentencepiece.is_one(file):
+        ids, merges, byte_ids = sentencepiece.read_model(file["model"], added_ids, path)
+        pattern, prepend = sentencepiece.read_pre_tokenizer(file.get("pre_tokenizer"), normalizer, path)
+        characters = Characters(byte_ids, prepend, sentencepiece.read_decoder(file.get("decoder"), path))
+    else:
+        ids, merges, ignore_merges = _read_model(file["model"], added_ids, path)
+        _check_decoder(file.get("decoder"), path)
+        pattern, add_prefix_space = _read_pre_tokenizer(file.get("pre_tokenizer"), path)
     special = {text: entry["id"] for text, entry in added.items() if entry["special"]}
     around = read_post_processor(file.get("post_processor"), special, path)
 
@@ -69,11 +78,12 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
         lstrip=marked("lstrip"),
         rstrip=marked("rstrip"),
         single_word=marked("single_word"),
-        normalizer=_read_normalizer(file.get("normalizer"), path),
+        normalizer=normalizer,
         add_prefix_space=add_prefix_space,
         prefix=around.prefix,
         suffix=around.suffix,
         pair=around.pair,
+        characters=characters,
         unused=json.dumps(unused, ensure_ascii=False) if unused else "",
     )
 
@@ -88,16 +98,11 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     if tokenizer.merges is None:
         refuse(path, "a tokenizer.json needs a list of merges, and this tokenizer merges by rank")
     cut_out = {number: text for text, number in (tokenizer.special_tokens | tokenizer.added_tokens).items()}
-
-    # Special tokens stand in the vocabulary too: tokenizers would number those that do not as it sees fit.
-    vocab: dict[str, int] = {}
-    for number, token in sorted(tokenizer.vocab.items()):
-        text = cut_out.get(number, to_printable(token))
-        if text in vocab:
-            refuse(path, f"the ids {vocab[text]} and {number} would both be spelled {text!r}")
-        vocab[text] = number
-
-    byte_level = {"type": "ByteLevel", "add_prefix_space": tokenizer.add_prefix_space, "trim_offsets": False}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+    if tokenizer.characters is not None:
+        said, processor = sentencepiece.written(tokenizer), None
+    else:
+        said, processor = _byte_level_parts(tokenizer, cut_out, byte_level, path), byte_level
     unused = json.loads(tokenizer.unused or "{}")
     file = {
         "version": "1.0",
@@ -116,9 +121,36 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
             for number, text in sorted(cut_out.items())
         ],
         "normalizer": _sequence("normalizers", normalizing.steps_of(tokenizer.normalizer)),
-        "pre_tokenizer": _pre_tokenizer(tokenizer, byte_level, path),
-        "post_processor": post_processor(tokenizer, {**byte_level, "add_prefix_space": True, "use_regex": True}),
-        "decoder": {**byte_level, "add_prefix_space": True, "use_regex": True},
+        "pre_tokenizer": said["pre_tokenizer"],
+        "post_processor": post_processor(tokenizer, processor),
+        "decoder": said["decoder"],
+        "model": said["model"],
+    }
+    data = json.dumps(file, ensure_ascii=False).encode() + b"\n"
+    back = parse(data, path)
+    if back.pattern.expressions == tokenizer.pattern.expressions:  # which _check_portable() has compared
+        back = back._replace(pattern=tokenizer.pattern)
+    if back != tokenizer._replace(name=None):
+        refuse(path, "this tokenizer would not come back as it is: a tokenizer.json cannot say all that it does")
+    write_atomically(path, data)
+
+
+def _byte_level_parts(
+    tokenizer: TokenizerData, cut_out: dict[int, str], byte_level: dict[str, Any], path: StrPath
+) -> dict[str, Any]:
+    """The pre_tokenizer, the decoder and the model that say a byte-level tokenizer."""
+    # Special tokens stand in the vocabulary too: tokenizers would number those that do not as it sees fit.
+    vocab: dict[str, int] = {}
+    for number, token in sorted(tokenizer.vocab.items()):
+        text = cut_out.get(number, to_printable(token))
+        if text in vocab:
+            refuse(path, f"the ids {vocab[text]} and {number} would both be spelled {text!r}")
+        vocab[text] = number
+    return {
+        "pre_tokenizer": _pre_tokenizer(
+            tokenizer, {**byte_level, "add_prefix_space": tokenizer.add_prefix_space, "use_regex": False}, path
+        ),
+        "decoder": byte_level,
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -129,16 +161,9 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
             "byte_fallback": False,
             "ignore_merges": tokenizer.ignore_merges,
             "vocab": vocab,
-            "merges": [[to_printable(left), to_printable(right)] for left, right in tokenizer.merges],
+            "merges": [[to_printable(left), to_printable(right)] for left, right in tokenizer.merges or ()],
         },
     }
-    data = json.dumps(file, ensure_ascii=False).encode() + b"\n"
-    back = parse(data, path)
-    if back.pattern.expressions == tokenizer.pattern.expressions:  # which _check_portable() has compared
-        back = back._replace(pattern=tokenizer.pattern)
-    if back != tokenizer._replace(name=None):
-        refuse(path, "this tokenizer would not come back as it is: a tokenizer.json cannot say all that it does")
-    write_atomically(path, data)
 
 
 def _sequence(key: str, steps: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -175,7 +200,12 @@ def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[
     """({id: token} of vocabulary and added tokens, merges, ignore_merges)."""
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
         kind = model.get("type") if isinstance(model, dict) else model
-        refuse(path, f"the model is {kind!r}, which is not supported: only BPE is")
+        use = {"Unigram": "tokenizers or sentencepiece", "WordPiece": "tokenizers", "WordLevel": "tokenizers"}.get(
+            str(kind)
+        )
+        refuse(
+            path, f"the model is {kind!r}, which is not supported: only BPE is{f'; use {use} for it' if use else ''}"
+        )
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key):
             refuse(path, f'the model has "{key}": {model[key]!r}, which is not supported')

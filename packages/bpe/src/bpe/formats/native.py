@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from bpe.encoding.normalizing import FORMS, checked, steps_of
 from bpe.formats import (
+    Characters,
     Pair,
     TokenizerData,
     are_ids,
@@ -97,6 +98,18 @@ def _is_template(value: Any) -> bool:
     return isinstance(value, list) and sorted(one for one in value if type(one) is int) == [0, 1]
 
 
+def _is_characters(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 3
+        and isinstance(value[0], list)
+        and len(value[0]) == 256
+        and are_ids(value[0])
+        and value[1] in ("always", "first", "never")
+        and value[2] in (0, 1)
+    )
+
+
 def _same(value: Any) -> Any:
     return value
 
@@ -137,6 +150,13 @@ FIELDS = {
     "prefix": Field("prefix", list, _is_texts, "a list of special tokens", tuple),
     "suffix": Field("suffix", list, _is_texts, "a list of special tokens", tuple),
     "pair": Field("pair", list, _is_template, "a list of special tokens, 0 and 1", tuple),
+    "characters": Field(
+        "characters",
+        lambda value: value and [list(value.byte_ids), value.prepend, value.strip],
+        lambda v: v is None or _is_characters(v),
+        "null, or the ids of 256 bytes, where a space is put, and how many are taken",
+        lambda v: v and Characters(tuple(v[0]), v[1], v[2]),
+    ),
     "unused": Field(
         "unused",
         lambda value: json.loads(value) if value else None,
@@ -147,7 +167,8 @@ FIELDS = {
 }
 
 
-LATER = {"pair": [0, 1], "unused": None}  # fields that a file has only where they say something
+# Fields that a file has only where they say something, and what they say where they are not there.
+LATER: dict[str, Any] = {"pair": [0, 1], "unused": None, "characters": None}
 
 
 def _to_json(tokenizer: TokenizerData) -> dict[str, Any]:

@@ -93,8 +93,8 @@ def _read_pair_of(step: dict[str, Any], special: dict[str, int], path: StrPath) 
     return Around((begin,), (end,), (begin, 0, *middle, 1, end))
 
 
-def post_processor(tokenizer: TokenizerData, byte_level: dict[str, Any]) -> dict[str, Any]:
-    """The post-processor that says a tokenizer's templates."""
+def post_processor(tokenizer: TokenizerData, byte_level: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The post-processor that says a tokenizer's templates, beside the step that byte-level files have."""
     if not tokenizer.prefix and not tokenizer.suffix and tokenizer.pair == (0, 1):
         return byte_level
     ids = tokenizer.special_tokens | tokenizer.added_tokens
@@ -113,7 +113,7 @@ def post_processor(tokenizer: TokenizerData, byte_level: dict[str, Any]) -> dict
     return {
         "type": "Sequence",
         "processors": [
-            byte_level,
+            *([byte_level] if byte_level else []),
             {
                 "type": "TemplateProcessing",
                 "single": parts((*tokenizer.prefix, 0, *tokenizer.suffix)),

@@ -37,7 +37,7 @@ def packed(data: TokenizerData) -> bytes:
     """
     _check(data)
     special = {**data.special_tokens, **data.added_tokens}
-    tokens, ids, _ = encoder_tables(data, set(special.values()))
+    tokens, ids, *_ = encoder_tables(data, set(special.values()))
     symbols = sorted(zip(tokens, ids.tolist(), strict=True), key=lambda item: item[1])
     index = {token: i for i, (token, _) in enumerate(symbols)}
     classes: dict[str, int] = {}
@@ -70,6 +70,8 @@ def _check(data: TokenizerData) -> None:
     """ValueError for what encoder.js does not do."""
     if data.normalizer not in (None, "NFC"):
         raise ValueError(f"this page's encoder does not normalize to {data.normalizer}")
+    if data.characters is not None:
+        raise ValueError("this page's encoder merges no characters, as SentencePiece does")
     if data.pattern.language != "regex":
         raise ValueError(f"this page's encoder splits by no expression of {data.pattern.language}")
     if data.add_prefix_space:

@@ -1,0 +1,297 @@
+"""SentencePiece-style BPE (Kudo and Richardson 2018): tokens of characters, bytes for the characters that are none.
+
+Llama 2, Mistral, TinyLlama, Phi 3 and Gemma are of this kind. A space is written ▁ in their files; here it is a space.
+Read from a tokenizer.json with "byte_fallback", or from a `sentencepiece` model file. Unigram models are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bpe.encoding import normalizing
+from bpe.formats import Characters, Pair, TokenizerData, check_id, check_merges, read_bytes, refuse
+from bpe.formats.templates import flag, parts_of
+from bpe.native.atomic_file import StrPath
+from bpe.patterns import Pattern, resolve
+
+MARK = "▁"  # of a space
+BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
+SPLIT = r" [^ ]*|[^ ]+"  # Metaspace with "split": a piece begins at every space
+
+
+def is_one(file: dict[str, Any]) -> bool:
+    """Whether a tokenizer.json holds a BPE of characters."""
+    model = file.get("model")
+    return isinstance(model, dict) and model.get("type", "BPE") == "BPE" and model.get("byte_fallback") is True
+
+
+def spelled(token: bytes) -> str:
+    """A token as the files write it."""
+    return token.decode().replace(" ", MARK)
+
+
+def read_model(
+    model: dict[str, Any], added: dict[str, int], path: StrPath
+) -> tuple[dict[int, bytes], Sequence[Pair], tuple[int, ...]]:
+    """({id: token}, merges, the ids of the bytes)."""
+    vocab, merges = model.get("vocab"), model.get("merges")
+    if not isinstance(vocab, dict) or not isinstance(merges, list):
+        refuse(path, 'the model has no "vocab" of tokens and ids or no list of "merges"')
+    if model.get("ignore_merges"):
+        refuse(path, '"ignore_merges" beside "byte_fallback" is not supported')
+    byte_ids = _byte_ids(vocab, path)
+    by_id: dict[int, bytes] = dict(zip(byte_ids, (bytes([byte]) for byte in range(256)), strict=True))
+    tokens: dict[str, bytes] = {}
+    for text, number in vocab.items():
+        check_id(number, path, text)
+        if text in added and added[text] != number:
+            refuse(path, f"{text!r} has the id {number} in the vocabulary and {added[text]} as an added token")
+        if number in byte_ids:
+            continue
+        if number in by_id:
+            refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and {text!r}")
+        by_id[number] = _utf8(text, path) if text in added else _utf8(text.replace(MARK, " "), path)
+        if text not in added:
+            if " " in text:
+                refuse(path, f"the token {text!r} has a space that is not written {MARK}")
+            tokens[text] = by_id[number]
+    if len(set(byte_ids)) < 256:
+        refuse(path, "two of the tokens <0x00> to <0xFF> have one id")
+    for text, number in added.items():
+        if text not in vocab:
+            if number in by_id:
+                refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and the added token {text!r}")
+            by_id[number] = _utf8(text, path)
+    return by_id, _read_merges(merges, tokens, path), byte_ids
+
+
+def _byte_ids(vocab: dict[str, Any], path: StrPath) -> tuple[int, ...]:
+    for token in BYTE_TOKENS:
+        if token not in vocab:
+            refuse(path, f'"byte_fallback" is set, but the vocabulary has no token {token}')
+    return tuple(check_id(vocab[token], path, token) for token in BYTE_TOKENS)
+
+
+def _read_merges(merges: list[Any], tokens: dict[str, bytes], path: StrPath) -> Sequence[Pair]:
+    read: list[Pair] = []
+    for place, merge in enumerate(merges):
+        halves = merge.split(" ") if isinstance(merge, str) else merge
+        if not (isinstance(halves, list) and len(halves) == 2 and all(isinstance(half, str) for half in halves)):
+            refuse(path, f"merge {place}: not two tokens with a space between: {str(merge)[:80]!r}")
+        for half in halves:
+            if half not in tokens:
+                refuse(path, f"merge {place}: {half!r} is not in the vocabulary")
+        read.append((tokens[halves[0]], tokens[halves[1]]))
+    check_merges(read, dict.fromkeys(tokens.values()), path)
+    return read
+
+
+def _utf8(text: str, path: StrPath) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        refuse(path, f"{text!r} holds a lone surrogate")
+
+
+def read_pre_tokenizer(value: Any, normalizer: str | None, path: StrPath) -> tuple[Pattern, str]:
+    """(pattern, where Metaspace puts a space: "always", "first" or "never")."""
+    steps = parts_of(value, "pretokenizers", path)
+    spaces_gone = _marks_spaces(normalizer)
+    if not steps:
+        return resolve(None), "never"
+    (step,) = steps if len(steps) == 1 else [{"type": "Sequence of several steps"}]
+    if step["type"] == "Split" and step.get("pattern") == {"String": " "} and spaces_gone:
+        return resolve(None), "never"  # as Gemma's: no space is left to split by
+    if step["type"] != "Metaspace" or step.get("replacement", MARK) != MARK:
+        refuse(path, f'the pre-tokenizer {step["type"]!r} beside "byte_fallback" is not supported: only Metaspace is')
+    scheme = step.get("prepend_scheme")
+    if scheme is None:
+        scheme = "always" if flag(step, "add_prefix_space", True, path) else "never"
+    if scheme not in ("always", "first", "never"):
+        refuse(path, f'Metaspace with "prepend_scheme": {scheme!r}')
+    return resolve(SPLIT, "fancy-regex") if flag(step, "split", True, path) else resolve(None), scheme
+
+
+def _marks_spaces(normalizer: str | None) -> bool:
+    """Whether it leaves no space in a text."""
+    steps = normalizing.steps_of(normalizer)
+    return any(step["type"] == "Replace" and step["pattern"] == {"String": " "} for step in steps)
+
+
+def read_decoder(value: Any, path: StrPath) -> int:
+    """How many spaces decoding takes from the beginning of a text: 0 or 1."""
+    steps = parts_of(value, "decoders", path)
+    kinds = [step["type"] for step in steps]
+    if kinds not in (["Replace", "ByteFallback", "Fuse"], ["Replace", "ByteFallback", "Fuse", "Strip"]):
+        refuse(path, f'the decoder {", ".join(kinds) or "none"} beside "byte_fallback" is not supported')
+    if steps[0].get("pattern") != {"String": MARK} or steps[0].get("content") != " ":
+        refuse(path, f"a decoder that does not make {MARK} a space is not supported")
+    if len(steps) == 3:
+        return 0
+    strip = steps[3]
+    if (strip.get("content"), strip.get("stop")) != (" ", 0) or strip.get("start") not in (0, 1):
+        refuse(path, "a decoder that strips more than one space is not supported")
+    return int(strip["start"])
+
+
+def written(tokenizer: TokenizerData) -> dict[str, Any]:
+    """The pre_tokenizer, the decoder and the model of a tokenizer.json that says this tokenizer."""
+    characters, merges = tokenizer.characters, tokenizer.merges
+    assert characters is not None
+    assert merges is not None
+    spelling = {
+        number: spelled(token) for number, token in tokenizer.vocab.items() if number not in characters.byte_ids
+    }
+    spelling |= dict(zip(characters.byte_ids, BYTE_TOKENS, strict=True))
+    spelling |= {number: text for text, number in (tokenizer.special_tokens | tokenizer.added_tokens).items()}
+    pre_tokenizer = None
+    if characters.prepend != "never" or not tokenizer.pattern.whole or not _marks_spaces(tokenizer.normalizer):
+        split = not tokenizer.pattern.whole
+        scheme = characters.prepend
+        pre_tokenizer = {"type": "Metaspace", "replacement": MARK, "prepend_scheme": scheme, "split": split}
+    decoders: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"String": MARK}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
+    if characters.strip:
+        decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    return {
+        "pre_tokenizer": pre_tokenizer,
+        "decoder": {"type": "Sequence", "decoders": decoders},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": True,
+            "ignore_merges": False,
+            "vocab": {spelling[number]: number for number in sorted(spelling)},
+            "merges": [[spelled(left), spelled(right)] for left, right in merges],
+        },
+    }
+
+
+# `sentencepiece` model files
+
+_KINDS = {1: "normal", 2: "unknown", 3: "control", 4: "user defined", 5: "unused", 6: "byte"}
+_MODELS = {1: "Unigram", 2: "BPE", 3: "word", 4: "character"}
+
+
+def read(path: StrPath) -> TokenizerData:
+    """The tokenizer of a `sentencepiece` model file. ValueError where it is wrong or asks for what is not supported."""
+    return parse(read_bytes(path), path)
+
+
+def parse(data: bytes, path: StrPath) -> TokenizerData:
+    """The tokenizer of the bytes of a `sentencepiece` model file; path is what errors call it."""
+    pieces: list[tuple[str, float, str]] = []
+    trainer: dict[int, Any] = {}
+    normalizer: dict[int, Any] = {}
+    for field, value in _fields(data, path):
+        if field == 1:
+            pieces.append(_piece(value, path))
+        elif field in (2, 3):
+            (trainer if field == 2 else normalizer).update(_fields(value, path))
+    kind = _MODELS.get(trainer.get(3, 1), "unknown")
+    if kind != "BPE":
+        refuse(path, f"a {kind} model of sentencepiece, which is not supported: only BPE is; use sentencepiece for it")
+    vocab: dict[int, bytes] = {}
+    special: dict[str, int] = {}
+    added: dict[str, int] = {}
+    byte_ids: dict[int, int] = {}
+    last_score = float("inf")
+    for number, (text, score, what) in enumerate(pieces):
+        vocab[number] = text.replace(MARK, " ").encode()
+        if what in ("unknown", "control"):
+            special[text], vocab[number] = number, text.encode()
+        elif what == "user defined":
+            added[text.replace(MARK, " ")] = number
+        elif what == "byte":
+            byte_ids[BYTE_TOKENS.index(text) if text in BYTE_TOKENS else -1] = number
+        elif what == "unused":
+            refuse(path, f"the piece {text!r} is unused, which is not supported")
+        elif len(text) > 1:
+            if score > last_score:
+                refuse(path, f"the piece {text!r} has a higher score than one before it, which is not supported")
+            last_score = score
+    if set(byte_ids) != set(range(256)):
+        refuse(path, "a model without byte_fallback, which is not supported: characters it lacks would be lost")
+    for number, token in byte_ids.items():
+        vocab[token] = bytes([number])
+    if normalizer.get(2) or normalizer.get(1, b"") not in (b"", b"identity"):
+        name = bytes(normalizer.get(1, b"")).decode("utf-8", "replace")
+        refuse(path, f"the normalizer {name!r} is not supported: only identity is")
+    steps: list[dict[str, Any]] = []
+    if normalizer.get(4, 1):  # remove_extra_whitespaces
+        steps.append({"type": "Replace", "pattern": {"Regex": r"\A +|[ ▁]+\z"}, "content": ""})
+        steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+    dummy_prefix = bool(normalizer.get(3, 1))
+    if dummy_prefix:
+        steps.append({"type": "Prepend", "prepend": MARK})
+    steps.append({"type": "Replace", "pattern": {"String": " "}, "content": MARK})
+    return TokenizerData(
+        vocab=vocab,
+        merges=None,
+        special_tokens=special,
+        pattern=resolve(None),
+        added_tokens=added,
+        normalizer=normalizing.checked(steps),
+        characters=Characters(tuple(byte_ids[byte] for byte in range(256)), "never", int(dummy_prefix)),
+    )
+
+
+def _piece(data: bytes, path: StrPath) -> tuple[str, float, str]:
+    import struct
+
+    text, score, kind = "", 0.0, 1
+    for field, value in _fields(data, path):
+        if field == 1 and isinstance(value, bytes):
+            try:
+                text = value.decode()
+            except UnicodeDecodeError:
+                refuse(path, "a piece that is not UTF-8")
+        elif field == 2 and isinstance(value, bytes):
+            (score,) = struct.unpack("<f", value)
+        elif field == 3:
+            kind = value
+    if not text or kind not in _KINDS:
+        refuse(path, f"a piece without text or of an unknown kind: {text!r}")
+    return text, score, _KINDS[kind]
+
+
+def _fields(data: bytes, path: StrPath) -> list[tuple[int, Any]]:
+    """The fields of a message of protocol buffers: (number, an int, or bytes), in their order."""
+    found: list[tuple[int, Any]] = []
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            if at >= len(data) or shift > 63:
+                refuse(path, "not a model of sentencepiece, or cut short")
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        key = varint()
+        kind, field = key & 7, key >> 3
+        if kind == 0:
+            found.append((field, varint()))
+            continue
+        size = {1: 8, 5: 4}.get(kind)
+        if kind == 2:
+            size = varint()
+        if size is None or at + size > len(data) or field == 0:
+            refuse(path, "not a model of sentencepiece, or cut short")
+        found.append((field, data[at : at + size]))
+        at += size
+    return found

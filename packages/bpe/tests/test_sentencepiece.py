@@ -1,0 +1,219 @@
+"""SentencePiece-style BPE: ids and texts beside tokenizers and sentencepiece, from files of both."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from bpe import Tokenizer, load
+from bpe.formats import huggingface, sentencepiece
+
+WORDS = [
+    *(
+        "the",
+        "cat",
+        "sat",
+        "on",
+        "a",
+        "mat",
+        "with",
+        "its",
+        "hat",
+        "é",
+        "ü",
+        "世界",
+        "世",
+        "ключ",
+        "слово",
+        "12",
+        "345",
+    ),
+    *("isn't", "x=y;", "\n\n", "{}", "▁", "\t"),
+]
+BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def texts(seed: int, count: int) -> Iterator[str]:
+    """Words that the tokenizers know and others, with one space between or several, or none."""
+    chance = random.Random(seed)
+    others = [*WORDS, "🙂", "Ж", "界世", "zebra", "<s>", "</s>", "ñandú", "\x00", "  ", "tthhee", "\u0301"]
+    for _ in range(count):
+        parts = [chance.choice(others) + chance.choice([" ", "", "  ", " ", "▁"]) for _ in range(chance.randrange(12))]
+        yield "".join(parts)
+
+
+def trained(kind: str) -> tokenizers.Tokenizer:
+    """A tokenizer of a published shape, trained by tokenizers."""
+    made = tokenizers.Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    if kind == "llama-2":
+        made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    elif kind == "gemma":
+        made.normalizer = normalizers.Replace(" ", "▁")
+        made.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    else:
+        _, scheme, split = kind.split("-")
+        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=split == "split")
+    if kind != "gemma":
+        steps.append(decoders.Strip(" ", 1, 0))
+    made.decoder = decoders.Sequence(steps)
+    # Trained on words, so that it has no token across a space, as the published ones have none.
+    words = tokenizers.Tokenizer(models.BPE())
+    words.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=420, special_tokens=["<unk>", "<s>", "</s>", *BYTE_TOKENS], show_progress=False
+    )
+    words.train_from_iterator([" ".join(WORDS[:-1] * 3 + WORDS[:6] * 9)], trainer)
+    file, model = json.loads(made.to_str()), json.loads(words.to_str())["model"]
+    file["model"]["vocab"], file["model"]["merges"] = model["vocab"], model["merges"]
+    file["added_tokens"] = [
+        {"id": number, "content": name, "special": True, "normalized": False}
+        | dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
+        for number, name in enumerate(["<unk>", "<s>", "</s>"])
+    ]
+    return tokenizers.Tokenizer.from_str(json.dumps(file))
+
+
+KINDS = ["llama-2", "gemma", "metaspace-always-split", "metaspace-first-whole", "metaspace-never-whole"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def pair(request: Any, tmp_path_factory: Any) -> tuple[tokenizers.Tokenizer, Tokenizer, Path]:
+    peer = trained(request.param)
+    path = tmp_path_factory.mktemp("sentencepiece") / "tokenizer.json"
+    peer.save(str(path))
+    return peer, Tokenizer.from_huggingface(path), path
+
+
+def test_ids_are_those_of_tokenizers(pair: tuple[tokenizers.Tokenizer, Tokenizer, Path]) -> None:
+    peer, ours, _ = pair
+    for text in texts(1, 600):
+        assert ours.encode(text, allowed_special="all") == peer.encode(text, add_special_tokens=False).ids, text
+
+
+def test_texts_come_back(pair: tuple[tokenizers.Tokenizer, Tokenizer, Path]) -> None:
+    peer, ours, _ = pair
+    for text in texts(2, 300):
+        ids = ours.encode(text, allowed_special="all")
+        assert ours.decode(ids) == peer.decode(ids, skip_special_tokens=False), text
+        stream = ours.decode_stream()
+        assert "".join(map(stream.step, ids)) + stream.finish() == ours.decode(ids)
+
+
+def test_streams_give_the_same_ids(pair: tuple[tokenizers.Tokenizer, Tokenizer, Path]) -> None:
+    _, ours, _ = pair
+    text = "".join(texts(3, 4000))
+    rules = ours._texts.policy.rules("all", ())
+    expected = ours.encode(text, allowed_special="all")
+    pieces = [text[at : at + 700] for at in range(0, len(text), 700)]
+    assert [i for array in ours._texts.chunks(pieces, rules, 4096) for i in array.tolist()] == expected
+    assert list(ours.encode_iterable(pieces, allowed_special="all")) == expected
+
+
+def test_there_and_back(pair: tuple[tokenizers.Tokenizer, Tokenizer, Path], tmp_path: Path) -> None:
+    peer, ours, _ = pair
+    ours.to_huggingface(tmp_path / "again.json")
+    assert huggingface.read(tmp_path / "again.json") == ours.data
+    again = tokenizers.Tokenizer.from_file(str(tmp_path / "again.json"))
+    ours.save(tmp_path / "native")
+    assert load(tmp_path / "native").data == ours.data
+    for text in texts(4, 100):
+        assert again.encode(text).ids == peer.encode(text).ids
+    for refused in (ours.to_tiktoken, ours.to_gpt2):
+        with pytest.raises(ValueError, match="cannot say that tokens are merged from characters"):
+            refused(tmp_path / "other")
+
+
+def test_a_long_text_is_split_where_nothing_is_merged(pair: tuple[tokenizers.Tokenizer, Tokenizer, Path]) -> None:
+    _, ours, _ = pair
+    assert ours._texts._scanner > 0  # and not that of a whole text
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "reason"),
+    [
+        (("model", "type"), "Unigram", "use tokenizers or sentencepiece for it"),
+        (("model", "type"), "WordPiece", "use tokenizers for it"),
+        (("model", "byte_fallback"), False, "the vocabulary is not byte-level"),
+        (("model", "ignore_merges"), True, '"ignore_merges" beside "byte_fallback"'),
+        (("model", "vocab", "<0x00>"), None, "<0x00>"),
+        (("model", "vocab", "a b"), 9999, "a space that is not written"),
+        (("model", "merges", 0), "a", "merge 0: not two tokens"),
+        (("model", "merges", 0), ["q", "☃"], "is not in the vocabulary"),
+        (("pre_tokenizer",), {"type": "Whitespace"}, "the pre-tokenizer 'Whitespace'"),
+        (("decoder",), {"type": "ByteLevel"}, "the decoder ByteLevel"),
+        (("decoder",), None, "the decoder none"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(
+    tmp_path: Path, place: tuple[Any, ...], value: Any, reason: str
+) -> None:
+    file = json.loads(trained("llama-2").to_str())
+    holder = file
+    for key in place[:-1]:
+        holder = holder[key]
+    if value is None and place[-1] == "<0x00>":
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = value
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(file), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"tokenizer\.json: ") as caught:
+        huggingface.read(path)
+    assert reason in str(caught.value)
+
+
+# `sentencepiece` model files
+
+
+def model_of(folder: Path, **settings: Any) -> tuple[Any, Path]:
+    """A model trained by sentencepiece, and its file."""
+    spm = pytest.importorskip("sentencepiece", reason="trains the models that are read")
+    corpus = folder / "corpus.txt"
+    corpus.write_text("\n".join(texts(5, 400)).replace("\x00", ""), encoding="utf-8")
+    given = {"model_type": "bpe", "vocab_size": 335, "byte_fallback": True, "normalization_rule_name": "identity"}
+    spm.SentencePieceTrainer.train(
+        input=str(corpus), model_prefix=str(folder / "spm"), minloglevel=2, character_coverage=0.98, **given | settings
+    )
+    return spm.SentencePieceProcessor(model_file=str(folder / "spm.model")), folder / "spm.model"
+
+
+@pytest.mark.parametrize("settings", [{}, {"remove_extra_whitespaces": False}, {"add_dummy_prefix": False}])
+def test_ids_are_those_of_sentencepiece(tmp_path: Path, settings: dict[str, Any]) -> None:
+    peer, path = model_of(tmp_path, **settings)
+    ours = load(path)
+    for text in texts(6, 400):
+        text = text.replace("\x00", "")
+        assert ours.encode(text, disallowed_special=()) == peer.encode(text), text
+        ids = peer.encode(text.lstrip("▁ "))  # of several spaces at the beginning, sentencepiece may give back none
+        assert ours.decode(ids) == peer.decode(ids), text
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"model_type": "unigram"}, "a Unigram model of sentencepiece, which is not supported"),
+        ({"byte_fallback": False}, "a model without byte_fallback"),
+        ({"normalization_rule_name": "nmt_nfkc"}, "the normalizer 'nmt_nfkc' is not supported"),
+    ],
+)
+def test_other_models_of_sentencepiece_are_refused_by_name(
+    tmp_path: Path, settings: dict[str, Any], reason: str
+) -> None:
+    _, path = model_of(tmp_path, **settings)
+    with pytest.raises(ValueError, match=r"spm\.model: ") as caught:
+        sentencepiece.read(path)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b"\n", b"\n\x05abc", b"\x0b", b"\n\x03\n\x01\xff", b"\xff" * 20])
+def test_a_damaged_model_is_refused(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"spm\.model: "):
+        sentencepiece.parse(data, tmp_path / "spm.model")
