@@ -13,10 +13,11 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from _typeshed import WriteableBuffer
 
 Result = TypeVar("Result")
