@@ -71,23 +71,6 @@ sizes = given(rows=st.integers(0, 9), width=st.integers(1, 70), count=st.integer
 @pytest.mark.parametrize("native", WAYS)
 @settings(max_examples=40, deadline=None)
 @sizes
-def test_gated(native, rows, width, count, seed):
-    both, grad = numbers(2, rows, 2 * width, seed=seed).requires_grad_(), numbers(2, rows, width, seed=seed + 1)
-    gate, up = both.chunk(2, -1)
-    wanted = F.silu(gate) * up
-    (slope,) = torch.autograd.grad(wanted, both, grad)
-    with threads(count), torch.no_grad():
-        out, active = passes.gated(using(native), both)
-        close(out, wanted)
-        close(active, F.silu(gate))
-        close(passes.gated_back(using(native), grad, both, active), slope)
-        # as gradients come that are no tensor of their own
-        close(passes.gated_back(using(native), grad[:, :1].expand(2, rows, width), both, active)[:, :1], slope[:, :1])
-
-
-@pytest.mark.parametrize("native", WAYS)
-@settings(max_examples=40, deadline=None)
-@sizes
 def test_normalise(native, rows, width, count, seed):
     leaf, grad = numbers(2, rows, width, seed=seed).requires_grad_(), numbers(2, rows, width, seed=seed + 1)
     wanted = F.rms_norm(leaf, (width,), eps=0.1)
@@ -127,18 +110,16 @@ def test_cross_entropy(native, rows, width, count, seed):
 
 @needs_compiler
 def test_float32_is_as_exact_as_torchs_own():
-    x, grad, logits = numbers(64, 600), numbers(64, 600, seed=1), numbers(64, 500, scale=10.0)
+    x, grad, logits = numbers(64, 300), numbers(64, 300, seed=1), numbers(64, 500, scale=10.0)
     targets = torch.arange(64)
     counts = targets >= 0
 
     def results(native: bool, dtype: torch.dtype) -> list[torch.Tensor]:
         by, z = using(native, dtype), logits.to(dtype)
-        out, active = passes.gated(by, x.to(dtype))
-        slope = passes.gated_back(by, grad[:, :300].to(dtype), x.to(dtype), active)
         normal, inverse = passes.normalise(by, x.to(dtype), 1e-5)
         back = passes.normalise_back(by, grad.to(dtype), normal, inverse)
         nats = passes.cross_entropy(by, z, 500, targets, counts)
-        return [found.double() for found in (out, active, slope, normal, inverse, back, nats, z)]
+        return [found.double() for found in (normal, inverse, back, nats, z)]
 
     exact = results(False, torch.float64)
     for c, own, right in zip(results(True, torch.float32), results(False, torch.float32), exact, strict=True):
@@ -151,12 +132,10 @@ def test_the_bits_are_the_same_on_any_number_of_threads():
 
     def results(count: int) -> list[torch.Tensor]:
         with threads(count):
-            out, active = passes.gated(by, x)
             normal, inverse = passes.normalise(by, x, 1e-5)
             logits, targets = x.clone(), torch.arange(37)
             nats = passes.cross_entropy(by, logits, 80, targets, targets != 3)
-            backs = passes.gated_back(by, out, x, active), passes.normalise_back(by, grad, normal, inverse)
-            return [out, active, normal, inverse, logits, nats, *backs]
+            return [normal, inverse, logits, nats, passes.normalise_back(by, grad, normal, inverse)]
 
     for count in (2, 3):
         assert all(torch.equal(a, b) for a, b in zip(results(1), results(count), strict=True))
@@ -166,16 +145,10 @@ def test_the_bits_are_the_same_on_any_number_of_threads():
 def test_what_is_no_number_stays_none_and_large_ones_do_not_overflow(native):
     by, dtype = using(native, torch.float32), torch.float32
     for place in range(3):
-        both, logits = torch.zeros(1, 6, dtype=dtype), torch.zeros(1, 3, dtype=dtype)
-        both[0, place] = logits[0, place] = torch.nan
-        assert passes.gated(by, both)[0].isnan().tolist() == [[i == place for i in range(3)]]
+        logits = torch.zeros(1, 3, dtype=dtype)
+        logits[0, place] = torch.nan
         assert passes.normalise(by, logits, 1e-5)[0].isnan().all()
         assert passes.cross_entropy(by, logits, 3, torch.tensor([1]), torch.tensor([True])).isnan().all()
-    both = torch.tensor([[-1e4, -90.0, 90.0, 1e4, 1.0, 1.0, 1.0, 1.0]])
-    out, active = passes.gated(by, both)
-    torch.testing.assert_close(out, torch.tensor([[0.0, 0.0, 90.0, 1e4]]), rtol=0, atol=1e-33)
-    back = passes.gated_back(by, torch.ones(1, 4), both, active)
-    torch.testing.assert_close(back, torch.tensor([[0.0, 0, 1, 1, 0, 0, 90, 1e4]]), rtol=0, atol=1e-33)
     logits = torch.tensor([[3e4, -3e4, 0.0]])
     nats = passes.cross_entropy(by, logits, 3, torch.tensor([1]), torch.tensor([True]))
     torch.testing.assert_close(nats, torch.tensor([6e4]))
@@ -226,13 +199,7 @@ def test_a_run_that_goes_on_without_the_compiler_says_so(data, tmp_path, nothing
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "change",
-    [
-        (b"silu * up[i]", b"silu"),
-        (b"- n[i] * mean", b"- mean"),
-        (b"p[target] -= 1", b"p[target] -= 0"),
-        (b"* by;", b";"),
-    ],
+    "change", [(b"- n[i] * mean", b"- mean"), (b"p[target] -= 1", b"p[target] -= 0"), (b"* by;", b";")]
 )
 def test_a_library_that_computes_something_else_is_not_used(monkeypatch, tmp_path, change):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

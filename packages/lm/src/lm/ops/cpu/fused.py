@@ -3,14 +3,13 @@
 Every twin has the parameters, the state dict and, to rounding, the results and the gradients of its plain module:
 
     Attention   scores by blocks of queries, whose rotation is part of the copy that the products read (block_attention)
-    SwiGLU      silu(gate) · up in one pass in C; its backward writes both halves where they belong
     RMSNorm     one pass over memory in C, both ways
     Linear      by oneDNN, on the machines on which that is the faster library (products)
 
-What they gain, forward and backward of a block on one core of a Zen 3, at widths of 128 and 256: together 8% and 13%;
-without attention's blocks 5% and 5% are lost, without SwiGLU's 3% and 0%, without the norms' 4% and 0%
-(`nox -s bench -- twins` measures it in whole steps). The norm's weight folded into the matrix that reads it, sums and
-norms in one pass, and gradients of weights as tall products were here too, gained 2% at most, and went.
+What they gain, one core of a Zen 3 (`nox -s bench -- twins` measures it in whole steps, of the demo's shape 10% of them
+together): at a width of 128 attention 4 to 5% and norms 5%, at 256 attention 5 to 10% and norms 0 to 1%. SwiGLU in C
+gained 1 and 0%; the norm's weight folded into the matrix that reads it, sums and norms in one pass, and gradients of
+weights as tall products gained 2% at most: they were here, and went.
 
 A twin computes as the plain module does where that is what the caller needs: on another device, with a key/value cache,
 under autocast, when a module in it was given a hook.
@@ -21,12 +20,11 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from lm.attention import MATMUL_KEYS, causal_self_bias
-from lm.model import Attention, LayerCache, RMSNorm, SwiGLU, positions_of, recomputed, rope_at
+from lm.model import Attention, LayerCache, RMSNorm, positions_of, recomputed, rope_at
 from lm.ops.cpu import passes
 from lm.ops.cpu.block_attention import attend
 from lm.ops.cpu.products import FusedLinear
@@ -80,17 +78,6 @@ class FusedAttention(Attention):
         return y.flatten(2)
 
 
-class FusedSwiGLU(SwiGLU):
-    """SwiGLU in one pass between its products."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        both = self.gate_up(x)
-        if both.device.type == "cpu" and torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            return self.down(_Gated.apply(both))  # type: ignore[no-any-return, no-untyped-call]
-        gate, up = both.chunk(2, dim=-1)
-        return self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
-
-
 class FusedRMSNorm(RMSNorm):
     """RMSNorm in fewer passes over memory than F.rms_norm makes, both ways."""
 
@@ -103,25 +90,9 @@ class FusedRMSNorm(RMSNorm):
 
 TWINS: dict[type[nn.Module], type[nn.Module]] = {
     Attention: FusedAttention,
-    SwiGLU: FusedSwiGLU,
     RMSNorm: FusedRMSNorm,
     nn.Linear: FusedLinear,
 }
-
-
-class _Gated(torch.autograd.Function):
-    """silu(gate) · up of both (…, 2 · d_ff), the gate's half first. What is kept is what autograd would keep."""
-
-    @staticmethod
-    def forward(ctx: Any, both: Tensor) -> Tensor:
-        out, active = passes.gated(passes.compiled(both), both)
-        ctx.save_for_backward(both, active)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return passes.gated_back(passes.compiled(grad), grad, *ctx.saved_tensors)
 
 
 class _ScaledNorm(torch.autograd.Function):

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <tgmath.h>
 
-typedef __typeof__(_Generic((REAL)0, float: (uint32_t)0, double: (uint64_t)0)) Whole; /* an integer as wide as REAL */
+typedef __typeof__(_Generic((REAL)0, float: (uint32_t)0, double: (uint64_t)0)) Whole;   /* an integer as wide as REAL */
 
 /* e^x to the last bit or two: e^x = 2^n e^r with |r| at most ln 2 / 2, and e^r by its series. */
 static inline REAL exponential(REAL x)
@@ -29,38 +29,6 @@ static inline REAL exponential(REAL x)
 #define EACH_ROW _Pragma("omp parallel for num_threads(threads) schedule(static)") for (int64_t row = 0; row < rows; row++)
 #define EACH _Pragma("omp simd") for (int64_t i = 0; i < width; i++)
 #define EACH_ADDED _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < width; i++)
-
-/* active = silu(gate) and out = active · up, of both (rows, 2 · width), the gate's half first. */
-void gated(int threads, int64_t rows, int64_t width, const REAL *both, REAL *active, REAL *out)
-{
-    EACH_ROW
-    {
-        const REAL *gate = both + 2 * row * width, *up = gate + width;
-        REAL *a = active + row * width, *o = out + row * width;
-        EACH
-        {
-            const REAL silu = gate[i] / (1 + exponential(-gate[i]));
-            a[i] = silu;
-            o[i] = silu * up[i];
-        }
-    }
-}
-
-/* The gradient of both, from that of out: for up grad · silu(gate), for the gate grad · up · silu'(gate). */
-void gated_back(int threads, int64_t rows, int64_t width, const REAL *grad, const REAL *both, REAL *out)
-{
-    EACH_ROW
-    {
-        const REAL *g = grad + row * width, *gate = both + 2 * row * width, *up = gate + width;
-        REAL *for_gate = out + 2 * row * width, *for_up = for_gate + width;
-        EACH
-        {
-            const REAL share = 1 / (1 + exponential(-gate[i]));
-            for_up[i] = g[i] * gate[i] * share;
-            for_gate[i] = g[i] * up[i] * share * (1 + gate[i] * (1 - share));
-        }
-    }
-}
 
 /* inverse (rows,) = 1 / rms(x) and normal = x · inverse. */
 void normalise(int threads, int64_t rows, int64_t width, const REAL *x, REAL *normal, REAL *inverse, double eps)

@@ -11,15 +11,12 @@ import ctypes
 import functools
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm.ops.cpu.build import Unavailable, built
 
 Pointer, Count = ctypes.c_void_p, ctypes.c_int64
 ARGUMENTS = {  # after the number of threads, of rows, and of columns
-    "gated": (Pointer, Pointer, Pointer),
-    "gated_back": (Pointer, Pointer, Pointer),
     "normalise": (Pointer, Pointer, Pointer, ctypes.c_double),
     "normalise_back": (Pointer, Pointer, Pointer, Pointer),
     "cross_entropy": (Pointer, Count, Pointer, Pointer),
@@ -38,31 +35,6 @@ def compiled(x: Tensor) -> ctypes.CDLL | None:
 def means(device: torch.device) -> str:
     """What computes the passes of a run in float32 on a device: "C" or "PyTorch", which agree to rounding."""
     return "C" if device.type == "cpu" and not isinstance(checked(torch.float32), Unavailable) else "PyTorch"
-
-
-def gated(by: ctypes.CDLL | None, both: Tensor) -> tuple[Tensor, Tensor]:
-    """silu(gate) · up of both (…, 2 · width), the gate's half first, and silu(gate): (…, width) each."""
-    gate, up = both.chunk(2, dim=-1)
-    if by is None:
-        active = F.silu(gate)
-        return active * up, active
-    both, out, active = both.contiguous(), both.new_empty(gate.shape), both.new_empty(gate.shape)
-    by.gated(*size(gate), both.data_ptr(), active.data_ptr(), out.data_ptr())
-    return out, active
-
-
-def gated_back(by: ctypes.CDLL | None, grad: Tensor, both: Tensor, active: Tensor) -> Tensor:
-    """The gradient of both, from that of gated()'s first result, and the second."""
-    out = both.new_empty(both.shape)
-    if by is None:
-        (gate, up), (for_gate, for_up) = both.chunk(2, dim=-1), out.chunk(2, dim=-1)
-        torch.mul(grad, active, out=for_up)
-        torch.mul(grad, up, out=for_gate)
-        torch.ops.aten.silu_backward.grad_input(for_gate, gate, grad_input=for_gate)
-    else:
-        grad, both = grad.contiguous(), both.contiguous()
-        by.gated_back(*size(grad), grad.data_ptr(), both.data_ptr(), out.data_ptr())
-    return out
 
 
 def normalise(by: ctypes.CDLL | None, x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -134,11 +106,9 @@ def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
 def sample(by: ctypes.CDLL | None, dtype: torch.dtype) -> list[Tensor]:
     """Results of each function on the same small numbers."""
     made = torch.Generator().manual_seed(0)
-    x, grad, half = (torch.randn(5, n, generator=made, dtype=torch.float64).to(dtype) for n in (74, 74, 37))
+    x, grad = (torch.randn(5, 74, generator=made, dtype=torch.float64).to(dtype) for _ in range(2))
     with torch.inference_mode(False), torch.no_grad():
-        out, active = gated(by, x)
         normal, inverse = normalise(by, x, 1e-5)
         logits, targets = 3 * x, torch.tensor([0, 69, 1, 2, 3])
         nats = cross_entropy(by, logits, 70, targets, targets != 2)
-        backs = gated_back(by, half, x, active), normalise_back(by, grad, normal, inverse)
-    return [out, active, normal, inverse, nats, logits, *backs]
+        return [normal, inverse, nats, logits, normalise_back(by, grad, normal, inverse)]
