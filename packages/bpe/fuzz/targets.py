@@ -20,11 +20,12 @@ from bpe import reference
 from bpe.conventions import CONVENTIONS
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import pack_table
+from bpe.expressions.steps import Splitting
 from bpe.formats import Merges, TokenizerData, gpt2, huggingface, native, tiktoken
 from bpe.formats.gpt2 import PRINTABLE
 from bpe.merging.merger import Merger
 from bpe.native import cpu
-from bpe.patterns import resolve
+from bpe.patterns import from_plain, of_steps, resolve, scanner_of, to_plain
 from bpe.scanning import scanner
 from bpe.tokenizer import Tokenizer
 
@@ -226,6 +227,38 @@ def formats(reader: Reader) -> None:
         same("encoded and decoded", tokenizer.decode_bytes(tokenizer.encode(text, allowed_special="all")), text)
 
 
+STEPS = [
+    {"type": "Digits", "individual_digits": True},
+    {"type": "Digits", "individual_digits": False},
+    {"type": "Punctuation", "behavior": "Contiguous"},
+    {"type": "Punctuation", "behavior": "Isolated"},
+    {"type": "Whitespace"},
+    {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+    *(
+        {"type": "Split", "pattern": {"Regex": expression}, "behavior": behaviour, "invert": False}
+        for expression in (r"\p{L}+|\p{N}{1,3}", r"\s+(?!\S)|\s+", r" ?[^\s\p{L}]+", r"[a-z]++s|.", "(?i:'s|'t)|\\S+")
+        for behaviour in ("Isolated", "Contiguous", "MergedWithNext")
+    ),
+]
+
+
+def tokenizer_json(reader: Reader) -> None:
+    """A tokenizer.json with any steps splits a text as the steps do one after another, in any parts of the text."""
+    steps = [reader.one_of(STEPS) for _ in range(1 + reader.number(4))]
+    steps.append({"type": "ByteLevel", "add_prefix_space": False, "use_regex": bool(reader.byte() & 1)})
+    text = reader.text(40)
+    pattern = of_steps(steps)
+    number = scanner_of(pattern)
+    expected = Splitting(tuple(steps)).split(text)
+    same("the steps written and read again", from_plain(to_plain(pattern)), pattern)
+    if number < 0:
+        return
+    same("the pieces", scanner.split(text, number), expected)
+    at = scanner.cut(text, reader.number(1 + len(text)), number) if text else 0
+    parts = scanner.split(text[:at], number) + scanner.split(text[at:], number)
+    same("the pieces of two parts", parts, expected)
+
+
 def format_seeds() -> list[bytes]:
     """A file of each format, small."""
     vocab = dict(enumerate([*ONE_BYTE, b"ab", b"abc", b" a"]))
@@ -244,7 +277,7 @@ def format_seeds() -> list[bytes]:
     return [bytes([kind]) + file for kind, file in enumerate(files)]
 
 
-TARGETS = [scan, encode, decode, train, formats, train_long]
+TARGETS = [scan, encode, decode, train, formats, train_long, tokenizer_json]
 
 
 def run(data: bytes) -> None:

@@ -168,17 +168,15 @@ class Splitting:
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
         self._runs = [_run_of(step) for step in steps]
-        self._depth = sum(step["type"] == "ByteLevel" for step in steps)
 
     def split(self, text: bytes) -> list[bytes]:
-        """The pieces of a text; what the steps drop is in none of them."""
+        """The pieces of a text, as bytes; what the steps drop is in none of them. After a second ByteLevel they are the
+        bytes of the characters by which the first spelled bytes.
+        """
         pieces = [text.decode("utf-8", "surrogateescape")] if text else []
         for run in self._runs:
             pieces = [part for piece in pieces for part in run(piece) if part]
-        found = pieces
-        for _ in range(self._depth - 1):
-            found = [_bytes(piece).decode("utf-8", "surrogateescape") for piece in found]
-        return [_bytes(piece) for piece in found]
+        return [_bytes(piece) for piece in pieces]
 
 
 def _bytes(piece: str) -> bytes:
