@@ -9,12 +9,15 @@ import torch
 from runs import CONFIG, assert_same_run, run, stop_at
 
 import lm
+from lm.commands.configuration import configuration
 from lm.config import ModelConfig
+from lm.device import in_words
 from lm.generation.decoder import Decoder
 from lm.interop import to_gguf, to_huggingface
 from lm.loss import chunked_cross_entropy, cross_entropy
 from lm.model import Transformer, softcapped
 from lm.ops.cpu.int8 import quantized
+from lm.training import budget
 from lm.training.loop import Stopped
 
 BOTH = ModelConfig(50, 16, 3, 16, 4, 24, num_kv_heads=2, qk_norm=True, value_embeddings=True, logit_softcap=4.0)
@@ -137,3 +140,15 @@ def test_no_other_program_has_them(change, tmp_path):
     for export in (lambda: to_huggingface(model, tmp_path / "hf"), lambda: to_gguf(model, tmp_path / "m.gguf")):
         with pytest.raises(ValueError, match=next(iter(change))):
             export()
+
+
+def test_a_speedrun_that_a_cpu_has_no_memory_for_is_refused(monkeypatch):
+    model, config = configuration("speedrun", [])
+    assert model.value_embeddings
+    assert config.optimizer == "normuon"
+    monkeypatch.setattr(budget, "memory_of", lambda device: 16e9)
+    said = budget.beyond(model, dataclasses.replace(config, precision="fp32"), torch.device("cpu"), 512)
+    assert said == (
+        f"not enough memory on {in_words(torch.device('cpu'))} (16.0 GB) with 32 sequences at a time: "
+        f"lower --train.micro_batch_size"
+    )

@@ -21,7 +21,7 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
 def register(commands: Commands) -> None:
     made = commands.add_parser("experiment", help="sweeps and ablations: many runs, a table, a page, a finding")
-    parts = made.add_subparsers(required=True, metavar="lr-sweep | batch-sweep | ablations")
+    parts = made.add_subparsers(required=True, metavar="lr-sweep | batch-sweep | ablations | isoflop")
 
     made = add(parts, "lr-sweep", lr_sweep, "learning rates up to the first that diverges", takes_settings=True)
     run_arguments(made)
@@ -52,6 +52,19 @@ def register(commands: Commands) -> None:
         metavar="NAME,…",
         help=f"these (default: all that differ from the base): {', '.join((*ABLATIONS, *TRAINING))}",
     )
+
+    made = add(
+        parts, "isoflop", isoflop, "sizes at the same budgets, laws fitted to them, and a larger run that they predict",
+        takes_settings=True,
+    )  # fmt: skip
+    run_arguments(made)
+    made.add_argument(
+        "--widths", type=numbers(int), metavar="W,W,…", help="d_model of the sizes (default: 48,64,96,128,192)"
+    )
+    made.add_argument(
+        "--budgets", type=numbers(float), metavar="C,C,…", help="FLOPs of a run (default: 1e12,2e12,4e12)"
+    )
+    made.add_argument("--at", type=float, metavar="C", help="the larger budget that is predicted (default: 1.6e13)")
 
 
 def run_arguments(made: argparse.ArgumentParser) -> None:
@@ -101,6 +114,14 @@ def ablations(options: argparse.Namespace) -> None:
     from lm.experiments.trials import Ablations
 
     perform(options, lambda model, train, known, seeds: Ablations(model, train, known, seeds, options.only or ()))
+
+
+def isoflop(options: argparse.Namespace) -> None:
+    from lm.experiments.isoflop import AT, BUDGETS, WIDTHS, IsoFlop
+
+    widths, budgets = tuple(options.widths or WIDTHS), tuple(options.budgets or BUDGETS)
+    at = AT if options.at is None else options.at
+    perform(options, lambda model, train, known, seeds: IsoFlop(model, train, known, seeds, widths, budgets, at))
 
 
 def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], Experiment]) -> None:

@@ -44,13 +44,16 @@ def plan(options: argparse.Namespace) -> None:
     row("training FLOPs in all", f"{whole:,}", f"{config.steps:,} steps, {config.steps * tokens:,} tokens")
     micro = config.micro_batch_size or config.batch_size
     counted = policy(model, config, device, accumulate=micro < config.batch_size)
-    memory = training_memory(shape, micro, policy=counted)
-    row("training memory", f"{int(memory.total):,}", f"bytes at its highest, {micro} sequences at a time")
-    for name, value in filter(lambda pair: pair[1], memory.items()):
-        row(f"  {name}", f"{int(value):,}")
-    kept = f"activation checkpointing {config.activation_checkpointing}"
-    room = f"of {memory_of(device) / 1e9:.1f} GB, {config.precision}, {kept}"
-    row("largest micro-batch", f"{largest_micro_batch(model, config, device):,}", room)
+    if shape.counted_in_training:
+        memory = training_memory(shape, micro, policy=counted)
+        row("training memory", f"{int(memory.total):,}", f"bytes at its highest, {micro} sequences at a time")
+        for name, value in filter(lambda pair: pair[1], memory.items()):
+            row(f"  {name}", f"{int(value):,}")
+        kept = f"activation checkpointing {config.activation_checkpointing}"
+        room = f"of {memory_of(device) / 1e9:.1f} GB, {config.precision}, {kept}"
+        row("largest micro-batch", f"{largest_micro_batch(model, config, device):,}", room)
+    else:
+        row("training memory", "not counted", "of a model with value embeddings")
     if data is not None:
         for name, times in data.epochs(config.steps * tokens).items():
             row(f"epochs of {name}" if name else "epochs", f"{times:,.2f}")

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lm.columns import in_columns
+from lm.experiments.isoflop import IsoFlop
+from lm.experiments.isoflop_page import laws
 from lm.experiments.trials import BASE, Experiment, Mean, Outcome, by_variant, gap
 from lm.reporting import report
 from lm.reporting.charts import Html, Line, chart, number, table
@@ -80,8 +82,10 @@ def write(experiment: Experiment, outcomes: dict[str, Outcome], out: Path) -> Pa
     )
     note = "± is half of a 95% interval over seeds: runs of a seed saw the same data in the same order."
     sections = [report.Section("Results", drawn, note)]
+    if isinstance(experiment, IsoFlop):
+        sections = [*laws(experiment, outcomes), *sections]
     swept = [(one.x, one.loss) for one in outcomes.values() if one.x is not None and math.isfinite(one.loss)]
-    if len({x for x, _ in swept}) > 1:
+    if len({x for x, _ in swept}) > 1 and not isinstance(experiment, IsoFlop):
         means = [
             (ones[0].x or 0.0, Mean.of([one.loss for one in ones]).value)
             for _, ones in ranked(experiment, outcomes)

@@ -51,14 +51,18 @@ def beyond(model: ModelConfig, config: TrainConfig, device: torch.device, own: i
 
     A CPU has no error for it: the system ends the process, or another one, without a word.
     """
-    if device.type != "cpu" or config.lora_rank or not model.shape().counted_in_training:
+    if device.type != "cpu" or config.lora_rank:
         return None
-    from accounting import training_memory  # here, because nothing but a budget needs it
+    from accounting import parameters, training_memory  # here, because nothing but a budget needs it
 
     micro = config.micro_batch_size or own
     counted = policy(model, config, device, accumulate=micro < own)
-    needed = training_memory(model.shape(), micro, policy=counted).total
-    return None if int(needed) <= memory_of(device) else what_fits(model, config, device, own, "not enough memory on")
+    shape, more = model.shape(), 0
+    if shape.value_embeddings:  # of which at least weights, gradients and moments are there
+        plain = dataclasses.replace(shape, value_embeddings=0)
+        shape, more = plain, 16 * (int(parameters(shape).total) - int(parameters(plain).total))
+    needed = int(training_memory(shape, micro, policy=counted).total) + more
+    return None if needed <= memory_of(device) else what_fits(model, config, device, own, "not enough memory on")
 
 
 def what_fits(

@@ -1,0 +1,230 @@
+"""IsoFLOP: sizes at the same budgets of FLOPs, laws fitted to them, and a larger run that the laws predicted."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lm.config import ModelConfig
+from lm.experiments.scaling import (
+    Interval,
+    Parabola,
+    Run,
+    Surface,
+    bootstrapped,
+    fit_parabola,
+    fit_surface,
+    power_law,
+)
+from lm.experiments.trials import Experiment, Outcomes, Trial
+
+WIDTHS = (48, 64, 96, 128, 192)
+BUDGETS = (1e12, 2e12, 4e12)
+AT = 1.6e13
+PREDICTED = "predicted"  # what the name of the larger run begins with
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the laws say of a budget, before anything was trained with it.
+
+    Attributes:
+        sizes: The best number of parameters, by each law.
+        losses: The loss there, by each law.
+        parabola, surface: The laws.
+    """
+
+    sizes: dict[str, Interval]
+    losses: dict[str, Interval]
+    parabola: Parabola
+    surface: Surface
+
+
+@dataclass(frozen=True)
+class IsoFlop(Experiment):
+    """Each width at each budget; then, at the budget `at`, the width that is nearest to what the parabolas say is best.
+
+    A model is the base at another width: d_ff and the heads go with it, head_dim, layers and vocabulary stay. The learning
+    rate goes with 1 / √width; the schedule is as long as the run. FLOPs are accounting's, exact, forward and backward.
+    """
+
+    widths: tuple[int, ...] = WIDTHS
+    budgets: tuple[float, ...] = BUDGETS
+    at: float = AT
+
+    title = "IsoFLOP"
+    x_name = "parameters"
+
+    def __post_init__(self) -> None:
+        if len(set(self.widths)) < 3 or len(set(self.budgets)) < 2:
+            raise ValueError(
+                f"{len(set(self.widths))} widths and {len(set(self.budgets))} budgets are too few: laws want 3 and 2"
+            )
+        if not self.at > max(self.budgets):
+            raise ValueError(f"the budget to predict is {self.at:g}: choose one above {max(self.budgets):g}")
+        for width in self.widths:
+            self.model_of(width)
+            for budget in self.budgets:
+                self.steps(width, budget)
+
+    def model_of(self, width: int) -> ModelConfig:
+        """The base model at another width."""
+        base = self.model
+        if width < 1 or width % base.head_width:
+            raise ValueError(f"a width is a multiple of head_dim {base.head_width}, and {width} is none")
+        heads = width // base.head_width
+        shared = base.num_heads // base.kv_heads  # query heads for a key head
+        return dataclasses.replace(
+            base,
+            d_model=width,
+            num_heads=heads,
+            num_kv_heads=max(1, heads // shared) if heads % shared == 0 else heads,
+            head_dim=base.head_width,
+            d_ff=max(1, round(base.d_ff * width / base.d_model)),
+        )
+
+    @functools.cache  # noqa: B019 (experiments are few)
+    def costs(self, width: int) -> tuple[int, int]:
+        """The parameters of a width, and the FLOPs of one step."""
+        from accounting import parameters, training_flops  # here, because nothing but a budget needs it
+
+        shape = self.model_of(width).shape()
+        flops = training_flops(shape, batch_size=self.train.batch_size, pairs="causal")
+        return int(parameters(shape).total), int(flops.total)
+
+    def steps(self, width: int, budget: float) -> int:
+        """Steps that a budget is enough for. ValueError: fewer than ten."""
+        steps = round(budget / self.costs(width)[1])
+        if steps < 10:
+            raise ValueError(
+                f"{budget:g} FLOPs are {steps} steps at width {width}, too few to learn anything: raise the budget, or lower "
+                f"the width or the batch_size"
+            )
+        return steps
+
+    def trials_of(self, width: int, budget: float, name: str) -> list[Trial]:
+        """One run of a width, as long as a budget lasts."""
+        base, steps = self.train, self.steps(width, budget)
+        rate = base.learning_rate * math.sqrt(self.model.d_model / width)
+        warmup = min(base.warmup_steps, steps // 10)
+        decay = None if base.decay_steps is None else max(1, round(base.decay_steps / base.steps * steps))
+        return self.trials(
+            name,
+            1,
+            float(self.costs(width)[0]),
+            model=self.model_of(width),
+            steps=steps,
+            warmup_steps=warmup,
+            decay_steps=decay and min(decay, steps - warmup),
+            learning_rate=rate,
+            min_learning_rate=min(rate, base.min_learning_rate),
+            log_every=max(1, steps // 200),
+            eval_every=0,
+            checkpoint_every=max(1, steps // 4),
+        )
+
+    def grid(self) -> list[Trial]:
+        """Every width at every budget."""
+        return [
+            trial
+            for budget in sorted(set(self.budgets))
+            for width in sorted(set(self.widths))
+            for trial in self.trials_of(width, budget, f"{budget:.0e}-width-{width}")
+        ]
+
+    def wanted(self, outcomes: Outcomes) -> list[Trial]:
+        grid = self.grid()
+        if any(trial.name not in outcomes for trial in grid):
+            return grid
+        try:
+            found = self.prediction(outcomes)
+        except ValueError:
+            return grid  # no law can be fitted, as the finding says
+        return [*grid, *self.predicted_trial(found)]
+
+    def predicted_trial(self, found: Prediction) -> list[Trial]:
+        """The run at the larger budget: the width whose parameters are nearest to what the parabolas say is best."""
+        wanted, step = found.sizes["parabola"].value, self.model.head_width
+        widths = [width for width in range(step, 4 * max(self.widths) + 1, step) if self.is_possible(width)]
+        nearest = min(widths, key=lambda width: abs(math.log(self.costs(width)[0] / wanted)))
+        return self.trials_of(nearest, self.at, f"{PREDICTED}-{self.at:.0e}-width-{nearest}")
+
+    def is_possible(self, width: int) -> bool:
+        """Whether the larger budget is enough for a width."""
+        return self.at / self.costs(width)[1] >= 10
+
+    def runs(self, outcomes: Outcomes) -> list[Run]:
+        """What came of the grid; those that diverged are left out."""
+        return [
+            self.run_of(trial, outcomes[trial.name].loss)
+            for trial in self.grid()
+            if trial.name in outcomes and math.isfinite(outcomes[trial.name].loss)
+        ]
+
+    def run_of(self, trial: Trial, loss: float) -> Run:
+        """A trial with its outcome, as the laws know it."""
+        parameters, flops = self.costs(trial.model.d_model)
+        tokens = trial.train.steps * trial.train.batch_size * trial.model.context_length
+        return Run(parameters, tokens, float(flops) * trial.train.steps, loss)
+
+    def prediction(self, outcomes: Outcomes) -> Prediction:
+        """What the laws that were fitted to the grid say of the larger budget. ValueError: they cannot be fitted."""
+        return predicted(tuple(self.runs(outcomes)), self.at)
+
+    def finding(self, outcomes: Outcomes) -> str:
+        if any(trial.name not in outcomes for trial in self.grid()):
+            return "The grid has not been trained yet."
+        try:
+            found = self.prediction(outcomes)
+        except ValueError as error:
+            return f"No law could be fitted: {error}."
+        said = [
+            f"by {law} {found.sizes[law].text()} parameters are best and reach a loss of {found.losses[law].text('.4f')}"
+            for law in found.sizes
+        ]
+        text = f"At {self.at:.2g} FLOPs, with 95% intervals: {'; '.join(said)}"
+        for trial in self.predicted_trial(found):
+            if (outcome := outcomes.get(trial.name)) is not None:
+                size = self.costs(trial.model.d_model)[0]
+                text += f". The run of {size:,} parameters ended at a loss of {outcome.loss:.4f}"
+        return f"{text}."
+
+
+@functools.lru_cache(maxsize=8)
+def predicted(runs: Sequence[Run], flops: float) -> Prediction:
+    """What the laws say of a budget, with intervals."""
+    parabola, surface = fit_parabola(runs), fit_surface(runs)
+
+    def by_parabola(some: Sequence[Run]) -> tuple[float, float]:
+        law = fit_parabola(some)
+        return law.best_size(flops), law.best_loss(flops)
+
+    def by_surface(some: Sequence[Run]) -> tuple[float, float]:
+        law = surface if some is runs else fit_surface(some, surface)
+        size = law.best_size(flops)
+        return size, law.loss(size, flops / (6 * size))
+
+    intervals = {"parabola": bootstrapped(runs, by_parabola), "surface": bootstrapped(runs, by_surface)}
+    return Prediction(
+        sizes={law: found[0] for law, found in intervals.items()},
+        losses={law: found[1] for law, found in intervals.items()},
+        parabola=parabola,
+        surface=surface,
+    )
+
+
+def seconds_predicted(experiment: IsoFlop, outcomes: Outcomes, width: int) -> float:
+    """How long the larger run takes: FLOPs a second grow with width as a power law, fitted to the grid."""
+    speeds: dict[int, list[float]] = {}
+    for trial in experiment.grid():
+        outcome = outcomes[trial.name]
+        if outcome.seconds > 0 and outcome.steps:
+            done = experiment.costs(trial.model.d_model)[1] * outcome.steps
+            speeds.setdefault(trial.model.d_model, []).append(done / outcome.seconds)
+    if len(speeds) < 2:
+        return math.nan
+    a, b = power_law(list(speeds), [sorted(some)[len(some) // 2] for some in speeds.values()])
+    return experiment.at / math.exp(a + b * math.log(width))

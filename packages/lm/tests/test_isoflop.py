@@ -1,0 +1,171 @@
+"""Scaling laws found again in runs that follow them, and an experiment that predicts a larger run and then makes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+
+import pytest
+from runs import CONFIG, MODEL
+from test_experiments import ended, simulate
+
+from lm.commands.cli import main
+from lm.config import to_table
+from lm.experiments import page, scaling
+from lm.experiments.isoflop import PREDICTED, IsoFlop
+from lm.experiments.scaling import Run, Surface, bootstrapped, by_budget, fit_parabola, fit_surface
+
+LAW = Surface(1.7, 400.0, 410.0, 0.34, 0.28)
+
+
+def runs_of(law, noise=0.0, budgets=(1e18, 3e18, 1e19, 3e19)):
+    generator, found = random.Random(0), []
+    for flops in budgets:
+        best = law.best_size(flops)
+        for factor in (0.25, 0.5, 1.0, 2.0, 4.0):
+            size = best * factor
+            tokens = flops / (6 * size)
+            found.append(Run(size, tokens, flops, law.loss(size, tokens) * math.exp(noise * generator.gauss(0, 1))))
+    return found
+
+
+def test_a_surface_is_found_again():
+    found = fit_surface(runs_of(LAW))
+    for name in ("floor", "a", "b", "alpha", "beta"):
+        assert getattr(found, name) == pytest.approx(getattr(LAW, name), rel=0.02), name
+    assert found.best_size(1e21) == pytest.approx(LAW.best_size(1e21), rel=0.03)
+    best = LAW.best_size(1e21)
+    lowest = LAW.loss(best, 1e21 / 6 / best)
+    assert all(LAW.loss(best * f, 1e21 / 6 / best / f) > lowest for f in (0.9, 1.1)), "the closed form is the minimum"
+
+
+def test_parabolas_find_the_best_sizes():
+    found = fit_parabola(runs_of(LAW))
+    assert found.budgets == (1e18, 3e18, 1e19, 3e19)
+    for flops, size in zip(found.budgets, found.best_sizes, strict=True):
+        assert size == pytest.approx(LAW.best_size(flops), rel=0.15)
+    assert found.size_law[1] == pytest.approx(0.28 / 0.62, abs=0.02)
+    best = LAW.best_size(1e20)
+    assert found.best_loss(1e20) == pytest.approx(LAW.loss(best, 1e20 / 6 / best), rel=0.02)
+
+
+def test_intervals_grow_with_noise():
+    def measure(runs):
+        return (fit_parabola(runs).best_size(1e20),)
+
+    widths = []
+    for noise in (0.002, 0.01):
+        (found,) = bootstrapped(runs_of(LAW, noise), measure)
+        assert found.low < found.value < found.high
+        assert found.value in found
+        widths.append(math.log(found.high / found.low))
+    assert widths[0] < widths[1]
+    (none,) = bootstrapped(runs_of(LAW), lambda runs: (5.0 if len(set(runs)) == 20 else math.nan,))
+    assert none.text() == "5", "no interval where what was drawn could not be fitted"
+
+
+def test_what_gives_no_law_is_refused():
+    with pytest.raises(ValueError, match="takes two"):
+        fit_parabola(runs_of(LAW, budgets=(1e18,)))
+    with pytest.raises(ValueError, match="4 runs are not enough"):
+        fit_surface(runs_of(LAW)[:4])
+    rising = [dataclasses.replace(run, loss=math.log(run.parameters)) for run in runs_of(LAW)]
+    bent = [dataclasses.replace(run, loss=20 - math.log(run.parameters) ** 2 / 40) for run in rising]
+    with pytest.raises(ValueError, match="0 of the budgets"):
+        fit_parabola(bent)
+
+
+BASE = dataclasses.replace(MODEL, d_model=16, num_heads=2)
+GRID = {"widths": (8, 16, 32), "budgets": (5e7, 1e8, 2e8), "at": 6e8}
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch):
+    monkeypatch.setattr(scaling, "BOOTSTRAPS", 20)
+
+
+def experiment(**change):
+    return IsoFlop(BASE, dataclasses.replace(CONFIG, batch_size=1), math.log(50), **{**GRID, **change})
+
+
+def by_law(trial):
+    """What a model would lose, had the text a law of such small models."""
+    size = experiment().costs(trial.model.d_model)[0]
+    tokens = trial.train.steps * trial.train.batch_size * trial.model.context_length
+    return 1 + 30 / size**0.5 + 60 / tokens**0.5
+
+
+def test_the_grid_spends_each_budget_and_then_the_prediction_is_made():
+    made = experiment()
+    grid = made.wanted({})
+    assert len({trial.name for trial in grid}) == 9
+    for trial in grid:
+        flops, budget = made.costs(trial.model.d_model)[1] * trial.train.steps, float(trial.name.split("-width")[0])
+        assert flops == pytest.approx(budget, rel=0.06)
+        assert trial.train.learning_rate == pytest.approx(1e-2 * math.sqrt(16 / trial.model.d_model))
+        assert trial.model.head_width == 8
+    outcomes = simulate(made, by_law)
+    added = [name for name in outcomes if name.startswith(PREDICTED)]
+    assert len(added) == 1
+    assert "With" not in made.finding({})
+    said = made.finding(outcomes)
+    assert said.startswith("At 6e+08 FLOPs, with 95% intervals: by parabola ")
+    assert f"ended at a loss of {outcomes[added[0]].loss:.4f}" in said
+    assert len(by_budget(made.runs(outcomes))) == 3
+
+
+def test_a_grid_that_gives_no_law_says_so():
+    made = experiment()
+    outcomes = {trial.name: ended(trial, 3.0) for trial in made.wanted({})}
+    flat = {name: dataclasses.replace(one, loss=5 - math.log(one.x) ** 2 / 40) for name, one in outcomes.items()}
+    assert len(made.wanted(flat)) == 9
+    assert "No law could be fitted" in made.finding(flat)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"widths": (8, 16)}, "2 widths"),
+        ({"budgets": (1e8,)}, "1 budgets"),
+        ({"at": 1e8}, "choose one above"),
+        ({"widths": (8, 12, 16)}, "12 is none"),
+        ({"budgets": (1e5, 4e7)}, "too few to learn"),
+    ],
+)
+def test_a_grid_that_cannot_be_is_refused(change, says):
+    with pytest.raises(ValueError, match=says):
+        experiment(**change)
+
+
+def test_the_command_makes_it_all_and_runs_nothing_again(data, tmp_path, capsys, monkeypatch):
+    import tomli_w
+
+    config = tmp_path / "tiny.toml"
+    small = dataclasses.replace(CONFIG, batch_size=4)
+    config.write_text(tomli_w.dumps({"model": to_table(BASE), "train": to_table(small)}))
+    command = ["experiment", "isoflop", "--preset", str(config), "--data", str(data), "--out", str(tmp_path / "out")]
+    command += ["--widths", "8,16,32", "--budgets", "8e7,1.6e8", "--at", "2.5e8", "--quiet"]
+    write = page.write
+    monkeypatch.setattr(page, "write", lambda *_: None)  # it is drawn after each run: here, once all are there
+    assert main(command) == 0
+    monkeypatch.setattr(page, "write", write)
+    said = capsys.readouterr().out
+    assert "report.html" in said
+    runs = sorted(path.parent.name for path in (tmp_path / "out").glob("*/outcome.json"))
+    assert len(runs) >= 6
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*/outcome.json")}
+    assert main(command) == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*/outcome.json")} == times
+    assert "Loss by size" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_the_page_has_prediction_beside_outcome(tmp_path):
+    from lm.experiments.isoflop_page import laws
+
+    made = experiment()
+    sections = laws(made, simulate(made, by_law))
+    assert [section.title for section in sections] == ["At 6e+08 FLOPs", "Laws", "Loss by size"]
+    assert "loss, by the parabolas" in sections[0].html
+    assert "N* ∝ C^" in sections[1].html
+    assert page.IsoFlop is IsoFlop
