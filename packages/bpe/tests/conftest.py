@@ -1,5 +1,7 @@
 """What every test of this package shares."""
 
+from __future__ import annotations  # pytest.TerminalReporter is younger than the oldest pytest that is allowed
+
 import signal
 from pathlib import Path
 
