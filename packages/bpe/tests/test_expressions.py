@@ -17,7 +17,7 @@ from expression_samples import (
     theirs_oniguruma,
 )
 
-from bpe import patterns
+from bpe import Encoding, patterns
 from bpe.expressions.automaton import compile_tree, run
 from bpe.expressions.parsing import Refused, parse
 from bpe.expressions.spelling import spelled
@@ -114,3 +114,14 @@ def test_many_random_expressions(language: str) -> None:
 def test_flags_hold_to_the_end_of_their_branch_or_group() -> None:
     assert patterns.split(b"abCB", patterns.resolve("a(?i)b|c", "oniguruma")) == [b"ab", b"CB"]
     assert patterns.split(b"abaC", patterns.resolve("a(?i)b|c", "fancy-regex")) == [b"ab", b"a", b"C"]
+
+
+def test_an_encoding_reads_its_expression_as_tiktoken_does() -> None:
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    expression = r"[\p{L}&&[^\p{Han}]]+|\p{Han}+|\s++$|[[:punct:]]|\d{1,2}+|."  # each means something else in `regex`
+    theirs = theirs_fancy(expression)
+    ours = Encoding("x", pat_str=expression, mergeable_ranks=ranks, special_tokens={})
+    assert theirs is not None
+    for text in ["ab中文cd 12345 …! \n ", "中a\u3000"]:
+        assert bytes(ours.encode(text)) == theirs(text)
+    assert patterns.scanner_of(ours._data.pattern) >= 0

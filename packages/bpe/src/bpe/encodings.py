@@ -40,9 +40,9 @@ class Encoding:
 
     Args:
         name: what the encoding is called.
-        pat_str: the split pattern, a regular expression of the package `regex`. The expressions that tiktoken publishes
-            are compiled; with any other encoding is some thirty times slower, and says so once. What lies between two
-            matches is a pretoken too, where tiktoken leaves it out.
+        pat_str: the split pattern, a regular expression of fancy-regex, the engine of tiktoken. It is compiled, unless
+            it looks behind or far ahead; with such a one encoding is some thirty times slower, and says so once. What
+            lies between two matches is a pretoken too, where tiktoken leaves it out.
         mergeable_ranks: {token: rank}.
         special_tokens: {name: id}. Where two names share an id, decoding gives the first.
         explicit_n_vocab: the number of ranks and special tokens together, to be checked.
@@ -77,7 +77,8 @@ class Encoding:
                 f"explicit_n_vocab is {explicit_n_vocab}, but there are {found} ranks and special tokens, "
                 f"and the greatest id is {max(vocab)}"
             )
-        self._set(TokenizerData(vocab, None, special, patterns.resolve((pat_str,)), ignore_merges=True, name=name))
+        pattern = patterns.resolve((pat_str,), "fancy-regex")
+        self._set(TokenizerData(vocab, None, special, pattern, ignore_merges=True, name=name))
 
     def _set(self, data: TokenizerData, cache_bytes: int = CACHE_BYTES) -> None:
         """Become the encoding of these data: what every constructor ends with."""
