@@ -283,6 +283,7 @@ def bench(session: nox.Session) -> None:
         "lm": f"{LM}/benchmarks/step.py",
         "generate": f"{LM}/benchmarks/generation.py",
         "history": "tools/bench_history.py",
+        "serve": f"{LM}/benchmarks/serving.py",
         "products": f"{LM}/benchmarks/products.py",
         "twins": f"{LM}/benchmarks/twins.py",
         "llamas": f"{LM}/benchmarks/llamas.py",
@@ -299,6 +300,8 @@ def bench(session: nox.Session) -> None:
     elif which == "history":
         install(session, BPE, ACCOUNTING, LM)
         arguments = arguments or ["bench-history.jsonl"]
+    elif which == "serve":
+        install(session, BPE, ACCOUNTING, f"{LM}[serve,gguf,text]", "llama-cpp-python[server]")
     else:
         install(session, ACCOUNTING if which == "start" else BPE)
     if which in ("train", "training", "encode", "decode", "worst", "worst-train"):

@@ -42,7 +42,19 @@ def tokenizer():
 
 
 @contextlib.contextmanager
-def served(model, tokenizer, *, rows=4, waiting=8, max_tokens=200, template=None, guards=(), protocol="auto", **more):
+def served(
+    model,
+    tokenizer,
+    *,
+    rows=4,
+    waiting=8,
+    max_tokens=200,
+    template=None,
+    guards=(),
+    protocol="auto",
+    memory=None,
+    **more,
+):
     """A server in a thread: its address, and its engine."""
     import uvicorn
 
@@ -51,7 +63,7 @@ def served(model, tokenizer, *, rows=4, waiting=8, max_tokens=200, template=None
     from lm.serving.engine import Engine
     from lm.serving.requests import Limits
 
-    engine = Engine(model, tokenizer, rows=rows, waiting=waiting)
+    engine = Engine(model, tokenizer, rows=rows, waiting=waiting, memory=memory)
     limits = Limits("small", model.config.vocab_size, model.config.context_length, max_tokens)
     app = Server(engine, template or default_template(tokenizer), limits, **more).app(**dict(guards))
     config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1, http=protocol)

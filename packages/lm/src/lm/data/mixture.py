@@ -96,6 +96,12 @@ class Mixture:
         """What is held out, by the name of its set."""
         return {part.name: part.heldout for part in self.parts if part.heldout is not None}
 
+    def refuse_shortened(self) -> None:
+        """ValueError: a file is shorter than when it was opened."""
+        for part in self.parts:
+            for tokens in filter(None, (part.tokens, part.heldout)):
+                tokens.refuse_shortened()
+
     def share(self, name: str) -> float:
         """How much of the rows is of the set of that name."""
         return next(float(share) for part, share in zip(self.parts, self.shares, strict=True) if part.name == name)

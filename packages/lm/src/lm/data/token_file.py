@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,7 @@ class Tokens:
         window: The context_length of the windows that conversations were packed into; None where windows may be cut
             anywhere.
         pairs: Whether they are pairs of a preferred and another conversation (see preferences.py).
+        files: Each file with its bytes, as it was when it was opened.
     """
 
     path: Path
@@ -54,9 +56,24 @@ class Tokens:
     mask_sha256: str | None = None
     window: int | None = None
     pairs: bool = False
+    files: tuple[tuple[Path, int], ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def refuse_shortened(self) -> None:
+        """ValueError: a file is shorter than when it was opened, so that reading what is gone would end the
+        process."""
+        for path, size in self.files:
+            try:
+                now = os.stat(path).st_size
+            except FileNotFoundError:
+                continue  # a file that was removed stays readable to who has it open
+            if now < size:
+                raise ValueError(
+                    f"{path} has {now:,} bytes, and had {size:,} when it was opened: put it back as it was, and run the "
+                    f"same command again"
+                )
 
     @property
     def bytes_per_token(self) -> float | None:
@@ -297,6 +314,7 @@ def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None 
         **masks_of(opened),
         window=window_of(opened),
         pairs=all(one.pairs for one in opened),
+        files=tuple(file for one in opened for file in one.files),
     )
 
 
@@ -326,7 +344,7 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
     beside = path.with_suffix(".json")
     if not beside.exists():
         found, top = examine(ids)
-        return Tokens(path, ids, found, highest=top)
+        return Tokens(path, ids, found, highest=top, files=sizes(path))
     says = read_description(beside)
     if (says["count"], says["dtype"]) != (len(ids), ids.dtype.name):
         raise ValueError(
@@ -363,7 +381,13 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
         digest,
         packed,
         says.get("pairs", False),
+        sizes(path, *([] if mask is None else [path.with_suffix(".mask")])),
     )
+
+
+def sizes(*paths: Path) -> tuple[tuple[Path, int], ...]:
+    """Each file with its bytes."""
+    return tuple((path, path.stat().st_size) for path in paths)
 
 
 def read_description(path: Path) -> dict[str, Any]:

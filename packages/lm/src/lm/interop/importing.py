@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lm.interop.loading import located, read_model, read_tokenizer, text_config, tokenizer_of
+from lm.interop.loading import located, read_model, read_tokenizer, refuse_what_is_no_number, text_config, tokenizer_of
 from lm.model import Transformer
 from lm.text_config import write_text_config
 from lm.training import checkpoint
@@ -36,6 +36,7 @@ def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path
         )
     here = located(source)
     model = read_model(here, None)
+    refuse_what_is_no_number(model, source)
     path = tokenizer_of(here) if tokenizer is None else Path(tokenizer)
     data = {}
     loaded = None if path is None else read_tokenizer(path)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lm.device import choose_device
+from lm.interop.model_folder import of_folder
 from lm.special_tokens import stop_ids
 from lm.text_config import TextConfig, read_text_config
 from lm.tokenizer import PAIR, kept_tokenizer, load_tokenizer
@@ -56,7 +57,18 @@ def load(
         raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
     target = choose_device(device) if isinstance(device, str) else device
     model = read_model(located(path), step)
+    refuse_what_is_no_number(model, path)
     return model.to(device=target, dtype=dtype if isinstance(dtype, torch.dtype) else DTYPES[dtype]).eval()
+
+
+def refuse_what_is_no_number(model: Transformer, path: str | Path) -> None:
+    """ValueError: a weight holds NaN or infinities, with its name."""
+    for name, weight in model.named_parameters():
+        low, high = weight.detach().aminmax()
+        if not (torch.isfinite(low) and torch.isfinite(high)):
+            raise ValueError(
+                f"{path}: the weight {name} holds values that are no numbers: take another copy of the model"
+            )
 
 
 def read_model(path: Path, step: int | None) -> Transformer:
@@ -129,7 +141,7 @@ def tokenizer_of(path: str | Path) -> Path | None:
     beside = path / "tokenizer.json"
     if not beside.is_file() and all((path / name).is_file() for name in PAIR):
         beside = path / PAIR[0]
-    return beside if beside.is_file() else None
+    return of_folder(beside) if beside.is_file() else None
 
 
 @dataclass(frozen=True)

@@ -108,12 +108,25 @@ def verify(folder: Path) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON file that holds an object. FileNotFoundError, ValueError: naming the file."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(of_folder(path).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path} holds {type(value).__name__}, and should hold an object")
     return value
+
+
+def of_folder(path: Path) -> Path:
+    """A file of a model's folder.
+
+    Raises:
+        ValueError: It is a link that leaves the folder for another place than the files of the Hub's cache.
+    """
+    folder, target = path.parent.resolve(), path.resolve()
+    blobs = folder.parents[1] / "blobs" if len(folder.parents) > 1 and folder.parent.name == "snapshots" else None
+    if not target.is_relative_to(folder) and target.parent != blobs:
+        raise ValueError(f"{path} is a link to {target}, outside its folder: put the file itself there")
+    return path
 
 
 def write_weights(folder: Path, tensors: Iterable[tuple[str, Tensor]], shard_bytes: int) -> None:
@@ -148,7 +161,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """
     for name, read in ((WEIGHTS, read_safetensors), (PICKLED, read_pickled)):
         if (folder / name).is_file():
-            return read(folder / name)
+            return read(of_folder(folder / name))
         index = folder / f"{name}.index.json"
         if index.is_file():
             return read_shards(folder, index, read)
@@ -171,7 +184,7 @@ def read_shards(folder: Path, index: Path, read: Any) -> dict[str, Tensor]:
             raise ValueError(f"{folder} is not whole: {file}, which {index.name} names, is missing")
     tensors: dict[str, Tensor] = {}
     for file in files:
-        there = read(folder / file)
+        there = read(of_folder(folder / file))
         named = {name for name, place in places.items() if place == file}
         for name in sorted(named ^ there.keys()):
             lacks = "lacks" if name in named else "has"

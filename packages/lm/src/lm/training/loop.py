@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import signal
 import sys
 import threading
@@ -167,7 +168,7 @@ def train(
             trainer = make_trainer(opened.config, saved, mixture, distributed, reference_of(run_dir, opened.config))
             if (otherwise := start.computed_otherwise(saved, start.computed_by(config, distributed))) is not None:
                 say(otherwise)
-            with writing(run_dir), log_of(run_dir, trainer, on_step, tensorboard) as log:
+            with writing(run_dir), log_of(run_dir, trainer, on_step, tensorboard, stop) as log:
                 return run_steps(trainer, run_dir, opened.config, mixture, stop, log, progress=progress)
         except (RuntimeError, MemoryError) as error:
             if not ran_out(error):
@@ -204,6 +205,7 @@ def run_steps(
             bar.update()
             bar.set_postfix_str(metrics.in_short(line), refresh=False)
             if due(step, config.eval_every, config.steps) and data.heldout:
+                data.refuse_shortened()
                 log(trainer.evaluate(data))
             # With one process, what came after the step counts too.
             asked = stop.is_set() if distributed.size == 1 else trainer.stop_asked
@@ -302,8 +304,13 @@ def micro_batches(trainer: Trainer, data: Mixture) -> Iterator[tuple[torch.Tenso
     config, distributed, count = trainer.config, trainer.distributed, trainer.accumulation_steps
     size = config.batch_size // distributed.size // count
     context = trainer.model.config.context_length
+
+    def make(index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        data.refuse_shortened()
+        return data.batch(config.seed, index, distributed.rank, distributed.size, size, context)
+
     return prefetched(
-        lambda index: data.batch(config.seed, index, distributed.rank, distributed.size, size, context),
+        make,
         trainer.step * count,
         config.steps * count,
         distributed.device,
@@ -408,7 +415,11 @@ def with_compile_decided(opened: start.Opened, distributed: DistributedContext, 
 
 @contextlib.contextmanager
 def log_of(
-    run_dir: Path, trainer: Trainer, on_step: Callable[[metrics.Line], None] | None, tensorboard: bool
+    run_dir: Path,
+    trainer: Trainer,
+    on_step: Callable[[metrics.Line], None] | None,
+    tensorboard: bool,
+    stop: threading.Event,
 ) -> Iterator[Callable[[metrics.Line], None]]:
     """What takes lines of metrics: in process 0 to metrics.jsonl and to who listens, in the others to nobody."""
     if not trainer.distributed.is_main:
@@ -421,7 +432,10 @@ def log_of(
             from lm.reporting.board import board
 
             listeners.append(stack.enter_context(board(run_dir / "tensorboard", trainer.step)))
-        yield stack.enter_context(metrics.log_to(run_dir / METRICS, *listeners))
+        # The other processes wait in the next exchange of gradients, and not for ever.
+        alone = trainer.distributed.size == 1
+        patience = math.inf if alone else trainer.config.collective_timeout / 2
+        yield stack.enter_context(metrics.log_to(run_dir / METRICS, *listeners, stop=stop, patience=patience))
 
 
 def said_of_divergence(trainer: Trainer, run_dir: Path, skipped: str) -> str:

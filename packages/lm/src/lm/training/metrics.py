@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +52,43 @@ class Throughput:
 
 
 @contextlib.contextmanager
-def log_to(path: Path, *listeners: Callable[[Line], None]) -> Iterator[Callable[[Line], None]]:
-    """What takes lines of metrics: adds them to a file at once, and gives them to the listeners."""
-    with open(path, "a", encoding="utf-8") as file:
+def log_to(
+    path: Path, *listeners: Callable[[Line], None], stop: threading.Event | None = None, patience: float = math.inf
+) -> Iterator[Callable[[Line], None]]:
+    """What takes lines of metrics: adds them to a file at once, and gives them to the listeners.
+
+    Where the disk is full it says so and waits for space: `patience` seconds, or until the run is asked to stop. What
+    could not be written then is written with the next line.
+    """
+    with open(path, "ab", buffering=0) as file:
+        waiting = bytearray()
 
         def log(line: Line) -> None:
-            file.write(json.dumps({key: value for key, value in line.items() if value is not None}) + "\n")
-            file.flush()
+            known = {key: value for key, value in line.items() if value is not None}
+            waiting.extend(json.dumps(known).encode() + b"\n")
+            write_all(file, waiting, path, stop or threading.Event(), patience)
             for listener in listeners:
                 listener(line)
 
         yield log
+        if waiting:
+            write_all(file, waiting, path, stop or threading.Event(), 0.0)
+
+
+def write_all(file: RawIOBase, waiting: bytearray, path: Path, stop: threading.Event, patience: float) -> None:
+    """Writes what waits and takes it away, as far as the disk has space for it in time (see log_to)."""
+    last, said = time.monotonic() + patience, False
+    while waiting:
+        try:
+            del waiting[: file.write(waiting) or 0]
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            if not said:
+                print(f"the disk of {path} is full: the run waits for space", file=sys.stderr)
+                said = True
+            if time.monotonic() >= last or stop.wait(1.0):
+                return
 
 
 def read_lines(path: Path, until: int | None = None) -> list[str]:

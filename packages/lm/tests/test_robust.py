@@ -1,0 +1,136 @@
+"""Files that change under a run, links, weights that are no numbers, a full disk: one sentence each, nothing lost."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+
+import pytest
+import torch
+from runs import CONFIG, MODEL, some_tokens
+
+import lm
+from lm.data.token_file import write_tokens
+from lm.files import atomic_write
+from lm.interop.importing import import_run
+from lm.interop.loading import load
+from lm.training import metrics
+from lm.training.loop import train
+
+
+@pytest.fixture
+def data(tmp_path):
+    for name in ("train", "heldout"):
+        write_tokens(tmp_path / f"{name}.npy", some_tokens(3000))
+    return {name: tmp_path / f"{name}.npy" for name in ("train", "heldout")}
+
+
+def test_a_file_that_is_shortened_under_a_run_ends_it_in_one_sentence(data, tmp_path):
+    """Reading what a memory map no longer has would end the process by a signal."""
+
+    def shorten(line):
+        if line["step"] == 2:
+            os.truncate(data["train"], 300)
+
+    with pytest.raises(ValueError, match=r"train\.npy has 300 bytes, and had [\d,]+ when it was opened: put it back"):
+        train(MODEL, CONFIG, data, tmp_path / "run", progress=False, on_step=shorten)
+
+
+class Full:
+    """A file on a disk that is full for some writes, and takes a part of the others."""
+
+    def __init__(self, *failures):
+        self.failures, self.held = list(failures), b""
+
+    def write(self, data):
+        if self.failures and self.failures.pop(0):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.held += bytes(data[:5])
+        return len(data[:5])
+
+
+def test_a_line_of_metrics_waits_for_space(tmp_path, capsys, monkeypatch):
+    stop = threading.Event()
+    monkeypatch.setattr(stop, "wait", lambda seconds: False)
+    file, waiting = Full(True, True, False, True), bytearray(b"a line of metrics\n")
+    metrics.write_all(file, waiting, tmp_path / "metrics.jsonl", stop, 1e9)
+    assert (file.held, waiting) == (b"a line of metrics\n", b"")
+    said = capsys.readouterr().err
+    assert said == f"the disk of {tmp_path / 'metrics.jsonl'} is full: the run waits for space\n"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_line_that_cannot_wait_longer_is_written_with_the_next(tmp_path, capsys, asked):
+    stop = threading.Event()
+    if asked:
+        stop.set()
+    file, waiting = Full(False, True), bytearray(b"first line\n")
+    metrics.write_all(file, waiting, tmp_path / "metrics.jsonl", stop, 1e9 if asked else 0.0)
+    assert (file.held, waiting) == (b"first", b" line\n")
+    waiting.extend(b"second\n")
+    metrics.write_all(file, waiting, tmp_path / "metrics.jsonl", threading.Event(), 0.0)
+    assert file.held == b"first line\nsecond\n"
+    capsys.readouterr()
+
+
+def test_an_error_of_the_disk_that_does_not_pass_is_raised(tmp_path):
+    class Broken:
+        def write(self, data):
+            raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output"):
+        metrics.write_all(Broken(), bytearray(b"x"), tmp_path / "metrics.jsonl", threading.Event(), 1e9)
+
+
+@pytest.fixture
+def exported(tmp_path):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = lm.Transformer(lm.ModelConfig(50, 16, 1, 16, 2, 24))
+    lm.to_huggingface(model, tmp_path / "model")
+    os.remove(tmp_path / "model" / "checksums.json")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_link_that_leaves_a_models_folder_is_refused(exported, tmp_path, name):
+    load(exported)
+    os.rename(exported / name, tmp_path / "elsewhere")
+    os.symlink(tmp_path / "elsewhere", exported / name)
+    with pytest.raises(ValueError, match=rf"{name} is a link to .*elsewhere, outside its folder: put the file itself"):
+        load(exported)
+
+
+def test_the_links_of_the_hubs_cache_are_followed(exported, tmp_path):
+    cache = tmp_path / "models--owner--name"
+    (cache / "blobs").mkdir(parents=True)
+    (cache / "snapshots").mkdir()
+    for file in exported.iterdir():
+        os.rename(file, cache / "blobs" / f"hash-of-{file.name}")
+        os.symlink(f"../../blobs/hash-of-{file.name}", file)
+    os.rename(exported, cache / "snapshots" / "abc")
+    assert load(cache / "snapshots" / "abc").config.vocab_size == 50
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_weights_that_are_no_numbers_are_refused_by_name(exported, tmp_path, bad):
+    model = load(exported)
+    with torch.no_grad():
+        model.blocks[0].ffn.down.weight[1, 1] = bad
+    lm.to_huggingface(model, tmp_path / "bad")
+    for refused in (load, lambda path: import_run(path, tmp_path / "run")):
+        with pytest.raises(ValueError, match=r"bad: the weight blocks\.0\.ffn\.down\.weight holds values that are no"):
+            refused(tmp_path / "bad")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_absurd_sizes_is_refused_before_memory_is_asked_for(exported):
+    about = json.loads((exported / "config.json").read_text())
+    for name in ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings", "intermediate_size"):
+        atomic_write(exported / "config.json", json.dumps({**about, name: 10**12}))
+        if name == "max_position_embeddings":  # a length alone has no weights
+            continue
+        with pytest.raises(ValueError, match=r"model\.safetensors|tensor|weight|num_hidden_layers|d_model|shape"):
+            load(exported)
