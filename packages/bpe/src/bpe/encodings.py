@@ -97,7 +97,9 @@ class Encoding:
                 setattr(self, compiled, getattr(self._calls, compiled))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (type(self), self._data, self._cache_bytes)
+        from bpe.formats.packed import pack
+
+        return _remake, (type(self), pack(self._data), self._cache_bytes)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
@@ -418,7 +420,9 @@ def _stripping(decoder: type[Decoder]) -> type[Decoder]:
     return Stripping
 
 
-def _remake(kind: type[Any_Encoding], data: TokenizerData, cache_bytes: int) -> Any_Encoding:
+def _remake(kind: type[Any_Encoding], packed: bytes, cache_bytes: int) -> Any_Encoding:
+    from bpe.formats.packed import unpack
+
     made = kind.__new__(kind)
-    made._set(data, cache_bytes)
+    made._set(unpack(packed), cache_bytes)
     return made

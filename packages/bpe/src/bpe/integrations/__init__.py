@@ -1,1 +1,12 @@
-"""What makes other libraries use this one."""
+"""What makes other libraries use this one: bpe.integrations.transformers."""
+
+from __future__ import annotations
+
+
+def __getattr__(name: str) -> object:
+    """A module of this package, imported when it is first asked for (PEP 562)."""
+    from importlib import import_module
+
+    if name.startswith("__") or name != "transformers":
+        raise AttributeError(f"module 'bpe.integrations' has no attribute {name!r}")
+    return import_module("bpe.integrations.transformers")

@@ -1,0 +1,383 @@
+"""accelerate(): a tokenizer of transformers that encodes and decodes by bpe, in place, with the results it had.
+
+The tokenizer stays the object it was, of its class, with its backend of the package tokenizers, which everything else
+goes on using: what saves it, what adds tokens to it, what asks for offsets. Two of its methods are replaced, on this
+object alone: the one that turns texts into ids, and the one that turns ids into text. A call that bpe has no exact
+answer for goes to the method that was there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+
+from bpe.encoding.decoder import Decoder
+from bpe.formats import huggingface
+from bpe.formats.gpt2 import from_printable
+from bpe.native.lazy_imports import numpy as np
+from bpe.native.parallel import available_cpus
+from bpe.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+AnyTokenizer = TypeVar("AnyTokenizer")
+
+REPLACED = ("_encode_plus", "_decode")
+OTHERWISE = (  # arguments with which a call goes to the original method
+    "is_split_into_words",
+    "return_overflowing_tokens",
+    "return_special_tokens_mask",
+    "return_offsets_mapping",
+    "split_special_tokens",
+    "sanitize_control_tokens",
+    "stride",
+)
+
+
+def accelerate(tokenizer: AnyTokenizer) -> AnyTokenizer:
+    """Make a fast tokenizer of transformers encode and decode by bpe, in place.
+
+    Its class, its methods and their results stay as they are; pickles and copies of it are accelerated too. Offsets,
+    pairs, texts that are split into words and what else bpe does not do are done by the tokenizer's own backend, as
+    before. Tokens that are added later are known: the next call takes the time of reading the tokenizer again.
+
+    Args:
+        tokenizer: A fast tokenizer (a PreTrainedTokenizerFast), such as AutoTokenizer.from_pretrained() gives.
+
+    Returns:
+        The same object.
+
+    Raises:
+        TypeError: It is no fast tokenizer, or its class encodes in a way of its own.
+        ValueError: Its model or one of its steps is not supported; the message names it, and the tokenizer stays as it
+            was.
+
+    Example:
+        >>> import transformers
+        >>> bpe.train(["low lower lowest"], 262).to_huggingface("tokenizer.json")
+        >>> fast = transformers.PreTrainedTokenizerFast(tokenizer_file="tokenizer.json")
+        >>> bpe.integrations.transformers.accelerate(fast)("low lower")["input_ids"]
+        [258, 260, 114]
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise TypeError(f"a fast tokenizer of transformers is accelerated, not {type(tokenizer).__name__}")
+    for name in REPLACED:
+        if getattr(type(tokenizer), name) is not getattr(PreTrainedTokenizerFast, name):
+            raise TypeError(f"{type(tokenizer).__name__} has a {name}() of its own, which would not be called any more")
+    engine = _Engine(tokenizer)
+    engine.read()
+    vars(tokenizer)["_encode_plus"] = _Encode(engine)
+    vars(tokenizer)["_decode"] = _Decode(engine)
+    return tokenizer
+
+
+class _State(NamedTuple):
+    """What of a backend may be changed from outside, and is compared at every call."""
+
+    size: int
+    normalizer: bytes | None
+    pre_tokenizer: bytes | None
+    post_processor: bytes | None
+
+
+class _Engine:
+    """The bpe tokenizer that does what a backend does, read again when the backend was changed."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.state: _State | None = None
+        self.decoder: Decoder | None = None  # of ids as the backend decodes them
+        self.bpe: Tokenizer | None = None  # None: the backend was changed to something that is not supported
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Engine, (None,), {"tokenizer": self.tokenizer}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    def read(self) -> None:
+        """Make the tokenizer of the backend as it is. ValueError where it is not supported."""
+        backend = self.tokenizer._tokenizer
+        self.state, self.bpe = _state_of(backend), None
+        file = json.loads(backend.to_str())
+        file["truncation"] = file["padding"] = None  # of the last call
+        data = huggingface.parse(json.dumps(file).encode(), "the tokenizer")
+        self.bpe = Tokenizer.from_data(data)
+        ids = data.special_tokens
+        self.prefix = np.array([ids[name] for name in data.prefix], dtype=np.uint32)
+        self.suffix = np.array([ids[name] for name in data.suffix], dtype=np.uint32)
+        self.has_types = _has_types(file["post_processor"])
+        self.special_ids = frozenset(ids.values())
+        split_off = {number: text for text, number in (data.special_tokens | data.added_tokens).items()}
+        shown = {number: from_printable(text) or text.encode() for number, text in split_off.items()}
+        self.decoder = None
+        if (file["decoder"] or {}).get("type") == "ByteLevel":  # the others change more than bytes
+            self.decoder = Decoder(data.vocab | shown)
+
+    def current(self) -> Tokenizer | None:
+        """The tokenizer of the backend as it is now; None where it is not supported."""
+        if self.state != _state_of(self.tokenizer._tokenizer):
+            try:
+                self.read()
+            except ValueError:
+                self.bpe = None
+        return self.bpe
+
+    def encode(self, texts: Sequence[str]) -> list[NDArray[np.uint32]] | None:
+        """The ids of each text, without those around it; None where the backend has to say what is wrong with one."""
+        if self.bpe is None:
+            return None
+        try:
+            if len(texts) == 1:
+                return [self.bpe.encode_to_numpy(texts[0], allowed_special="all")]
+            return self.bpe.encode_batch_to_numpy(texts, workers=_threads(), allowed_special="all")
+        except UnicodeError:  # a lone surrogate
+            return None
+
+
+class _Encode:
+    """What stands for a tokenizer's _encode_plus()."""
+
+    def __init__(self, engine: _Engine) -> None:
+        self.engine = engine
+
+    def __call__(self, text: Any = None, text_pair: Any = None, *more: Any, **options: Any) -> Any:
+        from transformers import BatchEncoding
+
+        tokenizer = self.engine.tokenizer
+
+        def original() -> Any:
+            return type(tokenizer)._encode_plus(tokenizer, text, text_pair, *more, **options)
+
+        asked = _Asked.of(tokenizer, text, text_pair, more, options)
+        if asked is None or self.engine.current() is None or (asked.types and self.engine.has_types):
+            return original()
+        found = self.engine.encode(asked.texts)
+        rows = None if found is None else self._around(found, asked)
+        if rows is None:
+            return original()
+        tokenizer.set_truncation_and_padding(
+            padding_strategy=asked.padding,
+            truncation_strategy=asked.truncation,
+            max_length=asked.max_length,
+            stride=0,
+            pad_to_multiple_of=asked.multiple,
+            padding_side=asked.padding_side,
+        )
+        if tokenizer._tokenizer.encode_special_tokens:
+            tokenizer._tokenizer.encode_special_tokens = False
+        data = _filled(rows, asked, tokenizer)
+        for ids in data["input_ids"]:
+            tokenizer._eventual_warn_about_too_long_sequence(ids, asked.max_length, asked.verbose)
+        encodings = _Encodings(original)
+        if asked.single and asked.tensors is None:
+            data = {key: value[0] if isinstance(value[0], list) else value for key, value in data.items()}
+        return BatchEncoding(data, encodings, tensor_type=asked.tensors, n_sequences=1)
+
+    def _around(self, found: list[NDArray[np.uint32]], asked: _Asked) -> list[NDArray[np.uint32]] | None:
+        """Cut the ids of each text, and put the special tokens around them. None where these alone are too many."""
+        prefix, suffix = self.engine.prefix, self.engine.suffix
+        added = len(prefix) + len(suffix) if asked.special else 0
+        if asked.cut is not None:
+            room = asked.cut - added
+            if room < 0 or (room == 0 and added == 0):
+                return None
+            if asked.truncation_side == "left":
+                found = [ids if len(ids) <= room else ids[len(ids) - room :] for ids in found]
+            else:
+                found = [ids[:room] for ids in found]
+        return [np.concatenate([prefix, ids, suffix]) for ids in found] if added else found
+
+
+class _Asked(NamedTuple):
+    """A call that bpe answers: texts, each by itself, to ids that may be cut and filled up."""
+
+    texts: Sequence[str]
+    single: bool  # one text, and no list of one
+    special: bool  # whether special tokens are put around each
+    padding: Any
+    truncation: Any
+    max_length: int | None
+    cut: int | None  # to how many ids; None where nothing is cut
+    truncation_side: str
+    multiple: int | None
+    padding_side: str | None
+    tensors: Any
+    types: bool  # which of the lists are wanted
+    mask: bool
+    length: bool
+    verbose: bool
+
+    @classmethod
+    def of(cls, tokenizer: Any, text: Any, pair: Any, more: tuple[Any, ...], options: dict[str, Any]) -> _Asked | None:
+        """The call with these arguments; None where it is one for the original method."""
+        from transformers.tokenization_utils_base import TruncationStrategy
+        from transformers.utils.generic import PaddingStrategy
+
+        if more or pair is not None or tokenizer.split_special_tokens or any(map(options.get, OTHERWISE)):
+            return None
+        single = type(text) is str
+        texts = [text] if single else text
+        if type(texts) not in (list, tuple) or not texts or any(type(one) is not str for one in texts):
+            return None
+        truncation = options.get("truncation_strategy", TruncationStrategy.DO_NOT_TRUNCATE)
+        padding = options.get("padding_strategy", PaddingStrategy.DO_NOT_PAD)
+        max_length, multiple = options.get("max_length"), options.get("pad_to_multiple_of")
+        cuts = truncation != TruncationStrategy.DO_NOT_TRUNCATE
+        if truncation == TruncationStrategy.ONLY_SECOND or (cuts and type(max_length) is not int):
+            return None
+        if padding != PaddingStrategy.DO_NOT_PAD and tokenizer.pad_token_id is None:
+            return None
+        side = options.get("padding_side")
+        if side not in (None, "left", "right") or tokenizer.truncation_side not in ("left", "right"):
+            return None
+        types, mask = options.get("return_token_type_ids"), options.get("return_attention_mask")
+        return cls(
+            texts,
+            single,
+            options.get("add_special_tokens", True),
+            padding,
+            truncation,
+            max_length,
+            max_length if cuts else None,
+            tokenizer.truncation_side,
+            multiple,
+            side,
+            options.get("return_tensors"),
+            "token_type_ids" in tokenizer.model_input_names if types is None else bool(types),
+            "attention_mask" in tokenizer.model_input_names if mask is None else bool(mask),
+            bool(options.get("return_length")),
+            options.get("verbose", True),
+        )
+
+
+def _filled(rows: list[NDArray[np.uint32]], asked: _Asked, tokenizer: Any) -> dict[str, Any]:
+    """The lists of a BatchEncoding, filled up to one length if that was asked for; arrays, where tensors are wanted."""
+    from transformers.utils.generic import PaddingStrategy
+
+    sizes = [len(row) for row in rows]
+    wanted = 0
+    if asked.padding != PaddingStrategy.DO_NOT_PAD:
+        is_fixed = asked.padding == PaddingStrategy.MAX_LENGTH and asked.max_length is not None
+        wanted = asked.max_length if is_fixed and asked.max_length is not None else max(sizes)
+        if asked.multiple and wanted % asked.multiple:
+            wanted += asked.multiple - wanted % asked.multiple
+    at_left = (asked.padding_side or tokenizer.padding_side) == "left"
+    full = [max(size, wanted) for size in sizes]
+    as_array = asked.tensors is not None and len(set(full)) == 1 and full[0] > 0
+
+    def filled(parts: Sequence[Any], fill: int) -> Any:
+        """Each part in its place; `parts` are arrays, or one number for all of a text's."""
+        if as_array:
+            out = np.full((len(rows), full[0]), fill, dtype=np.int64)
+            for i, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+                out[i, full[0] - size if at_left else 0 : full[0] if at_left else size] = part
+            return out
+        lists = []
+        for part, size, whole in zip(parts, sizes, full, strict=True):
+            own = [part] * size if isinstance(part, int) else part.tolist()
+            more = [fill] * (whole - size)
+            lists.append(more + own if at_left else own + more)
+        return lists
+
+    data = {"input_ids": filled(rows, tokenizer.pad_token_id or 0)}
+    if asked.types:
+        data["token_type_ids"] = filled([0] * len(rows), tokenizer.pad_token_type_id)
+    if asked.mask:
+        data["attention_mask"] = filled([1] * len(rows), 0)
+    if asked.length:
+        data["length"] = full
+    return data
+
+
+class _Encodings(Sequence[Any]):
+    """The Encodings of a call, made by the tokenizer's own backend when one is asked for."""
+
+    def __init__(self, make: Any) -> None:
+        self._make = make
+        self._made: list[Any] | None = None
+
+    def _all(self) -> list[Any]:
+        if self._made is None:
+            self._made = list(self._make().encodings)
+        return self._made
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        return self._all()[index]
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._all())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (self._all(),)
+
+    def __deepcopy__(self, memo: Any) -> list[Any]:
+        import copy
+
+        return copy.deepcopy(self._all(), memo)
+
+
+class _Decode:
+    """What stands for a tokenizer's _decode()."""
+
+    def __init__(self, engine: _Engine) -> None:
+        self.engine = engine
+
+    def __call__(
+        self,
+        token_ids: Any,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+        **more: Any,
+    ) -> str:
+        engine = self.engine
+        cleans = clean_up_tokenization_spaces
+        if not (engine.tokenizer.clean_up_tokenization_spaces if cleans is None else cleans):
+            ids = [token_ids] if type(token_ids) is int else token_ids
+            if type(ids) is list and engine.current() is not None and engine.decoder is not None:
+                if skip_special_tokens:
+                    ids = [number for number in ids if number not in engine.special_ids]
+                with suppress(KeyError, OverflowError, TypeError):  # the backend leaves out some, or says what is wrong
+                    return engine.decoder.decode(ids).decode("utf-8", "replace")
+        original: str = type(engine.tokenizer)._decode(
+            engine.tokenizer, token_ids, skip_special_tokens, clean_up_tokenization_spaces, **more
+        )
+        return original
+
+
+def _state_of(backend: Any) -> _State:
+    parts = (backend.normalizer, backend.pre_tokenizer, backend.post_processor)
+    return _State(backend.get_vocab_size(), *(None if part is None else part.__getstate__() for part in parts))
+
+
+def _has_types(post_processor: Any) -> bool:
+    """Whether a template gives a text, or the tokens around it, a type other than 0."""
+    if isinstance(post_processor, list):
+        return any(map(_has_types, post_processor))
+    if not isinstance(post_processor, dict):
+        return False
+    return bool(post_processor.get("type_id")) or any(
+        _has_types(part) for key, part in post_processor.items() if key not in ("pair", "special_tokens")
+    )
+
+
+def _threads() -> int:
+    """As many as there are processors; one where TOKENIZERS_PARALLELISM says so, as tokenizers has it."""
+    off = os.environ.get("TOKENIZERS_PARALLELISM", "").lower() in ("off", "false", "f", "no", "n", "0")
+    return 1 if off else available_cpus()
