@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bpe.formats import TokenizerData, without_collector
+from bpe.formats import Characters, TokenizerData, without_collector
 from bpe.patterns import resolve
 
 
@@ -32,6 +32,9 @@ def unpack(packed: bytes) -> TokenizerData:
     if plain["merges"] is not None:
         plain["merges"] = [(left.encode("latin-1"), right.encode("latin-1")) for left, right in plain["merges"]]
     plain["pattern"] = resolve(tuple(plain["pattern"]) or None)
+    if plain["characters"] is not None:
+        numbers, *rest = plain["characters"]
+        plain["characters"] = Characters(tuple(numbers), *rest)
     for name, default in TokenizerData._field_defaults.items():
         if isinstance(default, (frozenset, tuple)):
             plain[name] = type(default)(plain[name])

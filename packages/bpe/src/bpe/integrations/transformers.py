@@ -108,6 +108,8 @@ class _Engine:
         file = json.loads(backend.to_str())
         file["truncation"] = file["padding"] = None  # of the last call
         data = huggingface.parse(json.dumps(file).encode(), "the tokenizer")
+        if data.characters is not None:
+            raise ValueError("its tokens are merged from characters, which is not accelerated: only byte-level BPE is")
         self.bpe = Tokenizer.from_data(data)
         ids = data.special_tokens
         self.prefix = np.array([ids[name] for name in data.prefix], dtype=np.uint32)
