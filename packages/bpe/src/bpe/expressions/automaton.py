@@ -16,7 +16,6 @@ nothing back unless they are runs of one set.
 
 from __future__ import annotations
 
-import itertools
 from array import array
 from typing import Any, NamedTuple
 
@@ -360,16 +359,14 @@ def scanner_level(automaton: Automaton, in_bytes: bool) -> tuple[int, bool, byte
 def run(automaton: Automaton, text: str, at: int = 0) -> int:
     """The end of the match at a place of a text, or 0: what scanning/automaton.h does, to test against."""
     width, found, row = automaton.class_count + 1, 0, automaton.class_count + 1
-    for i in itertools.count(at):
-        if i >= len(text):
-            return i if automaton.table[row + width - 1] & MATCH else found
+    for i in range(at, len(text)):
         entry = automaton.table[row + class_of(automaton, ord(text[i]))]
         if entry & MATCH:
             found = i
         row = entry & ~MATCH
         if not row:
             return found
-    raise AssertionError
+    return len(text) if automaton.table[row + width - 1] & MATCH else found
 
 
 def class_of(automaton: Automaton, code: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ COLUMN = "input_ids"  # what transformers and datasets call them
 GROUP = 1 << 22  # ids that are held before they are written as rows
 
 
-class _Rows(Writer):
+class _Rows(Writer, ABC):
     """Ids gathered into rows."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
@@ -59,11 +60,13 @@ class _Rows(Writer):
             self.close()
         super().abandon()
 
+    @abstractmethod
     def write_batch(self, batch: Any) -> None:
-        raise NotImplementedError
+        """Writes rows, an Arrow record batch."""
 
+    @abstractmethod
     def close(self) -> None:
-        raise NotImplementedError
+        """Ends the file."""
 
 
 class ParquetWriter(_Rows):
