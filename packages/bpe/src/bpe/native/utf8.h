@@ -61,8 +61,8 @@ UTF8_PORTABLE(utf8_portable_2, uint16_t)
 UTF8_PORTABLE(utf8_portable_4, uint32_t)
 
 #ifdef BPE_X86
-/* Eight code points by AVX2: each makes up to four bytes in a lane of its own, and a shuffle for each half of the vector
- * moves the bytes together. Which shuffle, the sizes of its four code points say, two bits each. */
+/* Eight code points by AVX2: each makes up to four bytes in a lane of its own, and a shuffle for each half of the
+ * vector moves the bytes together. Which shuffle, the sizes of its four code points say, two bits each. */
 static uint8_t utf8_shuffles[256][16];
 static uint8_t utf8_sizes[256];
 
