@@ -11,6 +11,7 @@ from runs import CONFIG, MODEL
 from test_experiments import ended, simulate
 
 from lm.commands.cli import main
+from lm.commands.configuration import configuration
 from lm.config import to_table
 from lm.experiments import page, scaling
 from lm.experiments.isoflop import PREDICTED, IsoFlop
@@ -113,6 +114,13 @@ def test_the_grid_spends_each_budget_and_then_the_prediction_is_made():
     assert said.startswith("At 6e+08 FLOPs, with 95% intervals: by parabola ")
     assert f"ended at a loss of {outcomes[added[0]].loss:.4f}" in said
     assert len(by_budget(made.runs(outcomes))) == 3
+
+
+def test_the_demos_widths_and_budgets_are_a_grid():
+    model, train = configuration("cpu-demo", [])
+    made = IsoFlop(model, train, 8.0)
+    assert made.widths == (32, 64, 96, 128, 192)
+    assert len(made.wanted({})) == 15
 
 
 def test_a_grid_that_gives_no_law_says_so():

@@ -59,7 +59,10 @@ def register(commands: Commands) -> None:
     )  # fmt: skip
     run_arguments(made)
     made.add_argument(
-        "--widths", type=numbers(int), metavar="W,W,…", help="d_model of the sizes (default: 48,64,96,128,192)"
+        "--widths",
+        type=numbers(int),
+        metavar="W,W,…",
+        help="d_model of the sizes (default: a quarter of the base's to one and a half)",
     )
     made.add_argument(
         "--budgets", type=numbers(float), metavar="C,C,…", help="FLOPs of a run (default: 1e12,2e12,4e12)"
@@ -117,9 +120,9 @@ def ablations(options: argparse.Namespace) -> None:
 
 
 def isoflop(options: argparse.Namespace) -> None:
-    from lm.experiments.isoflop import AT, BUDGETS, WIDTHS, IsoFlop
+    from lm.experiments.isoflop import AT, BUDGETS, IsoFlop
 
-    widths, budgets = tuple(options.widths or WIDTHS), tuple(options.budgets or BUDGETS)
+    widths, budgets = tuple(options.widths or ()), tuple(options.budgets or BUDGETS)
     at = AT if options.at is None else options.at
     perform(options, lambda model, train, known, seeds: IsoFlop(model, train, known, seeds, widths, budgets, at))
 

@@ -21,7 +21,7 @@ from lm.experiments.scaling import (
 )
 from lm.experiments.trials import Experiment, Outcomes, Trial
 
-WIDTHS = (48, 64, 96, 128, 192)
+SHARES = (0.25, 0.5, 0.75, 1.0, 1.5)  # of the base's width
 BUDGETS = (1e12, 2e12, 4e12)
 AT = 1.6e13
 PREDICTED = "predicted"  # what the name of the larger run begins with
@@ -51,7 +51,7 @@ class IsoFlop(Experiment):
     rate goes with 1 / √width; the schedule is as long as the run. FLOPs are accounting's, exact, forward and backward.
     """
 
-    widths: tuple[int, ...] = WIDTHS
+    widths: tuple[int, ...] = ()
     budgets: tuple[float, ...] = BUDGETS
     at: float = AT
 
@@ -59,6 +59,8 @@ class IsoFlop(Experiment):
     x_name = "parameters"
 
     def __post_init__(self) -> None:
+        if not self.widths:
+            object.__setattr__(self, "widths", usual_widths(self.model))
         if len(set(self.widths)) < 3 or len(set(self.budgets)) < 2:
             raise ValueError(
                 f"{len(set(self.widths))} widths and {len(set(self.budgets))} budgets are too few: laws want 3 and 2"
@@ -191,6 +193,11 @@ class IsoFlop(Experiment):
                 size = self.costs(trial.model.d_model)[0]
                 text += f". The run of {size:,} parameters ended at a loss of {outcome.loss:.4f}"
         return f"{text}."
+
+
+def usual_widths(model: ModelConfig) -> tuple[int, ...]:
+    """A quarter of a model's width to one and a half of it, whole heads."""
+    return tuple(sorted({model.head_width * max(1, round(share * model.num_heads)) for share in SHARES}))
 
 
 @functools.lru_cache(maxsize=8)
