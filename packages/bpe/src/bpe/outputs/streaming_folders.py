@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1 << 26  # of a chunk of such a folder
 
 
-class _Folder(Writer):
+class _Folder(Writer, ABC):
     """A folder that another library writes, a document at a time, beside its place; it is renamed when it is whole."""
 
     ending = ""
@@ -47,11 +48,13 @@ class _Folder(Writer):
         shutil.rmtree(self.folder, ignore_errors=True)
         super().abandon()
 
+    @abstractmethod
     def add_document(self, ids: NDArray[Any]) -> None:
-        raise NotImplementedError
+        """Writes the ids of one document."""
 
+    @abstractmethod
     def close(self) -> None:
-        raise NotImplementedError
+        """Ends the folder."""
 
 
 class LitdataWriter(_Folder):
