@@ -25,6 +25,7 @@ from bpe.progress import Progress, reporter, watched
 from bpe.tokenizer import Tokenizer
 
 BLOCK = 1 << 20  # bytes read, or ids decoded, at a time
+FORMATS = ("npy", "bin", "megatron", "datatrove", "llmc", "parquet", "arrow", "litdata", "mds")
 BATCH = 4096  # documents encoded at a time
 
 
@@ -49,6 +50,14 @@ def add(commands: Any) -> None:
         default="recognise",
         help="special tokens in the text are such, are ordinary text, or are an error (%(default)s)",
     )
+    encode.add_argument("--format", choices=FORMATS, help="write --out as other trainers read it (X.npy: npy)")
+    encode.add_argument("--end-of-text", metavar="TOKEN", help="a special token to put after each text, for --format")
+    encode.add_argument(
+        "--shard-tokens",
+        type=int,
+        metavar="N",
+        help="the most ids of a file, for --format: the same command goes on where it was stopped",
+    )
     add_cluster_argument(encode, "each file to a token file of the folder --out, and what is done already is skipped")
     encode.set_defaults(run=lambda options: _encode(options, load(options.tokenizer)))
 
@@ -68,10 +77,17 @@ def add(commands: Any) -> None:
 def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
     if options.workers is not None and options.workers < 1:
         raise ValueError(f"--workers is {options.workers}; it takes at least 1")
+    given = [name for name in ("format", "end_of_text", "shard_tokens") if getattr(options, name) is not None]
     if options.cluster is not None:
+        if given:
+            raise ValueError(f"--{given[0].replace('_', '-')} is for one machine: a cluster writes .npy files")
         encode_on_cluster(options, tokenizer)
         return
-    if options.out is not None and options.out.suffix == ".npy":
+    if given and options.out is None:
+        raise ValueError(f"--{given[0].replace('_', '-')} is for --out, and ids are printed here")
+    if given and options.format is None and options.out.suffix != ".npy":
+        raise ValueError(f"--{given[0].replace('_', '-')} needs a --format, or --out X.npy")
+    if options.out is not None and (options.out.suffix == ".npy" or options.format is not None):
         if options.special == "refuse":
             raise ValueError(
                 "--special refuse reads every text first, which a .npy does not: leave --out out, or name another file"
@@ -82,7 +98,14 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
         if options.jsonl:
             source = _documents(options)
         count = tokenizer.encode_file(
-            source, options.out, allowed_special=allowed, workers=options.workers, progress=watched()
+            source,
+            options.out,
+            format=options.format or "npy",
+            end_of_text=options.end_of_text,
+            shard_tokens=options.shard_tokens,
+            allowed_special=allowed,
+            workers=options.workers,
+            progress=watched(),
         )
         print(f"{options.out}: {count:,} ids")
         return
