@@ -260,7 +260,10 @@ def _check_size(files: Any, path: str, file: Path, url: str) -> None:
 
 def again(work: Callable[[], Result], url: str) -> Result:
     """work(), tried again where the connection breaks. ConnectionError, which names the URL, where it does not help."""
+    problem: Exception | None = None
     for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(FIRST_WAIT * 2 ** (attempt - 1))
         try:
             return work()
         except (FileNotFoundError, PermissionError, IsADirectoryError, ImportError, NotImplementedError):
@@ -268,10 +271,8 @@ def again(work: Callable[[], Result], url: str) -> Result:
         except (ValueError, TypeError, KeyError):  # a wrong request stays one
             raise
         except Exception as error:  # each filesystem has errors of its own for what a network does
-            if attempt + 1 == ATTEMPTS:
-                raise ConnectionError(f"{url}: {type(error).__name__}: {error}") from error
-            time.sleep(FIRST_WAIT * 2**attempt)
-    raise AssertionError("the last attempt returns or raises")
+            problem = error
+    raise ConnectionError(f"{url}: {type(problem).__name__}: {problem}") from problem
 
 
 def _close(file: Any) -> None:
