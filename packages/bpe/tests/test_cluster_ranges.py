@@ -109,7 +109,7 @@ def test_a_file_that_grows_or_goes_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"some words " * 100)
     (part, *_) = ranges.parts_of(sources.PlainText(path), 100, can_cut=True)
     path.write_bytes(b"other words")
-    with pytest.raises(ValueError, match=r"1,100"):
+    with pytest.raises(ValueError, match="changed"):
         ranges.source_of(part, lambda text, at: at, 0)
     path.unlink()
     with pytest.raises(FileNotFoundError):

@@ -126,11 +126,12 @@ def size_of(source: Source) -> int | None:
     files = files_of(source)
     if files is None:
         return None
-    sizes = [_size_of_file(file.path) for file in files]
+    sizes = [size_of_file(file.path) for file in files]
     return None if None in sizes else sum(size or 0 for size in sizes)
 
 
-def _size_of_file(path: StrPath) -> int | None:
+def size_of_file(path: StrPath) -> int | None:
+    """The bytes of a file, or what a URL names; None for a pipe, or where a server does not say."""
     if remote.is_url(path):
         return remote.size_of(os.fspath(path))
     found = os.stat(path)
@@ -336,7 +337,7 @@ def text_of_line(line: bytes, number: int, file: JsonLines) -> bytes:
 def rows(file: Parquet, groups: range | None = None) -> Iterator[Document]:
     """The texts of a Parquet file, a batch of rows in memory at a time; of these row groups only, if they are named."""
     with _open_parquet(file) as (pyarrow, parquet):
-        size, total, done = _size_of_file(file.path) or 0, max(1, parquet.metadata.num_rows), 0
+        size, total, done = size_of_file(file.path) or 0, max(1, parquet.metadata.num_rows), 0
         for batch in parquet.iter_batches(batch_size=256, row_groups=groups, columns=[file.column]):
             read = size * (done + len(batch)) // total - size * done // total
             done += len(batch)
@@ -357,7 +358,7 @@ def row_group_sizes(file: Parquet) -> list[int]:
 def _open_parquet(file: Parquet) -> Iterator[tuple[Any, Any]]:
     """pyarrow, and its ParquetFile with a column of texts. What is wrong with the file is a ValueError that names it."""
     path = os.fspath(file.path)
-    _size_of_file(path)  # a file that is not there is a FileNotFoundError, not Arrow's own
+    size_of_file(path)  # a file that is not there is a FileNotFoundError, not Arrow's own
     try:
         import pyarrow
         import pyarrow.parquet

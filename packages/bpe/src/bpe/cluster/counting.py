@@ -17,13 +17,12 @@ again change the counts.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bpe import patterns, sources
-from bpe.cluster.ranges import Part, parts_of, source_of
+from bpe.cluster.ranges import Part, absolute, parts_of, source_of
 from bpe.cluster.session import Summary, connected, remote, run_tasks, this_task
 from bpe.counting.count import count_source
 from bpe.counting.records import add_sorted, sorted_blocks, split
@@ -182,7 +181,7 @@ def _items(source: Any, can_cut: bool, part_size: int | None, cpus: int) -> tupl
     total = sources.size_of(source)
     if part_size is None:
         part_size = max(LEAST_PART, min(MOST_PART, (total or 0) // (4 * cpus)))
-    files = [file._replace(path=os.path.abspath(file.path)) for file in files]
+    files = list(map(absolute, files))
     return total, (part for file in files for part in parts_of(file, part_size, can_cut=can_cut))
 
 

@@ -8,8 +8,6 @@ same file gives the same bytes wherever it is encoded, and a task that is tried 
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
 import json
 import os
 import time
@@ -19,13 +17,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from bpe import sources
 from bpe.cluster.manifest import EncodedFile, Manifest
+from bpe.cluster.ranges import absolute
 from bpe.cluster.session import Summary, connected, remote, run_tasks, this_task
 from bpe.native.atomic_file import StrPath, write_atomically
 from bpe.native.parallel import threads_for
+from bpe.outputs.writers import description_of, writer_of
 from bpe.progress import Progress, reporter
 
 if TYPE_CHECKING:
-    from bpe.tokenizer import Tokenizer
+    from bpe.tokenizer import Format, Tokenizer
 
 INDEX = "index.json"
 SAVED_EVERY = 1.0  # seconds between two times that the manifest is written
@@ -46,6 +46,8 @@ def encode(
     tokenizer: Tokenizer,
     *,
     dtype: Literal["uint16", "uint32"] | None = None,
+    format: Format = "npy",
+    end_of_text: str | None = None,
     allowed_special: Literal["all"] | Collection[str] = "all",
     address: str | None = None,
     workers: int = 1,
@@ -58,10 +60,10 @@ def encode(
 
     Args:
         source: Files as Tokenizer.encode_file() takes them, under paths that are the same on every node. File i of N
-            becomes `i-of-N.npy`, with its description `i-of-N.json` beside it.
+            becomes `i-of-N.npy` (or the ending of another format), with its description `i-of-N.json` beside it.
         out: The folder, which every node sees under the same path; made where there is none.
         tokenizer: The tokenizer.
-        dtype, allowed_special: As for Tokenizer.encode_file().
+        dtype, format, end_of_text, allowed_special: As for Tokenizer.encode_file().
         address: Of the cluster's head, as for bpe.cluster.count().
         workers: Threads of a task, which takes as many of the cluster's CPUs.
         progress: True for bars, or a function of (phase, done, total).
@@ -83,16 +85,17 @@ def encode(
     if files is None:
         raise TypeError("a cluster encodes files; texts that are in memory are encoded by Tokenizer.encode_file()")
     threads_for(workers, "workers")  # ValueError for none
-    files = [file._replace(path=os.path.abspath(file.path)) for file in files]
+    files = list(map(absolute, files))
     folder = Path(out).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     special = allowed_special if allowed_special == "all" else sorted(allowed_special)
-    manifest = _planned(files, tokenizer.fingerprint, {"dtype": dtype, "allowed_special": special})
+    settings = {"dtype": dtype, "format": format, "end_of_text": end_of_text, "allowed_special": special}
+    manifest = _planned(files, tokenizer.fingerprint, settings, writer_of(format).ending)
     with contextlib.suppress(FileNotFoundError):
         manifest.take_over(Manifest.load(folder), folder)
     manifest.save(folder)
     jobs = [
-        _Job(number, file, folder / about.output, about.size)
+        _Job(number, file, folder / about.output, sources.size_of_file(file.path) or 0)
         for number, (file, about) in enumerate(zip(files, manifest.files, strict=True))
         if about.tokens is None
     ]
@@ -101,10 +104,9 @@ def encode(
         with connected(address) as ray, reporter(progress) as report:
             task = remote(ray, _encode_one, cpus=workers, returns=2)
             kept = ray.put(tokenizer)
-            settings = {"dtype": dtype, "allowed_special": allowed_special, "workers": workers}
             results = run_tasks(
                 ray,
-                lambda job: task(job, kept, settings),
+                lambda job: task(job, kept, {**settings, "workers": workers}),
                 jobs,
                 cpus=workers,
                 total=sum(job.size for job in jobs),
@@ -157,38 +159,23 @@ def merge(folder: StrPath) -> int:
     return begin
 
 
-def _planned(files: list[sources.File], fingerprint: str, settings: dict[str, Any]) -> Manifest:
+def _planned(files: list[sources.File], fingerprint: str, settings: dict[str, Any], ending: str) -> Manifest:
     """The manifest of files of which none is encoded."""
     width = max(5, len(str(len(files))))
     planned = []
     for number, file in enumerate(files):
-        about = os.stat(file.path)
-        name = f"{number:0{width}}-of-{len(files):0{width}}.npy"
-        planned.append(EncodedFile(os.fspath(file.path), about.st_size, about.st_mtime_ns, name))
+        name = f"{number:0{width}}-of-{len(files):0{width}}{ending}"
+        planned.append(EncodedFile(os.fspath(file.path), sources.version_of(file.path), name))
     return Manifest(fingerprint, settings, planned)
 
 
 def _encode_one(job: _Job, tokenizer: Tokenizer, settings: dict[str, Any]) -> list[Any]:
     """The task that encodes a file: its report, and the number and the description of what it wrote."""
     begun = time.perf_counter()
-    before = os.stat(job.file.path)
+    name, version = os.fspath(job.file.path), sources.version_of(job.file.path)
     tokens = tokenizer.encode_file(job.file, job.out, **settings)
-    after = os.stat(job.file.path)
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise ValueError(
-            f"{os.fspath(job.file.path)} was written to while it was encoded; encode again when it is whole"
-        )
-    digest = hashlib.sha256()
-    with open(job.out, "rb") as file:
-        for block in iter(functools.partial(file.read, 1 << 20), b""):
-            digest.update(block)
-    encoded = EncodedFile(
-        os.fspath(job.file.path),
-        before.st_size,
-        before.st_mtime_ns,
-        job.out.name,
-        tokens,
-        job.out.stat().st_size,
-        digest.hexdigest(),
-    )
+    if sources.version_of(job.file.path) != version:
+        raise ValueError(f"{name} was written to while it was encoded; encode again when it is whole")
+    about = json.loads(description_of(job.out).read_bytes())
+    encoded = EncodedFile(name, version, job.out.name, tokens, about["sha256"])
     return [this_task(job.size, begun), (job.number, encoded)]

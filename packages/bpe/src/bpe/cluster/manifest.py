@@ -1,8 +1,8 @@
 """manifest.json: which file was encoded into which, so that a second run skips what is done.
 
     {"format": 1, "tokenizer": FINGERPRINT, "settings": {…}, "files": [
-        {"input": PATH, "size": BYTES, "modified": NANOSECONDS,
-         "output": "00000-of-00002.npy", "tokens": COUNT, "output_size": BYTES, "sha256": OF THE OUTPUT}, …]}
+        {"input": PATH, "version": [SIZE, TIME OF CHANGE],
+         "output": "00000-of-00002.npy", "tokens": COUNT, "sha256": OF THE IDS}, …]}
 
 Files come in the order of the source. One that is not done has no tokens and no hash.
 """
@@ -26,25 +26,29 @@ class EncodedFile:
     """An input and its output.
 
     Attributes:
-        input: Its path; `size` and `modified` (nanoseconds) tell whether it has changed.
+        input: Its path or URL.
+        version: By which it is seen whether it has changed: size and time of change, or what its server says.
         output: The name of the token file in the folder of the manifest.
         tokens: How many ids it has; None until it is done.
-        output_size: Its bytes.
-        sha256: Of all its bytes.
+        sha256: Of the ids, as the description beside the token file has it.
     """
 
     input: str
-    size: int
-    modified: int
+    version: list[Any]
     output: str
     tokens: int | None = None
-    output_size: int | None = None
     sha256: str | None = None
 
     def is_in(self, folder: Path) -> bool:
-        """Whether it is done, and its output is in a folder and as large as it was."""
-        output = folder / self.output
-        return self.tokens is not None and output.is_file() and output.stat().st_size == self.output_size
+        """Whether it is done, and its output is in a folder, described as it was written."""
+        path = folder / self.output
+        if self.tokens is None or not path.exists():
+            return False
+        try:
+            about = json.loads(path.with_suffix(".json").read_bytes())
+        except (FileNotFoundError, ValueError):
+            return False
+        return isinstance(about, dict) and (about.get("count"), about.get("sha256")) == (self.tokens, self.sha256)
 
 
 @dataclass
@@ -102,6 +106,5 @@ class Manifest:
         if [file.input for file in self.files] != [file.input for file in earlier.files]:
             raise ValueError(f"{folder} holds the output of other files: name another folder, or remove this one")
         for index, (now, before) in enumerate(zip(self.files, earlier.files, strict=True)):
-            same_input = (now.size, now.modified) == (before.size, before.modified)
-            if same_input and before.is_in(folder):
+            if now.version == before.version and before.is_in(folder):
                 self.files[index] = before

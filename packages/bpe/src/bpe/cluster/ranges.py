@@ -11,12 +11,13 @@ place without asking each other.
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
 from typing import Any, BinaryIO, NamedTuple
 
-from bpe import compressed, sources
+from bpe import compressed, remote, sources
 
 WINDOW = 1 << 16  # bytes that are read to find where a stretch begins
 BEFORE = 4  # bytes of the character before a cut
@@ -31,7 +32,12 @@ class Part(NamedTuple):
     begin: int
     end: int | None
     size: int  # bytes of the file that this is, for progress
-    file_size: int
+    version: list[Any]  # by which it is seen whether the file has changed
+
+
+def absolute(file: sources.File) -> sources.File:
+    """The same file under a path that does not depend on a process's folder."""
+    return file if remote.is_url(file.path) else file._replace(path=os.path.abspath(file.path))
 
 
 def parts_of(file: sources.File, part_size: int, *, can_cut: bool) -> Iterator[Part]:
@@ -42,18 +48,18 @@ def parts_of(file: sources.File, part_size: int, *, can_cut: bool) -> Iterator[P
         part_size: Bytes.
         can_cut: Whether a text can be cut at all.
     """
-    size = os.stat(file.path).st_size
+    size, version = sources.size_of_file(file.path), sources.version_of(file.path)
     if isinstance(file, sources.Parquet):
-        yield from _row_groups(file, size, part_size)
-    elif not can_cut or size <= part_size or compressed.kind_of(file.path) is not None or not os.path.isfile(file.path):
-        yield Part(file, 0, None, size, size)
+        yield from _row_groups(file, size or 0, version, part_size)
+    elif not can_cut or size is None or size <= part_size or compressed.kind_of(file.path) is not None:
+        yield Part(file, 0, None, size or 0, version)
     else:
         borders = [*range(0, size - part_size // 2, part_size), size]
         for begin, end in pairwise(borders):
-            yield Part(file, begin, end, end - begin, size)
+            yield Part(file, begin, end, end - begin, version)
 
 
-def _row_groups(file: sources.Parquet, size: int, part_size: int) -> Iterator[Part]:
+def _row_groups(file: sources.Parquet, size: int, version: list[Any], part_size: int) -> Iterator[Part]:
     """Row groups together, as many as make a part. ImportError and ValueError as for any Parquet file."""
     groups = sources.row_group_sizes(file)
     places = [0, *accumulate(groups)]
@@ -61,7 +67,7 @@ def _row_groups(file: sources.Parquet, size: int, part_size: int) -> Iterator[Pa
     for end in range(1, len(places)):
         if places[end] - places[begin] >= part_size or end == len(groups):
             first, last = (size * places[at] // max(1, places[-1]) for at in (begin, end))
-            yield Part(file, begin, end, last - first, size)
+            yield Part(file, begin, end, last - first, version)
             begin = end
 
 
@@ -74,20 +80,19 @@ def source_of(part: Part, cut: Cut, margin: int) -> sources.Source:
         margin: A cut is final when it is as many bytes from the end of what was read.
 
     Raises:
-        ValueError: The file is no longer as large as when the parts were made.
+        ValueError: The file has changed since the parts were made.
         FileNotFoundError: It is gone.
     """
-    size = os.stat(part.file.path).st_size
-    if size != part.file_size:
+    if sources.version_of(part.file.path) != part.version:
         raise ValueError(
-            f"{os.fspath(part.file.path)} has {size:,} bytes and had {part.file_size:,} at the start: it is being "
-            "written to; start again when it is whole"
+            f"{os.fspath(part.file.path)} has changed since the start: start again when nothing writes to it"
         )
     if part.end is None:
         return [part.file]
     if isinstance(part.file, sources.Parquet):
         return (text.data for text in sources.rows(part.file, range(part.begin, part.end)))  # type: ignore[misc]
-    with open(part.file.path, "rb") as file:
+    with opened(part.file.path) as file:
+        size = sources.size_of_file(part.file.path) or 0
         if isinstance(part.file, sources.JsonLines):
             begin, end = (next_line(file, at, size) for at in (part.begin, part.end))
             return texts_of_lines(read(file, begin, max(begin, end)).split(b"\n"), part.file, begin)
@@ -95,6 +100,13 @@ def source_of(part: Part, cut: Cut, margin: int) -> sources.Source:
         if begin >= part.end:  # what lies here belongs to the stretch before
             return []
         return [read(file, begin, next_cut(file, part.end, size, cut, margin, size))]
+
+
+def opened(path: Any) -> BinaryIO:
+    """A file, or what a URL names, to be read anywhere."""
+    if remote.is_url(path):
+        return io.BufferedReader(remote.RandomReader(path), 1 << 20)
+    return open(path, "rb")
 
 
 def next_cut(file: BinaryIO, at: int, size: int, cut: Cut, margin: int, limit: int) -> int:
@@ -144,8 +156,8 @@ def texts_of_lines(lines: list[bytes], file: sources.JsonLines, begin: int) -> I
 def lines_before(file: sources.File, end: int) -> int:
     """The number of lines in the first `end` bytes of a file."""
     lines = 0
-    with open(file.path, "rb") as opened:
-        while end > 0 and (block := opened.read(min(end, 1 << 20))):
+    with opened(file.path) as text:
+        while end > 0 and (block := text.read(min(end, 1 << 20))):
             lines += block.count(b"\n")
             end -= len(block)
     return lines
