@@ -221,7 +221,7 @@ def tests_minimum(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the site into site/, check its links, run every command and example of the pages; `-- docs/guides` runs a
     part."""
-    install(session, f"{BPE}[parquet,zst]", ACCOUNTING, f"{LM}[text,gguf,serve]")
+    install(session, f"{BPE}[parquet,zst]", ACCOUNTING, f"{LM}[text,gguf,serve,lm_eval]")
     session.install(*CONSTRAINTS, "zensical", "mkdocstrings-python", "tiktoken", "tokenizers")
     session.run("python", "tools/live_pages.py")
     session.run("zensical", "build", "--clean", "--strict")

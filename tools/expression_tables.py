@@ -60,7 +60,8 @@ def script_names() -> dict[str, list[str]]:
 
 
 def scripts() -> tuple[dict[str, str], dict[str, str]]:
-    sets, aliases = {}, {}
+    sets: dict[str, str] = {}
+    aliases: dict[str, str] = {}
     for name, others in script_names().items():
         if name == "unknown":
             continue

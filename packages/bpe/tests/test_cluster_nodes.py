@@ -29,15 +29,15 @@ STORE = 80_000_000  # bytes of each node's object store; Ray takes no less
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A head and two nodes of one CPU each; the head's is for the tests that kill the others."""
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, list[Any]]]:
+    """A head and two nodes of one CPU each: (the cluster, the two nodes, which may be killed)."""
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE})
-    made.victims = [made.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(2)]
+    others = [made.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(2)]
     ray.init(address=made.address, log_to_driver=False)
-    yield made
+    yield made, others
     ray.shutdown()
     made.shutdown()
 
@@ -49,27 +49,32 @@ def files(tmp_path: Path) -> list[Path]:
     return sorted(tmp_path.iterdir())
 
 
-def killer(cluster: Any, after: int) -> Callable[[str, int, int | None], None]:
+def killer(cluster: tuple[Any, list[Any]], after: int) -> Callable[[str, int, int | None], None]:
     """A progress that kills a node when it has been told something `after` times."""
     told: list[int] = []
 
     def progress(phase: str, done: int, total: int | None) -> None:
         told.append(done)
         if len(told) == after:
-            cluster.remove_node(cluster.victims.pop(), allow_graceful=False)
+            nodes, others = cluster
+            nodes.remove_node(others.pop(), allow_graceful=False)
 
     return progress
 
 
 @pytest.mark.parametrize("after", [1, 10])
-def test_a_node_that_dies_while_counting_changes_nothing(cluster: Any, files: list[Path], after: int) -> None:
+def test_a_node_that_dies_while_counting_changes_nothing(
+    cluster: tuple[Any, list[Any]], files: list[Path], after: int
+) -> None:
     told: list[bpe.cluster.Summary] = []
     counts = bpe.cluster.count(files, part_size=60_000, progress=killer(cluster, after), summary=told.append)
     assert counts == bpe.count(files)
     assert len(told[0].nodes) > 1
 
 
-def test_a_node_that_dies_while_encoding_changes_nothing(cluster: Any, files: list[Path], tmp_path: Path) -> None:
+def test_a_node_that_dies_while_encoding_changes_nothing(
+    cluster: tuple[Any, list[Any]], files: list[Path], tmp_path: Path
+) -> None:
     tokenizer, out = bpe.train(files, 1000), tmp_path / "tokens"
     manifest = bpe.cluster.encode(files, out, tokenizer, progress=killer(cluster, 2))
     for number, file in enumerate(files):

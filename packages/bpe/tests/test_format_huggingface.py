@@ -244,7 +244,7 @@ def test_truncation_and_padding_are_kept_and_said_to_be_unused(tmp_path: Path) -
 def test_templates_of_two_texts(tmp_path: Path, kind: str) -> None:
     parts = [{"Sequence": {"id": "B", "type_id": 0}}, {"SpecialToken": {"id": "<s>", "type_id": 0}}]
     single = [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}]
-    step = {
+    step: dict[str, Any] = {
         "BertProcessing": {"cls": ["<s>", 300], "sep": ["</s>", 301]},
         "RobertaProcessing": {
             "cls": ["<s>", 300],

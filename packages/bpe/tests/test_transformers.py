@@ -46,7 +46,7 @@ def tokenizer_file(folder: Path, **changes: Any) -> Path:
 
 
 def tokenizer_of(path: Path, **options: Any) -> Any:
-    settings = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "model_max_length": 100_000, **options}
+    settings = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "model_max_length": 256, **options}
     return transformers.PreTrainedTokenizerFast(tokenizer_file=str(path), **settings)
 
 
