@@ -17,6 +17,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+HEARD_WITHIN = 0.2  # seconds in which a signal is heard that came just before a wait, which it then does not end
 BEGINS_WITHIN = 1000  # milliseconds that a thread which a signal interrupted the start of is waited for
 
 
@@ -152,7 +153,7 @@ def stream(
     error of work() or of items ends it and is raised, when the threads have finished what they are at. Ctrl-C does not
     wait for them, for one item may take long: they end after it, or with the process.
     """
-    from queue import SimpleQueue
+    from queue import Empty, SimpleQueue
 
     jobs: SimpleQueue[tuple[int, Item] | None] = SimpleQueue()
     done: SimpleQueue[tuple[int, Result | None, BaseException | None]] = SimpleQueue()
@@ -172,7 +173,10 @@ def stream(
 
     def next_result() -> Result:
         while (ordered and given not in arrived) or not arrived:
-            number, result, error = done.get()
+            try:
+                number, result, error = done.get(timeout=HEARD_WITHIN)
+            except Empty:
+                continue
             if error is not None:
                 raise error
             arrived[number] = result  # type: ignore[assignment]  # None only with an error
