@@ -19,7 +19,8 @@ from expression_samples import (
 
 from bpe import Encoding, patterns
 from bpe.expressions.automaton import compile_tree, run
-from bpe.expressions.parsing import Refused, parse
+from bpe.expressions.cursor import Refused
+from bpe.expressions.parsing import parse
 from bpe.expressions.spelling import spelled
 from bpe.native.lazy_imports import regex
 

@@ -11,7 +11,7 @@ from bpe.native.lazy_imports import regex
 from bpe.scanning import scanner
 
 if TYPE_CHECKING:
-    from bpe.expressions.parsing import Language
+    from bpe.expressions.cursor import Language
     from bpe.expressions.steps import Splitting
     from bpe.expressions.tree import Node
 
@@ -164,11 +164,12 @@ def of_steps(steps: Sequence[Mapping[str, Any]]) -> Pattern:
     """
     import json
 
-    from bpe.expressions.steps import checked
+    from bpe.expressions.step_options import checked
 
     made = [checked(step) for step in steps]
     *before, last = made
-    if all(_isolates(step) for step in before) and last == {**last, "type": "ByteLevel", "add_prefix_space": False}:
+    isolate = all(_isolates(step) for step in before)
+    if isolate and last == {**last, "type": "ByteLevel", "add_prefix_space": False}:
         expressions = tuple(step["pattern"]["Regex"] for step in before)
         if last["use_regex"]:
             expressions += PATTERNS["gpt2"]
@@ -177,6 +178,10 @@ def of_steps(steps: Sequence[Mapping[str, Any]]) -> Pattern:
         except ValueError as error:
             if "can match the empty string" not in str(error):
                 raise
+    from bpe.expressions.steps import tree_of
+
+    for step in made:
+        tree_of(step)
     return Pattern(None, (), "oniguruma", json.dumps(made, ensure_ascii=False))
 
 
@@ -254,13 +259,15 @@ def _made_scanner(pattern: Pattern) -> int:
 
 def tree_of(expression: str, language: Language) -> Node:
     """The tree of an expression of Oniguruma or fancy-regex. Raises ValueError where it is not supported."""
-    from bpe.expressions.parsing import Refused, parse
+    from bpe.expressions.cursor import Refused
+    from bpe.expressions.parsing import parse
 
     try:
         return parse(expression, language)
     except Refused as refused:
+        engine = "Oniguruma" if language == "oniguruma" else language
         raise ValueError(
-            f"the pattern {expression!r}, an expression of {language}: {refused}, is not supported"
+            f"the pattern {expression!r}, an expression of {engine}: {refused}, is not supported"
         ) from None
 
 
