@@ -266,9 +266,14 @@ def again(work: Callable[[], Result], url: str) -> Result:
             time.sleep(FIRST_WAIT * 2 ** (attempt - 1))
         try:
             return work()
-        except (FileNotFoundError, PermissionError, IsADirectoryError, ImportError, NotImplementedError):
+        except (FileNotFoundError, PermissionError, IsADirectoryError, ImportError):
             raise
-        except (ValueError, TypeError, KeyError):  # a wrong request stays one
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            RuntimeError,
+        ):  # a wrong request, or one that the filesystem lacks, stays so
             raise
         except Exception as error:  # each filesystem has errors of its own for what a network does
             problem = error
