@@ -222,8 +222,8 @@ def test_health_and_metrics(server, client):
     import httpx
 
     client.completions.create(model="small", prompt="abc", max_tokens=3, temperature=0, logit_bias={"90": 100})
-    assert httpx.get(f"{server[0]}/health").json() == {"status": "ok"}
-    lines = httpx.get(f"{server[0]}/metrics").text.splitlines()
+    assert httpx.get(f"{server[0]}/health", timeout=60).json() == {"status": "ok"}
+    lines = httpx.get(f"{server[0]}/metrics", timeout=60).text.splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert float(values["lm_generated_tokens_total"]) >= 3
     assert float(values['lm_http_responses_total{status="200"}']) >= 2
@@ -244,7 +244,7 @@ def test_who_may_ask(model, tokenizer):
         body, key = {"prompt": "a", "max_tokens": 1}, {"Authorization": "Bearer secret"}
 
         def post(**headers):
-            return httpx.post(f"{address}/v1/completions", json=body, headers=headers)
+            return httpx.post(f"{address}/v1/completions", json=body, headers=headers, timeout=60)
 
         assert post().status_code == 401
         assert post(Authorization="Bearer other").json()["error"]["code"] == "invalid_api_key"
@@ -258,10 +258,10 @@ def test_who_may_ask(model, tokenizer):
         assert good.headers["access-control-allow-origin"] == "https://good.example"
         asking = {"Origin": "https://good.example", "Access-Control-Request-Method": "POST"}
         asking["Access-Control-Request-Headers"] = "authorization,content-type"
-        before = httpx.options(f"{address}/v1/completions", headers=asking)
+        before = httpx.options(f"{address}/v1/completions", headers=asking, timeout=60)
         assert before.status_code == 200
         assert "authorization" in before.headers["access-control-allow-headers"].lower()
-        assert httpx.get(f"{address}/health").status_code == 200
+        assert httpx.get(f"{address}/health", timeout=60).status_code == 200
     assert any("POST /v1/completions 401" in line for line in lines)
     assert "secret" not in "".join(lines)
 
@@ -284,7 +284,7 @@ def test_heads_bodies_and_readers_that_do_not_come_are_ended(model, tokenizer):
         assert b" 408 " in silent[2].recv(1000)
         for one in silent:
             one.close()
-        answer = httpx.post(f"{address}/v1/completions", json={"prompt": "a", "max_tokens": 1})
+        answer = httpx.post(f"{address}/v1/completions", json={"prompt": "a", "max_tokens": 1}, timeout=60)
         assert answer.status_code == 200
         reader = socket.socket()
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
