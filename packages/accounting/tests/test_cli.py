@@ -488,20 +488,6 @@ def test_every_name_of_the_package_is_there() -> None:
         accounting.guess  # noqa: B018
 
 
-def test_an_answer_loads_nothing_but_what_it_needs() -> None:
-    # What keeps the start quick: benchmarks/start.py says how quick, and no test holds a clock.
-    code = (
-        "import sys; before = set(sys.modules); from accounting import SHAPES, training_memory; "
-        "training_memory(SHAPES['gpt2'], 4).total; print(*sorted(set(sys.modules) - before))"
-    )
-    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-    assert "accounting.memory.training" in loaded
-    assert {name.partition(".")[0] for name in loaded} <= {"accounting", *sys.stdlib_module_names}
-    others = ("cluster", "hardware", "planning", "commands", "memory.inference", "models.files", "counting.optimizer")
-    assert not {f"accounting.{name}" for name in others} & set(loaded)
-    assert not {"argparse", "csv", "json"} & set(loaded)
-
-
 def test_the_package_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "accounting", "report", "gpt2"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

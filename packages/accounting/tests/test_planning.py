@@ -21,7 +21,7 @@ from accounting import (
 from accounting.cluster.layout import Layout, places
 from accounting.cluster.memory import device_memory, fullest
 from accounting.cluster.traffic import device_traffic
-from accounting.planning.fitting import deepened, widened
+from accounting.models.resizing import deepened, widened
 
 POLICIES = st.builds(
     Policy,

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from accounting.breakdown import Breakdown
-from accounting.counting.flops import forward_flops, training_flops
-from accounting.counting.parameters import parameters, trained_parameters
-from accounting.memory.activations import saved_activations
-from accounting.memory.optimizer_state import optimizer_state
-from accounting.memory.records import Group, Phase, PhaseKind
-from accounting.memory.training import TrainingMemory, training_memory
-from accounting.models.published import SHAPES
-from accounting.policy import Policy
-from accounting.shape import TransformerShape
-from accounting.units import ByteRate, Bytes, FLOPRate, FLOPs, Parameters, Seconds, TokenRate, Tokens, human
+import importlib
 
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from accounting.breakdown import Breakdown
     from accounting.cluster.device import device_flops, device_parameters
     from accounting.cluster.layout import Layout, Place
     from accounting.cluster.memory import device_memory, device_state
     from accounting.cluster.traffic import device_traffic
     from accounting.counting.elementwise import elementwise_flops
     from accounting.counting.estimates import training_estimates
-    from accounting.counting.flops import decode_flops, prefill_flops
+    from accounting.counting.flops import decode_flops, forward_flops, prefill_flops, training_flops
     from accounting.counting.matmuls import matmul_flops
     from accounting.counting.optimizer import optimizer_flops
+    from accounting.counting.parameters import parameters, trained_parameters
     from accounting.hardware.devices import DEVICES, Device, measured_device
     from accounting.hardware.interconnect import INTERCONNECTS, Interconnect
+    from accounting.memory.activations import saved_activations
     from accounting.memory.inference import inference_memory, kv_cache, weight_bytes, weights_read
+    from accounting.memory.optimizer_state import optimizer_state
+    from accounting.memory.records import Group, Phase, PhaseKind
+    from accounting.memory.training import TrainingMemory, training_memory
     from accounting.models.files import from_config, from_huggingface, from_run
+    from accounting.models.published import SHAPES
     from accounting.planning.fitting import largest_shape, longest_context, max_batch_size, memory_line
     from accounting.planning.inference import (
         Generation,
@@ -46,34 +43,46 @@ if TYPE_CHECKING:
     from accounting.planning.scaling import LAWS, ComputeOptimal, compute_optimal
     from accounting.planning.step_time import StepTime, step_time
     from accounting.planning.training_time import TrainingTime, affordable_tokens, mfu, training_time
+    from accounting.policy import Policy
+    from accounting.shape import TransformerShape
+    from accounting.units import ByteRate, Bytes, FLOPRate, FLOPs, Parameters, Seconds, TokenRate, Tokens, human
 
-# Loaded when they are first asked for: a question about memory then waits for nothing else.
-_LATER = {
+# Loaded when they are first asked for: a question about parameters then waits for nothing else.
+_MODULES = {
     name: module
     for module, names in (
+        ("breakdown", "Breakdown"),
         ("cluster.device", "device_flops device_parameters"),
         ("cluster.layout", "Layout Place"),
         ("cluster.memory", "device_memory device_state"),
         ("cluster.traffic", "device_traffic"),
         ("counting.elementwise", "elementwise_flops"),
         ("counting.estimates", "training_estimates"),
-        ("counting.flops", "decode_flops prefill_flops"),
+        ("counting.flops", "decode_flops forward_flops prefill_flops training_flops"),
         ("counting.matmuls", "matmul_flops"),
         ("counting.optimizer", "optimizer_flops"),
+        ("counting.parameters", "parameters trained_parameters"),
         ("hardware.devices", "DEVICES Device measured_device"),
         ("hardware.interconnect", "INTERCONNECTS Interconnect"),
+        ("memory.activations", "saved_activations"),
         ("memory.inference", "inference_memory kv_cache weight_bytes weights_read"),
+        ("memory.optimizer_state", "optimizer_state"),
+        ("memory.records", "Group Phase PhaseKind"),
+        ("memory.training", "TrainingMemory training_memory"),
         ("models.files", "from_config from_huggingface from_run"),
+        ("models.published", "SHAPES"),
         ("planning.fitting", "largest_shape longest_context max_batch_size memory_line"),
+        (
+            "planning.inference",
+            "Generation Roofline Storage decode_time generation_time longest_generation max_sequences prefill_time",
+        ),
         ("planning.layouts", "Plan plan"),
         ("planning.scaling", "LAWS ComputeOptimal compute_optimal"),
         ("planning.step_time", "StepTime step_time"),
-        (
-            "planning.inference",
-            "Generation Roofline Storage decode_time generation_time longest_generation max_sequences",
-        ),
-        ("planning.inference", "prefill_time"),
         ("planning.training_time", "TrainingTime affordable_tokens mfu training_time"),
+        ("policy", "Policy"),
+        ("shape", "TransformerShape"),
+        ("units", "ByteRate Bytes FLOPRate FLOPs Parameters Seconds TokenRate Tokens human"),
     )
     for name in names.split()
 }
@@ -155,8 +164,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LATER:
+    if name not in _MODULES:
         raise AttributeError(f"accounting has no {name!r}: it has {', '.join(__all__)}")
-    value: object = getattr(__import__(f"accounting.{_LATER[name]}", fromlist=[name]), name)
+    value: object = getattr(importlib.import_module(f"accounting.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *(name for name in _MODULES if name not in globals())]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from accounting.formula import Term, constant
+from accounting.record import Record
 from accounting.units import Count
 
 SYMBOLS = {
@@ -75,8 +75,7 @@ SYMBOLS = {
 }
 
 
-@dataclass(frozen=True)
-class Breakdown(Mapping[str, Count]):
+class Breakdown(Record, Mapping[str, Count]):
     """A sum by parts: `breakdown["head"]`, `breakdown.total`, `for name, value in breakdown.items()`, `int(breakdown)`.
 
     Every component is a quantity of `unit` and equals a plain int. `convention` says in words what was counted and what

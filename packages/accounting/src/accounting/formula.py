@@ -22,7 +22,7 @@ class Term(int):
     _operands: tuple[int, ...]
 
     def __new__(cls, value: int, operation: str = "", operands: tuple[int, ...] = ()) -> Term:
-        term = super().__new__(cls, value)
+        term = int.__new__(cls, value)
         term._operation = operation
         term._operands = operands
         return term
@@ -30,31 +30,37 @@ class Term(int):
     # adding nothing and multiplying by one would only lengthen a formula
 
     def __add__(self, other: int) -> Term:
-        number = _whole(other)
-        return self if _is(other, 0) else Term(int(self) + number, "+", (self, other))
+        if type(other) is int and other == 0:
+            return self
+        return Term(int.__add__(self, _whole(other)), "+", (self, other))
 
     def __radd__(self, other: int) -> Term:
-        number = _whole(other)
-        return self if _is(other, 0) else Term(number + int(self), "+", (other, self))
+        if type(other) is int and other == 0:
+            return self
+        return Term(int.__add__(self, _whole(other)), "+", (other, self))
 
     def __sub__(self, other: int) -> Term:
-        number = _whole(other)
-        return self if _is(other, 0) else Term(int(self) - number, "-", (self, other))
+        if type(other) is int and other == 0:
+            return self
+        return Term(int.__sub__(self, _whole(other)), "-", (self, other))
 
     def __rsub__(self, other: int) -> Term:
         return Term(_whole(other) - int(self), "-", (other, self))
 
     def __mul__(self, other: int) -> Term:
-        number = _whole(other)
-        return self if _is(other, 1) else Term(int(self) * number, "·", (self, other))
+        if type(other) is int and other == 1:
+            return self
+        return Term(int.__mul__(self, _whole(other)), "·", (self, other))
 
     def __rmul__(self, other: int) -> Term:
-        number = _whole(other)
-        return self if _is(other, 1) else Term(number * int(self), "·", (other, self))
+        if type(other) is int and other == 1:
+            return self
+        return Term(int.__mul__(self, _whole(other)), "·", (other, self))
 
     def __floordiv__(self, other: int) -> Term:
-        number = _whole(other)
-        return self if _is(other, 1) else Term(int(self) // number, "//", (self, other))
+        if type(other) is int and other == 1:
+            return self
+        return Term(int.__floordiv__(self, _whole(other)), "//", (self, other))
 
     def text(self, *, values: bool = False) -> str:
         """The expression in symbols, or with values=True with every symbol replaced by its number."""
@@ -140,7 +146,7 @@ def _whole(operand: object) -> int:
     """The operand as an int; TypeError for what is no whole number, which a formula would cut."""
     if not isinstance(operand, int):
         raise TypeError(f"a formula is of whole numbers, and {operand!r} is none: use // by an int, or float() first")
-    return int(operand)
+    return operand
 
 
 def _render(operand: int, values: bool) -> tuple[str, int]:

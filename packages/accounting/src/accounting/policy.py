@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from accounting.record import Record
 from accounting.shape import choose, positive
 
 ATTENTION_KERNELS = ("fused", "eager", "blocks")
@@ -17,8 +16,7 @@ GRADIENT_DTYPES = ("weights", "fp32")
 LOGITS_CHUNK_BYTES = 512 << 20  # what lm takes on CUDA: lm.loss.CHUNK_BYTES["cuda"]
 
 
-@dataclass(frozen=True)
-class Precision:
+class Precision(Record):
     """Bytes of one number in the weights (and their gradients), in the residual stream with its norms, and in all
     else."""
 
@@ -36,8 +34,7 @@ PRECISIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(Record):
     """How a step is computed; ValueError for a setting that is not known.
 
     Args:

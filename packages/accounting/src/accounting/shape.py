@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from accounting.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from dataclasses import KW_ONLY
 
 FFNS = ("swiglu", "geglu", "gelu", "silu", "relu2")
 GATED = ("swiglu", "geglu")
@@ -20,8 +21,7 @@ NOT_ORDINARY = (
 )
 
 
-@dataclass(frozen=True)
-class LatentAttention:
+class LatentAttention(Record):
     """Multi-head latent attention (DeepSeek-V2, 2024): keys and values come of a narrow latent, which alone is cached.
 
     q_rank: width of the queries' own latent, None where they come of the residual stream. kv_rank: width of the latent
@@ -42,8 +42,7 @@ class LatentAttention:
             positive("q_rank", self.q_rank)
 
 
-@dataclass(frozen=True)
-class TransformerShape:
+class TransformerShape(Record):
     """A shape, checked when it is made; ValueError names the value, the bound and what to do.
 
     d_ff: width of one feed-forward layer, of one expert where there are experts; it has three matrices if gated

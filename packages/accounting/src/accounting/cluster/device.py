@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from accounting.breakdown import Breakdown, breakdown
 from accounting.cluster.layout import Layout, Place, shard
 from accounting.counting.adapters import adapted
 from accounting.counting.flops import forward_flops
 from accounting.counting.parameters import parameters
 from accounting.formula import Symbol, Term
+from accounting.record import Record
 from accounting.shape import TransformerShape
 from accounting.units import FLOPs, Parameters
 
@@ -77,8 +76,7 @@ def replicated_parameters(shape: TransformerShape, layout: Layout, place: Place)
     return int(held["norms"]) + int(held["positions"]) + int(held["router"]) + biases
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(Record):
     """Parameters of a device that `devices` devices hold alike: all of them, and those of one block.
 
     trained and block_trained are those of them that have gradients: all, or where there are adapters those.

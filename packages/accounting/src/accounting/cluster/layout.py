@@ -13,14 +13,13 @@ evenly. What does not divide is split as evenly as whole numbers go, the first s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from accounting.cluster.zero import ZERO_STAGES
+from accounting.record import Record, replace
 from accounting.shape import TransformerShape, choose, only_ordinary, positive
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Record):
     """data × context × tensor × pipeline devices; ValueError for what cannot be.
 
     Args:
@@ -79,8 +78,7 @@ class Layout:
         return min(self.micro_batches, self.pipeline - stage)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Record):
     """One device's place in the layout: its stage, its rank among those that share a layer, and that of its replica."""
 
     stage: int = 0

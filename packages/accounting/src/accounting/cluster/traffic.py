@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from accounting.breakdown import Breakdown
@@ -27,7 +26,6 @@ class Joins(Enum):
     DATA = "data"
 
 
-@dataclass(frozen=True)
 class Traffic(Breakdown):
     """Bytes sent by collective; `joins` says of each between which devices it is."""
 

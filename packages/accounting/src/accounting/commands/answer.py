@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from accounting.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Record):
     """Text, and flat records with one set of keys; data where plain data has another form than records."""
 
     text: str

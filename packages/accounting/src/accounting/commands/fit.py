@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from accounting.commands.answer import Answer
 from accounting.commands.options import GB, layout_of, name_of, policy_of, shape_of
 from accounting.commands.tables import listing, wrapped
 from accounting.hardware.devices import device
 from accounting.memory.training import training_memory
+from accounting.models.resizing import deepened, lengthened, widened
 from accounting.planning.fitting import (
-    deepened,
     largest_shape,
-    lengthened,
     longest_context,
     max_batch_size,
     peak_bytes,
-    widened,
 )
+from accounting.record import Record
 from accounting.units import Bytes, human
 
 TYPE_CHECKING = False
@@ -29,8 +26,7 @@ if TYPE_CHECKING:
     from accounting.shape import TransformerShape
 
 
-@dataclass(frozen=True)
-class Most:
+class Most(Record):
     """The most of something that fits: how many steps of it, what they come to, and the shape, batch and context of n
     steps."""
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-
-from accounting.cluster.layout import Layout
-from accounting.hardware.devices import Device, device, measured_device
 from accounting.models.files import find
-from accounting.planning.fitting import deepened, lengthened
+from accounting.models.resizing import deepened, lengthened
 from accounting.policy import Policy
+from accounting.record import fields, replace
 from accounting.shape import TransformerShape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from typing import Any
+
+    from accounting.cluster.layout import Layout
+    from accounting.hardware.devices import Device
 
 GB = 10**9
 # option, field of TransformerShape, what it is
@@ -66,7 +66,7 @@ def name_of(options: argparse.Namespace, name: str | None = None) -> str:
 
 def policy_of(options: argparse.Namespace) -> Policy:
     """How the step is computed."""
-    names = [field.name for field in fields(Policy) if hasattr(options, field.name)]
+    names = [name for name in fields(Policy) if hasattr(options, name)]
     given = {name: getattr(options, name) for name in names}
     if getattr(options, "overhead", None) is not None:
         if not 0 <= options.overhead < 1e9:
@@ -78,6 +78,8 @@ def policy_of(options: argparse.Namespace) -> Policy:
 def layout_of(options: argparse.Namespace) -> Layout:
     """The devices to share the work; ValueError for an option that would change nothing, or devices that do not add
     up."""
+    from accounting.cluster.layout import Layout  # here, because a command of one device does not need it
+
     others = options.tensor * options.pipeline * options.context_parallel
     data = options.data_parallel
     if options.gpus is not None and data is None:
@@ -110,6 +112,8 @@ def layout_of(options: argparse.Namespace) -> Layout:
 
 def machine_of(options: argparse.Namespace) -> tuple[Device, str]:
     """The device that was named or measured, and whose peak is meant."""
+    from accounting.hardware.devices import device, measured_device  # here, because most commands name no device
+
     if options.device:
         return device(options.device), options.dtype or "bf16"
     dtype = options.dtype or "fp32"

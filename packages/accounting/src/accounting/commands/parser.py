@@ -9,10 +9,7 @@ import sys
 
 from accounting.commands.answer import Answer
 from accounting.commands.options import SHAPE_OPTIONS
-from accounting.commands.report import TABLES
 from accounting.counting.flops import PAIRS
-from accounting.hardware.devices import DEVICES
-from accounting.memory.inference import BITS
 from accounting.policy import (
     ALLOCATORS,
     ATTENTION_KERNELS,
@@ -57,7 +54,8 @@ COUNTS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; 0, or 2 after a mistake, which is then explained on stderr."""
-    options = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = parser(given[0] if given else "").parse_args(given)
     try:
         check(options)
         print(face(options.run(options), options))
@@ -95,8 +93,22 @@ def face(answer: Answer, options: argparse.Namespace) -> str:
     return answer.text
 
 
+class Help(argparse.HelpFormatter):
+    """As wide as the terminal, which argparse asks of shutil, and that imports the libraries of compression."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
+        except (OSError, ValueError):  # no terminal, or no number
+            columns = 80
+        super().__init__(prog, width=max(columns, 40) - 2)
+
+
 class Parser(argparse.ArgumentParser):
     """One that says a mistake in one sentence, and where to read on, rather than print all that it takes."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=Help, **options)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}: see {self.prog} --help\n")
@@ -113,10 +125,10 @@ def check(options: argparse.Namespace) -> None:
         raise ValueError(f"--memory must be a number of GB, at least a byte, and {memory:g} is not")
 
 
-def parser() -> argparse.ArgumentParser:
-    """Everything the command takes."""
+def parser(command: str) -> argparse.ArgumentParser:
+    """What this command takes, and the names of the others, whose options would take time."""
     top = Parser(prog="accounting", description="Exact budgets of Transformers.")
-    commands = top.add_subparsers(dest="command", required=True)
+    commands = top.add_subparsers(dest="command", required=True, prog="accounting")
     for name, takes, words in (
         ("report", _report, "everything about a shape"),
         ("compare", _compare, "two shapes, difference by difference"),
@@ -130,8 +142,9 @@ def parser() -> argparse.ArgumentParser:
         ("devices", _devices, "the devices that are known: peaks, memory, bandwidth, and their sources"),
     ):
         to = commands.add_parser(name, help=words)
-        takes(to)
-        to.set_defaults(run=_command(name))
+        if name == command:
+            takes(to)
+            to.set_defaults(run=_command(name))
     return top
 
 
@@ -151,6 +164,8 @@ def _report(to: argparse.ArgumentParser) -> None:
     _sizes(to)
     _memory(to)
     _layout(to, "forward passes of a step, that share the batch")
+    from accounting.commands.report import TABLES  # here, as what other commands name, because only one is asked
+
     style = _faces(to, "every formula, and again with its numbers", gib=True)
     style.add_argument("--html", metavar="FILE", help="as a page of its own, with charts: takes matplotlib")
     to.add_argument("--only", action="append", metavar="TABLE", help=f"these tables alone: {', '.join(TABLES)}")
@@ -175,7 +190,7 @@ def _shares(to: argparse.ArgumentParser) -> None:
 def _fit(to: argparse.ArgumentParser) -> None:
     _shape(to)
     where = to.add_mutually_exclusive_group(required=True)
-    where.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
+    _device(where)
     where.add_argument("--memory", type=_number, metavar="GB", help="memory in GB of 10^9 bytes")
     _sizes(to, counting=False)
     _memory(to)
@@ -190,7 +205,7 @@ def _time(to: argparse.ArgumentParser) -> None:
     much.add_argument("--steps", type=_whole, help="or optimizer steps, of --batch sequences")
     much.add_argument("--hours", type=_number, help="wall-clock hours: gives the tokens instead")
     which = to.add_mutually_exclusive_group(required=True)
-    which.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
+    _device(which)
     which.add_argument("--measure", action="store_true", help="this machine, timed now: takes torch or numpy")
     which.add_argument("--measured", type=_number, metavar="FLOP/S", help="a machine of which you measured this rate")
     speed = to.add_mutually_exclusive_group(required=True)
@@ -217,9 +232,11 @@ def _peak(to: argparse.ArgumentParser) -> None:
 
 
 def _infer(to: argparse.ArgumentParser) -> None:
+    from accounting.memory.inference import BITS
+
     _shape(to)
     where = to.add_mutually_exclusive_group(required=True)
-    where.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
+    _device(where)
     where.add_argument("--measure", action="store_true", help="this machine, timed now: takes torch or numpy")
     to.add_argument("--cache", choices=tuple(BITS), default="bf16", help="the numbers of the keys and values")
     to.add_argument("--prompt", type=_whole, help="positions of the prompt, what the new tokens leave of the context")
@@ -275,6 +292,12 @@ def _shape(to: argparse.ArgumentParser, *, several: bool = False) -> None:
     for option, _, what in SHAPE_OPTIONS:
         sizes.add_argument(f"--{option.replace('_', '-')}", type=_whole, help=what)
     sizes.add_argument("--lora-targets", metavar="MATRIX,…", help=f"that have an adapter, of {', '.join(ADAPTED)}")
+
+
+def _device(to: argparse._ActionsContainer) -> None:
+    from accounting.hardware.devices import DEVICES
+
+    to.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
 
 
 def _sizes(to: argparse.ArgumentParser, *, counting: bool = True) -> None:

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
-from accounting.cluster.device import device_parameters
-from accounting.cluster.layout import Layout, places
-from accounting.cluster.memory import device_memory, device_state
-from accounting.cluster.traffic import device_traffic
+import accounting
 from accounting.commands.answer import Answer
 from accounting.commands.options import layout_of, name_of, policy_of, shape_of
 from accounting.commands.sections import Row, Section, as_json, records, section, text, whole_row
-from accounting.counting.elementwise import elementwise_flops
-from accounting.counting.estimates import estimate_terms
-from accounting.counting.flops import decode_flops, forward_flops, training_flops
-from accounting.counting.matmuls import matmul_flops
-from accounting.counting.optimizer import optimizer_flops
-from accounting.counting.parameters import parameters
-from accounting.hardware.devices import device
-from accounting.memory.inference import BITS, inference_memory, kv_cache, weight_bytes
-from accounting.memory.training import training_memory
-from accounting.planning.fitting import max_batch_size, memory_line
 from accounting.policy import DEFAULT, Policy
+from accounting.record import Record
 from accounting.shape import TransformerShape, choose
 from accounting.units import Bytes, Count, FLOPs
 
@@ -31,12 +18,13 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from accounting.cluster.layout import Layout
+
 OF_TRAINING = ("elementwise", "peak", "phases", "line", "batch", "devices")  # not counted of every shape
 LIMITS = tuple((f"{size} GB", size * 10**9) for size in (24, 40, 80, 141))  # of the cards people have
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(Record):
     """What a report is about; limits: the memories, (name, bytes), whose largest batch is wanted."""
 
     shape: TransformerShape
@@ -57,6 +45,8 @@ def report(options: argparse.Namespace) -> Answer:
     """Everything about a shape; with --html a page is written."""
     shape, limits = shape_of(options), LIMITS
     if options.device:
+        from accounting.hardware.devices import device  # here, because few reports name one
+
         limits = ((options.device, int(device(options.device).memory)), *limits)
     only = tuple(name for names in options.only or () for name in names.split(","))
     asked = Asked(
@@ -92,38 +82,44 @@ def sections(asked: Asked, only: tuple[str, ...] = ()) -> tuple[Section, ...]:
 
 
 def _parameters(asked: Asked) -> list[Section]:
-    return [section(parameters(asked.shape))]
+    return [section(accounting.parameters(asked.shape))]
 
 
 def _load(asked: Asked) -> list[Section]:
-    rows = (whole_row(dtype, weight_bytes(asked.shape, weights=dtype)) for dtype in BITS)
+    from accounting.memory.inference import BITS  # here, as every import of a table, because another does not need it
+
+    rows = (whole_row(dtype, accounting.weight_bytes(asked.shape, weights=dtype)) for dtype in BITS)
     words = "the weights alone; int8 and int4 are of the matrices of the blocks, with a bf16 scale for 128 of them"
     return [Section("memory to load", Bytes, tuple(rows), words, additive=False)]
 
 
 def _flops(asked: Asked) -> list[Section]:
-    return [section(forward_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs))]
+    return [section(accounting.forward_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs))]
 
 
 def _matmuls(asked: Asked) -> list[Section]:
-    return [section(matmul_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs))]
+    return [section(accounting.matmul_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs))]
 
 
 def _elementwise(asked: Asked) -> list[Section]:
-    return [section(elementwise_flops(asked.shape, asked.length, asked.batch), "beside them, elementwise FLOPs")]
+    return [
+        section(accounting.elementwise_flops(asked.shape, asked.length, asked.batch), "beside them, elementwise FLOPs")
+    ]
 
 
 def _training(asked: Asked) -> list[Section]:
-    found = [section(training_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs))]
+    found = [section(accounting.training_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs))]
     again = asked.policy.activation_checkpointing
     if again != "none":
-        hardware = training_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs, recompute=again)
+        hardware = accounting.training_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs, recompute=again)
         found.append(section(hardware, "training FLOPs with what is recomputed"))
     return found
 
 
 def _estimates(asked: Asked) -> list[Section]:
-    step = training_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs)
+    from accounting.counting.estimates import estimate_terms
+
+    step = accounting.training_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs)
     terms = estimate_terms(asked.shape, asked.length, asked.batch)
     rows = (Row(name, int(term), term.text(), term.text(values=True)) for name, term in terms.items())
     words = "the same step, forward and backward, as others count it; not parts of anything"
@@ -133,22 +129,22 @@ def _estimates(asked: Asked) -> list[Section]:
 
 
 def _optimizer(asked: Asked) -> list[Section]:
-    return [section(optimizer_flops(asked.shape, optimizer=asked.policy.optimizer))]
+    return [section(accounting.optimizer_flops(asked.shape, optimizer=asked.policy.optimizer))]
 
 
 def _peak(asked: Asked) -> list[Section]:
-    peak = training_memory(asked.shape, asked.batch, asked.length, policy=asked.policy).peak
+    peak = accounting.training_memory(asked.shape, asked.batch, asked.length, policy=asked.policy).peak
     return [section(peak, f"training memory at its peak: {peak.title}")]
 
 
 def _phases(asked: Asked) -> list[Section]:
-    memory = training_memory(asked.shape, asked.batch, asked.length, policy=asked.policy)
+    memory = accounting.training_memory(asked.shape, asked.batch, asked.length, policy=asked.policy)
     rows = tuple(whole_row(phase.title, phase) for phase in memory.phases)
     return [Section("training memory over a step", Bytes, rows, memory.convention, additive=False)]
 
 
 def _line(asked: Asked) -> list[Section]:
-    line = memory_line(asked.shape, asked.length, policy=asked.policy)
+    line = accounting.memory_line(asked.shape, asked.length, policy=asked.policy)
     rows = (whole_row("for each sequence", line.per_sequence), whole_row("whatever the batch", line.fixed))
     words = f"exact from batch {line.first} on, where the peak is the {line.phase}"
     return [Section("peak as a line in the batch size", Bytes, rows, words, additive=False)]
@@ -156,22 +152,23 @@ def _line(asked: Asked) -> list[Section]:
 
 def _batch(asked: Asked) -> list[Section]:
     rows = tuple(
-        Row(name, max_batch_size(asked.shape, limit, asked.length, policy=asked.policy)) for name, limit in asked.limits
+        Row(name, accounting.max_batch_size(asked.shape, limit, asked.length, policy=asked.policy))
+        for name, limit in asked.limits
     )
     words = "sequences; one more does not fit; GB is 10^9 bytes"
     return [Section("largest batch that fits", Count, rows, words, additive=False)]
 
 
 def _decode(asked: Asked) -> list[Section]:
-    return [section(decode_flops(asked.shape, asked.length, asked.batch), "decoding FLOPs of a step")]
+    return [section(accounting.decode_flops(asked.shape, asked.length, asked.batch), "decoding FLOPs of a step")]
 
 
 def _inference(asked: Asked) -> list[Section]:
-    return [section(inference_memory(asked.shape, asked.batch, asked.length), "inference memory, decoding")]
+    return [section(accounting.inference_memory(asked.shape, asked.batch, asked.length), "inference memory, decoding")]
 
 
 def _cache(asked: Asked) -> list[Section]:
-    one, all_of_it = kv_cache(asked.shape, 1, 1), kv_cache(asked.shape, 1, asked.length)
+    one, all_of_it = accounting.kv_cache(asked.shape, 1, 1), accounting.kv_cache(asked.shape, 1, asked.length)
     rows = (whole_row("for each token", one), whole_row("at this context", all_of_it))
     return [Section("KV cache", Bytes, rows, f"{one.convention}, one sequence", additive=False)]
 
@@ -179,6 +176,8 @@ def _cache(asked: Asked) -> list[Section]:
 def _devices(asked: Asked) -> list[Section]:
     """What the devices of a layout hold and send: of data parallelism alone, any of them; else the fullest, and each
     stage."""
+    from accounting.cluster.layout import places
+
     layout, shape, length, policy = asked.layout, asked.shape, asked.length, asked.policy
     if layout is None or not asked.several:
         return []
@@ -187,20 +186,24 @@ def _devices(asked: Asked) -> list[Section]:
             f"micro_batches {layout.micro_batches} do not divide the batch of {asked.batch}: they are equally large"
         )
     each = asked.batch // layout.micro_batches
-    held = {place: device_memory(shape, layout, place, each, length, policy=policy) for place in places(layout)}
+    held = {
+        place: accounting.device_memory(shape, layout, place, each, length, policy=policy) for place in places(layout)
+    }
     most = max(held, key=lambda place: int(held[place].total))
     memory = section(held[most], f"memory of the fullest device, {held[most].title.removeprefix('memory of ')}")
     if layout.tensor == layout.pipeline == 1:
         return [
-            section(device_state(shape, layout, policy=policy)),
+            section(accounting.device_state(shape, layout, policy=policy)),
             memory,
-            section(device_traffic(shape, layout, most, each, length, policy=policy)),
+            section(accounting.device_traffic(shape, layout, most, each, length, policy=policy)),
         ]
     stages = {stage: [held[place] for place in held if place.stage == stage] for stage in range(layout.pipeline)}
-    traffic = (device_traffic(shape, layout, place, each, length, policy=policy) for place in held)
+    traffic = (accounting.device_traffic(shape, layout, place, each, length, policy=policy) for place in held)
     fullest = (Row(f"stage {stage}", max(int(one.total) for one in found)) for stage, found in stages.items())
     return [
-        section(device_parameters(shape, layout, most), f"parameters on the fullest device, stage {most.stage}"),
+        section(
+            accounting.device_parameters(shape, layout, most), f"parameters on the fullest device, stage {most.stage}"
+        ),
         memory,
         Section("memory of the fullest device of each stage", Bytes, tuple(fullest), layout.words, additive=False),
         section(max(traffic, key=lambda one: int(one.total))),

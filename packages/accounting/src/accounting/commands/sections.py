@@ -5,10 +5,9 @@ Numbers in the human column share one prefix and are rounded so that the column 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from accounting.breakdown import SYMBOLS, Breakdown
 from accounting.commands.tables import columns, formula_lines, titled, wrapped
+from accounting.record import Record
 from accounting.units import Bytes, Count, Parameters, human
 
 TYPE_CHECKING = False
@@ -20,8 +19,7 @@ _NUMBERS = {"k": "thousands", "M": "millions", "G": "billions", "T": "trillions"
 _PREFIXES = {False: (1000, ("", "k", "M", "G", "T", "P", "E", "Z")), True: (1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi"))}
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Record):
     """One figure: its name, exact value, and where it came from a formula, the formula in letters and in numbers."""
 
     name: str
@@ -30,8 +28,7 @@ class Row:
     numbers: str = ""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(Record):
     """Rows of one unit; `additive` if they are parts of their sum.
 
     The note says under which convention they were counted.

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from accounting.breakdown import Breakdown, breakdown
 from accounting.counting.adapters import adapter_elements
 from accounting.counting.dimensions import Dimensions, latent_matrices
 from accounting.counting.flops import PAIRS, doubled_pairs, pairs_in_words
 from accounting.formula import Symbol, Term
+from accounting.record import Record
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import FLOPs
 
 
-@dataclass(frozen=True)
-class Matmul:
+class Matmul(Record):
     """One matrix multiplication of every layer together; weights: elements that a token multiplies, all layers'
     together."""
 

@@ -90,7 +90,7 @@ def _adapters(shape: TransformerShape, active: bool) -> dict[str, int]:
 def trained_parameters(shape: TransformerShape) -> int:
     """Parameters that have gradients: the adapters where there are any, else all.
 
-    >>> from dataclasses import replace
+    >>> from accounting.record import replace
     >>> from accounting import SHAPES
     >>> trained_parameters(replace(SHAPES["llama-3-8b"], lora_rank=16))
     41943040

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import csv
 import os
-from dataclasses import dataclass
 
+from accounting.record import Record
 from accounting.shape import unknown
 from accounting.units import ByteRate, Bytes, FLOPRate, human
 
@@ -24,8 +24,7 @@ FORMATS = ("bf16", "fp16", "tf32", "fp32", "fp8", "int8")
 TABLE = os.path.join(os.path.dirname(__file__), "devices.csv")
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(Record):
     """One accelerator: peaks in FLOP/s by number format, memory in bytes, bandwidth in bytes/s, and where they are
     from."""
 

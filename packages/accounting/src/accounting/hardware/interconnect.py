@@ -7,9 +7,8 @@ adapter a device. A device whose server is not listed has to be given both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from accounting.hardware.devices import ROWS
+from accounting.record import Record
 from accounting.shape import positive, unknown
 from accounting.units import ByteRate
 
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True)
-class Interconnect:
+class Interconnect(Record):
     """What joins the devices of a cluster.
 
     Args:

@@ -7,7 +7,6 @@ so that the highest point is at the last or at the first of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from accounting.counting.adapters import OF_FFN_MATRICES, adapted, adapter_elements, rank_of
 from accounting.counting.parameters import parameters, tensors, trained_symbol, trained_tensors
@@ -35,6 +34,7 @@ from accounting.memory.records import (
     temporary,
 )
 from accounting.policy import DEFAULT, Policy
+from accounting.record import Record
 from accounting.shape import TransformerShape
 from accounting.units import Bytes, Count, human
 
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from accounting.memory.records import Tensors
 
 
-@dataclass(frozen=True)
-class TrainingMemory(Mapping[str, Count]):
+class TrainingMemory(Record, Mapping[str, Count]):
     """The phases of a step, each with what is alive where it needs most; the components are those of the peak."""
 
     phases: tuple[Phase, ...]
@@ -80,8 +79,7 @@ class TrainingMemory(Mapping[str, Count]):
         return int(self.total)
 
 
-@dataclass(frozen=True)
-class Gradients:
+class Gradients(Record):
     """Gradients of the weights at one moment: their bytes, the newest one's apart, and the whole tensors among them."""
 
     finished: Term
@@ -89,8 +87,7 @@ class Gradients:
     tensors: Tensors
 
 
-@dataclass(frozen=True)
-class Moment:
+class Moment(Record):
     """One phase before anything is added up: its gradients, and all that comes and goes."""
 
     title: str

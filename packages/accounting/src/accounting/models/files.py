@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from accounting.models.published import SHAPES, named
+from accounting.record import fields
 from accounting.shape import LatentAttention, TransformerShape, positive
 
 TYPE_CHECKING = False
@@ -79,7 +80,6 @@ def from_config(config: Mapping[str, Any]) -> TransformerShape:
 def from_run(path: str) -> TransformerShape:
     """The shape of an lm run from its config.toml; settings that cost nothing are left out."""
     import tomllib
-    from dataclasses import fields
 
     with open(path, "rb") as file:
         try:
@@ -88,7 +88,7 @@ def from_run(path: str) -> TransformerShape:
             raise ValueError(f"{path} is not TOML: {error}") from None
     if not isinstance(model, dict):
         raise ValueError(f"{path} has no [model] table: give the config.toml of an lm run")
-    known = {field.name for field in fields(TransformerShape)}
+    known = set(fields(TransformerShape))
     others = [name for name in model if name not in known and name not in _FREE and not name.startswith("rope_")]
     if others:
         raise ValueError(f"{path} sets {', '.join(others)}, whose cost is not known here")

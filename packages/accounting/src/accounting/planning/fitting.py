@@ -8,14 +8,16 @@ batches are micro-batches of a replica.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from accounting.breakdown import Breakdown, breakdown
 from accounting.cluster.layout import Layout, Place, shard
 from accounting.cluster.memory import fullest
 from accounting.formula import linear_in
 from accounting.memory.training import training_memory
+from accounting.models.resizing import deepened, lengthened, widened
 from accounting.policy import DEFAULT, Policy
+from accounting.record import Record, replace
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import Bytes
 
@@ -104,35 +106,7 @@ def _least(make: Callable[[int], TransformerShape], layout: Layout | None) -> in
     return most
 
 
-def lengthened(shape: TransformerShape, positions: int) -> TransformerShape:
-    """The shape with a context of at least so many positions."""
-    return replace(shape, context_length=max(shape.context_length, positions))
-
-
-def deepened(shape: TransformerShape, layers: int) -> TransformerShape:
-    """The shape with so many layers; of those with a window, the same part as before, rounded down but at least one."""
-    windowed = shape.sliding_window_layers
-    if windowed is not None:
-        windowed = max(1, windowed * layers // shape.num_layers)
-    return replace(shape, num_layers=layers, sliding_window_layers=windowed)
-
-
-def widened(shape: TransformerShape, kv_heads: int) -> TransformerShape:
-    """The shape with so many key heads, and everything across its width in proportion."""
-    heads = kv_heads * (shape.num_heads // shape.kv_heads)
-    width = max(1, heads * shape.d_model // shape.num_heads)
-    return replace(
-        shape,
-        d_model=width,
-        num_heads=heads,
-        num_kv_heads=None if shape.num_kv_heads is None else kv_heads,
-        head_dim=shape.head_dim,
-        d_ff=max(1, width * shape.d_ff // shape.d_model),
-    )
-
-
-@dataclass(frozen=True)
-class Line:
+class Line(Record):
     """peak = slope · batch + intercept, in bytes: exact from batch `first` on, where `phase` is the peak.
 
     per_sequence and fixed are what slope and intercept are made of, with their formulas.
@@ -171,6 +145,7 @@ def memory_line(shape: TransformerShape, seq_len: int | None = None, *, policy: 
     )
 
 
+@lru_cache(maxsize=64, typed=True)  # a report asks for the same peaks again, for the next card
 def peak_bytes(
     shape: TransformerShape,
     batch_size: int,

@@ -7,7 +7,6 @@ is counted in bytes, not in seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 from accounting.breakdown import Breakdown
@@ -18,6 +17,7 @@ from accounting.formula import Symbol
 from accounting.hardware.devices import Device
 from accounting.memory.inference import BITS, inference_memory, kv_cache, weights_read
 from accounting.planning.fitting import largest
+from accounting.record import Record
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import Bytes, FLOPs, Seconds
 
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@dataclass(frozen=True)
-class Storage:
+class Storage(Record):
     """How a model that generates is stored: its weights, its cache, and the devices that share each layer."""
 
     weights: str = "bf16"
@@ -43,8 +42,7 @@ class Storage:
 PLAIN = Storage()
 
 
-@dataclass(frozen=True)
-class Roofline:
+class Roofline(Record):
     """Work and traffic of one device, the busiest; `sent` is what it sends to the others that share its layers."""
 
     flops: FLOPs
@@ -62,8 +60,7 @@ class Roofline:
         return "arithmetic" if self.arithmetic >= self.traffic else "bandwidth"
 
 
-@dataclass(frozen=True)
-class Generation:
+class Generation(Record):
     """Reading a prompt and generating `output` tokens for each of batch_size sequences, by the roofline of each step.
 
     The first of them comes of the prefill, each of the others of a decoding step.
@@ -258,8 +255,7 @@ def _roofline(
     return Roofline(flops, moved, sent, Seconds(flops / peak), Seconds(moved / device.bandwidth))
 
 
-@dataclass(frozen=True)
-class Operator:
+class Operator(Record):
     """One operator of a decoding step on one device: its work, its traffic, and which of the two takes longer."""
 
     name: str

@@ -11,7 +11,6 @@ again; with stages the optimizer is sharded (ZeRO-1).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import product
 
 from accounting.cluster.layout import Layout
@@ -21,6 +20,7 @@ from accounting.hardware.devices import Device
 from accounting.hardware.interconnect import Interconnect, interconnect
 from accounting.planning.step_time import EFFICIENCY, StepTime, step_time
 from accounting.policy import CHECKPOINTINGS, DEFAULT, Policy
+from accounting.record import Record, replace
 from accounting.shape import TransformerShape, positive
 from accounting.units import Bytes, Seconds, Tokens
 
@@ -32,8 +32,7 @@ MICRO_BATCHES = tuple(1 << power for power in range(7))  # sequences of a micro-
 RESERVE = Bytes(2 * 10**9)  # for driver, context and libraries on a device
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Record):
     """One layout that fits, with what it takes.
 
     Args:

@@ -7,14 +7,12 @@ them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from accounting.record import Record
 from accounting.shape import choose
 from accounting.units import FLOPs, Parameters, Tokens
 
 
-@dataclass(frozen=True)
-class Law:
+class Law(Record):
     """N = size · (C / compute)^exponent, or the minimum of loss E + A/N^alpha + B/D^beta at 6·N·D = C where it is
     fitted."""
 
@@ -69,8 +67,7 @@ LAWS = {
 }
 
 
-@dataclass(frozen=True)
-class ComputeOptimal:
+class ComputeOptimal(Record):
     """The answer of one law; loss in nats a token where the law has one, warning empty inside the law's range."""
 
     law: str
