@@ -25,7 +25,7 @@ class Records(griffe.Extension):  # type: ignore[misc,unused-ignore]
     def __init__(self) -> None:
         self.records = {"Record"}
 
-    def on_class(self, *, cls: griffe.Class, **rest: Any) -> None:
+    def on_class_instance(self, *, cls: griffe.Class, **rest: Any) -> None:
         """Give a record, or what inherits from one, the decorator by which griffe knows a dataclass."""
         if any(str(base) in self.records for base in cls.bases):
             self.records.add(cls.name)
