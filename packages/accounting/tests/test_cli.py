@@ -95,10 +95,10 @@ def test_json_and_csv_hold_the_same_exact_numbers(capsys: pytest.CaptureFixture[
         "report mixtral-8x7b --data-parallel 4 --expert 2 --tensor 2 --context 512",
         "compare gpt2 gpt2-xl",
         "fit gpt2 --memory 0.1",
-        "fit gpt2-swiglu --device rtx-4070-ti --gpus 4 --zero 1 --tensor 2",
+        "fit gpt2-swiglu --device rtx-5070 --gpus 4 --zero 1 --tensor 2",
         "peak gpt2 gpt2-swiglu --precision bf16",
         "time gpt2 --tokens 1e9 --device h100 --mfu 0.4 --batch 8 --price 2",
-        "infer gpt2 --device rtx-4080 --devices 2 --price 1",
+        "infer gpt2 --device rtx-3090 --devices 2 --price 1",
         "infer mixtral-8x7b --device h200 --operators --batch 3",
         "optimal --compute 1e20",
         "devices",
@@ -120,7 +120,7 @@ def test_every_command_answers_programs_too(capsys: pytest.CaptureFixture[str], 
 def test_fit_explains_its_answer_by_one_more(capsys: pytest.CaptureFixture[str]) -> None:
     for extra in ("", " --data-parallel 4 --zero 3 --tensor 2 --pipeline 2 --micro-batches 4 --sequence-parallel"):
         how = "--activation-checkpointing selective --loss chunked"
-        command = f"fit gpt2 --device rtx-4070-ti --context 512 --batch 2 {how}{extra}"
+        command = f"fit gpt2 --device rtx-5070 --context 512 --batch 2 {how}{extra}"
         for record in json.loads(run(capsys, *command.split(), "--json")):
             assert record["value"] > 0
             assert record["bytes"] <= 12 * 10**9 < record["bytes of one more"]
@@ -282,9 +282,9 @@ def test_a_page_does_not_take_the_place_of_its_shape(capsys: pytest.CaptureFixtu
 
 
 def test_a_device_is_among_the_cards(capsys: pytest.CaptureFixture[str]) -> None:
-    words = run(capsys, "report", "gpt2", "--device", "rtx-4070-ti")
+    words = run(capsys, "report", "gpt2", "--device", "rtx-5070")
     most = max_batch_size(SHAPES["gpt2"], 12 * 10**9)
-    assert re.search(rf"rtx-4070-ti +{most}\b", words)
+    assert re.search(rf"rtx-5070 +{most}\b", words)
 
 
 def test_a_page_without_matplotlib_says_what_to_install(

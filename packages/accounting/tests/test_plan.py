@@ -130,8 +130,8 @@ def test_divisors() -> None:
 
 
 def test_what_cannot_be_is_refused_by_name() -> None:
-    with pytest.raises(KeyError, match="t4"):
-        interconnect("t4")
+    with pytest.raises(KeyError, match="l4"):
+        interconnect("l4")
     with pytest.raises(ValueError, match="batch_tokens"):
         plan(SMALL, H100, 8, 10**9, batch_tokens=10)
     with pytest.raises(ValueError, match="devices"):
@@ -161,7 +161,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "named"),
     [
         (["llama-3-8b", "--devices", "h100", "--tokens", "1T"], "64xh100"),
-        (["llama-3-8b", "--devices", "8xt4", "--tokens", "1T"], "--link"),
+        (["llama-3-8b", "--devices", "8xl4", "--tokens", "1T"], "--link"),
         (["llama-3-70b", "--devices", "8xh100", "--tokens", "1T"], "fits no layout"),
         (["llama-3-8b", "--devices", "8xh101", "--tokens", "1T"], "h100"),
     ],
@@ -173,7 +173,7 @@ def test_the_command_says_what_is_wrong(arguments: list[str], named: str, capsys
 
 def test_an_interconnect_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     own = ["--link", "16", "--network", "3", "--node-size", "4"]
-    assert main(["plan", "gpt2", "--devices", "4xt4", "--tokens", "1B", "--precision", "fp32", *own, "--json"]) == 0
+    assert main(["plan", "gpt2", "--devices", "4xl4", "--tokens", "1B", "--precision", "fp32", *own, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["data"] >= 1
 
 

@@ -202,7 +202,6 @@ def test_devices_are_complete() -> None:
         assert one.name == name
         assert one.source
         assert one.memory > 0
-        assert one.bandwidth > 0
         # formats never get slower as they get narrower
         for wide, narrow in (("fp32", "tf32"), ("tf32", "bf16"), ("bf16", "fp8"), ("fp32", "fp16")):
             if wide in one.peaks and narrow in one.peaks:
@@ -214,10 +213,10 @@ def test_refusals() -> None:
     for part in (0, 1.5, -1, float("nan"), True):
         with pytest.raises(ValueError, match="mfu must be above 0 and at most 1"):
             training_time(shape, 1, device, part)
-    with pytest.raises(ValueError, match="rtx-2070 has no published bf16 peak, use one of fp16, fp32"):
-        training_time(shape, 1, DEVICES["rtx-2070"], 0.4)
-    with pytest.raises(ValueError, match="m1-max has no published fp16 peak, use one of fp32"):
-        training_time(shape, 1, DEVICES["m1-max"], 0.4, dtype="fp16")
+    with pytest.raises(ValueError, match="rtx-2080-ti has no published bf16 peak, use one of fp16, fp32"):
+        training_time(shape, 1, DEVICES["rtx-2080-ti"], 0.4)
+    with pytest.raises(ValueError, match="m1 has no published fp16 peak, use one of fp32"):
+        training_time(shape, 1, DEVICES["m1"], 0.4, dtype="fp16")
     with pytest.raises(ValueError, match="price must be"):
         training_time(shape, 1, device, 0.4, price=-1.0)
     with pytest.raises(ValueError, match="hours must be above 0"):

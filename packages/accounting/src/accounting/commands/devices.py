@@ -22,9 +22,9 @@ def devices(options: argparse.Namespace) -> Answer:
         cells = [f"{float(one.peaks[dtype]) / 1e12:.4g}" if dtype in one.peaks else "" for dtype in FORMATS]
         joined = INTERCONNECTS.get(one.name)
         rates = ("", "") if joined is None else (human(joined.link), human(joined.network))
-        table.append((one.name, *cells, human(one.memory), human(one.bandwidth), *rates))
+        table.append((one.name, *cells, human(one.memory), human(one.bandwidth) if one.bandwidth else "", *rates))
         peaks = {dtype: float(one.peaks[dtype]) if dtype in one.peaks else None for dtype in FORMATS}
-        sizes = {"memory": int(one.memory), "bandwidth": float(one.bandwidth)}
+        sizes = {"memory": int(one.memory), "bandwidth": float(one.bandwidth) or None}
         between = {
             "link": None if joined is None else float(joined.link),
             "network": None if joined is None else float(joined.network),

@@ -3,7 +3,8 @@
 The table is devices.csv beside this file. Peaks are without sparsity, which doubles the figures of many datasheets, and
 for products accumulated in fp32, which GeForce cards do at half the rate of fp16 accumulation. Memory is the
 datasheet's number in units of 10^9 bytes: cards are built in GiB, and the difference is about what driver and context
-take. A device whose maker published no dense peak is not in the table. Prices change and are not here either.
+take. A figure that could not be compared with such a document is not in the table: what needs it says so. Neither are prices,
+which change.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ TABLE = os.path.join(os.path.dirname(__file__), "devices.csv")
 
 
 class Device(Record):
-    """One accelerator: peaks in FLOP/s by number format, memory in bytes, bandwidth in bytes/s, and where they are
-    from."""
+    """One accelerator: peaks in FLOP/s by number format, memory in bytes, bandwidth in bytes/s (0 where it is not
+    known), and where they are from."""
 
     name: str
     peaks: dict[str, FLOPRate]
@@ -38,6 +39,13 @@ class Device(Record):
     def measured(self) -> bool:
         """Whether its rate was measured rather than published: it is then no dense peak of a number format."""
         return self.source == MEASURED
+
+    @property
+    def known_bandwidth(self) -> ByteRate:
+        """The bandwidth; ValueError where none is known."""
+        if not self.bandwidth:
+            raise ValueError(f"{self.name} has no known bandwidth: give one to measured_device")
+        return self.bandwidth
 
     def rate_in_words(self, dtype: str) -> str:
         """The rate that a utilisation is a part of."""
@@ -86,7 +94,7 @@ def _from_row(row: Mapping[str, str]) -> Device:
         name=row["name"],
         peaks=peaks,
         memory=Bytes(round(float(row["memory GB"]) * 1e9)),
-        bandwidth=ByteRate(float(row["bandwidth GB/s"]) * 1e9),
+        bandwidth=ByteRate(float(row["bandwidth GB/s"] or 0) * 1e9),
         source=row["source"],
     )
 

@@ -244,15 +244,14 @@ def _roofline(
     tokens: int,
     of: Callable[[TransformerShape], tuple[FLOPs, Bytes]],
 ) -> Roofline:
-    if not device.bandwidth:
-        raise ValueError(f"{device.name} has no known bandwidth: give one to measured_device")
-    peak, sent = device.peak(arithmetic_dtype(device, storage.weights)), Bytes(0)
+    peak, bandwidth = device.peak(arithmetic_dtype(device, storage.weights)), device.known_bandwidth
+    sent = Bytes(0)
     if storage.devices > 1:  # two sums a layer, and that of the embeddings, each a ring over all of them
         ring = 2 * (storage.devices - 1) * (-(-tokens * shape.d_model // storage.devices))
         sent = Bytes((2 * shape.num_layers + 1) * ring * (4 if storage.weights == "fp32" else 2))
     found = [of(mine) for mine in _shares(shape, storage.devices)]
-    flops, moved = max(found, key=lambda one: max(float(one[0] / peak), float(one[1] / device.bandwidth)))
-    return Roofline(flops, moved, sent, Seconds(flops / peak), Seconds(moved / device.bandwidth))
+    flops, moved = max(found, key=lambda one: max(float(one[0] / peak), float(one[1] / bandwidth)))
+    return Roofline(flops, moved, sent, Seconds(flops / peak), Seconds(moved / bandwidth))
 
 
 class Operator(Record):
@@ -306,7 +305,7 @@ def decode_operators(
     for name, apart in (("adapters", "adapters"), ("value gates", "value embeddings")):
         if apart in read:
             moved[name] = int(read[apart])
-    peak, bandwidth = device.peak(arithmetic_dtype(device, storage.weights)), device.bandwidth
+    peak, bandwidth = device.peak(arithmetic_dtype(device, storage.weights)), device.known_bandwidth
     rows = [("embedding", 0, int(read["embedding"]) + int(read["positions"]))]
     rows += [(one.name, int(one.flops), moved[one.name]) for one in found]
     rest = int(read.total) + int(cache.total) - sum(size for _, _, size in rows)

@@ -188,13 +188,13 @@ def _stage_time(
     micro_batches = layout.micro_batches
     return _StageTime(
         matmul=(both + recomputed) / (peak * efficiency),
-        memory=_saved_bytes(shape, layout, place, batch_size, seq_len, policy) * passes / float(device.bandwidth),
+        memory=_saved_bytes(shape, layout, place, batch_size, seq_len, policy) * passes / float(device.known_bandwidth),
         tensor=seconds[Joins.TENSOR] / micro_batches,
         context=seconds[Joins.CONTEXT] / micro_batches,
         expert=seconds[Joins.EXPERT] / micro_batches,
         pipeline=seconds[Joins.PIPELINE] / micro_batches,
         data=seconds[Joins.DATA],
-        optimizer=_optimizer_bytes(shape, layout, place, policy) / float(device.bandwidth),
+        optimizer=_optimizer_bytes(shape, layout, place, policy) / float(device.known_bandwidth),
         link_bytes=link_bytes,
         network_bytes=network_bytes,
     )
