@@ -106,45 +106,6 @@ cdef inline const uint32_t *symbol_before(const uint32_t *cell) noexcept nogil:
     return cell - ((cell - 1)[0] & ~NO_SYMBOL if (cell - 1)[0] & NO_SYMBOL else 1)
 
 
-cdef int tally_long_pairs(
-    PairTable *table, const LongWords *words, const SymbolTable *symbols, int64_t *bounds, size_t mask, bint bounding
-) except -1 nogil:
-    """As tally_pairs()."""
-    cdef const uint32_t *cell
-    cdef const uint32_t *right
-    cdef size_t word, countdown = SIGNAL_INTERVAL
-    for word in range(words.count):
-        cell = words.cells + words.words[word].begin
-        right = cell + symbols.size[cell[0]]
-        while right[0] != BORDER:
-            tally_pair(table, key_of(cell[0], right[0]), words.words[word].count, bounds, mask, bounding)
-            cell, right = right, right + symbols.size[right[0]]
-            check_signals(&countdown)
-    return 0
-
-
-cdef int post_long_pairs(
-    const PairTable *table, const LongWords *words, const SymbolTable *symbols, uint32_t *filled
-) except -1 nogil:
-    """As post_pairs(): the place of each pair that the table has."""
-    cdef const uint32_t *cell
-    cdef const uint32_t *right
-    cdef Pair *pair
-    cdef size_t word, number, countdown = SIGNAL_INTERVAL
-    for word in range(words.count):
-        cell = words.cells + words.words[word].begin
-        right = cell + symbols.size[cell[0]]
-        while right[0] != BORDER:
-            pair = find_pair(table, key_of(cell[0], right[0]))
-            if pair != NULL:
-                number = pair - table.pairs
-                pair.postings[filled[number]] = <uint32_t> (words.first_place + (cell - words.cells))
-                filled[number] += 1
-            cell, right = right, right + symbols.size[right[0]]
-            check_signals(&countdown)
-    return 0
-
-
 cdef int tally_long_byte_pairs(const LongWords *words, BytePair *found, uint8_t *is_left) except -1 nogil:
     """As tally_byte_pairs()."""
     cdef const uint32_t *cell

@@ -17,7 +17,7 @@ that it broke, and adds the pairs that the new symbol makes. What keeps this fas
   is looked at again when its turn comes.
 * A pair below the `floor` is left out altogether, postings and all, as long as there are better ones. The floor begins
   near the count that the last merge will probably have; when pairs run out before enough merges are made, it is lowered
-  and all pairs are counted again from the words as they are (count_pairs.pxi). That is exact for any floor, and what is
+  and all pairs are counted again from the words as they are (recount.pxi). That is exact for any floor, and what is
   looked at stays small enough for the cache.
 * The changes of one merge are summed by neighbouring symbol, and reach the table once for each neighbour.
 * Cells of words have 16 bits where that will do for every symbol: what takes fewer cache lines is merged faster.
@@ -35,6 +35,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
+from bpe.counting.records import total_size
 from bpe.native.bytes cimport count_leading_zeros, count_trailing_zeros, hash_pair, prefetch
 from bpe.native.cpu cimport level_of
 from bpe.native.hash_seed cimport hash_seed
@@ -67,7 +68,8 @@ include "pairs.pxi"
 include "queue.pxi"
 include "replace.pxi"
 include "long_words.pxi"
-include "count_pairs.pxi"
+include "count_bytes.pxi"
+include "recount.pxi"
 
 cdef enum:
     WORK = 1 << 20              # words and neighbours that advance() visits in one go, about
@@ -104,6 +106,7 @@ cdef class Merger:
     cdef size_t first           # symbols there were to start from
     cdef bint spelled
     cdef int64_t min_count
+    cdef int64_t weight         # about the sum of the counts of all pairs
     cdef size_t work            # done by advance() so far
 
     def __cinit__(
@@ -118,6 +121,7 @@ cdef class Merger:
         self.symbols.most = self.first + most
         self.merges = <Merge *> checked_malloc(most * sizeof(Merge))
         self.min_count = max(<int64_t> 1, min_count)
+        self.weight = total_size(records) // (sizeof(uint32_t) if spelled else 1)
         self.table.floor = max(floor, self.min_count)
         self.table.longest = max_token_bytes or <size_t> -1
         self.queue.table, self.queue.symbols, self.queue.by_bytes = &self.table, &self.symbols, by_bytes
@@ -228,7 +232,7 @@ cdef class Merger:
         if self.symbols.count == 256 and not self.spelled:
             count_byte_pairs(&self.table, &self.words, &self.long_words, &self.symbols)
         else:
-            count_all_pairs(&self.table, &self.words, &self.long_words, &self.symbols)
+            count_all_pairs(&self.table, &self.words, &self.long_words, &self.symbols, self.weight)
         with nogil:
             for i in range(self.table.size):
                 push_pair(&self.queue, <uint32_t> i)
@@ -238,6 +242,7 @@ cdef class Merger:
         """The symbol of a merge."""
         cdef Merge *merge = &self.merges[self.symbols.count - self.first]
         merge.left, merge.right, merge.count = left, right, count
+        self.weight -= count    # more than are replaced, where runs of a symbol overlap
         join_symbols(&self.symbols, left, right)
         reserve_changes(&self.changes, self.symbols.room)
         return 0

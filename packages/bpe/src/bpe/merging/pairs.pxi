@@ -15,7 +15,7 @@ ctypedef struct Pair:
 ctypedef struct PairTable:
     Pair *pairs                 # by number
     size_t size, room
-    uint32_t *slots             # open addressing, linear probing: a pair's number, or NO_PAIR
+    uint64_t *slots             # open addressing, linear probing: 32 bits of a pair's hash << 32 | its number, or NO_PAIR
     size_t mask                 # how many slots there are, a power of two, less one
     void **blocks               # of short postings
     size_t blocks_size, blocks_room
@@ -43,8 +43,8 @@ cdef inline uint32_t right_of(uint64_t key) noexcept nogil:
     return <uint32_t> key
 
 
-cdef inline size_t first_slot(const PairTable *table, uint64_t key) noexcept nogil:
-    return hash_pair(key, 0, hash_seed) & table.mask
+cdef inline uint32_t hash_of(uint64_t key) noexcept nogil:
+    return <uint32_t> hash_pair(key, 0, hash_seed)
 
 
 cdef inline bint is_short(const PairTable *table, const SymbolTable *symbols, uint64_t key) noexcept nogil:
@@ -53,24 +53,42 @@ cdef inline bint is_short(const PairTable *table, const SymbolTable *symbols, ui
 
 
 cdef inline void prefetch_slot(const PairTable *table, uint64_t key) noexcept nogil:
-    prefetch(&table.slots[first_slot(table, key)])
+    prefetch(&table.slots[hash_of(key) & table.mask])
 
 
 cdef inline void prefetch_pair(const PairTable *table, uint64_t key) noexcept nogil:
-    """Fetch the pair that the first slot names, mostly the one of this key; the slot should have been fetched."""
-    cdef uint32_t number = table.slots[first_slot(table, key)]
+    """Fetch the pair of this key, if there is one; its slot should have been fetched."""
+    cdef uint32_t number = find_hash(table, hash_of(key))
     if number != NO_PAIR:
         prefetch(&table.pairs[number])
 
 
+cdef inline void prefetch_posting(const PairTable *table, uint64_t key) noexcept nogil:
+    """Fetch where the next posting of the pair goes; the pair should have been fetched."""
+    cdef uint32_t number = find_hash(table, hash_of(key))
+    if number != NO_PAIR:
+        prefetch(table.pairs[number].postings + table.pairs[number].postings_size)
+
+
+cdef inline uint32_t find_hash(const PairTable *table, uint32_t hash) noexcept nogil:
+    """The number of the first pair with this hash, or NO_PAIR."""
+    cdef size_t at = hash & table.mask
+    while <uint32_t> table.slots[at] != NO_PAIR and table.slots[at] >> 32 != hash:
+        at = (at + 1) & table.mask
+    return <uint32_t> table.slots[at]
+
+
 cdef inline Pair *find_pair(const PairTable *table, uint64_t key) noexcept nogil:
     """The pair, or NULL."""
-    cdef size_t at = first_slot(table, key)
-    while table.slots[at] != NO_PAIR:
-        if table.pairs[table.slots[at]].key == key:
-            return &table.pairs[table.slots[at]]
+    cdef uint32_t hash = hash_of(key), number
+    cdef size_t at = hash & table.mask
+    while True:
+        number = <uint32_t> table.slots[at]
+        if number == NO_PAIR:
+            return NULL
+        if table.slots[at] >> 32 == hash and table.pairs[number].key == key:
+            return &table.pairs[number]
         at = (at + 1) & table.mask
-    return NULL
 
 
 cdef Pair *add_pair(PairTable *table, uint64_t key) except NULL nogil:
@@ -97,10 +115,11 @@ cdef Pair *add_pair(PairTable *table, uint64_t key) except NULL nogil:
 
 
 cdef inline void link_pair(PairTable *table, uint32_t number) noexcept nogil:
-    cdef size_t at = first_slot(table, table.pairs[number].key)
-    while table.slots[at] != NO_PAIR:
+    cdef uint32_t hash = hash_of(table.pairs[number].key)
+    cdef size_t at = hash & table.mask
+    while <uint32_t> table.slots[at] != NO_PAIR:
         at = (at + 1) & table.mask
-    table.slots[at] = number
+    table.slots[at] = <uint64_t> hash << 32 | number
 
 
 cdef int make_slots(PairTable *table, size_t wanted) except -1 nogil:
@@ -110,9 +129,9 @@ cdef int make_slots(PairTable *table, size_t wanted) except -1 nogil:
         slots *= 2
     free(table.slots)
     table.slots = NULL
-    table.slots = <uint32_t *> checked_malloc(slots * sizeof(uint32_t))
+    table.slots = <uint64_t *> checked_malloc(slots * sizeof(uint64_t))
     table.mask = slots - 1
-    memset(table.slots, 0xFF, slots * sizeof(uint32_t))
+    memset(table.slots, 0xFF, slots * sizeof(uint64_t))
     for i in range(table.size):
         link_pair(table, <uint32_t> i)
     return 0
