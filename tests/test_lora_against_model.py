@@ -23,11 +23,13 @@ from torch import nn  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import lm.attention  # noqa: E402
+import lm.lora  # noqa: E402
 import lm.model  # noqa: E402
 from accounting import Policy, TransformerShape  # noqa: E402
-from lm.config import ModelConfig  # noqa: E402
+from lm.config import ModelConfig, TrainConfig  # noqa: E402
 from lm.loss import cross_entropy  # noqa: E402
 from lm.model import Transformer  # noqa: E402
+from lm.training.budget import trained_shape  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -128,6 +130,27 @@ def test_parameters_flops_and_saved_activations(seed: int, monkeypatch: pytest.M
         with FlopCounterMode(display=False) as counted:
             cross_entropy(model(ids), targets, reduction="sum").backward()
         assert accounting.training_flops(shape, length, batch).total == counted.get_total_flops()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_adapters_as_lm_trains_them(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lm.attention, "MATMUL_KEYS", 1 << 30)  # explicit products, which torch counts one by one
+    rng = random.Random(seed)
+    config = random_config(rng)
+    rank, batch, length = rng.randint(1, 6), rng.randint(1, 3), rng.randint(2, config.context_length)
+    model = lm.lora.add(Transformer(config), rank)
+    shape = trained_shape(config, TrainConfig(1, warmup_steps=0, lora_rank=rank))
+    assert accounting.parameters(shape).total == sum(parameter.numel() for parameter in model.parameters())
+    assert accounting.trained_parameters(shape) == sum(one.numel() for one in model.parameters() if one.requires_grad)
+    with FlopCounterMode(display=False) as counted:
+        model(torch.randint(0, config.vocab_size, (batch, length)))
+    assert accounting.forward_flops(shape, length, batch).total == counted.get_total_flops()
+
+
+def test_adapters_beside_value_embeddings_are_refused_by_name() -> None:
+    config = ModelConfig(50, 8, 2, 16, 2, 24, value_embeddings=True)
+    with pytest.raises(ValueError, match=r"lora_rank 2: adapters are not counted for .* value embeddings"):
+        trained_shape(config, TrainConfig(1, warmup_steps=0, lora_rank=2))
 
 
 PEAKS = {

@@ -14,6 +14,7 @@ import sys
 import numpy as np
 import pytest
 
+import lm
 from lm.commands.cli import main
 from lm.commands.configuration import configuration
 from lm.data import open_tokens, write_tokens
@@ -285,6 +286,12 @@ def test_plan_says_what_a_run_costs(work, capsys):
     assert "tokens/s" in said
     for line in ("largest micro-batch", "compute-optimal size", "training memory", "the whole run"):
         assert line in said
+    assert main(["plan", str(work / "small.toml"), "--train.lora_rank", "2"]) == 0
+    said = capsys.readouterr().out
+    adapted = sum(p.numel() for p in lm.lora.add(Transformer(config), 2).parameters())
+    assert f"{adapted:,}" in said.splitlines()[0]
+    assert f"{adapted - count:,}" in next(line for line in said.splitlines() if line.startswith("  adapters "))
+    assert re.search("^training memory +not counted  of adapters$", said, re.MULTILINE)
     assert (
         main(["plan", str(work / "small.toml"), "--data", f"a={work}@3", "--data", f"b={work / 'heldout.npy'}@1"]) == 0
     )

@@ -19,7 +19,15 @@ def plan(options: argparse.Namespace) -> None:
     from accounting import compute_optimal, forward_flops, parameters, training_flops, training_memory
     from lm.data import open_data
     from lm.device import choose_device, in_words, memory_of, peak_flops
-    from lm.training.budget import beyond, largest_micro_batch, policy, ran_out, what_fits
+    from lm.training.budget import (
+        beyond,
+        largest_micro_batch,
+        memory_is_counted,
+        policy,
+        ran_out,
+        trained_shape,
+        what_fits,
+    )
     from lm.training.measure import measure
     from lm.training.start import resolve
 
@@ -27,7 +35,7 @@ def plan(options: argparse.Namespace) -> None:
     config = resolve(config)
     device = choose_device(config.device)
     data = open_data(data_of(options.config, options.data)) if options.data else None
-    shape, context = model.shape(), model.context_length
+    shape, context = trained_shape(model, config), model.context_length
     tokens = config.batch_size * context
     flops = int(training_flops(shape, batch_size=config.batch_size, pairs="causal").total)
     whole = flops * config.steps
@@ -44,7 +52,7 @@ def plan(options: argparse.Namespace) -> None:
     row("training FLOPs in all", f"{whole:,}", f"{config.steps:,} steps, {config.steps * tokens:,} tokens")
     micro = config.micro_batch_size or config.batch_size
     counted = policy(model, config, device, accumulate=micro < config.batch_size)
-    if shape.counted_in_training:
+    if memory_is_counted(shape):
         memory = training_memory(shape, micro, policy=counted)
         row("training memory", f"{int(memory.total):,}", f"bytes at its highest, {micro} sequences at a time")
         for name, value in filter(lambda pair: pair[1], memory.items()):
@@ -53,7 +61,11 @@ def plan(options: argparse.Namespace) -> None:
         room = f"of {memory_of(device) / 1e9:.1f} GB, {config.precision}, {kept}"
         row("largest micro-batch", f"{largest_micro_batch(model, config, device):,}", room)
     else:
-        row("training memory", "not counted", "of a model with value embeddings")
+        row(
+            "training memory",
+            "not counted",
+            f"of {'adapters' if config.lora_rank else 'a model with value embeddings'}",
+        )
     if data is not None:
         for name, times in data.epochs(config.steps * tokens).items():
             row(f"epochs of {name}" if name else "epochs", f"{times:,.2f}")

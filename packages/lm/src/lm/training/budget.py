@@ -13,10 +13,29 @@ from lm.device import in_words, memory_of
 from lm.loss import chunk_bytes_on
 
 if TYPE_CHECKING:
-    from accounting import Policy
+    from accounting import Policy, TransformerShape
 
 # What torch says, in words alone, where a CPU or MPS has no memory left.
 OUT_OF_MEMORY = ("DefaultCPUAllocator", "MPS backend out of memory")
+
+
+def trained_shape(model: ModelConfig, config: TrainConfig) -> TransformerShape:
+    """The model as a run trains it: with adapters beside every matrix of the blocks where it has a lora_rank.
+
+    Raises:
+        ValueError: adapters of a model with value embeddings, which accounting does not count.
+    """
+    shape = model.shape()
+    if not config.lora_rank:
+        return shape
+    targets = ("qkv", "output", "gate_up" if shape.gated else "up", "down")
+    return dataclasses.replace(shape, lora_rank=config.lora_rank, lora_targets=targets)
+
+
+def memory_is_counted(shape: TransformerShape) -> bool:
+    """Whether accounting has the memory of a step of such a model: not with value embeddings, nor with adapters,
+    which it counts without the loss in chunks that a run here has."""
+    return shape.counted_in_training and shape.lora_rank is None
 
 
 def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, accumulate: bool = False) -> Policy:
@@ -77,7 +96,7 @@ def what_fits(
 
     room = f"{in_words(device)} ({memory_of(device) / 1e9:.1f} GB)"
     said = f"{what} {room} with {micro} sequences at a time: "
-    if not model.shape().counted_in_training:
+    if config.lora_rank or not memory_is_counted(model.shape()):
         return f"{said}lower --train.micro_batch_size"
     if fitting := most():
         return f"{said}by accounting's count {fitting} fit: write --train.micro_batch_size {fitting}"

@@ -17,6 +17,7 @@ from typing import Any
 from lm.config import ModelConfig, TrainConfig
 from lm.device import peak_flops
 from lm.files import atomic_write
+from lm.training.budget import trained_shape
 from lm.training.distributed import DistributedContext
 
 Line = dict[str, Any]
@@ -30,10 +31,12 @@ class Throughput:
         self.tokens_per_step = config.batch_size * model.context_length
         self.seconds_per_step: float | None = None
         peak, self.peak_tokens_per_second = peak_flops(distributed.device, config.precision), math.nan
-        if peak is not None:
+        if peak is not None and not (config.lora_rank and model.value_embeddings):  # which accounting does not count
             from accounting import training_flops  # here, because nothing but MFU needs it
 
-            flops_per_token = int(training_flops(model.shape(), pairs="causal").total) / model.context_length
+            flops_per_token = (
+                int(training_flops(trained_shape(model, config), pairs="causal").total) / model.context_length
+            )
             self.peak_tokens_per_second = peak * distributed.size / flops_per_token
 
     def update(self, seconds: float) -> None:

@@ -28,7 +28,7 @@ from lm.config import DeviceName, ModelConfig, TrainConfig
 from lm.data import batch
 from lm.device import arithmetic, choose_device, choose_precision, in_words, known_device, threads
 from lm.model import Transformer
-from lm.training.budget import policy
+from lm.training.budget import memory_is_counted, policy, trained_shape
 from lm.training.distributed import DistributedContext
 from lm.training.trainer import MicroBatch, Trainer
 
@@ -287,7 +287,7 @@ def profile(
         seconds = operator_seconds(trainer, batches, None if trace is None else Path(trace))
         recorder = record(trainer, batches)
         peak, dtype = rates(device, config.precision)
-    shape = model_config.shape()
+    shape = trained_shape(model_config, config)
     counted = policy(model_config, config, device, accumulate=run > 1)
     return Profile(
         passes={
@@ -297,7 +297,7 @@ def profile(
         },
         operators=joined(seconds, recorder),
         timeline=recorder.timeline,
-        predicted=training_memory(shape, micro, policy=counted) if shape.counted_in_training else None,
+        predicted=training_memory(shape, micro, policy=counted) if memory_is_counted(shape) else None,
         flops=int(training_flops(shape, batch_size=config.batch_size, pairs="causal").total),
         device=peak,
         dtype=dtype,
