@@ -9,6 +9,7 @@ import pytest
 
 import accounting
 from accounting import SHAPES, Policy, TransformerShape
+from accounting.commands.parser import main
 
 SLOW = {"ast", "copy", "csv", "dataclasses", "difflib", "inspect", "json", "lzma", "shutil", "tokenize", "typing"}
 
@@ -55,6 +56,21 @@ def test_the_whole_report_loads_no_devices() -> None:
     assert "accounting.planning.fitting" in found
     assert "hardware" not in rooms(found)
     assert not SLOW & found
+
+
+@pytest.mark.parametrize("given", [["--", "devices", "h100"], ["devices", "h100"]])
+def test_the_command_is_found_wherever_it_stands(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(given) == 0
+    assert "h100" in capsys.readouterr().out
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for given in (["--help"], ["reprot"], ["-h", "report"]):
+        with pytest.raises(SystemExit):
+            main(given)
+        said = "".join(capsys.readouterr())
+        for name in ("report", "compare", "shares", "fit", "time", "peak", "plan", "infer", "optimal", "devices"):
+            assert name in said
 
 
 def test_records_are_frozen_dataclasses_to_others() -> None:

@@ -55,7 +55,8 @@ COUNTS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; 0, or 2 after a mistake, which is then explained on stderr."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = parser(given[0] if given else "").parse_args(given)
+    first = given[1:] if given[:1] == ["--"] else given
+    options = parser(first[0] if first else "").parse_args(given)
     try:
         check(options)
         print(face(options.run(options), options))
@@ -126,10 +127,10 @@ def check(options: argparse.Namespace) -> None:
 
 
 def parser(command: str) -> argparse.ArgumentParser:
-    """What this command takes, and the names of the others, whose options would take time."""
+    """What this command takes, or the names of all where it is none of them: others' options would only take time."""
     top = Parser(prog="accounting", description="Exact budgets of Transformers.")
     commands = top.add_subparsers(dest="command", required=True, prog="accounting")
-    for name, takes, words in (
+    known = (
         ("report", _report, "everything about a shape"),
         ("compare", _compare, "two shapes, difference by difference"),
         ("shares", _shares, "what part of the forward FLOPs each component is, of several shapes in one table"),
@@ -140,9 +141,11 @@ def parser(command: str) -> argparse.ArgumentParser:
         ("infer", _infer, "memory, prefill and decoding of a model that generates, by a roofline"),
         ("optimal", _optimal, "parameters and tokens that compute is best spent on, by every law"),
         ("devices", _devices, "the devices that are known: peaks, memory, bandwidth, and their sources"),
-    ):
+    )
+    asked = [one for one in known if one[0] == command]
+    for name, takes, words in asked or known:
         to = commands.add_parser(name, help=words)
-        if name == command:
+        if asked:
             takes(to)
             to.set_defaults(run=_command(name))
     return top
