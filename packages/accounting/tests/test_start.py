@@ -58,12 +58,6 @@ def test_the_whole_report_loads_no_devices() -> None:
     assert not SLOW & found
 
 
-@pytest.mark.parametrize("given", [["--", "devices", "h100"], ["devices", "h100"]])
-def test_the_command_is_found_wherever_it_stands(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(given) == 0
-    assert "h100" in capsys.readouterr().out
-
-
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     for given in (["--help"], ["reprot"], ["-h", "report"]):
         with pytest.raises(SystemExit):

@@ -55,8 +55,7 @@ COUNTS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; 0, or 2 after a mistake, which is then explained on stderr."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    first = given[1:] if given[:1] == ["--"] else given
-    options = parser(first[0] if first else "").parse_args(given)
+    options = parser(given[0] if given else "").parse_args(given)
     try:
         check(options)
         print(face(options.run(options), options))
