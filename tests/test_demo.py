@@ -93,7 +93,12 @@ def test_stopped_in_the_middle_it_goes_on_to_the_end(text: Path, tmp_path: Path)
     for part in ("Curves", "Tokenizer", "A passage", "Budget", "Samples"):
         assert part in page
     assert "have not seen the text that the model learned from" in page
-    assert page.index("Written by the model") < page.index("Byte-level BPE, trained")
+    first = [page.index(words) for words in ("Tokenizer and budget", "Written by the model", "The dots are a sample")]
+    assert first == sorted(first)
+    assert first[-1] < page.index("Byte-level BPE, trained")
+    measured = re.search(r"speed, in the median.*?</tr>", page, re.DOTALL)
+    assert measured
+    assert not re.search(r"[-−]\d[\d,.]* (k )?tokens/s", measured[0])
     assert not half_written(run)
 
     status, again, err = finish(start(*command, cwd=tmp_path))  # all is done: the same words, at once

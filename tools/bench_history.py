@@ -5,7 +5,8 @@
 Each of the MEASUREMENTS runs in a process of its own, in turns; what counts is the least processor time of the rounds,
 which other work on the machine disturbs least. The corpus is the running Python's standard library, the same on one
 machine and Python. A line has the commit, the date, the machine, the versions and the seconds; lines of other machines
-or Pythons are kept and not compared with. Exit status 1 where something takes more than threshold times its last figure.
+or Pythons are kept and not compared with. Exit status 1 where something takes more than threshold times its last
+figure.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ MEASUREMENTS = {
         "model = lm.fuse(lm.Transformer(lm.ModelConfig(2048, 128, num_layers=2, d_model=128, num_heads=4, d_ff=352)))\n"
         "optimizer = lm.optimizer.adamw(model, 1e-3); ids = torch.randint(2048, (8, 129))\n"
         "def step():\n"
-        "    lm.loss.cross_entropy(model(ids[:, :-1]), ids[:, 1:]).backward(); optimizer.step(); optimizer.zero_grad()\n"
+        "    lm.loss.cross_entropy(model(ids[:, :-1]), ids[:, 1:]).backward()\n"
+        "    optimizer.step(); optimizer.zero_grad()\n"
         "step()",
         "step()",
     ),

@@ -130,6 +130,7 @@ class Demo:
             threads=self.figures["plan"]["threads"],
             trained=self.figures["trained"],
             score=self.figures["score"],
+            sampled_tokens=min(EVAL_TOKENS, len(self.heldout_tokens)),
             compressed=self.figures["compressed"],
             samples=self.samples,
         )
@@ -164,8 +165,9 @@ class Demo:
         self.keep("demo.json", asked)
         sizes = {name: len(text) for name, text in named.items()}
         print(
-            f"\nCorpus: {asked['corpus']}: {len(self.documents.train):,} documents, {sizes['train'] / 1e6:.1f} MB to learn; "
-            f"{len(self.documents.heldout):,} documents, {sizes['heldout'] / 1e6:.1f} MB held out"
+            f"\nCorpus: {asked['corpus']}: {len(self.documents.train):,} documents, "
+            f"{sizes['train'] / 1e6:.1f} MB to learn; {len(self.documents.heldout):,} documents, "
+            f"{sizes['heldout'] / 1e6:.1f} MB held out"
         )
 
     # Text to tokens

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +20,14 @@ from lm.data import Tokens
 from lm.reporting import report
 
 LONGEST = 48
-BUDGET_NOTE = (
-    "The curve's held-out points are of one sample of 16,384 tokens; the figures above are of all held-out text. "
-    "Counted before, measured after. The process also holds torch's own buffers, the mapped tokens, and freed memory "
-    "that it keeps for the next step."
+GLANCE_NOTE = (
+    "Time is predicted from a few steps timed before the run; the rest is counted. Beside tensors the process holds "
+    "torch's own buffers, the mapped tokens, and freed memory."
+)
+GLANCE_STYLE = (
+    "<style>.glance { display: grid; grid-template-columns: minmax(0, 2fr) minmax(0, 5fr); gap: 28px 48px; } "
+    ".glance td { white-space: nowrap; } "
+    "@media (max-width: 860px) { .glance { grid-template-columns: minmax(0, 1fr); } }</style>"
 )
 PASSAGE = 1800  # characters of held-out text drawn with its tokens
 
@@ -41,6 +46,7 @@ class Results(NamedTuple):
     threads: int
     trained: dict[str, Any]  # seconds, memory, parameters: measured
     score: dict[str, Any]  # of all held-out text
+    sampled_tokens: int  # of the held-out text, scored on the way
     compressed: dict[str, float]  # bits a byte, by compressor
     samples: list[tuple[str, str]]  # prompt, what was written
 
@@ -54,24 +60,29 @@ def write(demo: Results) -> Path:
         demo.folder,
         title="From text to a model that writes",
         headline=(
-            f"A {demo.budget.total_parameters / 1e6:.2f} M parameter Transformer, trained on {demo.corpus}, stores a byte of "
-            f"held-out text in {demo.score['bits_per_byte']:.2f} bits (all of it, every token scored once). Compressing one "
-            f"document at a time takes {others}; xz -9e over all of them at once {demo.compressed[TOGETHER]:.2f}. The "
-            "compressors have not seen the text that the model learned from, and the model's "
-            f"{weights:.0f} MB of weights are not counted."
+            f"A {demo.budget.total_parameters / 1e6:.2f} M parameter Transformer, trained on {demo.corpus}, stores a "
+            f"byte of held-out text in {demo.score['bits_per_byte']:.2f} bits (all of it, every token scored once). "
+            f"Compressing one document at a time takes {others}; xz -9e over all of them at once "
+            f"{demo.compressed[TOGETHER]:.2f}. The compressors have not seen the text that the model learned from, and "
+            f"the model's {weights:.0f} MB of weights are not counted."
         ),
-        figures=[(f"{demo.heldout_tokens.bytes_per_token:.2f}", "bytes", "a token, held out")],
         leading=[
+            report.Section("Tokenizer and budget", glance_section(demo), GLANCE_NOTE),
             report.Section("Samples", report.samples(demo.samples), "Written by the model after the words in bold."),
         ],
         reference_lines=demo.compressed,
         bits_per_byte=demo.score["bits_per_byte"],
+        curves_note=(
+            f"The dots are a sample: about {demo.sampled_tokens:,} of {len(demo.heldout_tokens):,} tokens, in windows "
+            "spread evenly over the held-out text. The figure at the top is of all tokens, in windows that overlap by "
+            "half, so that only the first of them have less than half a context before them."
+        ),
         sections=[
             report.Section("Tokenizer", tokenizer_section(demo), "Byte-level BPE, trained on the same text first."),
             report.Section(
                 "A passage", passage_section(demo), "Held-out text, cut as the model sees it. Hover for ids."
             ),
-            report.Section("Budget", budget_section(demo), BUDGET_NOTE),
+            report.Section("Budget", budget_section(demo), "Counted before the run, by formula."),
         ],
         environment={
             "Python": platform.python_version(),
@@ -82,6 +93,30 @@ def write(demo: Results) -> Path:
             "threads": f"{demo.threads} of {os.cpu_count()} processors",
             "bpe": bpe.__version__,
         },
+    )
+
+
+def glance_section(demo: Results) -> str:
+    """The tokenizer in a few figures, and what was predicted beside what was measured."""
+    budget, trained = demo.budget, demo.trained
+    speeds = [speed for _, speed in report.read(demo.folder).points("tokens_per_second")]
+    megabytes = sum(len(document.text) for document in demo.documents.train) / 1e6
+    tokenizer = [
+        ("tokens", f"{demo.tokenizer.vocab_size:,}"),
+        ("learned from", f"{megabytes:.1f} MB"),
+        ("in", f"{demo.tokenizer_seconds:.2f} s"),
+        ("held-out bytes a token", f"{demo.heldout_tokens.bytes_per_token:.2f}"),
+    ]
+    predicted = [
+        ("parameters", budget.total_parameters, trained["parameters"]),
+        ("training time", budget.seconds, trained["seconds"], "s"),
+        ("speed, in the median", budget.tokens_per_second, median(speeds) if speeds else None, "tokens/s"),
+        ("tensors, at the peak", budget.peak_bytes, None, "B"),
+        ("growth of the process", None, trained["memory"], "B"),
+    ]
+    return (
+        f'{GLANCE_STYLE}<div class="glance"><div>{report.table(("tokenizer", ""), tokenizer)}</div>'
+        f"<div>{report.comparison(predicted)}</div></div>"
     )
 
 
@@ -131,20 +166,12 @@ def passage_section(demo: Results) -> str:
 
 
 def budget_section(demo: Results) -> str:
-    """Predicted beside measured, and the memory by category as bars."""
-    budget, trained = demo.budget, demo.trained
-    stepping = trained["seconds"] - (budget.seconds - budget.seconds_of_steps)
-    rows = [
-        ("parameters", budget.total_parameters, trained["parameters"]),
-        ("training time", budget.seconds, trained["seconds"], "s"),
-        ("tokens a second, scoring aside", budget.tokens_per_second, budget.tokens / stepping, "tokens/s"),
-        ("memory: tensors, and what the process grew by", budget.peak_bytes, trained["memory"], "B"),
-    ]
+    """The memory by category and the FLOPs by part, as bars."""
+    budget = demo.budget
     memory = [(name, size, f"{size / 1e6:.1f} MB") for name, size in budget.memory_by_category().items() if size]
     flops = [(name, int(value), f"{int(value) / 1e6:.1f} MFLOP") for name, value in budget.forward.items() if value]
     return (
-        report.comparison(rows)
-        + "<h3>Memory at the peak of a step</h3>"
+        "<h3>Memory at the peak of a step</h3>"
         + report.bars(memory)
         + f"<h3>FLOPs of a forward pass over {budget.context} tokens</h3>"
         + report.bars(flops)

@@ -97,7 +97,7 @@ def train_bpe(yours: Callable[..., Any]) -> str:
                 f"The merges of {call}",
                 [tuple(map(bytes, merge)) for merge in merges],
                 list(ours.merges),
-                "Check what is counted (pretokens, never across them), and which of equally frequent pairs comes first.",
+                "Check what is counted (pretokens, never across them), and which of equally frequent pairs is first.",
             )
             expected = (
                 {bytes([byte]) for byte in range(256)} | {a + b for a, b in ours.merges} | {n.encode() for n in names}

@@ -18,9 +18,9 @@ def train_bpe(
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
     """Train byte-level BPE on a file.
 
-    Split the text at the special tokens, cut the rest by PATTERN, and count the pieces. Then merge the most frequent pair,
-    of several the greatest (max of pairs of bytes), until the vocabulary has vocab_size tokens: 256 bytes, the special
-    tokens and the merges.
+    Split the text at the special tokens, cut the rest by PATTERN, and count the pieces. Then merge the most frequent
+    pair, of several the greatest (max of pairs of bytes), until the vocabulary has vocab_size tokens: 256 bytes, the
+    special tokens and the merges.
 
     Returns the vocabulary, {id: token}, and the merges in their order.
     """

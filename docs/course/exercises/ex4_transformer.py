@@ -1,7 +1,7 @@
 """Exercises of chapter 4: the Transformer, part by part. Fill in the bodies, then run `python grade.py 4`.
 
-Use tensors and their arithmetic; leave torch.nn.functional and the layers of torch.nn alone. Weights are parameters under
-the names that stand in the docstrings, so that the grader can give your module the weights of ours.
+Use tensors and their arithmetic; leave torch.nn.functional and the layers of torch.nn alone. Weights are parameters
+under the names that stand in the docstrings, so that the grader can give your module the weights of ours.
 """
 
 import torch
@@ -23,7 +23,10 @@ class Linear(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / √(mean(x²) + eps) · weight over the last dimension, computed in float32. `weight`: (d_model,), ones at first."""
+    """x / √(mean(x²) + eps) · weight over the last dimension, computed in float32.
+
+    `weight`: (d_model,), ones at first.
+    """
 
     def __init__(self, d_model: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -33,7 +36,10 @@ class RMSNorm(nn.Module):
 
 
 class SwiGLU(nn.Module):
-    """w2(silu(w1 x) · w3 x), where silu(x) = x · sigmoid(x). `w1`, `w3`: Linear(d_model, d_ff), `w2`: Linear(d_ff, d_model)."""
+    """w2(silu(w1 x) · w3 x), where silu(x) = x · sigmoid(x).
+
+    `w1`, `w3`: Linear(d_model, d_ff), `w2`: Linear(d_ff, d_model).
+    """
 
     def __init__(self, d_model: int, d_ff: int) -> None:
         super().__init__()
@@ -62,8 +68,8 @@ def scaled_dot_product_attention(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor |
 class MultiHeadSelfAttention(nn.Module):
     """Causal self-attention with rotary embedding: x (…, seq, d_model) → the same.
 
-    `q_proj`, `k_proj`, `v_proj`, `output_proj`: Linear(d_model, d_model). Head h has the features from h · d_k on, where
-    d_k = d_model / num_heads; positions are 0, 1, 2, …
+    `q_proj`, `k_proj`, `v_proj`, `output_proj`: Linear(d_model, d_model). Head h has the features from h · d_k on,
+    where d_k = d_model / num_heads; positions are 0, 1, 2, …
     """
 
     def __init__(self, d_model: int, num_heads: int, max_seq_len: int, theta: float) -> None:

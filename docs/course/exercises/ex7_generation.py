@@ -14,7 +14,7 @@ def softmax_with_temperature(logits: Tensor, temperature: float) -> Tensor:
 
 
 def top_p(probabilities: Tensor, p: float) -> Tensor:
-    """The same with 0 for all but the likeliest tokens, the fewest of them that reach p together; they sum to 1 again."""
+    """The same with 0 for all but the likeliest tokens, the fewest that reach p together; they sum to 1 again."""
 
 
 def generate(
@@ -25,10 +25,10 @@ def generate(
     p: float = 1.0,
     stop_token: int | None = None,
 ) -> list[int]:
-    """The tokens that follow ids, one after another, each drawn from softmax_with_temperature and top_p of the last logits.
+    """The tokens that follow ids, one after another.
 
-    model(ids) takes (1, seq) and gives (1, seq, vocab). It ends with max_new_tokens, or at stop_token, which is not
-    returned. (torch.multinomial draws.)
+    Each is drawn from softmax_with_temperature and top_p of the last logits. model(ids) takes (1, seq) and gives
+    (1, seq, vocab). It ends with max_new_tokens, or at stop_token, which is not returned. (torch.multinomial draws.)
     """
 
 
@@ -45,8 +45,9 @@ def attention_with_cache(
 def encode_chat(messages: list[dict[str, str]], tokenizer: Any) -> tuple[list[int], list[bool]]:
     """A conversation as ids to train on, and for each id whether it is learned.
 
-    It begins with <|endoftext|>. Each message {"role": …, "content": …} is <|im_start|>role⏎content<|im_end|>⏎, where ⏎ is
-    a line break. What the assistant says is learned, with its <|im_end|>. A special token in a content is only text.
+    It begins with <|endoftext|>. Each message {"role": …, "content": …} is <|im_start|>role⏎content<|im_end|>⏎, where
+    ⏎ is a line break. What the assistant says is learned, with its <|im_end|>. A special token in a content is only
+    text.
 
     tokenizer.special_tokens is {name: id}; tokenizer.encode_ordinary(text) takes all as text.
     """

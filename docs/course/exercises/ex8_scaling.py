@@ -1,7 +1,7 @@
 """Exercises of chapter 8: scaling and what comes after. Fill in the bodies, then run `python grade.py 8`.
 
-The kernels are Triton's. Without a GPU they run in Triton's interpreter, slowly and with the same results: there you can
-print() in them.
+The kernels are Triton's. Without a GPU they run in Triton's interpreter, slowly and with the same results: there you
+can print() in them.
 """
 
 import torch
@@ -17,7 +17,7 @@ def fit_power_law(x: list[float], y: list[float]) -> tuple[float, float]:
 def isoflop_optimum(sizes: list[float], losses: list[float]) -> float:
     """The size at which the loss is least, of models trained with the same compute.
 
-    Fit a parabola to the losses over log(size) by least squares (numpy.polyfit), and return the size at its lowest point.
+    Fit a parabola to the losses over log(size) by least squares (numpy.polyfit). Return the size at its lowest point.
     """
 
 

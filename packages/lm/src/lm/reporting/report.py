@@ -109,6 +109,7 @@ def write(
     sections: Iterable[Section] = (),
     reference_lines: Mapping[str, float] | None = None,
     bits_per_byte: float | None = None,
+    curves_note: str = "",
     environment: Mapping[str, object] | None = None,
     refresh: float | None = None,
 ) -> Path:
@@ -122,6 +123,7 @@ def write(
     sections         after the curves, in their order
     reference_lines  bits per byte of other compressors on the same text, by name
     bits_per_byte    of the finished model on all held-out text; else the last that the metrics hold
+    curves_note      what else stands beside the curves: of which text their held-out points are, for example
     environment      what the run was made with, after what its environment.json says
     refresh          seconds after which a browser that shows the page loads it again
 
@@ -147,7 +149,8 @@ def write(
 
     parts = [_header(runs, title, headline, references, bits_per_byte, figures)]
     parts += [_section(section) for section in leading]
-    parts.append(_section(Section("Runs" if not only else "Curves", _curves(runs, references, by), _curves_note(runs))))
+    note = f"{_curves_note(runs)} {curves_note}".strip()
+    parts.append(_section(Section("Curves" if only else "Runs", _curves(runs, references, by), note)))
     parts += [_section(section) for section in sections]
     parts.append(_section(Section("Configuration", _configuration(runs))))
     parts.append(_section(_environment(runs, environment or {})))
