@@ -24,9 +24,12 @@ NOT_ORDINARY = (
 class LatentAttention(Record):
     """Multi-head latent attention (DeepSeek-V2, 2024): keys and values come of a narrow latent, which alone is cached.
 
-    q_rank: width of the queries' own latent, None where they come of the residual stream. kv_rank: width of the latent
-        of keys
-    and values. nope_dim, rope_dim: parts of a query and key without and with rotation; value_dim: width of a value.
+    Args:
+        q_rank: width of the queries' own latent, None where they come of the residual stream.
+        kv_rank: width of the latent of keys and values.
+        nope_dim: part of a query and key without rotation.
+        rope_dim: part of a query and key with rotation.
+        value_dim: width of a value.
     """
 
     q_rank: int | None
@@ -43,22 +46,48 @@ class LatentAttention(Record):
 
 
 class TransformerShape(Record):
-    """A shape, checked when it is made; ValueError names the value, the bound and what to do.
+    """A shape, checked when it is made.
 
-    d_ff: width of one feed-forward layer, of one expert where there are experts; it has three matrices if gated
-        (swiglu,
-    geglu) and two otherwise. bias: on every matrix but the head, and on LayerNorm; qkv_bias, where given, overrides it
-    for queries, keys and values. sliding_window: the positions a query sees, its own included, in sliding_window_layers
-    of the layers (all of them if not given). post_norm: a second norm after each sublayer. qk_norm: one RMSNorm weight
-    of head_dim each for queries and keys. experts: feed-forward layers of which each token passes experts_per_token,
-    chosen by a router of d_model × experts; experts_held, of one device among several, are those whose weights it has.
-    Embedding and head have vocab_size rows, rounded up to vocab_multiple. Of a shape with experts, dense_layers have
-    one feed-forward layer of dense_d_ff instead, and every token passes a shared one of shared_d_ff besides;
-    router_bias: a bias of each expert's score.
-    attention_sinks: one more score for each head. latent: multi-head latent attention. value_embeddings: layers that add
-    to their values an embedding of the token, of vocab rows × key heads, by a gate of d_model × key heads.
-    lora_rank: rank of low-rank adapters beside the matrices of the blocks, which alone are trained then; lora_targets:
-    the matrices that have one, of ADAPTED ("qkv" and "gate_up" where those are one matrix), each of them unless given.
+    Args:
+        vocab_size: tokens; embedding and head have as many rows, rounded up to vocab_multiple.
+        context_length: positions of the longest sequence.
+        num_layers: blocks.
+        d_model: width of the residual stream.
+        num_heads: query heads.
+        d_ff: width of a feed-forward layer, of one expert where there are experts.
+        num_kv_heads: key and value heads; as many as query heads unless given.
+        head_dim: width of a head; d_model / num_heads unless given.
+        ffn: one of FFNS; swiglu and geglu have three matrices, the others two.
+        norm: one of NORMS.
+        position: one of POSITIONS.
+        tied_embeddings: whether the head is the embedding.
+        bias: on every matrix but the head, and on LayerNorm.
+        sliding_window: positions that a query sees, its own included.
+        sliding_window_layers: layers with that window; all of them unless given.
+        qkv_bias: bias of queries, keys and values, where it is another than that of the rest.
+        qk_norm: one RMSNorm weight of head_dim each for queries and keys.
+        post_norm: a second norm after each sublayer.
+        experts: feed-forward layers of a block, and a router of d_model × experts.
+        experts_per_token: of them those that each token passes.
+        experts_held: of one device among several, those whose weights it has.
+        vocab_multiple: what the rows of the vocabulary are a multiple of.
+        dense_layers: of a shape with experts, the layers that have one feed-forward layer of dense_d_ff instead.
+        dense_d_ff: its width.
+        shared_d_ff: width of the feed-forward layer that every token passes beside its experts.
+        router_bias: a bias of each expert's score.
+        attention_sinks: one more score for each head.
+        latent: multi-head latent attention.
+        value_embeddings: layers that add to their values an embedding of the token, of vocab rows × key heads, by a
+            gate of d_model × key heads.
+        lora_rank: rank of low-rank adapters beside the matrices of the blocks, which alone are trained then.
+        lora_targets: the matrices that have one, of ADAPTED ("qkv" and "gate_up" where those are one matrix); each
+            of them unless given.
+
+    Raises:
+        ValueError: it names the value, the bound and what to do.
+
+    >>> TransformerShape(50257, 1024, num_layers=12, d_model=768, num_heads=12, d_ff=3072).head_width
+    64
     """
 
     vocab_size: int

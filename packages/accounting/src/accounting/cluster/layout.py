@@ -85,6 +85,11 @@ class Place(Record):
     tensor_rank: int = 0
     data_rank: int = 0
 
+    @property
+    def words(self) -> str:
+        """The stage and the rank in it."""
+        return f"stage {self.stage}, rank {self.tensor_rank}"
+
 
 FIRST = Place()
 

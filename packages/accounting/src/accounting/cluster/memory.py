@@ -78,15 +78,14 @@ def device_memory(
         f"{policy.optimizer}, {policy.optimizer_step} step; {policy.description}; "
         f"{layout.in_flight(place.stage)} micro-batches in flight; no allocator's rounding, no buffers of collectives"
     )
-    title = f"memory of stage {place.stage}, rank {place.tensor_rank}"
     phases = [
-        phase(f"{title}: {one.title}", one.kind, [*always, _newest(run, one), *waiting, *one.alive], words)
+        phase(one.title, one.kind, [*always, _newest(run, one), *waiting, *one.alive], words, place=place.words)
         for one in moments
     ]
     stepping = [item for item in state if item.name in ("parameters", "gradients", "optimizer state")]
     stepping += always[len(state) :]
     stepping.append(Item("temporaries", Group.TEMPORARY, _step_temporaries(run, shape, layout, place)))
-    phases.append(phase(f"{title}: optimizer step", PhaseKind.OPTIMIZER_STEP, stepping, words))
+    phases.append(phase("optimizer step", PhaseKind.OPTIMIZER_STEP, stepping, words, place=place.words))
     return max(phases, key=lambda one: int(one.total))
 
 

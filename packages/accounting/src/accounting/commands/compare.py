@@ -60,7 +60,7 @@ def side_by_side(
     """Two reports side by side, every difference at the component it comes from, with explain=True by both formulas."""
     pages = []
     for mine, other in pairs(first, second):
-        title = mine.title if mine.title == other.title else f"{mine.title} · {other.title}"
+        title = mine.heading if mine.heading == other.heading else f"{mine.heading} · {other.heading}"
         table = [("", *names, "difference", "")]
         for name, a, b in differences(mine, other):
             words = human(mine.unit(abs(b - a)), binary=binary and issubclass(mine.unit, Bytes)) if b != a else ""
@@ -90,16 +90,16 @@ def formulas(mine: Section, other: Section, name: str, names: tuple[str, str]) -
 def compared(first: tuple[Section, ...], second: tuple[Section, ...]) -> list[dict[str, Any]]:
     """The same as records: section, name, the value of the first and of the second, their difference, unit."""
     return [
-        {"section": mine.title, "name": name, "first": a, "second": b, "difference": b - a, "unit": mine.unit.unit}
+        {"section": mine.heading, "name": name, "first": a, "second": b, "difference": b - a, "unit": mine.unit.unit}
         for mine, other in pairs(first, second)
         for name, a, b in differences(mine, other)
     ]
 
 
 def pairs(first: tuple[Section, ...], second: tuple[Section, ...]) -> list[tuple[Section, Section]]:
-    """The sections of one report with those of the other; the peak's title names its phase, which may differ."""
-    theirs = {one.title.split(":")[0]: one for one in second}
-    return [(mine, theirs[mine.title.split(":")[0]]) for mine in first]
+    """The sections of one report with those of the other, by their titles; a peak's phase may differ."""
+    theirs = {one.title: one for one in second}
+    return [(mine, theirs[mine.title]) for mine in first]
 
 
 def differences(mine: Section, other: Section) -> list[tuple[str, int, int]]:

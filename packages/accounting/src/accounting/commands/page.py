@@ -109,7 +109,7 @@ def table(one: Section, *, explain: bool = False) -> str:
     highest = max((row.value for row in one.rows), default=0) or 1
     parts = percentages([row.value for row in one.rows]) if one.additive else [""] * len(one.rows)
     unit = one.unit.unit if one.unit.unit not in one.title else ""
-    title = f"{one.title[0].upper()}{one.title[1:]}" + (f" ({unit})" if unit else "")
+    title = f"{one.heading[0].upper()}{one.heading[1:]}" + (f" ({unit})" if unit else "")
     lines = [f'<h2>{escape(title)}</h2><div class="scroll"><table>']
     for row, share in zip(one.rows, parts, strict=True):
         width = 100 * row.value / highest

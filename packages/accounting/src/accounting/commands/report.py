@@ -134,7 +134,7 @@ def _optimizer(asked: Asked) -> list[Section]:
 
 def _peak(asked: Asked) -> list[Section]:
     peak = accounting.training_memory(asked.shape, asked.batch, asked.length, policy=asked.policy).peak
-    return [section(peak, f"training memory at its peak: {peak.title}")]
+    return [section(peak, "training memory at its peak", peak.moment)]
 
 
 def _phases(asked: Asked) -> list[Section]:
@@ -190,7 +190,7 @@ def _devices(asked: Asked) -> list[Section]:
         place: accounting.device_memory(shape, layout, place, each, length, policy=policy) for place in places(layout)
     }
     most = max(held, key=lambda place: int(held[place].total))
-    memory = section(held[most], f"memory of the fullest device, {held[most].title.removeprefix('memory of ')}")
+    memory = section(held[most], f"memory of the fullest device, {most.words}", held[most].moment)
     if layout.tensor == layout.pipeline == 1:
         return [
             section(accounting.device_state(shape, layout, policy=policy)),

@@ -31,7 +31,7 @@ class Row(Record):
 class Section(Record):
     """Rows of one unit; `additive` if they are parts of their sum.
 
-    The note says under which convention they were counted.
+    The note says under which convention they were counted, `moment` of which phase of a step they are.
     """
 
     title: str
@@ -39,6 +39,12 @@ class Section(Record):
     rows: tuple[Row, ...]
     note: str
     additive: bool = True
+    moment: str = ""
+
+    @property
+    def heading(self) -> str:
+        """The title, and the phase if it is of one."""
+        return f"{self.title}: {self.moment}" if self.moment else self.title
 
     @property
     def names(self) -> set[str]:
@@ -50,11 +56,11 @@ class Section(Record):
         return self.unit(sum(row.value for row in self.rows))
 
 
-def section(one: Breakdown, title: str = "") -> Section:
+def section(one: Breakdown, title: str = "", moment: str = "") -> Section:
     """A breakdown as a section; components that are nothing are left out."""
     formulas, numbers = one.formula, one.explain()
     rows = tuple(Row(name, int(value), formulas[name], numbers[name]) for name, value in one.items() if value)
-    return Section(title or one.title, one.unit, rows, one.convention)
+    return Section(title or one.title, one.unit, rows, one.convention, moment=moment)
 
 
 def whole_row(name: str, one: Breakdown) -> Row:
@@ -110,7 +116,7 @@ def table(one: Section, *, binary: bool = False, explain: bool = False) -> str:
             shown += formula_lines(one.rows[at].formula, one.rows[at].numbers, indent=min(margin, 8))
     if one.note:
         shown.append(wrapped(one.note))
-    head = one.title
+    head = one.heading
     if prefix:
         head += f" ({_NUMBERS.get(prefix, prefix) if one.unit is Parameters else prefix + one.unit.unit})"
     return titled(head, *shown)
@@ -163,7 +169,7 @@ def as_json(sections: tuple[Section, ...]) -> list[dict[str, Any]]:
     """The sections as plain data: exact values, units, formulas in letters and in numbers, and conventions."""
     return [
         {
-            "title": one.title,
+            "title": one.heading,
             "unit": one.unit.unit,
             "convention": one.note,
             **({"total": int(one.total)} if one.additive else {}),
@@ -184,7 +190,7 @@ def records(sections: tuple[Section, ...]) -> list[dict[str, Any]]:
     """Every row of the sections by itself: section, name, exact value, unit, formula in letters and in numbers."""
     return [
         {
-            "section": one.title,
+            "section": one.heading,
             "name": row.name,
             "value": row.value,
             "unit": one.unit.unit,

@@ -96,9 +96,14 @@ def total_bytes(tensors: Iterable[tuple[int, Term]]) -> Term:
 
 
 class Phase(Breakdown):
-    """What is alive where a phase of a step needs most; `groups` says of each component what it is there for."""
+    """What is alive where a phase of a step needs most; `groups` says of each component what it is there for.
+
+    The title is the moment of the step, such as "backward of the loss", after the place of the device if it is one of
+    several.
+    """
 
     kind: PhaseKind
+    moment: str
     groups: tuple[Group, ...]
 
     def by_group(self) -> dict[Group, Bytes]:
@@ -109,11 +114,12 @@ class Phase(Breakdown):
         return {group: Bytes(value) for group, value in sums.items()}
 
 
-def phase(title: str, kind: PhaseKind, alive: list[Item], convention: str) -> Phase:
-    """A Phase of these Items; those of one name are added up."""
+def phase(moment: str, kind: PhaseKind, alive: list[Item], convention: str, *, place: str = "") -> Phase:
+    """A Phase of these Items, on a device at this place; those of one name are added up."""
     terms: dict[str, Term] = {}
     groups: dict[str, Group] = {}
     for item in alive:
         terms[item.name] = terms[item.name] + item.bytes if item.name in terms else item.bytes
         groups[item.name] = item.group
-    return Phase(title, Bytes, tuple(terms.items()), convention, kind, tuple(groups.values()))
+    title = f"memory of {place}: {moment}" if place else moment
+    return Phase(title, Bytes, tuple(terms.items()), convention, kind, moment, tuple(groups.values()))
