@@ -147,6 +147,7 @@ def tests(session: nox.Session) -> None:
     session.notify("tests_accounting")
     session.notify("tests_bpe")
     session.notify("tests_cluster")
+    session.notify("tests_remote")
     session.run("python", "-m", "pytest", "tests", f"{LM}/tests")
 
 
@@ -182,6 +183,17 @@ def tests_cluster(session: nox.Session) -> None:
     """The tests of bpe.cluster, with Ray on this machine."""
     install(session, f"{BPE}[test,ray]")
     session.run("python", "-m", "pytest", *(session.posargs or [f"{BPE}/tests/test_cluster.py"]))
+
+
+@nox.session
+def tests_remote(session: nox.Session) -> None:
+    """The tests of files by URL with an S3 server on this machine, and of token files with the libraries that read
+    them.
+    """
+    install(session, f"{BPE}[test,remote,litdata]")
+    session.install(*CONSTRAINTS, "s3fs", "moto[server]", "datatrove", "datasets", "multiprocess")
+    tests = [f"{BPE}/tests/test_{name}.py" for name in ("remote", "outputs", "datasets")]
+    session.run("python", "-m", "pytest", *(session.posargs or tests))
 
 
 @nox.session

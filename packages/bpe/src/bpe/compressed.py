@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from bpe import remote
+
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
@@ -21,7 +23,7 @@ MAGIC = {".gz": "gzip", ".xz": "xz", ".zst": "Zstandard"}
 TextBlock = tuple[bytes, int]  # a piece of text, and how many bytes of the file it took
 
 
-def blocks(file: BinaryIO, kind: str, path: str) -> Iterator[TextBlock]:
+def blocks(file: Any, kind: str, path: str) -> Iterator[TextBlock]:
     """The text of an open compressed file, block by block. kind: a value of MAGIC.
 
     Several members or frames after one another are one text. Raises ValueError naming `path` where the data are cut
@@ -61,19 +63,23 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def reader(path: str | os.PathLike[str]) -> BinaryIO:
-    """A file open for reading, decompressed as its name says. ValueError while reading, as blocks()."""
-    kind = kind_of(path)
+    """A file, at a path or a URL, open for reading, decompressed as its name says. ValueError while reading, as blocks()."""
+    kind, name = kind_of(path), os.fspath(path)
+    if remote.is_url(path):
+        stream = remote.Reader(name)
+        plain = ((block, len(block)) for block in iter(lambda: stream.read(BLOCK), b""))
+        return io.BufferedReader(_Blocks(stream, plain if kind is None else blocks(stream, kind, name), name))
     file = open(path, "rb")  # noqa: SIM115 (closed by what is returned)
-    return file if kind is None else io.BufferedReader(_Decompressed(file, kind, os.fspath(path)))
+    return file if kind is None else io.BufferedReader(_Blocks(file, blocks(file, kind, name), name))
 
 
-class _Decompressed(io.RawIOBase):
-    """The text of an open compressed file, as a file."""
+class _Blocks(io.RawIOBase):
+    """Blocks of text as a file; closing it closes the file that they are of."""
 
-    def __init__(self, file: BinaryIO, kind: str, path: str) -> None:
+    def __init__(self, file: Any, found: Iterator[TextBlock], path: str) -> None:
         self.name = path
         self._file = file
-        self._blocks = blocks(file, kind, path)
+        self._blocks = found
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:

@@ -20,6 +20,8 @@ NAMED = (
     "the name of a published encoding"
 )
 
+PAIRS = ("vocab.json", "encoder.json", "merges.txt", "vocab.bpe")
+
 
 def load(
     name_or_path: str | os.PathLike[str],
@@ -30,9 +32,9 @@ def load(
     """The tokenizer of a file of any format, of a folder, or of a published encoding.
 
     Args:
-        name_or_path: a file that Tokenizer.save() wrote, a tokenizer.json, vocab.json or merges.txt of GPT-2's two
-            files, a .tiktoken file, a BPE model of sentencepiece, the folder of a Hugging Face model, or a name of
-            list_encoding_names(). What a file is, its content tells.
+        name_or_path: the path or the URL of a file that Tokenizer.save() wrote, a tokenizer.json, vocab.json or
+            merges.txt of GPT-2's two files, a .tiktoken file, a BPE model of sentencepiece; the folder of a Hugging Face
+            model; or a name of list_encoding_names(). What a file is, its content tells.
         pattern: the split pattern, for a file that holds none: .tiktoken, or GPT-2's two. A published .tiktoken file is
             known by its hash and needs none.
         special_tokens: names or {name: id}, for the same files.
@@ -49,6 +51,11 @@ def load(
         >>> bpe.load("tokenizer.bpe")
         <Tokenizer 'bpe': 262 ids, pattern 'gpt2'>
     """
+    if "://" in os.fspath(name_or_path):
+        from bpe import remote
+
+        if remote.is_url(name_or_path):
+            return _by_url(os.fspath(name_or_path), pattern, special_tokens)
     path = Path(name_or_path)
     if not path.exists():
         return _published(os.fspath(name_or_path), pattern is not None or special_tokens is not None)
@@ -56,7 +63,7 @@ def load(
         path = _in_folder(path)
     with open(path, "rb") as file:
         start = file.read(4096)
-    if path.name in ("vocab.json", "encoder.json", "merges.txt", "vocab.bpe"):
+    if path.name in PAIRS:
         vocab, merges = _pair(path)
         return Tokenizer.from_gpt2(
             vocab,
@@ -77,6 +84,19 @@ def load(
     if start[:1] == b"\n":  # the first field of a message of protocol buffers
         return Tokenizer.from_sentencepiece(path)
     raise ValueError(f"{path}: not a tokenizer of any format that is read here: {NAMED}")
+
+
+def _by_url(url: str, pattern: str | None, special_tokens: Mapping[str, int] | list[str] | None) -> Tokenizer:
+    """The tokenizer of a file by URL; errors name the URL, not its copy."""
+    from bpe import remote
+
+    name = remote.name_of(url)
+    others = [file.name for file in _pair(Path(name)) if file.name != name] if name in PAIRS else []
+    with remote.copied(url, *others) as path:
+        try:
+            return load(path, pattern=pattern, special_tokens=special_tokens)
+        except ValueError as error:
+            raise ValueError(str(error).replace(os.fspath(path), url)) from None
 
 
 def _published(name: str, more: bool) -> Tokenizer:

@@ -12,8 +12,10 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+from bpe.native.atomic_file import StrPath, atomic_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,10 +74,19 @@ def filesystem(url: str) -> tuple[Any, str]:
 def about(url: str) -> dict[str, Any]:
     """What the filesystem says of a file. FileNotFoundError where there is none."""
     files, path = filesystem(url)
+    files.invalidate_cache(path)  # what was listed before may have changed
     info: dict[str, Any] = again(lambda: files.info(path), url)
     if info.get("type") == "directory":
         raise IsADirectoryError(errno.EISDIR, "a folder, where a file is expected", url)
     return info
+
+
+def is_there(url: str) -> bool:
+    """Whether there is such a file or folder."""
+    files, path = filesystem(url)
+    files.invalidate_cache(path)
+    found: bool = again(lambda: files.exists(path), url)
+    return found
 
 
 def size_of(url: str) -> int | None:
@@ -86,32 +97,48 @@ def size_of(url: str) -> int | None:
 
 def version_of(url: str) -> list[Any]:
     """By what a file is known again: its size, and its ETag or the time of its last change, where there are such."""
-    info = about(url)
+    return _version(about(url))
+
+
+def _version(info: dict[str, Any]) -> list[Any]:
     marks = (info.get(name) for name in ("ETag", "etag", "md5Hash", "LastModified", "mtime"))
     return [info.get("size"), next((str(mark) for mark in marks if mark is not None), None)]
 
 
 def matching(pattern: str) -> list[str]:
-    """The files that a URL with * or ? names, or that are in a folder, sorted."""
+    """The files that a URL names: with * or ? in it, those that match; a folder, those in it; else itself. Sorted."""
     files, path = filesystem(pattern)
-    names = files.glob(path) if re.search(r"[*?\[]", path) else files.find(path)
-    return [str(files.unstrip_protocol(name)) for name in sorted(names)]
+    if re.search(r"[*?\[]", path):
+        names = again(lambda: files.glob(path), pattern)
+    elif again(lambda: files.isdir(path), pattern):
+        names = again(lambda: files.find(path), pattern)
+    else:
+        return [pattern]
+    found = [str(files.unstrip_protocol(name)) for name in sorted(names)]
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, "no file has such a name", pattern)
+    return found
 
 
 def blocks(url: str) -> Iterator[bytes]:
     """The bytes of a file, block by block. After a broken connection it goes on where it was.
 
-    Raises ConnectionError where it breaks ATTEMPTS times in a row, or where the file ends before its size.
+    Raises ConnectionError where it breaks ATTEMPTS times in a row, or where the file ends before its size; ValueError
+    where another was put in its place meanwhile.
     """
     files, path = filesystem(url)
     info = about(url)
     size = info.get("size") if isinstance(info.get("size"), int) else None
-    at, file = 0, None
+    at, file, version = 0, None, _version(info)
 
     def read() -> bytes:
         nonlocal file
         try:
             if file is None:
+                if at:
+                    files.invalidate_cache(path)
+                    if _version(files.info(path)) != version:
+                        raise ValueError(f"{url} was changed while it was read: read it again from its beginning")
                 file = files.open(path, "rb", cache_type="readahead", block_size=BLOCK)
                 _go_to(file, at)
             return bytes(file.read(BLOCK))
@@ -205,33 +232,77 @@ class Reader:
 
     def read(self, size: int = -1) -> bytes:
         """So many bytes, fewer at the end; all that are left for -1."""
-        while size < 0 or len(self._rest) < size:
+        parts, held = [self._rest], len(self._rest)
+        while size < 0 or held < size:
             block = next(self._blocks, None)
             if block is None:
                 break
-            self._rest += block
-        size = len(self._rest) if size < 0 else size
-        found, self._rest = self._rest[:size], self._rest[size:]
-        return found
+            parts.append(block)
+            held += len(block)
+        data = b"".join(parts)
+        size = held if size < 0 else size
+        self._rest = data[size:]
+        return data[:size]
 
     def __enter__(self) -> Reader:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._blocks.close()  # type: ignore[attr-defined]  # a generator
 
 
 def read_bytes(url: str) -> bytes:
     """All of a small file."""
     files, path = filesystem(url)
+    files.invalidate_cache(path)
     return bytes(again(lambda: files.cat_file(path), url))
 
 
+@contextmanager
+def output(place: StrPath) -> Iterator[BinaryIO]:
+    """A file to write, which appears at a path or a URL whole or not at all."""
+    if not is_url(place):
+        with atomic_file(place) as file:
+            yield file
+        return
+    import tempfile
+    from pathlib import Path
+
+    url = os.fspath(place)
+    with tempfile.TemporaryDirectory(prefix="bpe-") as folder:
+        here = Path(folder, name_of(url))
+        with open(here, "wb") as file:
+            yield file
+        upload(here, url)
+
+
+@contextmanager
+def copied(url: str, *others: str) -> Iterator[Path]:
+    """A copy of a small file on this machine while the block lasts; `others` of its folder beside it."""
+    import tempfile
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory(prefix="bpe-") as folder:
+        here = Path(folder, name_of(url))
+        here.write_bytes(read_bytes(url))
+        for name in others:
+            Path(folder, name).write_bytes(read_bytes(beside(url, name)))
+        yield here
+
+
 def upload(file: Path, url: str) -> None:
-    """Put a file there, whole or not at all; what was there is replaced.
+    """Put a file there, whole or not at all; what was there is replaced. Of a folder, file by file, the index last.
 
     An object store shows a file when all of it has come. Elsewhere it comes under a temporary name, and is renamed.
     """
+    if file.is_dir():
+        inside = [one for one in file.rglob("*") if one.is_file()]
+        for one in sorted(inside, key=lambda one: (one.name == "index.json", one)):
+            upload(one, f"{url}/{one.relative_to(file).as_posix()}")
+        return
     files, path = filesystem(url)
     protocols = {files.protocol} if isinstance(files.protocol, str) else set(files.protocol)
     if protocols & OBJECT_STORES:
@@ -239,20 +310,21 @@ def upload(file: Path, url: str) -> None:
     else:
         folder, _, name = path.rpartition("/")
         temporary = f"{folder}/.{name}.{os.urandom(8).hex()}.tmp"
-        files.makedirs(folder, exist_ok=True)
+        again(lambda: files.makedirs(folder, exist_ok=True), url)
         try:
             again(lambda: files.put_file(os.fspath(file), temporary), url)
             _check_size(files, temporary, file, url)
-            files.mv(temporary, path)
+            again(lambda: files.mv(temporary, path), url)
         except BaseException:
-            if files.exists(temporary):
-                files.rm_file(temporary)
+            with suppress(Exception):  # the first error is the one to be told of
+                if files.exists(temporary):
+                    files.rm_file(temporary)
             raise
     _check_size(files, path, file, url)
 
 
 def _check_size(files: Any, path: str, file: Path, url: str) -> None:
-    files.invalidate_cache()
+    files.invalidate_cache(path)
     came = again(lambda: files.size(path), url)
     if came != file.stat().st_size:
         raise ConnectionError(f"{url}: {came:,} of {file.stat().st_size:,} bytes came")
@@ -266,14 +338,13 @@ def again(work: Callable[[], Result], url: str) -> Result:
             time.sleep(FIRST_WAIT * 2 ** (attempt - 1))
         try:
             return work()
-        except (FileNotFoundError, PermissionError, IsADirectoryError, ImportError):
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, "there is no such file, or no such bucket", url) from error
+        except PermissionError as error:
+            raise PermissionError(errno.EACCES, f"access is denied ({error})", url) from error
+        except (IsADirectoryError, ImportError):
             raise
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            RuntimeError,
-        ):  # a wrong request, or one that the filesystem lacks, stays so
+        except (ValueError, TypeError, KeyError, RuntimeError):  # a wrong request, or what the filesystem lacks
             raise
         except Exception as error:  # each filesystem has errors of its own for what a network does
             problem = error

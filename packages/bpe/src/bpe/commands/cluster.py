@@ -48,7 +48,7 @@ def encode_on_cluster(options: argparse.Namespace, tokenizer: Tokenizer) -> None
     """A `bpe encode` with --cluster: each file to a token file of the folder --out."""
     from bpe import cluster
 
-    if options.out is None or options.out.suffix:
+    if options.out is None or isinstance(options.out, str) or options.out.suffix:
         raise ValueError(f"--cluster encodes file by file into a folder: name one by --out, not {options.out}")
     if options.jsonl or options.special == "refuse" or not options.text:
         raise ValueError("--cluster encodes files, each as its name says: without --jsonl and --special refuse")

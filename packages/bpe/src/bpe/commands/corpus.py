@@ -11,19 +11,51 @@ import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bpe import sources
+from bpe import remote, sources
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
-def keep_apart(out: Path | None, read: list[Any]) -> None:
-    """ValueError where one of the files that are read, by path or as a File, would be written over."""
-    if out is None or not out.exists():
-        return
-    for file in read:
-        path = getattr(file, "path", file)
-        if isinstance(path, (str, os.PathLike)) and os.path.exists(path) and os.path.samefile(path, out):
-            raise ValueError(f"{out} would be written over while it is read: write to another file")
+Place = Path | str  # where something is written: a path, or a URL
+
+
+def place(text: str) -> Place:
+    """Where a command line says that something is written: a URL as it is, and anything else as a path."""
+    return text if remote.is_url(text) else Path(text)
+
+
+def suffix_of(out: Place) -> str:
+    """The ending of a place's name."""
+    return Path(out).suffix
+
+
+def check_place(out: Place, what: str) -> None:
+    """The error of a file that cannot be written for want of a folder, or for one that has its name, before the work.
+
+    A URL is only looked at: it has to name a file.
+    """
+    if isinstance(out, str):
+        remote.name_of(out)
+        remote.filesystem(out)
+    elif not out.absolute().parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no such folder to write {what} to", str(out.parent))
+    elif out.is_dir():
+        raise IsADirectoryError(errno.EISDIR, f"a folder; name the file to write {what} to", str(out))
+
+
+def keep_apart(out: Place | None, read: list[Any]) -> None:
+    """ValueError where one of the files that are read, by path, URL or as a File, would be written over."""
+    names = [getattr(file, "path", file) for file in read]
+    if isinstance(out, str):
+        same = out in names
+    else:
+        same = out is not None and out.exists() and any(_is_same(name, out) for name in names)
+    if same:
+        raise ValueError(f"{out} would be written over while it is read: write to another file")
+
+
+def _is_same(name: Any, out: Path) -> bool:
+    return isinstance(name, (str, os.PathLike)) and os.path.exists(name) and os.path.samefile(name, out)
 
 
 def corpus(names: list[str], key: str = "text") -> list[Any]:
@@ -32,6 +64,8 @@ def corpus(names: list[str], key: str = "text") -> list[Any]:
     for name in names:
         if name == "-":
             found.append(standard_input())
+        elif remote.is_url(name):
+            found += [sources.file_of(url, key) for url in remote.matching(name)]
         elif os.path.isdir(name):
             inside = [path for path in sorted(Path(name).rglob("*")) if path.is_file() and not _hidden(path, name)]
             if not inside:

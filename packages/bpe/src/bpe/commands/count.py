@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import errno
-from pathlib import Path
 from typing import Any
 
-from bpe.commands.corpus import corpus, keep_apart, size
+from bpe.commands.corpus import check_place, corpus, keep_apart, place, size, suffix_of
 from bpe.counts import Counts, count
 from bpe.progress import watched
 
@@ -20,8 +18,10 @@ def add(commands: Any) -> None:
         epilog="Parts of a corpus may be counted on different machines: `bpe count --counts PART… --out ALL` adds them "
         "up, and `bpe train --counts PART…` trains what the whole text trains.",
     )
-    parser.add_argument("corpus", nargs="*", help="files, folders, patterns of names, or - for standard input")
-    parser.add_argument("--out", type=Path, required=True, help="the file to write; X.parquet is a table of both")
+    parser.add_argument("corpus", nargs="*", help="files, folders, patterns of names, URLs, or - for standard input")
+    parser.add_argument(
+        "--out", type=place, required=True, help="the file, or the URL, to write; X.parquet is a table of both"
+    )
     add_counts_arguments(parser)
     parser.add_argument("--text-key", default="text", help="where JSON lines and Parquet have the text (%(default)s)")
     parser.add_argument("--workers", type=int, help="threads (default: all processors)")
@@ -80,8 +80,7 @@ def read_counts(options: argparse.Namespace) -> Counts:
 
 
 def _run(options: argparse.Namespace) -> None:
-    if not options.out.absolute().parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no such folder to write the counts to", str(options.out.parent))
+    check_place(options.out, "the counts")
     if not options.corpus and not options.counts:
         raise ValueError("there is nothing to count: name text, or --counts to add up")
     source = corpus(options.corpus, options.text_key)
@@ -98,7 +97,7 @@ def _run(options: argparse.Namespace) -> None:
         )
         found = counted if found is None else found.merge(counted)
     assert found is not None  # text or counts are there
-    if options.out.suffix.lower() == ".parquet":
+    if suffix_of(options.out).lower() == ".parquet":
         from bpe.counting.counts_table import write_parquet
 
         write_parquet(options.out, found.to_arrow())

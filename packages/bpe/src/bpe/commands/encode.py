@@ -11,14 +11,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from bpe import compressed, sources
+from bpe import compressed, remote, sources
 from bpe.commands.cluster import add_cluster_argument, encode_on_cluster
-from bpe.commands.corpus import corpus, keep_apart, standard_input
+from bpe.commands.corpus import Place, corpus, keep_apart, place, standard_input, suffix_of
 from bpe.loading import NAMED, load
-from bpe.native.atomic_file import atomic_file
 from bpe.native.json_lines import parse_line
 from bpe.native.lazy_imports import numpy as np
 from bpe.progress import Progress, reporter, watched
@@ -38,7 +36,7 @@ def add(commands: Any) -> None:
     )
     encode.add_argument("tokenizer", help=NAMED)
     encode.add_argument("text", nargs="*", help="files (default: standard input, which is also -)")
-    encode.add_argument("--out", type=Path, help="write here, whole or not at all: X.npy is one array of all ids")
+    encode.add_argument("--out", type=place, help="write here, whole or not at all: X.npy is one array of all ids")
     encode.add_argument(
         "--jsonl", action="store_true", help="each line is a document: a JSON string, or an object with a text"
     )
@@ -68,7 +66,7 @@ def add(commands: Any) -> None:
     decode.add_argument(
         "ids", nargs="*", help="files: .npy, or numbers separated by white space (default: standard input)"
     )
-    decode.add_argument("--out", type=Path, help="write here, whole or not at all")
+    decode.add_argument("--out", type=place, help="write here, whole or not at all")
     decode.add_argument("--jsonl", action="store_true", help="each line is a JSON array of ids, or an object with ids")
     decode.add_argument("--text-key", default="text", help="where the text goes in an object (%(default)s)")
     decode.set_defaults(run=lambda options: _decode(options, load(options.tokenizer)))
@@ -85,9 +83,9 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
         return
     if given and options.out is None:
         raise ValueError(f"--{given[0].replace('_', '-')} is for --out, and ids are printed here")
-    if given and options.format is None and options.out.suffix != ".npy":
+    if given and options.format is None and suffix_of(options.out) != ".npy":
         raise ValueError(f"--{given[0].replace('_', '-')} needs a --format, or --out X.npy")
-    if options.out is not None and (options.out.suffix == ".npy" or options.format is not None):
+    if options.out is not None and (suffix_of(options.out) == ".npy" or options.format is not None):
         if options.special == "refuse":
             raise ValueError(
                 "--special refuse reads every text first, which a .npy does not: leave --out out, or name another file"
@@ -270,15 +268,15 @@ def _print_line(out: BinaryIO, value: Any) -> None:
 
 def _inputs(names: list[str], report: Progress, phase: str) -> Iterator[BinaryIO]:
     """Each file in turn, open; standard input for none and for -."""
-    sizes = [os.stat(name).st_size for name in names if name != "-"]
-    done, total = 0, sum(sizes) if len(sizes) == len(names) and sizes else None
+    sizes = {name: sources.size_of_file(name) for name in names if name != "-"}
+    done, total = 0, sum(sizes[name] or 0 for name in names) if sizes and "-" not in names else None
     for name in names or ["-"]:
         if name == "-":
             yield standard_input()
             continue
         with compressed.reader(name) as file:
             yield file
-        done += os.stat(name).st_size
+        done += sizes[name] or 0
         report(phase, done, total)
 
 
@@ -287,9 +285,9 @@ def _name(file: BinaryIO) -> str:
     return name if isinstance(name, str) and name != "<stdin>" else "standard input"
 
 
-def _output(path: Path | None) -> AbstractContextManager[BinaryIO]:
+def _output(path: Place | None) -> AbstractContextManager[BinaryIO]:
     if path is not None:
-        return atomic_file(path)
+        return remote.output(path)
     if sys.stdout is None:
         raise OSError(errno.EBADF, "closed, so that there is nowhere to write to", "standard output")
     return contextlib.nullcontext(sys.stdout.buffer)

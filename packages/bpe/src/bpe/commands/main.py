@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bpe import compressed
 from bpe.commands import count, encode, report, train
+from bpe.commands.corpus import place
 from bpe.loading import NAMED, load
 from bpe.native.atomic_file import write_atomically
 from bpe.reporting import page
@@ -84,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     add = commands.add_parser("convert", help="write a tokenizer of any format in another")
     add.add_argument("tokenizer", help=NAMED)
     add.add_argument("--to", required=True, choices=("native", "tiktoken", "gpt2", "huggingface"))
-    add.add_argument("--out", type=Path, required=True, help="a file; a folder for gpt2")
+    add.add_argument("--out", type=place, required=True, help="a file, or a URL; a folder for gpt2")
     add.add_argument("--pattern", help="the split pattern of a file that holds none (.tiktoken, GPT-2's two)")
     add.add_argument(
         "--special",

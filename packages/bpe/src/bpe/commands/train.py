@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from bpe.commands.cluster import add_cluster_argument, train_on_cluster
-from bpe.commands.corpus import corpus, keep_apart, size
+from bpe.commands.corpus import check_place, corpus, keep_apart, place, size
 from bpe.commands.count import add_counts_arguments, read_counts
 from bpe.conventions import CONVENTIONS
 from bpe.loading import load
@@ -31,9 +30,9 @@ def add(commands: Any) -> None:
         "--special '<|endoftext|>' --special '<|im_start|>' --special '<|im_end|>', for a model that will learn one "
         "later.",
     )
-    parser.add_argument("corpus", nargs="*", help="files, folders, patterns of names, or - for standard input")
+    parser.add_argument("corpus", nargs="*", help="files, folders, patterns of names, URLs, or - for standard input")
     parser.add_argument("--vocab-size", type=int, required=True)
-    parser.add_argument("--out", type=Path, required=True, help="the file to write the tokenizer to")
+    parser.add_argument("--out", type=place, required=True, help="the file, or the URL, to write the tokenizer to")
     add_counts_arguments(parser)
     parser.add_argument("--tie-break", default="bytes", choices=CONVENTIONS)
     parser.add_argument("--min-count", type=int, default=1, help="no pair that occurs less often is merged")
@@ -57,12 +56,7 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    if not options.out.parent.is_dir():  # better now than after an hour
-        raise FileNotFoundError(
-            errno.ENOENT, "there is no such folder to write the tokenizer to", str(options.out.parent)
-        )
-    if options.out.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "a folder; name the file to write the tokenizer to", str(options.out))
+    check_place(options.out, "the tokenizer")  # better now than after an hour
     if options.counts is not None:
         _refuse_beside_counts(options)
     elif not options.corpus:

@@ -15,10 +15,12 @@ import mmap
 import os
 import struct
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from bpe import remote
 from bpe.counting.records import check_records
-from bpe.native.atomic_file import StrPath, atomic_file
+from bpe.native.atomic_file import StrPath
 
 if TYPE_CHECKING:
     from bpe.counting.records import Records
@@ -45,7 +47,7 @@ def write(path: StrPath, about: Any, records: Iterable[Any]) -> bytes:
     description = json.dumps(about).encode()
     start = START.pack(MAGIC, BYTE_ORDER, len(description))
     digest = hashlib.sha256(start + description)
-    with atomic_file(path) as file:
+    with remote.output(path) as file:
         file.write(start + bytes(32) + description)
         for block in records:
             digest.update(block)
@@ -56,7 +58,7 @@ def write(path: StrPath, about: Any, records: Iterable[Any]) -> bytes:
 
 
 def read(path: StrPath) -> tuple[Any, Records, bytes]:
-    """The description, the records as a map of the file, and the digest that write() returned.
+    """The description, the records as a map of the file (of a copy, for a URL), and the digest that write() returned.
 
     Raises:
         ValueError: The file is none of counts, or is damaged, or was written by a machine of the other byte order.
@@ -64,7 +66,9 @@ def read(path: StrPath) -> tuple[Any, Records, bytes]:
     import hashlib
 
     name = os.fspath(path)
-    with open(path, "rb") as file:
+    with ExitStack() as stack:
+        here = stack.enter_context(remote.copied(name)) if remote.is_url(path) else path
+        file = stack.enter_context(open(here, "rb"))
         header = file.read(HEADER_SIZE)
         if len(header) < HEADER_SIZE or not header.startswith(MAGIC):
             raise ValueError(f"{name}: not a file of counts")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from bpe import remote
 from bpe.native.arrow import pyarrow
-from bpe.native.atomic_file import StrPath, atomic_file
+from bpe.native.atomic_file import StrPath
 
 ROWS = 1 << 16  # that are Python objects at a time
 
@@ -49,7 +50,7 @@ def read_parquet(path: str, columns: list[str]) -> Any:
     arrow = pyarrow()
     from pyarrow import parquet
 
-    with open(path, "rb") as file:
+    with remote.RandomReader(path) if remote.is_url(path) else open(path, "rb") as file:
         try:
             names = parquet.read_schema(file).names
             missing = [name for name in columns if name not in names]
@@ -64,7 +65,7 @@ def write_parquet(path: StrPath, table: Any) -> None:
     """Write a table to a Parquet file, whole or not at all."""
     from pyarrow import parquet
 
-    with atomic_file(path) as file:
+    with remote.output(path) as file:
         parquet.write_table(table, file)
 
 

@@ -168,9 +168,22 @@ def refuse(source: StrPath, reason: str, line: int | None = None) -> NoReturn:
 
 
 def read_bytes(path: StrPath) -> bytes:
-    """The bytes of a file; FileNotFoundError names it where there is none."""
+    """The bytes of a file, by its path or a URL; FileNotFoundError names it where there is none."""
+    if "://" in os.fspath(path):
+        from bpe import remote
+
+        if remote.is_url(path):
+            return remote.read_bytes(os.fspath(path))
     with open(path, "rb") as file:
         return file.read()
+
+
+def write_bytes(path: StrPath, data: bytes) -> None:
+    """Write a file, at a path or a URL, whole or not at all."""
+    from bpe import remote  # when it is needed: `import bpe` does without
+
+    with remote.output(path) as file:
+        file.write(data)
 
 
 def parse_text(data: bytes, source: StrPath) -> str:

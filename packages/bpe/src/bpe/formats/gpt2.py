@@ -10,7 +10,6 @@ import codecs
 import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bpe.formats import (
@@ -29,10 +28,11 @@ from bpe.formats import (
     read_bytes,
     refuse,
     without_collector,
+    write_bytes,
 )
 from bpe.formats.pairs import halves_of
 from bpe.formats.spelled import StandIns
-from bpe.native.atomic_file import StrPath, write_atomically
+from bpe.native.atomic_file import StrPath
 from bpe.native.printable import PRINTABLE
 
 _TABLE = "".join(PRINTABLE)
@@ -67,14 +67,15 @@ def write(folder: StrPath, vocab: Mapping[int, bytes], merges: Sequence[Pair]) -
 
     Raises ValueError where read would refuse or change what was written, as where two ids hold the same bytes.
     """
-    vocab_path, merges_path = Path(folder, "vocab.json"), Path(folder, "merges.txt")
+    vocab_path, merges_path = os.path.join(folder, "vocab.json"), os.path.join(folder, "merges.txt")
     items = ",".join(f"{_quote(to_printable(token))}:{number}" for number, token in sorted(vocab.items()))
     lines = "".join(f"{to_printable(left)} {to_printable(right)}\n" for left, right in merges)
     vocab_data, merges_data = f"{{{items}}}".encode(), f"#version: 0.2\n{lines}".encode()
     parse(vocab_data, merges_data, vocab_path, merges_path)
-    os.makedirs(folder, exist_ok=True)
-    write_atomically(vocab_path, vocab_data)
-    write_atomically(merges_path, merges_data)
+    if "://" not in os.fspath(folder):  # at a URL a file makes its folder
+        os.makedirs(folder, exist_ok=True)
+    write_bytes(vocab_path, vocab_data)
+    write_bytes(merges_path, merges_data)
 
 
 def write_tokenizer(

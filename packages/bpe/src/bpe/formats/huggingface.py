@@ -22,10 +22,11 @@ from bpe.formats import (
     refuse,
     sentencepiece,
     without_collector,
+    write_bytes,
 )
 from bpe.formats.gpt2 import encode_text, from_printable, read_merges, read_tokens, to_printable
 from bpe.formats.templates import flag, parts_of, post_processor, read_post_processor
-from bpe.native.atomic_file import StrPath, write_atomically
+from bpe.native.atomic_file import StrPath
 from bpe.native.lazy_imports import regex
 from bpe.native.warn import warn_caller
 from bpe.patterns import Pattern, of_steps, tree_of
@@ -132,7 +133,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
         back = back._replace(pattern=tokenizer.pattern)
     if back != tokenizer._replace(name=None):
         refuse(path, "this tokenizer would not come back as it is: a tokenizer.json cannot say all that it does")
-    write_atomically(path, data)
+    write_bytes(path, data)
 
 
 def _byte_level_parts(

@@ -24,9 +24,10 @@ from bpe.formats import (
     read_bytes,
     refuse,
     without_collector,
+    write_bytes,
 )
 from bpe.formats.gpt2 import from_printable, read_merges, read_tokens, to_printable
-from bpe.native.atomic_file import StrPath, write_atomically
+from bpe.native.atomic_file import StrPath
 from bpe.patterns import from_plain, to_plain
 
 FORMAT = "groundup-bpe"
@@ -58,7 +59,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     if _from_json(json.loads(json.dumps(body)), path) != tokenizer:
         refuse(path, "this tokenizer would not come back as it is: its data are not of the types they should be")
     file = {"format": FORMAT, "version": VERSION, "sha256": _checksum(body), "tokenizer": body}
-    write_atomically(path, _dump(file) + b"\n")
+    write_bytes(path, _dump(file) + b"\n")
 
 
 def fingerprint(tokenizer: TokenizerData) -> str:

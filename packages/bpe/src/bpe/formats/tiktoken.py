@@ -20,9 +20,10 @@ from bpe.formats import (
     read_bytes,
     refuse,
     split_off_ids,
+    write_bytes,
 )
 from bpe.formats.spelled import ranks_of_lines
-from bpe.native.atomic_file import StrPath, write_atomically
+from bpe.native.atomic_file import StrPath
 
 
 def read(path: StrPath) -> dict[bytes, int]:
@@ -36,7 +37,7 @@ def write(path: StrPath, ranks: Mapping[bytes, int]) -> None:
         base64.b64encode(token) + b" %d\n" % rank for token, rank in sorted(ranks.items(), key=lambda item: item[1])
     )
     parse(data, path)
-    write_atomically(path, data)
+    write_bytes(path, data)
 
 
 def write_tokenizer(

@@ -141,27 +141,36 @@ def _place(out: str | os.PathLike[str], make: type[Writer], stack: ExitStack) ->
     Raises the error of a place that cannot be written to, or where the description would take another file's place.
     """
     if remote.is_url(out):
+        url = os.fspath(out)
+        _check_description(url, remote.beside(url, description_of(Path(remote.name_of(url))).name), remote.read_bytes)
+        if not make.ending and remote.is_there(url):
+            raise FileExistsError(f"{url} is there already: name another folder, or remove it")
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bpe-"))
-        return Path(folder, remote.name_of(os.fspath(out)))
+        return Path(folder, remote.name_of(url))
     path = Path(out)
     if make.ending and path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     if make.ending and path.exists() and not path.is_file():
         raise ValueError(f"{path} is there and is no file, so that ids cannot be written to it: name another")
-    description = description_of(path)
-    if description == path:
-        raise ValueError(f"ids are written to X.npy, with X.json beside it, and {path} would be both: name it .npy")
-    if description.exists():
-        try:
-            about = json.loads(description.read_bytes())
-        except ValueError:
-            about = None
-        if not (isinstance(about, dict) and {"count", "dtype", "sha256"} <= about.keys()):
-            raise FileExistsError(
-                f"{description} is there and is no description of ids, and that of {path.name} would take its place: "
-                f"write to another name, or remove it"
-            )
+    _check_description(os.fspath(path), os.fspath(description_of(path)), lambda name: Path(name).read_bytes())
     return path
+
+
+def _check_description(out: str, description: str, read: Callable[[str], bytes]) -> None:
+    """Raises the error where the description of `out` would take another file's place."""
+    if description == out:
+        raise ValueError(f"ids are written to X.npy, with X.json beside it, and {out} would be both: name it .npy")
+    try:
+        about = json.loads(read(description))
+    except FileNotFoundError:
+        return
+    except ValueError:
+        about = None
+    if not (isinstance(about, dict) and {"count", "dtype", "sha256"} <= about.keys()):
+        raise FileExistsError(
+            f"{description} is there and is no description of ids, and that of {out} would take its place: "
+            f"write to another name, or remove it"
+        )
 
 
 def _identity(source: sources.Source) -> list[list[Any]] | None:

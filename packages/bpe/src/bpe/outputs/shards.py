@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -130,6 +131,7 @@ class Shards:
         if self.url is not None:
             for file in made:
                 remote.upload(file, remote.beside(self.url, file.name))
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
 
     # The record
 
@@ -137,12 +139,13 @@ class Shards:
         return self.path.with_name(f"{self.path.stem}.shards.json")
 
     def _read_record(self) -> tuple[Done, bool]:
-        record = self._record()
+        record: str | Path = self._record()
         try:
             if self.url is None:
-                data = record.read_bytes()
+                data = self._record().read_bytes()
             else:
-                data = remote.read_bytes(remote.beside(self.url, record.name))
+                record = remote.beside(self.url, self._record().name)
+                data = remote.read_bytes(record)
         except FileNotFoundError:
             return Done(), False
         try:

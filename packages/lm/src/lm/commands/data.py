@@ -92,6 +92,12 @@ def recipe_arguments(made: argparse.ArgumentParser) -> None:
         "--shard-tokens", type=int, default=100_000_000, metavar="N", help="about so many a file (default: 1e8)"
     )
     made.add_argument(
+        "--format",
+        default="npy",
+        choices=("npy", "bin", "megatron", "datatrove", "llmc", "parquet", "arrow", "litdata", "mds"),
+        help="of the token files; `lm train` reads all but the last two (default: npy)",
+    )
+    made.add_argument(
         "--fim-rate", type=float, default=0.0, help="share of documents cut to fill in the middle (default: 0)"
     )
     made.add_argument("--fim-spm-rate", type=float, help="of those, share in the order SPM, not PSM (default: 0.5)")
@@ -292,7 +298,14 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
                 )
     limit = options.limit_bytes
     recipe = Recipe(
-        tokenizer, end, share, limit, None if limit is None else held_out_limit(limit), infill, options.shard_tokens
+        tokenizer,
+        end,
+        share,
+        limit,
+        None if limit is None else held_out_limit(limit),
+        infill,
+        options.shard_tokens,
+        options.format,
     )
     asked = {
         "tokenizer": tokenizer.fingerprint,
@@ -300,6 +313,7 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
         "heldout": share,
         "limit_bytes": limit,
         "shard_tokens": options.shard_tokens,
+        "format": None if options.format == "npy" else options.format,
         "fill_in_the_middle": None if infill is None else vars(infill),
     }
     return recipe, asked

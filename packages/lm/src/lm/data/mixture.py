@@ -18,6 +18,7 @@ from torch import Tensor
 from lm.data.batches import inputs_and_targets, write_window
 from lm.data.token_file import Tokens, check_range, open_tokens
 from lm.data.token_folder import token_files
+from lm.data.token_formats import ENDINGS
 from lm.loss import IGNORE
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -214,7 +215,7 @@ def open_data(data: str | Path | Mapping[str, Any]) -> Mixture:
 
 def open_set(path: Path) -> tuple[Tokens, Tokens | None]:
     """The tokens of a file, or of a folder and what is held out in it."""
-    if path.suffix == ".npy" and not path.is_dir():
+    if path.suffix in ENDINGS and not path.is_dir():
         return open_tokens(path), None
     train, heldout = token_files(path)
     return open_tokens(train), open_tokens(heldout) if heldout else None

@@ -1,5 +1,7 @@
-"""Token data: plain .npy files of ids, each with a JSON beside it that says what they are; several files are read as
-one."""
+"""Token data: files of ids, each with a JSON beside it that says what they are; several files are read as one.
+
+This package writes .npy; token_formats.py has what it reads beside them.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lm.data.shards import Ids, Shards
+from lm.data.token_formats import DTYPES, map_tokens, mark_of_documents
 from lm.files import atomic_file, atomic_write
 
-DTYPES = ("uint16", "uint32")
 BLOCK = 1 << 22  # ids at a time
+SIGNED = {"int32": "uint32"}  # what Megatron-LM's ids are read as
 READ_THROUGH = 1 << 28  # bytes of ids up to which opening reads them all: a fraction of a second
 
 
@@ -234,13 +237,17 @@ def header(dtype: np.dtype[Any], count: int) -> bytes:
 def describe(
     path: str | Path,
     *,
+    dtype: str | None = None,
     tokenizer: str | None = None,
     text_bytes: int | None = None,
     end_of_text: int | None = None,
 ) -> Tokens:
-    """Writes the JSON beside a .npy of ids that is there already, and opens both."""
+    """Writes the JSON beside a file of ids that is there already, and opens both.
+
+    dtype: of bare ids, which say nothing of themselves: "uint16" or "uint32".
+    """
     path = Path(path)
-    ids = map_ids(path)
+    ids = map_tokens(path, dtype).ids
     describe_as(path, len(ids), ids.dtype.name, *examine(ids), tokenizer, text_bytes, end_of_text)
     return open_tokens(path, verify=False)
 
@@ -280,13 +287,14 @@ def description_of(path: Path) -> Path:
 
 
 def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None = None) -> Tokens:
-    """Opens X.npy with what X.json beside it says, or several such files, in their order, as one.
+    """Opens X.npy, or a file of another of the formats that token_formats.py reads, with what X.json beside it says; or
+    several such files, in their order, as one.
 
     verify: whether to read the ids through and compare their hash; if not given, where there are no more than
         READ_THROUGH
     bytes of them. Where there is no JSON, the ids are hashed and nothing else is known of them.
 
-    FileNotFoundError: a file is missing. ValueError: .npy and JSON contradict each other, a file is not flat uint16 or
+    FileNotFoundError: a file is missing. ValueError: file and JSON contradict each other, a file is not flat uint16 or
     uint32, or files come from different tokenizers.
     """
     if isinstance(path, (str, Path)):
@@ -340,13 +348,14 @@ def masks_of(opened: Sequence[Tokens]) -> dict[str, Any]:
 
 
 def open_one(path: Path, verify: bool | None) -> Tokens:
-    ids = map_ids(path)
     beside = path.with_suffix(".json")
-    if not beside.exists():
+    says = read_description(beside) if beside.exists() else None
+    mapped = map_tokens(path, None if says is None else says["dtype"])
+    ids = mapped.ids
+    if says is None:
         found, top = examine(ids)
-        return Tokens(path, ids, found, highest=top, files=sizes(path))
-    says = read_description(beside)
-    if (says["count"], says["dtype"]) != (len(ids), ids.dtype.name):
+        return Tokens(path, ids, found, end_of_text=mark_of_documents(mapped, None), highest=top, files=sizes(path))
+    if (says["count"], SIGNED.get(says["dtype"], says["dtype"])) != (len(ids), ids.dtype.name):
         raise ValueError(
             f"{path} holds {len(ids)} ids of {ids.dtype.name}, and {beside.name} says {says['count']} of "
             f"{says['dtype']}: encode the text again"
@@ -375,7 +384,7 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
         sha256,
         says.get("tokenizer"),
         says.get("bytes"),
-        says.get("end_of_text"),
+        mark_of_documents(mapped, says.get("end_of_text")),
         highest,
         mask,
         digest,
@@ -414,21 +423,6 @@ def read_description(path: Path) -> dict[str, Any]:
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{path} does not say count, dtype and sha256 ({error!r}): write it again") from None
     return says  # type: ignore[no-any-return]
-
-
-def map_ids(path: Path) -> NDArray[Any]:
-    """A flat .npy of uint16 or uint32, memory-mapped."""
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no token file {path}: encode a text into it first")
-    try:
-        ids = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a .npy file that can be read: {error}") from None
-    if ids.ndim != 1 or ids.dtype.name not in DTYPES or not len(ids):
-        raise ValueError(
-            f"{path} holds {ids.dtype.name} of shape {ids.shape}, and token data is flat, not empty, {' or '.join(DTYPES)}"
-        )
-    return np.asarray(ids)  # the same memory without np.memmap's class, whose slices cost more
 
 
 def examine(ids: NDArray[Any]) -> tuple[str, int]:

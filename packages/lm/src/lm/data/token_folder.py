@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+from lm.data.token_formats import ENDINGS
+
 PREPARED = "prepared.json"  # of prepare: what the folder is made of, and whether it is finished
 HELD_OUT = re.compile(r"(heldout|held-out|held_out|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
 TRAINING = re.compile(r"train(?![a-z])", re.IGNORECASE)
@@ -13,7 +15,9 @@ NEITHER = re.compile(r"test(?![a-z])", re.IGNORECASE)
 
 
 def token_files(folder: str | Path, *, unfinished: bool = False) -> tuple[list[Path], list[Path]]:
-    """The .npy files of a folder that are for training, and those held out, each in the order of their names.
+    """The token files of a folder that are for training, and those held out, each in the order of their names.
+
+    They are .npy, or where there is none those of the first of the endings .bin, .ds, .parquet and .arrow that is there.
 
     Names that begin with heldout, val, valid, validation or dev are held out, those that begin with test are left
     alone. The others are for training; where some of them begin with train, only those. Numbers in names count as
@@ -26,13 +30,16 @@ def token_files(folder: str | Path, *, unfinished: bool = False) -> tuple[list[P
         raise FileNotFoundError(f"there is no folder {folder}: make it with `lm data prepare` or `lm data get`")
     if not unfinished and not finished(folder):
         raise ValueError(f"{folder} is not finished: the `lm data` command that began it goes on with it")
-    names = sorted((path for path in folder.iterdir() if path.suffix == ".npy"), key=by_number)
+    there = list(folder.iterdir())
+    ending = next((ending for ending in ENDINGS if any(path.suffix == ending for path in there)), None)
+    names = sorted((path for path in there if path.suffix == ending), key=by_number)
     heldout = [path for path in names if HELD_OUT.match(path.name)]
     others = [path for path in names if path not in heldout and not NEITHER.match(path.name)]
     named = [path for path in others if TRAINING.match(path.name)]
     if not others:
         raise FileNotFoundError(
-            f"there is no token file to train on in {folder}: it takes train.npy, train-00000.npy and so on, or any .npy of ids"
+            f"there is no token file to train on in {folder}: it takes train.npy, train-00000.npy and so on, or any "
+            f"file of ids, which end in {', '.join(ENDINGS)}"
         )
     return named or others, heldout
 
