@@ -1,13 +1,15 @@
 """Make the live pages of the site: the page that encodes what is typed, with a small tokenizer trained on Python's help
 texts, and its picture.
 
-python tools/live_pages.py        writes docs/course/live-tokenizer.html and .png, which git ignores
+    python tools/live_pages.py             writes docs/course/live-tokenizer.html and .png, which git ignores
+    python tools/live_pages.py --picture runs/demo/report.html docs/report.png      the README's picture
 
 `nox -s docs` runs it first. Where there is no Chromium, the picture is an empty one.
 """
 
 from __future__ import annotations
 
+import argparse
 import struct
 import subprocess
 import sys
@@ -23,18 +25,24 @@ import chromium  # the tests of bpe's pages speak to the same browser
 
 PAGE = Path(__file__).parent.parent / "docs/course/live-tokenizer.html"
 SCREEN = (900, 1000)
+REPORT_SCREEN = (1240, 1000)
 
 
-def picture(page: Path, out: Path) -> None:
-    """A picture of a page's first screen."""
+def picture(page: Path, out: Path, screen: tuple[int, int]) -> None:
+    """A picture of a page's first screen, of so many pixels."""
     if chromium.PATH is None:
-        out.write_bytes(empty_png(*SCREEN))
+        out.write_bytes(empty_png(*screen))
         return
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        chromium.Chromium(Path(folder), SCREEN) as browser,
+        chromium.Chromium(Path(folder), screen) as browser,
     ):
-        browser.call("Page.navigate", url=page.as_uri())
+        width, height = screen
+        browser.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1.5, mobile=False
+        )
+        browser.call("Emulation.setScrollbarsHidden", hidden=True)
+        browser.call("Page.navigate", url=page.resolve().as_uri())
         while browser.run("document.readyState") != "complete":
             time.sleep(0.02)
         browser.picture(out)
@@ -52,6 +60,12 @@ def empty_png(width: int, height: int) -> bytes:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--picture", nargs=2, type=Path, metavar=("PAGE", "PNG"), help="only this: a page's picture")
+    options = parser.parse_args()
+    if options.picture:
+        picture(*options.picture, REPORT_SCREEN)
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         pages.furnish(folder)
@@ -60,7 +74,7 @@ def main() -> None:
         train = ["train", str(folder / "corpus.txt"), "--vocab-size", "4000", "--out", str(tokenizer)]
         subprocess.run([*run, *train], check=True, stdout=subprocess.DEVNULL)
         subprocess.run([*run, "view", str(tokenizer), "--out", str(PAGE)], check=True)
-    picture(PAGE, PAGE.with_suffix(".png"))
+    picture(PAGE, PAGE.with_suffix(".png"), SCREEN)
 
 
 if __name__ == "__main__":
