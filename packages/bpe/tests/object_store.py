@@ -16,7 +16,6 @@ class Breaking:
         cut_after: The bytes that each of the next `cuts` connections carries in one direction before it breaks; None
             for no end.
         cuts: How many connections are still to be broken.
-        every: Of how many connections one is broken.
         broken: How many were.
         refuses: Whether every connection is closed as soon as it is made.
     """
@@ -24,8 +23,7 @@ class Breaking:
     def __init__(self, server: int) -> None:
         self.server = server
         self.cut_after: int | None = None
-        self.cuts = self.broken = self._made = 0
-        self.every = 1
+        self.cuts = self.broken = 0
         self.refuses = False
         self._lock = threading.Lock()
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -40,7 +38,7 @@ class Breaking:
 
     def mend(self) -> None:
         """Break nothing more."""
-        self.cut_after, self.cuts, self.broken, self.every, self.refuses = None, 0, 0, 1, False
+        self.cut_after, self.cuts, self.broken, self.refuses = None, 0, 0, False
 
     def _accept(self) -> None:
         while True:
@@ -52,17 +50,15 @@ class Breaking:
                 client.close()
                 continue
             server = socket.create_connection(("127.0.0.1", self.server))
-            self._made += 1
-            may_break = self._made % self.every == 0
             for one, other in ((client, server), (server, client)):
-                threading.Thread(target=self._carry, args=(one, other, may_break), daemon=True).start()
+                threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
 
-    def _carry(self, one: socket.socket, other: socket.socket, may_break: bool) -> None:
+    def _carry(self, one: socket.socket, other: socket.socket) -> None:
         carried = 0
         with contextlib.suppress(OSError):
             while data := one.recv(1 << 14):
                 carried += len(data)
-                if self.refuses or (may_break and self._breaks(carried)):
+                if self.refuses or self._breaks(carried):
                     break
                 other.sendall(data)
         for end in (one, other):
