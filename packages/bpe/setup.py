@@ -62,6 +62,7 @@ modules = [
 shared = extension(SHARED, Path("src", *SHARED.split(".")).with_suffix(".c"), set())
 
 setup(
+    options={"build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
         [*modules, shared],
         shared_utility_qualified_name=SHARED,
@@ -74,5 +75,5 @@ setup(
             "cdivision": not CHECKED,
             "initializedcheck": CHECKED,
         },
-    )
+    ),
 )

@@ -16,6 +16,7 @@ from talks import MARKS, TALK, lines, tokenizer
 import lm
 from lm.commands.cli import main
 from lm.data import open_data, open_tokens, write_tokens
+from lm.documents import document_ids_of
 from lm.loss import IGNORE
 from lm.training.loop import Stopped
 from lm.training.validation import evaluate
@@ -209,7 +210,7 @@ def test_scoring_counts_what_is_learned_alone(tmp_path, documents):
     score = evaluate(model, tokens, document_masking=documents)
     inputs = torch.tensor([[3, *tokens.ids[:-1].tolist()]])
     with torch.no_grad():
-        groups = lm.model.document_ids_of(inputs, 3) if documents else None
+        groups = document_ids_of(inputs, 3) if documents else None
         logs = model.logits(model.hidden(inputs, groups))[0].double().log_softmax(-1)
     nats = -logs[torch.arange(100), torch.tensor(tokens.ids.astype(np.int64))]  # type: ignore[attr-defined]
     assert score.tokens == mask.sum()

@@ -10,8 +10,9 @@ from torch import nn
 
 import lm
 from lm.config import ModelConfig
+from lm.documents import document_ids_of
 from lm.generation.decoder import Decoder
-from lm.model import Attention, Block, RMSNorm, Transformer, document_ids_of
+from lm.model import Attention, Block, RMSNorm, Transformer
 from lm.ops.cpu import block_attention, fused
 from lm.ops.cpu.fused import FusedAttention, FusedLinear, FusedRMSNorm, fuse
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from lm.attention import attention, causal_self_bias
 from lm.config import ModelConfig
+from lm.documents import positions_in
 from lm.loss import chunked_cross_entropy, cross_entropy
-from lm.model import MLP, Attention, RMSNorm, SwiGLU, Transformer, apply_rotary_emb, norm, positions_in, rope_cache
+from lm.model import MLP, Attention, RMSNorm, SwiGLU, Transformer, apply_rotary_emb, norm, rope_cache
 from lm.ops.cpu import block_attention
 from lm.optimizer import adamw
 from lm.schedule import constant, cosine, linear

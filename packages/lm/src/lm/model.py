@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lm.attention import attention
 from lm.config import ActivationCheckpointing, ModelConfig, one_of
+from lm.documents import positions_in
 
 
 class LayerCache(Protocol):
@@ -64,8 +65,7 @@ RopeScaling = tuple[float, float, float, int | None]  # ModelConfig.rope_scaling
 def rope_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None = None) -> Tensor:
     """How far each pair rotates from one position to the next: theta^(-2j / head_dim), float64 (head_dim / 2,).
 
-    scaling, see ModelConfig: divided by a factor, all (Chen et al. 2023, arXiv:2306.15595) or the slow ones (Llama
-    3.1).
+    scaling, see ModelConfig: all divided by a factor (Chen et al. 2023, arXiv:2306.15595), or the slow ones (Llama 3.1).
     """
     if head_dim % 2:
         raise ValueError(f"head_dim {head_dim} is odd, and rotary embeddings rotate pairs: make it even")
@@ -175,9 +175,8 @@ class Attention(nn.Module):
             rope = rope_at(self.config, positions_of(qk, document_ids, cache), qk)
         if rope is not None:
             qk = apply_rotary_emb(qk, rope)  # queries and keys alike
-        q, k = qk.transpose(1, 2).split_with_sizes(
-            (self.heads, self.kv_heads), dim=1
-        )  # each (batch, heads, seq, head_dim)
+        # each (batch, heads, seq, head_dim)
+        q, k = qk.transpose(1, 2).split_with_sizes((self.heads, self.kv_heads), dim=1)
         v = v.transpose(1, 2)
         if cache is not None:
             k, v = cache.extend(k, v)  # (batch, kv_heads, all seq so far, head_dim)
@@ -278,12 +277,7 @@ class Transformer(nn.Module):
         initialise(self)
 
     def forward(
-        self,
-        ids: Tensor,
-        document_ids: Tensor | None = None,
-        *,
-        start: int = 0,
-        cache: list[LayerCache] | None = None,
+        self, ids: Tensor, document_ids: Tensor | None = None, *, start: int = 0, cache: list[LayerCache] | None = None
     ) -> Tensor:
         """Logits of each next token, in the dtype of the weights.
 
@@ -294,12 +288,7 @@ class Transformer(nn.Module):
         return self.logits(self.hidden(ids, document_ids, start=start, cache=cache))
 
     def hidden(
-        self,
-        ids: Tensor,
-        document_ids: Tensor | None = None,
-        *,
-        start: int = 0,
-        cache: list[LayerCache] | None = None,
+        self, ids: Tensor, document_ids: Tensor | None = None, *, start: int = 0, cache: list[LayerCache] | None = None
     ) -> Tensor:
         """What the head reads: (batch, seq, d_model). ValueError: a sequence longer than the context."""
         end, context = start + ids.shape[1], self.config.context_length
@@ -357,27 +346,8 @@ def recomputed(function: Callable[..., Tensor], is_random: bool = False) -> Call
     return functools.partial(checkpoint, function, use_reentrant=False, preserve_rng_state=is_random)
 
 
-def document_ids_of(ids: Tensor, end_of_text: int) -> Tensor:
-    """The document of each token of ids (batch, seq), int64, counted from the left of its row.
-
-    An end-of-text token begins a document, so that the first of its tokens is predicted from it alone, as generation
-    does, and the last predicts the next one: every target stays one.
-    """
-    return (ids == end_of_text).cumsum(dim=1)
-
-
-def positions_in(document_ids: Tensor) -> Tensor:
-    """How far each token is into its document: document_ids (batch, seq), each a contiguous run → int64 (batch,
-    seq)."""
-    index = torch.arange(document_ids.shape[1], device=document_ids.device).expand(document_ids.shape)
-    begins = torch.ones_like(document_ids, dtype=torch.bool)
-    begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
-    return index - torch.where(begins, index, 0).cummax(dim=1).values
-
-
 def positions_of(x: Tensor, document_ids: Tensor | None, cache: LayerCache | None) -> slice | Tensor:
-    """The positions of x (batch, seq, …) where nobody says them: within documents, after what the cache holds, or from
-    0."""
+    """The positions of x (batch, seq, …) in its documents, or after what the cache holds, or from 0."""
     if document_ids is not None:
         return positions_in(document_ids)
     start = 0 if cache is None else cache.length

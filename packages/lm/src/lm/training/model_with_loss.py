@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from lm.documents import document_ids_of
 from lm.loss import chunked_cross_entropy
-from lm.model import Transformer, document_ids_of
+from lm.model import Transformer
 
 
 class ModelWithLoss(nn.Module):

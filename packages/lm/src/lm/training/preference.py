@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from lm import lora
 from lm.data import Tokens
+from lm.documents import document_ids_of
 from lm.loss import IGNORE
-from lm.model import Transformer, document_ids_of
+from lm.model import Transformer
 from lm.training.validation import Score
 
 

@@ -1,0 +1,24 @@
+"""Several documents in one row of tokens: which document a token is of, and how far into it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def document_ids_of(ids: Tensor, end_of_text: int) -> Tensor:
+    """The document of each token of ids (batch, seq), int64, counted from the left of its row.
+
+    An end-of-text token begins a document, so that the first of its tokens is predicted from it alone, as generation
+    does, and the last predicts the next one: every target stays one.
+    """
+    return (ids == end_of_text).cumsum(dim=1)
+
+
+def positions_in(document_ids: Tensor) -> Tensor:
+    """How far each token is into its document: document_ids (batch, seq), each a contiguous run → int64 (batch,
+    seq)."""
+    index = torch.arange(document_ids.shape[1], device=document_ids.device).expand(document_ids.shape)
+    begins = torch.ones_like(document_ids, dtype=torch.bool)
+    begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
+    return index - torch.where(begins, index, 0).cummax(dim=1).values
