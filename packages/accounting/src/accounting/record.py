@@ -18,7 +18,7 @@ else:
 
 
 class _DataclassFields:
-    """`__dataclass_fields__`, made when it is asked for, so that dataclasses.replace, fields and asdict take a record."""
+    """`__dataclass_fields__`, made when it is asked for: dataclasses.replace, fields and asdict take a record."""
 
     def __get__(self, _: object, record: type[Record]) -> dict[str, Any]:
         from dataclasses import field, make_dataclass  # here, because this package does not need it
@@ -52,6 +52,7 @@ class Record:
         own = list(cls.__annotations__)
         cls._fields += tuple(name for name in own if name != "_")
         cls._defaults = cls._defaults | {name: vars(cls)[name] for name in own if name in vars(cls)}
+        # def __init__(self, x, y=_defaults['y']): self.__dict__.update(x=x, y=y); self.__post_init__()
         inherited = [name for name in cls._fields if name not in own]
         takes = [
             "*" if name == "_" else f"{name}=_defaults[{name!r}]" if name in cls._defaults else name for name in own
