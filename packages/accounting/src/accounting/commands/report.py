@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 
 import accounting
 from accounting.commands.answer import Answer
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from accounting.cluster.layout import Layout
+    from accounting.memory.training import TrainingMemory
 
 OF_TRAINING = ("elementwise", "peak", "phases", "line", "batch", "devices")  # not counted of every shape
 LIMITS = tuple((f"{size} GB", size * 10**9) for size in (24, 40, 80, 141))  # of the cards people have
@@ -132,13 +134,19 @@ def _optimizer(asked: Asked) -> list[Section]:
     return [section(accounting.optimizer_flops(asked.shape, optimizer=asked.policy.optimizer))]
 
 
+@lru_cache(maxsize=1)
+def _memory(asked: Asked) -> TrainingMemory:
+    """What two tables show."""
+    return accounting.training_memory(asked.shape, asked.batch, asked.length, policy=asked.policy)
+
+
 def _peak(asked: Asked) -> list[Section]:
-    peak = accounting.training_memory(asked.shape, asked.batch, asked.length, policy=asked.policy).peak
+    peak = _memory(asked).peak
     return [section(peak, "training memory at its peak", peak.moment)]
 
 
 def _phases(asked: Asked) -> list[Section]:
-    memory = accounting.training_memory(asked.shape, asked.batch, asked.length, policy=asked.policy)
+    memory = _memory(asked)
     rows = tuple(whole_row(phase.title, phase) for phase in memory.phases)
     return [Section("training memory over a step", Bytes, rows, memory.convention, additive=False)]
 

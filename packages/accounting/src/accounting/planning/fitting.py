@@ -127,8 +127,8 @@ def memory_line(shape: TransformerShape, seq_len: int | None = None, *, policy: 
     step, is higher. It is a line of the tensors' own bytes: an allocator's rounding is left out.
     """
     policy = replace(policy, allocator="exact")
-    high, higher = (training_memory(shape, FAR + more, seq_len, policy=policy).peak for more in (0, 1))
-    slope = int(higher.total) - int(high.total)
+    high = training_memory(shape, FAR, seq_len, policy=policy).peak
+    slope = peak_bytes(shape, FAR + 1, seq_len, policy=policy) - int(high.total)
     intercept = int(high.total) - slope * FAR
     below = largest(lambda batch: peak_bytes(shape, batch, seq_len, policy=policy) != slope * batch + intercept)
     parts = {name: linear_in(term, "batch") for name, term in high.terms}
