@@ -219,7 +219,7 @@ def test_tf32_is_put_back():
         ("NVIDIA RTX 6000 Ada Generation", None),
         ("Quadro RTX 6000", None),
         ("NVIDIA A10", "a10"),
-        ("NVIDIA A10G", None),
+        ("NVIDIA A10G", "a10g"),
         ("NVIDIA L4", "l4"),
         ("Tesla V100-SXM2-16GB", "v100-16gb"),
         ("Tesla V100-SXM3-32GB", None),
