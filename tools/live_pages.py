@@ -64,7 +64,8 @@ def main() -> None:
     parser.add_argument("--picture", nargs=2, type=Path, metavar=("PAGE", "PNG"), help="only this: a page's picture")
     options = parser.parse_args()
     if options.picture:
-        picture(*options.picture, REPORT_SCREEN)
+        page, out = options.picture
+        picture(page, out, REPORT_SCREEN)
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
