@@ -56,7 +56,9 @@ mkdir -p "$debian/opt/packages/bpe"
     "$folder"/wheel/*.whl 'pytest>=8' 'hypothesis>=6.100' 'tqdm>=4.66' tiktoken tokenizers
 cp -r "$repository/packages/bpe/tests" "$debian/opt/packages/bpe/tests"
 cp "$repository/setup.cfg" "$debian/opt/setup.cfg"
-(($#)) || set -- test_reference.py test_training.py test_encode.py test_decode.py test_scanner.py test_formats.py \
+# QEMU tells a process neither its memory nor an alarm in time: two tests ask for these.
+left_out='not cache_is_bounded and not one_long_text_can_be_interrupted'
+(($#)) || set -- -k "$left_out" test_reference.py test_training.py test_encode.py test_decode.py test_scanner.py test_formats.py \
     test_streaming.py test_counting.py test_levels.py
 chroot "$debian" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/tmp LANG=C.UTF-8 PYTHONPATH=/opt/site \
     /bin/sh -c 'cd /opt/packages/bpe/tests && exec python3 -m pytest -c /opt/setup.cfg --rootdir /opt -p no:cacheprovider "$@"' sh "$@"
