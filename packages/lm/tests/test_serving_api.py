@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import socket
 import time
 
@@ -25,6 +26,8 @@ HERMES = """{%- if tools %}<|im_start|>system
 {% endif %}"""
 LLAMA = """{% if tools %}{{ tools | tojson }} {"name": …, "parameters": …}{% endif %}{% for message in messages %}
 {{ message.role }}: {{ message.content }}{% endfor %}"""
+MISTRAL = """{% for message in messages %}{% if tools and loop.last %}[AVAILABLE_TOOLS]{{ tools | tojson }}{% endif %}
+[INST]{{ message.content }}[/INST]{% endfor %}{# answered by [TOOL_CALLS][{"name": …, "arguments": …}] #}"""
 WEATHER = {
     "type": "function",
     "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
@@ -194,6 +197,9 @@ def test_tools_are_written_by_the_template_and_found_in_the_answer(client, serve
             [("a", "{}"), ("b", '{"x": 1}')],
         ),
         (HERMES, '<tool_call>{"name": "a", "argu', '<tool_call>{"name": "a", "argu', []),
+        (MISTRAL, 'so [TOOL_CALLS] [{"name": "a", "arguments": {}}]', "so", [("a", "{}")]),
+        (MISTRAL, '[TOOL_CALLS][{"name": "a", "arg', '[TOOL_CALLS][{"name": "a", "arg', []),
+        (MISTRAL, "plain ", "plain ", []),
         (LLAMA, '{"name": "a", "parameters": {"x": "é"}}', "", [("a", '{"x": "é"}')]),
         (LLAMA, '<|python_tag|>{"name": "a", "parameters": {}}', "", [("a", "{}")]),
         (LLAMA, '{"name": 3, "parameters": {}}', '{"name": 3, "parameters": {}}', []),
@@ -209,12 +215,81 @@ def test_calls_in_what_a_model_writes(tokenizer, source, text, words, calls):
     assert [(one["function"]["name"], one["function"]["arguments"]) for one in found] == calls
 
 
+ENUM = {"$defs": {"City": {"enum": ["Ulm", "Zürich"]}}, "type": "object", "additionalProperties": False}
+ENUM |= {"properties": {"city": {"$ref": "#/$defs/City"}, "days": {"enum": [1, 2]}}, "required": ["city", "days"]}
+TOOLS = [
+    {"type": "function", "function": {"name": "weather", "description": "…", "parameters": ENUM}},
+    {"type": "function", "function": {"name": "time.now"}},
+    {"type": "function", "function": {"name": "forecast-2", "parameters": ENUM, "strict": True}},
+]
+TOOLS[1]["function"]["parameters"] = {"type": "object", "additionalProperties": False}
+
+
+@pytest.mark.parametrize("marks", [[], ["<tool_call>", "</tool_call>", "[TOOL_CALLS]"]])
+@pytest.mark.parametrize("source", [HERMES, LLAMA, MISTRAL])
+def test_a_tool_that_must_be_called_is_called(source, marks):
+    """A model of random weights calls it too: what is no call is masked."""
+    import openai
+
+    import bpe
+
+    pytest.importorskip("llguidance")
+    tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=MARKS + marks)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = lm.Transformer(lm.ModelConfig(256 + len(MARKS + marks), 2048, 1, 32, 2, 32)).eval()
+    known, chosen = {tool["function"]["name"]: tool["function"] for tool in TOOLS}, set()
+    with (
+        served(model, tokenizer, template=ChatTemplate(tokenizer, source, (258,)), max_tokens=400) as (address, _),
+        openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=60) as client,
+    ):
+
+        def calls(tool_choice, **more):
+            given = {"model": "small", "messages": TALK, "tools": TOOLS, "max_tokens": 400, **more}
+            choice = client.chat.completions.create(tool_choice=tool_choice, **given).choices[0]
+            assert choice.finish_reason in ("tool_calls", "length")
+            for call in choice.message.tool_calls or []:
+                arguments = json.loads(call.function.arguments)
+                assert set(arguments) == set(known[call.function.name]["parameters"].get("properties", ()))
+                assert arguments.get("city", "Ulm") in ("Ulm", "Zürich")
+                assert source is not MISTRAL or re.fullmatch("[a-zA-Z0-9]{9}", call.id)
+            return choice
+
+        for seed in range(6):
+            choice = calls("required", seed=seed, parallel_tool_calls=False)
+            assert choice.finish_reason == "tool_calls"
+            assert choice.message.content is None
+            (call,) = choice.message.tool_calls
+            chosen.add(call.function.name)
+            calls("required", seed=seed)
+        assert len(chosen) > 1
+        for name in known:
+            choice = calls({"type": "function", "function": {"name": name}}, seed=1)
+            assert [call.function.name for call in choice.message.tool_calls] == [name]
+        streamed = client.chat.completions.create(
+            model="small",
+            messages=TALK,
+            tools=TOOLS[:1],
+            tool_choice="required",
+            parallel_tool_calls=False,
+            stream=True,
+        )
+        (part,) = list(streamed)
+        assert part.choices[0].delta.tool_calls[0].function.name == "weather"
+        assert part.choices[0].finish_reason == "tool_calls"
+        with pytest.raises(openai.BadRequestError, match="there is no tool 'other'"):
+            calls({"type": "function", "function": {"name": "other"}})
+        odd = {"name": "odd", "parameters": {"type": "object", "properties": {"x": {"type": "nothing"}}}}
+        with pytest.raises(openai.BadRequestError, match="the tools' schema is not"):
+            calls("required", tools=[{"type": "function", "function": odd}])
+
+
 def test_a_template_without_tools_has_none(tokenizer):
     from lm.chat_template import default_template
     from lm.serving.tools import format_of
 
     assert format_of(default_template(tokenizer).source) is None
-    assert (format_of(HERMES), format_of(LLAMA)) == ("hermes", "llama")
+    assert (format_of(HERMES), format_of(LLAMA), format_of(MISTRAL)) == ("hermes", "llama", "mistral")
     assert ChatTemplate(tokenizer, HERMES, ()).render([Message("user", "a")]).startswith("<|im_start|>user")
 
 

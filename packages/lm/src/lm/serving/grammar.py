@@ -1,10 +1,10 @@
-"""Answers of a given form: tokens that a JSON schema does not allow are masked, by llguidance."""
+"""Answers of a given form: tokens that a JSON schema or a grammar does not allow are masked, by llguidance."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,8 @@ class Grammars:
 
     def __init__(self, tokenizer: Any, vocab_size: int, stop_tokens: Sequence[int]) -> None:
         self.tokenizer, self.vocab_size, self.stops = tokenizer, vocab_size, list(stop_tokens)
-        self.lock, self.known = threading.Lock(), None
+        self.lock = threading.Lock()
+        self.known: Any = None  # the tokens, as llguidance knows them
 
     def json(self, schema: Mapping[str, Any]) -> Grammar:
         """Allows JSON that follows a schema. ValueError: it is none, or has what is not supported; by name.
@@ -35,21 +36,30 @@ class Grammars:
         MissingExtra: llguidance is not installed.
         """
         llguidance = need("llguidance", "response_format", "groundup-lm[serve]")
-        text = json.dumps(schema)
+        return self._grammar("schema", json.dumps(schema), llguidance.LLMatcher.grammar_from_json_schema)
+
+    def lark(self, text: str) -> Grammar:
+        """Allows what a grammar in llguidance's dialect of Lark describes. Raises: see json."""
+        llguidance = need("llguidance", "tool_choice", "groundup-lm[serve]")
+        return self._grammar("tools' schema", text, llguidance.LLMatcher.grammar_from_lark)
+
+    def _grammar(self, what: str, text: str, read: Callable[[str], str]) -> Grammar:
+        import llguidance
+
         if len(text) > MOST:
-            raise ValueError(f"the schema has {len(text):,} characters, and at most {MOST:,} may be: make it smaller")
+            raise ValueError(f"the {what} has {len(text):,} characters, and at most {MOST:,} may be: make it smaller")
         with self.lock:
             if self.known is None:
                 self.known = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Tokens(self)))
         if not self.stops:
-            raise ValueError("the model has no token that ends an answer, which an answer in JSON needs")
+            raise ValueError("the model has no token that ends an answer, which an answer of a given form needs")
         try:
-            grammar = llguidance.LLMatcher.grammar_from_json_schema(text)
+            grammar = read(text)
         except ValueError as error:
-            raise ValueError(f"the schema is not understood: {first_line(error)}") from None
+            raise ValueError(f"the {what} is not understood: {first_line(error)}") from None
         wrong = llguidance.LLMatcher.validate_grammar(grammar, self.known)
         if wrong:
-            raise ValueError(f"the schema is not supported: {first_line(wrong)}")
+            raise ValueError(f"the {what} is not supported: {first_line(wrong)}")
         return Grammar(llguidance.LLMatcher(self.known, grammar), self.stops)
 
 

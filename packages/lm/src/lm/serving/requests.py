@@ -18,7 +18,7 @@ from lm.chat_template import ROLES, ChatTemplate, Message
 from lm.extras import MissingExtra
 from lm.generation.sampling import Constraint, Sampling
 from lm.serving.grammar import Grammars
-from lm.serving.tools import format_of
+from lm.serving.tools import format_of, grammar_of
 from lm.special_tokens import prompt_ids
 
 MOST_STOPS, MOST_CHOICES, MOST_TOP_LOGPROBS, MOST_TOOLS = 4, 16, 20, 128
@@ -218,6 +218,23 @@ class Tool(BaseModel):
     function: Function
 
 
+class FunctionName(BaseModel):
+    """The name of a function that has to be called."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    name: str
+
+
+class NamedTool(BaseModel):
+    """The tool that has to be called."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    type: Literal["function"]
+    function: FunctionName
+
+
 class JsonSchema(BaseModel):
     """A schema with its name."""
 
@@ -247,7 +264,7 @@ class ChatBody(Body):
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None
     tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] | None = None
-    tool_choice: Literal["none", "auto"] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
 
 
@@ -318,6 +335,9 @@ def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Gramm
         raise BadRequest(
             "the model's chat template has no tools: leave them out", "tools", code="unsupported_parameter"
         )
+    constraint = constraint_of(body.response_format, grammars)
+    if body.tool_choice == "required" or isinstance(body.tool_choice, NamedTool):
+        constraint = call_constraint(body, template, grammars)
     messages = [message.message(number) for number, message in enumerate(body.messages)]
     dropped = 0
     try:
@@ -332,7 +352,7 @@ def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Gramm
     return dataclasses.replace(
         made,
         top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        constraint=constraint_of(body.response_format, grammars),
+        constraint=constraint,
         has_tools=bool(tools),
         most_calls=1 if body.parallel_tool_calls is False else None,
     )
@@ -350,6 +370,25 @@ def constraint_of(form: ResponseFormat | None, grammars: Grammars) -> Callable[[
     except (ValueError, MissingExtra) as error:
         raise BadRequest(f"response_format: {error}", "response_format") from None
     return lambda: grammars.json(schema)
+
+
+def call_constraint(body: ChatBody, template: ChatTemplate, grammars: Grammars) -> Callable[[], Constraint]:
+    """What makes an answer call a tool: one that is named, or any."""
+    functions = [tool.function.model_dump() for tool in body.tools or []]
+    several = body.parallel_tool_calls is not False
+    if isinstance(body.tool_choice, NamedTool):
+        name, several = body.tool_choice.function.name, False
+        functions = [one for one in functions if one["name"] == name]
+        if not functions:
+            raise BadRequest(f"tool_choice: there is no tool {name!r} in tools", "tool_choice")
+    if not functions:
+        raise BadRequest("tool_choice: there are no tools to choose from", "tool_choice")
+    grammar = grammar_of(functions, template, several=several)
+    try:
+        grammars.lark(grammar)
+    except (ValueError, MissingExtra) as error:
+        raise BadRequest(f"tool_choice: {error}", "tool_choice") from None
+    return lambda: grammars.lark(grammar)
 
 
 def asked(

@@ -1,4 +1,4 @@
-"""Calls of tools in what a model writes: as Hermes and Qwen do, or as Llama 3.1 does."""
+"""Calls of tools in what a model writes: as Hermes and Qwen do, as Llama 3.1 does, or as Mistral does."""
 
 from __future__ import annotations
 
@@ -6,24 +6,37 @@ import functools
 import json
 import re
 import secrets
+import string
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from lm.chat_template import ChatTemplate, compiled
 
-Format = Literal["hermes", "llama"]
+Format = Literal["hermes", "llama", "mistral"]
 HERMES = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", re.DOTALL)
+MISTRAL = "[TOOL_CALLS]"
+# What llguidance reads beside a schema: JSON is written as templates write it.
+SPACES = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
+# What begins a call's name, and its arguments, in each format.
+PARTS: dict[Format, tuple[str, str]] = {
+    "hermes": ('{"name": ', ', "arguments": '),
+    "llama": ('{"name": ', ', "parameters": '),
+    "mistral": ('{"name": ', ', "arguments": '),
+}
 
 
 @functools.lru_cache(maxsize=16)
 def format_of(source: str) -> Format | None:
-    """How a chat template has tools called; None: it has no tools."""
+    """How a chat template has tools called; None: it has no tools, or their calls have another form."""
     from jinja2 import meta
 
     environment = compiled(source).environment
     if "tools" not in meta.find_undeclared_variables(environment.parse(source)):
         return None
     if "<tool_call>" in source:
-        return "hermes"
+        return None if "<function=" in source else "hermes"
+    if MISTRAL in source:
+        return None if "[ARGS]" in source else "mistral"
     return "llama" if '"parameters"' in source or "ipython" in source else None
 
 
@@ -32,11 +45,15 @@ def calls_in(text: str, template: ChatTemplate) -> tuple[str, list[dict[str, Any
 
     What looks like a call and is none, as where it was cut off, stays in the words.
     """
-    found, calls = list[Any](), list[dict[str, Any]]()
+    form, found, calls = format_of(template.source), list[Any](), list[dict[str, Any]]()
     words = text
-    if format_of(template.source) == "hermes":
+    if form == "hermes":
         found = [parsed(match) for match in HERMES.findall(text)]
         words = HERMES.sub("", text).strip()
+    elif form == "mistral":
+        words, mark, after = text.partition(MISTRAL)
+        several = parsed(after.strip()) if mark else []
+        found, words = (several if isinstance(several, list) else [several]), words.strip() if mark else words
     else:
         whole = parsed(text.strip().removeprefix("<|python_tag|>"))
         if whole is not None:
@@ -47,8 +64,48 @@ def calls_in(text: str, template: ChatTemplate) -> tuple[str, list[dict[str, Any
             return text, []
         given = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         made = {"name": one["name"], "arguments": given}
-        calls.append({"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": made})
+        calls.append({"id": new_id(form), "type": "function", "function": made})
     return words, calls
+
+
+def new_id(form: Format | None) -> str:
+    if form == "mistral":  # whose templates refuse any other
+        return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
+    return f"call_{secrets.token_hex(12)}"
+
+
+def grammar_of(functions: Sequence[Mapping[str, Any]], template: ChatTemplate, *, several: bool) -> str:
+    """The grammar, in llguidance's dialect of Lark, of an answer that calls one of these functions and says nothing
+    else.
+
+    Args:
+        functions: Names and parameters, as OpenAI's clients describe them.
+        template: The model's, which says how a call is written.
+        several: Whether more than one call may be made, where the format has it.
+    """
+    form, special = format_of(template.source), template.tokenizer.special_tokens
+    assert form is not None
+
+    def written(*parts: str) -> str:
+        """Special tokens by their ids, and other text as it is."""
+        return " ".join(f"<[{special[part]}]>" if part in special else json.dumps(part) for part in parts)
+
+    if form == "hermes":
+        begin, between, end = written("<tool_call>", "\n"), written("\n"), written("\n", "</tool_call>")
+        start = f"{begin} call {end}" + (f" ({between} {begin} call {end})*" if several else "")
+    elif form == "mistral":
+        more = f" ({written(', ')} call)*" if several else ""
+        start = f"{written(MISTRAL, '[')} call{more} {written(']')}"
+    else:
+        start = "call"
+    head, middle = PARTS[form]
+    calls = [
+        f"call_{number}: {json.dumps(head + json.dumps(one['name']) + middle)} arguments_{number} {written('}')}\n"
+        f"arguments_{number}: %json {json.dumps({**(one.get('parameters') or {'type': 'object'}), **SPACES})}"
+        for number, one in enumerate(functions)
+    ]
+    names = " | ".join(f"call_{number}" for number in range(len(functions)))
+    return "\n".join([f"start: {start}", f"call: {names}", *calls]) + "\n"
 
 
 def parsed(text: str) -> Any:
