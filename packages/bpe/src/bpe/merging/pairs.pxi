@@ -15,7 +15,7 @@ ctypedef struct Pair:
 ctypedef struct PairTable:
     Pair *pairs                 # by number
     size_t size, room
-    uint64_t *slots             # open addressing, linear probing: 32 bits of a pair's hash << 32 | its number or NO_PAIR
+    uint64_t *slots             # open addressing, linear probing: a pair's hash << 32 | its number, or NO_PAIR
     size_t mask                 # how many slots there are, a power of two, less one
     void **blocks               # of short postings
     size_t blocks_size, blocks_room
