@@ -4,7 +4,7 @@ import random
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bpe import reference
@@ -157,6 +157,7 @@ def test_the_work_follows_the_length_of_a_word(kind: str) -> None:
     words=st.lists(st.lists(st.integers(0, 258), min_size=2, max_size=12), min_size=1, max_size=8, unique_by=tuple),
     long_word=st.sampled_from([1, 3, 6]),
 )
+@example(words=[[0, 0, 1, 1], [0, 1, 0, 1, 1], [3, 0]], long_word=3)  # "ab" is two symbols, in pairs that tie
 def test_words_of_symbols_of_several_bytes_are_merged_alike_long_or_short(
     words: list[list[int]], long_word: int
 ) -> None:

@@ -56,6 +56,8 @@ cdef inline bint is_before(const PairQueue *queue, Entry a, Entry b) noexcept no
     order = compare_symbols(queue.symbols, left_of(a.key), left_of(b.key))
     if order == 0:
         order = compare_symbols(queue.symbols, right_of(a.key), right_of(b.key))
+    if order == 0:
+        return a.key < b.key    # the same bytes, which two symbols may stand for that merging started from
     return order > 0
 
 

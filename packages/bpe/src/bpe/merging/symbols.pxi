@@ -64,7 +64,7 @@ cdef inline int compare_symbols(const SymbolTable *symbols, uint32_t a, uint32_t
     )
     if order:
         return order
-    return 1 if symbols.size[a] > symbols.size[b] else -1
+    return (symbols.size[a] > symbols.size[b]) - (symbols.size[a] < symbols.size[b])
 
 
 cdef void free_symbols(SymbolTable *symbols) noexcept nogil:
