@@ -106,6 +106,18 @@ def separated(step: pre_tokenizers.PreTokenizer) -> set[int]:
     return {ord(piece) for piece, _ in step.pre_tokenize_str(text) if len(piece) == 1 and piece != "a"}
 
 
+def step_scripts() -> list[set[int]]:
+    """What UnicodeScripts takes for one script, for each of them; what goes with any is in none."""
+    step = pre_tokenizers.UnicodeScripts()
+    text = "".join(chr(code) for code in EVERY if step.pre_tokenize_str(chr(code)))
+    found: dict[str, set[int]] = {}  # by one character of each
+    for begin in range(0, len(text), 4096):
+        for run, _ in step.pre_tokenize_str(text[begin : begin + 4096]):
+            same = next((one for one in found if len(step.pre_tokenize_str(one + run[0])) == 1), run[0])
+            found.setdefault(same, set()).update(map(ord, run))
+    return list(found.values())
+
+
 def lowercase() -> dict[int, str]:
     """What Lowercase makes of every character that it changes."""
     step = normalizers.Lowercase()
@@ -187,7 +199,9 @@ A set is a list of ranges: the first code point and, after a plus, how many more
 {one("FOLDED_FROM_SEVERAL", several)}
 # What the steps Digits and Punctuation of tokenizers take for a digit and a punctuation mark.
 {one("STEP_DIGITS", ranges(separated(pre_tokenizers.Digits(individual_digits=True))))}
-{one("STEP_PUNCTUATION", ranges(separated(pre_tokenizers.Punctuation())))}'''
+{one("STEP_PUNCTUATION", ranges(separated(pre_tokenizers.Punctuation())))}
+# What the step UnicodeScripts takes for one script, for each of them; the rest goes with what stands before it.
+{one("STEP_SCRIPTS", " / ".join(map(ranges, step_scripts())))}'''
 
 
 def normalizer_module() -> str:

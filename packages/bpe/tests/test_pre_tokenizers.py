@@ -12,6 +12,7 @@ from expression_samples import random_text
 
 from bpe import patterns
 from bpe.encoding import normalizing
+from bpe.expressions import scripts
 from bpe.expressions.steps import Splitting
 from bpe.formats.gpt2 import from_printable
 from bpe.scanning import scanner
@@ -104,6 +105,9 @@ OTHERS = {
     "whitespace split": ([{"type": "WhitespaceSplit"}, byte_level()], False),
     "delimiter": ([{"type": "CharDelimiterSplit", "delimiter": "a"}, byte_level()], False),
     "bert": ([{"type": "BertPreTokenizer"}, byte_level()], False),
+    "scripts": ([{"type": "UnicodeScripts"}, byte_level()], False),
+    "scripts of words": ([{"type": "WhitespaceSplit"}, {"type": "UnicodeScripts"}, byte_level()], False),
+    "scripts in bytes": ([byte_level(True), {"type": "UnicodeScripts"}], False),
     "a space before pieces": ([split(r"\s+"), byte_level(True, add_prefix_space=True)], False),
     "twice": ([byte_level(True), byte_level()], False),
     "behind ByteLevel": ([byte_level(), split("[ĠÃ]+"), {"type": "Whitespace"}], False),
@@ -169,6 +173,16 @@ def test_pieces_of_ten_thousand_random_texts(name: str) -> None:
 def test_pieces_of_every_code_point(name: str) -> None:
     every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     compare(name, ["".join(every), "a".join(every), " ".join(every), " a1".join(every)])
+
+
+def test_the_script_of_every_code_point() -> None:
+    step = {"type": "UnicodeScripts"}
+    every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    peer = peer_of([step])
+    for text in ["".join(every), *(between.join(every[:0x31000:3]) for between in ["a", " か", "\u30fc"])]:
+        expected = [piece for piece, _ in peer.pre_tokenize_str(text)]
+        assert scripts.runs(text) == expected
+    assert scripts.runs("  中か ーab\u0378 é\u0301 ") == ["中か ー", "ab\u0378 é", "\u0301 "]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

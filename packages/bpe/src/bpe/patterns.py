@@ -181,7 +181,8 @@ def of_steps(steps: Sequence[Mapping[str, Any]]) -> Pattern:
     from bpe.expressions.steps import tree_of
 
     for step in made:
-        tree_of(step)
+        if step["type"] == "Split":  # the others have no expression that could be refused
+            tree_of(step)
     return Pattern(None, (), "oniguruma", json.dumps(made, ensure_ascii=False))
 
 

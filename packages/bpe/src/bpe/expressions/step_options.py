@@ -21,6 +21,7 @@ _OPTIONS: dict[str, dict[str, tuple[type, Any]]] = {  # of each step: their type
     "WhitespaceSplit": {},
     "CharDelimiterSplit": {"delimiter": (str, None)},
     "BertPreTokenizer": {},
+    "UnicodeScripts": {},
     "ByteLevel": {"add_prefix_space": (bool, True), "use_regex": (bool, True)},
 }
 

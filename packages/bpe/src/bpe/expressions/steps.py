@@ -9,6 +9,7 @@ A step is the object of the file: {"type": "Split", …}. What a step parts off 
     WhitespaceSplit         the same, without telling words from other characters
     CharDelimiterSplit      what one character separates; the character is dropped
     BertPreTokenizer        white space is dropped, punctuation marks stand alone
+    UnicodeScripts          runs of one script: see bpe.expressions.scripts
     ByteLevel               may put a space in front and split as GPT-2 does; then spells each byte as a character, and
                             the steps behind it see these characters
 
@@ -19,8 +20,8 @@ A step is the object of the file: {"type": "Split", …}. What a step parts off 
     MergedWithNext          a match belongs to what lies behind it
     Contiguous              matches that touch are one piece
 
-Digits and punctuation marks are those of the release of tokenizers that expressions/unicode_sets.py names, whose steps
-follow other versions of Unicode than its expressions: 17 for digits, 9 for punctuation marks.
+Digits, punctuation marks and scripts are those of the release of tokenizers that expressions/unicode_sets.py names,
+whose steps follow other versions of Unicode than its expressions: 17 for digits, 9 for punctuation marks and scripts.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from bpe.expressions import properties
+from bpe.expressions import properties, scripts
 from bpe.expressions.cursor import Refused
 from bpe.expressions.parsing import parse
 from bpe.expressions.sets import CharSet, complement, of_text, union
@@ -54,7 +55,7 @@ GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|
 
 
 def tree_of(step: Step) -> Node:
-    """What a step matches. Refused where its expression is."""
+    """What a step matches, but for UnicodeScripts. Refused where its expression is."""
     kind = step["type"]
     if kind == "Split":
         (key, text), *_ = step["pattern"].items()
@@ -110,7 +111,7 @@ def levels(steps: tuple[Step, ...]) -> list[Level] | None:
                 made.append(Level(tree_of(step), False, False))
             in_bytes = True
             continue
-        if step["type"] == "BertPreTokenizer":
+        if step["type"] in ("BertPreTokenizer", "UnicodeScripts"):
             return None
         behaviour, invert = _behaviour(step)
         drops = behaviour == "Removed" and invert
@@ -147,6 +148,8 @@ def _byte_of() -> dict[str, int]:
 
 
 def _run_of(step: Step) -> Callable[[str], list[str]]:
+    if step["type"] == "UnicodeScripts":
+        return scripts.runs
     matches = _finder(tree_of(step))
     if step["type"] == "ByteLevel":
         before, splits = step["add_prefix_space"], step["use_regex"]
