@@ -112,27 +112,31 @@ def parse(
         lines.pop()
     # The first merge joins two single characters, so a first line that begins so is no merge; any later one may be.
     first_line = 2 if lines and lines[0].startswith("#version") else 1
-    merges = read_merges(lines[first_line - 1 :], dict(zip(content, ids, strict=True)), merges_source, first_line)
+    places = dict(zip(content, range(len(content)), strict=True))
+    merges = read_merges(lines[first_line - 1 :], places, ids, merges_source, first_line)
     return vocab, merges
 
 
 def read_merges(
-    merges: list[Any], tokens: Mapping[str, bytes], source: StrPath, first_line: int | None = None
+    merges: list[Any], places: dict[str, int], tokens: Collection[bytes], source: StrPath, first_line: int | None = None
 ) -> Sequence[Pair]:
     """The merges of a file of any format, refused where one is wrong.
 
     Args:
         merges: "left right" or [left, right], each half as the file spells the token.
-        tokens: the token of each text that spells one.
+        places: of each text that spells a token, the place of the token among tokens.
+        tokens: all of them.
         source: what errors call the file.
         first_line: the line of the first merge, where each has its own.
     """
-    halves = halves_of(merges, dict(zip(tokens, range(len(tokens)), strict=True)))
+    placed = list(tokens)
+    halves = halves_of(merges, places)
     if halves is not None:
-        read: Sequence[Pair] = Merges(list(tokens.values()), halves)
+        read: Sequence[Pair] = Merges(placed, halves)
     else:
-        read = [_read_merge(merge, tokens, place, source, first_line) for place, merge in enumerate(merges)]
-    check_merges(read, dict.fromkeys(tokens.values()), source, first_line)
+        token_of = {text: placed[place] for text, place in places.items()}
+        read = [_read_merge(merge, token_of, place, source, first_line) for place, merge in enumerate(merges)]
+    check_merges(read, tokens, source, first_line)
     return read
 
 

@@ -252,7 +252,7 @@ def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[
                 refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and the added token {text!r}")
             by_id[number] = text.encode()
 
-    merges = read_merges(merge_list, dict(zip(places, tokens, strict=True)), path)
+    merges = read_merges(merge_list, places, tokens, path)
     return by_id, merges, flag(model, "ignore_merges", False, path)
 
 

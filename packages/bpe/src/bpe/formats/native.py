@@ -254,7 +254,8 @@ def _read_merges(
     lines = _value(body, "merges", lambda v: v is None or _is_texts(v), "null or a list of merges", source)
     if lines is None:
         return None
-    return read_merges(lines, dict(zip(spelled, vocab.values(), strict=True)), source)
+    places = {text: place for place, text in enumerate(dict.fromkeys(spelled))}
+    return read_merges(lines, places, dict.fromkeys(vocab.values()), source)
 
 
 def _check_split_off(special: dict[str, int], added: dict[str, int], vocab: dict[int, bytes], source: StrPath) -> None:
