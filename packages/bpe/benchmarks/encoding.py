@@ -324,7 +324,8 @@ def main() -> None:
                 f"{turns.one:.0f} MB/s on one thread, {turns.every:.0f} on {processors}: "
                 f"{statistics.median(turns.times):.2f} times, the median of {len(turns.times)} turns (from "
                 f"{turns.times[0]:.2f} to {turns.times[-1]:.2f}). {processors} processes, "
-                f"each with its share of the text and in the same turns: {statistics.median(turns.apart):.2f} times (from "
+                "each with its share of the text and in the same turns: "
+                f"{statistics.median(turns.apart):.2f} times (from "
                 f"{turns.apart[0]:.2f} to {turns.apart[-1]:.2f})."]  # fmt: skip
     print("\n".join(out))
     if options.write:

@@ -1,5 +1,6 @@
 /* Which edges of the extension an input takes, as AFL counts them: an instrumented block says where it is, and where it
- * was reached from; a map counts the pairs. The compiler's -fsanitize-coverage=trace-pc calls the function; fuzz.py reads. */
+ * was reached from; a map counts the pairs. The compiler's -fsanitize-coverage=trace-pc calls the function; fuzz.py
+ * reads. */
 
 #include <stdint.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #define EDGES (1 << 16)
 
 static uint8_t counts[EDGES];   /* of the input that is running */
-static uint8_t known[EDGES];    /* for each edge, the bits of the counts seen so far: 1, 2, 3, 4-7, 8-15, 16-31, 32-127, more */
+static uint8_t known[EDGES];    /* the counts of each edge so far, as bits: 1, 2, 3, 4-7, 8-15, 16-31, 32-127, more */
 static uint64_t blocks;         /* executed so far, by one thread: for tests of what work costs */
 static __thread uintptr_t before;
 

@@ -237,8 +237,9 @@ def test_large_documents_are_rows_whatever_comes_at_a_time(tmp_path: Path, monke
     monkeypatch.setattr(arrow_files, "GROUP", 50)
     monkeypatch.setattr(encode_source, "CHUNK", 100)
     for format in ("parquet", "arrow"):
-        TOKENIZER.encode_file(TEXTS, name_of(tmp_path, format), format=format, end_of_text=END)  # type: ignore[arg-type]
-        _, ends = read(name_of(tmp_path, format), format)
+        name = name_of(tmp_path, format)
+        TOKENIZER.encode_file(TEXTS, name, format=format, end_of_text=END)  # type: ignore[arg-type]
+        _, ends = read(name, format)
         assert ends == np.cumsum([len(document) for document in DOCUMENTS]).tolist()
 
 

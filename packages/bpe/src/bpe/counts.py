@@ -84,8 +84,8 @@ class Counts:
             pattern, special_tokens: As from_mapping() takes them.
 
         Raises:
-            ValueError: There is no such column, or a column holds something else; a row is null; a pretoken is empty, or
-                a count is not from 1 to 2**63 - 1.
+            ValueError: There is no such column, or a column holds something else; a row is null; a pretoken is empty,
+                or a count is not from 1 to 2**63 - 1.
             ImportError: pyarrow is not installed.
 
         Example:

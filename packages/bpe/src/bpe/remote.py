@@ -1,7 +1,7 @@
 """Files by URL, through fsspec: read as streams that a broken connection does not end, written whole or not at all.
 
-s3://bucket/name, gs://…, az://…, https://…, and whatever else fsspec has a filesystem for. Needs fsspec, and the package
-of the filesystem (s3fs, gcsfs, adlfs, aiohttp).
+s3://bucket/name, gs://…, az://…, https://…, and whatever else fsspec has a filesystem for. Needs fsspec, and the
+package of the filesystem (s3fs, gcsfs, adlfs, aiohttp).
 """
 
 from __future__ import annotations

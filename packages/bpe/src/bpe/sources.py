@@ -356,7 +356,7 @@ def row_group_sizes(file: Parquet) -> list[int]:
 
 @contextmanager
 def _open_parquet(file: Parquet) -> Iterator[tuple[Any, Any]]:
-    """pyarrow, and its ParquetFile with a column of texts. What is wrong with the file is a ValueError that names it."""
+    """pyarrow, and its ParquetFile with a column of texts. A file that is wrong is a ValueError that names it."""
     path = os.fspath(file.path)
     size_of_file(path)  # a file that is not there is a FileNotFoundError, not Arrow's own
     try:

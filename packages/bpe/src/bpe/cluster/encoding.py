@@ -132,7 +132,7 @@ def encode(
 def merge(folder: StrPath) -> int:
     """Write `index.json`, by which the token files of a folder are read as one.
 
-        {"tokenizer": FINGERPRINT, "tokens": COUNT, "shards": [{"file": NAME, "begin": FIRST TOKEN, "tokens": COUNT}, …]}
+        {"tokenizer": FINGERPRINT, "tokens": COUNT, "shards": [{"file": NAME, "begin": TOKEN, "tokens": COUNT}, …]}
 
     Args:
         folder: That encode() filled.

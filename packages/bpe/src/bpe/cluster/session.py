@@ -1,4 +1,4 @@
-"""A Ray cluster to run tasks on: connecting, a bounded number of tasks at a time, failures in one sentence, a summary."""
+"""A Ray cluster to run tasks on: connecting, so many tasks at a time, failures in one sentence, a summary."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def connected(address: str | None) -> Iterator[Any]:
         yield ray
     except ray.exceptions.OutOfMemoryError as error:
         raise MemoryError(
-            f"a node has too little memory for its tasks: give memory_limit, or fewer CPUs a node ({_first_line(error)})"
+            "a node has too little memory for its tasks: give memory_limit, or fewer CPUs a node "
+            f"({_first_line(error)})"
         ) from None
     except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
         raise OSError(f"a node's object store and the disk that it spills to are full: {_first_line(error)}") from None

@@ -1,4 +1,4 @@
-"""`bpe count`: text to counts of pretokens, which are added up and trained from; and counts that were made elsewhere."""
+"""`bpe count`: text to counts of pretokens, which are added up and trained from; and counts made elsewhere."""
 
 from __future__ import annotations
 

@@ -108,8 +108,8 @@ class TokenizerData(NamedTuple):
         add_prefix_space: text between split-off tokens that does not begin with a space is given one.
         prefix, suffix: special tokens that the template puts around an encoded text.
         pair: the template of two texts: names of special tokens, and 0 and 1 for the texts.
-        characters: None where the vocabulary is byte-level. Otherwise a token is that of the text of its bytes, in which
-            a space stands for SentencePiece's "▁"; merges of None join by the order of the ids, those of single
+        characters: None where the vocabulary is byte-level. Otherwise a token is that of the text of its bytes, in
+            which a space stands for SentencePiece's "▁"; merges of None join by the order of the ids, those of single
             characters first.
         unused: what a tokenizer.json says of truncation and padding, as JSON; kept, and never applied.
         name: what it is called.

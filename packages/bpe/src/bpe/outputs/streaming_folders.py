@@ -58,7 +58,7 @@ class _Folder(Writer, ABC):
 
 
 class LitdataWriter(_Folder):
-    """litdata's chunks of int32, as its TokensLoader reads them: StreamingDataset(X, item_loader=TokensLoader(size))."""
+    """litdata's chunks of int32, for its TokensLoader: StreamingDataset(X, item_loader=TokensLoader(size))."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
         super().__init__(path, dtype)

@@ -137,7 +137,7 @@ class BinWriter(Writer):
 class MegatronWriter(Writer):
     """Megatron-LM's IndexedDataset: ids in .bin; lengths, places and documents in .idx. A sequence is a document.
 
-    .idx   9 bytes  "MMIDIDX", two zeros      8  version 1      1  the type of the ids      8  sequences      8  documents + 1
+    .idx   9 bytes  "MMIDIDX", two zeros    8  version 1    1  the type of the ids    8  sequences    8  documents + 1
            4 a sequence   its length          8 a sequence   its place in .bin, in bytes
            8 a document   the number of its first sequence, and the number of sequences at the end
     """
@@ -163,7 +163,7 @@ class MegatronWriter(Writer):
 
 
 class DatatroveWriter(Writer):
-    """datatrove's TokenizedFile: bare ids; where each document ends, as uint64; who made them, and how many there are."""
+    """datatrove's TokenizedFile: bare ids; where each document ends, as uint64; who made them, and how many."""
 
     ending = ".ds"
 
@@ -219,7 +219,7 @@ def in_short(count: int) -> str:
 
 
 def writer_of(format: str) -> type[Writer]:
-    """The class that writes a format. ValueError for one that is not known; ImportError without the library it needs."""
+    """The class that writes a format. ValueError for one unknown; ImportError without the library it needs."""
     if format in ("parquet", "arrow"):
         from bpe.outputs import arrow_files
 

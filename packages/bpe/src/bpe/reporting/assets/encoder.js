@@ -1,5 +1,6 @@
 "use strict";
-// Byte-level BPE in the browser: what bpe/javascript.py packs, read and run. Its ids are those of bpe.Tokenizer.encode().
+// Byte-level BPE in the browser: what reporting/javascript.py packs, read and run.
+// Its ids are those of bpe.Tokenizer.encode().
 //
 // A symbol is a sequence of bytes that merging can make; symbols are numbered in the order in which they were packed.
 
@@ -137,7 +138,8 @@ class Encoder {
     this.heap = new Heap(3 * size);
   }
 
-  /** The symbols of one pretoken: while two neighbours can be merged, those of the lowest rank are, the leftmost first. */
+  /** The symbols of one pretoken: while two neighbours can be merged, those of the lowest rank are,
+   * the leftmost first. */
   merge(pretoken) {
     if (3 * pretoken.length > this.scratch.length) this.room(6 * pretoken.length);
     const size = this.utf8.encodeInto(pretoken, this.scratch).written;

@@ -55,7 +55,8 @@ class Column {
     this.tellFacts();
   }
 
-  /** For every token: the character (in UTF-16) that its first byte is in, how far into it, where it begins in bytes, its colour. */
+  /** For every token: the character (in UTF-16) that its first byte is in, how far into it, where it begins in bytes,
+   * its colour. */
   locate() {
     const { text, sizes, ids } = this, count = ids.length;
     this.at = new Uint32Array(count + 1);
@@ -68,7 +69,8 @@ class Column {
       this.into[i] = into;
       let left = sizes[i] + into;
       this.begins[i + 1] = this.begins[i] + sizes[i];
-      for (let code; left && left >= utf8Size(code = text.codePointAt(at)); at += code > 0xffff ? 2 : 1) left -= utf8Size(code);
+      for (let code; left && left >= utf8Size(code = text.codePointAt(at)); at += code > 0xffff ? 2 : 1)
+        left -= utf8Size(code);
       into = left;
       const colour = (Math.imul(ids[i], 0x9e3779b1) >>> 12) % COLOURS;
       this.colours[i] = last = colour === last ? (colour + 1) % COLOURS : colour;
@@ -92,7 +94,8 @@ class Column {
     this.shown = Math.max(this.shown, until);
     const all = this.shown >= this.ids.length;
     this.more.textContent = all
-      ? "" : `${this.shown.toLocaleString("en")} of ${many(this.ids.length, "token")} are drawn; the next follow as you scroll.`;
+      ? ""
+      : `${this.shown.toLocaleString("en")} of ${many(this.ids.length, "token")} are drawn; the next follow as you scroll.`;
   }
 
   span(i) {
@@ -130,7 +133,8 @@ class Column {
       [each(characters), "characters a token"],
       [new Set(this.ids).size.toLocaleString("en"), "different ones"],
     ];
-    this.section.querySelector(".facts").innerHTML = facts.map(([value, unit]) => `<div><b>${value}</b><span>${unit}</span></div>`).join("");
+    this.section.querySelector(".facts").innerHTML =
+      facts.map(([value, unit]) => `<div><b>${value}</b><span>${unit}</span></div>`).join("");
   }
 
   // One token: pointed at or chosen
@@ -182,17 +186,21 @@ class Column {
       if (Math.abs(box.top - here.top) < 4) continue;
       line ??= box.top;
       if (Math.abs(box.top - line) > 4) break;
-      if (best === this.chosen || Math.abs(box.left - here.left) < Math.abs(spans[best].getBoundingClientRect().left - here.left)) best = i;
+      const gap = best === this.chosen ? Infinity : Math.abs(spans[best].getBoundingClientRect().left - here.left);
+      if (Math.abs(box.left - here.left) < gap) best = i;
     }
     return best;
   }
 
   describe(place, event) {
-    const id = this.ids[place], bytes = this.encoder.bytesOf(id), begin = this.begins[place], end = this.begins[place + 1];
+    const id = this.ids[place], bytes = this.encoder.bytesOf(id);
+    const begin = this.begins[place], end = this.begins[place + 1];
     const spelt = new TextDecoder().decode(bytes), times = this.ids.reduce((sum, other) => sum + (other === id), 0);
-    const from = lengthOf(this.text.slice(0, this.at[place])), to = from + lengthOf(this.text.slice(this.at[place], this.at[place + 1]));
+    const from = lengthOf(this.text.slice(0, this.at[place]));
+    const to = from + lengthOf(this.text.slice(this.at[place], this.at[place + 1]));
     const where = from === to ? `inside character ${from.toLocaleString("en")}`
-      : to === from + 1 ? `character ${from.toLocaleString("en")}` : `characters ${from.toLocaleString("en")} to ${to.toLocaleString("en")}`;
+      : to === from + 1 ? `character ${from.toLocaleString("en")}`
+      : `characters ${from.toLocaleString("en")} to ${to.toLocaleString("en")}`;
     const said = this.encoder.isSpecial(id) ? "special token" : many(bytes.length, "byte");
     const card = one("card");
     card.innerHTML = `<b>${id}</b><q>${escaped(visible(spelt))}</q><code>${Array.from(bytes, hex).join(" ")}</code>`
@@ -200,7 +208,8 @@ class Column {
       + ` · ${times === 1 ? "once" : `${times.toLocaleString("en")} times`} here</div>`;
     card.hidden = false;
     const span = this.drawn.children[place], boxes = [...span.getClientRects()];
-    const box = (event && boxes.find(({ top, bottom }) => top <= event.clientY && event.clientY <= bottom)) || boxes.at(-1) || span.getBoundingClientRect();
+    const under = event && boxes.find(({ top, bottom }) => top <= event.clientY && event.clientY <= bottom);
+    const box = under || boxes.at(-1) || span.getBoundingClientRect();
     const below = box.bottom + 10 + card.offsetHeight < innerHeight;
     const left = Math.min(Math.max(12, box.left - 12), innerWidth - card.offsetWidth - 12);
     card.style.transform = `translate(${left}px, ${below ? box.bottom + 10 : box.top - 10 - card.offsetHeight}px)`;
@@ -217,7 +226,8 @@ class Page {
     box.value = given;
     if (box.value !== given) {
       one("note").hidden = false;
-      one("note").textContent = "The text has carriage returns, which a box on a page cannot hold: they are lost once you edit it.";
+      one("note").textContent =
+        "The text has carriage returns, which a box on a page cannot hold: they are lost once you edit it.";
     }
     box.addEventListener("input", () => this.typed());
     box.addEventListener("dragover", (event) => event.preventDefault());
@@ -249,7 +259,8 @@ class Page {
     for (const column of this.columns) column.set(this.text, one("special").checked, asIds);
     const text = this.text.toWellFormed(), lines = text ? text.split("\n").length : 0;
     one("measure").textContent
-      = [many(lengthOf(text), "character"), many(new TextEncoder().encode(text).length, "byte"), many(lines, "line")].join(" · ");
+      = [many(lengthOf(text), "character"), many(new TextEncoder().encode(text).length, "byte"), many(lines, "line")]
+        .join(" · ");
     one("headline").innerHTML = this.headline();
     this.lasted = performance.now() - begun;
   }
@@ -270,7 +281,8 @@ class Page {
     if (place < 0) return;
     for (const other of this.columns) {
       if (other === column || other.text !== column.text) continue;
-      for (let i = firstAfter(other.begins, column.begins[place]); i < other.shown && other.begins[i] < column.begins[place + 1]; i++) {
+      const first = firstAfter(other.begins, column.begins[place]);
+      for (let i = first; i < other.shown && other.begins[i] < column.begins[place + 1]; i++) {
         other.drawn.children[i].classList.add("beside");
       }
     }
@@ -311,7 +323,8 @@ function escaped(text) {
 
 /** White space and what cannot be seen, as signs. */
 function visible(text) {
-  return text.replaceAll(" ", "·").replaceAll("\n", "↵").replaceAll("\t", "→").replaceAll("\r", "␍").replace(/[\p{C}\p{Z}]/gu, "□");
+  return text.replaceAll(" ", "·").replaceAll("\n", "↵").replaceAll("\t", "→").replaceAll("\r", "␍")
+    .replace(/[\p{C}\p{Z}]/gu, "□");
 }
 
 function chip(label) {
