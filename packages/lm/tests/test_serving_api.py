@@ -293,6 +293,20 @@ def test_a_template_without_tools_has_none(tokenizer):
     assert ChatTemplate(tokenizer, HERMES, ()).render([Message("user", "a")]).startswith("<|im_start|>user")
 
 
+@pytest.mark.parametrize("separator", ["\n", "\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+def test_an_event_is_one_line_for_every_client(server, monkeypatch, separator):
+    import httpx
+
+    from lm.generation.stream import StreamDecoder
+
+    monkeypatch.setattr(StreamDecoder, "feed", lambda decoder, token: f"a{separator}b")
+    body = {"prompt": "a", "max_tokens": 1, "stream": True, "logit_bias": {"90": 100}}
+    with httpx.stream("POST", f"{server[0]}/v1/completions", json=body, timeout=60) as answer:
+        lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
+    assert lines[-1] == "[DONE]"
+    assert "".join(json.loads(line)["choices"][0]["text"] for line in lines[:-1]) == f"a{separator}b"
+
+
 def test_health_and_metrics(server, client):
     import httpx
 

@@ -31,6 +31,7 @@ from lm.serving.tools import calls_in
 from lm.special_tokens import stop_ids
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
+ESCAPED_LINE_ENDS = {number: f"\\u{number:04x}" for number in (0x85, 0x2028, 0x2029)}  # JSON escapes those below 32
 Told = tuple[int, Piece]  # of which choice, and a piece of it
 
 
@@ -275,7 +276,9 @@ async def left(request: Request) -> None:
 
 
 def event(body: dict[str, Any]) -> str:
-    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
+    """A server-sent event, in one line for clients too that end lines where Unicode does."""
+    line = json.dumps(body, ensure_ascii=False).translate(ESCAPED_LINE_ENDS)
+    return f"data: {line}\n\n"
 
 
 def usage(asked: Asked, choices: Sequence[Choice]) -> dict[str, int]:
