@@ -137,35 +137,44 @@ def demo(session: nox.Session) -> None:
     run(session, "python", "tools/demo.py", *session.posargs)
 
 
-def test(session: nox.Session, *tests: str, **environment: str) -> None:
-    """Run tests on every core, those of a file on one; in one process where more is asked of pytest after --."""
-    spread = () if session.posargs else ("-n", "logical", "--maxprocesses", "8", "--dist", "loadfile")
-    session.run("python", "-m", "pytest", *spread, *tests, *session.posargs, env=environment)
-
-
 @nox.session
 def tests(session: nox.Session) -> None:
     """Every test once: lm's and what crosses packages, then tests_bpe and tests_accounting; `-- ARGS` go to pytest."""
-    parts = (f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text,lm_eval]")
-    install(session, *parts, "import-linter", "pytest-xdist")
+    install(session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text,lm_eval]", "import-linter")
     if session.posargs:
-        test(session)
+        session.run("python", "-m", "pytest", *session.posargs)
         return
     session.notify("tests_accounting")
     session.notify("tests_bpe")
     session.notify("tests_cluster")
-    session.notify("tests_remote")
-    test(session, "tests", f"{LM}/tests")
+    session.run("python", "-m", "pytest", "tests", f"{LM}/tests")
 
 
 @nox.session
 def tests_bpe(session: nox.Session) -> None:
-    """The tests of bpe, installed alone, at each SIMD level that this machine has."""
-    install(session, f"{BPE}[test]", "pytest-xdist")
+    """The tests of bpe, installed alone, at each SIMD level that this machine has; the lower levels side by side."""
+    install(session, f"{BPE}[test]")
     program = "from bpe.native import cpu; print(*cpu.available())"
-    for level in reversed(str(session.run("python", "-c", program, silent=True)).split()):
-        session.log(f"at the level {level}")
-        test(session, f"{BPE}/tests", BPE_SIMD=level)
+    *lower, best = str(session.run("python", "-c", program, silent=True)).split()
+    session.run("python", "-m", "pytest", f"{BPE}/tests", *session.posargs, env={"BPE_SIMD": best})
+    logs = {level: Path(session.create_tmp(), f"{level}.log") for level in lower}
+    running = {}
+    for level, log in logs.items():
+        command = [str(Path(session.bin, "python")), "-m", "pytest", f"{BPE}/tests", *session.posargs]
+        with log.open("w") as output:
+            running[level] = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "BPE_SIMD": level}
+            )
+    try:
+        failed = [level for level, process in running.items() if process.wait()]
+    finally:
+        for process in running.values():
+            process.kill()
+    for level, log in logs.items():
+        session.log(f"at the level {level}: {log}")
+        print(log.read_text() if level in failed else "".join(log.read_text().splitlines(keepends=True)[-3:]), end="")
+    if failed:
+        session.error(f"tests fail at the level {' and '.join(failed)}")
 
 
 @nox.session
@@ -189,8 +198,8 @@ def tests_remote(session: nox.Session) -> None:
 @nox.session
 def tests_accounting(session: nox.Session) -> None:
     """The tests of accounting, installed alone."""
-    install(session, f"{ACCOUNTING}[test]", "pytest-xdist")
-    test(session, f"{ACCOUNTING}/tests")
+    install(session, f"{ACCOUNTING}[test]")
+    session.run("python", "-m", "pytest", f"{ACCOUNTING}/tests", *session.posargs)
 
 
 @nox.session
