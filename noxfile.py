@@ -353,7 +353,8 @@ def gpu(session: nox.Session) -> None:
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:
         session.warn(
-            "compute-sanitizer was not found, and the kernels' memory accesses are not checked: install the CUDA toolkit"
+            "compute-sanitizer was not found, and the kernels' memory accesses are not checked: "
+            "install the CUDA toolkit"
         )
     else:
         checked = "not 65536 and not two_to_the_31 and not graphs and not once"

@@ -5,8 +5,8 @@
 TEXT is the prose that everything is measured against; its first so many bytes are used. Each training is a process of
 its own; they take turns. Time is the CPU time of the call that trains, the median of the rounds; memory is the most
 that the process ever held beyond what it held before the call. A peer that is not done after so many seconds is not
-asked again. Ours is marked where a byte takes more than BOUND times a byte of prose. Peers that are not installed are left
-out, and named.
+asked again. Ours is marked where a byte takes more than BOUND times a byte of prose. Peers that are not installed are
+left out, and named.
 """
 
 from __future__ import annotations

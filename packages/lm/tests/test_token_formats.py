@@ -182,6 +182,26 @@ def test_a_killed_preparation_goes_on(tmp_path, prepared, format):
     assert json.loads((tmp_path / "killed" / "prepared.json").read_text())["finished"]
 
 
+@pytest.mark.parametrize("format", ["bin", "litdata"])  # which is refused before litdata is asked for
+def test_shards_of_another_program_are_not_removed(tmp_path, prepared, capsys, format):
+    folder, _ = prepared
+    for name in ("text.jsonl", "tok.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    shard = tmp_path / "out" / "train-00000"  # a folder, as litdata's and MDS's are
+    shard.mkdir(parents=True)
+    (shard / "chunk-0-0.bin").write_bytes(b"somebody's")
+    assert main(command(tmp_path, tmp_path / "out", format)) != 0
+    assert "choose another folder" in capsys.readouterr().err
+    assert (shard / "chunk-0-0.bin").read_bytes() == b"somebody's"
+
+
+def test_the_formats_are_those_of_bpe():
+    from bpe.outputs import writers
+    from lm.commands.data import FORMATS
+
+    assert FORMATS == writers.FORMATS
+
+
 def test_endings_are_those_that_are_written(prepared):
     folder, _ = prepared
     for format in FORMATS:

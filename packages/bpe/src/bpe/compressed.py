@@ -63,7 +63,7 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def reader(path: str | os.PathLike[str]) -> BinaryIO:
-    """A file, at a path or a URL, open for reading, decompressed as its name says. ValueError while reading, as blocks()."""
+    """A file or a URL, open for reading, decompressed as its name says. ValueError while reading, as blocks()."""
     kind, name = kind_of(path), os.fspath(path)
     if remote.is_url(path):
         stream = remote.Reader(name)

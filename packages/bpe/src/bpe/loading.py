@@ -33,8 +33,8 @@ def load(
 
     Args:
         name_or_path: the path or the URL of a file that Tokenizer.save() wrote, a tokenizer.json, vocab.json or
-            merges.txt of GPT-2's two files, a .tiktoken file, a BPE model of sentencepiece; the folder of a Hugging Face
-            model; or a name of list_encoding_names(). What a file is, its content tells.
+            merges.txt of GPT-2's two files, a .tiktoken file, a BPE model of sentencepiece; the folder of a Hugging
+            Face model; or a name of list_encoding_names(). What a file is, its content tells.
         pattern: the split pattern, for a file that holds none: .tiktoken, or GPT-2's two. A published .tiktoken file is
             known by its hash and needs none.
         special_tokens: names or {name: id}, for the same files.

@@ -27,19 +27,8 @@ Result = TypeVar("Result")
 ATTEMPTS = 5  # at what may fail for a moment
 FIRST_WAIT = 0.5  # seconds before the second; each later one waits twice as long
 BLOCK = 1 << 22  # bytes that are asked for at a time
-OBJECT_STORES = {
-    "s3",
-    "s3a",
-    "gs",
-    "gcs",
-    "az",
-    "abfs",
-    "abfss",
-    "adl",
-    "oss",
-    "oci",
-    "r2",
-}  # what is put is there whole
+# Protocols of stores that show a file only when all of it has come.
+OBJECT_STORES = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "r2"))
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 

@@ -65,7 +65,8 @@ RopeScaling = tuple[float, float, float, int | None]  # ModelConfig.rope_scaling
 def rope_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None = None) -> Tensor:
     """How far each pair rotates from one position to the next: theta^(-2j / head_dim), float64 (head_dim / 2,).
 
-    scaling, see ModelConfig: all divided by a factor (Chen et al. 2023, arXiv:2306.15595), or the slow ones (Llama 3.1).
+    scaling, see ModelConfig: all are divided by a factor (Chen et al. 2023, arXiv:2306.15595), or the slow ones (Llama
+    3.1).
     """
     if head_dim % 2:
         raise ValueError(f"head_dim {head_dim} is odd, and rotary embeddings rotate pairs: make it even")

@@ -1,7 +1,7 @@
 """Optimizers: AdamW for everything, or Muon (NorMuon) for the matrices of the blocks and AdamW for the rest.
 
-Both take their parameters in groups, each with its weight decay and with `lr_ratio`, the share of the schedule's rate that
-it learns at. AdamW written out for reading is lm.reference.AdamW; here it is torch's fused one.
+Both take their parameters in groups, each with its weight decay and with `lr_ratio`, the share of the schedule's rate
+that it learns at. AdamW written out for reading is lm.reference.AdamW; here it is torch's fused one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def muon(
     embedding_lr: float | None = None,
     head_lr: float | None = None,
 ) -> Muon:
-    """Muon for the matrices of the blocks, AdamW for embeddings, head, norms and biases. Arguments as of adamw and Muon.
+    """Muon for the matrices of the blocks, AdamW for embeddings, head, norms and biases; arguments as adamw and Muon.
 
     Updates of both have the same size, so that a rate and a weight decay chosen for AdamW are where to begin.
     """
@@ -130,11 +130,11 @@ def row_splits(model: nn.Module) -> dict[int, tuple[int, ...]]:
 class Muon(torch.optim.Optimizer):
     """Momentum whose every matrix is made orthogonal before it is subtracted; AdamW for groups without row_splits.
 
-    (Jordan et al. 2024, kellerjordan.github.io/posts/muon) Of the Nesterov momentum's singular value decomposition U S Vᵀ
-    the step is along U Vᵀ, so that every direction of a matrix learns at one rate. An update is scaled to a root mean
-    square of 0.2, which is AdamW's, and weights decay apart from it (Liu et al. 2025, arXiv:2502.16982). NorMuon (Li et
-    al. 2025, arXiv:2510.05491) divides each row of U Vᵀ by the root of its mean square, averaged over the steps, before
-    the scaling: neurons then learn at one rate too.
+    (Jordan et al. 2024, kellerjordan.github.io/posts/muon) Of the Nesterov momentum's singular value decomposition
+    U S Vᵀ the step is along U Vᵀ, so that every direction of a matrix learns at one rate. An update is scaled to a root
+    mean square of 0.2, which is AdamW's, and weights decay apart from it (Liu et al. 2025, arXiv:2502.16982). NorMuon
+    (Li et al. 2025, arXiv:2510.05491) divides each row of U Vᵀ by the root of its mean square, averaged over the steps,
+    before the scaling: neurons then learn at one rate too.
 
     Sharded weights are gathered one by one, and every process computes the whole update.
 
@@ -248,7 +248,7 @@ class Muon(torch.optim.Optimizer):
 def orthogonalize(matrices: Tensor) -> Tensor:
     """About U Vᵀ of each matrix U S Vᵀ, by Newton–Schulz: (…, rows, columns) → the same, in float32 at least.
 
-    Singular values come to between 0.7 and 1.2, which is as good and takes products alone; they are in bfloat16 on CUDA.
+    Singular values come to between 0.7 and 1.2, which is as good and takes products alone; on CUDA these are bfloat16.
     """
     a, b, c = NEWTON_SCHULZ
     wide = matrices.dtype if matrices.dtype == torch.float64 else torch.float32

@@ -3,8 +3,8 @@
 The table is devices.csv beside this file. Peaks are without sparsity, which doubles the figures of many datasheets, and
 for products accumulated in fp32, which GeForce cards do at half the rate of fp16 accumulation. Memory is the
 datasheet's number in units of 10^9 bytes: cards are built in GiB, and the difference is about what driver and context
-take. A figure that could not be compared with such a document is not in the table: what needs it says so. Neither are prices,
-which change.
+take. A figure that could not be compared with such a document is left out, and what needs it says so. Prices are left
+out too: they change.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lm.data.prepare import Progress, Recipe
 
 DAMAGED = 1
+FORMATS = ("npy", "bin", "megatron", "datatrove", "llmc", "parquet", "arrow", "litdata", "mds")  # bpe.outputs.writers'
 
 
 def register(commands: Commands) -> None:
@@ -94,7 +95,7 @@ def recipe_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--format",
         default="npy",
-        choices=("npy", "bin", "megatron", "datatrove", "llmc", "parquet", "arrow", "litdata", "mds"),
+        choices=FORMATS,
         help="of the token files; `lm train` reads all but the last two (default: npy)",
     )
     made.add_argument(

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from lm.extras import need
 
-FORMATS = ("npy", "bin", "megatron", "datatrove", "llmc", "parquet", "arrow", "litdata", "mds")
-
 
 def ending_of(format: str) -> str:
     """How the name of a file of a format ends; nothing for those that are folders."""
@@ -28,7 +26,7 @@ class FormatWriter:
 
     Args:
         path: The file or the folder; one that is there is of this preparation too, and is replaced.
-        format: One of FORMATS but npy.
+        format: One of bpe.outputs.writers.FORMATS, but not npy.
         dtype: "uint16" or "uint32".
         end_of_text: The id that ends each document.
     """

@@ -392,7 +392,8 @@ def read_progress(out: Path, asked: dict[str, Any]) -> tuple[Progress, bool]:
         counts = {split: Count(**reached.pop(split)) for split in SPLITS}
         known = Progress(reached["file"], reached["document"], counts[TRAIN], counts[HELDOUT])
     except FileNotFoundError:
-        if any(path.suffix in ENDINGS for path in out.iterdir()):
+        shards = tuple(f"{split}-" for split in SPLITS)  # of litdata and MDS they are folders without an ending
+        if any(path.suffix in ENDINGS or path.name.startswith(shards) for path in out.iterdir()):
             raise ValueError(f"{out} holds token files that were not made so: choose another folder") from None
         return Progress(), False
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -17,7 +17,7 @@ NEITHER = re.compile(r"test(?![a-z])", re.IGNORECASE)
 def token_files(folder: str | Path, *, unfinished: bool = False) -> tuple[list[Path], list[Path]]:
     """The token files of a folder that are for training, and those held out, each in the order of their names.
 
-    They are .npy, or where there is none those of the first of the endings .bin, .ds, .parquet and .arrow that is there.
+    They are the .npy files; where there are none, the .bin files, then .ds, .parquet and .arrow.
 
     Names that begin with heldout, val, valid, validation or dev are held out, those that begin with test are left
     alone. The others are for training; where some of them begin with train, only those. Numbers in names count as

@@ -58,7 +58,8 @@ def map_tokens(path: Path, dtype: str | None) -> Mapped:
     ids = mapped.ids.view("<u4") if mapped.ids.dtype.name == "int32" else mapped.ids
     if ids.ndim != 1 or ids.dtype.name not in DTYPES or not len(ids):
         raise ValueError(
-            f"{path} holds {ids.dtype.name} of shape {ids.shape}, and token data is flat, not empty, {' or '.join(DTYPES)}"
+            f"{path} holds {ids.dtype.name} of shape {ids.shape}, and token data is flat, not empty, "
+            f"{' or '.join(DTYPES)}"
         )
     ends = mapped.ends
     if ends is not None and len(ends) and (int(ends[-1]) > len(ids) or bool((ends[1:] < ends[:-1]).any())):

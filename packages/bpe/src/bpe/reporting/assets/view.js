@@ -95,7 +95,8 @@ class Column {
     const all = this.shown >= this.ids.length;
     this.more.textContent = all
       ? ""
-      : `${this.shown.toLocaleString("en")} of ${many(this.ids.length, "token")} are drawn; the next follow as you scroll.`;
+      : `${this.shown.toLocaleString("en")} of ${many(this.ids.length, "token")} are drawn; ` +
+        "the next follow as you scroll.";
   }
 
   span(i) {
