@@ -31,7 +31,7 @@ from accounting.memory.optimizer_state import step_temporaries  # noqa: E402
 from lm.config import ModelConfig  # noqa: E402
 from lm.loss import chunked_cross_entropy, cross_entropy  # noqa: E402
 from lm.model import Transformer  # noqa: E402
-from lm.ops.cpu import fused  # noqa: E402
+from lm.ops.cpu import fused, products  # noqa: E402
 from lm.optimizer import adamw  # noqa: E402
 
 # said once of query and key norms, whose weights are in fp32 under autocast while the heads are not
@@ -206,6 +206,12 @@ def peak(config: ModelConfig, batch: int, length: int, loss: str, precision: str
     return live.most
 
 
+@pytest.fixture(autouse=True)
+def by_torchs_own_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As accounting has it: what oneDNN holds beside that has a test of its own below."""
+    monkeypatch.setattr(products, "chosen", lambda: False)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def warm() -> None:
     """The first training of a process leaves some tensors alive that no later one does."""
@@ -221,6 +227,19 @@ def test_peak_of_a_step(name: str, attention: str, loss: str, run_as: Callable[.
     policy = Policy(attention_kernel=attention, norm_kernel="normalised", loss=loss)
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     assert int(predicted.total) == pytest.approx(peak(config, batch, length, loss), rel=0.02), predicted.peak.title
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+@pytest.mark.parametrize("loss", ["plain", "chunked"])
+def test_peak_by_onednn(loss: str, run_as: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN does not add to what is there: beside the gradient of the head stands what a chunk adds to it."""
+    monkeypatch.setattr(products, "chosen", lambda: True)
+    run_as(attention="fused")
+    config, batch, length = PEAKS["loss"]
+    policy = Policy(attention_kernel="fused", norm_kernel="normalised", loss=loss)
+    predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
+    beside = 4 * config.vocab_size * config.d_model if loss == "chunked" else 0
+    assert peak(config, batch, length, loss) == pytest.approx(int(predicted.total) + beside, rel=0.02)
 
 
 @pytest.mark.parametrize("checkpointing", ["selective", "full"])

@@ -232,7 +232,8 @@ def table() -> str:
         lines.append(
             f"| {run.name} | {run.devices:,} × {run.device.name} | {layout.data} data × {layout.tensor} tensor × "
             f"{layout.pipeline} pipeline | {run.utilisation:.1%} {'HFU' if run.with_recomputation else 'MFU'} | "
-            f"{utilisation:.1%} | {utilisation / run.utilisation - 1:+.0%} | {most} {rest[most] / float(step.total):.0%} |"
+            f"{utilisation:.1%} | {utilisation / run.utilisation - 1:+.0%} | "
+            f"{most} {rest[most] / float(step.total):.0%} |"
         )
     found = [abs(error) for error in errors()]
     lines.append("")

@@ -25,7 +25,7 @@ from accounting import (
     training_flops,
     training_memory,
 )
-from accounting.cluster.device import replicated_parameters, trained_on_device
+from accounting.cluster.device import replicated, replicated_parameters
 from accounting.cluster.layout import places
 from accounting.planning.inference import Storage, decode_operators, decode_time
 
@@ -62,7 +62,7 @@ def test_flops_by_hand() -> None:
 def test_tensor_parallel_shares_of_adapters() -> None:
     """A of what reads, and B of what is summed, are on every device; the other halves add up to the whole."""
     layout = Layout(tensor=4)
-    held = [trained_on_device(LLAMA, layout, place) for place in places(layout)]
+    held = [sum(one.trained for one in replicated(LLAMA, layout, place)) for place in places(layout)]
     shared = replicated_parameters(LLAMA, layout, Place())
     # per layer: A of query, key, value, gate and up of 4,096, and B of output and down of 4,096
     assert shared == 32 * 16 * 7 * 4096
@@ -92,7 +92,7 @@ def test_zero_shards_and_sends_adapters(zero: int) -> None:
 
 def test_stages_hold_every_adapter_once() -> None:
     layout = Layout(pipeline=4, micro_batches=4)
-    held = [trained_on_device(LLAMA, layout, place) for place in places(layout)]
+    held = [sum(one.trained for one in replicated(LLAMA, layout, place)) for place in places(layout)]
     assert sum(held) == trained_parameters(LLAMA)
     for place in places(layout):
         memory = device_memory(LLAMA, layout, place, 1, 128, policy=Policy(precision="bf16"))
@@ -142,4 +142,4 @@ def test_refusals(changed: dict[str, object], named: str) -> None:
 def test_shared_experts_are_refused() -> None:
     mixture = replace(SHAPES["mixtral-8x7b"], lora_rank=4)
     with pytest.raises(ValueError, match="adapters of experts that several devices share"):
-        trained_on_device(mixture, Layout(data=2, expert=2), Place())
+        replicated(mixture, Layout(data=2, expert=2), Place())

@@ -51,10 +51,10 @@ def test_a_command_loads_nothing_but_what_it_needs() -> None:
     assert not SLOW & found
 
 
-def test_the_whole_report_loads_no_devices() -> None:
+def test_the_whole_report_loads_no_devices_and_no_cluster() -> None:
     found = loaded("from accounting.commands.parser import main; main(['report', 'gpt2-xl'])")
     assert "accounting.planning.fitting" in found
-    assert "hardware" not in rooms(found)
+    assert not {"hardware", "cluster"} & rooms(found)
     assert not SLOW & found
 
 

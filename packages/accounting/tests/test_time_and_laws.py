@@ -240,5 +240,5 @@ def test_value_embeddings_are_read_by_their_rows() -> None:
     operators = decode_operators(shape, DEVICES["h100"], 100, 3)
     assert sum(int(one.moved) for one in operators) == step.moved
     assert sum(int(one.flops) for one in operators) == step.flops
-    with pytest.raises(ValueError, match=r"is not counted for latent attention.* or value embeddings"):
+    with pytest.raises(ValueError, match="is not counted of shapes with value embeddings"):
         accounting.decode_time(shape, DEVICES["h100"], 100, 3, storage=Storage(devices=2))

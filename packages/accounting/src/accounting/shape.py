@@ -9,16 +9,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from dataclasses import KW_ONLY
 
-FFNS = ("swiglu", "geglu", "gelu", "silu", "relu2")
-GATED = ("swiglu", "geglu")
+FFNS = ("swiglu", "clamped_swiglu", "geglu", "gelu", "silu", "relu2")
+GATED = ("swiglu", "clamped_swiglu", "geglu")
 NORMS = ("rmsnorm", "layernorm", "none")
 POSITIONS = ("rope", "learned", "none")
 ATTENTION_TARGETS = ("query", "key", "value", "output")
 ADAPTED = (*ATTENTION_TARGETS, "gate", "up", "down", "qkv", "gate_up")  # matrices that may have an adapter
-NOT_ORDINARY = (
-    "latent attention, shared experts, dense layers beside experts, a router's bias, attention sinks "
-    "or value embeddings"
-)
+ROUTERS = ("softmax", "sigmoid", "softmax_of_chosen", "sigmoid_of_input")
 
 
 class LatentAttention(Record):
@@ -57,7 +54,7 @@ class TransformerShape(Record):
         d_ff: width of a feed-forward layer, of one expert where there are experts.
         num_kv_heads: key and value heads; as many as query heads unless given.
         head_dim: width of a head; d_model / num_heads unless given.
-        ffn: one of FFNS; swiglu and geglu have three matrices, the others two.
+        ffn: one of FFNS; those of GATED have three matrices, the others two. clamped_swiglu is gpt-oss's.
         norm: one of NORMS.
         position: one of POSITIONS.
         tied_embeddings: whether the head is the embedding.
@@ -73,10 +70,16 @@ class TransformerShape(Record):
         vocab_multiple: what the rows of the vocabulary are a multiple of.
         dense_layers: of a shape with experts, the layers that have one feed-forward layer of dense_d_ff instead.
         dense_d_ff: its width.
+        dense_interleaved: whether those are spread over the depth (Llama 4) instead of the first ones (DeepSeek V3).
         shared_d_ff: width of the feed-forward layer that every token passes beside its experts.
+        router: one of ROUTERS, what makes weights of the scores of experts: a softmax over all of them, or a sigmoid
+            of each, those chosen made to add up to one; a softmax over those chosen (gpt-oss); a sigmoid that what the
+            expert reads is multiplied by (Llama 4).
         router_bias: a bias of each expert's score.
         attention_sinks: one more score for each head.
         latent: multi-head latent attention.
+        unrotated_layers: layers without rotary positions, the last of every so many (Llama 4).
+        qk_l2_norm: queries and keys of rotated layers are divided by their root mean square (Llama 4).
         value_embeddings: layers that add to their values an embedding of the token, of vocab rows × key heads, by a
             gate of d_model × key heads.
         lora_rank: rank of low-rank adapters beside the matrices of the blocks, which alone are trained then.
@@ -115,10 +118,14 @@ class TransformerShape(Record):
     vocab_multiple: int = 1
     dense_layers: int = 0
     dense_d_ff: int | None = None
+    dense_interleaved: bool = False
     shared_d_ff: int | None = None
+    router: str = "softmax"
     router_bias: bool = False
     attention_sinks: bool = False
     latent: LatentAttention | None = None
+    unrotated_layers: int = 0
+    qk_l2_norm: bool = False
     value_embeddings: int = 0
     lora_rank: int | None = None
     lora_targets: tuple[str, ...] | None = None
@@ -138,7 +145,7 @@ class TransformerShape(Record):
         ):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
-        for name in ("tied_embeddings", "bias", "qk_norm", "post_norm"):
+        for name in ("tied_embeddings", "bias", "qk_norm", "post_norm", "dense_interleaved", "qk_l2_norm"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, and {getattr(self, name)!r} is neither")
         if self.qkv_bias is not None and not isinstance(self.qkv_bias, bool):
@@ -146,6 +153,7 @@ class TransformerShape(Record):
         choose("ffn", self.ffn, FFNS)
         choose("norm", self.norm, NORMS)
         choose("position", self.position, POSITIONS)
+        choose("router", self.router, ROUTERS)
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ValueError(
                 f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}: "
@@ -168,7 +176,8 @@ class TransformerShape(Record):
             )
         if (self.experts is None) != (self.experts_per_token is None):
             raise ValueError(
-                f"experts {self.experts} and experts_per_token {self.experts_per_token} go together: give both or neither"
+                f"experts {self.experts} and experts_per_token {self.experts_per_token} go together: give "
+                "both or neither"
             )
         if self.experts is not None and self.active_experts > self.experts:
             raise ValueError(f"experts_per_token {self.experts_per_token} is more than experts {self.experts}")
@@ -180,6 +189,12 @@ class TransformerShape(Record):
             raise ValueError(f"value_embeddings {self.value_embeddings} is no number of the {self.num_layers} layers")
         if self.value_embeddings and self.latent is not None:
             raise ValueError("latent attention has no values to which value_embeddings could be added: leave one out")
+        self._check_layers_of_several_kinds()
+        if self.held_experts > (self.experts or 1):
+            raise ValueError(f"experts_held {self.experts_held} is more than experts {self.experts}")
+        self._check_adapters()
+
+    def _check_layers_of_several_kinds(self) -> None:
         for size in (self.dense_d_ff, self.shared_d_ff):
             if size is not None:
                 positive("dense_d_ff and shared_d_ff", size)
@@ -187,22 +202,26 @@ class TransformerShape(Record):
             raise ValueError(
                 "dense_layers, dense_d_ff, shared_d_ff and router_bias are of a shape with experts: give experts"
             )
-        if not 0 <= self.dense_layers < self.num_layers or (self.dense_layers > 0) != (self.dense_d_ff is not None):
+        if not 0 <= self.dense_layers <= self.num_layers or (self.dense_layers > 0) != (self.dense_d_ff is not None):
             raise ValueError(
-                f"dense_layers {self.dense_layers} and dense_d_ff {self.dense_d_ff} go together, below num_layers "
+                f"dense_layers {self.dense_layers} and dense_d_ff {self.dense_d_ff} go together, of num_layers "
                 f"{self.num_layers}"
             )
-        if self.held_experts > (self.experts or 1):
-            raise ValueError(f"experts_held {self.experts_held} is more than experts {self.experts}")
-        self._check_adapters()
+        if isinstance(self.unrotated_layers, bool) or not 0 <= self.unrotated_layers <= self.num_layers:
+            raise ValueError(f"unrotated_layers {self.unrotated_layers} is no number of the {self.num_layers} layers")
+        if (self.unrotated_layers or self.qk_l2_norm) and (self.position != "rope" or self.latent is not None):
+            raise ValueError("unrotated_layers and qk_l2_norm are of rotated queries and keys: use position='rope'")
 
     def _check_adapters(self) -> None:
         if self.lora_rank is None:
             if self.lora_targets is not None:
                 raise ValueError(f"lora_targets {self.lora_targets} have no meaning without a lora_rank: give one")
             return
-        if not self.counted_in_training:
-            raise ValueError(f"lora_rank {self.lora_rank}: adapters are not counted for {NOT_ORDINARY}")
+        if self.beyond_lm or self.value_embeddings:
+            raise ValueError(
+                f"lora_rank {self.lora_rank}: adapters are not counted for latent attention, shared experts, dense "
+                "layers beside experts, attention sinks or value embeddings"
+            )
         targets = self.adapted
         for name in targets:
             choose("lora_targets", name, ADAPTED)
@@ -259,10 +278,11 @@ class TransformerShape(Record):
         return self.num_layers - self.dense_layers
 
     @property
-    def counted_in_training(self) -> bool:
-        """Whether it has none of NOT_ORDINARY, of whose training the memory is not counted."""
-        special = self.dense_layers or self.shared_d_ff or self.router_bias or self.attention_sinks or self.latent
-        return not (special or self.value_embeddings)
+    def beyond_lm(self) -> bool:
+        """Whether it has what `lm` and a mixture of its layers have not: it is counted as transformers computes it."""
+        of_ffn = self.dense_layers or self.shared_d_ff or self.router_bias or self.router != "softmax"
+        of_attention = self.attention_sinks or self.latent or self.unrotated_layers or self.qk_l2_norm
+        return bool(of_ffn or of_attention or self.ffn == "clamped_swiglu")
 
     @property
     def windowed_layers(self) -> int:
@@ -291,10 +311,10 @@ class TransformerShape(Record):
         return length
 
 
-def only_ordinary(shape: TransformerShape, what: str) -> None:
-    """ValueError for a shape whose training is not counted."""
-    if not shape.counted_in_training:
-        raise ValueError(f"{what} is not counted for {NOT_ORDINARY}")
+def no_value_embeddings(shape: TransformerShape, what: str) -> None:
+    """ValueError for a shape with value embeddings, of which this is not counted."""
+    if shape.value_embeddings:
+        raise ValueError(f"{what} is not counted of shapes with value embeddings")
 
 
 def positive(name: str, value: object) -> int:

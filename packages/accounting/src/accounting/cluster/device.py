@@ -6,7 +6,8 @@ from accounting.breakdown import Breakdown, breakdown
 from accounting.cluster.layout import Layout, Place, shard
 from accounting.counting.adapters import adapted
 from accounting.counting.flops import forward_flops
-from accounting.counting.parameters import parameters
+from accounting.counting.layers import stack
+from accounting.counting.parameters import block_parameters, expert_parameters, parameters
 from accounting.formula import Symbol, Term
 from accounting.record import Record
 from accounting.shape import TransformerShape
@@ -72,8 +73,12 @@ def replicated_parameters(shape: TransformerShape, layout: Layout, place: Place)
     if shape.lora_rank is not None:
         whole = sum(int(out if name in ("output", "down") else into) for name, (into, out) in adapted(mine).items())
         return mine.num_layers * shape.lora_rank * whole
-    biases = mine.num_layers * shape.d_model * (1 + (shape.experts or 1)) if shape.bias else 0
-    return int(held["norms"]) + int(held["positions"]) + int(held["router"]) + biases
+    biases = shape.d_model * (mine.num_layers + mine.expert_layers * (shape.experts or 1)) if shape.bias else 0
+    latents = 0  # what makes them
+    if shape.latent is not None:
+        latents = shape.d_model * ((shape.latent.q_rank or 0) + shape.latent.kv_rank + shape.latent.rope_dim)
+    inside = biases + mine.num_layers * latents
+    return int(held["norms"]) + int(held["positions"]) + int(held["router"]) + inside
 
 
 class Held(Record):
@@ -96,33 +101,31 @@ def replicated(shape: TransformerShape, layout: Layout, place: Place) -> list[He
     """
     held, mine = device_parameters(shape, layout, place), shard(shape, layout, place)
     layers = mine.num_layers
-    outside = int(held["attention"]) + int(held["router"])
+    blocks = {kind: sum(block_parameters(mine, kind)) for kind in stack(mine).counts}
+    largest = max(blocks.values())
     dp = Symbol("dp", layout.replicas)
     if shape.lora_rank is not None:
         if layout.expert > 1:
             raise ValueError(f"expert {layout.expert}: adapters of experts that several devices share are not counted")
         adapters = int(held["adapters"])
-        of_block = (outside + int(held["ffn"]) + adapters) // layers
         return [
             Held(
                 Symbol("n_params", int(held.total)),
-                Symbol("block_params", of_block),
+                Symbol("block_params", largest + adapters // layers),
                 dp,
                 Symbol("adapter_params", adapters),
                 Symbol("block_adapters", adapters // layers),
             )
         ]
-    if layout.expert == 1:
-        block = Symbol("block_params", (outside + int(held["ffn"])) // layers)
+    of_experts = expert_parameters(mine)
+    if layout.expert == 1 or not of_experts:
+        block = Symbol("block_params", largest)
         params = Symbol("n_params", int(held.total))
         return [Held(params, block, dp, params, block)]
-    experts = Symbol("expert_params", int(held["ffn"]))
+    experts = Symbol("expert_params", of_experts)
     edp = Symbol("edp", layout.replicas // layout.expert)
-    others, block = Symbol("n_params", int(held.total) - int(experts)), Symbol("block_params", outside // layers)
-    block_experts = Symbol("block_experts", int(experts) // layers)
+    block_experts = Symbol("block_experts", of_experts // mine.expert_layers)
+    others = Symbol("n_params", int(held.total) - of_experts)
+    outside = [size if kind.dense else size - int(block_experts) for kind, size in blocks.items()]
+    block = Symbol("block_params", max(outside))
     return [Held(others, block, dp, others, block), Held(experts, block_experts, edp, experts, block_experts)]
-
-
-def trained_on_device(shape: TransformerShape, layout: Layout, place: Place) -> int:
-    """Parameters on a device that have gradients."""
-    return sum(int(one.trained) for one in replicated(shape, layout, place))

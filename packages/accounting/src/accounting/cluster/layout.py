@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from accounting.cluster.zero import ZERO_STAGES
 from accounting.record import Record, replace
-from accounting.shape import TransformerShape, choose, only_ordinary, positive
+from accounting.shape import TransformerShape, choose, no_value_embeddings, positive
 
 
 class Layout(Record):
@@ -52,8 +52,8 @@ class Layout(Record):
         choose("zero", str(self.zero), ZERO_STAGES)
         if self.replicas % self.expert:
             raise ValueError(
-                f"expert {self.expert} does not divide data × context {self.replicas}: experts are shared by devices that "
-                "would hold the same weights"
+                f"expert {self.expert} does not divide data × context {self.replicas}: experts are shared by devices "
+                "that would hold the same weights"
             )
 
     @property
@@ -110,8 +110,8 @@ def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerS
     Routers and the latents of latent attention are on every device. Where there are more devices than key heads, those
     that share one hold a copy of it. ValueError: too many devices.
     """
-    if layout.pipeline > 1 or (layout.gpus > 1 and shape.value_embeddings):
-        only_ordinary(shape, "a run of layers")
+    if layout.gpus > 1:
+        no_value_embeddings(shape, "a device's share")
     for name, most in (
         ("num_heads", shape.num_heads),
         ("d_ff", shape.d_ff),
@@ -144,9 +144,11 @@ def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerS
         keys, heads = 1, split(group, len(sharing))[sharing.index(place.tensor_rank)]
     layers = split(shape.num_layers, layout.pipeline)
     before = sum(layers[: place.stage])
-    # those with a window are spread over the depth
-    ends = [at * shape.windowed_layers // shape.num_layers for at in (before, before + layers[place.stage])]
-    windowed = ends[1] - ends[0]
+    after = before + layers[place.stage]
+    windowed = _spread(shape, shape.windowed_layers, before, after)
+    dense = min(shape.dense_layers, after) - min(shape.dense_layers, before)
+    if shape.dense_interleaved:
+        dense = layers[place.stage] - _spread(shape, shape.expert_layers, before, after)
     return replace(
         shape,
         vocab_size=split(shape.vocab_rows, layout.tensor)[place.tensor_rank],
@@ -157,8 +159,15 @@ def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerS
         head_dim=shape.head_width,
         experts_held=split(shape.held_experts, layout.expert)[0] if layout.expert > 1 else shape.experts_held,
         d_ff=split(shape.d_ff, layout.tensor)[place.tensor_rank],
-        dense_d_ff=None if shape.dense_d_ff is None else split(shape.dense_d_ff, layout.tensor)[place.tensor_rank],
+        dense_layers=dense,
+        dense_d_ff=split(shape.dense_d_ff, layout.tensor)[place.tensor_rank] if shape.dense_d_ff and dense else None,
+        unrotated_layers=_spread(shape, shape.unrotated_layers, before, after),
         shared_d_ff=None if shape.shared_d_ff is None else split(shape.shared_d_ff, layout.tensor)[place.tensor_rank],
         sliding_window=shape.sliding_window if windowed else None,
         sliding_window_layers=windowed if windowed and windowed < layers[place.stage] else None,
     )
+
+
+def _spread(shape: TransformerShape, some: int, before: int, after: int) -> int:
+    """Of `some` layers that are spread over the depth, those from layer `before` to layer `after`."""
+    return after * some // shape.num_layers - before * some // shape.num_layers

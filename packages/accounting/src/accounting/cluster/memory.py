@@ -5,10 +5,10 @@ from __future__ import annotations
 from accounting.breakdown import Breakdown, breakdown
 from accounting.cluster.device import device_parameters, replicated
 from accounting.cluster.layout import FIRST, Layout, Place, places, shard
-from accounting.cluster.zero import shard_of, sharded_bytes
+from accounting.cluster.zero import OF_A_PASS, Part, shard_of, sharded_bytes
 from accounting.counting.parameters import matrices, trained_tensors
 from accounting.formula import Symbol, Term, added
-from accounting.memory.activations import ForwardPass
+from accounting.memory.activations import ForwardPass, saved_by_layers
 from accounting.memory.optimizer_state import optimizer_state, step_temporaries
 from accounting.memory.records import (
     MADE_ONCE,
@@ -27,10 +27,13 @@ from accounting.record import replace
 from accounting.shape import TransformerShape
 from accounting.units import Bytes
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from accounting.memory.records import Tensors
-
+GROUPS = {
+    Part.PARAMETERS: Group.PARAMETERS,
+    Part.GATHERED: Group.PARAMETERS,
+    Part.GRADIENTS: Group.GRADIENTS,
+    Part.REDUCED: Group.GRADIENTS,
+    Part.OPTIMIZER_STATE: Group.OPTIMIZER_STATE,
+}
 STATE_BYTES = {"adamw": 8, "sgd": 4}  # bytes of optimizer state a parameter, of those that any shard can have
 
 
@@ -45,7 +48,7 @@ def device_state(
     return breakdown(
         f"state on a device of {layout.gpus}, {'DDP' if layout.zero == 0 else f'ZeRO-{layout.zero}'}",
         Bytes,
-        {item.name: item.bytes for item in state},
+        {item.name: item.bytes for item in state.values()},
         f"{layout.words}; {policy.precision}, {policy.optimizer}; shard {place.data_rank + 1} of {layout.replicas}; "
         "activations not in it",
     )
@@ -69,7 +72,7 @@ def device_memory(
     if place.stage:
         del run.shared[Component.TOKEN_IDS]
     state = _state(run, shape, layout, place)
-    always = [*state, overhead(policy)] if policy.overhead_bytes else state
+    always, besides = list(state.values()), [overhead(policy)] if policy.overhead_bytes else []
     moments = [*(run.losses() if last else []), *run.blocks()]
     if place.stage == 0 and not run.frozen:
         moments.append(run.embedding_backward(tied=run.shape.tied_embeddings and last))
@@ -79,11 +82,12 @@ def device_memory(
         f"{layout.in_flight(place.stage)} micro-batches in flight; no allocator's rounding, no buffers of collectives"
     )
     phases = [
-        phase(one.title, one.kind, [*always, _newest(run, one), *waiting, *one.alive], words, place=place.words)
+        phase(
+            one.title, one.kind, [*always, *besides, _newest(run, one), *waiting, *one.alive], words, place=place.words
+        )
         for one in moments
     ]
-    stepping = [item for item in state if item.name in ("parameters", "gradients", "optimizer state")]
-    stepping += always[len(state) :]
+    stepping = [*(item for part, item in state.items() if part not in OF_A_PASS), *besides]
     stepping.append(Item("temporaries", Group.TEMPORARY, _step_temporaries(run, shape, layout, place)))
     phases.append(phase("optimizer step", PhaseKind.OPTIMIZER_STEP, stepping, words, place=place.words))
     return max(phases, key=lambda one: int(one.total))
@@ -120,15 +124,15 @@ def device_forward_pass(
     return ForwardPass(mine, batch_size, shape.sequence(seq_len), accumulating, shards, layout.context)
 
 
-def _state(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> list[Item]:
+def _state(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> dict[Part, Item]:
     """Parameters, gradients and optimizer state, by ZeRO's stage."""
     policy, kept = run.policy, Term(0)
-    sizes: dict[str, Term] = {}
+    sizes: dict[Part, Term] = {}
     rank, layers = place.data_rank, run.shape.num_layers
     for one in replicated(shape, layout, place):
         at = rank % int(one.devices)  # among those that hold the same
-        for name, size in sharded_bytes(one, run.weight, run.run.gradient, layout.zero, layers, at).items():
-            sizes[name] = sizes[name] + size if name in sizes else size
+        for part, size in sharded_bytes(one, run.weight, run.run.gradient, layout.zero, layers, at).items():
+            sizes[part] = sizes[part] + size if part in sizes else size
         if policy.optimizer in STATE_BYTES:
             each = STATE_BYTES[policy.optimizer] + 4 * policy.bytes.master_weights
             kept = kept + each * (shard_of(one.trained, one.devices, at) if layout.zero else one.trained)
@@ -139,9 +143,8 @@ def _state(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> 
             )
         whole = added(term for _, term in optimizer_state(run.shape, policy=policy).terms)
         kept = shard_of(whole, Symbol("dp", layout.replicas), rank) if layout.zero else whole
-    groups = {"parameters": Group.PARAMETERS, "gathered parameters": Group.PARAMETERS}
-    found = [Item(name, groups.get(name, Group.GRADIENTS), [(1, size)]) for name, size in sizes.items()]
-    return [*found, Item("optimizer state", Group.OPTIMIZER_STATE, [(1, kept)])]
+    sizes[Part.OPTIMIZER_STATE] = kept
+    return {part: Item(part.value, GROUPS[part], [(1, size)]) for part, size in sizes.items()}
 
 
 def _newest(run: Step, moment: Moment) -> Item:
@@ -153,9 +156,7 @@ def _newest(run: Step, moment: Moment) -> Item:
 def _in_flight(run: Step, layout: Layout, place: Place, *, last: bool) -> list[Item]:
     """What other micro-batches have saved whose backward is still to come."""
     others = Symbol("in_flight", layout.in_flight(place.stage) - 1)
-    of_blocks: dict[Component, Tensors] = {
-        one: [(run.n.n_layers * count, size) for count, size in found] for one, found in run.saved_block.items()
-    }
+    of_blocks = saved_by_layers(run.run, run.run.stack.counts)
     saved = {one: found for one, found in run.shared.items() if one not in MADE_ONCE} | of_blocks
     if last:
         saved |= run.head

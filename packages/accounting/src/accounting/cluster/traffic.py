@@ -69,8 +69,8 @@ def device_traffic(
         f"sent by stage {place.stage}, rank {place.tensor_rank} in a step",
         Bytes,
         tuple((name, term) for name, _, term in terms),
-        f"{policy.precision}, {layout.micro_batches} micro-batches of {batch_size}; ring collectives over shares padded to "
-        "one size",
+        f"{policy.precision}, {layout.micro_batches} micro-batches of {batch_size}; ring collectives over shares "
+        "padded to one size",
         tuple(group for _, group, _ in terms),
     )
 
@@ -85,13 +85,24 @@ def _tensor(run: ForwardPass, shape: TransformerShape, layout: Layout, place: Pl
     if layout.tensor == 1:
         return {}
     n, steps, tp, shared = run.n, _micro_batches(layout), Symbol("tp", layout.tensor), layout.sequence_parallel
-    gathered = run.between * tp * n.d_model if shared else run.tokens * n.d_model
-    once = (tp - 1) * ((gathered + (tp - 1)) // tp)  # elements that a reduce-scatter, or an all-gather, sends
-    forward = steps * n.n_layers * 4 * once * run.act
+    positions = run.between * tp if shared else run.tokens
+
+    def collected(width: Term) -> Term:
+        """Elements that a reduce-scatter, or an all-gather, sends."""
+        return (tp - 1) * ((positions * width + (tp - 1)) // tp)
+
+    once = collected(n.d_model)
+    in_forward, in_backward = 4 * once, (6 if shared else 4) * once
+    if shape.latent is not None:  # attention's matrices that are shared out read the latents, which every device makes
+        read = (n.q_rank if shape.latent.q_rank is not None else n.d_model) + n.kv_rank + n.rope_dim
+        latents = collected(read)
+        in_forward = 3 * once + latents if shared else 4 * once
+        in_backward = (4 if shared else 2) * once + 2 * latents
+    forward = steps * n.n_layers * in_forward * run.act
     sent = {
         "sums of layers, forward": forward,
         "sums of layers, recomputed": forward if run.policy.activation_checkpointing == "full" else Term(0),
-        "sums of layers, backward": steps * n.n_layers * (6 if shared else 4) * once * run.act,
+        "sums of layers, backward": steps * n.n_layers * in_backward * run.act,
     }
     if place.stage == 0:
         sent["sum of embeddings"] = 2 * (steps * once * run.residual)
@@ -111,7 +122,10 @@ def _context(run: ForwardPass, layout: Layout) -> dict[str, Term]:
     if layout.context == 1:
         return {}
     n, cp = run.n, Symbol("cp", layout.context)
-    keys_and_values = run.tokens * (2 * n.n_kv_heads * n.head_dim) * run.act
+    width = 2 * n.n_kv_heads * n.head_dim
+    if run.shape.latent is not None:
+        width = n.n_heads * (n.nope_dim + n.rope_dim + n.value_dim)
+    keys_and_values = run.tokens * width * run.act
     forward = _micro_batches(layout) * n.n_layers * (cp - 1) * keys_and_values
     recomputed = run.policy.activation_checkpointing != "none"
     return {
@@ -127,7 +141,7 @@ def _expert(run: ForwardPass, layout: Layout) -> dict[str, Term]:
         return {}
     n, ep = run.n, Symbol("ep", layout.expert)
     elsewhere = (ep - 1) * ((run.between * n.active_experts * n.d_model + (ep - 1)) // ep)
-    forward = _micro_batches(layout) * n.n_layers * 2 * elsewhere * run.act
+    forward = _micro_batches(layout) * n.expert_layers * 2 * elsewhere * run.act
     return {
         "tokens to experts and back, forward": forward,
         "tokens to experts and back, recomputed": forward if run.policy.activation_checkpointing == "full" else Term(0),

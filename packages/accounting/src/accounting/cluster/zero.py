@@ -9,6 +9,8 @@ block being reduced.
 
 from __future__ import annotations
 
+from enum import Enum
+
 from accounting.formula import Symbol, Term
 
 TYPE_CHECKING = False
@@ -16,6 +18,19 @@ if TYPE_CHECKING:
     from accounting.cluster.device import Held
 
 ZERO_STAGES = ("0", "1", "2", "3")
+
+
+class Part(Enum):
+    """A part of the model's state on a device."""
+
+    PARAMETERS = "parameters"
+    GATHERED = "gathered parameters"  # for the blocks of a pass
+    GRADIENTS = "gradients"
+    REDUCED = "gradients being reduced"
+    OPTIMIZER_STATE = "optimizer state"
+
+
+OF_A_PASS = (Part.GATHERED, Part.REDUCED)  # which the optimizer's step has no use for
 
 
 def shard_of(whole: Term, dp: Term, data_rank: int = 0) -> Term:
@@ -27,16 +42,16 @@ def shard_of(whole: Term, dp: Term, data_rank: int = 0) -> Term:
 
 def sharded_bytes(
     held: Held, weight: Term, gradient: Term, zero: int, layers: int, data_rank: int = 0
-) -> dict[str, Term]:
-    """Bytes of parameters (`weight` each) and gradients (`gradient` each) on one of the devices that hold the same, with
-    what 2 and 3 gather."""
+) -> dict[Part, Term]:
+    """Bytes of parameters (`weight` each) and gradients (`gradient` each) on one of the devices that hold the same,
+    with what 2 and 3 gather."""
     several = int(held.devices) > 1
     params, trained = (shard_of(whole, held.devices, data_rank) for whole in (held.params, held.trained))
     return {
-        "parameters": (params if zero >= 3 else held.params) * weight,
-        "gathered parameters": min(2, layers) * held.block * weight if zero >= 3 and several else Term(0),
-        "gradients": (trained if zero >= 2 else held.trained) * gradient,
-        "gradients being reduced": held.block_trained * weight if zero >= 2 and several else Term(0),
+        Part.PARAMETERS: (params if zero >= 3 else held.params) * weight,
+        Part.GATHERED: min(2, layers) * held.block * weight if zero >= 3 and several else Term(0),
+        Part.GRADIENTS: (trained if zero >= 2 else held.trained) * gradient,
+        Part.REDUCED: held.block_trained * weight if zero >= 2 and several else Term(0),
     }
 
 

@@ -33,8 +33,8 @@ def devices(options: argparse.Namespace) -> Answer:
         }
         records.append({"device": one.name, **peaks, **sizes, "source": one.source, **between})
     note = wrapped(
-        "dense peaks in TFLOP/s, accumulated in fp32; GB is 10^9 bytes; link and network are what a device sends inside its "
-        "node and to others, each way, in the maker's own server"
+        "dense peaks in TFLOP/s, accumulated in fp32; GB is 10^9 bytes; link and network are what a device sends "
+        "inside its node and to others, each way, in the maker's own server"
     )
     sources = [f"{one.name}: {one.source}" for one in chosen]
     sources += [

@@ -42,14 +42,13 @@ def fit(options: argparse.Namespace) -> Answer:
     shape, where = shape_of(options), layout_of(options)
     limit = device(options.device).memory if options.device else Bytes(int(options.memory * GB))
     batch, length = options.batch, options.context
-    several = where.gpus > 1 or where.micro_batches > 1
-    known: dict[str, Any] = {"policy": policy_of(options), "layout": where if several else None}
+    known: dict[str, Any] = {"policy": policy_of(options), "layout": where}
     most = max_batch_size(shape, limit, length, **known)
     longest = longest_context(shape, limit, batch, **known)
     deep, wide = (largest_shape(shape, limit, batch, length, vary=vary, **known) for vary in ("layers", "width"))
     layers = deep.num_layers if deep else 0
     heads = f"wide, {wide.num_heads:,} heads" if wide else "wide"
-    sequences = "micro-batch of a replica" if several else "batch"
+    sequences = "micro-batch of a replica" if where else "batch"
     tried = [
         Most(
             f"largest {sequences} at context {shape.sequence(length):,}",
@@ -77,7 +76,7 @@ def fit(options: argparse.Namespace) -> Answer:
     rows, records = [], []
     for one in tried:
         taken = peak_bytes(*one.at(one.steps), **known) if one.steps else None
-        beyond = peak_bytes(*one.at(one.steps + 1), **known) if one.steps or not several else None
+        beyond = peak_bytes(*one.at(one.steps + 1), **known) if one.steps or not where else None
         records.append(
             {"name": one.name, "value": one.value, "unit": one.unit, "bytes": taken, "bytes of one more": beyond}
         )
@@ -89,7 +88,7 @@ def fit(options: argparse.Namespace) -> Answer:
         )
         rows.append((one.name, f"{one.value:,} {one.unit}" if one.steps else "none fits", how))
     words = training_memory(shape, 1, 1, policy=policy_of(options)).convention
-    if several:
+    if where:
         words = f"each of {where.words}, gradients there from the start and no buffers of collectives; {words}"
     title = f"{name_of(options)} in {human(limit)}, training"
     return Answer(listing(title, rows, explain=options.explain) + "\n" + wrapped(words), records)

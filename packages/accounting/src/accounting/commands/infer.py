@@ -50,8 +50,8 @@ def infer(options: argparse.Namespace) -> Answer:
     note = (
         f"{options.batch:,} × {prompt:,} positions of prompt and {output:,} new tokens on {options.devices:,} × "
         f"{machine.name} ({machine.source}); {options.cache} cache of "
-        f"{human(kv_cache(shape, options.batch, prompt + output).total)} at the end in bf16; most sequences and longest "
-        "context are what fits the memory; a lower bound of time, arithmetic and memory traffic overlapping "
+        f"{human(kv_cache(shape, options.batch, prompt + output).total)} at the end in bf16; most sequences and "
+        "longest context are what fits the memory; a lower bound of time, arithmetic and memory traffic overlapping "
         "perfectly, every expert that the batch can choose read"
     )
     if options.devices > 1:
@@ -153,8 +153,8 @@ def operators(options: argparse.Namespace, shape: TransformerShape, machine: Dev
     arithmetic = sum((one.arithmetic for one in found), Seconds(0))
     traffic = sum((one.traffic for one in found), Seconds(0))
     note = (
-        f"one step of {options.batch:,} sequences of {context:,} positions, bf16 weights, {options.cache} cache, on one "
-        f"of {options.devices:,} × {machine.name}; operator after operator {human(Seconds(total))}, and not below "
+        f"one step of {options.batch:,} sequences of {context:,} positions, bf16 weights, {options.cache} cache, on "
+        f"one of {options.devices:,} × {machine.name}; operator after operator {human(Seconds(total))}, and not below "
         f"{human(max(arithmetic, traffic))} however they overlap"
     )
     return Answer("\n".join([columns(table), wrapped(note)]), records)

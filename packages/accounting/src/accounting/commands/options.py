@@ -75,9 +75,17 @@ def policy_of(options: argparse.Namespace) -> Policy:
     return Policy(**given)
 
 
-def layout_of(options: argparse.Namespace) -> Layout:
-    """The devices to share the work; ValueError for an option that would change nothing, or devices that do not add
-    up."""
+ALONE = {
+    **dict.fromkeys(("tensor", "pipeline", "context_parallel", "expert", "micro_batches"), 1),
+    **{"gpus": None, "data_parallel": None, "zero": 0, "sequence_parallel": False},
+}
+
+
+def layout_of(options: argparse.Namespace) -> Layout | None:
+    """The devices to share the work, None for one that does it at once; ValueError for an option that would change
+    nothing, or devices that do not add up."""
+    if all(getattr(options, name) == value for name, value in ALONE.items()):
+        return None
     from accounting.cluster.layout import Layout  # here, because a command of one device does not need it
 
     others = options.tensor * options.pipeline * options.context_parallel
@@ -85,8 +93,8 @@ def layout_of(options: argparse.Namespace) -> Layout:
     if options.gpus is not None and data is None:
         if options.gpus % others:
             raise ValueError(
-                f"--gpus {options.gpus} is no multiple of context {options.context_parallel} × tensor {options.tensor} × "
-                f"pipeline {options.pipeline} = {others}: replicas take as many each"
+                f"--gpus {options.gpus} is no multiple of context {options.context_parallel} × tensor {options.tensor} "
+                f"× pipeline {options.pipeline} = {others}: replicas take as many each"
             )
         data = options.gpus // others
     found = Layout(
@@ -107,7 +115,7 @@ def layout_of(options: argparse.Namespace) -> Layout:
         )
     if options.sequence_parallel and options.tensor == 1:
         raise ValueError("--sequence-parallel shares over the devices of --tensor, and there is one: give more")
-    return found
+    return found if found.gpus > 1 or found.micro_batches > 1 else None
 
 
 def machine_of(options: argparse.Namespace) -> tuple[Device, str]:

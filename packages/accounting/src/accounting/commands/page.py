@@ -28,10 +28,12 @@ body { background: var(--paper); font: 15px/1.5 system-ui, sans-serif; color: va
 h1 { font-size: 1.7rem; margin: 0; } h2 { font-size: 1.05rem; margin: 2.4rem 0 .5rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(10rem, 1fr)); gap: .8rem; margin: 1.4rem 0; }
 .figures div { background: var(--card); border-radius: .6rem; padding: .7rem .9rem; }
-.figures b { display: block; font-size: 1.15rem; white-space: nowrap; } .figures span { color: var(--soft); font-size: .8rem; }
+.figures b { display: block; font-size: 1.15rem; white-space: nowrap; }
+.figures span { color: var(--soft); font-size: .8rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 td { padding: .16rem 0 .16rem 1rem; text-align: right; white-space: nowrap; border-top: 1px solid var(--line); }
-tr:first-child td { border-top: 0; } td:first-child { text-align: left; padding-left: 0; width: 34%; white-space: normal; }
+tr:first-child td { border-top: 0; }
+td:first-child { text-align: left; padding-left: 0; width: 34%; white-space: normal; }
 td:nth-child(2) { width: 20%; } td:nth-child(3) { width: 17%; } td:nth-child(4) { width: 7%; }
 td.bar { width: 22%; } td.bar div { background: #3b6ea8; height: .6rem; border-radius: .15rem; }
 tr.formula td { border-top: 0; padding: 0 0 .3rem 1rem; text-align: left; white-space: normal; color: var(--soft);

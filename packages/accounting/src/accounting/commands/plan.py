@@ -35,9 +35,8 @@ def joined_by(machine: Device, options: argparse.Namespace) -> Interconnect:
     given = {"node_size": options.node_size, "link": options.link, "network": options.network}
     missing = [name for name, value in given.items() if value is None]
     if known is None and missing:
-        raise ValueError(
-            f"no interconnect of {machine.name} is known: give {', '.join('--' + name.replace('_', '-') for name in missing)}"
-        )
+        flags = ", ".join("--" + name.replace("_", "-") for name in missing)
+        raise ValueError(f"no interconnect of {machine.name} is known: give {flags}")
     rates: dict[str, Any] = {
         name: ByteRate(value * GB) for name, value in (("link", options.link), ("network", options.network)) if value
     }
@@ -85,8 +84,9 @@ def plan(options: argparse.Namespace) -> Answer:
     best = found[0]
     counted = "all" if best.policy.attention_kernel == "eager" else "causal"
     note = (
-        f"{best.steps:,} steps of {int(best.tokens) // best.steps:,} tokens; matrix multiplications at {efficiency:.0%} of "
-        f"the dense peak ({machine.source}); {joined.node_size} devices a node, {human(joined.link)} inside it and "
+        f"{best.steps:,} steps of {int(best.tokens) // best.steps:,} tokens; matrix multiplications at "
+        f"{efficiency:.0%} of the dense peak ({machine.source}); "
+        f"{joined.node_size} devices a node, {human(joined.link)} inside it and "
         f"{human(joined.network)} outside, each way and device ({joined.source}); MFU over {counted} pairs; "
         "an estimate, off by 9% in the "
         "mean and at most 25% over twenty published runs"

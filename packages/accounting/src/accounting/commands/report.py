@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from accounting.cluster.layout import Layout
     from accounting.memory.training import TrainingMemory
 
-OF_TRAINING = ("elementwise", "peak", "phases", "line", "batch", "devices")  # not counted of every shape
+OF_TRAINING = ("elementwise", "peak", "phases", "line", "batch", "devices")  # not counted with value embeddings
 LIMITS = tuple((f"{size} GB", size * 10**9) for size in (24, 40, 80, 141))  # of the cards people have
 
 
@@ -36,11 +36,6 @@ class Asked(Record):
     policy: Policy = DEFAULT
     layout: Layout | None = None
     limits: tuple[tuple[str, int], ...] = LIMITS
-
-    @property
-    def several(self) -> bool:
-        """Whether there are several devices, or micro-batches."""
-        return self.layout is not None and (self.layout.gpus > 1 or self.layout.micro_batches > 1)
 
 
 def report(options: argparse.Namespace) -> Answer:
@@ -72,14 +67,16 @@ def report(options: argparse.Namespace) -> Answer:
         with open(options.html, "w", encoding="utf-8") as file:
             file.write(words)
         return Answer(f"wrote {options.html}", [])
-    return Answer(text(found, binary=options.gib, explain=options.explain), records(found), as_json(found))
+    if options.json or options.csv:  # formulas take longer to write than the tables
+        return Answer("", records(found), as_json(found))
+    return Answer(text(found, binary=options.gib, explain=options.explain), [])
 
 
 def sections(asked: Asked, only: tuple[str, ...] = ()) -> tuple[Section, ...]:
     """The tables of a report, or only those of these names; ValueError for a name that is none."""
     for name in only:
         choose("table", name, tuple(TABLES))
-    left = only or [name for name in TABLES if asked.shape.counted_in_training or name not in OF_TRAINING]
+    left = only or [name for name in TABLES if not asked.shape.value_embeddings or name not in OF_TRAINING]
     return tuple(one for name in left for one in TABLES[name](asked))
 
 
@@ -123,7 +120,7 @@ def _estimates(asked: Asked) -> list[Section]:
 
     step = accounting.training_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs)
     terms = estimate_terms(asked.shape, asked.length, asked.batch)
-    rows = (Row(name, int(term), term.text(), term.text(values=True)) for name, term in terms.items())
+    rows = (Row(name, int(term), (term,)) for name, term in terms.items())
     words = "the same step, forward and backward, as others count it; not parts of anything"
     return [
         Section("training FLOPs by rules of thumb", FLOPs, (*rows, whole_row("exact", step)), words, additive=False)
@@ -184,11 +181,11 @@ def _cache(asked: Asked) -> list[Section]:
 def _devices(asked: Asked) -> list[Section]:
     """What the devices of a layout hold and send: of data parallelism alone, any of them; else the fullest, and each
     stage."""
+    layout, shape, length, policy = asked.layout, asked.shape, asked.length, asked.policy
+    if layout is None:
+        return []
     from accounting.cluster.layout import places
 
-    layout, shape, length, policy = asked.layout, asked.shape, asked.length, asked.policy
-    if layout is None or not asked.several:
-        return []
     if asked.batch % layout.micro_batches:
         raise ValueError(
             f"micro_batches {layout.micro_batches} do not divide the batch of {asked.batch}: they are equally large"

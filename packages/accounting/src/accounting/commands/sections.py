@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from accounting.breakdown import SYMBOLS, Breakdown
 from accounting.commands.tables import columns, formula_lines, titled, wrapped
+from accounting.formula import Term
 from accounting.record import Record
 from accounting.units import Bytes, Count, Parameters, human
 
@@ -20,12 +21,21 @@ _PREFIXES = {False: (1000, ("", "k", "M", "G", "T", "P", "E", "Z")), True: (1024
 
 
 class Row(Record):
-    """One figure: its name, exact value, and where it came from a formula, the formula in letters and in numbers."""
+    """One figure: its name, exact value, and the terms that it is the sum of, if it came from a formula."""
 
     name: str
     value: int
-    formula: str = ""
-    numbers: str = ""
+    terms: tuple[Term, ...] = ()
+
+    @property
+    def formula(self) -> str:
+        """The formula in letters; written out when it is asked for, as few tables show it."""
+        return " + ".join(term.text() for term in self.terms)
+
+    @property
+    def numbers(self) -> str:
+        """The formula in numbers."""
+        return " + ".join(term.text(values=True) for term in self.terms)
 
 
 class Section(Record):
@@ -58,21 +68,13 @@ class Section(Record):
 
 def section(one: Breakdown, title: str = "", moment: str = "") -> Section:
     """A breakdown as a section; components that are nothing are left out."""
-    formulas, numbers = one.formula, one.explain()
-    rows = tuple(Row(name, int(value), formulas[name], numbers[name]) for name, value in one.items() if value)
+    rows = tuple(Row(name, int(term), (term,)) for name, term in one.terms if term)
     return Section(title or one.title, one.unit, rows, one.convention, moment=moment)
 
 
 def whole_row(name: str, one: Breakdown) -> Row:
     """The sum of a breakdown as one figure, with the formulas of its parts added up."""
-    parts = [part for part, value in one.items() if value]
-    formulas, numbers = one.formula, one.explain()
-    return Row(
-        name,
-        int(one.total),
-        " + ".join(formulas[part] for part in parts),
-        " + ".join(numbers[part] for part in parts),
-    )
+    return Row(name, int(one.total), tuple(term for _, term in one.terms if term))
 
 
 def text(sections: tuple[Section, ...], *, binary: bool = False, explain: bool = False) -> str:

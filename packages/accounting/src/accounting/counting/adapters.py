@@ -22,6 +22,8 @@ def no_muon_of_adapters(shape: TransformerShape, optimizer: str) -> None:
 
 def adapted(shape: TransformerShape) -> dict[str, tuple[Term, Term]]:
     """(in, out) of every matrix of a layer that has an adapter, by its name; of experts, of one of them."""
+    if shape.lora_rank is None:
+        return {}
     n = Dimensions(shape)
     queries, keys = n.n_heads * n.head_dim, n.n_kv_heads * n.head_dim
     sizes = {

@@ -20,7 +20,8 @@ PAIRS = ("full", "half", "causal")
 RECOMPUTATIONS = ("none", "fused", "selective", "full")
 
 _COUNTED = {
-    "full": "every one of the seq² pairs of positions, masked or not, as an explicit matrix multiplication computes them",
+    "full": "every one of the seq² pairs of positions, masked or not, as an explicit matrix multiplication computes "
+    "them",
     "half": "half of the seq² pairs of positions, the usual approximation of causality",
     "causal": "exactly the pairs a causal mask shows: seq·(seq + 1)/2, fewer with a window",
 }
@@ -66,7 +67,8 @@ def prefill_flops(shape: TransformerShape, prompt: int | None = None, batch_size
         "prefill FLOPs",
         FLOPs,
         terms,
-        f"matrix multiplications only, the head at the last position alone; attention scores over {pairs_in_words('causal')}",
+        "matrix multiplications only, the head at the last position alone; attention scores over "
+        f"{pairs_in_words('causal')}",
     )
 
 

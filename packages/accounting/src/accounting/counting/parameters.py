@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from accounting.breakdown import Breakdown, breakdown
 from accounting.counting.adapters import adapter_elements, adapter_tensors
 from accounting.counting.dimensions import Dimensions, latent_matrices
+from accounting.counting.layers import LayerKind, layer_matrices, stack
 from accounting.formula import Symbol, Term, added
-from accounting.shape import TransformerShape, only_ordinary
+from accounting.shape import TransformerShape, no_value_embeddings
 from accounting.units import Parameters
 
 
+@lru_cache(maxsize=16)  # nearly every question begins with it
 def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
     """Parameters of every component; with active=True, of the experts only those that one token passes.
 
@@ -104,22 +108,33 @@ def trained_symbol(shape: TransformerShape) -> Term:
     return Symbol("n_params" if shape.lora_rank is None else "adapter_params", trained_parameters(shape))
 
 
-def matrices(shape: TransformerShape) -> dict[tuple[int, int], int]:
-    """Weight matrices inside the blocks by (rows, columns), smaller side first: how many there are; experts each count.
+def block_parameters(shape: TransformerShape, kind: LayerKind) -> tuple[int, int]:
+    """Parameters of one layer of this kind: of attention, and of the feed-forward layer with its router; no norms."""
+    counted = parameters(shape)
+    attention, ffn = int(counted["attention"]) // shape.num_layers, int(counted["ffn"])
+    of_dense = (3 if shape.gated else 2) * shape.d_model * (shape.dense_d_ff or 0)
+    if kind.dense:
+        return attention, of_dense
+    return attention, (ffn - shape.dense_layers * of_dense + int(counted["router"])) // shape.expert_layers
 
-    As in `lm`: queries, keys and values are one matrix, and so are gate and up.
-    """
-    only_ordinary(shape, "each tensor of the parameters")
-    d, f, e = shape.d_model, shape.d_ff, shape.head_width
-    copies = shape.held_experts
-    found = [(d, (shape.num_heads + 2 * shape.kv_heads) * e, 1), (shape.num_heads * e, d, 1)]
-    found += [(d, (2 if shape.gated else 1) * f, copies), (f, d, copies)]
-    if shape.experts is not None:
-        found.append((d, shape.experts, 1))
+
+def expert_parameters(shape: TransformerShape) -> int:
+    """Parameters of the experts that are held, in all layers; neither shared ones nor routers."""
+    if shape.experts is None:
+        return 0
+    d, f, matrices = shape.d_model, shape.d_ff, 3 if shape.gated else 2
+    biases = (matrices - 1) * f + d if shape.bias else 0
+    return shape.expert_layers * shape.held_experts * (matrices * d * f + biases)
+
+
+def matrices(shape: TransformerShape) -> dict[tuple[int, int], int]:
+    """Weight matrices inside the blocks by (rows, columns), smaller side first: how many there are."""
+    no_value_embeddings(shape, "each tensor of the parameters")
     counts: dict[tuple[int, int], int] = {}
-    for rows, columns, count in found:
-        key = (min(rows, columns), max(rows, columns))
-        counts[key] = counts.get(key, 0) + count * shape.num_layers
+    for kind, layers in stack(shape).counts.items():
+        for rows, columns, count in layer_matrices(shape, kind):
+            key = (min(rows, columns), max(rows, columns))
+            counts[key] = counts.get(key, 0) + count * layers
     return counts
 
 
@@ -131,11 +146,13 @@ def block_weights(shape: TransformerShape) -> int:
 def other_tensors(shape: TransformerShape) -> list[tuple[int, int]]:
     """The parameters that are no matrix of a block, as tensors: (how many, elements of one)."""
     d, f, e, L = shape.d_model, shape.d_ff, shape.head_width, shape.num_layers
-    copies = L * shape.held_experts
+    copies = shape.expert_layers * shape.held_experts
     found = [(1 if shape.tied_embeddings else 2, shape.vocab_rows * d)]
     if shape.position == "learned":
         found.append((1, shape.context_length * d))
-    if shape.biased_qkv:
+    if shape.biased_qkv and shape.beyond_lm:
+        found += [(L, shape.num_heads * e), (2 * L, shape.kv_heads * e)]
+    elif shape.biased_qkv:
         found.append((L, (shape.num_heads + 2 * shape.kv_heads) * e))
     if shape.bias:
         found += [(L, d), (copies, (2 if shape.gated else 1) * f), (copies, d)]
@@ -143,6 +160,12 @@ def other_tensors(shape: TransformerShape) -> list[tuple[int, int]]:
         found.append((shape.norms * (2 if shape.norm == "layernorm" and shape.bias else 1), d))
     if shape.qk_norm:
         found.append((2 * L, e))
+    if shape.latent is not None:
+        found += [(L, rank) for rank in (shape.latent.q_rank, shape.latent.kv_rank) if rank is not None]
+    if shape.attention_sinks:
+        found.append((L, shape.num_heads))
+    if shape.router_bias:
+        found.append((shape.expert_layers, shape.experts or 0))
     return found
 
 

@@ -1,7 +1,8 @@
 """Bytes that the forward pass saves for the backward, by component: what autograd keeps, each storage once.
 
 The order of operations is that of an ordinary PyTorch model, `lm` of this repository: one matrix for queries, keys and
-values, one for gate and up, queries and keys rotated together. Parameters are not among what is counted.
+values, one for gate and up, queries and keys rotated together. What lm cannot build is in transformers_blocks.py.
+Parameters are not among what is counted.
 Components are lists of tensors, (how many, bytes of one), because an allocator rounds each tensor up by itself.
 """
 
@@ -10,11 +11,13 @@ from __future__ import annotations
 from accounting.breakdown import Breakdown, breakdown
 from accounting.counting.adapters import OF_FFN_MATRICES, adapted, rank_of
 from accounting.counting.dimensions import Dimensions
+from accounting.counting.layers import LayerKind, stack
 from accounting.counting.parameters import block_weights
 from accounting.formula import Symbol, Term
+from accounting.memory import transformers_blocks
 from accounting.memory.records import Component, total_bytes
 from accounting.policy import DEFAULT, Policy
-from accounting.shape import TransformerShape, only_ordinary, positive
+from accounting.shape import TransformerShape, no_value_embeddings, positive
 from accounting.units import Bytes
 
 TYPE_CHECKING = False
@@ -41,10 +44,12 @@ class ForwardPass:
         shards: int = 1,
         context_shards: int = 1,
     ) -> None:
-        only_ordinary(shape, "the memory of training")
-        self.shape, self.policy = shape, policy
+        no_value_embeddings(shape, "the memory of training")
+        self.shape, self.policy, self.stack = shape, policy, stack(shape)
         if shape.lora_rank is not None:
             _only_counted_adapters(shape, policy)
+        if shape.beyond_lm:
+            transformers_blocks.only_counted(self)
         if context_shards > 1 and policy.attention_kernel == "blocks":
             raise ValueError("attention_kernel 'blocks' is lm's on a CPU, where no sequence is shared: use 'fused'")
         self.batch: Term = Symbol("batch", positive("batch_size", batch_size))
@@ -116,7 +121,10 @@ def saved_activations(
     """
     run = ForwardPass(shape, batch_size, seq_len, policy)
     terms: dict[str, int] = {one.value: total_bytes(found) for one, found in shared_tensors(run).items()}
-    terms |= {one.value: run.n.n_layers * total_bytes(found) for one, found in saved_by_block(run).items()}
+    for kind, count in run.stack.counts.items():
+        for one, found in saved_by_block(run, kind).items():
+            size = count * total_bytes(found)
+            terms[one.value] = terms[one.value] + size if one.value in terms else size
     terms |= {one.value: total_bytes(found) for one, found in head_tensors(run).items()}
     words = f"{policy.description}: every tensor that autograd keeps, each storage once"
     return breakdown("saved activations", Bytes, terms, words)
@@ -125,6 +133,8 @@ def saved_activations(
 def shared_tensors(run: ForwardPass) -> dict[Component, Tensors]:
     """What all layers share: the token ids, a complex rotation for every position and pair, the mask of a window."""
     window, tables = run.shape.sliding_window, []
+    if run.shape.beyond_lm:
+        return {Component.TOKEN_IDS: [(1, 8 * run.tokens)], Component.TABLES: transformers_blocks.tables(run)}
     if run.shape.position == "rope":
         tables.append((1, 4 * (run.n.max_seq * run.n.head_dim)))
     if run.policy.attention_kernel == "fused" and window is not None and window < int(run.seq):
@@ -134,11 +144,22 @@ def shared_tensors(run: ForwardPass) -> dict[Component, Tensors]:
     return {Component.TOKEN_IDS: ids, Component.TABLES: tables}
 
 
-def saved_by_block(run: ForwardPass) -> dict[Component, Tensors]:
+def saved_by_layers(run: ForwardPass, layers: dict[LayerKind, Term]) -> dict[Component, Tensors]:
+    """What so many layers of each kind save until their backward."""
+    saved: dict[Component, Tensors] = {}
+    for kind, count in layers.items():
+        if not count and len(layers) > 1:
+            continue
+        for one, found in saved_by_block(run, kind).items():
+            saved.setdefault(one, []).extend((count * each, size) for each, size in found)
+    return saved
+
+
+def saved_by_block(run: ForwardPass, kind: LayerKind) -> dict[Component, Tensors]:
     """What one block saves until its backward; with checkpointing the rest is computed again then."""
     if run.policy.activation_checkpointing == "full":
         return {Component.BLOCK_INPUTS: [(1, run.between * run.n.d_model * run.residual)]}
-    block = block_tensors(run)
+    block = block_tensors(run, kind)
     if run.policy.activation_checkpointing == "selective":
         del block[Component.ATTENTION_WEIGHTS]
         # the copies that score matrices want are made inside, from what is saved
@@ -146,7 +167,7 @@ def saved_by_block(run: ForwardPass) -> dict[Component, Tensors]:
     return block
 
 
-def block_tensors(run: ForwardPass) -> dict[Component, Tensors]:
+def block_tensors(run: ForwardPass, kind: LayerKind) -> dict[Component, Tensors]:
     """What one block saves when nothing is recomputed."""
     shape, n, act, tokens = run.shape, run.n, run.act, run.tokens
     norms = 4 if shape.post_norm else 2
@@ -154,12 +175,16 @@ def block_tensors(run: ForwardPass) -> dict[Component, Tensors]:
         Component.NORMS: [(norms * count, size) for count, size in norm_tensors(run, run.between, n.d_model)],
         Component.ATTENTION_INPUT: [(1, run.between * n.d_model * act)],
     }
+    ffn_input: Tensors = [(1, run.between * n.d_model * act)]
+    if shape.beyond_lm:
+        saved |= transformers_blocks.of_attention(run, kind)
+        return {**saved, Component.FFN_INPUT: ffn_input, **transformers_blocks.of_ffn(run, kind)}
     if shape.qk_norm:
         saved[Component.QK_NORMS] = _qk_norms(run)
     saved[Component.QKV] = _qkv(run)
     saved[Component.ATTENTION_WEIGHTS] = _attention_weights(run)
     saved[Component.ATTENTION_OUTPUT] = [(1, tokens * n.n_heads * n.head_dim * act)]
-    saved[Component.FFN_INPUT] = [(1, run.between * n.d_model * act)]
+    saved[Component.FFN_INPUT] = ffn_input
     # gated: gate and up, which are one storage of 2·d_ff, the activated gate, and the product; else before and after
     hidden = tokens * n.d_ff * act
     inside: Tensors = [(1, 2 * hidden), (2, hidden)] if shape.gated else [(2, hidden)]
@@ -236,6 +261,8 @@ def _attention_weights(run: ForwardPass) -> Tensors:
 def _entering_attention(run: ForwardPass) -> Tensors:
     """What attention's inside is computed from: views of the projection, or with norms of queries and keys one copy
     more."""
+    if run.shape.beyond_lm:
+        return transformers_blocks.entering(run)
     if run.policy.attention_kernel != "blocks":
         return _qkv_of_fused(run)
     n = run.n
@@ -297,6 +324,8 @@ def scores_in_blocks(length: int, window: int | None) -> list[int]:
 def copies_of_heads(run: ForwardPass) -> Tensors:
     """Whole score matrices want batch and key heads as one dimension, which copies unless one of the two is 1."""
     n, kernel = run.n, run.policy.attention_kernel
+    if run.shape.beyond_lm:
+        return transformers_blocks.repeated(run)
     queries = (1, run.tokens * (n.n_heads * n.head_dim) * run.act)
     keys_and_values = (2, run.tokens * (n.n_kv_heads * n.head_dim) * run.act)
     if kernel == "blocks":

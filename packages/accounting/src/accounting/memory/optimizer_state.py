@@ -36,8 +36,8 @@ def optimizer_state(shape: TransformerShape, *, policy: Policy = DEFAULT) -> Bre
         terms = {"first moment": moment, "second moment": moment}
         terms |= {"scales": 2 * 4 * scales, "tables": constant(4 * QUANTISED_MAPS)}
         words = (
-            f"AdamW in 8 bits: two moments of a byte with one fp32 scale for {QUANTISED_BLOCK} of each, in fp32 where a tensor "
-            f"has fewer than {QUANTISED_FROM:,}, and two tables of what a byte means"
+            f"AdamW in 8 bits: two moments of a byte with one fp32 scale for {QUANTISED_BLOCK} of each, in fp32 where "
+            f"a tensor has fewer than {QUANTISED_FROM:,}, and two tables of what a byte means"
         )
     elif optimizer == "muon":
         muon = Symbol("muon_params", sum(rows * columns * count for (rows, columns), count in matrices(shape).items()))

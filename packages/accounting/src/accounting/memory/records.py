@@ -24,13 +24,16 @@ class Component(Enum):
     MASK = "mask"
     NORMS = "norms"
     ATTENTION_INPUT = "attention input"
+    LATENTS = "latents"
     QK_NORMS = "query and key norms"
+    QK_SCALES = "query scales"
     QKV = "queries, keys, values"
     QKV_COPIES = "queries, keys, values again"
     ATTENTION_WEIGHTS = "attention weights"
     ATTENTION_OUTPUT = "attention output"
     FFN_INPUT = "ffn input"
     FFN_HIDDEN = "ffn hidden"
+    SHARED_FFN_HIDDEN = "shared ffn hidden"
     ROUTER = "router"
     ADAPTERS_OF_ATTENTION = "adapters of attention"
     ADAPTERS_OF_FFN = "adapters of ffn"
@@ -42,7 +45,15 @@ class Component(Enum):
     LOSS = "loss"
 
 
-OF_FFN = frozenset({Component.FFN_INPUT, Component.FFN_HIDDEN, Component.ROUTER, Component.ADAPTERS_OF_FFN})
+OF_FFN = frozenset(
+    {
+        Component.FFN_INPUT,
+        Component.FFN_HIDDEN,
+        Component.SHARED_FFN_HIDDEN,
+        Component.ROUTER,
+        Component.ADAPTERS_OF_FFN,
+    }
+)
 MADE_ONCE = frozenset({Component.TABLES, Component.MASK})  # whatever the number of micro-batches
 
 
@@ -93,6 +104,11 @@ def temporary(name: str, *tensors: tuple[int, Term]) -> Item:
 def total_bytes(tensors: Iterable[tuple[int, Term]]) -> Term:
     """Bytes of so many tensors."""
     return added(count * size for count, size in tensors)
+
+
+def plain_bytes(tensors: Iterable[tuple[int, Term]]) -> int:
+    """total_bytes as a number without a formula."""
+    return sum(int(count) * int(size) for count, size in tensors)
 
 
 class Phase(Breakdown):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from accounting.counting.adapters import OF_FFN_MATRICES, adapted, adapter_elements, rank_of
-from accounting.counting.parameters import parameters, tensors, trained_symbol, trained_tensors
+from accounting.counting.layers import LayerKind
+from accounting.counting.parameters import block_parameters, parameters, tensors, trained_symbol, trained_tensors
 from accounting.formula import Symbol, Term, added
 from accounting.memory.activations import (
     ForwardPass,
@@ -17,6 +18,7 @@ from accounting.memory.activations import (
     copies_of_heads,
     head_tensors,
     saved_by_block,
+    saved_by_layers,
     scores_in_blocks,
     shared_tensors,
 )
@@ -31,8 +33,10 @@ from accounting.memory.records import (
     PhaseKind,
     items,
     phase,
+    plain_bytes,
     temporary,
 )
+from accounting.memory.transformers_blocks import masks
 from accounting.policy import DEFAULT, Policy
 from accounting.record import Record
 from accounting.shape import TransformerShape
@@ -114,7 +118,6 @@ def training_memory(
     >>> training_memory(SHAPES["gpt2"], 8).peak.title
     'backward of the loss'
     """
-    run = Step(ForwardPass(shape, batch_size, seq_len, policy))
     chunks = f", {human(Bytes(policy.logits_chunk_bytes))} of logits at a time" if policy.loss == "chunked" else ""
     convention = f"{policy.optimizer}, {policy.optimizer_step} step; {policy.description}{chunks}; " + (
         "every tensor in a block of its own, what remains of shared segments not in it; "
@@ -124,27 +127,49 @@ def training_memory(
     convention += "driver and libraries as given" if policy.overhead_bytes else "no driver, no libraries"
     if policy.gradient_dtype == "fp32":
         convention += "; gradients added up in fp32"
+    found = _alive(shape, batch_size, seq_len, policy)
+    phases = (phase(moment.title, moment.kind, alive, convention) for moment, alive in found)
+    return TrainingMemory(tuple(phases), policy, convention)
+
+
+def training_peak(
+    shape: TransformerShape, batch_size: int, seq_len: int | None = None, *, policy: Policy = DEFAULT
+) -> int:
+    """training_memory(…).total without the formulas: a search for what fits asks for it many times."""
+    found = _alive(shape, batch_size, seq_len, policy)
+    return max(sum(plain_bytes(item.tensors) for item in alive) for _, alive in found)
+
+
+def _alive(
+    shape: TransformerShape, batch_size: int, seq_len: int | None, policy: Policy
+) -> list[tuple[Moment, list[Item]]]:
+    """Every moment of a step, with all that is alive in it."""
+    run = Step(ForwardPass(shape, batch_size, seq_len, policy))
     states = added(term for _, term in optimizer_state(shape, policy=policy).terms)
     held = [*run.weights, *state_tensors(shape, policy)]
     counters = Term(0)
     if policy.optimizer.startswith("adamw"):
         counters = Symbol("n_tensors", sum(count for count, _ in trained_tensors(shape)))
-    phases = []
+    always = [
+        Item("parameters", Group.PARAMETERS, [(1, run.params * run.weight)]),
+        Item("optimizer state", Group.OPTIMIZER_STATE, [(1, states)]),
+    ]
+    found = []
     bottom = [] if run.frozen else [run.embedding_backward(tied=shape.tied_embeddings)]
     for moment in [*run.losses(), *run.blocks(), *bottom, run.stepping()]:
+        gradients = moment.gradients
         alive = [
-            Item("parameters", Group.PARAMETERS, [(1, run.params * run.weight)]),
-            Item("optimizer state", Group.OPTIMIZER_STATE, [(1, states)]),
-            Item("gradients", Group.GRADIENTS, [(1, moment.gradients.finished), (1, moment.gradients.newest)]),
+            *always,
+            Item("gradients", Group.GRADIENTS, [(1, gradients.finished), (1, gradients.newest)]),
             *moment.alive,
         ]
         if policy.overhead_bytes:
             alive.append(overhead(policy))
         if policy.allocator == "cuda":
-            rounded = [*held, *moment.gradients.tensors, *(one for item in moment.alive for one in item.tensors)]
+            rounded = [*held, *gradients.tensors, *(one for item in moment.alive for one in item.tensors)]
             alive.append(Item("allocator rounding", Group.ALLOCATOR, [(1, BLOCK * counters + waste(rounded))]))
-        phases.append(phase(moment.title, moment.kind, alive, convention))
-    return TrainingMemory(tuple(phases), policy, convention)
+        found.append((moment, alive))
+    return found
 
 
 def overhead(policy: Policy) -> Item:
@@ -163,27 +188,27 @@ class Step:
         self.frozen = self.shape.lora_rank is not None  # but for the adapters
         self.trained = trained_symbol(self.shape) if self.frozen else self.params
         self.embedding_matrix = self.n.vocab * self.n.d_model
-        if self.frozen:  # of gradients there are those of the adapters
-            self.ffn_params = adapter_elements(self.shape, 1, of_ffn=True)
-            self.block_params = adapter_elements(self.shape, 1)
-        else:
-            layers = self.shape.num_layers
-            self.ffn_params = Symbol("ffn_params", (int(counted["ffn"]) + int(counted["router"])) // layers)
-            self.block_params = self.ffn_params + Symbol("attention_params", int(counted["attention"]) // layers)
         self.weights: Tensors = [(count, size * self.weight) for count, size in tensors(self.shape)]
         self.buffers: Tensors = [(count, size * run.gradient) for count, size in trained_tensors(self.shape)]
-        self.whole_block = block_tensors(run)  # nothing recomputed
-        self.saved_block = saved_by_block(run)
+        self.whole_block = {kind: block_tensors(run, kind) for kind in run.stack.counts}  # nothing recomputed
         self.head = head_tensors(run)
         self.shared = shared_tensors(run)
         self.materialises_scores = self.policy.attention_kernel != "fused"
-        if self.materialises_scores:
+        if self.materialises_scores and not self.shape.beyond_lm:
             self.shared[Component.MASK] = [(1, run.queries * run.seq * run.act)]
 
     @property
     def hidden(self) -> tuple[int, Term]:
         """The residual stream, or its gradient."""
         return 1, self.run.tokens * self.n.d_model * self.run.residual
+
+    def trained_in(self, kind: LayerKind) -> tuple[Term, Term]:
+        """Parameters with gradients of one block of this kind: of attention, and of the feed-forward layer."""
+        if self.frozen:
+            return adapter_elements(self.shape, 1, of_ffn=False), adapter_elements(self.shape, 1, of_ffn=True)
+        attention, ffn = block_parameters(self.shape, kind)
+        prefix = "dense_" if kind.dense else "expert_" if self.shape.dense_layers else ""
+        return Symbol("attention_params", attention), Symbol(f"{prefix}ffn_params", ffn)
 
     def gradients(self, finished: Term, newest: Term, blocks: int = 0) -> Gradients:
         """Gradients of so many parameters, and of the newest: a tensor of its own until it is added to those before.
@@ -196,7 +221,7 @@ class Step:
         if self.policy.accumulates:
             return Gradients(self.trained * self.run.gradient, one, self.buffers)
         layers = self.shape.num_layers
-        whole = [(int(count) // layers * blocks, size) for count, size in self.buffers if count >= layers]
+        whole = [(int(count) * blocks // layers, size) for count, size in self.buffers if count >= layers]
         return Gradients(finished * self.run.gradient if finished else Term(0), one, whole)
 
     @property
@@ -207,12 +232,12 @@ class Step:
         """Forward, loss, and their backward down to the final norm."""
         none, n, run = Term(0), self.n, self.run
         head: dict[Component, Tensors] = {one: found for one, found in self.head.items() if one is not Component.LOSS}
-        before = [*self.saved(n.n_layers), *items(Group.SAVED, head)]
+        before = [*self.saved(run.stack.counts), *items(Group.SAVED, head)]
         after = [*before, *items(Group.SAVED, {Component.LOSS: self.head[Component.LOSS]})]
         # autocast keeps the copies that it made until the loss is there, whatever is recomputed later
         copies: list[Item] = []
         if self._autocast and self.policy.activation_checkpointing == "full":
-            of_block = self.whole_block[Component.WEIGHTS_IN_BF16]
+            (of_block,) = (block[Component.WEIGHTS_IN_BF16] for block in self.whole_block.values())
             copies.append(temporary("weights in bf16", *((n.n_layers * count, size) for count, size in of_block)))
         if self._autocast and self.policy.loss == "chunked":
             copies.append(temporary("head in bf16", (1, 2 * self.embedding_matrix)))
@@ -264,45 +289,59 @@ class Step:
         return logits
 
     def blocks(self) -> list[Moment]:
-        """The backward of feed-forward layer and attention, in the last block and in the first."""
+        """The backward of feed-forward layer and attention, in the last block of each kind and in the first."""
         shape, n, run = self.shape, self.n, self.run
-        # tensors of d_ff that meet where an activation is, or where an adapter's gradient meets its matrix's
-        wide = (2 if shape.gated or "down" in shape.adapted else 1) * shape.active_experts
-        ffn = temporary("gradients of activations", self.hidden, (wide, run.tokens * n.d_ff * run.act))
         attention = temporary("gradients of activations", self.hidden, *self._attention_gradients())
         bottom = Term(0) if shape.tied_embeddings else self.embedding_matrix
         if shape.position == "learned":
             bottom = bottom + n.max_seq * n.d_model
+        trained = {kind: self.trained_in(kind) for kind in run.stack.counts}
+        sizes = {kind: of_ffn + of_attention for kind, (of_attention, of_ffn) in trained.items()}
+        above = self.params - bottom
+        if self.frozen:
+            above = added(count * sizes[kind] for kind, count in run.stack.counts.items())
+        finished = Term(0) if self.frozen else self.embedding_matrix
         moments = []
-        of_head = Term(0) if self.frozen else self.embedding_matrix
-        above = n.n_layers * self.block_params if self.frozen else self.params - bottom
-        for name, others, finished in (
-            ("last", n.n_layers - 1, of_head),
-            ("first", Term(0), above - self.block_params),
-        ):
-            done = int(n.n_layers - 1 - others)
-            saved = self.saved(others)
+        for name, kind, below in run.stack.ends:
+            done = shape.num_layers - 1 - sum(int(count) for count in below.values())
+            if done:
+                finished = above - sizes[kind]
+                for under, count in below.items():
+                    finished = finished - count * sizes[under] if count else finished
+            saved = self.saved(below, kind)
+            ffn = temporary("gradients of activations", self.hidden, self._ffn_gradients(kind))
             moments += [
                 Moment(
                     f"backward of the {name} block, ffn",
                     PhaseKind.BACKWARD,
-                    self.gradients(finished, self._newest(of_ffn=True), done),
-                    [*saved, *self._ffn_backward(), ffn],
+                    self.gradients(finished, self._newest(kind, of_ffn=True), done),
+                    [*saved, *self._ffn_backward(kind), ffn],
                 ),
                 Moment(
                     f"backward of the {name} block, attention",
                     PhaseKind.BACKWARD,
-                    self.gradients(finished + self.ffn_params, self._newest(of_ffn=False), done),
-                    [*saved, *self._attention_backward(), attention],
+                    self.gradients(finished + trained[kind][1], self._newest(kind, of_ffn=False), done),
+                    [*saved, *self._attention_backward(kind), attention],
                 ),
             ]
         return moments
 
-    def _newest(self, *, of_ffn: bool) -> Term:
+    def _ffn_gradients(self, kind: LayerKind) -> tuple[int, Term]:
+        """Tensors of d_ff that meet where an activation is, or where an adapter's gradient meets its matrix's."""
+        shape, n, run = self.shape, self.n, self.run
+        each = 2 if shape.gated or "down" in shape.adapted else 1
+        if kind.dense:
+            return each, run.tokens * n.dense_d_ff * run.act
+        if shape.shared_d_ff is not None and shape.shared_d_ff > shape.active_experts * shape.d_ff:
+            return each, run.tokens * n.shared_d_ff * run.act
+        return each * shape.active_experts, run.tokens * n.d_ff * run.act
+
+    def _newest(self, kind: LayerKind, *, of_ffn: bool) -> Term:
         """Elements of the first gradient of a layer that is there: of its last matrix, or of an adapter's half."""
         n = self.n
         if not self.frozen:
-            return n.d_model * n.d_ff if of_ffn else n.n_heads * n.head_dim * n.d_model
+            of_value = n.value_dim if self.shape.latent is not None else n.head_dim
+            return n.d_model * (n.dense_d_ff if kind.dense else n.d_ff) if of_ffn else n.n_heads * of_value * n.d_model
         halves = [
             rank_of(self.shape) * into
             for name, (into, _) in adapted(self.shape).items()
@@ -316,6 +355,9 @@ class Step:
         queries = run.tokens * (n.n_heads * n.head_dim) * run.act
         if self.policy.attention_kernel == "eager":
             return [(2, run.batch * n.n_heads * run.queries * run.seq * run.act)]
+        if self.shape.latent is not None:
+            of_query, of_value = n.n_heads * (n.nope_dim + n.rope_dim), n.n_heads * n.value_dim
+            return [(2, run.tokens * of_query * run.act), (2, run.tokens * of_value * run.act)]
         if self.policy.attention_kernel == "blocks":  # of the block that sees most, and twice those of keys and values
             most = Symbol("block_scores", max(scores_in_blocks(int(run.seq), self.shape.sliding_window)))
             keys = run.tokens * n.n_kv_heads * n.head_dim * run.act
@@ -342,31 +384,33 @@ class Step:
         alive = temporary("temporaries", *step_temporaries(self.shape, self.policy))
         return Moment("optimizer step", PhaseKind.OPTIMIZER_STEP, gradients, [alive])
 
-    def saved(self, blocks: Term) -> list[Item]:
-        """What so many blocks save, and what all of them share."""
-        of_blocks: dict[Component, Tensors] = {
-            one: [(blocks * count, size) for count, size in found] for one, found in self.saved_block.items()
-        }
-        return items(Group.SAVED, {**self.shared, **of_blocks})
+    def saved(self, layers: dict[LayerKind, Term], block: LayerKind | None = None) -> list[Item]:
+        """What so many layers of each kind save, and what they share with each other and the block in its backward."""
+        shared = self.shared
+        if self.shape.beyond_lm:
+            shared = {**shared, Component.MASK: masks(self.run, layers, block)}
+        return items(Group.SAVED, {**shared, **saved_by_layers(self.run, layers)})
 
-    def _ffn_backward(self) -> list[Item]:
+    def _ffn_backward(self, kind: LayerKind) -> list[Item]:
         """What the block in its backward holds when that begins: all that it saved or computed again."""
-        found = dict(self.saved_block if self.policy.activation_checkpointing == "selective" else self.whole_block)
-        return [*items(Group.THIS_BLOCK, found), *self._recomputed_input()]
+        selective = self.policy.activation_checkpointing == "selective"
+        found = saved_by_block(self.run, kind) if selective else self.whole_block[kind]
+        return [*items(Group.THIS_BLOCK, found), *self._recomputed_input(kind)]
 
-    def _attention_backward(self) -> list[Item]:
+    def _attention_backward(self, kind: LayerKind) -> list[Item]:
         """The same once the feed-forward layer is done: what is left, and half of the norms."""
-        found = dict(self.whole_block)
+        found = dict(self.whole_block[kind])
         if self.policy.activation_checkpointing == "selective":  # weights made once more, beside what they were made of
-            found = {**self.saved_block, Component.ATTENTION_WEIGHTS: self.whole_block[Component.ATTENTION_WEIGHTS]}
+            again = found[Component.ATTENTION_WEIGHTS]
+            found = {**saved_by_block(self.run, kind), Component.ATTENTION_WEIGHTS: again}
             found[Component.QKV_COPIES] = copies_of_heads(self.run)
         found = {one: tensors for one, tensors in found.items() if one not in OF_FFN}
         found[Component.NORMS] = [(count // 2, size) for count, size in found[Component.NORMS]]
         if self.materialises_scores and Component.ATTENTION_OUTPUT in found:  # the output's own backward is over then
             del found[Component.ATTENTION_OUTPUT]
-        return [*items(Group.THIS_BLOCK, found), *self._recomputed_input()]
+        return [*items(Group.THIS_BLOCK, found), *self._recomputed_input(kind)]
 
-    def _recomputed_input(self) -> list[Item]:
+    def _recomputed_input(self, kind: LayerKind) -> list[Item]:
         """The input of a block that is computed again, unless that saves it anyway, and not only something made of
         it."""
         if self.policy.activation_checkpointing != "full":
@@ -377,4 +421,6 @@ class Step:
         else:
             there = kernel == "fused" or (kernel == "composite" and int(run.residual) == 4)
             there = there or self.shape.norm == "layernorm"
-        return [] if there else [Item("this block: input", Group.THIS_BLOCK, self.saved_block[Component.BLOCK_INPUTS])]
+        if there:
+            return []
+        return [Item("this block: input", Group.THIS_BLOCK, saved_by_block(run, kind)[Component.BLOCK_INPUTS])]

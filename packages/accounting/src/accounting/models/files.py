@@ -172,12 +172,14 @@ def _gpt_oss(config: Mapping[str, Any]) -> TransformerShape:
         _need(config, "intermediate_size"),
         num_kv_heads=_need(config, "num_key_value_heads"),
         head_dim=_need(config, "head_dim"),
+        ffn="clamped_swiglu",
         tied_embeddings=_tied(config, False),
         bias=True,
         sliding_window=_need(config, "sliding_window"),
         sliding_window_layers=sum(kind == "sliding_attention" for kind in kinds),
         experts=_need(config, "num_local_experts"),
         experts_per_token=_may(config, "num_experts_per_tok", 4),
+        router="softmax_of_chosen",
         router_bias=True,
         attention_sinks=True,
     )
@@ -189,6 +191,7 @@ def _llama4(config: Mapping[str, Any]) -> TransformerShape:
     listed = config.get("moe_layers")
     with_experts = len(listed) if isinstance(listed, list) else layers // step
     dense = layers - with_experts
+    rotated = config.get("no_rope_layers") or [(at + 1) % 4 > 0 for at in range(layers)]  # 1 where they are rotated
     return TransformerShape(
         *_sizes(config),
         _need(config, "intermediate_size"),
@@ -199,7 +202,11 @@ def _llama4(config: Mapping[str, Any]) -> TransformerShape:
         experts_per_token=_may(config, "num_experts_per_tok", 1),
         dense_layers=dense,
         dense_d_ff=_need(config, "intermediate_size_mlp") if dense else None,
+        dense_interleaved=dense > 0,
         shared_d_ff=_need(config, "intermediate_size"),
+        router="sigmoid_of_input",
+        unrotated_layers=sum(not one for one in rotated),
+        qk_l2_norm=bool(config.get("use_qk_norm", True)),
     )
 
 
@@ -217,6 +224,7 @@ def _deepseek(config: Mapping[str, Any]) -> TransformerShape:
         dense_layers=dense,
         dense_d_ff=_need(config, "intermediate_size") if dense else None,
         shared_d_ff=_may(config, "n_shared_experts", 0) * width or None,
+        router="sigmoid",
         latent=LatentAttention(
             None if config.get("q_lora_rank") is None else _need(config, "q_lora_rank"),
             _need(config, "kv_lora_rank"),

@@ -128,6 +128,7 @@ SHAPES: dict[str, TransformerShape] = {
         dense_layers=3,
         dense_d_ff=18432,
         shared_d_ff=2048,
+        router="sigmoid",
         latent=LatentAttention(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128),
     ),
     **{
@@ -140,11 +141,13 @@ SHAPES: dict[str, TransformerShape] = {
             d_ff=2880,
             num_kv_heads=8,
             head_dim=64,
+            ffn="clamped_swiglu",
             bias=True,
             sliding_window=128,
             sliding_window_layers=layers // 2,
             experts=experts,
             experts_per_token=4,
+            router="softmax_of_chosen",
             router_bias=True,
             attention_sinks=True,
         )
@@ -162,6 +165,9 @@ SHAPES: dict[str, TransformerShape] = {
         experts=16,
         experts_per_token=1,
         shared_d_ff=8192,
+        router="sigmoid_of_input",
+        unrotated_layers=12,
+        qk_l2_norm=True,
     ),
     "gemma-2b": TransformerShape(
         vocab_size=256000,

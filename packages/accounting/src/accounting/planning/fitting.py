@@ -11,15 +11,17 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from accounting.breakdown import Breakdown, breakdown
-from accounting.cluster.layout import Layout, Place, shard
-from accounting.cluster.memory import fullest
 from accounting.formula import linear_in
-from accounting.memory.training import training_memory
+from accounting.memory.training import training_memory, training_peak
 from accounting.models.resizing import deepened, lengthened, widened
 from accounting.policy import DEFAULT, Policy
 from accounting.record import Record, replace
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import Bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from accounting.cluster.layout import Layout
 
 VARIED = ("layers", "width")
 FAR = 1 << 40  # a batch so large that the phase with the steepest line is the peak
@@ -95,6 +97,8 @@ def _least(make: Callable[[int], TransformerShape], layout: Layout | None) -> in
     """The smallest n whose shape can be laid out; ValueError if none can, as where the vocabulary has too few rows."""
     if layout is None:
         return 1
+    from accounting.cluster.layout import Place, shard  # here, as below, because one device alone does not need it
+
     for n in range(1, max(layout.tensor, layout.pipeline)):
         try:
             shard(make(n), layout, Place())
@@ -156,7 +160,9 @@ def peak_bytes(
 ) -> int:
     """Bytes at the peak of a training step: what everything here compares with device_bytes."""
     if layout is None:
-        return int(training_memory(shape, batch_size, seq_len, policy=policy).total)
+        return training_peak(shape, batch_size, seq_len, policy=policy)
+    from accounting.cluster.memory import fullest
+
     return int(fullest(shape, layout, batch_size, seq_len, policy=policy).total)
 
 

@@ -86,8 +86,8 @@ def plan(
             chosen.
         efficiency: of the dense peak that matrix multiplications reach.
         price: money for one device and hour.
-        memory_limit: bytes of a device that may be used; all but 2 GB unless given, all of them where the policy says what
-            the overhead is.
+        memory_limit: bytes of a device that may be used; all but 2 GB unless given, all of them where the policy says
+            what the overhead is.
         most: layouts to return at the most.
 
     Returns:
@@ -168,7 +168,8 @@ def candidates(
     """Every layout that fills the devices, with every micro-batch size that divides a replica's share of the
     sequences."""
     for tensor in divisors(devices):
-        if tensor > node_size or shape.num_heads % tensor or shape.d_ff % tensor:
+        widths = (shape.num_heads, shape.d_ff, shape.dense_d_ff or 0, shape.shared_d_ff or 0)
+        if tensor > node_size or any(width % tensor for width in widths):
             continue
         for pipeline in divisors(devices // tensor):
             if pipeline > shape.num_layers:

@@ -14,14 +14,15 @@ are 1F1B (Narayanan et al. 2021, arXiv:2104.04473). docs/design/cluster-plans.md
 
 from __future__ import annotations
 
-from accounting.cluster.device import device_flops, trained_on_device
+from accounting.cluster.device import device_flops, replicated
 from accounting.cluster.layout import Layout, Place
 from accounting.cluster.memory import device_forward_pass
 from accounting.cluster.traffic import Joins, device_traffic
+from accounting.cluster.zero import shard_of
 from accounting.counting.flops import backward_terms
 from accounting.hardware.devices import Device
 from accounting.hardware.interconnect import Interconnect
-from accounting.memory.activations import head_tensors, saved_by_block
+from accounting.memory.activations import head_tensors, saved_by_layers
 from accounting.memory.records import total_bytes
 from accounting.policy import DEFAULT, Policy
 from accounting.record import Record, replace
@@ -218,17 +219,19 @@ def _saved_bytes(
     """Bytes of all tensors that a micro-batch would save on a device without activation checkpointing."""
     nothing_again = replace(policy, activation_checkpointing="none")
     run = device_forward_pass(shape, layout, place, batch_size, seq_len, nothing_again)
-    saved = run.n.n_layers * sum(int(total_bytes(tensors)) for tensors in saved_by_block(run).values())
+    saved = sum(int(total_bytes(tensors)) for tensors in saved_by_layers(run, run.stack.counts).values())
     if place.stage == layout.pipeline - 1:
         saved += sum(int(total_bytes(tensors)) for tensors in head_tensors(run).values())
-    return int(saved)
+    return saved
 
 
 def _optimizer_bytes(shape: TransformerShape, layout: Layout, place: Place, policy: Policy) -> int:
     """Bytes that AdamW reads and writes: weights, gradients, two fp32 moments, and master weights where they are
     kept."""
-    params = trained_on_device(shape, layout, place)
-    share = -(-params // layout.replicas) if layout.zero else params
+    share = sum(
+        int(shard_of(one.trained, one.devices) if layout.zero else one.trained)
+        for one in replicated(shape, layout, place)
+    )
     weight = policy.bytes.weights
     each = 2 * 8 + weight + 2 * weight + (8 if policy.bytes.master_weights else 0)
     return share * each

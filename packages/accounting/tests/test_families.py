@@ -1,0 +1,239 @@
+"""Training of DeepSeek V3, gpt-oss and Llama 4: layers of several kinds, shares of devices, what fits, and what is
+refused. tests/test_memory_against_transformers.py holds the bytes against transformers' models."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting import (
+    SHAPES,
+    Layout,
+    Place,
+    Policy,
+    TransformerShape,
+    device_flops,
+    device_memory,
+    device_parameters,
+    device_traffic,
+    elementwise_flops,
+    forward_flops,
+    largest_shape,
+    longest_context,
+    max_batch_size,
+    parameters,
+    training_memory,
+)
+from accounting.breakdown import SYMBOLS
+from accounting.cluster.device import replicated
+from accounting.cluster.layout import places, shard
+from accounting.cluster.traffic import Joins
+from accounting.commands.parser import main
+from accounting.counting.layers import stack
+from accounting.counting.parameters import block_parameters, expert_parameters, tensors
+from accounting.planning.fitting import peak_bytes
+from accounting.shape import LatentAttention
+
+NAMES = ["deepseek-v3", "gpt-oss-20b", "gpt-oss-120b", "llama-4-scout"]
+BF16 = Policy(precision="bf16")
+
+
+@st.composite
+def families(draw: st.DrawFn) -> TransformerShape:
+    """Shapes with latent attention, sinks, shared experts, dense layers and unrotated ones, in any company."""
+    layers, experts = draw(st.integers(1, 6)), draw(st.integers(1, 5))
+    latent, dense = draw(st.booleans()), draw(st.integers(0, layers))
+    heads, kv_heads = 4, draw(st.sampled_from([1, 2, 4]))
+    ranks = LatentAttention(draw(st.none() | st.integers(1, 20)), draw(st.integers(1, 20)), 4, 2, 6)
+    return TransformerShape(
+        draw(st.integers(4, 200)),
+        64,
+        layers,
+        draw(st.integers(1, 40)),
+        heads,
+        draw(st.integers(4, 60)),
+        num_kv_heads=None if latent else kv_heads,
+        head_dim=6,
+        ffn=draw(st.sampled_from(["swiglu", "clamped_swiglu", "gelu"])),
+        tied_embeddings=draw(st.booleans()),
+        bias=not latent and not dense and draw(st.booleans()),
+        experts=experts,
+        experts_per_token=draw(st.integers(1, experts)),
+        dense_layers=dense,
+        dense_d_ff=draw(st.integers(4, 60)) if dense else None,
+        dense_interleaved=draw(st.booleans()),
+        shared_d_ff=draw(st.integers(4, 60)) if dense or latent else None,
+        router=draw(st.sampled_from(["softmax", "sigmoid", "softmax_of_chosen", "sigmoid_of_input"])),
+        router_bias=draw(st.booleans()),
+        attention_sinks=not latent,
+        latent=ranks if latent else None,
+        unrotated_layers=0 if latent else draw(st.integers(0, layers)),
+        qk_l2_norm=not latent and draw(st.booleans()),
+    )
+
+
+@given(families())
+def test_tensors_and_blocks_add_up_to_the_parameters(shape: TransformerShape) -> None:
+    counted = parameters(shape)
+    assert sum(count * size for count, size in tensors(shape)) == counted.total
+    blocks = sum(int(count) * sum(block_parameters(shape, kind)) for kind, count in stack(shape).counts.items())
+    assert blocks == counted["attention"] + counted["ffn"] + counted["router"]
+
+
+@given(families())
+def test_layers_stand_where_they_are_counted(shape: TransformerShape) -> None:
+    found = stack(shape)
+    assert sum(int(count) for count in found.counts.values()) == shape.num_layers
+    assert sum(int(count) for kind, count in found.counts.items() if kind.dense) == shape.dense_layers
+    left = [sum(int(count) for count in below.values()) for _, _, below in found.ends]
+    assert left == sorted(left, reverse=True)
+    assert (left[0], left[-1]) == (shape.num_layers - 1, 0)
+    assert len(found.ends) == 2 * len(found.counts)
+
+
+def test_the_layers_of_published_models() -> None:
+    """DeepSeek V3's first three are dense; of Llama 4 every fourth is unrotated, of Maverick every other dense."""
+    deepseek = stack(SHAPES["deepseek-v3"])
+    assert [name for name, _, _ in deepseek.ends] == ["last expert", "first expert", "last dense", "first dense"]
+    assert [list(map(int, below.values())) for _, _, below in deepseek.ends] == [[57, 3], [0, 3], [0, 2], [0, 0]]
+    scout = stack(SHAPES["llama-4-scout"])
+    assert {kind.words: int(count) for kind, count in scout.counts.items()} == {"unrotated": 12, "rotated": 36}
+    maverick = replace(SHAPES["llama-4-scout"], experts=128, dense_layers=24, dense_d_ff=16384, dense_interleaved=True)
+    kinds = {kind.words: int(count) for kind, count in stack(maverick).counts.items()}
+    assert kinds == {"expert unrotated": 12, "dense rotated": 24, "expert rotated": 12}
+
+
+@given(families(), st.data())
+@settings(deadline=None)
+def test_stages_add_up_to_the_whole(shape: TransformerShape, data: st.DataObject) -> None:
+    shape = replace(shape, tied_embeddings=False)
+    layout = Layout(pipeline=data.draw(st.integers(1, shape.num_layers)))
+    stages = list(places(layout))
+    held = [device_parameters(shape, layout, place) for place in stages]
+    assert sum(int(one.total) for one in held) == parameters(shape).total
+    flops = [device_flops(shape, layout, place, 2, 16) for place in stages]
+    assert sum(int(one.total) for one in flops) == forward_flops(shape, 16, 2).total
+    dense = [shard(shape, layout, place).dense_layers for place in stages]
+    assert sum(dense) == shape.dense_layers
+    for place in stages:
+        assert device_memory(shape, layout, place, 1, 16).total > 0
+
+
+@given(families(), st.integers(1, 3))
+@settings(deadline=None)
+def test_one_device_of_one_holds_what_a_step_holds(shape: TransformerShape, batch: int) -> None:
+    policy = Policy(gradient_accumulation=True)
+    alone = training_memory(shape, batch, 16, policy=policy)
+    assert device_memory(shape, Layout(), Place(), batch, 16, policy=policy).total == alone.total
+    assert peak_bytes(shape, batch, 16, policy=policy) == alone.total
+
+
+@given(families())
+@settings(deadline=None)
+def test_what_fits_and_one_more_does_not(shape: TransformerShape) -> None:
+    limit = int(training_memory(shape, 3, 16).total) + 1000
+    batch = max_batch_size(shape, limit, 16)
+    assert batch >= 3
+    assert training_memory(shape, batch, 16).total <= limit < training_memory(shape, batch + 1, 16).total
+    deepest = largest_shape(shape, limit, 1, 16)
+    assert deepest is not None
+    assert deepest.num_layers >= shape.num_layers
+    widest = largest_shape(shape, limit, 1, 16, vary="width")
+    assert widest is not None
+    assert training_memory(widest, 1, 16).total <= limit
+    assert longest_context(shape, limit, 3) >= 16
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_experts_share_and_what_not(name: str) -> None:
+    """Experts are on one device in `expert`; shared experts, dense layers and attention on every one."""
+    shape, layout = SHAPES[name], Layout(data=16, expert=8)
+    others, experts = replicated(shape, layout, Place())
+    whole = parameters(shape)
+    assert int(experts.params) * 8 == expert_parameters(shape)
+    assert int(others.params) == int(whole.total) - expert_parameters(shape)
+    assert (int(others.devices), int(experts.devices)) == (16, 2)
+    sent = device_traffic(shape, layout, Place(), 1, 4096, policy=BF16).by_group()[Joins.EXPERT]
+    each = 4096 * shape.active_experts * shape.d_model * 2
+    assert sent == shape.expert_layers * 2 * 2 * (each // 8 * 7)
+
+
+def test_tensor_parallel_sums_of_latents() -> None:
+    """Matrices that are shared out read 1,536 + 512 + 64 elements of a position instead of 7,168."""
+    shape, policy = SHAPES["deepseek-v3"], BF16
+
+    def sent(shared: bool) -> dict[str, int]:
+        layout = Layout(tensor=8, sequence_parallel=shared)
+        found = device_traffic(shape, layout, Place(), 1, 4096, policy=policy)
+        return {name: int(size) for name, size in found.items()}
+
+    once, latents = (4096 * width // 8 * 7 * 61 * 2 for width in (7168, 1536 + 512 + 64))
+    assert sent(False)["sums of layers, forward"] == 4 * once
+    assert sent(False)["sums of layers, backward"] == 2 * once + 2 * latents
+    assert sent(True)["sums of layers, forward"] == 3 * once + latents
+    assert sent(True)["sums of layers, backward"] == 4 * once + 2 * latents
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_elementwise(name: str) -> None:
+    """Of one position of DeepSeek V3 by hand; the others are whole and their parts add up."""
+    shape = SHAPES[name]
+    found = elementwise_flops(shape, 1)
+    assert found.total == sum(int(part) for part in found.values())
+    if name == "deepseek-v3":
+        assert found["norms"] == (2 * 61 + 1) * (4 * 7168 + 3) + 61 * (4 * 1536 + 3 + 4 * 512 + 3)
+        assert found["rope"] == 3 * 61 * 64 * 129
+        assert found["activation"] == 6 * (58 * (8 + 1) * 2048 + 3 * 18432)
+        assert found["router"] == 58 * (4 * 256 + 2 * 8)
+
+
+def test_every_symbol_of_a_formula_is_explained() -> None:
+    maverick = replace(SHAPES["llama-4-scout"], dense_layers=24, dense_d_ff=16384, dense_interleaved=True)
+    for shape in (*(SHAPES[name] for name in NAMES), maverick):
+        memory = training_memory(shape, 1, 128, policy=BF16)
+        for found in (*memory.phases, elementwise_flops(shape, 128), parameters(shape)):
+            for formula in found.formula.values():
+                assert set(re.findall(r"[a-z]\w*", formula)) <= set(SYMBOLS), formula
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"precision": "autocast"}, "not counted with precision 'autocast'"),
+        ({"attention_kernel": "blocks"}, "not counted with attention_kernel 'blocks'"),
+        ({"norm_kernel": "normalised"}, "not counted with norm_kernel 'normalised'"),
+    ],
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_refused_by_name(name: str, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        training_memory(SHAPES[name], 1, 128, policy=Policy(**change))
+    with pytest.raises(ValueError, match="lora_rank 8: adapters are not counted for latent attention"):
+        replace(SHAPES[name], lora_rank=8)
+
+
+def test_value_embeddings_are_refused() -> None:
+    shape = TransformerShape(100, 16, 2, 8, 2, 32, value_embeddings=1)
+    with pytest.raises(ValueError, match="the memory of training is not counted of shapes with value embeddings"):
+        training_memory(shape, 1)
+    with pytest.raises(ValueError, match="a device's share is not counted of shapes with value embeddings"):
+        device_parameters(shape, Layout(pipeline=2), Place())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "plan deepseek-v3 --devices 2048xh100 --tokens 14.8T --context 4096 --most 2",
+        "plan gpt-oss-120b --devices 64xh200 --tokens 1T --context 8192 --most 2",
+        "plan llama-4-scout --devices 512xh100 --tokens 1T --context 8192 --most 2",
+        "fit gpt-oss-20b --device h100 --gpus 16 --zero 3 --precision bf16 --context 4096",
+        "report deepseek-v3 --context 4096 --precision bf16",
+        "report llama-4-scout --context 4096 --precision bf16 --only peak,phases,line",
+    ],
+)
+def test_commands_answer(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command.split()) == 0
+    assert "none fits" not in capsys.readouterr().out
