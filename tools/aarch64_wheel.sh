@@ -47,7 +47,8 @@ include=$debian/usr/include
 "$python" -m auditwheel repair --plat auto --wheel-dir "$folder/wheel" "$folder"/wheel/plain/*.whl
 "$python" "$repository/tools/check_wheel.py" "$folder"/wheel/*.whl
 
-# Its tests: wheels of the test's packages for aarch64 are unpacked by this machine's pip, and run by the emulated Python.
+# Its tests: wheels of the test's packages for aarch64 are unpacked by this machine's pip, and run by the emulated
+# Python.
 site=$debian/opt/site
 rm -rf "$site" "$debian/opt/packages"
 mkdir -p "$debian/opt/packages/bpe"
@@ -58,7 +59,8 @@ cp -r "$repository/packages/bpe/tests" "$debian/opt/packages/bpe/tests"
 cp "$repository/setup.cfg" "$debian/opt/setup.cfg"
 # QEMU tells a process neither its memory nor an alarm in time: two tests ask for these.
 left_out='not cache_is_bounded and not one_long_text_can_be_interrupted'
-(($#)) || set -- -k "$left_out" test_reference.py test_training.py test_encode.py test_decode.py test_scanner.py test_formats.py \
-    test_streaming.py test_counting.py test_levels.py
+(($#)) || set -- -k "$left_out" test_reference.py test_training.py test_encode.py test_decode.py test_scanner.py \
+    test_formats.py test_streaming.py test_counting.py test_levels.py
 chroot "$debian" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/tmp LANG=C.UTF-8 PYTHONPATH=/opt/site \
-    /bin/sh -c 'cd /opt/packages/bpe/tests && exec python3 -m pytest -c /opt/setup.cfg --rootdir /opt -p no:cacheprovider "$@"' sh "$@"
+    /bin/sh -c 'cd /opt/packages/bpe/tests && exec "$@"' \
+    sh python3 -m pytest -c /opt/setup.cfg --rootdir /opt -p no:cacheprovider "$@"

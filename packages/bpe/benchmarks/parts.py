@@ -3,11 +3,18 @@
     python packages/bpe/benchmarks/parts.py utf8 FILE ... --tokenizer TOKENIZER
     python packages/bpe/benchmarks/parts.py pages FILE ... --tokenizer TOKENIZER
     python packages/bpe/benchmarks/parts.py levels FILE ... --tokenizer TOKENIZER
+    python packages/bpe/benchmarks/parts.py huge FILE ... --tokenizer TOKENIZER
+    python packages/bpe/benchmarks/parts.py masks FILE ... --tokenizer gpt2
+    python packages/bpe/benchmarks/parts.py lists FILE ... --tokenizer TOKENIZER
     python packages/bpe/benchmarks/parts.py base64 FILE.tiktoken ...
+    python packages/bpe/benchmarks/parts.py merges TOKENIZER.json ...
 
-utf8: a str to UTF-8 by AVX-512 beside the portable version, and what that is of encoding it. pages: encoding a text
+utf8: a str to UTF-8 by AVX2 beside the portable version, and what that is of encoding it. pages: encoding a text
 again, the ids of the time before dropped, so that their pages are used again, or kept. levels: the first pass and warm,
-at each SIMD level. base64: the lines of a .tiktoken file, by formats/spelled.pyx and by binascii.
+at each SIMD level. huge: the first pass, warm, and training, with huge pages and in a process without. masks: a text
+split by a scanner by masks, and by the automaton of the same pattern. lists: ids as a list with one int for each id,
+which all lists share, and as a list that NumPy makes. base64: the lines of a .tiktoken file, by formats/spelled.pyx and
+by binascii. merges: what is looked up of the merges of a tokenizer.json, by formats/pairs.pyx and by dictionaries.
 """
 
 from __future__ import annotations
@@ -22,9 +29,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import bpe
+from bpe.formats import Merges, huggingface
 from bpe.formats.spelled import ranks_of_lines
 from bpe.native import cpu
 from bpe.native.text import utf8
+from bpe.patterns import PATTERNS, resolve
 
 
 def least(work: Callable[[], object], times: int = 9) -> float:
@@ -65,9 +74,12 @@ def compare_pages(path: Path, tokenizer: bpe.Tokenizer) -> str:
 
 
 ONE_LEVEL = """
-import sys, time
+import ctypes, sys, time
 from pathlib import Path
 import bpe
+if len(sys.argv) > 3:
+    PR_SET_THP_DISABLE = 41
+    assert ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0
 tokenizer, text = bpe.load(sys.argv[1]), Path(sys.argv[2]).read_text(encoding="utf-8", errors="replace")
 tokenizer.encode("a")
 spent = []
@@ -75,21 +87,72 @@ for _ in range(5):
     begin = time.process_time()
     tokenizer.encode_to_numpy(text, disallowed_special=())
     spent.append(time.process_time() - begin)
-print(spent[0] * 1e3, min(spent) * 1e3)
+begin = time.process_time()
+bpe.train([text], 8000, workers=1)
+print(spent[0] * 1e3, min(spent) * 1e3, (time.process_time() - begin) * 1e3)
 """
 
 
-def compare_levels(path: Path, name: str) -> str:
+def compare_processes(path: Path, name: str, processes: dict[str, tuple[dict[str, str], list[str]]]) -> str:
+    """Encoding and training in processes of different environments and arguments, three of each in turn."""
     best: dict[str, list[float]] = {}
     for _ in range(3):
-        for level in cpu.available():
-            program = (sys.executable, "-c", ONE_LEVEL, name, str(path))
-            run = subprocess.run(
-                program, capture_output=True, text=True, check=True, env={**os.environ, "BPE_SIMD": level}
-            )
+        for process, (environment, arguments) in processes.items():
+            program = (sys.executable, "-c", ONE_LEVEL, name, str(path), *arguments)
+            run = subprocess.run(program, capture_output=True, text=True, check=True, env=os.environ | environment)
             spent = list(map(float, run.stdout.split()))
-            best[level] = [min(pair) for pair in zip(spent, best.get(level, spent), strict=True)]
-    return "; ".join(f"{level} first {first:.1f} ms, warm {warm:.1f}" for level, (first, warm) in best.items())
+            best[process] = [min(pair) for pair in zip(spent, best.get(process, spent), strict=True)]
+    return "; ".join(
+        f"{process}: first {first:.1f} ms, warm {warm:.1f}, training {training:.1f}"
+        for process, (first, warm, training) in best.items()
+    )
+
+
+def compare_levels(path: Path, name: str) -> str:
+    return compare_processes(path, name, {level: ({"BPE_SIMD": level}, []) for level in cpu.available()})
+
+
+def compare_huge(path: Path, name: str) -> str:
+    return compare_processes(path, name, {"huge pages": ({}, []), "none": ({}, ["none"])})
+
+
+def compare_masks(path: Path, tokenizer: bpe.Tokenizer) -> str:
+    data, name = path.read_bytes(), tokenizer.data.pattern.name
+    if name is None or len(PATTERNS[name]) > 1:
+        raise SystemExit("masks: name a tokenizer whose split pattern has a name and one expression")
+    same = resolve(f"(?:{PATTERNS[name][0]})", "fancy-regex")
+    spent = []
+    for pattern in (tokenizer.data.pattern, same):
+        one = bpe.Tokenizer.from_data(tokenizer.data._replace(pattern=pattern))
+        one.encode_to_numpy(data, disallowed_special=())
+        spent.append(least(lambda one=one: one.encode_to_numpy(data, disallowed_special=())))
+    return f"warm by masks {spent[0]:.1f} ms, by the automaton {spent[1]:.1f}: {spent[1] / spent[0] - 1:+.0%}"
+
+
+def compare_lists(path: Path, tokenizer: bpe.Tokenizer) -> str:
+    data = path.read_bytes()
+    tokenizer.encode(data, disallowed_special=())
+    ours = least(lambda: tokenizer.encode(data, disallowed_special=()))
+    theirs = least(lambda: tokenizer.encode_to_numpy(data, disallowed_special=()).tolist())
+    return f"{ours:.1f} ms, by NumPy's tolist() {theirs:.1f}: {theirs / ours - 1:+.0%}"
+
+
+def compare_merges(path: Path) -> str:
+    data = huggingface.read(path)
+    merges, symbols = data.merges, list(data.vocab.values())
+    if not isinstance(merges, Merges):
+        raise SystemExit(f"merges: {path} has no list of merges")
+
+    def by_dictionary() -> list[tuple[int, int, int]]:
+        number_of = dict(zip(symbols, range(len(symbols)), strict=True))
+        return [(number_of[left], number_of[right], number_of[left + right]) for left, right in merges]
+
+    loading = least(lambda: huggingface.read(path), 5)
+    ours, made = least(lambda: merges.rows(symbols)), least(lambda: list(merges))
+    return (
+        f"loading {loading:.0f} ms and {ours:.1f} to look the merges up, by a dictionary {least(by_dictionary):.1f}; "
+        f"making all merges would take {made:.1f} more"
+    )
 
 
 def compare_base64(path: Path) -> str:
@@ -103,21 +166,25 @@ def compare_base64(path: Path) -> str:
     return f"{ours:.1f} ms, by binascii {least(by_binascii):.1f}"
 
 
+OF_FILE = {"base64": compare_base64, "merges": compare_merges}
+OF_NAME = {"levels": compare_levels, "huge": compare_huge}
+OF_TOKENIZER = {"utf8": compare_utf8, "pages": compare_pages, "masks": compare_masks, "lists": compare_lists}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["utf8", "pages", "levels", "base64"])
+    parser.add_argument("part", choices=[*OF_TOKENIZER, *OF_NAME, *OF_FILE])
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--tokenizer", default="gpt2", help="whatever `bpe encode` takes")
     arguments = parser.parse_args()
     print(f"level {cpu.level()}")
     for path in arguments.files:
-        if arguments.part == "base64":
-            found = compare_base64(path)
-        elif arguments.part == "levels":
-            found = compare_levels(path, arguments.tokenizer)
+        if arguments.part in OF_FILE:
+            found = OF_FILE[arguments.part](path)
+        elif arguments.part in OF_NAME:
+            found = OF_NAME[arguments.part](path, arguments.tokenizer)
         else:
-            tokenizer = bpe.load(arguments.tokenizer)
-            found = (compare_utf8 if arguments.part == "utf8" else compare_pages)(path, tokenizer)
+            found = OF_TOKENIZER[arguments.part](path, bpe.load(arguments.tokenizer))
         print(f"{path.name}: {found}")
 
 

@@ -1,12 +1,13 @@
 """Training on corpora that are one long pretoken, or nearly, beside prose: time and memory a byte, ours and our peers'.
 
     python packages/bpe/benchmarks/worst_training.py TEXT [--bytes 4000000] [--rounds 3] [--seconds 120] [--only NAME …]
+        [--kinds KIND …] [--write]
 
 TEXT is the prose that everything is measured against; its first so many bytes are used. Each training is a process of
 its own; they take turns. Time is the CPU time of the call that trains, the median of the rounds; memory is the most
 that the process ever held beyond what it held before the call. A peer that is not done after so many seconds is not
 asked again. Ours is marked where a byte takes more than BOUND times a byte of prose. Peers that are not installed are
-left out, and named.
+left out, and named. --write puts the table into docs/design/performance/bpe.md.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import base64
 import importlib.util
 import json
 import random
+import shlex
 import statistics
 import subprocess
 import sys
@@ -28,6 +30,8 @@ from typing import Any, NamedTuple
 from peers import GPT2, SPECIAL, TRAINERS
 
 BOUND = 5.0
+PAGE = Path(__file__).parents[3] / "docs/design/performance/bpe.md"
+BEGIN, END = "<!-- written by nox -s bench -- worst-train: begin -->\n", "<!-- end of worst-train -->\n"
 CANDIDATES = ("bpe", "gigabpe", "tokenizers", "rustbpe")
 
 
@@ -124,6 +128,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--only", nargs="+", choices=CANDIDATES)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, help="these and prose only")
+    parser.add_argument("--write", action="store_true")
     parser.add_argument("--worker", choices=CANDIDATES, help=argparse.SUPPRESS)
     parser.add_argument("--kind", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -133,12 +138,9 @@ def main() -> None:
     wanted = options.only or list(CANDIDATES)
     names = [name for name in wanted if importlib.util.find_spec(name)]
     missing = [name for name in wanted if name not in names]
-    print(
-        f"{options.bytes:,} bytes, prose from {options.text.name}: ns of CPU time a byte, bytes of memory a byte",
-        end="",
-    )
-    print((f"; not installed: {', '.join(missing)}" if missing else "") + "\n")
-    print(f"| corpus | tokens | {' | '.join(names)} |\n|---|---|{'---|' * len(names)}")
+    table = [f"| corpus | tokens | {' | '.join(names)} |", f"|---|---|{'---|' * len(names)}"]
+    title = f"{options.bytes:,} bytes, prose from {options.text.name}: ns of CPU time a byte, bytes of memory a byte"
+    print(title + (f"; not installed: {', '.join(missing)}" if missing else ""), "", *table, sep="\n")
     prose = options.text.read_bytes()[: options.bytes].decode("utf-8", "ignore")
     kinds = [kind for kind in KINDS if options.kinds is None or kind in ("prose", *options.kinds)]
     base: dict[str, float] = {}
@@ -167,7 +169,17 @@ def main() -> None:
             times = cost / base[name]
             mark = " **beyond**" if name == "bpe" and times > BOUND else ""
             cells.append(f"{cost:.1f} ({times:.1f}×{mark}), {memory:.0f} B")
-        print(f"| {kind} | {KINDS[kind].vocab_size:,} | {' | '.join(cells)} |", flush=True)
+        table.append(f"| {kind} | {KINDS[kind].vocab_size:,} | {' | '.join(cells)} |")
+        print(table[-1], flush=True)
+    if options.write:
+        command = f"worst-train {options.text.name} --bytes {options.bytes} --rounds {options.rounds}"
+        command += f" --seconds {options.seconds:g}"
+        for option, chosen in (("only", options.only), ("kinds", options.kinds)):
+            command += f" --{option} {shlex.join(chosen)}" if chosen else ""
+        before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        lines = "\n".join(table)
+        PAGE.write_text(f"{before}{BEGIN}    nox -s bench -- {command} --write\n\n{lines}\n{END}{after}", "utf-8")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import warnings
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from format_samples import BYTES, says, write_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bpe
 from bpe import reference
 from bpe.formats import tiktoken as tiktoken_format
 
@@ -66,6 +68,31 @@ def test_a_tiktoken_file_without_some_bytes(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no token for byte 0xff"):
         tiktoken_format.write(tmp_path / "not.tiktoken", {token: rank for token, rank in RANKS.items() if rank != 255})
     assert not (tmp_path / "not.tiktoken").exists()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"\p{Han}+|[\p{L}&&[^\p{Han}]]{1,2}|\P{L}+", "abc中文 a&b中"),  # letters that are not Han, as Kimi has them
+        (r"[[:alpha:]]+|[^[:alpha:]]+", "abc déjà 12"),  # letters of ASCII
+        (r"\h{1,2}|[^0-9A-Fa-f]+", "12fg 0x1Fé"),  # hexadecimal digits
+    ],
+)
+def test_the_pattern_of_a_file_is_read_in_tiktokens_language(tmp_path: Path, pattern: str, text: str) -> None:
+    peer = pytest.importorskip("tiktoken", reason="compares with the engine of tiktoken")
+    tokens = {text[i:j].encode() for i in range(len(text)) for j in range(i + 1, len(text) + 1)}
+    ranks = {token: number for number, token in enumerate([*BYTES, *sorted(tokens - set(BYTES), key=len)])}
+    path = tmp_path / "x.tiktoken"
+    tiktoken_format.write(path, ranks)
+    theirs = peer.Encoding("x", pat_str=pattern, mergeable_ranks=ranks, special_tokens={}).encode_ordinary(text)
+    assert bpe.Tokenizer.from_tiktoken(path, pattern=pattern).encode(text) == theirs
+    loaded = bpe.load(path, pattern=pattern)
+    assert loaded.encode(text) == theirs
+    loaded.save(tmp_path / "x.bpe")
+    assert bpe.load(tmp_path / "x.bpe").encode(text) == theirs
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `regex` warns of sets in sets, and bpe of a slow pattern
+        assert bpe.Tokenizer.from_ranks(ranks, pattern=pattern).encode(text) != theirs  # one's own language
 
 
 small_ranks = st.lists(st.text(alphabet="ab", min_size=2, max_size=5), unique=True, max_size=12)

@@ -45,6 +45,7 @@ def merge(
     floor: int,
     level: str | None = None,
     long_word: int = 512,
+    few_symbols: int = 1024,
     **bounds: int,
 ) -> list[tuple[bytes, bytes]]:
     """The merges that bring the 256 bytes to vocab_size tokens, by Merger."""
@@ -61,6 +62,7 @@ def merge(
         floor=floor,
         level=level,
         long_word=long_word,
+        few_symbols=few_symbols,
     )
     made = 0
     while (now := merger.advance(3)) > made:
@@ -76,7 +78,8 @@ def merge(
     counts=st.one_of(WORDS, LONG_WORDS, WORDS_WITH_RUNS),
     level=st.sampled_from(cpu.available()),
     long_word=st.sampled_from([1, 5, 30, 512]),
-    extra=st.integers(0, 40),
+    few_symbols=st.sampled_from([0, 260, 1024]),
+    extra=st.one_of(st.integers(0, 40), st.just(40_000), st.just(70_000)),  # cells have 16 bits, or 32
     tie_break=st.sampled_from(["bytes", "huggingface", "ids"]),
     floor=st.sampled_from([1, 2, 5, 1000, 2**40]),
     min_count=st.integers(1, 4),
@@ -86,6 +89,7 @@ def test_merges_as_the_reference_whatever_the_floor(
     counts: dict[bytes, int],
     level: str,
     long_word: int,
+    few_symbols: int,
     extra: int,
     tie_break: str,
     floor: int,
@@ -104,7 +108,7 @@ def test_merges_as_the_reference_whatever_the_floor(
     if tie_break == "huggingface" and bound:
         bound = max(2, bound - 1)
     bounds = {"min_count": min_count, "max_token_bytes": bound}
-    assert merge(counts, 256 + extra, tie_break, floor, level, long_word, **bounds) == expected
+    assert merge(counts, 256 + extra, tie_break, floor, level, long_word, few_symbols, **bounds) == expected
 
 
 RUNS = st.builds(lambda piece, times: piece * times, st.text("ab", min_size=1, max_size=6), st.integers(100, 300))
@@ -122,6 +126,24 @@ def test_words_of_hundreds_of_bytes_and_more(words: list[bytes], extra: int, tie
     counts = {word: 1 + len(word) % 3 for word in words}
     _, expected = reference.train(counts, 256 + extra, special_tokens=[], tie_break=tie_break)
     assert merge(counts, 256 + extra, tie_break, 1) == expected
+
+
+@pytest.mark.parametrize("most", [40, 40_000])  # cells of long words have 16 bits, or 32
+@pytest.mark.parametrize("few_symbols", [0, 1024])
+def test_a_symbol_has_more_cells_than_sixteen_bits_can_say(most: int, few_symbols: int) -> None:
+    counts = {b"a" * 70_000 + b"b" + b"a" * 40_001: 1, b"ab" * 300: 2, b"aab": 5}
+    _, expected = reference.train(counts, 256 + most, special_tokens=[])
+    assert max(len(left + right) for left, right in expected) > 1 << 16
+    assert merge(counts, 256 + most, "bytes", 1000, few_symbols=few_symbols) == expected
+
+
+@pytest.mark.parametrize("long_word", [64, 1 << 15])
+@pytest.mark.parametrize("floor", [1, 300, 5000])
+def test_what_postings_leave_is_used_for_others(long_word: int, floor: int) -> None:
+    word = bytes(random.Random(3).choices(b"ab", k=30_000))  # thousands of postings to a pair
+    _, expected = reference.train({word: 1}, 300, special_tokens=[])
+    for few_symbols in (0, 1024):
+        assert merge({word: 1}, 300, "bytes", floor, long_word=long_word, few_symbols=few_symbols) == expected
 
 
 def visited(word: bytes, merges: int, long_word: int) -> int:

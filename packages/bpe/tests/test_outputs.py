@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import random
+import re
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from strategies import corpus
 
 import bpe
-from bpe.outputs import arrow_files, encode_source, writers
+from bpe.outputs import arrow_files, encode_source, shards, writers
 from bpe.tokenizer import Tokenizer
 
 TOKENIZER = bpe.train([corpus(5)], 300)
@@ -208,6 +210,84 @@ def test_a_stopped_run_goes_on_after_its_last_whole_shard(tmp_path: Path, monkey
         encode("stopped")
 
 
+class Killed(BaseException):
+    """What stands for kill -9: nothing is tidied up after it."""
+
+
+@pytest.mark.parametrize("format", [*LOCAL, "litdata", "mds"])
+def test_a_run_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Any) -> None:
+    """Killed after one file has taken its place, after two, after three, …: also before the record says so."""
+    if format in ("parquet", "arrow"):
+        pytest.importorskip("pyarrow")
+    if format == "litdata":
+        pytest.importorskip("torch")
+        pytest.importorskip("litdata")
+    if format == "mds":
+        need_streaming()
+    monkeypatch.setattr(encode_source, "CHUNK", 500)
+    replace = os.replace
+
+    def encode(folder: str) -> int:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        source, out = TEXTS, name_of(tmp_path / folder, format)
+        return TOKENIZER.encode_file(source, out, format=format, shard_tokens=500, end_of_text=END)
+
+    total = encode("whole")
+    monkeypatch.setattr(shards.Shards, "abandon", lambda self: None)
+    for lives in range(1, 100):
+        left = lives
+
+        def once_less(source: Any, place: Any) -> None:
+            nonlocal left
+            replace(source, place)
+            left -= 1
+            if not left:
+                raise Killed
+
+        monkeypatch.setattr(os, "replace", once_less)
+        try:
+            assert encode("killed") == total
+            break
+        except Killed:
+            continue
+    assert lives > 3
+    monkeypatch.setattr(os, "replace", replace)
+    whole = [path for path in sorted((tmp_path / "whole").rglob("*")) if path.is_file()]
+    assert len(whole) > 6
+    for path in whole:
+        found = tmp_path / "killed" / path.relative_to(tmp_path / "whole")
+        assert without_time(found) == without_time(path), path.name
+
+
+def without_time(path: Path) -> bytes:
+    """A file, but for when litdata says that it was made."""
+    return re.sub(rb'"updated_at": "[0-9.]+"', b"", path.read_bytes())
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("litdata")
+    theirs = tmp_path / "train-00001"
+    theirs.mkdir()
+    (theirs / "index.json").write_text("theirs")
+    for _ in range(2):
+        with pytest.raises(FileExistsError, match="train-00001 is there already"):
+            TOKENIZER.encode_file(TEXTS, tmp_path / "train", format="litdata", shard_tokens=500, end_of_text=END)
+        assert (theirs / "index.json").read_text() == "theirs"
+    shutil.rmtree(theirs)
+    TOKENIZER.encode_file(TEXTS, tmp_path / "train", format="litdata", shard_tokens=500, end_of_text=END)
+    assert (theirs / "index.json").read_text() != "theirs"
+
+
+def need_streaming() -> Any:
+    """mosaicml-streaming; the test is skipped without it."""
+    try:
+        import streaming
+    except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision of another torch
+        pytest.skip(str(error))
+    return streaming
+
+
 @pytest.mark.parametrize("format", LOCAL)
 @pytest.mark.parametrize("fails", ["write", "fsync", "replace"])
 def test_a_full_disk_leaves_what_was_there(
@@ -304,10 +384,7 @@ def test_litdata_reads_it(tmp_path: Path) -> None:
 
 
 def test_mosaicml_streaming_reads_it(tmp_path: Path) -> None:
-    try:
-        import streaming
-    except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision of another torch
-        pytest.skip(str(error))
+    streaming = need_streaming()
     TOKENIZER.encode_file(TEXTS, tmp_path / "train", format="mds", end_of_text=END)
     streaming.base.util.clean_stale_shared_memory()
     dataset = streaming.StreamingDataset(local=str(tmp_path / "train"), batch_size=1, shuffle=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,42 @@ def test_what_needs_no_preparation_has_none(plain: dict[str, Any], tmp_path: Pat
     assert needed("NFC")
     assert needed(None, True)
     assert needed(word=late | {"single_word": True})
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from(["e", "\u0301", "caf\u00e9", "\u1100", "\u1161", " x", "\ufb01", "\u0898"]), max_size=4
+        )
+    ),
+    st.sampled_from(FORMS),
+)
+def test_texts_given_together_are_normalized_one_by_one(
+    plain: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, parts: list[list[str]], form: str
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    path = tmp_path_factory.getbasetemp() / "tokenizer.json"
+    path.write_text(variant(plain, form, False, {}))
+    tokenizer = Tokenizer.from_huggingface(path)
+    texts = ["".join(one) for one in parts]
+    expected = [tokenizer.encode(text) for text in texts]
+    assert tokenizer.encode_batch(texts) == expected
+    column = pyarrow.array(["\u0301", *texts, None], pyarrow.string())
+    assert tokenizer.encode_arrow(column.slice(1)).to_pylist() == [*expected, None]
+
+
+def test_texts_that_are_normalized_first_are_not_called_slow(plain: dict[str, Any], tmp_path: Path) -> None:
+    """The warning is of a pattern without a scanner, which this tokenizer's is not."""
+    pyarrow = pytest.importorskip("pyarrow")
+    path = tmp_path / "tokenizer.json"
+    path.write_text(variant(plain, "NFC", False, {}))
+    tokenizer = Tokenizer.from_huggingface(path)
+    texts = ["cafe\u0301"] * 40
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tokenizer.encode_batch(texts) == [tokenizer.encode("caf\u00e9")] * 40
+        assert tokenizer.encode_arrow(pyarrow.array(texts)).to_pylist() == tokenizer.encode_batch(texts)
 
 
 def test_the_template_is_applied_when_asked_for(plain: dict[str, Any], tmp_path: Path) -> None:

@@ -68,11 +68,11 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
     monkeypatch.setattr(published, "HOST", served.address)
     monkeypatch.setattr(
         published,
-        "SOURCES",
+        "DOWNLOADS",
         {
-            "small": published.Source((files[0],), "cl100k", {"<|end|>": 300}, None),
-            "small-gpt2": published.Source((files[1], files[2]), "gpt2", {"<|end|>": 258}, 259),
-            "counted": published.Source((files[0],), "gpt2", {"<|end|>": 258}, 999),
+            "small": published.Download((files[0],), "cl100k", {"<|end|>": 300}, None),
+            "small-gpt2": published.Download((files[1], files[2]), "gpt2", {"<|end|>": 258}, 259),
+            "counted": published.Download((files[0],), "gpt2", {"<|end|>": 258}, 999),
         },
     )
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
@@ -214,8 +214,8 @@ def test_what_is_known_of_them_is_what_tiktoken_knows(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(public, "load_tiktoken_bpe", tiktoken_file)
     monkeypatch.setattr(public, "data_gym_to_mergeable_bpe_ranks", gpt2_files)
-    assert list(public.ENCODING_CONSTRUCTORS) == list(published.SOURCES)
-    for name, source in published.SOURCES.items():
+    assert list(public.ENCODING_CONSTRUCTORS) == list(published.DOWNLOADS)
+    for name, source in published.DOWNLOADS.items():
         asked.clear()
         theirs = public.ENCODING_CONSTRUCTORS[name]()
         assert asked == [(published.HOST + path, digest) for path, digest in source.files]
@@ -226,10 +226,10 @@ def test_what_is_known_of_them_is_what_tiktoken_knows(monkeypatch: pytest.Monkey
 @pytest.mark.skipif(
     "GROUNDUP_DATA" not in os.environ, reason="GROUNDUP_DATA names no folder with the published vocabularies"
 )
-@pytest.mark.parametrize("name", list(published.SOURCES))
+@pytest.mark.parametrize("name", list(published.DOWNLOADS))
 def test_the_published_files(name: str, folder: Path) -> None:
     folder.mkdir(parents=True)
-    for path, digest in published.SOURCES[name].files:
+    for path, digest in published.DOWNLOADS[name].files:
         data = Path(os.environ["GROUNDUP_DATA"], "vocab", Path(path).name).read_bytes()
         assert sha256(data) == digest
         (folder / hashlib.sha1((published.HOST + path).encode()).hexdigest()).write_bytes(data)

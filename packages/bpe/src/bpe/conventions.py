@@ -20,8 +20,7 @@ TieBreak = Literal["bytes", "huggingface", "ids"]
 
 
 class Convention(ABC):
-    """What "bytes" and "ids" have in common: the alphabet is the bytes in order, and a special token of one byte is
-    that byte.
+    """What "bytes" and "ids" have in common: an alphabet of the bytes in order; a special token of a byte is that byte.
 
     Attributes:
         by_bytes: Ties go to the greatest (left bytes, right bytes); else to the smallest pair of symbols.
@@ -54,7 +53,7 @@ class Convention(ABC):
         """
 
 
-class Bytes(Convention):
+class TiesByBytes(Convention):
     """CS336's: ties to the greatest (left bytes, right bytes); ids: bytes, special tokens, merges."""
 
     by_bytes = True
@@ -66,7 +65,7 @@ class Bytes(Convention):
         return vocab, {token.decode(): ids[token] for token in special}
 
 
-class Ids(Convention):
+class TiesByIds(Convention):
     """rustbpe's: ties to the smallest (left id, right id); ids: bytes, merges, special tokens."""
 
     def number(self, tokens: list[bytes], special: tuple[bytes, ...]) -> tuple[dict[int, bytes], dict[str, int]]:
@@ -104,7 +103,7 @@ class HuggingFace(Convention):
         return vocab, {name.decode(): i for i, name in enumerate(special)}
 
 
-CONVENTIONS: dict[str, Convention] = {"bytes": Bytes(), "huggingface": HuggingFace(), "ids": Ids()}
+CONVENTIONS: dict[str, Convention] = {"bytes": TiesByBytes(), "huggingface": HuggingFace(), "ids": TiesByIds()}
 
 
 def _printable() -> list[str]:

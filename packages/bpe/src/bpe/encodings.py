@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from bpe.encoding.decoder import Decoder
 
-Ids = Iterable[int]  # a list of ids or an array of any integer type, mostly
+TokenIds = Iterable[int]  # a list of ids or an array of any integer type, mostly
 Errors = Literal["strict", "replace", "ignore", "backslashreplace", "surrogateescape", "surrogatepass"]
 Any_Encoding = TypeVar("Any_Encoding", bound="Encoding")
 
@@ -306,7 +306,7 @@ class Encoding:
             return _stripping(Decoder)(self._data.vocab)
         return Decoder(self._data.vocab)
 
-    def decode(self, tokens: Ids, errors: Errors = "replace") -> str:
+    def decode(self, tokens: TokenIds, errors: Errors = "replace") -> str:
         """The text of the ids.
 
         Args:
@@ -326,7 +326,7 @@ class Encoding:
         """
         return self._decoder.decode(tokens).decode("utf-8", errors)
 
-    def decode_bytes(self, tokens: Ids) -> bytes:
+    def decode_bytes(self, tokens: TokenIds) -> bytes:
         """The bytes of the ids.
 
         Args:
@@ -355,7 +355,7 @@ class Encoding:
         """
         return self._decoder.decode_one(token)
 
-    def decode_tokens_bytes(self, tokens: Ids) -> list[bytes]:
+    def decode_tokens_bytes(self, tokens: TokenIds) -> list[bytes]:
         """The bytes of each id. Errors as decode_bytes().
 
         Example:
@@ -364,7 +364,7 @@ class Encoding:
         """
         return self._decoder.decode_each(tokens)
 
-    def decode_with_offsets(self, tokens: Ids) -> tuple[str, list[int]]:
+    def decode_with_offsets(self, tokens: TokenIds) -> tuple[str, list[int]]:
         """The text of the ids, and where in it each token begins.
 
         Args:
@@ -384,7 +384,7 @@ class Encoding:
         data, offsets = self._decoder.decode_with_offsets(tokens, True)
         return data.decode("utf-8"), offsets
 
-    def decode_batch(self, batch: Sequence[Ids], *, errors: Errors = "replace", num_threads: int = 8) -> list[str]:
+    def decode_batch(self, batch: Sequence[TokenIds], *, errors: Errors = "replace", num_threads: int = 8) -> list[str]:
         """decode() of each, in several threads, as encode_batch().
 
         Example:
@@ -393,7 +393,7 @@ class Encoding:
         """
         return map_in_threads(lambda tokens: self.decode(tokens, errors), batch, num_threads)
 
-    def decode_bytes_batch(self, batch: Sequence[Ids], *, num_threads: int = 8) -> list[bytes]:
+    def decode_bytes_batch(self, batch: Sequence[TokenIds], *, num_threads: int = 8) -> list[bytes]:
         """decode_bytes() of each, in several threads, as encode_batch().
 
         Example:
@@ -408,10 +408,10 @@ def _stripping(decoder: type[Decoder]) -> type[Decoder]:
     """A decoder that takes the space from the beginning of a text which SentencePiece's encoders put there."""
 
     class Stripping(decoder):  # type: ignore[misc, valid-type]
-        def decode(self, tokens: Ids) -> bytes:
+        def decode(self, tokens: TokenIds) -> bytes:
             return bytes(super().decode(tokens).removeprefix(b" "))
 
-        def decode_with_offsets(self, tokens: Ids, characters: bool) -> tuple[bytes, list[int]]:
+        def decode_with_offsets(self, tokens: TokenIds, characters: bool) -> tuple[bytes, list[int]]:
             data, offsets = super().decode_with_offsets(tokens, characters)
             if data.startswith(b" "):
                 return data[1:], [max(0, offset - 1) for offset in offsets]

@@ -1,5 +1,4 @@
-"""A tokenizer by what a person would call it: a published name, or a file of any format, recognised by what is in
-it."""
+"""A tokenizer by what a person would call it: a published name, or a file of any format, known by its content."""
 
 from __future__ import annotations
 
@@ -11,7 +10,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from bpe.published import SOURCES, get_encoding
+from bpe.patterns import SplitPattern
+from bpe.published import DOWNLOADS, get_encoding
 from bpe.tokenizer import Tokenizer
 
 NAMED = (
@@ -26,7 +26,7 @@ PAIRS = ("vocab.json", "encoder.json", "merges.txt", "vocab.bpe")
 def load(
     name_or_path: str | os.PathLike[str],
     *,
-    pattern: str | None = None,
+    pattern: SplitPattern = None,
     special_tokens: Mapping[str, int] | list[str] | None = None,
 ) -> Tokenizer:
     """The tokenizer of a file of any format, of a folder, or of a published encoding.
@@ -35,8 +35,9 @@ def load(
         name_or_path: the path or the URL of a file that Tokenizer.save() wrote, a tokenizer.json, vocab.json or
             merges.txt of GPT-2's two files, a .tiktoken file, a BPE model of sentencepiece; the folder of a Hugging
             Face model; or a name of list_encoding_names(). What a file is, its content tells.
-        pattern: the split pattern, for a file that holds none: .tiktoken, or GPT-2's two. A published .tiktoken file is
-            known by its hash and needs none.
+        pattern: the split pattern, for a file that holds none: .tiktoken (an expression is one of fancy-regex, as
+            tiktoken's are), or GPT-2's two (one of `regex`). A published .tiktoken file is known by its hash and needs
+            none.
         special_tokens: names or {name: id}, for the same files.
 
     Returns:
@@ -86,7 +87,7 @@ def load(
     raise ValueError(f"{path}: not a tokenizer of any format that is read here: {NAMED}")
 
 
-def _by_url(url: str, pattern: str | None, special_tokens: Mapping[str, int] | list[str] | None) -> Tokenizer:
+def _by_url(url: str, pattern: SplitPattern, special_tokens: Mapping[str, int] | list[str] | None) -> Tokenizer:
     """The tokenizer of a file by URL; errors name the URL, not its copy."""
     from bpe import remote
 
@@ -100,14 +101,14 @@ def _by_url(url: str, pattern: str | None, special_tokens: Mapping[str, int] | l
 
 
 def _published(name: str, more: bool) -> Tokenizer:
-    if name in SOURCES:
+    if name in DOWNLOADS:
         if more:
             raise ValueError(f"{name} has its own split pattern and special tokens, and none are given beside it")
         return get_encoding(name)
     near = difflib.get_close_matches(
-        name, [*SOURCES, *sorted(os.listdir(Path(name).parent if name else "."))], cutoff=0.55
+        name, [*DOWNLOADS, *sorted(os.listdir(Path(name).parent if name else "."))], cutoff=0.55
     )
-    said = f"; did you mean {' or '.join(near)}?" if near else f"; those are {', '.join(SOURCES)}"
+    said = f"; did you mean {' or '.join(near)}?" if near else f"; those are {', '.join(DOWNLOADS)}"
     raise FileNotFoundError(errno.ENOENT, f"no such file, and no published encoding of that name{said}", name)
 
 
@@ -124,13 +125,13 @@ def _pair(path: Path) -> tuple[Path, Path]:
     return path.with_name(names[0]), path.with_name(names[1])
 
 
-def _tiktoken(path: Path, pattern: str | None, special_tokens: Mapping[str, int] | list[str] | None) -> Tokenizer:
+def _tiktoken(path: Path, pattern: SplitPattern, special_tokens: Mapping[str, int] | list[str] | None) -> Tokenizer:
     if pattern is None:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        for source in SOURCES.values():
-            if any(known == digest for _, known in source.files):
-                pattern = source.pattern
-                special_tokens = source.special_tokens if special_tokens is None else special_tokens
+        for download in DOWNLOADS.values():
+            if any(known == digest for _, known in download.files):
+                pattern = download.pattern
+                special_tokens = download.special_tokens if special_tokens is None else special_tokens
                 break
         else:
             raise ValueError(

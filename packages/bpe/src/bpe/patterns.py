@@ -111,11 +111,23 @@ class Pattern(NamedTuple):
         """Whether the text is not split."""
         return not self.expressions and not self.steps
 
+    @property
+    def given(self) -> SplitPattern:
+        """What a tokenizer is given for this pattern: its name, its expressions of `regex`, None, or the pattern."""
+        if self.name or self.whole:
+            return self.name
+        if self.language != "regex":
+            return self
+        return self.expressions[0] if len(self.expressions) == 1 else self.expressions
+
     def __str__(self) -> str:
         return self.name or self.steps or " then ".join(map(repr, self.expressions)) or "no split"
 
 
-def resolve(pattern: str | tuple[str, ...] | Pattern | None, language: Language = "regex") -> Pattern:
+SplitPattern = str | tuple[str, ...] | Pattern | None
+
+
+def resolve(pattern: SplitPattern, language: Language = "regex") -> Pattern:
     """The Pattern meant by a name, a regular expression, several in sequence, or None for no split.
 
     An expression that is one of the named patterns, as published, gets its name. A plain word that is no name is an

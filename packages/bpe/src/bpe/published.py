@@ -34,7 +34,7 @@ _HARMONY = {
 
 
 @dataclass(frozen=True)
-class Source:
+class Download:
     """Where an encoding comes from: the paths of its files below HOST with their SHA-256 (one .tiktoken file, or
     vocab.bpe and encoder.json), and what the files do not hold.
     """
@@ -59,8 +59,8 @@ class Published:
 _P50K = (("/encodings/p50k_base.tiktoken", "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069"),)
 _O200K = (("/encodings/o200k_base.tiktoken", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"),)
 
-SOURCES: dict[str, Source] = {
-    "gpt2": Source(
+DOWNLOADS: dict[str, Download] = {
+    "gpt2": Download(
         (
             ("/gpt-2/encodings/main/vocab.bpe", "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"),
             ("/gpt-2/encodings/main/encoder.json", "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"),
@@ -69,22 +69,22 @@ SOURCES: dict[str, Source] = {
         {_END: 50256},
         50257,
     ),
-    "r50k_base": Source(
+    "r50k_base": Download(
         (("/encodings/r50k_base.tiktoken", "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"),),
         "gpt2",
         {_END: 50256},
         50257,
     ),
-    "p50k_base": Source(_P50K, "gpt2", {_END: 50256}, 50281),
-    "p50k_edit": Source(_P50K, "gpt2", {_END: 50256, **dict(zip(_FILL, range(50281, 50284), strict=True))}, None),
-    "cl100k_base": Source(
+    "p50k_base": Download(_P50K, "gpt2", {_END: 50256}, 50281),
+    "p50k_edit": Download(_P50K, "gpt2", {_END: 50256, **dict(zip(_FILL, range(50281, 50284), strict=True))}, None),
+    "cl100k_base": Download(
         (("/encodings/cl100k_base.tiktoken", "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"),),
         "cl100k",
         {_END: 100257, **dict(zip(_FILL, range(100258, 100261), strict=True)), _END_OF_PROMPT: 100276},
         None,
     ),
-    "o200k_base": Source(_O200K, "o200k", {_END: 199999, _END_OF_PROMPT: 200018}, None),
-    "o200k_harmony": Source(
+    "o200k_base": Download(_O200K, "o200k", {_END: 199999, _END_OF_PROMPT: 200018}, None),
+    "o200k_harmony": Download(
         _O200K,
         "o200k",
         # 200018 has two names: its own, and that of a reserved token
@@ -198,7 +198,9 @@ def encoding_name_for_model(model_name: str) -> str:
     for prefix, encoding in _PREFIXES.items():
         if model_name.startswith(prefix):
             return encoding
-    raise KeyError(f"no encoding is known for the model {model_name!r}; name the encoding itself: {', '.join(SOURCES)}")
+    raise KeyError(
+        f"no encoding is known for the model {model_name!r}; name the encoding itself: {', '.join(DOWNLOADS)}"
+    )
 
 
 def list_encoding_names() -> list[str]:
@@ -208,25 +210,25 @@ def list_encoding_names() -> list[str]:
         >>> bpe.list_encoding_names()[:3]
         ['gpt2', 'r50k_base', 'p50k_base']
     """
-    return list(SOURCES)
+    return list(DOWNLOADS)
 
 
 def read(name: str) -> Published:
     """The published encoding of that name as plain data; see get_encoding(). A kept file that is wrong is replaced."""
-    if name not in SOURCES:
-        raise ValueError(f"no published encoding is named {name!r}: the names are {', '.join(SOURCES)}")
-    source = SOURCES[name]
-    urls = [HOST + path for path, _ in source.files]
-    contents = [_fetch(url, sha256) for url, (_, sha256) in zip(urls, source.files, strict=True)]
+    if name not in DOWNLOADS:
+        raise ValueError(f"no published encoding is named {name!r}: the names are {', '.join(DOWNLOADS)}")
+    download = DOWNLOADS[name]
+    urls = [HOST + path for path, _ in download.files]
+    contents = [_fetch(url, sha256) for url, (_, sha256) in zip(urls, download.files, strict=True)]
     if len(contents) == 2:
         vocab, _ = gpt2.parse(contents[1], contents[0], urls[1], urls[0])
-        ranks = {token: number for number, token in vocab.items() if number not in source.special_tokens.values()}
+        ranks = {token: number for number, token in vocab.items() if number not in download.special_tokens.values()}
     else:
         ranks = tiktoken.parse(contents[0], urls[0])
-    n_vocab = max(*ranks.values(), *source.special_tokens.values()) + 1
-    if source.n_vocab is not None and source.n_vocab != n_vocab:
-        raise ValueError(f"{urls[0]}: ids up to {n_vocab - 1}, where {name} has {source.n_vocab} tokens")
-    return Published(name, ranks, source.pattern, dict(source.special_tokens), n_vocab)
+    n_vocab = max(*ranks.values(), *download.special_tokens.values()) + 1
+    if download.n_vocab is not None and download.n_vocab != n_vocab:
+        raise ValueError(f"{urls[0]}: ids up to {n_vocab - 1}, where {name} has {download.n_vocab} tokens")
+    return Published(name, ranks, download.pattern, dict(download.special_tokens), n_vocab)
 
 
 def _fetch(url: str, sha256: str) -> bytes:

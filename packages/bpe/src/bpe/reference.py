@@ -15,7 +15,7 @@ from bpe.native.printable import PRINTABLE
 Pair = tuple[bytes, bytes]
 
 
-def pretokenize(text: bytes, pattern: str | tuple[str, ...] | patterns.Pattern | None) -> list[bytes]:
+def pretokenize(text: bytes, pattern: patterns.SplitPattern) -> list[bytes]:
     """The pieces within which tokens are made: the matches of the pattern, and whatever lies between them.
 
     Joined, the pieces are the text. Bytes that are not UTF-8 are each a character without category (see
@@ -48,7 +48,7 @@ def split_special(text: bytes, special_tokens: Iterable[str | bytes]) -> list[tu
 
 def count_pretokens(
     texts: Iterable[bytes],
-    pattern: str | tuple[str, ...] | patterns.Pattern | None,
+    pattern: patterns.SplitPattern,
     special_tokens: Iterable[str | bytes],
 ) -> Counter[bytes]:
     """How often each pretoken occurs in the texts. Special tokens split a text before the pattern, and do not count."""
@@ -259,7 +259,7 @@ def encode(
     text: bytes,
     encode_pretoken: Callable[[bytes], list[int]],
     *,
-    pattern: str | tuple[str, ...] | patterns.Pattern | None,
+    pattern: patterns.SplitPattern,
     special_tokens: Mapping[str, int] | None = None,
 ) -> list[int]:
     """The ids of text: special tokens first, then the pattern, then encode_pretoken on every pretoken.

@@ -220,7 +220,7 @@ class Reader:
         self._rest = b""
 
     def read(self, size: int = -1) -> bytes:
-        """So many bytes, fewer at the end; all that are left for -1."""
+        """The next `size` bytes, fewer at the end; all that are left for -1."""
         parts, held = [self._rest], len(self._rest)
         while size < 0 or held < size:
             block = next(self._blocks, None)

@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING, Any, Literal
 from bpe import formats, patterns
 from bpe.encoding.calls import NONE
 from bpe.encoding.policy import Special
-from bpe.encoding.text_encoder import Text
+from bpe.encoding.text_encoder import Text, TextChunks
 from bpe.encodings import CACHE_BYTES, Encoding, Errors
 from bpe.formats import TokenizerData
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import threads_for
-from bpe.vocabulary import checked_merge, checked_tokens, number_special_tokens, vocabulary_of_ranks
+from bpe.patterns import SplitPattern
+from bpe.vocabulary import SpecialNames, data_of_merges, data_of_ranks, merges_of, number_special_tokens
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bpe.encoding.streaming import DecodeStream
     from bpe.native.atomic_file import StrPath
+    from bpe.outputs import Format
     from bpe.progress import Progress
     from bpe.sources import Source
-
-Format = Literal["npy", "bin", "megatron", "datatrove", "llmc", "parquet", "arrow", "litdata", "mds"]
-SplitPattern = str | tuple[str, ...] | patterns.Pattern | None
-SpecialTokens = Mapping[str, int] | Iterable[str]
 
 
 class Tokenizer(Encoding):
@@ -62,13 +60,10 @@ class Tokenizer(Encoding):
         merges: Iterable[tuple[bytes, bytes]],
         *,
         pattern: SplitPattern = "gpt2",
-        special_tokens: SpecialTokens = (),
+        special_tokens: SpecialNames = (),
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        tokens = checked_tokens(vocab)
-        special = number_special_tokens(special_tokens, tokens)
-        checked = [checked_merge(pair) for pair in merges]
-        self._set(TokenizerData(tokens, checked, special, patterns.resolve(pattern)), cache_bytes)
+        self._set(data_of_merges(vocab, merges, special_tokens, patterns.resolve(pattern)), cache_bytes)
         # Making the encoder refuses merges that contradict the vocabulary. Those of a file were checked on reading.
         _ = self._texts.encoder
 
@@ -95,7 +90,7 @@ class Tokenizer(Encoding):
         ranks: Mapping[bytes, int],
         *,
         pattern: SplitPattern,
-        special_tokens: SpecialTokens = (),
+        special_tokens: SpecialNames = (),
         name: str | None = None,
     ) -> Tokenizer:
         """From ranks, which are merged as tiktoken merges them: see bpe.Encoding.
@@ -113,27 +108,22 @@ class Tokenizer(Encoding):
             >>> bpe.Tokenizer.from_ranks(ranks, pattern="cl100k").encode("abc")
             [256, 99]
         """
-        vocab = vocabulary_of_ranks(ranks)
-        special = number_special_tokens(special_tokens, vocab)
-        resolved = patterns.resolve(pattern)
-        return cls.from_data(TokenizerData(vocab, None, special, resolved, ignore_merges=True, name=name))
+        return cls.from_data(data_of_ranks(ranks, special_tokens, patterns.resolve(pattern), name))
 
     @classmethod
-    def from_tiktoken(cls, path: StrPath, *, pattern: SplitPattern, special_tokens: SpecialTokens = ()) -> Tokenizer:
+    def from_tiktoken(cls, path: StrPath, *, pattern: SplitPattern, special_tokens: SpecialNames = ()) -> Tokenizer:
         """From a .tiktoken file, which holds neither pattern nor special tokens.
 
         Args:
             path: the file.
-            pattern, special_tokens: as Tokenizer() takes them.
+            pattern, special_tokens: as Tokenizer() takes them; but an expression is one of fancy-regex, as tiktoken's.
 
         Raises:
             ValueError: what is wrong with the file, with its line; or as from_ranks().
             FileNotFoundError: there is none.
         """
-        from bpe.formats import tiktoken
-
-        name = os.path.splitext(os.path.basename(path))[0]
-        return cls.from_ranks(tiktoken.read(path), pattern=pattern, special_tokens=special_tokens, name=name)
+        ranks, name = formats.tiktoken.read(path), os.path.splitext(os.path.basename(path))[0]
+        return cls.from_data(data_of_ranks(ranks, special_tokens, patterns.resolve(pattern, "fancy-regex"), name))
 
     @classmethod
     def from_gpt2(
@@ -142,7 +132,7 @@ class Tokenizer(Encoding):
         merges_txt: StrPath,
         *,
         pattern: SplitPattern = "gpt2",
-        special_tokens: SpecialTokens = ("<|endoftext|>",),
+        special_tokens: SpecialNames = ("<|endoftext|>",),
     ) -> Tokenizer:
         """From GPT-2's pair of files.
 
@@ -155,9 +145,7 @@ class Tokenizer(Encoding):
             ValueError: what is wrong with a file, with its line.
             FileNotFoundError: one is missing.
         """
-        from bpe.formats import gpt2
-
-        vocab, merges = gpt2.read(vocab_json, merges_txt)
+        vocab, merges = formats.gpt2.read(vocab_json, merges_txt)
         special = number_special_tokens(special_tokens, vocab)
         return cls.from_data(TokenizerData(vocab, merges, special, patterns.resolve(pattern)))
 
@@ -169,9 +157,7 @@ class Tokenizer(Encoding):
             ValueError: what in the file is wrong, or what it asks for that is not supported.
             FileNotFoundError: there is none.
         """
-        from bpe.formats import huggingface
-
-        return cls.from_data(huggingface.read(tokenizer_json))
+        return cls.from_data(formats.huggingface.read(tokenizer_json))
 
     @classmethod
     def from_sentencepiece(cls, model: StrPath) -> Tokenizer:
@@ -181,9 +167,7 @@ class Tokenizer(Encoding):
             ValueError: what in the file is wrong, or what it asks for that is not supported.
             FileNotFoundError: there is none.
         """
-        from bpe.formats import sentencepiece
-
-        return cls.from_data(sentencepiece.read(model))
+        return cls.from_data(formats.sentencepiece.read(model))
 
     @classmethod
     def load(cls, path: StrPath) -> Tokenizer:
@@ -193,9 +177,7 @@ class Tokenizer(Encoding):
             ValueError: the file is damaged, or of another format.
             FileNotFoundError: there is none.
         """
-        from bpe.formats import native
-
-        return cls.from_data(native.read(path))
+        return cls.from_data(formats.native.read(path))
 
     def save(self, path: StrPath) -> None:
         """Write all that this tokenizer is to one file, which appears whole or not at all.
@@ -205,9 +187,7 @@ class Tokenizer(Encoding):
             >>> bpe.load("tokenizer.bpe").encode("low")
             [258]
         """
-        from bpe.formats import native
-
-        native.write(path, self._data)
+        formats.native.write(path, self._data)
 
     def to_tiktoken(self, path: StrPath) -> None:
         """Write the ranks as a .tiktoken file.
@@ -215,9 +195,7 @@ class Tokenizer(Encoding):
         Raises:
             ValueError: encoding by ranks would give other ids than this tokenizer's merges.
         """
-        from bpe.formats import tiktoken
-
-        tiktoken.write_tokenizer(path, self._data, self._texts.never_merged)
+        formats.tiktoken.write_tokenizer(path, self._data, self._texts.never_merged)
 
     def to_gpt2(self, folder: StrPath) -> None:
         """Write vocab.json and merges.txt into a folder, which is made if need be.
@@ -225,9 +203,7 @@ class Tokenizer(Encoding):
         Raises:
             ValueError: these two cannot say what this tokenizer does.
         """
-        from bpe.formats import gpt2
-
-        gpt2.write_tokenizer(folder, self._data, self.merges, self._texts.never_merged)
+        formats.gpt2.write_tokenizer(folder, self._data, self.merges, self._texts.never_merged)
 
     def to_huggingface(self, path: StrPath) -> None:
         """Write a tokenizer.json by which Hugging Face tokenizers encode as this tokenizer does.
@@ -235,10 +211,8 @@ class Tokenizer(Encoding):
         Raises:
             ValueError: a tokenizer.json cannot say what this tokenizer does.
         """
-        from bpe.formats import huggingface
-
         data = self._data
-        huggingface.write(path, data._replace(merges=list(self.merges)) if data.merges is None else data)
+        formats.huggingface.write(path, data._replace(merges=list(self.merges)) if data.merges is None else data)
 
     # What it is
 
@@ -255,13 +229,7 @@ class Tokenizer(Encoding):
     @cached_property
     def merges(self) -> tuple[tuple[bytes, bytes], ...]:
         """The pairs that are merged, in order of rank."""
-        if self._data.merges is not None:
-            return tuple(self._data.merges)
-        if self._data.characters is not None:
-            raise ValueError("a model of sentencepiece has no merges: its tokens are joined by their scores")
-        from bpe.formats import tiktoken
-
-        return tuple(tiktoken.merges_from_ranks(formats.ordinary_ids(self._data)))
+        return merges_of(self._data)
 
     @cached_property
     def special_tokens(self) -> Mapping[str, int]:
@@ -269,16 +237,11 @@ class Tokenizer(Encoding):
         return MappingProxyType(self._data.special_tokens)
 
     @cached_property
-    def pattern(self) -> str | tuple[str, ...] | patterns.Pattern | None:
+    def pattern(self) -> SplitPattern:
         """The split pattern: its name, its regular expressions, or None; a Pattern for those of another language than
         `regex`'s and for steps of a tokenizer.json.
         """
-        resolved = self._data.pattern
-        if resolved.name or resolved.whole:
-            return resolved.name
-        if resolved.language != "regex":
-            return resolved
-        return resolved.expressions[0] if len(resolved.expressions) == 1 else resolved.expressions
+        return self._data.pattern.given
 
     @property
     def vocab_size(self) -> int:
@@ -288,9 +251,7 @@ class Tokenizer(Encoding):
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256, in hexadecimal, of all that decides which ids a text gets."""
-        from bpe.formats import native
-
-        return native.fingerprint(self._data)
+        return formats.native.fingerprint(self._data)
 
     # Text to ids
 
@@ -374,11 +335,7 @@ class Tokenizer(Encoding):
         return encode_column(self._texts, array, rules, threads_for(workers, "workers"))
 
     def encode_iterable(
-        self,
-        chunks: Iterable[str] | Iterable[bytes],
-        *,
-        allowed_special: Special = NONE,
-        disallowed_special: Special = "all",
+        self, chunks: TextChunks, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
     ) -> Iterator[int]:
         """The ids of the chunks joined, as they become certain: the same wherever the text is cut.
 
@@ -400,14 +357,7 @@ class Tokenizer(Encoding):
             >>> list(tokenizer.encode_iterable(["lo", "w low", "er"]))
             [258, 260, 114]
         """
-        arrays = self._texts.chunks(chunks, self._texts.policy.rules(allowed_special, disallowed_special))
-        listed = 4096  # ids at a time, for a list takes ten times the memory of an array
-        return (
-            number
-            for array in arrays
-            for begin in range(0, len(array), listed)
-            for number in array[begin : begin + listed].tolist()
-        )
+        return self._texts.ids_of_chunks(chunks, self._texts.policy.rules(allowed_special, disallowed_special))
 
     def encode_with_offsets(
         self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
@@ -435,8 +385,7 @@ class Tokenizer(Encoding):
     def add_special_tokens(self, ids: Iterable[int], pair: Iterable[int] | None = None) -> list[int]:
         """The ids of a text between those that the template of its tokenizer.json asks for, such as <s> and </s>.
 
-        As tokenizers' encode(add_special_tokens=True); encode() alone adds none. Without a template the ids as they
-        are.
+        As tokenizers' encode(add_special_tokens=True); encode() adds none. Without a template the ids as they are.
 
         Args:
             ids: those of a text.
@@ -446,13 +395,7 @@ class Tokenizer(Encoding):
             >>> tokenizer.add_special_tokens([258])
             [258]
         """
-        data = self._data
-        template = (*data.prefix, 0, *data.suffix) if pair is None else data.pair
-        texts = ids, pair
-        made: list[int] = []
-        for part in template:
-            made.extend(texts[part] or () if isinstance(part, int) else [data.special_tokens[str(part)]])
-        return made
+        return formats.templates.filled(self._data, ids, pair)
 
     def encode_file(
         self,
@@ -499,34 +442,11 @@ class Tokenizer(Encoding):
             >>> tokenizer.encode_file(["low lower"], "ids.npy")
             3
         """
-        from bpe.outputs.encode_source import Recipe, encode_source
-        from bpe.progress import reporter
+        from bpe.outputs.encode_source import encode_source, recipe_of
 
-        special = self._texts.policy.recognised(allowed_special)
-        names = self._data.special_tokens
-        if end_of_text is not None and end_of_text not in names:
-            raise ValueError(f"end_of_text is {end_of_text!r}, which is no special token; there are {', '.join(names)}")
-        recipe = Recipe(
-            encode=lambda texts: self._texts.each_to_ids(texts, special),
-            cut=lambda text, at: self._texts.safe_cut(text, at, special),
-            margin=special.longest,
-            largest=self.max_token_value,
-            tokenizer=self.fingerprint,
-            end_of_text=names.get("<|endoftext|>" if end_of_text is None else end_of_text),
-            separate=end_of_text is not None,
-            special=sorted(name.decode() for name in special.names),
-        )
-        with reporter(progress) as report:
-            return encode_source(
-                source,
-                out,
-                recipe,
-                format=format,
-                dtype=dtype,
-                shard_tokens=shard_tokens,
-                workers=threads_for(workers, "workers"),
-                report=report,
-            )
+        recipe = recipe_of(self._texts, self.fingerprint, end_of_text, allowed_special)
+        threads = threads_for(workers, "workers")
+        return encode_source(source, out, recipe, format, dtype, shard_tokens, threads, progress)
 
     # Ids to text
 

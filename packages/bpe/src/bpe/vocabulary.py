@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bpe.formats import TokenizerData, ending_in, rows_of
+from bpe import formats
+from bpe.formats import Pair, TokenizerData, ending_in, rows_of
 from bpe.native.lazy_imports import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from bpe.patterns import Pattern
+
+
+SpecialNames = Mapping[str, int] | Iterable[str]
 
 
 def checked_tokens(vocab: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -21,7 +27,7 @@ def checked_tokens(vocab: Mapping[int, bytes]) -> dict[int, bytes]:
     return dict(vocab)
 
 
-def checked_merge(pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+def checked_merge(pair: Pair) -> Pair:
     """The pair itself, where it is two bytes objects. TypeError for anything else."""
     left, right = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else (None, None)
     if not isinstance(left, bytes) or not isinstance(right, bytes):
@@ -37,7 +43,34 @@ def vocabulary_of_ranks(ranks: Mapping[bytes, int]) -> dict[int, bytes]:
     return vocab
 
 
-def number_special_tokens(special_tokens: Iterable[str] | Mapping[str, int], vocab: dict[int, bytes]) -> dict[str, int]:
+def data_of_merges(
+    vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: SpecialNames, pattern: Pattern
+) -> TokenizerData:
+    """The tokenizer of a vocabulary and its merges. TypeError and ValueError as of Tokenizer()."""
+    tokens = checked_tokens(vocab)
+    special = number_special_tokens(special_tokens, tokens)
+    return TokenizerData(tokens, [checked_merge(pair) for pair in merges], special, pattern)
+
+
+def data_of_ranks(
+    ranks: Mapping[bytes, int], special_tokens: SpecialNames, pattern: Pattern, name: str | None
+) -> TokenizerData:
+    """The tokenizer that merges by rank, as tiktoken does. ValueError where two ranks or two ids are equal."""
+    vocab = vocabulary_of_ranks(ranks)
+    special = number_special_tokens(special_tokens, vocab)
+    return TokenizerData(vocab, None, special, pattern, ignore_merges=True, name=name)
+
+
+def merges_of(data: TokenizerData) -> tuple[Pair, ...]:
+    """The pairs that a tokenizer merges, in order of rank. ValueError where its tokens are joined by their scores."""
+    if data.merges is not None:
+        return tuple(data.merges)
+    if data.characters is not None:
+        raise ValueError("a model of sentencepiece has no merges: its tokens are joined by their scores")
+    return tuple(formats.tiktoken.merges_from_ranks(formats.ordinary_ids(data)))
+
+
+def number_special_tokens(special_tokens: SpecialNames, vocab: dict[int, bytes]) -> dict[str, int]:
     """{name: id} for special tokens; those that the vocabulary lacks are added to it.
 
     Two names given with ids may share one, as two of o200k_harmony do; the first is what the id is decoded to.

@@ -25,7 +25,8 @@ from bpe.outputs.writers import description_of, writer_of
 from bpe.progress import Progress, reporter
 
 if TYPE_CHECKING:
-    from bpe.tokenizer import Format, Tokenizer
+    from bpe.outputs import Format
+    from bpe.tokenizer import Tokenizer
 
 INDEX = "index.json"
 SAVED_EVERY = 1.0  # seconds between two times that the manifest is written

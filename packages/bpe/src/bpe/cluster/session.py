@@ -1,4 +1,4 @@
-"""A Ray cluster to run tasks on: connecting, so many tasks at a time, failures in one sentence, a summary."""
+"""A Ray cluster to run tasks on: connecting, a bounded number of tasks at a time, errors in one sentence, a summary."""
 
 from __future__ import annotations
 

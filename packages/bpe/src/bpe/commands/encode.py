@@ -19,11 +19,11 @@ from bpe.commands.corpus import Place, corpus, keep_apart, place, standard_input
 from bpe.loading import NAMED, load
 from bpe.native.json_lines import parse_line
 from bpe.native.lazy_imports import numpy as np
+from bpe.outputs import FORMATS
 from bpe.progress import Progress, reporter, watched
 from bpe.tokenizer import Tokenizer
 
 BLOCK = 1 << 20  # bytes read, or ids decoded, at a time
-FORMATS = ("npy", "bin", "megatron", "datatrove", "llmc", "parquet", "arrow", "litdata", "mds")
 BATCH = 4096  # documents encoded at a time
 
 
@@ -150,9 +150,7 @@ def _refuse_special(tokenizer: Tokenizer, ids: list[int]) -> None:
 
 
 def _encode_documents(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, options: argparse.Namespace) -> None:
-    """A line of ids for each line of text: an array for a string; for an object the object, with ids in the text's
-    place.
-    """
+    """A line for each line of text: ids for a string; for an object the object, with ids in the text's place."""
     for lines in _batches(file, options.text_key, str, "a text"):
         values = [value for _, value in lines]
         texts = [value if isinstance(value, str) else value[options.text_key] for value in values]
@@ -197,7 +195,7 @@ def _named(file: BinaryIO, line: int | None = None) -> Iterator[None]:
 
 
 def _ids_of(file: BinaryIO) -> Iterator[Any]:
-    """The ids of a file, so many at a time: those of a .npy, or numbers in text."""
+    """The ids of a file in blocks: those of a .npy, or numbers in text."""
     start = file.read(6)
     if start == b"\x93NUMPY":
         name = _name(file)
@@ -233,9 +231,7 @@ def _number(word: bytes, file: BinaryIO) -> int:
 
 
 def _batches(file: BinaryIO, key: str, kind: type, what: str) -> Iterator[list[tuple[int, Any]]]:
-    """The lines, so many at a time, as (number, value): each value of that kind, or an object that has one under the
-    key.
-    """
+    """The lines in lists of BATCH, as (number, value): a value of that kind, or an object with one under the key."""
     numbered = enumerate(file, start=1)
     while lines := list(itertools.islice(numbered, BATCH)):
         values = []

@@ -49,8 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _abandon_output() -> None:
-    """Let what standard output still holds go nowhere, or the interpreter would try once more to write it when it
-    ends."""
+    """Drop what standard output still holds, or the interpreter would try once more to write it when it ends."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -3,8 +3,7 @@
 about.json  the corpus' files (path, size, time of change) and all arguments that the counts and merges depend on
 counts      the counts (see bpe.counting.counts_file): written once, whole or not at all
 merges      a header with the SHA-256 of the counts, and 20 bytes for each merge, chained by CRC-32: appended to; what
-is
-            cut short at its end is ignored
+            is cut short at its end is ignored
 lock        held by the process that trains, and let go of when it dies, however it does
 """
 

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 THREAD_BYTES = 2 << 20  # of text for each thread: with less, adding up its table costs more than it saves
 BYTES_PER_PRETOKEN = 192  # a short text has a distinct pretoken in 120 bytes, a longer one fewer
 LEAST_ROOM, MOST_ROOM = 1 << 12, 1 << 14  # pretokens that a table is made with room for
-CHUNK = (
-    1 << 20
-)  # bytes of text: large enough that handing it out costs nothing, small enough that Ctrl-C is heard at once
+CHUNK = 1 << 20  # bytes of text: handing it out costs next to nothing, and Ctrl-C is heard after it
 SMALL_CHUNK = 1 << 16  # of a text that is short for its threads
 SMALLEST_CHUNK = 4 << 10  # within a memory limit
 MEMORY_PER_BYTE = 144  # that a table may grow by for a byte of text, with what it takes to double, pack and sort it
@@ -49,8 +47,16 @@ class Plan(NamedTuple):
 
 
 def plan(total: int | None, workers: int, memory_limit: int | None) -> Plan:
-    """How to count `total` bytes (None: not known) by `workers` threads, within a memory limit or, for None,
-    without."""
+    """How to count a source.
+
+    Every thread gets THREAD_BYTES of text at least, and each table an equal share of the memory limit. A table is
+    looked at after each chunk. So a chunk is so small that within it no table grows by more than its share.
+
+    Args:
+        total: Bytes of the source; None where that is not known.
+        workers: The most threads.
+        memory_limit: Bytes that all tables may take together; None for no limit.
+    """
     threads = workers if total is None else max(1, min(workers, total // THREAD_BYTES))
     share = None if memory_limit is None else memory_limit // threads
     chunk = CHUNK if share is None else min(CHUNK, max(SMALLEST_CHUNK, share // MEMORY_PER_BYTE))

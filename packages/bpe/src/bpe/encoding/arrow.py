@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bpe.encoding.text_encoder import SHARED_TEXT, TextEncoder, warn_of_slow
+from bpe.encoding.text_encoder import JOINED_TEXT, SHARED_TEXT, TextEncoder
 from bpe.native.arrow import pyarrow
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import map_in_threads, run_together
@@ -99,10 +99,10 @@ def _places(array: Any) -> tuple[memoryview, NDArray[np.int64], NDArray[np.int64
 
 def _encode_array(texts: TextEncoder, array: Any, rules: Rules, threads: int) -> Any:
     text, begins, sizes = _places(array)
-    if texts.direct:
+    if texts.direct or _unchanged(texts, text, begins, sizes):
         ids, ends = _encode_rows(texts, text, begins, sizes, rules, threads)
     else:
-        warn_of_slow(texts.data.pattern)  # not in a thread, which has no caller
+        texts.warn_if_slow()  # not in a thread, which has no caller
 
         def alone(row: int) -> NDArray[np.uint32]:
             return texts.to_array(text[begins[row] : begins[row] + sizes[row]], rules, repair=False)
@@ -111,6 +111,16 @@ def _encode_array(texts: TextEncoder, array: Any, rules: Rules, threads: int) ->
         ids = np.concatenate([np.empty(0, dtype=np.uint32), *found])
         ends = np.cumsum([len(one) for one in found], dtype=np.int64)
     return _list_array(array, ids, ends)
+
+
+def _unchanged(texts: TextEncoder, text: memoryview, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
+    """Whether the encoder takes all of these texts as they are; not asked where much lies between them."""
+    if not len(begins):
+        return False
+    begin, end = int(begins.min()), int((begins + sizes).max())
+    if end - begin > min(JOINED_TEXT, 2 * int(sizes.sum())):
+        return False
+    return texts.takes_as_it_is(str(text[begin:end], "utf-8", "surrogateescape"))
 
 
 def _encode_rows(

@@ -63,7 +63,7 @@ cdef class Batch:
         texts: str, bytes or buffers of bytes.
         rules: What is done about special tokens.
         threads: How many threads will call work().
-        longest: Texts of so many bytes or code points are left to the caller.
+        longest: Texts of this many bytes or code points are left to the caller.
 
     Attributes:
         long: The numbers of the texts that are left to the caller.

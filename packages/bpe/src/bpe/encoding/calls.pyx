@@ -1,8 +1,8 @@
-"""The methods that encode one text, compiled: for a chat message, handling the arguments in Python would take longer
-than encoding.
+"""The methods that encode one text, compiled.
 
-They go straight to the compiled Encoder. The TextEncoder, which is Python, serves the rest: tokenizers that change a
-text before encoding it, patterns that `regex` has to run, and a str with lone surrogates.
+For a chat message, handling the arguments in Python would take longer than encoding. These methods go straight to the
+compiled Encoder. The TextEncoder, which is Python, serves the rest: tokenizers that change a text before encoding it,
+patterns that `regex` has to run, and a str with lone surrogates.
 """
 
 cimport cython

@@ -44,7 +44,7 @@ cdef class Column:
         begins, sizes: Where each row lies in it, in bytes; int64, checked by the caller.
         rules: What is done about special tokens.
         threads: How many threads will call work().
-        longest: Rows of so many bytes are left to the caller; `long` has their numbers.
+        longest: Rows of this many bytes are left to the caller; `long` has their numbers.
 
     Attributes:
         size: Bytes of the rows that are not long.

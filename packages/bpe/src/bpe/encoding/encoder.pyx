@@ -1,4 +1,4 @@
-"""Text to ids: where the pretokens end, what is known of them, and what the others merge to.
+"""Text to ids: where the pretokens end, the ids of those in the cache, and what the others merge to.
 
     text                       " The quick brown fox"
       |
@@ -6,26 +6,28 @@
       v
     ends of pretokens          4 10 16 20                                 up to 4,160 of them at a time
       |
-      |  cache_prepare         key = its bytes in two words; hash; its set of the cache prefetched     cache.h
+      |  cache_prepare         the key of each pretoken (its bytes in two words); the hash of the key;
+      |                        the place in the cache that the hash names, prefetched                  cache.h
       v
     a batch of 128 keys        " The" " quick" " brown" " fox"
       |
-      |  cache_take            compare with the keys in the set, copy the ids                          cache.h
+      |  cache_take            keys compared with those in the cache, ids copied                       cache.h
       v
-    ids of those known         383 2068 7586                       in most text 99 pretokens in 100 end here
+    ids of those found         383 2068 7586                              of nearly all pretokens of most texts
       |
-      |  settle                the others of the batch: from their second sets, or merged 32 side by side
-      |    join, filter, probe     bytes to symbols; their pairs looked up in the table of merges      lanes.h
-      |    merge_lanes             the lowest rank first; the entries of new pairs prefetched          steps.h
-      |    Cache.keep              put into the cache, unless the admission filter says no             cache.pyx
+      |  settle                the others of the batch are looked up once more, or merged, 32 side by side
+      |    join, filter, probe     bytes to symbols; pairs looked up in the table of merges            lanes.h
+      |    merge_lanes             the pair of the lowest rank first, until none merges                steps.h
+      |    Cache.keep              the ids into the cache, if the admission filter lets them           cache.pyx
       v
     ids of the batch           383 2068 7586 21831                                                     (GPT-2)
 
-The loop that matters is Encoder.encode_pretokens(), below. It is fast because nothing in it waits: each stage works on
-a batch, and while it does, the memory that the next stage will read is on its way. And because it hardly branches on
-data: scanning is arithmetic on masks; a known pretoken takes one comparison of 16 bytes, one store of 16 bytes and one
-branch on the number of its ids, whatever its length; and merging writes results to the next free place instead of
-asking whether there is one.
+Encoder.encode_pretokens(), below, is the loop that this diagram shows. Two rules make it fast:
+
+* No stage waits for memory. Each works on a whole batch, and prefetches what the next stage will read.
+* Few branches depend on the text, as the processor could not predict them. Scanning is arithmetic on masks. A pretoken
+  that is in the cache takes one comparison of 16 bytes, one store of 16 bytes and one branch on the number of its ids.
+  Merging writes each result to the next free place, and moves that place on only where there was a result.
 
 Bytes and ASCII are encoded where they lie, any other str in blocks as they are converted (scanning/blocks.pyx). The
 cache belongs to one thread at a time; an encoder keeps those that are not in use in a pool.
@@ -355,6 +357,11 @@ cdef class Encoder:
             self.pool.give(cache)
 
     cdef list to_list(self, const uint32_t *ids, size_t size):
+        """The ids as a list, in which equal ids are one Python int.
+
+        By NumPy's tolist(), which makes an int for each id, encoding takes 2.2 to 2.8 times as long (`python
+        benchmarks/parts.py lists FILE`, on a Zen 5).
+        """
         cdef size_t i
         cdef list numbers = PyList_New(size)
         cdef uint32_t number

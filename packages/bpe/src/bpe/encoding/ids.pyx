@@ -1,16 +1,17 @@
-"""The array that ids are written to: it grows, and its memory goes to the NumPy array that a caller gets.
+"""The buffer that ids are written to: an array that grows, whose memory becomes that of the NumPy array in the end.
 
-At any moment the memory has one owner:
+A buffer always has one owner:
 
-    owner            of what                               gets it from          gives it to
-    Cache.ids        the ids of the text being encoded     the system, `kept`    IdMemory if they are many, else stays
-    a local Ids      the ids of a part of a text or batch  the system            IdMemory, or frees it
-    IdMemory         ids that NumPy arrays look into       one of these two      `kept` if it is larger, else frees it
-    kept             the pages of one freed array          IdMemory              the next long text
+    owner            what is in it                         comes from            goes to
+    Cache.ids        the ids of the text being encoded     the system, `kept`    IdMemory if many, else it stays
+    a local Ids      the ids of a part of a text or batch  the system            IdMemory, or the system
+    IdMemory         the ids that NumPy arrays look into   one of these two      `kept` if it is larger, or the system
+    kept             nothing: pages that were freed        IdMemory              the next long text
 
 The ids of a long text get pages of their own, which the system clears when they are first written. A program that
 encodes one text after another, and drops the ids of each, would have them cleared again and again: `kept` makes that 4
-to 20% faster for texts of 4 to 10 MB (`python benchmarks/parts.py pages FILE`). release_kept_pages() gives them back.
+to 20% faster for texts of 4 to 10 MB on an Intel Xeon, and 1 to 7% for texts of 4 to 30 MB on a Zen 5 (`python
+benchmarks/parts.py pages FILE`). release_kept_pages() gives them back.
 """
 
 from cpython.ref cimport Py_INCREF

@@ -1,12 +1,17 @@
 /* Lanes, in which up to LANES pretokens are merged side by side, and how they are filled.
  *
- * A lane holds the symbols of one pretoken, and beside each the key of merging it with the next one:
+ * A lane holds the symbols of one pretoken. Beside each symbol stands a key, which says what it merges to with the next
+ * one. Here "the" is merge 7 and "re" merge 3, and the other pairs do not merge:
  *
- *     text       t   h   e   r   e            key = merge * 64 + place: the least key of a lane says which
- *     symbols    th      e   r   e                 merge comes next, and where; NONE where two do not merge
- *     keys       the=0   -   re=2   -
+ *     place        0        1        2        3                31                    6 5       0
+ *     symbols      th       e        r        e         key    +----------------------+---------+
+ *     keys         7, 0     NONE     3, 2     NONE             |        merge         |  place  |   NONE: all ones
+ *                                                              +----------------------+---------+
  *
- * Filling takes three steps, each over all lanes before the next begins, so that loads wait side by side:
+ * The number of a merge is its rank. So the least key of a lane is that of the merge to make next, the lowest rank and
+ * of equals the leftmost: here 3, 2.
+ *
+ * Filling a lane takes three steps, each over all lanes before the next begins, so that loads wait side by side:
  *
  *     join       bytes to symbols, those joined that are joined at once    -> candidates: pairs of neighbouring symbols
  *     filter     a bit of the Bloom filter for each candidate              -> probes: those that may merge, a tenth
@@ -59,6 +64,8 @@ typedef struct {
 typedef void (*fill_function)(const MergeTables *tables, Lane *lanes, const Piece *pieces, size_t count);
 
 static inline uint32_t key_of(uint32_t merge, uint32_t place) { return merge * LANE_BYTES | place; }
+static inline uint32_t merge_of_key(uint32_t key) { return key / LANE_BYTES; }
+static inline uint32_t place_of_key(uint32_t key) { return key % LANE_BYTES; }
 
 static inline void start_lane(const MergeTables *tables, Lane *lane, size_t symbols) {
     lane->alive = ~0ULL >> (LANE_BYTES - symbols);
@@ -147,8 +154,8 @@ static void fill_lanes_portable(const MergeTables *tables, Lane *lanes, const Pi
 
 #ifdef BPE_X86
 /* AVX-512: the same three steps, eight bytes or pairs at a time. Together with steps.h and the wider scanner it
- * encodes a text of many languages for the first time in 17 to 40% less CPU time than the level avx2, and English in
- * up to 10% less (`python benchmarks/parts.py levels FILE`). */
+ * encodes a text of many languages for the first time in 13 to 40% less CPU time than the level avx2, English in 6 to
+ * 10% less, and English that is known in 14% less (`python benchmarks/parts.py levels FILE`, on a Zen 5 and a Xeon). */
 
 /* The words of eight bytes of a text, from number `at` on, each with the byte after it; the bytes themselves. */
 TARGET_AVX512 static inline __m512i byte_pairs_avx512(const MergeTables *tables, const uint8_t *text, size_t size,

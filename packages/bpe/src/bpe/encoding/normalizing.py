@@ -29,9 +29,7 @@ _CHARACTER_BY_CHARACTER = {"NFC", "NFD", "Lowercase", "StripAccents", "Nmt"}  # 
 
 
 def checked(steps: Sequence[Mapping[str, Any]]) -> str | None:
-    """The steps as a tokenizer keeps them: None, the name of one of FORMS, or JSON. ValueError for one that is unknown
-    or wrong.
-    """
+    """The steps as a tokenizer keeps them: None, the name of one of FORMS, or JSON. ValueError for a wrong one."""
     made = [_checked_step(step) for step in steps]
     if not made:
         return None
@@ -154,6 +152,8 @@ def _to_form(text: str, form: str) -> str:
         return text
     import unicodedata  # a megabyte that most tokenizers do without
 
+    if unicodedata.is_normalized(form, text):  # type: ignore[arg-type]  # and so is every part of it
+        return text
     parts = _inert().split(text)
     parts[::2] = [unicodedata.normalize(form, part) for part in parts[::2]]  # type: ignore[arg-type]
     return "".join(parts)

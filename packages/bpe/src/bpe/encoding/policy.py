@@ -1,4 +1,11 @@
-"""Which special tokens are recognised in a text, and which must not be in it: tiktoken's rules."""
+"""Which special tokens a call recognises in a text, and which it refuses: tiktoken's rules.
+
+    Policy            of a tokenizer: turns the arguments of a call into Rules, and keeps those of the last calls
+    Rules             of a call: the special tokens that get their ids, and those whose presence is an error
+    SpecialTokens     a set of special tokens, ready to be searched for
+
+A special token of neither set is ordinary text. Added tokens of a tokenizer.json are always recognised.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +22,12 @@ KEPT = 256  # sets of special tokens that are kept for the next call
 
 
 class Policy:
-    """special: those that a call may allow or refuse, with their ids. added: those that are always recognised."""
+    """The special tokens of a tokenizer, and what a call may do about them.
+
+    Args:
+        special: {name: id} of those that a call may allow or refuse.
+        added: {text: id} of those that are always recognised.
+    """
 
     def __init__(self, special: Mapping[str, int], added: Mapping[str, int]) -> None:
         self._special, self._added = special, added

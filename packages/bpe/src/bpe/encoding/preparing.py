@@ -1,5 +1,4 @@
-"""What a tokenizer.json may do to a text before it is encoded, as tokenizers does it: normalize, and look for added
-tokens.
+"""What a tokenizer.json may do to a text before it is encoded: normalize it, and look for added tokens.
 
 First the added tokens that are looked for in the text as it is are cut out, then what lies between them is normalized,
 then the others are cut out of that, and what is left may be given a space in front. A tokenizer that does none of this
@@ -23,7 +22,7 @@ _SPACES = r"\s*"
 _SPACE = r"\s"
 _WORD = r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]"  # \w of the engine that tokenizers asks here
 
-Cut = tuple[str, int]  # a piece of text, and the id of the token that it is, or -1
+PieceOrToken = tuple[str, int]  # a piece of text, and the id of the token that it is, or -1
 
 
 @functools.cache
@@ -75,8 +74,7 @@ class Preparation:
         return self._normalizer is None or (self._by_character and self._normalize(text) == text)
 
     def cut_safely(self, cut: Callable[[int], int], text: bytes, at: int) -> int:
-        """The first safe cut from `at` on where the preparation of both sides is that of the whole; its length for
-        none.
+        """The first safe cut from `at` on where both sides are prepared as the whole is; the text's length for none.
 
         Between two ASCII characters, the second a space: no normalizer joins them, none but those of compatibility
         makes another class of character of what stands beside them, and no space is put before a space.
@@ -87,7 +85,7 @@ class Preparation:
             at += 1
         return at
 
-    def pieces(self, text: str, tokens: SpecialTokens, continued: bool = False) -> list[Cut]:
+    def pieces(self, text: str, tokens: SpecialTokens, continued: bool = False) -> list[PieceOrToken]:
         """The text cut up, ready to be encoded piece by piece.
 
         Args:
@@ -95,7 +93,7 @@ class Preparation:
             continued: whether the text goes on where another was cut, which did not end in a token.
         """
         early, late = self._early_and_late(tokens)
-        pieces: list[Cut] = []
+        pieces: list[PieceOrToken] = []
         for piece, number in self._cut_out(text, early):
             if number >= 0:
                 pieces.append((piece, number))
@@ -108,9 +106,9 @@ class Preparation:
             return [(_with_space(piece) if number < 0 else piece, number) for piece, number in pieces]
         return pieces
 
-    def _with_marks(self, pieces: list[Cut], prepend: str, continued: bool) -> list[Cut]:
+    def _with_marks(self, pieces: list[PieceOrToken], prepend: str, continued: bool) -> list[PieceOrToken]:
         """Spaces for SentencePiece's marks, and one before a piece as Metaspace puts it."""
-        made: list[Cut] = []
+        made: list[PieceOrToken] = []
         for place, (piece, number) in enumerate(pieces):
             if number < 0:
                 piece = piece.replace("▁", " ")
@@ -129,7 +127,7 @@ class Preparation:
             self._made[tokens.names] = found
         return found
 
-    def _cut_out(self, text: str, tokens: SpecialTokens) -> list[Cut]:
+    def _cut_out(self, text: str, tokens: SpecialTokens) -> list[PieceOrToken]:
         if not tokens:
             return [(text, -1)] if text else []
         found = [
@@ -138,9 +136,9 @@ class Preparation:
         ]
         return self._with_flags(text, found) if self._flagged else found
 
-    def _with_flags(self, text: str, found: list[Cut]) -> list[Cut]:
+    def _with_flags(self, text: str, found: list[PieceOrToken]) -> list[PieceOrToken]:
         """What was found, less what is inside a word and should not be, and with the white space that belongs to it."""
-        pieces: list[Cut] = []
+        pieces: list[PieceOrToken] = []
         taken = end = 0
         for name, number in found:
             begin, end = end, end + len(name)

@@ -48,7 +48,7 @@ static inline int merge_step(const MergeTables *tables, Lane *lane, lowest_funct
     }
     lane->keys[lane->right.at] = right_key;
     lane->keys[lane->left.at] = left_key;
-    const uint32_t at = best % LANE_BYTES, made = made_by(tables, best / LANE_BYTES);
+    const uint32_t at = place_of_key(best), made = made_by(tables, merge_of_key(best));
     uint64_t after = alive & (~(uint64_t)1 << at);
     const uint64_t before = alive & ~(~(uint64_t)0 << at);
     const uint32_t joined = (uint32_t)count_trailing_zeros(after); /* the symbol that is merged into the one at `at` */

@@ -33,10 +33,15 @@ if TYPE_CHECKING:
     Tables = tuple[list[bytes], NDArray[Any], NDArray[Any] | None, dict[int, tuple[int, ...]]]
 
 Text = str | bytes | bytearray | memoryview
+TextChunks = Iterable[str] | Iterable[bytes]
 
 THREAD_TEXT = 1 << 17  # bytes or code points of a batch that are worth a thread
+JOINED_TEXT = (
+    1 << 24
+)  # bytes or code points of a batch that are looked at together, whether they are normalized already
 SHARED_TEXT = 1 << 20  # bytes or code points of a text that is worth sharing out among threads
 STREAMED = 1 << 15  # bytes of a text in chunks that are encoded at a time
+LISTED = 1 << 12  # ids of a text in chunks that are ints at a time: a list takes ten times the memory of an array
 
 NO_TOKENS = SpecialTokens()
 
@@ -155,7 +160,7 @@ class TextEncoder:
         if self._scanner >= 0:
             ids = self.encoder.encode_array(data, Rules(special, NO_TOKENS))
             return self._spelled_out(ids) if self._stands_for else ids
-        warn_of_slow(self.data.pattern)
+        self.warn_if_slow()
         parts = [np.empty(0, dtype=np.uint32)]
         for piece, index in special.split(data):
             if index >= 0:
@@ -192,8 +197,8 @@ class TextEncoder:
             ids = self.to_array(text, rules, repair=lists)
             return ids.tolist() if lists else ids
 
-        if not self.direct:
-            warn_of_slow(self.data.pattern)  # not in a thread, which has no caller
+        if not self.direct and not self._unchanged(texts):
+            self.warn_if_slow()  # not in a thread, which has no caller
             return map_in_threads(alone, texts, threads)
         from bpe.encoding.batch import Batch
         from bpe.encoding.shared_text import SharedText
@@ -215,14 +220,21 @@ class TextEncoder:
                 found[i] = alone(texts[i])
         return found
 
+    def _unchanged(self, texts: list[Text]) -> bool:
+        """Whether the encoder takes all of these texts as they are."""
+        if not all(type(text) is str for text in texts) or sum(map(len, texts)) > JOINED_TEXT:
+            return False
+        return self.takes_as_it_is("".join(texts))  # type: ignore[arg-type]
+
+    def takes_as_it_is(self, text: str) -> bool:
+        """Whether the encoder takes this text as it is, and any part of it (of a normalized text all parts are)."""
+        preparation = self._preparation
+        return self._scanner >= 0 and (preparation is None or preparation.changes_nothing(text))
+
     # A text in chunks
 
-    def chunks(
-        self, chunks: Iterable[str] | Iterable[bytes], rules: Rules, room: int = STREAMED
-    ) -> Iterator[NDArray[np.uint32]]:
-        """The ids of the chunks joined, in arrays, as they become certain. room: bytes gathered before they are
-        encoded.
-        """
+    def chunks(self, chunks: TextChunks, rules: Rules, room: int = STREAMED) -> Iterator[NDArray[np.uint32]]:
+        """The ids of the chunks joined, in arrays, as they become certain. room: bytes that are encoded together."""
         from bpe.encoding.streaming import encode_chunks
 
         if self._preparation is not None and self._preparation.goes_on:
@@ -233,6 +245,12 @@ class TextEncoder:
             return self.to_ids(data, rules.recognised)
 
         return encode_chunks(chunks, encode=encode, cut=lambda text: self._last_cut(text, rules.all), room=room)
+
+    def ids_of_chunks(self, chunks: TextChunks, rules: Rules) -> Iterator[int]:
+        """chunks(), one id after another."""
+        for array in self.chunks(chunks, rules):
+            for begin in range(0, len(array), LISTED):
+                yield from array[begin : begin + LISTED].tolist()
 
     def each_to_ids(self, texts: list[memoryview], special: SpecialTokens) -> list[NDArray[np.uint32]]:
         """to_ids() of each text, by the thread that calls: a few long texts, or many short ones together."""
@@ -245,7 +263,7 @@ class TextEncoder:
         return [self.to_ids(text, special) for text in texts]
 
     def _chunks_of_characters(
-        self, chunks: Iterable[str] | Iterable[bytes], rules: Rules, preparation: Preparation, room: int
+        self, chunks: TextChunks, rules: Rules, preparation: Preparation, room: int
     ) -> Iterator[NDArray[np.uint32]]:
         """chunks() of a tokenizer that puts a space before a text and not before what goes on from it."""
         from bpe.encoding.streaming import encode_chunks, last_cut
@@ -270,8 +288,7 @@ class TextEncoder:
         return encode_chunks(chunks, encode=encode, cut=cut, room=room)
 
     def safe_cut(self, text: Any, at: int, special: SpecialTokens) -> int:
-        """The first place from `at` on where the text may be cut without changing an id; its length if there is
-        none."""
+        """The first place from `at` on where the text may be cut without changing an id; its length for none."""
 
         def cut(at: int) -> int:
             return safe_cut(text, at, self._scanner, special)
@@ -326,17 +343,18 @@ class TextEncoder:
         pattern = self.data.pattern
         return patterns.split(text, pattern) if self._scanner < 0 else split(text, self._scanner)
 
+    def warn_if_slow(self) -> None:
+        """Warn, once in a process, of a pattern that no compiled scanner serves."""
+        pattern = self.data.pattern
+        if self._scanner < 0 and pattern not in _slow:
+            _slow.add(pattern)
+            warn_caller(
+                f"no compiled scanner serves the pattern {pattern}: "
+                "texts are split by `regex`, some thirty times slower"
+            )
+
 
 _slow: set[patterns.Pattern] = set()  # of which this process has been warned
-
-
-def warn_of_slow(pattern: patterns.Pattern) -> None:
-    """Warn, once in a process, of a pattern that no compiled scanner serves."""
-    if pattern not in _slow:
-        _slow.add(pattern)
-        warn_caller(
-            f"no compiled scanner serves the pattern {pattern}: texts are split by `regex`, some thirty times slower"
-        )
 
 
 def checked(text: Text, rules: Rules, repair: bool) -> bytes | memoryview:

@@ -1,5 +1,4 @@
-"""tiktoken's encode_with_unstable: the ids of an unfinished text that no continuation changes, and the completions of
-the rest.
+"""tiktoken's encode_with_unstable: the ids of an unfinished text that are certain, and the completions of the rest.
 
 The last pretoken of the text is unstable. If it begins with white space, the white space before it is unstable too.
 

@@ -15,6 +15,7 @@ from bpe.patterns import Pattern
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from bpe.formats import gpt2, huggingface, native, sentencepiece, templates, tiktoken  # noqa: F401
     from bpe.native.atomic_file import StrPath
 
 Pair = tuple[bytes, bytes]
@@ -22,8 +23,20 @@ Pair = tuple[bytes, bytes]
 MAX_ID = 2**31 - 1
 
 
+def __getattr__(name: str) -> Any:
+    """A format's module, imported when it is first asked for (PEP 562)."""
+    if name in ("gpt2", "huggingface", "native", "sentencepiece", "templates", "tiktoken"):
+        from importlib import import_module
+
+        return import_module(f"bpe.formats.{name}")
+    raise AttributeError(f"module 'bpe.formats' has no attribute {name!r}")
+
+
 class Merges(Sequence[Pair]):
-    """Merges as pairs of tokens, each made when it is asked for: as many tuples take longer than the merges themselves.
+    """Merges as pairs of tokens, each made when it is asked for.
+
+    Making them all would take a tenth longer to load Llama 3's tokenizer.json, and few callers ask for any (`python
+    benchmarks/parts.py merges TOKENIZER.json`).
 
     halves: the numbers, in `tokens`, of the left and the right token of each, as uint32.
     """
@@ -196,9 +209,7 @@ def parse_text(data: bytes, source: StrPath) -> str:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """While it lasts, objects that form no cycles are made by the hundred thousand, and Python need not look for
-    cycles.
-    """
+    """Without Python's collector of cycles, while objects that form none are made by the hundred thousand."""
     enabled = gc.isenabled()
     gc.disable()
     try:

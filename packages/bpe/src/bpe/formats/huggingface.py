@@ -197,8 +197,8 @@ def _read_added(entries: Any, path: StrPath) -> dict[str, dict[str, Any]]:
     return added
 
 
-def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[int, bytes], Sequence[Pair], bool]:
-    """({id: token} of vocabulary and added tokens, merges, ignore_merges)."""
+def _checked_model(model: Any, path: StrPath) -> tuple[dict[str, Any], list[Any]]:
+    """The vocabulary and the merges of a model, as its file has them. ValueError where it is no BPE read here."""
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
         kind = model.get("type") if isinstance(model, dict) else model
         use = {"Unigram": "tokenizers or sentencepiece", "WordPiece": "tokenizers", "WordLevel": "tokenizers"}.get(
@@ -213,7 +213,12 @@ def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[
     vocab, merge_list = model.get("vocab"), model.get("merges")
     if not isinstance(vocab, dict) or not isinstance(merge_list, list):
         refuse(path, 'the model has no "vocab" of tokens and ids or no list of "merges"')
+    return vocab, merge_list
 
+
+def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[int, bytes], Sequence[Pair], bool]:
+    """({id: token} of vocabulary and added tokens, merges, ignore_merges)."""
+    vocab, merge_list = _checked_model(model, path)
     plain = dict(vocab)
     for text in added:
         plain.pop(text, None)

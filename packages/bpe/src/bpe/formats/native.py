@@ -72,15 +72,13 @@ def _by_id(ids: dict[str, int]) -> dict[str, int]:
 
 
 class Field(NamedTuple):
-    """A field of TokenizerData that is read by itself: its name, how it is written, what may be read, what that is
-    made.
-    """
+    """A field of TokenizerData that is read and written by itself."""
 
     name: str
-    write: Callable[[Any], Any]
-    fits: Callable[[Any], bool]
-    what: str  # it should be
-    read: Callable[[Any], Any]
+    write: Callable[[Any], Any]  # to what JSON can say
+    fits: Callable[[Any], bool]  # whether a value of the file may be read
+    what: str  # such a value should be, for the error
+    read: Callable[[Any], Any]  # back
 
 
 def _is_texts(value: Any) -> bool:

@@ -1,7 +1,10 @@
 """The pairs of a merge list by number of symbol.
 
-Symbols are found by a hash that is a polynomial of their bytes, so that of two joined follows from those of its halves
-(Karp and Rabin 1987) and what a merge makes is looked up without joining it.
+Symbols are found by a hash that is a polynomial of their bytes. So the hash of two that are joined follows from the
+hashes of the two (Karp and Rabin 1987), and what a merge makes is looked up without joining its bytes.
+
+For the merges of Llama 3's tokenizer.json that takes 23 ms, by dictionaries in Python 239, beside 391 ms for all else
+that reading the file takes (`python benchmarks/parts.py merges TOKENIZER.json`, on a Zen 5).
 """
 
 from bpe.native.lazy_imports import numpy as np

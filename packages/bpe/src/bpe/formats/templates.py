@@ -5,6 +5,7 @@ A template is a list of names of special tokens and of the numbers 0 and 1, whic
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from bpe.formats import TokenizerData, refuse
@@ -19,6 +20,16 @@ class Around(NamedTuple):
     prefix: tuple[str, ...] = ()
     suffix: tuple[str, ...] = ()
     pair: Template = (0, 1)
+
+
+def filled(tokenizer: TokenizerData, ids: Iterable[int], pair: Iterable[int] | None) -> list[int]:
+    """The ids of a text, or of two, with the special tokens that the template puts around them."""
+    template = (*tokenizer.prefix, 0, *tokenizer.suffix) if pair is None else tokenizer.pair
+    texts = ids, pair or ()
+    made: list[int] = []
+    for part in template:
+        made.extend(texts[part] if isinstance(part, int) else [tokenizer.special_tokens[str(part)]])
+    return made
 
 
 def default_pair(prefix: tuple[str, ...], suffix: tuple[str, ...]) -> Template:

@@ -8,6 +8,7 @@ answer for goes to the method that was there.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -108,8 +109,6 @@ class _Engine:
         file = json.loads(backend.to_str())
         file["truncation"] = file["padding"] = None  # of the last call
         data = huggingface.parse(json.dumps(file).encode(), "the tokenizer")
-        if data.characters is not None:
-            raise ValueError("its tokens are merged from characters, which is not accelerated: only byte-level BPE is")
         self.bpe = Tokenizer.from_data(data)
         ids = data.special_tokens
         self.prefix = np.array([ids[name] for name in data.prefix], dtype=np.uint32)
@@ -150,13 +149,8 @@ class _Encode:
         self.engine = engine
 
     def __call__(self, text: Any = None, text_pair: Any = None, *more: Any, **options: Any) -> Any:
-        from transformers import BatchEncoding
-
         tokenizer = self.engine.tokenizer
-
-        def original() -> Any:
-            return type(tokenizer)._encode_plus(tokenizer, text, text_pair, *more, **options)
-
+        original = functools.partial(type(tokenizer)._encode_plus, tokenizer, text, text_pair, *more, **options)
         asked = _Asked.of(tokenizer, text, text_pair, more, options)
         if asked is None or self.engine.current() is None or (asked.types and self.engine.has_types):
             return original()
@@ -180,7 +174,7 @@ class _Encode:
         encodings = _Encodings(original)
         if asked.single and asked.tensors is None:
             data = {key: value[0] if isinstance(value[0], list) else value for key, value in data.items()}
-        return BatchEncoding(data, encodings, tensor_type=asked.tensors, n_sequences=1)
+        return _names().BatchEncoding(data, encodings, tensor_type=asked.tensors, n_sequences=1)
 
     def _around(self, found: list[NDArray[np.uint32]], asked: _Asked) -> list[NDArray[np.uint32]] | None:
         """Cut the ids of each text, and put the special tokens around them. None where these alone are too many."""
@@ -219,9 +213,7 @@ class _Asked(NamedTuple):
     @classmethod
     def of(cls, tokenizer: Any, text: Any, pair: Any, more: tuple[Any, ...], options: dict[str, Any]) -> _Asked | None:
         """The call with these arguments; None where it is one for the original method."""
-        from transformers.tokenization_utils_base import TruncationStrategy
-        from transformers.utils.generic import PaddingStrategy
-
+        TruncationStrategy, PaddingStrategy = _names().TruncationStrategy, _names().PaddingStrategy
         if more or pair is not None or tokenizer.split_special_tokens or any(map(options.get, OTHERWISE)):
             return None
         single = type(text) is str
@@ -261,8 +253,7 @@ class _Asked(NamedTuple):
 
 def _filled(rows: list[NDArray[np.uint32]], asked: _Asked, tokenizer: Any) -> dict[str, Any]:
     """The lists of a BatchEncoding, filled up to one length if that was asked for; arrays, where tensors are wanted."""
-    from transformers.utils.generic import PaddingStrategy
-
+    PaddingStrategy = _names().PaddingStrategy
     sizes = [len(row) for row in rows]
     wanted = 0
     if asked.padding != PaddingStrategy.DO_NOT_PAD:
@@ -284,11 +275,14 @@ def _filled(rows: list[NDArray[np.uint32]], asked: _Asked, tokenizer: Any) -> di
         lists = []
         for part, size, whole in zip(parts, sizes, full, strict=True):
             own = [part] * size if isinstance(part, int) else part.tolist()
-            more = [fill] * (whole - size)
-            lists.append(more + own if at_left else own + more)
+            if whole > size:
+                more = [fill] * (whole - size)
+                own = more + own if at_left else own + more
+            lists.append(own)
         return lists
 
-    data = {"input_ids": filled(rows, tokenizer.pad_token_id or 0)}
+    pad = tokenizer.pad_token_id if wanted else 0  # which is not filled in, and takes as long to find as ten tokens
+    data = {"input_ids": filled(rows, pad)}
     if asked.types:
         data["token_type_ids"] = filled([0] * len(rows), tokenizer.pad_token_type_id)
     if asked.mask:
@@ -300,6 +294,8 @@ def _filled(rows: list[NDArray[np.uint32]], asked: _Asked, tokenizer: Any) -> di
 
 class _Encodings(Sequence[Any]):
     """The Encodings of a call, made by the tokenizer's own backend when one is asked for."""
+
+    __slots__ = ("_made", "_make")
 
     def __init__(self, make: Any) -> None:
         self._make = make
@@ -363,9 +359,28 @@ class _Decode:
         return original
 
 
+@functools.cache
+def _names() -> Any:
+    """What is asked for at every call, without the time that an import statement takes."""
+    from types import SimpleNamespace
+
+    from transformers import BatchEncoding
+    from transformers.tokenization_utils_base import TruncationStrategy
+    from transformers.utils.generic import PaddingStrategy
+
+    return SimpleNamespace(
+        BatchEncoding=BatchEncoding, TruncationStrategy=TruncationStrategy, PaddingStrategy=PaddingStrategy
+    )
+
+
 def _state_of(backend: Any) -> _State:
-    parts = (backend.normalizer, backend.pre_tokenizer, backend.post_processor)
-    return _State(backend.get_vocab_size(), *(None if part is None else part.__getstate__() for part in parts))
+    normalizer, pre_tokenizer, post_processor = backend.normalizer, backend.pre_tokenizer, backend.post_processor
+    return _State(
+        backend.get_vocab_size(),
+        None if normalizer is None else normalizer.__getstate__(),
+        None if pre_tokenizer is None else pre_tokenizer.__getstate__(),
+        None if post_processor is None else post_processor.__getstate__(),
+    )
 
 
 def _has_types(post_processor: Any) -> bool:

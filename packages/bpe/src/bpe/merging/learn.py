@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bpe.counting.records import Records
 
 STEP = 64  # merges between two reports
+SMALL_COUNT = 16  # among so small counts, a lower guess brings in many more pairs
 
 
 class Rule(NamedTuple):
@@ -90,8 +91,10 @@ def likely_last_count(records: Records, merges: int) -> int:
 
     The commonest words become tokens: the count of the last word to become one is close, and below. Where words are
     long and rare, as without spaces, few do; but counts that fall as 1/rank, and make up most of the text, end at
-    size / (n ln n).
+    size / (n ln n). Random text often ends below that. A quarter of it costs little while counts are large, and saves
+    that all pairs are counted again: 40 MB of base64 are merged in 0.75 s instead of 1.25.
     """
     log = 0.69 * (merges + 2).bit_length()  # ln(merges + 2), or a little more; `math` would be a tenth of a megabyte
     of_words = approximate_kth_largest_count(records, merges + 1)
-    return max(of_words, int(total_size(records) / (5 * merges * log)))
+    of_size = int(total_size(records) / (5 * merges * log))
+    return max(of_words, min(of_size, SMALL_COUNT), of_size // 4)

@@ -17,8 +17,9 @@ that it broke, and adds the pairs that the new symbol makes. What keeps this fas
   is looked at again when its turn comes.
 * A pair below the `floor` is left out altogether, postings and all, as long as there are better ones. The floor begins
   near the count that the last merge will probably have; when pairs run out before enough merges are made, it is lowered
-  and all pairs are counted again from the words as they are (recount.pxi). That is exact for any floor, and what is
-  looked at stays small enough for the cache.
+  and all pairs are counted again from the words as they are (few_symbols.pxi, recount.pxi). That is exact for any
+  floor, and what is looked at stays small enough for the cache.
+* Before all pairs are counted again, the words are closed up: the places of what was merged are given back.
 * The changes of one merge are summed by neighbouring symbol, and reach the table once for each neighbour.
 * Cells of words have 16 bits where that will do for every symbol: what takes fewer cache lines is merged faster.
 * Postings are in order, so that the next words are known and prefetched; so is what the next merge will probably need.
@@ -33,13 +34,13 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndS
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from bpe.counting.records import total_size
 from bpe.native.bytes cimport count_leading_zeros, count_trailing_zeros, hash_pair, prefetch
 from bpe.native.cpu cimport level_of
 from bpe.native.hash_seed cimport hash_seed
-from bpe.native.memory cimport checked_block, checked_malloc, checked_realloc, free_block, trim_heap
+from bpe.native.memory cimport checked_block, checked_malloc, checked_realloc, free_block, trim_block, trim_heap
 
 cdef extern from "merging/find.h" nogil:
     enum:
@@ -68,7 +69,7 @@ include "pairs.pxi"
 include "queue.pxi"
 include "replace.pxi"
 include "long_words.pxi"
-include "count_bytes.pxi"
+include "few_symbols.pxi"
 include "recount.pxi"
 
 cdef enum:
@@ -94,6 +95,7 @@ cdef class Merger:
         floor: Pairs that count less are left out as long as there are others. It changes time and memory only.
         level: The SIMD level; by default that of the process.
         long_word: Words of more symbols are held as long ones. It changes time and memory only.
+        few_symbols: Up to so many symbols, pairs are counted in an array of all that there can be. Likewise.
     """
 
     cdef SymbolTable symbols
@@ -104,7 +106,7 @@ cdef class Merger:
     cdef Changes changes
     cdef Merge *merges
     cdef size_t first           # symbols there were to start from
-    cdef bint spelled
+    cdef size_t few_symbols
     cdef int64_t min_count
     cdef int64_t weight         # about the sum of the counts of all pairs
     cdef size_t work            # done by advance() so far
@@ -112,11 +114,12 @@ cdef class Merger:
     def __cinit__(
         self, const uint8_t[::1] records not None, *, list tokens not None, bint spelled=False, bint by_bytes,
         size_t most, int64_t min_count, size_t max_token_bytes, int64_t floor, level=None, size_t long_word=LONG_WORD,
+        size_t few_symbols=FEW_SYMBOLS,
     ):
         cdef uint8_t symbol_of[256]
         if not spelled and sorted(tokens) != [bytes([byte]) for byte in range(256)]:
             raise ValueError("the tokens must be the 256 bytes, each once")
-        self.spelled = spelled
+        self.few_symbols = min(few_symbols, <size_t> FEW_SYMBOLS)
         self.first = len(tokens)
         self.symbols.most = self.first + most
         self.merges = <Merge *> checked_malloc(most * sizeof(Merge))
@@ -135,7 +138,7 @@ cdef class Merger:
             &self.words, records, bytes_to_symbols, self.symbols.most, long_word, level_of(level)
         )
         load_long_words(
-            &self.long_words, records, bytes_to_symbols, &self.symbols, long_word, longer, self.words.size
+            &self.long_words, records, bytes_to_symbols, self.symbols.most, long_word, longer, self.words.size
         )
         self.count_pairs()
 
@@ -166,6 +169,8 @@ cdef class Merger:
             self.make_symbol(left, right, count)
             if count:
                 self.merge(<uint32_t> (pair - self.table.pairs))
+        if not self.cells_suffice():
+            self.count_pairs()
         return count
 
     def advance(self, size_t merges):
@@ -187,7 +192,11 @@ cdef class Merger:
                     pair = &self.table.pairs[number]
                     self.make_symbol(left_of(pair.key), right_of(pair.key), pair.count)
                     self.merge(<uint32_t> number)
-            if number < 0:
+                    if not self.cells_suffice():
+                        break
+            if not self.cells_suffice():
+                self.count_pairs()
+            elif number < 0:
                 if self.table.floor == self.min_count:
                     break
                 self.table.floor = max(self.min_count, self.table.floor // 4)
@@ -226,17 +235,34 @@ cdef class Merger:
     cdef int count_pairs(self) except -1:
         """Count all pairs in the words as they are, and put those that reach the floor into the queue."""
         cdef size_t i
+        if self.symbols.count > self.first:
+            self.close_up()
         clear_pairs(&self.table)
         clear_queue(&self.queue)
         make_slots(&self.table, 0)
-        if self.symbols.count == 256 and not self.spelled:
-            count_byte_pairs(&self.table, &self.words, &self.long_words, &self.symbols)
+        if self.symbols.count <= self.few_symbols:
+            count_pairs_of_few(&self.table, &self.words, &self.long_words, &self.symbols)
         else:
             count_all_pairs(&self.table, &self.words, &self.long_words, &self.symbols, self.weight)
         with nogil:
             for i in range(self.table.size):
                 push_pair(&self.queue, <uint32_t> i)
         return 0
+
+    cdef void close_up(self) noexcept:
+        """Move what is left of the words together."""
+        if self.words.wide:
+            close_up_words(&self.words, <uint32_t *> self.words.cells)
+        else:
+            close_up_words(&self.words, <uint16_t *> self.words.cells)
+        if self.long_words.wide:
+            close_up_long_words(&self.long_words, <uint32_t *> self.long_words.cells, &self.symbols)
+        else:
+            close_up_long_words(&self.long_words, <uint16_t *> self.long_words.cells, &self.symbols)
+
+    cdef inline bint cells_suffice(self) noexcept nogil:
+        """Whether the cells of long words have room for the length of any symbol that the next merge may make."""
+        return self.symbols.widest <= self.long_words.widest // 2
 
     cdef int make_symbol(self, uint32_t left, uint32_t right, int64_t count) except -1 nogil:
         """The symbol of a merge."""
@@ -258,12 +284,20 @@ cdef class Merger:
         self.work += size + 1
         self.changes.visited += size
         prefetch_next_pairs(&self.queue)
+        reserve_places(&self.changes, size)
         replace_in_words(&self.words, &self.changes, pair.postings, short, a, b, made)
-        replace_in_long_words(
-            &self.long_words, &self.changes, &self.symbols, pair.postings + short, size - short, a, b, made
-        )
+        if self.long_words.wide:
+            replace_in_long_words(
+                &self.long_words, <uint32_t *> self.long_words.cells, &self.changes, &self.symbols,
+                pair.postings + short, size - short, a, b, made,
+            )
+        else:
+            replace_in_long_words(
+                &self.long_words, <uint16_t *> self.long_words.cells, &self.changes, &self.symbols,
+                pair.postings + short, size - short, a, b, made,
+            )
         pair.count = 0
-        drop_postings(pair)
+        drop_postings(&self.table, pair)
         prefetch_next_postings(&self.queue)
         # The pairs that were broken: (x, a) with each left neighbour x, (b, x) with each right one, (b, a) in a b a b.
         for i in range(left.touched_size):
@@ -271,9 +305,9 @@ cdef class Merger:
         for i in range(right.touched_size):
             prefetch_slot(&self.table, key_of(b, right.touched[i]))
         for i in range(left.touched_size):
-            prefetch_pair(&self.table, key_of(left.touched[i], a))
+            prefetch_pair(&self.table, hash_of(key_of(left.touched[i], a)))
         for i in range(right.touched_size):
-            prefetch_pair(&self.table, key_of(b, right.touched[i]))
+            prefetch_pair(&self.table, hash_of(key_of(b, right.touched[i])))
         for i in range(left.touched_size):
             x = left.touched[i]
             lower_count(&self.table, key_of(x, a), left.beside[x].change)
@@ -291,10 +325,9 @@ cdef class Merger:
 
     cdef int add_pairs_of_side(self, Side *side, uint32_t made, bint is_left) except -1 nogil:
         """The pairs of the new symbol and its neighbours on one side that reach the floor, with their postings."""
-        cdef size_t i, total = 0, size
+        cdef size_t i, size
         cdef uint32_t symbol
         cdef uint64_t key
-        cdef uint32_t *block = NULL
         cdef uint32_t **place
         cdef Beside *beside
         for i in range(side.touched_size):
@@ -305,19 +338,14 @@ cdef class Merger:
                 beside.change, beside.places.next = 0, NULL
             else:
                 prefetch_slot(&self.table, key)
-                if beside.places.number < LONG_POSTINGS:
-                    total += beside.places.number
-        if total:
-            block = new_postings(&self.table, total)
         for i in range(side.touched_size):
             symbol = side.touched[i]
             beside = &side.beside[symbol]
             if beside.change:
                 key = key_of(symbol, made) if is_left else key_of(made, symbol)
                 size = beside.places.number
-                beside.places.next = self.add_counted(key, beside.change, block, size)
-                if size < LONG_POSTINGS:
-                    block += size
+                beside.places.next = new_postings(&self.table, size)
+                self.add_counted(key, beside.change, beside.places.next, size)
         for i in range(side.neighbours_size):
             place = &side.beside[side.neighbours[i].symbol].places.next
             if place[0] != NULL:
@@ -331,20 +359,16 @@ cdef class Merger:
         cdef size_t size = self.changes.doubles_size
         cdef uint32_t *postings
         if self.changes.doubles >= self.table.floor and is_short(&self.table, &self.symbols, key):
-            postings = NULL if size >= LONG_POSTINGS else new_postings(&self.table, size)
-            postings = self.add_counted(key, self.changes.doubles, postings, size)
+            postings = new_postings(&self.table, size)
             memcpy(postings, self.changes.double_words, size * sizeof(uint32_t))
+            self.add_counted(key, self.changes.doubles, postings, size)
         return 0
 
-    cdef uint32_t *add_counted(self, uint64_t key, int64_t count, uint32_t *postings, size_t size) except NULL nogil:
-        """A new pair with `size` postings, which go where `postings` says or, if they are long, into memory of their
-        own; returns where they go. The caller writes all of them."""
+    cdef int add_counted(self, uint64_t key, int64_t count, uint32_t *postings, size_t size) except -1 nogil:
+        """A new pair, which has `size` postings."""
         cdef Pair *pair = add_pair(&self.table, key)
-        if size >= LONG_POSTINGS:
-            postings = <uint32_t *> checked_malloc(size * sizeof(uint32_t))
         pair.count, pair.postings, pair.postings_size = count, postings, <uint32_t> size
-        push_pair(&self.queue, <uint32_t> (self.table.size - 1))
-        return postings
+        return push_pair(&self.queue, <uint32_t> (self.table.size - 1))
 
 
 cdef inline void lower_count(PairTable *table, uint64_t key, int64_t by) noexcept nogil:

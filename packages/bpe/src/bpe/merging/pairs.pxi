@@ -1,9 +1,9 @@
 # The table of pairs: adjacent symbols, how often they occur, and in which words.
 #
 # Only pairs that reach the floor are in it, and that make a token which is not too long. The postings of a pair are the
-# places of the words that it occurs in, in order, once for each occurrence; a word may have lost the pair since. Short
-# postings lie together in blocks, which are freed when all pairs are counted again; from LONG_POSTINGS on they are a
-# block of their own, which is freed as soon as the pair is merged.
+# places of the words that it occurs in, in order, once for each occurrence; a word may have lost the pair since. They
+# are parts of large blocks, which are freed when all pairs are counted again; what a pair of LONG_POSTINGS or more
+# leaves when it is merged is used for the postings of others.
 
 ctypedef struct Pair:
     uint64_t key                # left << 32 | right
@@ -12,15 +12,25 @@ ctypedef struct Pair:
     uint32_t postings_size
     uint32_t next               # the number of another pair in the same bucket of the queue, or NO_PAIR
 
+ctypedef struct Block:
+    uint32_t *postings
+    size_t size
+
+ctypedef struct FreeRange:      # lies in the room that is free
+    FreeRange *next
+    size_t size                 # how many postings fit there
+
 ctypedef struct PairTable:
     Pair *pairs                 # by number
     size_t size, room
     uint64_t *slots             # open addressing, linear probing: a pair's hash << 32 | its number, or NO_PAIR
     size_t mask                 # how many slots there are, a power of two, less one
-    void **blocks               # of short postings
+    Block *blocks               # of postings
     size_t blocks_size, blocks_room
-    uint32_t *block             # what is free of the last block of POSTINGS_BLOCK
-    size_t block_room
+    size_t blocks_total         # postings that they have room for
+    uint32_t *free              # where the next postings go
+    size_t free_size            # how many fit there
+    FreeRange *left[32]         # what long postings left, by the power of two that its size reaches
     int64_t floor
     size_t longest              # bytes that a token may have
 
@@ -56,26 +66,14 @@ cdef inline void prefetch_slot(const PairTable *table, uint64_t key) noexcept no
     prefetch(&table.slots[hash_of(key) & table.mask])
 
 
-cdef inline void prefetch_pair(const PairTable *table, uint64_t key) noexcept nogil:
-    """Fetch the pair of this key, if there is one; its slot should have been fetched."""
-    cdef uint32_t number = find_hash(table, hash_of(key))
-    if number != NO_PAIR:
-        prefetch(&table.pairs[number])
-
-
-cdef inline void prefetch_posting(const PairTable *table, uint64_t key) noexcept nogil:
-    """Fetch where the next posting of the pair goes; the pair should have been fetched."""
-    cdef uint32_t number = find_hash(table, hash_of(key))
-    if number != NO_PAIR:
-        prefetch(table.pairs[number].postings + table.pairs[number].postings_size)
-
-
-cdef inline uint32_t find_hash(const PairTable *table, uint32_t hash) noexcept nogil:
-    """The number of the first pair with this hash, or NO_PAIR."""
+cdef inline void prefetch_pair(const PairTable *table, uint32_t hash) noexcept nogil:
+    """Fetch the first pair of this hash, if there is one; its slot should have been fetched."""
     cdef size_t at = hash & table.mask
-    while <uint32_t> table.slots[at] != NO_PAIR and table.slots[at] >> 32 != hash:
+    while <uint32_t> table.slots[at] != NO_PAIR:
+        if table.slots[at] >> 32 == hash:
+            prefetch(&table.pairs[<uint32_t> table.slots[at]])
+            return
         at = (at + 1) & table.mask
-    return <uint32_t> table.slots[at]
 
 
 cdef inline Pair *find_pair(const PairTable *table, uint64_t key) noexcept nogil:
@@ -138,65 +136,88 @@ cdef int make_slots(PairTable *table, size_t wanted) except -1 nogil:
 
 
 cdef uint32_t *new_postings(PairTable *table, size_t size) except NULL nogil:
-    """Room for `size` short postings, of one pair or of several, which stays until all pairs are counted again."""
+    """Room for `size` postings, of one pair or of several, which stays until all pairs are counted again."""
     cdef uint32_t *postings
-    if size > POSTINGS_BLOCK // 8:
-        return new_block(table, size)
-    if size > table.block_room or table.block == NULL:
-        table.block = new_block(table, POSTINGS_BLOCK)
-        table.block_room = POSTINGS_BLOCK
-    postings = table.block
-    table.block += size
-    table.block_room -= size
+    if size > table.free_size or table.free == NULL:
+        leave_postings(table, table.free, table.free_size)
+        take_room(table, size)
+    postings = table.free
+    table.free += size
+    table.free_size -= size
     return postings
 
 
-cdef uint32_t *new_block(PairTable *table, size_t size) except NULL nogil:
+cdef int take_room(PairTable *table, size_t size) except -1 nogil:
+    """Let the next postings, of which there are `size` at least, go where others were, or else into a new block."""
+    cdef FreeRange *found = NULL
+    cdef Block *block
+    cdef int power
+    for power in range(power_of_two(size), 32):
+        found = table.left[power]
+        if found != NULL and found.size >= size:
+            table.left[power] = found.next
+            table.free, table.free_size = <uint32_t *> found, found.size
+            return 0
     if table.blocks_size == table.blocks_room:
-        table.blocks = <void **> checked_realloc(table.blocks, (table.blocks_room * 2 + 64) * sizeof(void *))
-        table.blocks_room = table.blocks_room * 2 + 64
-    table.blocks[table.blocks_size] = checked_malloc(size * sizeof(uint32_t))
+        table.blocks = <Block *> checked_realloc(table.blocks, (table.blocks_room * 2 + 16) * sizeof(Block))
+        table.blocks_room = table.blocks_room * 2 + 16
+    block = &table.blocks[table.blocks_size]
+    block.size = max(size, <size_t> POSTINGS_BLOCK, table.blocks_total // 8)
+    block.postings = <uint32_t *> checked_block(block.size * sizeof(uint32_t))
     table.blocks_size += 1
-    return <uint32_t *> table.blocks[table.blocks_size - 1]
-
-
-cdef int place_postings(PairTable *table) except -1 nogil:
-    """Room for the postings of all pairs, each of which says in `postings_size` how many it will have."""
-    cdef size_t total = 0, i
-    cdef uint32_t *block
-    cdef Pair *pair
-    for i in range(table.size):
-        table.pairs[i].postings = NULL
-        if table.pairs[i].postings_size < LONG_POSTINGS:
-            total += table.pairs[i].postings_size
-    block = new_postings(table, total)
-    for i in range(table.size):
-        pair = &table.pairs[i]
-        if pair.postings_size < LONG_POSTINGS:
-            pair.postings = block
-            block += pair.postings_size
-        else:
-            pair.postings = <uint32_t *> checked_malloc(pair.postings_size * sizeof(uint32_t))
+    table.blocks_total += block.size
+    table.free, table.free_size = block.postings, block.size
     return 0
 
 
-cdef void drop_postings(Pair *pair) noexcept nogil:
-    if pair.postings_size >= LONG_POSTINGS:
-        free(pair.postings)
+cdef inline int power_of_two(size_t size) noexcept nogil:
+    """The greatest power of two that is not above `size`: its exponent; 31 for what 32 bits do not hold."""
+    return min(31, 63 - count_leading_zeros(<uint64_t> size | 1))
+
+
+cdef void leave_postings(PairTable *table, uint32_t *postings, size_t size) noexcept nogil:
+    """Let other postings go where these are, if there are many."""
+    cdef FreeRange *found
+    cdef size_t odd = <size_t> postings // sizeof(uint32_t) % 2     # a range begins at a multiple of eight bytes
+    if size < LONG_POSTINGS:
+        return
+    found = <FreeRange *> (postings + odd)
+    found.size = size - odd
+    found.next = table.left[power_of_two(found.size)]
+    table.left[power_of_two(found.size)] = found
+
+
+cdef int place_postings(PairTable *table) except -1 nogil:
+    """Room for the postings of each pair, which says in `postings_size` how many it will have; then none is there."""
+    cdef size_t total = 0, i
+    cdef uint32_t *room
+    cdef Pair *pair
+    for i in range(table.size):
+        total += table.pairs[i].postings_size
+    room = new_postings(table, total)
+    for i in range(table.size):
+        pair = &table.pairs[i]
+        pair.postings = room if pair.postings_size else NULL
+        room += pair.postings_size
+        pair.postings_size = 0
+    return 0
+
+
+cdef void drop_postings(PairTable *table, Pair *pair) noexcept nogil:
+    leave_postings(table, pair.postings, pair.postings_size)
     pair.postings, pair.postings_size = NULL, 0
 
 
 cdef void clear_pairs(PairTable *table) noexcept nogil:
     """Forget every pair, and give back what they take."""
     cdef size_t i
-    for i in range(table.size):
-        drop_postings(&table.pairs[i])
     for i in range(table.blocks_size):
-        free(table.blocks[i])
+        free_block(table.blocks[i].postings, table.blocks[i].size * sizeof(uint32_t))
     free(table.pairs)
     free(table.slots)
-    table.pairs, table.slots, table.block = NULL, NULL, NULL
-    table.size = table.room = table.blocks_size = table.block_room = 0
+    table.pairs, table.slots, table.free = NULL, NULL, NULL
+    table.size = table.room = table.blocks_size = table.blocks_total = table.free_size = 0
+    memset(table.left, 0, sizeof(table.left))
 
 
 cdef void free_pairs(PairTable *table) noexcept nogil:

@@ -144,7 +144,7 @@ cdef int push_again(PairQueue *queue, uint32_t number) except -1 nogil:
         push_pair(queue, number)
     else:
         pair.count = 0
-        drop_postings(pair)
+        drop_postings(queue.table, pair)
     return 0
 
 

@@ -1,26 +1,25 @@
 # All pairs counted from the words as they are: those that reach the floor, with their postings, into an empty table.
 #
-# A survey goes over all pairs, three times:
+# A survey goes over all pairs of the words, twice, and over what it has listed:
 #
 #     BOUND   sums up the counts of all pairs that have the same hash, in 4,096 to 4,194,304 numbers: a pair does not
 #             count more than that sum, its bound
-#     TALLY   counts those pairs whose bound reaches the floor, in the table itself
-#     POST    writes the postings of those that reach the floor themselves
+#     TALLY   counts those pairs whose bound reaches the floor, in the table itself, and lists where they stand
+#     then    the list becomes the postings of those that reach the floor themselves
 #
-# Every step of these reads memory at random. So a pair waits behind the AHEAD others that were seen after it, and what
-# it will need is fetched while it waits: its bound, then its slot, then what the table has of it.
+# Each step reads memory at random. So pairs are taken in groups, a step for the whole group after the other, and what
+# a step will need is fetched during the one before it.
 
 ctypedef struct Seen:
-    uint64_t key, hash
+    uint64_t key
     int64_t count
-    uint32_t place
+    uint32_t hash, place
 
 cdef enum:
     BOUND
     TALLY
-    POST
-    AHEAD = 32                  # a power of two; 3 * WAIT fits in
-    WAIT = 10                   # pairs between two fetches for one
+    GROUP = 64                  # pairs
+    POSTINGS_AHEAD = 16         # of the list, between two fetches for one
     LEAST_BOUNDS = 1 << 12
     MOST_BOUNDS = 1 << 22
 
@@ -32,63 +31,58 @@ ctypedef struct Survey:
     size_t mask                 # how many bounds there are, a power of two, less one
     uint32_t least              # the bound that lets a pair pass
     int purpose
-    size_t seen                 # pairs so far
-    Seen waiting[AHEAD]
+    Seen group[GROUP]
+    size_t group_size
+    uint64_t *listed            # the number of a pair << 32 | a place of it
+    size_t listed_size
 
 
 cdef int count_all_pairs(
     PairTable *table, const Words *words, const LongWords *long_words, const SymbolTable *symbols, int64_t weight
 ) except -1:
-    """weight: about the sum of all counts. There are four times as many bounds as pairs may reach the floor at most."""
-    cdef size_t slots = LEAST_BOUNDS, most = (words.size + long_words.cells_size) // 4, kept = 0, i
+    """weight: about the sum of all counts. There are four times as many bounds as pairs may reach the floor at most.
+
+    The words have been closed up.
+    """
+    cdef size_t cells = words.size + long_words.cells_size, slots = LEAST_BOUNDS
+    cdef size_t most = min(cells // 4, <size_t> MOST_BOUNDS, <size_t> (max(weight, <int64_t> 0) // table.floor) * 4)
     cdef Survey survey
-    cdef Pair *pair
-    most = min(most, <size_t> MOST_BOUNDS, <size_t> (max(weight, <int64_t> 0) // table.floor) * 4)
     while slots < most:
         slots *= 2
     survey.table, survey.bounds, survey.mask = table, NULL, slots - 1
     survey.least = <uint32_t> min(table.floor, MOST_BOUND)
-    if table.floor > 1:
-        survey.bounds = <uint32_t *> checked_block(slots * sizeof(uint32_t))
+    survey.listed, survey.listed_size = <uint64_t *> checked_block(cells * sizeof(uint64_t)), 0
     try:
+        if table.floor > 1:
+            survey.bounds = <uint32_t *> checked_block(slots * sizeof(uint32_t))
         with nogil:
             if survey.bounds != NULL:
-                go_over(&survey, BOUND, words, long_words, symbols)
-            go_over(&survey, TALLY, words, long_words, symbols)
-            for i in range(table.size):
-                pair = &table.pairs[i]
-                if pair.count >= table.floor and is_short(table, symbols, pair.key):
-                    table.pairs[kept] = pair[0]
-                    kept += 1
-            table.size = kept
-            make_slots(table, kept)
-            place_postings(table)
-            for i in range(kept):
-                table.pairs[i].postings_size = 0    # those that are written
-            go_over(&survey, POST, words, long_words, symbols)
+                go_over(&survey, BOUND, words, long_words)
+            go_over(&survey, TALLY, words, long_words)
+            post_listed(&survey, symbols)
     finally:
         free_block(survey.bounds, slots * sizeof(uint32_t))
+        free_block(survey.listed, cells * sizeof(uint64_t))
     return 0
 
 
-cdef int go_over(
-    Survey *survey, int purpose, const Words *words, const LongWords *long_words, const SymbolTable *symbols
-) except -1 nogil:
-    cdef size_t i
-    survey.purpose, survey.seen = purpose, 0
+cdef int go_over(Survey *survey, int purpose, const Words *words, const LongWords *long_words) except -1 nogil:
+    survey.purpose, survey.group_size = purpose, 0
     if words.wide:
         see_words(survey, words, <uint32_t *> words.cells)
     else:
         see_words(survey, words, <uint16_t *> words.cells)
-    see_long_words(survey, long_words, symbols)
-    for i in range(survey.seen - min(survey.seen, <size_t> AHEAD), survey.seen):
-        take_pair(survey, &survey.waiting[i % AHEAD])
+    if long_words.wide:
+        see_long_words(survey, long_words, <uint32_t *> long_words.cells)
+    else:
+        see_long_words(survey, long_words, <uint16_t *> long_words.cells)
+    take_group(survey)
     return 0
 
 
 cdef int see_words(Survey *survey, const Words *words, Cell *cells) except -1 nogil:
-    cdef Cell *word = cells
-    cdef Cell *symbols
+    cdef const Cell *word = cells
+    cdef const Cell *symbols
     cdef int64_t count
     cdef size_t i, countdown = SIGNAL_INTERVAL
     while word < cells + words.size:
@@ -96,74 +90,93 @@ cdef int see_words(Survey *survey, const Words *words, Cell *cells) except -1 no
         symbols = word + header(cells)
         for i in range(<size_t> word[0] - 1):
             see_pair(survey, key_of(symbols[i], symbols[i + 1]), count, <uint32_t> (word - cells))
-        word = next_word(words, cells, word)
+        word = symbols + word[0]
         check_signals(&countdown)
     return 0
 
 
-cdef int see_long_words(Survey *survey, const LongWords *words, const SymbolTable *symbols) except -1 nogil:
-    cdef const uint32_t *cell
-    cdef const uint32_t *right
+cdef int see_long_words(Survey *survey, const LongWords *words, Cell *cells) except -1 nogil:
+    cdef const Cell *cell
     cdef size_t word, countdown = SIGNAL_INTERVAL
     for word in range(words.count):
-        cell = words.cells + words.words[word].begin
-        right = cell + symbols.size[cell[0]]
-        while right[0] != BORDER:
+        cell = cells + words.words[word].begin
+        while cell[1] != border(cells):
             see_pair(
-                survey, key_of(cell[0], right[0]), words.words[word].count,
-                <uint32_t> (words.first_place + (cell - words.cells)),
+                survey, key_of(cell[0], cell[1]), words.words[word].count,
+                <uint32_t> (words.first_place + (cell - cells)),
             )
-            cell, right = right, right + symbols.size[right[0]]
+            cell += 1
             check_signals(&countdown)
     return 0
 
 
 cdef inline int see_pair(Survey *survey, uint64_t key, int64_t count, uint32_t place) except -1 nogil:
-    """A pair of a word comes; the first of those that wait goes."""
-    cdef PairTable *table = survey.table
-    cdef Seen *new = &survey.waiting[survey.seen % AHEAD]
-    cdef const Seen *old
-    if survey.seen >= AHEAD:
-        take_pair(survey, new)
-    new.key, new.hash, new.count, new.place = key, hash_pair(key, 0, hash_seed), count, place
+    cdef Seen *new = &survey.group[survey.group_size]
+    new.key, new.hash, new.count, new.place = key, hash_of(key), count, place
     if survey.bounds != NULL:
         prefetch(&survey.bounds[new.hash & survey.mask])
-    if survey.purpose != BOUND and survey.seen >= 3 * WAIT:
-        old = &survey.waiting[(survey.seen - WAIT) % AHEAD]
-        if may_reach(survey, old):
-            prefetch_slot(table, old.key)
-        old = &survey.waiting[(survey.seen - 2 * WAIT) % AHEAD]
-        if may_reach(survey, old):
-            prefetch_pair(table, old.key)
-        if survey.purpose == POST:
-            old = &survey.waiting[(survey.seen - 3 * WAIT) % AHEAD]
-            if may_reach(survey, old):
-                prefetch_posting(table, old.key)
-    survey.seen += 1
+    survey.group_size += 1
+    if survey.group_size == GROUP:
+        take_group(survey)
     return 0
 
 
-cdef inline bint may_reach(const Survey *survey, const Seen *pair) noexcept nogil:
-    """Whether the bound of a pair reaches the floor."""
-    return survey.bounds == NULL or survey.bounds[pair.hash & survey.mask] >= survey.least
-
-
-cdef inline int take_pair(Survey *survey, const Seen *seen) except -1 nogil:
-    """What the survey is for, done for one pair."""
+cdef int take_group(Survey *survey) except -1 nogil:
+    """What the survey is for, done for the pairs of a group."""
+    cdef PairTable *table = survey.table
+    cdef Seen *group = survey.group
     cdef Pair *pair
     cdef uint32_t *bound
+    cdef size_t i, size = 0     # of those whose bound reaches the floor
     if survey.purpose == BOUND:
-        bound = &survey.bounds[seen.hash & survey.mask]
-        bound[0] = <uint32_t> min(seen.count + bound[0], MOST_BOUND)
-    elif may_reach(survey, seen):
-        pair = find_pair(survey.table, seen.key)
-        if survey.purpose == POST:
-            if pair != NULL:
-                pair.postings[pair.postings_size] = seen.place
-                pair.postings_size += 1
-        else:
+        for i in range(survey.group_size):
+            bound = &survey.bounds[group[i].hash & survey.mask]
+            bound[0] = <uint32_t> min(group[i].count + bound[0], MOST_BOUND)
+    else:
+        for i in range(survey.group_size):
+            if survey.bounds == NULL or survey.bounds[group[i].hash & survey.mask] >= survey.least:
+                group[size] = group[i]
+                prefetch(&table.slots[group[size].hash & table.mask])
+                size += 1
+        for i in range(size):
+            prefetch_pair(table, group[i].hash)
+        for i in range(size):
+            pair = find_pair(table, group[i].key)
             if pair == NULL:
-                pair = add_pair(survey.table, seen.key)
-            pair.count += seen.count
+                pair = add_pair(table, group[i].key)
+            pair.count += group[i].count
             pair.postings_size += 1
+            survey.listed[survey.listed_size] = <uint64_t> (pair - table.pairs) << 32 | group[i].place
+            survey.listed_size += 1
+    survey.group_size = 0
+    return 0
+
+
+cdef int post_listed(Survey *survey, const SymbolTable *symbols) except -1 nogil:
+    """The postings of the pairs that reach the floor and are not too long; the others leave the table."""
+    cdef PairTable *table = survey.table
+    cdef const uint64_t *listed = survey.listed
+    cdef Pair *pair
+    cdef size_t i, kept = 0, countdown = SIGNAL_INTERVAL
+    for i in range(table.size):
+        pair = &table.pairs[i]
+        if pair.count < table.floor or not is_short(table, symbols, pair.key):
+            pair.postings_size = 0
+    place_postings(table)
+    for i in range(survey.listed_size):
+        if i + 2 * POSTINGS_AHEAD < survey.listed_size:
+            prefetch(&table.pairs[listed[i + 2 * POSTINGS_AHEAD] >> 32])
+            pair = &table.pairs[listed[i + POSTINGS_AHEAD] >> 32]
+            prefetch(pair.postings + pair.postings_size)
+        pair = &table.pairs[listed[i] >> 32]
+        if pair.postings != NULL:
+            pair.postings[pair.postings_size] = <uint32_t> listed[i]
+            pair.postings_size += 1
+        check_signals(&countdown)
+    for i in range(table.size):
+        if table.pairs[i].postings != NULL:
+            table.pairs[kept] = table.pairs[i]
+            kept += 1
+    table.size = kept
+    make_slots(table, kept)
     return 0

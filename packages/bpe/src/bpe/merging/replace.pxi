@@ -20,13 +20,14 @@ ctypedef struct Side:           # the left or the right side of the new symbol
     uint32_t *touched           # the symbols that stand there
     size_t touched_size
     Neighbour *neighbours       # all places, in the order of the words
-    size_t neighbours_size, neighbours_room
+    size_t neighbours_size
 
 ctypedef struct Changes:
     Side left, right
     int64_t doubles             # how often two new symbols stand side by side
     uint32_t *double_words      # and in which words
-    size_t doubles_size, doubles_room
+    size_t doubles_size
+    size_t places_room          # how many neighbours of each side, and doubles, there is room for
     size_t room                 # how many symbols the arrays of the sides have room for
     size_t visited              # symbols that were looked at, in all
 
@@ -41,6 +42,25 @@ cdef int reserve_changes(Changes *changes, size_t room) except -1 nogil:
         grow_side(&changes.right, changes.room, room)
         changes.room = room
     return 0
+
+
+cdef int reserve_places(Changes *changes, size_t places) except -1 nogil:
+    """Room for this many neighbours of each side, and doubles; what was there is forgotten."""
+    if places > changes.places_room:
+        free_places(changes)
+        changes.places_room = places + places // 2 + 1024
+        changes.left.neighbours = <Neighbour *> checked_block(changes.places_room * sizeof(Neighbour))
+        changes.right.neighbours = <Neighbour *> checked_block(changes.places_room * sizeof(Neighbour))
+        changes.double_words = <uint32_t *> checked_block(changes.places_room * sizeof(uint32_t))
+    return 0
+
+
+cdef void free_places(Changes *changes) noexcept nogil:
+    free_block(changes.left.neighbours, changes.places_room * sizeof(Neighbour))
+    free_block(changes.right.neighbours, changes.places_room * sizeof(Neighbour))
+    free_block(changes.double_words, changes.places_room * sizeof(uint32_t))
+    changes.left.neighbours = changes.right.neighbours = NULL
+    changes.double_words = NULL
 
 
 cdef int grow_side(Side *side, size_t old, size_t room) except -1 nogil:
@@ -67,48 +87,35 @@ cdef void clear_side(Side *side) noexcept nogil:
 cdef void free_changes(Changes *changes) noexcept nogil:
     free_side(&changes.left)
     free_side(&changes.right)
-    free(changes.double_words)
+    free_places(changes)
 
 
 cdef void free_side(Side *side) noexcept nogil:
     free(side.beside)
     free(side.touched)
-    free(side.neighbours)
 
 
-cdef inline int note_neighbour(Side *side, uint32_t symbol, int64_t count, uint32_t place) except -1 nogil:
+cdef inline void note_neighbour(Side *side, uint32_t symbol, int64_t count, uint32_t place) noexcept nogil:
     cdef Beside *beside = &side.beside[symbol]
     if beside.places.number == 0:
         side.touched[side.touched_size] = symbol
         side.touched_size += 1
     beside.change += count
     beside.places.number += 1
-    if side.neighbours_size == side.neighbours_room:
-        side.neighbours = <Neighbour *> checked_realloc(
-            side.neighbours, (side.neighbours_room * 2 + 1024) * sizeof(Neighbour)
-        )
-        side.neighbours_room = side.neighbours_room * 2 + 1024
     side.neighbours[side.neighbours_size].symbol = symbol
     side.neighbours[side.neighbours_size].word = place
     side.neighbours_size += 1
-    return 0
 
 
-cdef inline int note_double(Changes *changes, int64_t count, uint32_t place) except -1 nogil:
-    if changes.doubles_size == changes.doubles_room:
-        changes.double_words = <uint32_t *> checked_realloc(
-            changes.double_words, (changes.doubles_room * 2 + 64) * sizeof(uint32_t)
-        )
-        changes.doubles_room = changes.doubles_room * 2 + 64
+cdef inline void note_double(Changes *changes, int64_t count, uint32_t place) noexcept nogil:
     changes.doubles += count
     changes.double_words[changes.doubles_size] = place
     changes.doubles_size += 1
-    return 0
 
 
-cdef int replace_in_words(
+cdef void replace_in_words(
     const Words *words, Changes *changes, const uint32_t *postings, size_t size, uint32_t a, uint32_t b, uint32_t made
-) except -1 nogil:
+) noexcept nogil:
     """Replace a, b by `made` in the words of these postings, and note what stands beside it."""
     if words.wide:
         replace_one_by_one(changes, <uint32_t *> words.cells, postings, size, a, b, made)
@@ -116,23 +123,21 @@ cdef int replace_in_words(
         replace_one_by_one(changes, <uint16_t *> words.cells, postings, size, a, b, made)
     else:
         replace_in_batches(words, changes, <uint16_t *> words.cells, postings, size, a, b, made)
-    return 0
 
 
-cdef int replace_one_by_one(
+cdef void replace_one_by_one(
     Changes *changes, Cell *cells, const uint32_t *postings, size_t size, uint32_t a, uint32_t b, uint32_t made
-) except -1 nogil:
+) noexcept nogil:
     cdef size_t i
     for i in range(size):
         if i + PREFETCH_DISTANCE < size:
             prefetch_word(cells, postings[i + PREFETCH_DISTANCE])
         replace_in_word(changes, cells, postings[i], a, b, made)
-    return 0
 
 
-cdef inline int replace_in_word(
+cdef inline void replace_in_word(
     Changes *changes, Cell *cells, uint32_t place, uint32_t a, uint32_t b, uint32_t made
-) except -1 nogil:
+) noexcept nogil:
     """Replace a, b by `made` in one word, from the left, and note what stands beside it."""
     cdef Cell *word = cells + place
     cdef Cell *symbols = word + header(cells)
@@ -141,7 +146,7 @@ cdef inline int replace_in_word(
     cdef bint joined = False    # whether symbols[out - 1] is a `made` just made
     changes.visited += size
     if i == size:
-        return 0
+        return
     memcpy(&count, word + 1, 8)
     while i < size:
         if joined:
@@ -162,7 +167,6 @@ cdef inline int replace_in_word(
     word[0] = <Cell> out
     for i in range(out, size):
         symbols[i] = <Cell> EMPTY
-    return 0
 
 
 cdef inline size_t find_symbols(const Cell *symbols, size_t size, uint32_t a, uint32_t b) noexcept nogil:
@@ -173,10 +177,10 @@ cdef inline size_t find_symbols(const Cell *symbols, size_t size, uint32_t a, ui
         return find_wide(symbols, size, a, b)
 
 
-cdef int replace_in_batches(
+cdef void replace_in_batches(
     const Words *words, Changes *changes, uint16_t *cells, const uint32_t *postings, size_t size,
     uint32_t a, uint32_t b, uint32_t made,
-) except -1 nogil:
+) noexcept nogil:
     """The same with the processor's vectors where words are short: see rewrite.h."""
     cdef rewritten_batch batch
     cdef size_t begin = 0, count, i
@@ -191,12 +195,11 @@ cdef int replace_in_batches(
             elif batch.of[i].size > REWRITE_MOST:
                 replace_in_word(changes, cells, postings[begin + i], a, b, made)
         begin += count
-    return 0
 
 
-cdef inline int note_rewritten(
+cdef inline void note_rewritten(
     Changes *changes, const uint16_t *cells, uint32_t place, const rewritten *word
-) except -1 nogil:
+) noexcept nogil:
     """Note what stands beside the new symbols of a word."""
     cdef uint32_t found = word.found, end = 0, i    # end: of the pair before, of none at first
     cdef int64_t count
@@ -213,4 +216,3 @@ cdef inline int note_rewritten(
         end = i + 2
         if end < word.size and (found == 0 or <uint32_t> count_trailing_zeros(found) != end):
             note_neighbour(&changes.right, word.before[end], count, place)
-    return 0

@@ -10,6 +10,8 @@ ctypedef struct SymbolTable:
     size_t *begin               # where the bytes of each symbol begin
     uint32_t *size              # how many bytes each has
     uint64_t *head              # the first eight as a big-endian number, zeros where there are fewer
+    uint32_t *width             # how many cells each takes in a long word (see long_words.pxi)
+    size_t widest               # the most of these
 
 
 cdef uint8_t *reserve_symbol(SymbolTable *symbols, size_t size) except NULL nogil:
@@ -24,6 +26,7 @@ cdef uint8_t *reserve_symbol(SymbolTable *symbols, size_t size) except NULL nogi
         symbols.begin = <size_t *> checked_realloc(symbols.begin, room * sizeof(size_t))
         symbols.size = <uint32_t *> checked_realloc(symbols.size, room * sizeof(uint32_t))
         symbols.head = <uint64_t *> checked_realloc(symbols.head, room * sizeof(uint64_t))
+        symbols.width = <uint32_t *> checked_realloc(symbols.width, room * sizeof(uint32_t))
         symbols.room = room
     return symbols.bytes + symbols.bytes_size
 
@@ -38,6 +41,7 @@ cdef void add_symbol(SymbolTable *symbols, size_t size) noexcept nogil:
     symbols.begin[symbols.count] = symbols.bytes_size
     symbols.size[symbols.count] = <uint32_t> size
     symbols.head[symbols.count] = head
+    symbols.width[symbols.count] = 1
     symbols.bytes_size += size
     symbols.count += 1
 
@@ -49,6 +53,8 @@ cdef int join_symbols(SymbolTable *symbols, uint32_t left, uint32_t right) excep
     memcpy(token, symbols.bytes + symbols.begin[left], size)
     memcpy(token + size, symbols.bytes + symbols.begin[right], both - size)
     add_symbol(symbols, both)
+    symbols.width[symbols.count - 1] = symbols.width[left] + symbols.width[right]
+    symbols.widest = max(symbols.widest, <size_t> symbols.width[symbols.count - 1])
     return 0
 
 
@@ -72,3 +78,4 @@ cdef void free_symbols(SymbolTable *symbols) noexcept nogil:
     free(symbols.begin)
     free(symbols.size)
     free(symbols.head)
+    free(symbols.width)

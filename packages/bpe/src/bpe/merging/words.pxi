@@ -3,7 +3,8 @@
 #
 #     | length | count, in eight bytes | symbols … |
 #
-# A word keeps its place, the number of its first cell, when it gets shorter; the cells that it leaves are EMPTY.
+# A word keeps its place, the number of its first cell, when it gets shorter; the cells that it leaves are EMPTY until
+# the words are closed up, which is when all pairs are counted again.
 
 ctypedef fused Cell:
     uint16_t
@@ -12,6 +13,7 @@ ctypedef fused Cell:
 ctypedef struct Words:
     void *cells                 # of uint16_t, or of uint32_t where they are `wide`
     size_t size                 # how many cells there are
+    size_t room                 # how many bytes they may take
     bint wide
     rewrite_function rewrite_short  # replaces a pair in many words by vectors; NULL: there is none, or it does not pay
 
@@ -60,7 +62,8 @@ cdef int64_t load_words(
     words.wide = longest >= <uint16_t> EMPTY or most_symbols > <size_t> 1 << 16
     total += count * (WIDE_HEADER if words.wide else NARROW_HEADER)
     check_cells(total)
-    words.cells = checked_block((total + FIND_SLACK) * cell_size(words))
+    words.room = (total + FIND_SLACK) * cell_size(words)
+    words.cells = checked_block(words.room)
     words.size = total
     words.rewrite_short = choose_rewrite(level) if total <= VECTORS_PAY else NULL
     if words.wide:
@@ -105,12 +108,22 @@ cdef int fill_words(Cell *cells, const uint8_t[::1] records, const uint8_t *symb
     return 0
 
 
-cdef inline Cell *next_word(const Words *words, Cell *cells, Cell *word) noexcept nogil:
-    """The word after this one, or the end of the cells."""
-    word += header(cells) + word[0]
-    while word < cells + words.size and word[0] == <Cell> EMPTY:
-        word += 1
-    return word
+cdef void close_up_words(Words *words, Cell *cells) noexcept nogil:
+    """Move the words together, without the empty cells between them and without the words of one symbol."""
+    cdef Cell *end = cells + words.size
+    cdef Cell *word = cells
+    cdef Cell *out = cells
+    cdef size_t size
+    while word < end:
+        size = header(cells) + word[0]
+        if word[0] > 1:
+            memmove(out, word, size * sizeof(Cell))
+            out += size
+        word += size
+        while word < end and word[0] == <Cell> EMPTY:
+            word += 1
+    words.size = out - cells
+    words.room = trim_block(words.cells, words.room, (words.size + FIND_SLACK) * sizeof(Cell))
 
 
 cdef inline void prefetch_word(Cell *cells, uint32_t place) noexcept nogil:
@@ -129,4 +142,4 @@ cdef inline int check_signals(size_t *countdown) except -1 nogil:
 
 
 cdef void free_words(Words *words) noexcept nogil:
-    free_block(words.cells, (words.size + FIND_SLACK) * cell_size(words))
+    free_block(words.cells, words.room)

@@ -1,9 +1,9 @@
 /* The code points of a str, which Python keeps as units of one, two or four bytes each, to UTF-8.
  *
- * AVX2 converts eight at a time and AVX-512 sixteen, whatever they are: each makes up to four bytes in a lane of its
- * own, and the bytes that there are move together. With the portable version encoding a str takes longer (o200k, warm:
- * `python benchmarks/parts.py utf8 FILE`): 76% for Russian, 43% for Thai, 19% for English with a few dashes, 10% for
- * Chinese beside AVX2; 98%, 55%, 24% and 11% beside AVX-512. */
+ * AVX2 converts eight at a time, whatever they are: each makes up to four bytes in a lane of its own, and the bytes
+ * that there are move together. With the portable version encoding a str takes longer (o200k, warm, on a Zen 5: `python
+ * benchmarks/parts.py utf8 FILE`): 95% for Russian, 50% for Thai, 10% for Chinese, 21% for English with a few dashes.
+ * A version for AVX-512, which converted sixteen at a time, gained another 1 to 4%: too little for its lines. */
 #ifndef BPE_UTF8_H
 #define BPE_UTF8_H
 #include <stddef.h>
@@ -136,17 +136,17 @@ TARGET_AVX2 static inline uint8_t *utf8_eight(__m256i code, uint8_t *to) {
         return (size_t)(to - begin);                                               \
     }
 
-#define UTF8_AVX2_LOAD_1(at) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(at)))
-#define UTF8_AVX2_LOAD_2(at) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(at)))
-#define UTF8_AVX2_LOAD_4(at) _mm256_loadu_si256((const __m256i *)(at))
-#define UTF8_AVX2_ASCII_1                                             \
+#define UTF8_LOAD_1(at) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(at)))
+#define UTF8_LOAD_2(at) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(at)))
+#define UTF8_LOAD_4(at) _mm256_loadu_si256((const __m256i *)(at))
+#define UTF8_ASCII_1                                                  \
     const __m128i all = _mm_loadu_si128((const __m128i *)(from + i)); \
     if (!_mm_movemask_epi8(all)) {                                    \
         _mm_storeu_si128((__m128i *)to, all);                         \
         to += 16;                                                     \
         continue;                                                     \
     }
-#define UTF8_AVX2_ASCII_2                                                                                  \
+#define UTF8_ASCII_2                                                                                       \
     const __m256i all = _mm256_loadu_si256((const __m256i *)(from + i));                                   \
     if (_mm256_testz_si256(all, _mm256_set1_epi16((short)0xff80))) {                                       \
         _mm_storeu_si128((__m128i *)to,                                                                    \
@@ -154,7 +154,7 @@ TARGET_AVX2 static inline uint8_t *utf8_eight(__m256i code, uint8_t *to) {
         to += 16;                                                                                          \
         continue;                                                                                          \
     }
-#define UTF8_AVX2_ASCII_4                                                                                      \
+#define UTF8_ASCII_4                                                                                           \
     const __m256i first = _mm256_loadu_si256((const __m256i *)(from + i));                                     \
     const __m256i after = _mm256_loadu_si256((const __m256i *)(from + i + 8));                                 \
     if (_mm256_testz_si256(_mm256_or_si256(first, after), _mm256_set1_epi32(~0x7f))) {                         \
@@ -165,97 +165,14 @@ TARGET_AVX2 static inline uint8_t *utf8_eight(__m256i code, uint8_t *to) {
         continue;                                                                                              \
     }
 
-UTF8_EIGHTS(utf8_avx2_1, uint8_t, UTF8_AVX2_ASCII_1, UTF8_AVX2_LOAD_1)
-UTF8_EIGHTS(utf8_avx2_2, uint16_t, UTF8_AVX2_ASCII_2, UTF8_AVX2_LOAD_2)
-UTF8_EIGHTS(utf8_avx2_4, uint32_t, UTF8_AVX2_ASCII_4, UTF8_AVX2_LOAD_4)
-
-/* Sixteen code points; NULL where one is a surrogate. */
-TARGET_AVX512 static inline uint8_t *utf8_sixteen(__m512i code, __mmask16 here, uint8_t *to) {
-    const __m512i low = _mm512_set1_epi32(0x3f), more = _mm512_set1_epi32(0x80);
-    const __mmask16 two = _mm512_mask_cmpge_epu32_mask(here, code, _mm512_set1_epi32(0x80));
-    const __mmask16 three = _mm512_mask_cmpge_epu32_mask(here, code, _mm512_set1_epi32(0x800));
-    const __mmask16 four = _mm512_mask_cmpge_epu32_mask(here, code, _mm512_set1_epi32(0x10000));
-    if (_mm512_cmpeq_epi32_mask(_mm512_and_si512(code, _mm512_set1_epi32(~0x7ff)), _mm512_set1_epi32(0xd800)) & here)
-        return NULL;
-    /* the bytes from the last to the first, and where each goes */
-    const __m512i last = _mm512_or_si512(_mm512_and_si512(code, low), more);
-    const __m512i third = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(code, 6), low), more);
-    const __m512i second = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(code, 12), low), more);
-    __m512i bytes = code;
-    bytes = _mm512_mask_mov_epi32(bytes, two,
-                                  _mm512_or_si512(_mm512_or_si512(_mm512_srli_epi32(code, 6), _mm512_set1_epi32(0xc0)),
-                                                  _mm512_slli_epi32(last, 8)));
-    bytes = _mm512_mask_mov_epi32(
-        bytes, three,
-        _mm512_or_si512(_mm512_or_si512(_mm512_srli_epi32(code, 12), _mm512_set1_epi32(0xe0)),
-                        _mm512_or_si512(_mm512_slli_epi32(third, 8), _mm512_slli_epi32(last, 16))));
-    bytes = _mm512_mask_mov_epi32(
-        bytes, four,
-        _mm512_or_si512(_mm512_or_si512(_mm512_or_si512(_mm512_srli_epi32(code, 18), _mm512_set1_epi32(0xf0)),
-                                        _mm512_slli_epi32(second, 8)),
-                        _mm512_or_si512(_mm512_slli_epi32(third, 16), _mm512_slli_epi32(last, 24))));
-    const uint64_t kept = _pdep_u64(here, 0x1111111111111111) | _pdep_u64(two, 0x2222222222222222) |
-                          _pdep_u64(three, 0x4444444444444444) | _pdep_u64(four, 0x8888888888888888);
-    _mm512_storeu_si512(to, _mm512_maskz_compress_epi8(kept, bytes));
-    return to + _mm_popcnt_u64(kept);
-}
-
-#define UTF8_SIXTEENS(name, unit, ASCII, LOAD)                                                         \
-    TARGET_AVX512 static size_t name(const void *units, size_t count, uint8_t *to) {                   \
-        const unit *from = units;                                                                      \
-        uint8_t *const begin = to;                                                                     \
-        size_t i = 0;                                                                                  \
-        for (; i + 32 <= count; i += 32) {                                                             \
-            ASCII                                                                                      \
-            if (!(to = utf8_sixteen(LOAD(from + i), 0xffff, to))) return UTF8_LONE;                    \
-            if (!(to = utf8_sixteen(LOAD(from + i + 16), 0xffff, to))) return UTF8_LONE;               \
-        }                                                                                              \
-        for (; i < count; i += 16) {                                                                   \
-            unit rest[16] = {0};                                                                       \
-            const size_t left = count - i < 16 ? count - i : 16;                                       \
-            memcpy(rest, from + i, left * sizeof(unit));                                               \
-            if (!(to = utf8_sixteen(LOAD(rest), (__mmask16)((1u << left) - 1), to))) return UTF8_LONE; \
-        }                                                                                              \
-        return (size_t)(to - begin);                                                                   \
-    }
-
-#define UTF8_LOAD_1(at) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(at)))
-#define UTF8_LOAD_2(at) _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(at)))
-#define UTF8_LOAD_4(at) _mm512_loadu_si512((const void *)(at))
-#define UTF8_ASCII_1                                                     \
-    const __m256i all = _mm256_loadu_si256((const __m256i *)(from + i)); \
-    if (!_mm256_movemask_epi8(all)) {                                    \
-        _mm256_storeu_si256((__m256i *)to, all);                         \
-        to += 32;                                                        \
-        continue;                                                        \
-    }
-#define UTF8_ASCII_2                                                      \
-    const __m512i all = _mm512_loadu_si512((const void *)(from + i));     \
-    if (!_mm512_test_epi16_mask(all, _mm512_set1_epi16((short)0xff80))) { \
-        _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi16_epi8(all));    \
-        to += 32;                                                         \
-        continue;                                                         \
-    }
-#define UTF8_ASCII_4                                                                        \
-    const __m512i first = _mm512_loadu_si512((const void *)(from + i));                     \
-    const __m512i after = _mm512_loadu_si512((const void *)(from + i + 16));                \
-    if (!_mm512_test_epi32_mask(_mm512_or_si512(first, after), _mm512_set1_epi32(~0x7f))) { \
-        _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(first));                       \
-        _mm_storeu_si128((__m128i *)(to + 16), _mm512_cvtepi32_epi8(after));                \
-        to += 32;                                                                           \
-        continue;                                                                           \
-    }
-
-UTF8_SIXTEENS(utf8_avx512_1, uint8_t, UTF8_ASCII_1, UTF8_LOAD_1)
-UTF8_SIXTEENS(utf8_avx512_2, uint16_t, UTF8_ASCII_2, UTF8_LOAD_2)
-UTF8_SIXTEENS(utf8_avx512_4, uint32_t, UTF8_ASCII_4, UTF8_LOAD_4)
-
+UTF8_EIGHTS(utf8_avx2_1, uint8_t, UTF8_ASCII_1, UTF8_LOAD_1)
+UTF8_EIGHTS(utf8_avx2_2, uint16_t, UTF8_ASCII_2, UTF8_LOAD_2)
+UTF8_EIGHTS(utf8_avx2_4, uint32_t, UTF8_ASCII_4, UTF8_LOAD_4)
 #endif
 
 static inline utf8_function choose_utf8(int width, int level) {
     (void)level;
 #ifdef BPE_X86
-    if (level >= LEVEL_AVX512) return width == 1 ? utf8_avx512_1 : width == 2 ? utf8_avx512_2 : utf8_avx512_4;
     if (level >= LEVEL_AVX2) {
         if (utf8_sizes[0] == 0) fill_utf8_shuffles();
         return width == 1 ? utf8_avx2_1 : width == 2 ? utf8_avx2_2 : utf8_avx2_4;

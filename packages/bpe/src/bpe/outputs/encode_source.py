@@ -20,12 +20,16 @@ from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import stream
 from bpe.outputs.shards import Shards
 from bpe.outputs.writers import Writer, description_of, writer_of
-from bpe.progress import Progress
+from bpe.progress import Progress, reporter
 
 CHUNK = 4 << 20  # bytes of text that a thread encodes at a time
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from bpe.encoding.policy import Special
+    from bpe.encoding.text_encoder import TextEncoder
+    from bpe.native.atomic_file import StrPath
 
 
 class Recipe(NamedTuple):
@@ -69,23 +73,41 @@ class Encoded(NamedTuple):
     group: Group
 
 
+def recipe_of(texts: TextEncoder, fingerprint: str, end_of_text: str | None, allowed_special: Special) -> Recipe:
+    """The recipe of a tokenizer, for Tokenizer.encode_file's arguments. ValueError where end_of_text is no token."""
+    names = texts.data.special_tokens
+    if end_of_text is not None and end_of_text not in names:
+        raise ValueError(f"end_of_text is {end_of_text!r}, which is no special token; there are {', '.join(names)}")
+    special = texts.policy.recognised(allowed_special)
+    texts.warn_if_slow()  # not in a thread, which has no caller
+    return Recipe(
+        encode=lambda stretches: texts.each_to_ids(stretches, special),
+        cut=lambda text, at: texts.safe_cut(text, at, special),
+        margin=special.longest,
+        largest=max(texts.data.vocab),
+        tokenizer=fingerprint,
+        end_of_text=names.get("<|endoftext|>" if end_of_text is None else end_of_text),
+        separate=end_of_text is not None,
+        special=sorted(name.decode() for name in special.names),
+    )
+
+
 def encode_source(
     source: sources.Source,
-    out: str | os.PathLike[str],
+    out: StrPath,
     recipe: Recipe,
-    *,
     format: str,
     dtype: Any,
     shard_tokens: int | None,
     workers: int,
-    report: Progress,
+    progress: Progress | bool | None,
 ) -> int:
     """Encode the texts of a source and write their ids in order; see Tokenizer.encode_file. Returns their number."""
     make = writer_of(format)
     numbers = _checked_dtype(dtype, recipe.largest, format)
     if shard_tokens is not None and shard_tokens < 1:
         raise ValueError(f"shard_tokens is {shard_tokens}; it takes at least 1")
-    with ExitStack() as stack:
+    with reporter(progress) as report, ExitStack() as stack:
         place = _place(out, make, stack)
         url = os.fspath(out) if remote.is_url(out) else None
         shards = Shards(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Done(NamedTuple):
-    """How far a run is: so many shards, with so many ids in all; the next id is number `id` of stretch `stretch`."""
+    """How far a run is: the number of shards, and of ids in all; the next id is number `id` of stretch `stretch`."""
 
     shards: int = 0
     ids: int = 0
@@ -53,7 +53,9 @@ class Shards:
     ) -> None:
         self.path, self.url, self.make, self.shard_tokens = path, url, make, shard_tokens
         self.asked = json.loads(json.dumps(asked))
-        self.done, self.finished = self._read_record() if shard_tokens is not None else (Done(), False)
+        self.done, self.finished = Done(), False
+        if shard_tokens is not None:
+            self._read_record()
         self.total = self.done.ids
         self.holds_documents = False
         self._to_skip = self.done.id
@@ -116,6 +118,8 @@ class Shards:
 
     def _put_in_place(self) -> None:
         assert self._writer is not None
+        if self.shard_tokens is not None and not self._writer.ending:  # a folder, which no later run may replace
+            self._write_record(finished=False, placing=True)
         about = {
             "count": self._count,
             "dtype": self._writer.dtype.name,
@@ -138,7 +142,8 @@ class Shards:
     def _record(self) -> Path:
         return self.path.with_name(f"{self.path.stem}.shards.json")
 
-    def _read_record(self) -> tuple[Done, bool]:
+    def _read_record(self) -> None:
+        """Take from the record how far an earlier run came. A folder that it had no time to record is removed."""
         record: str | Path = self._record()
         try:
             if self.url is None:
@@ -147,7 +152,7 @@ class Shards:
                 record = remote.beside(self.url, self._record().name)
                 data = remote.read_bytes(record)
         except FileNotFoundError:
-            return Done(), False
+            return
         try:
             says = json.loads(data)
             there, done, finished = says["asked"], Done(**says["done"]), bool(says["finished"])
@@ -159,10 +164,13 @@ class Shards:
                     f"{record} was begun with {key} = {there.get(key)!r}, and this call asks for "
                     f"{self.asked.get(key)!r}: ask for the same to go on, or write to another name"
                 )
-        return done, finished
+        self.done, self.finished = done, finished
+        if says.get("placing") and self._file().is_dir():
+            shutil.rmtree(self._file())
 
-    def _write_record(self, *, finished: bool) -> None:
-        says = {"finished": finished, "done": self.done._asdict(), "asked": self.asked}
+    def _write_record(self, *, finished: bool, placing: bool = False) -> None:
+        """Write how far the run is; `placing`, whether the next shard may be in its place already."""
+        says = {"finished": finished, "placing": placing, "done": self.done._asdict(), "asked": self.asked}
         write_atomically(self._record(), json.dumps(says, indent=1).encode() + b"\n")
         if self.url is not None:
             remote.upload(self._record(), remote.beside(self.url, self._record().name))

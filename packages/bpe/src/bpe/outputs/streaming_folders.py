@@ -40,9 +40,14 @@ class _Folder(Writer, ABC):
         if len(self.rest):
             self.add_document(self.rest)
         self.close()
-        os.replace(self.folder, self.path)
         self.staged.open(description_of(self.path)).write(described(about))
-        return [self.path, *self.staged.commit()]
+        made = self.staged.commit()  # first, as a file's: nobody finds the folder without it
+        try:
+            os.replace(self.folder, self.path)
+        except OSError:
+            description_of(self.path).unlink()
+            raise
+        return [self.path, *made]
 
     def abandon(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

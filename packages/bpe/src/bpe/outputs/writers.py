@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe.native.lazy_imports import numpy as np
+from bpe.outputs import FORMATS
 from bpe.outputs.staged import Staged
 
 if TYPE_CHECKING:
@@ -240,4 +241,3 @@ PLAIN: dict[str, type[Writer]] = {
     "datatrove": DatatroveWriter,
     "llmc": LlmcWriter,
 }
-FORMATS = (*PLAIN, "parquet", "arrow", "litdata", "mds")

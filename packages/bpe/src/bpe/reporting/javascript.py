@@ -28,8 +28,7 @@ _GROUPS = ("(?:", "(?=", "(?!", "(?<=", "(?<!")
 
 
 def packed(data: TokenizerData) -> bytes:
-    """The tokenizer as encoder.js reads it: base64 of a zlib stream. ValueError where JavaScript cannot say its
-    pattern.
+    """The tokenizer as encoder.js reads it: base64 of a zlib stream. ValueError for a pattern JavaScript cannot say.
 
     The stream is a line of JSON; then, as numbers of seven bits a byte, the length of every symbol, its id as the
     difference to the one before plus one, the bytes of all; then each merge as the symbol it makes and the length of

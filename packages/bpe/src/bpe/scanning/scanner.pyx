@@ -4,7 +4,8 @@ A scanner does not go from character to character. classify() turns 64 bytes int
 for digits, one for white space and so on; the pattern is then a handful of shifts and masks on these words, whose
 result has a bit for each byte that begins a pretoken. (The idea is simdjson's, Langdale and Lemire 2019; gpt2.pxi has
 an example.) Characters beyond ASCII are decoded, but only to set their bits in the same words. What masks cannot say
-(contractions, long lookahead) is a loop over the few bits that ask for it.
+(contractions, long lookahead) is a loop over the few bits that ask for it. Encoding a text that is known takes 1.9 to
+5.2 times as long where the same pattern runs as an automaton (`python benchmarks/parts.py masks FILE`, on a Zen 5).
 
     classify.h      64 bytes to masks
     characters.h    characters beyond ASCII into the same masks, by their classes (classes.h)

@@ -1,4 +1,8 @@
-"""Where the special tokens of a text are: the leftmost, and of those that begin there the longest, as in tokenizers."""
+"""Where the special tokens of a text are: the leftmost, and of those that begin there the longest, as in tokenizers.
+
+SpecialTokens is a set of them. Rules is what one call does: which it recognises, and which it refuses. Which these are
+for the arguments of a call, encoding/policy.py says.
+"""
 
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp
