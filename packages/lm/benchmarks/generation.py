@@ -120,9 +120,10 @@ def main() -> None:
     pace = {name: statistics.median(m[2] for m in runs) for name, runs in seen.items()}
     parameters = sum(p.numel() for p in model.parameters())
     lines = [
-        f"{parameters / 1e6:.1f} million parameters, greedy, batch 1, a prompt of {len(prompt)} tokens and {count} after it; "
-        f"torch {torch.__version__}, transformers {sys.modules['transformers'].__version__}, {options.threads} threads of "
-        f"{processor()}, at a load of {busy:.1f} when it began; medians of {options.rounds} rounds in turn.",
+        f"{parameters / 1e6:.1f} million parameters, greedy, batch 1, a prompt of {len(prompt)} tokens and {count} "
+        f"after it; torch {torch.__version__}, transformers {sys.modules['transformers'].__version__}, "
+        f"{options.threads} threads of {processor()}, at a load of {busy:.1f} when it began; medians of "
+        f"{options.rounds} rounds in turn.",
         "",
         "| | prompt and first token, ms | tokens/s after it | times transformers |",
         "|---|---|---|---|",
@@ -143,8 +144,8 @@ def main() -> None:
         scores = [evaluate(m, tokens, max_tokens=65536).bits_per_byte for m in (model, small)]
         if scores[0] is not None and scores[1] is not None:
             lines.append(
-                f"On {Path(options.data).name} int8 weights score {scores[1]:.4f} bits per byte, and float32 {scores[0]:.4f}: "
-                f"{scores[1] - scores[0]:+.4f}."
+                f"On {Path(options.data).name} int8 weights score {scores[1]:.4f} bits per byte, and float32 "
+                f"{scores[0]:.4f}: {scores[1] - scores[0]:+.4f}."
             )
     print("\n".join(lines))
     if options.readme:

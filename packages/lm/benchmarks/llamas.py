@@ -2,9 +2,9 @@
 
 python benchmarks/llamas.py [--model stories260K.bin | FOLDER] [--threads 1] [--rounds 5] [--llama2c PATH_OF_RUN]
 
-Without --model the weights are random, of a Llama with 15 million parameters (as llama2.c's stories15M). Each program is
-a process of its own, and they take turns; greedy, one text. llama.cpp comes by `pip install llama-cpp-python`, and reads
-the model as GGUF, in float32 and in its Q8_0; llama2.c's `run`, in float32, says its own tokens a second, prompt
+Without --model the weights are random, of a Llama with 15 million parameters (as llama2.c's stories15M). Each program
+is a process of its own, and they take turns; greedy, one text. llama.cpp comes by `pip install llama-cpp-python`, and
+reads the model as GGUF, in float32 and in its Q8_0; llama2.c's `run`, in float32, says its own tokens a second, prompt
 included, and wants a llama2.c file and tok512.bin beside it.
 """
 
@@ -154,7 +154,8 @@ def main() -> None:
     prompt, count = sizes(config.context_length)
     parameters = sum(one.numel() for one in model.parameters())
     print(
-        f"{parameters / 1e6:.2f} million parameters, {options.threads} thread(s), {prompt} tokens and {count} after them\n"
+        f"{parameters / 1e6:.2f} million parameters, {options.threads} thread(s), "
+        f"{prompt} tokens and {count} after them\n"
     )
     print("| | prompt, tokens/s | tokens/s after it | times llama.cpp: prompt | after it |\n|---|---:|---:|---:|---:|")
     for name, runs in seen.items():

@@ -219,8 +219,9 @@ def main() -> None:
         middle, busy = statistics.median(times), statistics.median(worked)
         speed = TOKENS / middle
         lines.append(
-            f"| {name}{', compiled' if compile else ''} | {middle * 1e3:,.0f} | {speed:,.0f} | {speed * cost / 1e9:,.0f} "
-            f"| {busy * 1e3:,.0f} | {peak / 1e6:,.0f} MB | {'' if name == 'lm' else f'{factor:.2f} ×'} |"
+            f"| {name}{', compiled' if compile else ''} | {middle * 1e3:,.0f} | {speed:,.0f} | "
+            f"{speed * cost / 1e9:,.0f} | {busy * 1e3:,.0f} | {peak / 1e6:,.0f} MB | "
+            f"{'' if name == 'lm' else f'{factor:.2f} ×'} |"
         )
     import torch
     import transformers
@@ -228,8 +229,8 @@ def main() -> None:
     lines.append("")
     lines.append(
         f"torch {torch.__version__}, transformers {transformers.__version__}, {options.threads} threads, fp32, "
-        f"{options.rounds} rounds in turns, medians; the factor is the median over the rounds. A CPU has no published peak, so "
-        f"GFLOP/s stand for MFU."
+        f"{options.rounds} rounds in turns, medians; the factor is the median over the rounds. A CPU has no published "
+        f"peak, so GFLOP/s stand for MFU."
     )
     lines.append("")
     lines.append(f"`lm train cpu-demo` writes the line of its first step {start():.1f} s after it is called.")

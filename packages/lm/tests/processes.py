@@ -77,6 +77,15 @@ def lose_one(rank, data, folder, config):
     run(data, folder, config)
 
 
+def with_another_version(rank, data, folder, config, of):
+    """Rank 1 has another version of a package."""
+    if rank == 1 and of == "torch":
+        torch.__version__ = "1.0"
+    elif rank == 1:
+        loop.start.version = lambda: "1.0"
+    run(data, folder, config)
+
+
 def each(rank, data, folders, config, slow=None):
     """Each rank with data and a folder of its own; `slow` sleeps in its third step, longer than the others wait."""
     loop.SHARED_WITHIN = 0.2

@@ -8,7 +8,7 @@ import os
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from talks import MARKS, TALK, lines
 
@@ -196,6 +196,7 @@ def test_transformers_writes_the_same_ids_of_a_models_own_template(published):
 
     @settings(max_examples=60, deadline=None)
     @given(talk=conversations(system=family != "gemma"))
+    @example(talk=[{"role": "user", "content": ""}, {"role": "assistant", "content": "\n 1"}])
     def same(talk):
         messages = messages_of(talk)
         for prompt in (True, False):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.multiprocessing
-from processes import each, free_port, lose_one, processes, train
+from processes import each, free_port, lose_one, processes, train, with_another_version
 from runs import CONFIG, assert_same_run, metrics, run, some_tokens, stop_at
 
 from lm.data import write_tokens
@@ -120,6 +120,14 @@ def test_processes_that_were_not_given_the_same_are_refused_by_name_before_the_f
     assert (first, second) == ("ProcessesDiffer", "FileNotFoundError")
     assert "cannot begin: FileNotFoundError: there is no folder" in words
     assert "there is no folder" in own
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("of", ["torch", "groundup-lm"])
+def test_processes_of_other_versions_are_refused_by_name(with_ends, tmp_path, of):
+    for how, words in processes(2, with_another_version, with_ends, tmp_path / "run", BATCH, of):
+        assert how == "ProcessesDiffer"
+        assert f"has the version of {of} '1.0', and process 0" in words
     assert not (tmp_path / "run").exists()
 
 

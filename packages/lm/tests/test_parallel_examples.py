@@ -1,4 +1,4 @@
-"""DDP, the sharded optimizer and FSDP as they are written out in examples/, each in two processes beside torch's own."""
+"""DDP, the sharded optimizer and FSDP as written out in examples/, each in two processes beside torch's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preferences: pairs as token files, the loss beside its definition, runs that go on, and a model that chats after it."""
+"""Preferences: pairs as token files, the loss beside its definition, runs that go on, a model that chats after it."""
 
 from __future__ import annotations
 
@@ -242,3 +242,23 @@ def test_a_line_that_is_no_pair_is_named(line, says, tmp_path, capsys):
     assert "line 2, is no pair" in said
     assert says in said
     assert not (tmp_path / "tokens").exists()
+
+
+@bpe_only
+def test_windows_shares_and_folders_that_cannot_be_are_refused(tmp_path):
+    from lm.chat_template import default_template
+    from lm.data.conversations import prepare_conversations
+    from lm.data.preferences import prepare_preferences
+
+    template = default_template(tokenizer())
+    for prepare in (prepare_conversations, prepare_preferences):
+        for given, says in (
+            ({"context_length": 1}, "context_length must be at least 2, and 1"),
+            ({"context_length": 64, "heldout": 1.0}, "heldout is a share, .* and 1.0 is not"),
+        ):
+            with pytest.raises(ValueError, match=says):
+                prepare([], template, tmp_path, **given)
+    (tmp_path / "train.npy").touch()
+    for prepare in (prepare_conversations, prepare_preferences):
+        with pytest.raises(FileExistsError, match="has token files in it"):
+            prepare([], template, tmp_path, context_length=64)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import errno
 import json
 import os
+import shutil
+import signal
+import subprocess
 import threading
+import time
 
 import pytest
 import torch
 from runs import CONFIG, MODEL, some_tokens
+from runs import metrics as lines_of
 
 import lm
 from lm.data.token_file import write_tokens
 from lm.files import atomic_write
 from lm.interop.importing import import_run
 from lm.interop.loading import load
-from lm.training import metrics
+from lm.training import checkpoint, metrics
 from lm.training.loop import train
 
 
@@ -73,6 +80,61 @@ def test_a_line_that_cannot_wait_longer_is_written_with_the_next(tmp_path, capsy
     metrics.write_all(file, waiting, tmp_path / "metrics.jsonl", threading.Event(), 0.0)
     assert file.held == b"first line\nsecond\n"
     capsys.readouterr()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of three megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], capture_output=True)
+    if made.returncode:
+        pytest.skip("no file system can be mounted here, which takes root")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def fill(disk):
+    with open(disk / "other", "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+@pytest.mark.skipif(shutil.which("mount") is None, reason="no mount here")
+@pytest.mark.parametrize("space", [True, False])
+def test_a_run_on_a_disk_that_gets_full(data, tmp_path, small_disk, capfd, space):
+    """It waits until there is space again; or, asked to stop, ends with what was saved before, and goes on from it to
+    the steps that it would have had."""
+    config = dataclasses.replace(CONFIG, steps=300, eval_every=0, checkpoint_every=100)
+    train(MODEL, config, data, tmp_path / "whole", progress=False)
+    run, seen = small_disk / "run", []
+
+    def watch(line):
+        seen.append(line["step"])
+        if line["step"] == 105 and len(seen) == 105:
+            fill(small_disk)
+
+    def once_full():
+        while "is full: the run waits for space" not in capfd.readouterr().err:
+            time.sleep(0.01)
+        if space:
+            os.remove(small_disk / "other")
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    waits = threading.Thread(target=once_full)
+    waits.start()
+    if space:
+        train(MODEL, config, data, run, progress=False, on_step=watch)
+    else:
+        with pytest.raises(checkpoint.NotSaved, match="the disk is full"):
+            train(MODEL, config, data, run, progress=False, on_step=watch)
+        assert checkpoint.load(run / "checkpoints").step == 100
+        os.remove(small_disk / "other")
+        train(MODEL, config, data, run, progress=False)
+    waits.join()
+    found, want = ([(one["step"], one.get("loss")) for one in lines_of(path)] for path in (run, tmp_path / "whole"))
+    assert found == want
 
 
 def test_an_error_of_the_disk_that_does_not_pass_is_raised(tmp_path):

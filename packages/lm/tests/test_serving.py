@@ -9,6 +9,7 @@ import queue
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -326,7 +327,7 @@ def test_one_talks_on_the_page_in_a_browser(server, tmp_path):
     def wait(browser, expression):
         until(lambda: browser.run(expression))
 
-    with chromium.Chromium(tmp_path / "profile") as browser:
+    with chromium.Chromium(tmp_path / "profile", (500, 350)) as browser:
         browser.call("Page.navigate", url=server)
         wait(browser, "document.readyState === 'complete' && document.title === 'small'")
         browser.run("at('temperature').value = '0', at('text').focus(), 0")
@@ -341,6 +342,8 @@ def test_one_talks_on_the_page_in_a_browser(server, tmp_path):
             said.append({"role": "assistant", "content": text})
             assert browser.run("messages") == said
             assert browser.run("[...at('log').children].map(line => line.textContent)") == [m["content"] for m in said]
+        assert browser.run("document.documentElement.scrollHeight > innerHeight + 100")
+        assert browser.run("isAtEnd()")
         browser.call("Input.insertText", text="x" * 400)
         browser.run("at('form').requestSubmit()")
         wait(browser, "asking === null")
@@ -464,3 +467,28 @@ def test_a_failure_in_decoding_is_500_and_the_next_request_is_answered(model, to
         assert answer.json()["error"]["type"] == "server_error"
         assert httpx.post(f"{address}/v1/completions", json={"prompt": "a"}, timeout=60).status_code == 200
     assert "out of luck" in capsys.readouterr().err
+
+
+def test_a_reader_who_left_is_noticed_before_the_next_pieces(model, tokenizer, monkeypatch, caplog):
+    """Many pieces wait when their reader leaves. asyncio warns on stderr of each write after the fifth that fails."""
+    from lm.serving import app
+
+    event, events, gone = app.event, [], threading.Event()
+
+    def noted(body):
+        events.append(body)
+        if len(events) == 3:
+            gone.wait()
+        return event(body)
+
+    monkeypatch.setattr(app, "event", noted)
+    with served(model, tokenizer) as (address, engine):
+        body = json.dumps({"prompt": "a", "max_tokens": 200, "n": 4, "stream": True, "temperature": 0}).encode()
+        with socket.create_connection(("127.0.0.1", int(address.rsplit(":", 1)[1]))) as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closed, nothing passes it
+            head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            one.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            until(lambda: len(events) == 3 and not engine.running)
+        gone.set()
+    assert len(events) < 20
+    assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]

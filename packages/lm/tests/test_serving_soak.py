@@ -27,6 +27,9 @@ SECONDS = float(os.environ.get("SOAK_SECONDS", "7200"))
 WORK, REST = 5.0, float(os.environ.get("SOAK_REST", "0"))
 CLIENTS = 8
 GROWTH = 8e6  # bytes by which the median of the last quarter may be above that of the second
+# Bytes of the cache of the tokenizer, which every prompt with new words fills: by default it grows to 64 MB. This much
+# is full after a few thousand prompts, so that what grows after them is a leak.
+TOKENIZER_CACHE = 1 << 20
 HOSTILE = [
     b"{",
     b"[" * 50_000,
@@ -50,7 +53,7 @@ def model():
 def tokenizer():
     import bpe
 
-    return bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=MARKS)
+    return bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=MARKS, cache_bytes=TOKENIZER_CACHE)
 
 
 class State:
@@ -240,8 +243,8 @@ class Client:
         if buffer is not None:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         one.connect(("127.0.0.1", self.port))
-        head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
-        one.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        one.sendall(f"{head}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
         return one
 
 

@@ -252,7 +252,8 @@ def _flash(
         return decode_attention(q, k, v, causal=causal, sliding_window=sliding_window)  # type: ignore[return-value]
     if document_ids is not None and document_ids.dtype not in (torch.int32, torch.int64):
         document_ids = document_ids.long()
-    return flash_attention(q, k, v, causal=causal, sliding_window=sliding_window, document_ids=document_ids)  # type: ignore[return-value]
+    out = flash_attention(q, k, v, causal=causal, sliding_window=sliding_window, document_ids=document_ids)
+    return out  # type: ignore[return-value]
 
 
 class Choice(NamedTuple):
@@ -267,7 +268,8 @@ class Choice(NamedTuple):
         return f"attention by {taken}" + "".join(f"; {reason}" for reason in self.refused)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # a compiled caller has it decided once, and not in its graph
+# A compiled caller has it decided once, and not in its graph.
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def choose(device: str, dtype: torch.dtype, head_dim: int, special: bool) -> Choice:
     """What "auto" takes on a CUDA device: the first that launches there and is right, forward and backward. Logged
     once.

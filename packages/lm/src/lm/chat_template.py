@@ -233,7 +233,14 @@ class ChatTemplate:
                 break
             number, after = int(parts[index + 1]), parts[index + 2]
             content = messages[number].content
-            ways = (content, content.strip(), content.lstrip(), content.rstrip())
+            ways = (
+                content,
+                content.strip(),
+                content.lstrip(),
+                content.rstrip(),
+                content.lstrip("\n"),
+                content.strip("\n"),
+            )
             said = next((way for way in ways if text.startswith(way + after, at)), None)
             if said is None:
                 return None
@@ -302,7 +309,8 @@ def default_template(tokenizer: Any, end_of_text: str | None = None) -> ChatTemp
     head, gap = turns.head.split("{role}"), turns.end + turns.gap
     said = f'{json.dumps(head[0])} + message["role"] + {json.dumps(head[1])} + message["content"] + {json.dumps(gap)}'
     source = (
-        f"{{{{ {json.dumps(begin, ensure_ascii=False)} }}}}{{% for message in messages %}}{{{{ {said} }}}}{{% endfor %}}"
+        f"{{{{ {json.dumps(begin, ensure_ascii=False)} }}}}"
+        f"{{% for message in messages %}}{{{{ {said} }}}}{{% endfor %}}"
         f"{{% if add_generation_prompt %}}{{{{ {json.dumps(turns.head.format(role=LEARNED))} }}}}{{% endif %}}"
     )
     stops = dict.fromkeys([int(known[end]), *([int(known[turns.end])] if turns is not PLAIN else [])])

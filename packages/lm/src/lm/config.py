@@ -87,7 +87,7 @@ class ModelConfig:
     bias: bool = False  # of every projection, and of LayerNorm
     sliding_window: int | None = None  # positions that a query sees, its own included; None: all before it
     qk_norm: bool = False  # an RMSNorm over each query and each key head
-    # every other block, the last one included, adds to its values an embedding of the token, by a gate for each key head
+    # every other block, the last included, adds to its values an embedding of the token, by a gate for each key head
     value_embeddings: bool = False
     logit_softcap: float | None = None  # logits are bent into ±this, by its tanh; None: they are not
     vocab_multiple: int = 1  # embedding and head have vocab_size rounded up to it; never sampled beyond
@@ -110,7 +110,8 @@ class ModelConfig:
             )
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ValueError(
-                f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}: change one of them, or give head_dim"
+                f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}: change one of them, "
+                "or give head_dim"
             )
         if self.num_heads % self.kv_heads:
             raise ValueError(
@@ -268,7 +269,8 @@ class TrainConfig:
             at_least("micro_batch_size", self.micro_batch_size, 1)
             if self.batch_size % self.micro_batch_size:
                 raise ValueError(
-                    f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}: choose a divisor"
+                    f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}: "
+                    "choose a divisor"
                 )
 
 

@@ -58,7 +58,8 @@ def chunked_cross_entropy(
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
     x = hidden.reshape(-1, hidden.shape[-1])
-    total: Tensor = _Chunked.apply(x, weight, flat, rows, ignore_index, chunk, dtype, softcap)  # type: ignore[no-untyped-call]
+    apply = _Chunked.apply
+    total: Tensor = apply(x, weight, flat, rows, ignore_index, chunk, dtype, softcap)  # type: ignore[no-untyped-call]
     return total / (flat != ignore_index).sum().clamp(min=1) if reduction == "mean" else total
 
 
@@ -92,22 +93,23 @@ class _Chunked(torch.autograd.Function):
         matrix = weight.to(dtype)
         # To ask a GPU whether all targets count would make every later launch wait: there some are taken not to.
         some_ignored = hidden.is_cuda or not bool((targets != ignore_index).all())
+        by_onednn = products.takes(hidden, matrix)
         # Each chunk's logits, and then their softmax, stand where those of the one before stood: on a CPU fresh memory
-        # is cold.
-        held = hidden.new_empty(min(chunk, hidden.shape[0]), weight.shape[0], dtype=total.dtype)
+        # is cold. oneDNN's product makes its own.
+        held = hidden.new_empty(0 if by_onednn else min(chunk, hidden.shape[0]), weight.shape[0], dtype=total.dtype)
         with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, hidden.shape[0], chunk):
                 h = hidden[start : start + chunk].to(dtype)  # (chunk, width)
                 target = targets[start : start + chunk]
                 counts = target != ignore_index  # (chunk,)
-                logits = held[: h.shape[0]]  # (chunk, rows)
-                by_onednn = products.takes(h, matrix)
                 if by_onednn:
-                    logits = products.product(h, matrix)
-                elif dtype == total.dtype:
-                    torch.mm(h, matrix.T, out=logits)
+                    logits = products.product(h, matrix)  # (chunk, rows)
                 else:
-                    logits.copy_(h @ matrix.T)
+                    logits = held[: h.shape[0]]
+                    if dtype == total.dtype:
+                        torch.mm(h, matrix.T, out=logits)
+                    else:
+                        logits.copy_(h @ matrix.T)
                 if softcap is not None:  # the slope of the bend is 1 - tanh²
                     slope = 1 - logits.div_(softcap).tanh_().square()
                     logits.mul_(softcap)
@@ -131,6 +133,7 @@ class _Chunked(torch.autograd.Function):
                     if some_ignored:
                         place *= counts
                     del p, h  # or they stood beside those of the next chunk
+                del logits
         ctx.save_for_backward(hidden_grad, weight_grad)
         return total
 

@@ -1,4 +1,4 @@
-"""Tensors of which each process of a run holds a part (torch's DTensor), and those that are whole: either way, one call."""
+"""Tensors of which each process of a run holds a part (torch's DTensor), and whole ones: either way, one call."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ def end_of_text_of(tokenizer: Any, name: str | None = None) -> str:
     found = next((usual for usual in END_OF_TEXT if usual in known), None)
     if found is None:
         raise ValueError(
-            f"the tokenizer has none of {', '.join(END_OF_TEXT)} to end a document with: name the token with --end-of-text"
+            f"the tokenizer has none of {', '.join(END_OF_TEXT)} to end a document with: "
+            "name the token with --end-of-text"
         )
     return found
 

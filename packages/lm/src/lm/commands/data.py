@@ -1,4 +1,4 @@
-"""`lm data get`, `prepare`, `chat`, `preferences`, `verify`: token files from corpora, text, conversations and pairs."""
+"""`lm data get`, `prepare`, `chat`, `preferences`, `verify`: token files of corpora, text, conversations and pairs."""
 
 from __future__ import annotations
 
@@ -183,7 +183,8 @@ def chat(options: argparse.Namespace) -> None:
         print(f"left out, because the assistant says nothing in them: {prepared.silent:,}")
     if template.stop:
         print(
-            "the tokenizer has no special tokens that mark turns, so they are marked in ordinary text (### user, ### end)"
+            "the tokenizer has no special tokens that mark turns, so they are marked in ordinary text (### user, "
+            "### end)"
         )
     print(
         f"to learn them: lm import MODEL --out RUN, then lm train RUN/config.toml --out RUN --data {options.out} "
@@ -257,7 +258,8 @@ def verify(options: argparse.Namespace) -> None:
     for tokens in verdict.tokens:
         size = "" if tokens.bytes is None else f"  {tokens.bytes:>15,} bytes"
         print(
-            f"{tokens.path}  {len(tokens):>15,} tokens{size}  highest id {tokens.highest:>6,}  sha256 {tokens.sha256[:16]}"
+            f"{tokens.path}  {len(tokens):>15,} tokens{size}  highest id {tokens.highest:>6,}  sha256 "
+            f"{tokens.sha256[:16]}"
         )
     if verdict.damage:
         raise Ended("\nlm: ".join(verdict.damage), DAMAGED)
@@ -381,8 +383,9 @@ def in_words(reached: Progress, out: str) -> str:
     for name, about in (("to train on", reached.train), ("held out", reached.heldout)):
         if about.tokens:
             parts.append(
-                f"{about.tokens:,} tokens {name}, of {about.documents:,} document{'s' if about.documents != 1 else ''} and "
-                f"{about.bytes:,} bytes ({about.bytes / about.tokens:.3f} a token)"
+                f"{about.tokens:,} tokens {name}, of {about.documents:,} "
+                f"document{'s' if about.documents != 1 else ''} and {about.bytes:,} bytes "
+                f"({about.bytes / about.tokens:.3f} a token)"
             )
     if not reached.heldout.tokens:
         parts.append("nothing is held out: for that, ask for a larger --heldout")

@@ -24,7 +24,7 @@ def register(commands: Commands) -> None:
         "--tasks",
         nargs="+",
         metavar="FILE",
-        help="files of HellaSwag, LAMBADA, PIQA, ARC, COPA or OpenBookQA, as JSON lines; any other file is scored as text",
+        help="files of HellaSwag, LAMBADA, PIQA, ARC, COPA or OpenBookQA, as JSON lines; others are scored as text",
     )
     made.add_argument("--stride", type=int, help="tokens scored a window; fewer see more (default: the context)")
     add_device(made)

@@ -67,8 +67,8 @@ def times(found: Profile) -> list[str]:
     peak = float(found.device.peak(found.dtype))
     rate = found.flops / whole
     lines.append(
-        f"{found.tokens / whole:,.0f} tokens/s, {rate / 1e9:,.1f} GFLOP/s: {rate / peak:.1%} of {peak / 1e9:,.0f} GFLOP/s, "
-        f"{'measured here' if found.device.measured else found.device.source}"
+        f"{found.tokens / whole:,.0f} tokens/s, {rate / 1e9:,.1f} GFLOP/s: {rate / peak:.1%} of {peak / 1e9:,.0f} "
+        f"GFLOP/s, {'measured here' if found.device.measured else found.device.source}"
     )
     return lines
 
@@ -93,8 +93,8 @@ def operators(found: Profile, most: int) -> list[str]:
     counted = sum(one.flops for one in found.operators)
     lines.append(
         f"{counted / 1e9:,.2f} GFLOP in matrix multiplications and attention, {found.flops / 1e9:,.2f} by accounting "
-        "over causal pairs;\nroofline: the least time for these FLOPs and bytes over the time it took, which caches can "
-        "exceed; what a function in C moves is not seen"
+        "over causal pairs;\nroofline: the least time for these FLOPs and bytes over the time it took, which caches "
+        "can exceed; what a function in C moves is not seen"
     )
     return lines
 

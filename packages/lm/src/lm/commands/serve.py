@@ -19,8 +19,8 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 def register(commands: Commands) -> None:
     text = (
-        "answer OpenAI's clients (/v1/completions, /v1/chat/completions, /v1/models), with a page to talk to the model, "
-        "/health and /metrics"
+        "answer OpenAI's clients (/v1/completions, /v1/chat/completions, /v1/models), with a page to talk to the "
+        "model, /health and /metrics"
     )
     made = add(commands, "serve", serve, text)
     add_model(made)
@@ -137,8 +137,8 @@ def context_of(model: Transformer, asked: int | None, given: int | None) -> int:
     fits = bytes_given // bytes_of_page(model) * PAGE
     if fits < min(asked or 1, own):
         raise ValueError(
-            f"{asked or PAGE:,} tokens take more than the {bytes_given:,} bytes that there are for keys and values, which "
-            f"hold {fits:,}: raise --memory or lower --context"
+            f"{asked or PAGE:,} tokens take more than the {bytes_given:,} bytes that there are for keys and values, "
+            f"which hold {fits:,}: raise --memory or lower --context"
         )
     return min(asked or own, own, fits)
 

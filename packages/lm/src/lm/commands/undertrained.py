@@ -44,8 +44,8 @@ def list_tokens(options: argparse.Namespace) -> None:
         print(f"{len(found.tokens):,} tokens whose embeddings never moved")
     else:
         print(
-            f"{len(found.tokens):,} tokens no farther from the mean of {len(found.known):,} that no text has than those "
-            f"are themselves (1 - cosine of their rows in the head, at most {found.limit:.3g})"
+            f"{len(found.tokens):,} tokens no farther from the mean of {len(found.known):,} that no text has than "
+            f"those are themselves (1 - cosine of their rows in the head, at most {found.limit:.3g})"
         )
     for number, value in listed:
         text = repr(vocab[number])[1:] if number in vocab else "no token"

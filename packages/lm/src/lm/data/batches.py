@@ -92,8 +92,8 @@ def refuse_tokens(tokens: object, name: str) -> None:
     """TypeError: what was given is an opened token file, and not its ids."""
     if not hasattr(tokens, "__getitem__"):
         raise TypeError(
-            f"{name}() takes token ids, and this is {type(tokens).__name__}: give its .ids, or use lm.data.open_data(path), "
-            f"whose batch() also knows which targets are learned"
+            f"{name}() takes token ids, and this is {type(tokens).__name__}: give its .ids, or use "
+            f"lm.data.open_data(path), whose batch() also knows which targets are learned"
         )
 
 

@@ -71,8 +71,8 @@ class FillInTheMiddle:
         missing = [name for name in names if name not in special_tokens]
         if missing:
             raise KeyError(
-                f"the tokenizer has no special token {' or '.join(map(repr, missing))}, which fill-in-the-middle needs: "
-                f"train it with them, or name those that it has"
+                f"the tokenizer has no special token {' or '.join(map(repr, missing))}, which fill-in-the-middle "
+                f"needs: train it with them, or name those that it has"
             )
         prefix, middle, suffix = (special_tokens[name] for name in names)
         return cls(prefix, middle, suffix, rate, spm_rate, seed)

@@ -55,7 +55,8 @@ class Mixture:
         for part in self.parts:
             if part.heldout is not None and part.heldout.tokenizer != part.tokens.tokenizer:
                 raise ValueError(
-                    f"{part.tokens.path} and {part.heldout.path} were made by different tokenizers: encode both with one"
+                    f"{part.tokens.path} and {part.heldout.path} were made by different tokenizers: "
+                    "encode both with one"
                 )
         left = whole = sum(part.weight for part in self.parts)
         self.shares: list[Fraction] = []  # of a row

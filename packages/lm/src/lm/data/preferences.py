@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from lm.chat_template import LEARNED, ChatTemplate, Message, messages_of
-from lm.data.conversations import Encoded, packed
-from lm.data.token_file import write_tokens
-from lm.special_tokens import end_of_text_of
+from lm.data.packing import PackedSplits, json_lines
 
 Pair = tuple[list[Message], list[Message]]  # the conversation with the better answer, and with the other
 
@@ -43,12 +37,13 @@ def prepare_preferences(
 ) -> Prepared:
     """Writes pairs as OUT/train.npy and heldout.npy, with the masks that say what of them the answers are.
 
-    A pair is two conversations, the preferred one first. Pairs are packed whole into windows of context_length tokens, as
-    conversations are (see prepare_conversations), so that `document_masking` keeps all of them apart.
+    A pair is two conversations, the preferred one first. Pairs are packed whole into windows of context_length tokens,
+    as conversations are (see prepare_conversations), so that `document_masking` keeps all of them apart.
 
     Args:
-        paths: Files of JSON lines, {"prompt": …, "chosen": …, "rejected": …}. Each is a list of messages, or a text: the
-            user's as a prompt, the assistant's as an answer. Without a prompt, both answers are whole conversations.
+        paths: Files of JSON lines, {"prompt": …, "chosen": …, "rejected": …}. Each is a list of messages, or a text:
+            the user's as a prompt, the assistant's as an answer. Without a prompt, both answers are whole
+            conversations.
         template: The chat template of the model that is to learn them.
         out: The folder, which must hold no token files.
         context_length: The windows that the model is trained on.
@@ -59,57 +54,28 @@ def prepare_preferences(
         ValueError: A line that is no pair, with its number; or nothing to learn.
         FileExistsError: There are token files in `out`.
     """
-    if not 0 <= heldout < 1:
-        raise ValueError(f"heldout is a share of the pairs, at least 0 and less than 1, and {heldout} is not")
-    out = Path(out)
-    if any(out.glob("*.npy")):
-        raise FileExistsError(f"{out} has token files in it: choose another folder")
-    tokenizer = template.tokenizer
-    separator = int(tokenizer.special_tokens[end_of_text_of(tokenizer, end_of_text)])
-    dtype = "uint16" if tokenizer.n_vocab <= 1 << 16 else "uint32"
-    kept: dict[str, list[Encoded]] = {"train": [], "heldout": []}
+    splits = PackedSplits(
+        template.tokenizer, out, context_length=context_length, end_of_text=end_of_text, heldout=heldout
+    )
     too_long = 0
     for path in paths:
         for line, pair in read(path):
-            number = int.from_bytes(hashlib.blake2b(line.strip().encode(), digest_size=8).digest())
-            both = [encode(template, messages, separator) for messages in pair]
-            ids, mask = ([one for part in parts for one in part] for parts in zip(*both, strict=True))
+            both = [encode(template, messages, splits) for messages in pair]
+            ids, learned = ([one for part in parts for one in part] for parts in zip(*both, strict=True))
             if len(ids) > context_length:
                 too_long += 1
-                continue
-            split = "heldout" if number < heldout * 2**64 else "train"
-            kept[split].append(Encoded(np.array(ids, dtype=dtype), np.array(mask, dtype=np.uint8)))
-    if not kept["train"]:
+            else:
+                splits.add(splits.split_of(line), ids, learned)
+    pairs = {split: len(splits.examples[split]) for split in ("train", "heldout")}
+    if not pairs["train"]:
         raise ValueError(f"there is nothing to learn in {', '.join(map(str, paths))}: no pair fits a window")
-    out.mkdir(parents=True, exist_ok=True)
-    for split in ("heldout", "train"):  # what is trained on last: without it, the folder is none
-        if kept[split]:
-            windows, masks = packed(kept[split], context_length, separator)
-            write_tokens(
-                out / f"{split}.npy",
-                windows,
-                dtype=dtype,
-                tokenizer=tokenizer.fingerprint,
-                end_of_text=separator,
-                mask=masks,
-                window=context_length,
-                pairs=True,
-            )
-    return Prepared({split: len(pairs) for split, pairs in kept.items()}, too_long)
+    splits.write(pairs=True)
+    return Prepared(pairs, too_long)
 
 
 def read(path: str | Path) -> Iterator[tuple[str, Pair]]:
     """Each line of JSON lines, and its pair. ValueError: a line that is none, by its number."""
-    with open(path, encoding="utf-8") as file:
-        try:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    try:
-                        yield line, pair_of(json.loads(line))
-                    except ValueError as error:
-                        raise ValueError(f"{path}, line {number}, is no pair: {error}") from None
-        except UnicodeDecodeError:
-            raise ValueError(f"{path} is not UTF-8: JSON lines are") from None
+    return json_lines(path, pair_of, "pair")
 
 
 def pair_of(found: Any) -> Pair:
@@ -138,17 +104,15 @@ def as_messages(value: Any, role: str) -> list[Any]:
     return value
 
 
-def encode(template: ChatTemplate, messages: Sequence[Message], separator: int) -> tuple[list[int], list[bool]]:
+def encode(template: ChatTemplate, messages: Sequence[Message], splits: PackedSplits) -> tuple[list[int], list[bool]]:
     """The ids of a conversation after one separator, and which of them the assistant says.
 
     Raises:
         ValueError: The template writes the separator inside it, so that its parts would not see each other.
     """
-    ids, learned = template.encode(messages)
-    if ids[:1] != [separator]:
-        ids, learned = [separator, *ids], [False, *learned]
-    if separator in ids[1:]:
+    ids, learned = splits.separated(*template.encode(messages))
+    if splits.separator in ids[1:]:
         raise ValueError(
-            f"the chat template writes the token {separator}, which separates conversations, inside of one"
+            f"the chat template writes the token {splits.separator}, which separates conversations, inside of one"
         )
-    return list(ids), list(learned)
+    return ids, learned

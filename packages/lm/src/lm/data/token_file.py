@@ -74,8 +74,8 @@ class Tokens:
                 continue  # a file that was removed stays readable to who has it open
             if now < size:
                 raise ValueError(
-                    f"{path} has {now:,} bytes, and had {size:,} when it was opened: put it back as it was, and run the "
-                    f"same command again"
+                    f"{path} has {now:,} bytes, and had {size:,} when it was opened: put it back as it was, and run "
+                    f"the same command again"
                 )
 
     @property
@@ -332,7 +332,8 @@ def window_of(opened: Sequence[Tokens]) -> int | None:
     if len(known) > 1:
         said = ", ".join(sorted("none" if window is None else str(window) for window in known))
         raise ValueError(
-            f"{opened[0].path.parent} holds files packed into different windows ({said}): prepare all with one --context"
+            f"{opened[0].path.parent} holds files packed into different windows ({said}): "
+            "prepare all with one --context"
         )
     return known.pop()
 
@@ -370,7 +371,8 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
             )
         if says.get("highest") not in (None, highest):
             raise ValueError(
-                f"{beside} is damaged: it says that the highest id is {says['highest']}, and {path.name} holds {highest}"
+                f"{beside} is damaged: it says that the highest id is {says['highest']}, "
+                f"and {path.name} holds {highest}"
             )
     mask, digest = None, says.get("mask")
     if digest is not None:

@@ -48,7 +48,8 @@ def evaluate_tasks(
         raise ValueError(f"limit must be at least 1, and {limit} is not")
     if tokenizer.n_vocab > model.config.vocab_size:
         raise ValueError(
-            f"the tokenizer has {tokenizer.n_vocab} tokens and the model {model.config.vocab_size}: it is another model's"
+            f"the tokenizer has {tokenizer.n_vocab} tokens and the model {model.config.vocab_size}: "
+            "it is another model's"
         )
     about: dict[str, str | int] = {"model": model_fingerprint(model), "tokenizer": tokenizer.fingerprint}
     results = []

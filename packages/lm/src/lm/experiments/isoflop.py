@@ -47,8 +47,9 @@ class Prediction:
 class IsoFlop(Experiment):
     """Each width at each budget; then, at the budget `at`, the width that is nearest to what the parabolas say is best.
 
-    A model is the base at another width: d_ff and the heads go with it, head_dim, layers and vocabulary stay. The learning
-    rate goes with 1 / √width; the schedule is as long as the run. FLOPs are accounting's, exact, forward and backward.
+    A model is the base at another width: d_ff and the heads go with it, head_dim, layers and vocabulary stay. The
+    learning rate goes with 1 / √width; the schedule is as long as the run. FLOPs are accounting's, exact, forward and
+    backward.
     """
 
     widths: tuple[int, ...] = ()
@@ -102,8 +103,8 @@ class IsoFlop(Experiment):
         steps = round(budget / self.costs(width)[1])
         if steps < 10:
             raise ValueError(
-                f"{budget:g} FLOPs are {steps} steps at width {width}, too few to learn anything: raise the budget, or lower "
-                f"the width or the batch_size"
+                f"{budget:g} FLOPs are {steps} steps at width {width}, too few to learn anything: raise the budget, "
+                f"or lower the width or the batch_size"
             )
         return steps
 
@@ -184,7 +185,8 @@ class IsoFlop(Experiment):
         except ValueError as error:
             return f"No law could be fitted: {error}."
         said = [
-            f"by {law} {found.sizes[law].text()} parameters are best and reach a loss of {found.losses[law].text('.4f')}"
+            f"by {law} {found.sizes[law].text()} parameters are best and reach a loss of "
+            f"{found.losses[law].text('.4f')}"
             for law in found.sizes
         ]
         text = f"At {self.at:.2g} FLOPs, with 95% intervals: {'; '.join(said)}"

@@ -68,7 +68,8 @@ def law_table(found: Prediction) -> str:
     surface, (_, size), (_, loss) = found.surface, found.parabola.size_law, found.parabola.loss_law
     said = {
         "parabola": f"N* ∝ C^{size:.3f}, loss ∝ C^{loss:.3f}",
-        "surface": f"{surface.floor:.3f} + {surface.a:.4g} / N^{surface.alpha:.3f} + {surface.b:.4g} / D^{surface.beta:.3f}",
+        "surface": f"{surface.floor:.3f} + {surface.a:.4g} / N^{surface.alpha:.3f} "
+        f"+ {surface.b:.4g} / D^{surface.beta:.3f}",
     }
     rows = [[law, said[law], found.sizes[law].text(), found.losses[law].text(".4f")] for law in said]
     return table(["law", "constants", "best parameters", "loss there"], rows)

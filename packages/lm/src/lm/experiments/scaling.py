@@ -2,8 +2,8 @@
 
 parabola   of each budget the loss is a parabola in log N; its lowest points give N* and the loss as power laws of the
            budget C (Hoffmann et al. 2022, arXiv:2203.15556, approach 2)
-surface    loss = E + A / N^α + B / D^β for all runs at once (approach 3), by Huber's loss of the logarithms from several
-           starts, as Besiroglu et al. 2024, arXiv:2404.10102, found to be needed
+surface    loss = E + A / N^α + B / D^β for all runs at once (approach 3), by Huber's loss of the logarithms from
+           several starts, as Besiroglu et al. 2024, arXiv:2404.10102, found to be needed
 """
 
 from __future__ import annotations

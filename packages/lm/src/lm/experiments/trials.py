@@ -283,7 +283,8 @@ class BatchSizes(Experiment):
         if not variants:
             return "No batch size learned more than how often each token occurs: lower the rate, or train for longer."
         best, fastest = done[variants[0]], max(map(done.__getitem__, variants), key=lambda one: one.tokens_per_second)
-        said = f"Over as many tokens, batches of {best.variant} end lowest, at a loss of {losses_of(outcomes, best.variant)}"
+        losses = losses_of(outcomes, best.variant)
+        said = f"Over as many tokens, batches of {best.variant} end lowest, at a loss of {losses}"
         if len(variants) > 1:
             said += f"; {said_of_two(outcomes, best.variant, variants[1])}"
         if fastest is not best and fastest.tokens_per_second > 1.02 * best.tokens_per_second:
@@ -375,7 +376,8 @@ class Ablations(Experiment):
             said = ["The base diverges: lower the rate"]
         elif any(map(self.diverged, known[BASE])):
             said = [
-                f"The base learns no more than how often each token occurs ({base}): lower the rate, or train for longer"
+                f"The base learns no more than how often each token occurs ({base}): lower the rate, "
+                "or train for longer"
             ]
         else:
             said = [f"The base ends at a loss of {base}"]

@@ -135,8 +135,8 @@ class Decoder:
         if not self.cache.grow(row, tokens):
             cache = self.cache
             raise NoPages(
-                f"the keys and values of all texts fill the {cache.pages * cache.page_bytes:,} bytes that there are for "
-                f"them: give more memory, or ask for shorter texts"
+                f"the keys and values of all texts fill the {cache.pages * cache.page_bytes:,} bytes that there are "
+                f"for them: give more memory, or ask for shorter texts"
             )
 
     @torch.inference_mode()

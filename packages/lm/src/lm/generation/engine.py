@@ -274,8 +274,8 @@ class Scheduler:
             youngest = next((one for one in reversed(self.texts) if cache.held[one.row]), text)
             if youngest is text and text is self.texts[0]:
                 raise NoPages(
-                    f"a text of {cache.lengths[text.row] + tokens:,} tokens has no room in the {cache.pages:,} pages of "
-                    f"{PAGE} tokens that the memory holds: give more memory, or ask for shorter texts"
+                    f"a text of {cache.lengths[text.row] + tokens:,} tokens has no room in the {cache.pages:,} pages "
+                    f"of {PAGE} tokens that the memory holds: give more memory, or ask for shorter texts"
                 )
             if self.texts.index(youngest) < self.texts.index(text):
                 youngest = text
@@ -340,8 +340,8 @@ def check_request(
     config = model.config
     if isinstance(ids, str | bytes):
         raise TypeError(
-            "the prompt is text, and a model reads token ids: encode it first, with the tokenizer that lies with the model "
-            "(lm.tokenizer.load_tokenizer(path).encode(text))"
+            "the prompt is text, and a model reads token ids: encode it first, with the tokenizer that lies with the "
+            "model (lm.tokenizer.load_tokenizer(path).encode(text))"
         )
     if not len(ids):
         raise ValueError("the prompt has no tokens: begin with the end-of-text token if there is nothing to begin with")
@@ -359,11 +359,11 @@ def check_request(
     context = config.context_length if context is None else context
     if when_full == "refuse" and len(ids) + max_new_tokens > context:
         raise ValueError(
-            f"a prompt of {len(ids)} tokens and max_new_tokens {max_new_tokens} are more than the context of {context}: "
-            f"shorten one of them, or let when_full be 'slide'"
+            f"a prompt of {len(ids)} tokens and max_new_tokens {max_new_tokens} are more than the context of "
+            f"{context}: shorten one of them, or let when_full be 'slide'"
         )
     if when_full == "end" and len(ids) >= context:
         raise ValueError(
-            f"a prompt of {len(ids)} tokens leaves no room in the context of {context}: shorten it, or let when_full be "
-            f"'slide'"
+            f"a prompt of {len(ids)} tokens leaves no room in the context of {context}: shorten it, or let when_full "
+            f"be 'slide'"
         )

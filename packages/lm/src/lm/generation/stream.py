@@ -50,7 +50,8 @@ def generate(
         ValueError: An id is not in the vocabulary, or a setting is out of its range.
 
     >>> import lm
-    >>> model = lm.Transformer(lm.ModelConfig(vocab_size=50, context_length=16, num_layers=1, d_model=16, num_heads=2, d_ff=24))
+    >>> config = lm.ModelConfig(vocab_size=50, context_length=16, num_layers=1, d_model=16, num_heads=2, d_ff=24)
+    >>> model = lm.Transformer(config)
     >>> len(lm.generate(model, [1, 2, 3], max_new_tokens=5, seed=0))
     5
     """
@@ -140,8 +141,10 @@ def generate_batch(
         For each prompt a list of its samples, each a list of ids.
 
     >>> import lm
-    >>> model = lm.Transformer(lm.ModelConfig(vocab_size=50, context_length=16, num_layers=1, d_model=16, num_heads=2, d_ff=24))
-    >>> [[len(one) for one in of_prompt] for of_prompt in lm.generate_batch(model, [[1], [2, 3]], max_new_tokens=4, samples=2)]
+    >>> config = lm.ModelConfig(vocab_size=50, context_length=16, num_layers=1, d_model=16, num_heads=2, d_ff=24)
+    >>> model = lm.Transformer(config)
+    >>> made = lm.generate_batch(model, [[1], [2, 3]], max_new_tokens=4, samples=2)
+    >>> [[len(one) for one in of_prompt] for of_prompt in made]
     [[4, 4], [4, 4]]
     """
     if samples < 1 or rows < 1:

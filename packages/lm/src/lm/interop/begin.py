@@ -1,4 +1,4 @@
-"""Training that begins with any model: another program's is made a run first, from which init_from takes the weights."""
+"""Training that begins with any model: another program's is made a run first, whose weights init_from takes."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def card(config: ModelConfig, run_dir: Path | None, architecture: str, *, has_to
     parts = [
         "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- groundup\n---\n",
         f"# {escaped(name)}\n",
-        f"A language model made with groundup's `lm`, as a `{architecture}`: transformers loads this folder as it is.\n",
+        f"A language model made with groundup's `lm`, as a `{architecture}`: transformers loads this folder as is.\n",
         usage(has_tokenizer),
         "## What it is\n",
         table(("setting", "value"), [(key, str(value)) for key, value in to_table(config).items()]),

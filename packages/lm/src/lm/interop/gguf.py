@@ -108,8 +108,8 @@ def architecture_of(config: ModelConfig) -> str:
     for name, known in wanted.items():
         if getattr(config, name) not in known:
             raise ValueError(
-                f"llama.cpp has no architecture with position {config.position!r} and {name} {getattr(config, name)!r}: "
-                f"such a model is not exported to GGUF"
+                f"llama.cpp has no architecture with position {config.position!r} and {name} "
+                f"{getattr(config, name)!r}: such a model is not exported to GGUF"
             )
     if gpt2 and config.head_width * config.num_heads != config.d_model:
         raise ValueError(

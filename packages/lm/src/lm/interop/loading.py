@@ -90,8 +90,8 @@ def read_model(path: Path, step: int | None) -> Transformer:
     if not path.exists():
         raise FileNotFoundError(f"there is no {path}: name a run, or a model to load")
     raise FileNotFoundError(
-        f"{path} holds no model: there is no config.toml (a run), config.json (Hugging Face) or ckpt.pt (nanoGPT) in it, "
-        f"and it is no .gguf (llama.cpp) and no .bin (llama2.c)"
+        f"{path} holds no model: there is no config.toml (a run), config.json (Hugging Face) or ckpt.pt (nanoGPT) in "
+        f"it, and it is no .gguf (llama.cpp) and no .bin (llama2.c)"
     )
 
 

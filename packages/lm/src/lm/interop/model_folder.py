@@ -218,6 +218,6 @@ def load_pickled(path: Path) -> Any:
     except Exception as error:  # the unpickler raises what it likes at what it will not load
         said = str(error).strip().splitlines()
         raise ValueError(
-            f"{path} is damaged, or holds more than tensors and plain values, which are all that is loaded of a pickled "
-            f"file: {said[0] if said else type(error).__name__}"
+            f"{path} is damaged, or holds more than tensors and plain values, which are all that is loaded of a "
+            f"pickled file: {said[0] if said else type(error).__name__}"
         ) from None

@@ -33,14 +33,16 @@ class Part:
     def theirs(self, rows: Tensor, head_dim: int) -> Tensor:
         """These rows of ours as they keep them."""
         if self.half_split:
-            rows = rows.unflatten(0, (-1, head_dim // 2, 2)).transpose(1, 2).flatten(0, 2)  # type: ignore[no-untyped-call]
+            pairs = rows.unflatten(0, (-1, head_dim // 2, 2))  # type: ignore[no-untyped-call]
+            rows = pairs.transpose(1, 2).flatten(0, 2)
         return (rows.t() if self.transposed else rows).contiguous()
 
     def ours(self, tensor: Tensor, head_dim: int) -> Tensor:
         """Their tensor as rows of ours."""
         rows = tensor.t() if self.transposed else tensor
         if self.half_split:
-            rows = rows.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).flatten(0, 2)  # type: ignore[no-untyped-call]
+            halves = rows.unflatten(0, (-1, 2, head_dim // 2))  # type: ignore[no-untyped-call]
+            rows = halves.transpose(1, 2).flatten(0, 2)
         return rows
 
     def missing(self) -> Part:
@@ -76,7 +78,8 @@ def check_sizes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], sour
     for name, (value, most) in bounds.items():
         if value > most:
             raise ValueError(
-                f"{source}: {name} is {value:,}, and the tensors beside it allow {most:,} at most: the sizes are damaged"
+                f"{source}: {name} is {value:,}, and the tensors beside it allow {most:,} at most: "
+                "the sizes are damaged"
             )
 
 
@@ -121,7 +124,8 @@ def imported(theirs: Mapping[str, Tensor], table: Table, config: ModelConfig, so
             want = shape[::-1] if part.transposed else shape
             if tuple(tensor.shape) != want:
                 raise ValueError(
-                    f"{source}: the tensor {part.name!r} is {tuple(tensor.shape)}, and the configuration makes it {want}"
+                    f"{source}: the tensor {part.name!r} is {tuple(tensor.shape)}, "
+                    f"and the configuration makes it {want}"
                 )
             if not tensor.is_floating_point():
                 raise ValueError(f"{source}: the tensor {part.name!r} holds {tensor.dtype}, which is no floating point")

@@ -18,8 +18,8 @@ from typing import Any
 from lm.reporting.drawing import COLOURS, SIZES, Line, Plot, Point, colour_of, number, prepared, smooth
 
 __all__ = [
-    "Html", "Line", "Point", "bars", "big", "chart", "colour_of", "comparison", "embed", "number", "quantity", "samples",
-    "smooth", "table", "text",
+    "Html", "Line", "Point", "bars", "big", "chart", "colour_of", "comparison", "embed", "number", "quantity",
+    "samples", "smooth", "table", "text",
 ]  # fmt: skip
 
 

@@ -128,7 +128,10 @@ def to_stderr(line: str) -> None:
 
 
 class Patience:
-    """Ends a response that its reader does not take: who sends waits no longer than `seconds` for one part of it."""
+    """Ends a response that its reader does not take: who sends waits no longer than `seconds` for one part of it.
+
+    After each part the event loop has its turn, in which it notices a reader who has left.
+    """
 
     def __init__(self, app: ASGIApp, *, seconds: float) -> None:
         self.app, self.seconds = app, seconds
@@ -140,6 +143,8 @@ class Patience:
                     await send(message)
             except TimeoutError:
                 raise OSError(f"the reader took nothing for {self.seconds:g} s") from None
+            if message.get("more_body"):
+                await asyncio.sleep(0)
 
         await self.app(scope, receive, patient if scope["type"] == "http" else send)
 

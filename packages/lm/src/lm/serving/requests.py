@@ -417,8 +417,8 @@ def asked(
         wanted = min(default or limits.max_tokens, limits.max_tokens, max(1, left)) if most is None else most
         if wanted > left:
             raise BadRequest(
-                f"the context is {limits.context_length} tokens, and the prompt has {len(ids)} and max_tokens is {wanted}: "
-                f"shorten one of them",
+                f"the context is {limits.context_length} tokens, and the prompt has {len(ids)} and max_tokens is "
+                f"{wanted}: shorten one of them",
                 "messages" if isinstance(body, ChatBody) else "prompt",
                 code="context_length_exceeded",
             )

@@ -35,7 +35,7 @@ def trained_shape(model: ModelConfig, config: TrainConfig) -> TransformerShape:
 def memory_is_counted(shape: TransformerShape) -> bool:
     """Whether accounting has the memory of a step of such a model: not with value embeddings, nor with adapters,
     which it counts without the loss in chunks that a run here has."""
-    return shape.counted_in_training and shape.lora_rank is None
+    return not shape.value_embeddings and shape.lora_rank is None
 
 
 def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, accumulate: bool = False) -> Policy:

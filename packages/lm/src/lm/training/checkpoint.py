@@ -96,8 +96,8 @@ class Checkpoint:
             return dict(torch.load(self.path / OPTIMIZER, map_location="cpu", weights_only=True))
         except Exception as error:  # the unpickler raises what it likes at what it will not load
             raise Damaged(
-                f"checkpoint {self.path} is damaged: {OPTIMIZER} holds more than tensors and plain values, which are all "
-                f"that is loaded of it"
+                f"checkpoint {self.path} is damaged: {OPTIMIZER} holds more than tensors and plain values, which are "
+                f"all that is loaded of it"
             ) from error
 
 

@@ -134,8 +134,8 @@ class DistributedContext:
         """
         if config.batch_size % self.size:
             raise ValueError(
-                f"batch_size {config.batch_size} is for the whole run, and {self.size} processes cannot share it evenly: "
-                f"make it a multiple of {self.size}"
+                f"batch_size {config.batch_size} is for the whole run, and {self.size} processes cannot share it "
+                f"evenly: make it a multiple of {self.size}"
             )
         own = config.batch_size // self.size
         micro = config.micro_batch_size or own

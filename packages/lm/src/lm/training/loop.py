@@ -327,8 +327,8 @@ def open_and_check(
     mixture.check(model.vocab_size, model.context_length)
     if config.head_learning_rate is not None and model.tied_embeddings:
         raise ValueError(
-            f"head_learning_rate {config.head_learning_rate} is of a head of its own, and this model's is its embedding: "
-            f"give embedding_learning_rate"
+            f"head_learning_rate {config.head_learning_rate} is of a head of its own, and this model's is its "
+            f"embedding: give embedding_learning_rate"
         )
     if config.objective == "dpo" and not mixture.pairs:
         raise ValueError("objective 'dpo' learns from pairs, and the data holds none: `lm data preferences` makes them")
@@ -377,8 +377,8 @@ def saved_for_all(run_dir: Path, found: Checkpoint | None, distributed: Distribu
             if time.monotonic() > last:
                 what = CONFIG if newest is None else f"the checkpoint of step {newest.step}"
                 raise ValueError(
-                    f"{run_dir} does not hold {what} as process 0 sees it: give all processes one folder, on a disk that "
-                    f"all of them share"
+                    f"{run_dir} does not hold {what} as process 0 sees it: give all processes one folder, on a disk "
+                    f"that all of them share"
                 )
             time.sleep(0.2)
         return None if newest is None else dataclasses.replace(newest, path=folder / newest.path.name)
@@ -442,9 +442,10 @@ def said_of_divergence(trainer: Trainer, run_dir: Path, skipped: str) -> str:
     """Why a run ends that skipped too many steps, and what can be done: a branch with another rate."""
     config, kept = trainer.config, checkpoint.steps(run_dir / CHECKPOINTS)
     return (
-        f"{trainer.skips_in_a_row} steps in a row were skipped, the last because {skipped}: look at the data, or go on from a "
-        f"checkpoint (of step {' or '.join(map(str, kept))}) with a lower learning_rate than {config.learning_rate:g}: "
-        f"--branch {run_dir} --step {kept[0]} --train.learning_rate {config.learning_rate / 2:g} --out ANOTHER"
+        f"{trainer.skips_in_a_row} steps in a row were skipped, the last because {skipped}: look at the data, or go "
+        f"on from a checkpoint (of step {' or '.join(map(str, kept))}) with a lower learning_rate than "
+        f"{config.learning_rate:g}: --branch {run_dir} --step {kept[0]} --train.learning_rate "
+        f"{config.learning_rate / 2:g} --out ANOTHER"
     )
 
 

@@ -126,8 +126,8 @@ def find_checkpoint(run_dir: Path) -> Checkpoint | None:
         return checkpoint.load(run_dir / CHECKPOINTS)
     except Damaged as damage:
         raise Damaged(
-            f"no checkpoint in {run_dir} is whole: {damage}. Put the files back from a copy; or begin with whole weights "
-            f"alone, `--train.init_from {run_dir} --out ANOTHER`; or begin again with --restart"
+            f"no checkpoint in {run_dir} is whole: {damage}. Put the files back from a copy; or begin with whole "
+            f"weights alone, `--train.init_from {run_dir} --out ANOTHER`; or begin again with --restart"
         ) from None
 
 
@@ -146,14 +146,15 @@ def refuse_what_is_missing(run_dir: Path, config: RunConfig | None) -> None:
     if len(read_lines(metrics)) > len(
         read_lines(metrics, begun.get("step", 0) if begun.get("kind") == "branch" else 0)
     ):
-        missing = CONFIG if config is None else "the checkpoints that they led to"
+        missing = f"{CONFIG} is" if config is None else "the checkpoints that they led to are"
         raise ValueError(
-            f"{run_dir} has metrics of an earlier run, and {missing} is missing: "
+            f"{run_dir} has metrics of an earlier run, and {missing} missing: "
             f"--restart removes them and begins again, or choose another folder"
         )
     if config is None and checkpoint.steps(checkpoints):
         raise ValueError(
-            f"{run_dir} has checkpoints and no {CONFIG}: --restart removes them and begins again, or choose another folder"
+            f"{run_dir} has checkpoints and no {CONFIG}: --restart removes them and begins again, "
+            "or choose another folder"
         )
     if config is not None and (checkpoints / "latest").exists():
         raise ValueError(f"{checkpoints} has lost its checkpoints: put them back, or begin again with --restart")

@@ -209,8 +209,8 @@ def origin(run_dir: Path, config: RunConfig, branch: str | Path | None, step: in
     wants_weights = config.train.init_from != "scratch"
     if branch is not None and wants_weights:
         raise ValueError(
-            f"--branch {branch} goes on with a run's weights and optimizer, and init_from {config.train.init_from} takes "
-            f"weights alone: choose one"
+            f"--branch {branch} goes on with a run's weights and optimizer, and init_from {config.train.init_from} "
+            f"takes weights alone: choose one"
         )
     if branch is None and step is not None:
         raise ValueError(f"step {step} is of the run that --branch names: name it")
@@ -233,8 +233,8 @@ def origin(run_dir: Path, config: RunConfig, branch: str | Path | None, step: in
         raise FileNotFoundError(f"the run in {source} has no checkpoint to begin from: train it for longer")
     if branch is not None and saved.step >= config.train.steps:
         raise ValueError(
-            f"the checkpoint of {source} is of step {saved.step}, and train.steps is {config.train.steps}: raise it, or "
-            f"name an earlier one with --step"
+            f"the checkpoint of {source} is of step {saved.step}, and train.steps is {config.train.steps}: raise it, "
+            f"or name an earlier one with --step"
         )
     kind = "weights" if branch is None else "branch"
     return {"kind": kind, "from": str(source), "step": saved.step, "weights": saved.weights_fingerprint}
@@ -298,8 +298,8 @@ def longer(known: TrainConfig, now: TrainConfig, step: int) -> str:
     if all(learning_rate(known, done) == learning_rate(now, done) for done in range(step)):
         return f"{said}: the run is, to the bit, one of {now.steps} steps"
     return (
-        f"{said}: the learning rate was that of {known.steps} steps so far and is that of {now.steps} from here on, so that "
-        f"the run is not one of {now.steps} steps from its beginning"
+        f"{said}: the learning rate was that of {known.steps} steps so far and is that of {now.steps} from here on, "
+        f"so that the run is not one of {now.steps} steps from its beginning"
     )
 
 
@@ -360,7 +360,7 @@ def prepare(run_dir: Path, opened: Opened, tokenizer: Path | None) -> None:
 
 
 def keep_reference(run_dir: Path, branched_from: Path | None) -> None:
-    """Keeps the weights of step 0, or of a branch those that the other run kept: preferences are learned beside them."""
+    """Keeps the weights of step 0, of a branch those that the other run kept: preferences are learned beside them."""
     if checkpoint.steps(run_dir / REFERENCE):
         return
     folder = run_dir / CHECKPOINTS if branched_from is None else branched_from / REFERENCE

@@ -90,7 +90,8 @@ def evaluate(
     stride = context if stride is None else stride
     if not 1 <= stride <= context <= config.context_length:
         raise ValueError(
-            f"stride {stride} and context_length {context} must be in order, from 1 to the model's {config.context_length}"
+            f"stride {stride} and context_length {context} must be in order, from 1 to the model's "
+            f"{config.context_length}"
         )
     ids = tokens.ids if isinstance(tokens, Tokens) else tokens
     before = tokens.end_of_text if isinstance(tokens, Tokens) else None

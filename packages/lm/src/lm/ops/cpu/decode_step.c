@@ -1,8 +1,8 @@
 /* One more token for each of several texts: what decode_step.py asks for, all of a Transformer in one call.
 
-   REAL is float or double, and the weights of matrices are of that type or int8 with a scale for each row. All threads go
-   through the layers together and wait for each other where one needs what another made. A number is computed by the same
-   operations in the same order whatever the batch and however many threads there are. */
+   REAL is float or double, and the weights of matrices are of that type or int8 with a scale for each row. All threads
+   go through the layers together and wait for each other where one needs what another made. A number is computed by the
+   same operations in the same order whatever the batch and however many threads there are. */
 
 #include <omp.h>
 #include <stdint.h>
@@ -65,7 +65,10 @@ static inline void store(REAL *to, Lanes v) { memcpy(to, &v, sizeof v); }
 
 typedef __typeof__((Lanes){0} > (Lanes){0}) Mask;   /* integers as wide as REAL */
 
-static inline Lanes select(Mask where, Lanes yes, Lanes no) { return (Lanes)((where & (Mask)yes) | (~where & (Mask)no)); }
+static inline Lanes select(Mask where, Lanes yes, Lanes no)
+{
+    return (Lanes)((where & (Mask)yes) | (~where & (Mask)no));
+}
 
 /* e^x to the last bit or two: e^x = 2^n e^r with |r| at most ln 2 / 2, and e^r by its series. */
 static inline Lanes exponential(Lanes x)
@@ -130,7 +133,8 @@ products(const Matrix *m, const int is_int8, const int texts, int64_t row, const
         }
 }
 
-static void dots(const Matrix *m, int64_t row, const REAL *restrict x, int64_t x_stride, int64_t texts, REAL (*restrict y)[ROWS])
+static void dots(const Matrix *m, int64_t row, const REAL *restrict x, int64_t x_stride, int64_t texts,
+                 REAL (*restrict y)[ROWS])
 {
     if (m->scale && texts == TEXTS)
         products(m, 1, TEXTS, row, x, x_stride, y);
@@ -284,7 +288,8 @@ typedef struct {
 /* The part of `count` that thread `me` of `threads` has, in multiples of a cache line's numbers. */
 static Span part(int64_t count, int64_t me, int64_t threads)
 {
-    int64_t lines = (count + LANES - 1) / LANES, begin = lines * me / threads * LANES, end = lines * (me + 1) / threads * LANES;
+    int64_t lines = (count + LANES - 1) / LANES;
+    int64_t begin = lines * me / threads * LANES, end = lines * (me + 1) / threads * LANES;
     return (Span){begin < count ? begin : count, end < count ? end : count};
 }
 
@@ -307,7 +312,7 @@ typedef struct {
     int64_t slots, page, capacity, batch, threads, vocab_size;
     const int64_t *tokens, *lengths;   /* (batch,): the new token of each text and how many came before it */
     const int64_t *const *tables;      /* (batch,): the pages of each text, in order; `page` slots make one */
-    int64_t *likeliest;   /* (threads, batch): first what likeliest() is of each text's logits of the vocabulary, then room */
+    int64_t *likeliest;   /* (threads, batch): first likeliest() of each text's logits of the vocabulary, then room */
     REAL *room, *logits;   /* scratch() numbers; (batch, head.rows) */
 } Task;
 
@@ -426,8 +431,9 @@ void step(const Task *task)
                 for (int64_t b = 0; b < batch; b++)
                     normalise(m->norm, layer->ffn_norm, m->eps, d, x + b * d, inside + b * d);
 #pragma omp barrier
+                const size_t bytes = (size_t)(of_d.end - of_d.begin) * sizeof *x;
                 for (int64_t b = 0; b < batch; b++)
-                    memcpy(x + b * d + of_d.begin, inside + b * d + of_d.begin, (size_t)(of_d.end - of_d.begin) * sizeof *x);
+                    memcpy(x + b * d + of_d.begin, inside + b * d + of_d.begin, bytes);
             }
         }
         for (int64_t b = 0; b < batch; b++)
@@ -447,6 +453,7 @@ void step(const Task *task)
     for (int64_t i = batch; i < task->threads * batch; i++) {
         const REAL *of_text = logits + i % batch * m->head.rows;
         int64_t *best = task->likeliest + i % batch, other = task->likeliest[i];
-        if (*best == NONE || other == NOT_NUMBERS || (*best >= 0 && other >= 0 && of_text[other] > of_text[*best])) *best = other;
+        int higher = *best >= 0 && other >= 0 && of_text[other] > of_text[*best];
+        if (*best == NONE || other == NOT_NUMBERS || higher) *best = other;
     }
 }

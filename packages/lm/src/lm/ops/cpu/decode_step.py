@@ -222,8 +222,8 @@ class Call:
 
 
 def packed(whole: Tensor, lanes: int) -> Tensor:
-    """int8 (rows, columns), of each block of 4 · lanes columns one of each fourth beside each other, as the library unpacks
-    them."""
+    """int8 (rows, columns), of each block of 4 · lanes columns one of each fourth beside each other, as the library
+    unpacks them."""
     rows, columns = whole.shape
     whole = F.pad(whole, (0, -columns % (4 * lanes)))
     return whole.view(rows, -1, 4, lanes).transpose(2, 3).reshape(rows, -1)

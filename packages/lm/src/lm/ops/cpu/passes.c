@@ -1,7 +1,7 @@
 /* What a training step does between its products, each in one pass over memory: see passes.py.
 
-   REAL is float or double. Threads share the rows; a row is computed by the same operations in the same order whatever their
-   number. */
+   REAL is float or double. Threads share the rows; a row is computed by the same operations in the same order whatever
+   their number. */
 
 #include <stdint.h>
 #include <string.h>
@@ -26,7 +26,9 @@ static inline REAL exponential(REAL x)
     return x == x ? y : x;
 }
 
-#define EACH_ROW _Pragma("omp parallel for num_threads(threads) schedule(static)") for (int64_t row = 0; row < rows; row++)
+#define EACH_ROW                                                        \
+    _Pragma("omp parallel for num_threads(threads) schedule(static)")  \
+    for (int64_t row = 0; row < rows; row++)
 #define EACH _Pragma("omp simd") for (int64_t i = 0; i < width; i++)
 #define EACH_ADDED _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < width; i++)
 
@@ -44,7 +46,8 @@ void normalise(int threads, int64_t rows, int64_t width, const REAL *x, REAL *no
 }
 
 /* The gradient of x, from that of normal: (g - n mean(g n)) / rms(x). */
-void normalise_back(int threads, int64_t rows, int64_t width, const REAL *grad, const REAL *normal, const REAL *inverse, REAL *out)
+void normalise_back(int threads, int64_t rows, int64_t width, const REAL *grad, const REAL *normal,
+                    const REAL *inverse, REAL *out)
 {
     EACH_ROW
     {
@@ -56,9 +59,10 @@ void normalise_back(int threads, int64_t rows, int64_t width, const REAL *grad, 
     }
 }
 
-/* In place of logits (rows, stride), of which the first `width` count: their softmax, less one at the target; nats (rows,): what
-   the target costs. A target below 0 costs nothing, and nothing is taken off. */
-void cross_entropy(int threads, int64_t rows, int64_t width, REAL *logits, int64_t stride, const int64_t *targets, REAL *nats)
+/* In place of logits (rows, stride), of which the first `width` count: their softmax, less one at the target; nats
+   (rows,): what the target costs. A target below 0 costs nothing, and nothing is taken off. */
+void cross_entropy(int threads, int64_t rows, int64_t width, REAL *logits, int64_t stride, const int64_t *targets,
+                   REAL *nats)
 {
     EACH_ROW
     {

@@ -17,6 +17,7 @@ from typing import Any, TypeGuard, cast
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.utils.flop_counter import register_flop_formula
 
 
 @functools.cache
@@ -47,11 +48,13 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """gradᵀ x: grad (rows, out), x (rows, in) → (out, in). oneDNN wants its first factor in order: the smaller is
-    copied."""
+    """gradᵀ x: grad (rows, out), x (rows, in) → (out, in), in either order of memory.
+
+    oneDNN wants its first factor in order: the smaller of the two is copied.
+    """
     if grad.shape[1] <= x.shape[1]:
         return product(grad.T, x.T)
-    return product(x.T, grad.T).T.contiguous()
+    return product(x.T, grad.T).T
 
 
 class FusedLinear(nn.Linear):
@@ -75,7 +78,7 @@ def gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     x, weight = ctx.saved_tensors
     rows = grad.flatten(0, -2)
     for_bias = rows.sum(0) if ctx.has_bias else None
-    return product(grad, weight.T), weight_gradient(rows, x.flatten(0, -2)), for_bias
+    return product(grad, weight.T), weight_gradient(rows, x.flatten(0, -2)).contiguous(), for_bias
 
 
 class _Linear(torch.autograd.Function):
@@ -109,3 +112,13 @@ def _save(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor
 
 
 _product.register_autograd(gradients, setup_context=_save)
+
+
+def _flops(x: torch.Size, weight: torch.Size, *_: object, **__: object) -> int:
+    """What torch's counters of FLOPs take these products for: x (…, in), weight (out, in)."""
+    return 2 * x.numel() * weight[0]
+
+
+register_flop_formula(torch.ops.groundup.product)(_flops)
+if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    register_flop_formula(torch.ops.mkldnn._linear_pointwise)(_flops)

@@ -180,8 +180,9 @@ def keys_kernel(
     for head in range(kv * group, (kv + 1) * group):
         if CAUSAL or DOCUMENTS:
             sum_k, sum_v = gather_keys(
-                sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, document_ids, document_strides,
-                batch, head, heads, first, start, full, queries, keys, sliding_window, factor,
+                sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides,
+                document_ids, document_strides, batch, head, heads, first, start, full, queries, keys,
+                sliding_window, factor,
                 HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
             )  # fmt: skip
         sum_k, sum_v = gather_keys(

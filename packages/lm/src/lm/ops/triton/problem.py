@@ -228,7 +228,8 @@ def check(
     if document_ids is not None:
         if document_ids.shape != (q.shape[0], k.shape[2]):
             raise ValueError(
-                f"document_ids is {tuple(document_ids.shape)}, and it names a document for each key: {(q.shape[0], k.shape[2])}"
+                f"document_ids is {tuple(document_ids.shape)}, and it names a document for each key: "
+                f"{(q.shape[0], k.shape[2])}"
             )
         if document_ids.dtype not in (torch.int32, torch.int64) or document_ids.device != q.device:
             raise ValueError(

@@ -16,7 +16,7 @@ Kernels = dict[str, dict[int, Tiles]]  # by kernel and width
 
 
 def rows(described: bool = False, **kernels: list[tuple[int, int, int, int]]) -> Kernels:
-    """The tiles of each kernel: rows, columns, warps and stages for each of WIDTHS; read by tensor descriptors or not."""
+    """The tiles of each kernel: rows, columns, warps, stages for each of WIDTHS; read by tensor descriptors or not."""
     return {
         kernel: {width: Tiles(*tile, described=described) for width, tile in zip(WIDTHS, tiles, strict=True)}
         for kernel, tiles in kernels.items()

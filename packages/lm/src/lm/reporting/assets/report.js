@@ -25,7 +25,8 @@ function short(value) {
 function duration(seconds) {
   if (seconds < 100) return `${number(Number(seconds.toPrecision(3)))} s`;
   const minutes = Math.floor(seconds / 60);
-  return minutes < 100 ? `${minutes} min ${Math.round(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  if (minutes < 100) return `${minutes} min ${Math.round(seconds % 60)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 function nearest(xs, x) {
   let low = 0, high = xs.length - 1;
