@@ -137,44 +137,34 @@ def demo(session: nox.Session) -> None:
     run(session, "python", "tools/demo.py", *session.posargs)
 
 
+def test(session: nox.Session, *tests: str, **environment: str) -> None:
+    """Run tests on every core, those of a file on one; in one process where more is asked of pytest after --."""
+    spread = () if session.posargs else ("-n", "logical", "--maxprocesses", "8", "--dist", "loadfile")
+    session.run("python", "-m", "pytest", *spread, *tests, *session.posargs, env=environment)
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """Every test once: lm's and what crosses packages, then tests_bpe and tests_accounting; `-- ARGS` go to pytest."""
-    install(session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text,lm_eval]", "import-linter")
+    parts = (f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text,lm_eval]")
+    install(session, *parts, "import-linter", "pytest-xdist")
     if session.posargs:
-        session.run("python", "-m", "pytest", *session.posargs)
+        test(session)
         return
     session.notify("tests_accounting")
     session.notify("tests_bpe")
     session.notify("tests_cluster")
-    session.run("python", "-m", "pytest", "tests", f"{LM}/tests")
+    test(session, "tests", f"{LM}/tests")
 
 
 @nox.session
 def tests_bpe(session: nox.Session) -> None:
-    """The tests of bpe, installed alone, at each SIMD level that this machine has; the lower levels side by side."""
-    install(session, f"{BPE}[test]")
+    """The tests of bpe, installed alone, at each SIMD level that this machine has."""
+    install(session, f"{BPE}[test]", "pytest-xdist")
     program = "from bpe.native import cpu; print(*cpu.available())"
-    *lower, best = str(session.run("python", "-c", program, silent=True)).split()
-    session.run("python", "-m", "pytest", f"{BPE}/tests", *session.posargs, env={"BPE_SIMD": best})
-    logs = {level: Path(session.create_tmp(), f"{level}.log") for level in lower}
-    running = {}
-    for level, log in logs.items():
-        command = [str(Path(session.bin, "python")), "-m", "pytest", f"{BPE}/tests", *session.posargs]
-        with log.open("w") as output:
-            running[level] = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "BPE_SIMD": level}
-            )
-    try:
-        failed = [level for level, process in running.items() if process.wait()]
-    finally:
-        for process in running.values():
-            process.kill()
-    for level, log in logs.items():
-        session.log(f"at the level {level}: {log}")
-        print(log.read_text() if level in failed else "".join(log.read_text().splitlines(keepends=True)[-3:]), end="")
-    if failed:
-        session.error(f"tests fail at the level {' and '.join(failed)}")
+    for level in reversed(str(session.run("python", "-c", program, silent=True)).split()):
+        session.log(f"at the level {level}")
+        test(session, f"{BPE}/tests", BPE_SIMD=level)
 
 
 @nox.session
@@ -196,10 +186,19 @@ def tests_remote(session: nox.Session) -> None:
 
 
 @nox.session
+def tests_mds(session: nox.Session) -> None:
+    """The tests of token files with mosaicml-streaming's reader, whose own dependencies contradict constraints.txt."""
+    need_python(session)
+    need_compiler(session)
+    session.install(f"{BPE}[mds]", "pytest", "hypothesis", "pyarrow")
+    session.run("python", "-m", "pytest", *(session.posargs or [f"{BPE}/tests/test_outputs.py"]))
+
+
+@nox.session
 def tests_accounting(session: nox.Session) -> None:
     """The tests of accounting, installed alone."""
-    install(session, f"{ACCOUNTING}[test]")
-    session.run("python", "-m", "pytest", f"{ACCOUNTING}/tests", *session.posargs)
+    install(session, f"{ACCOUNTING}[test]", "pytest-xdist")
+    test(session, f"{ACCOUNTING}/tests")
 
 
 @nox.session
@@ -236,6 +235,7 @@ def docs(session: nox.Session) -> None:
     part."""
     install(session, f"{BPE}[parquet,zst]", ACCOUNTING, f"{LM}[text,gguf,serve,lm_eval]")
     session.install(*CONSTRAINTS, "zensical", "mkdocstrings-python", "tiktoken", "tokenizers")
+    session.install(*CONSTRAINTS, "datasets", "duckdb", "pandas", "polars", "transformers[torch]")
     session.run("python", "tools/live_pages.py")
     session.run("zensical", "build", "--clean", "--strict")
     session.run("python", "tools/pages.py", *session.posargs)
@@ -283,7 +283,7 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure: `-- train FILE …`, `-- encode FILE … --tokenizers X …`, `decode`, `worst`, `worst-train`, `memory` …"""
+    """Measure: `-- train FILE …`, `-- encode FILE … --tokenizers X …`, `decode`, `memory`, `integrations` …"""
     programs = {
         "train": f"{BPE}/benchmarks/training.py",
         "training": f"{BPE}/benchmarks/training.py",
@@ -292,6 +292,7 @@ def bench(session: nox.Session) -> None:
         "worst": f"{BPE}/benchmarks/worst_cases.py",
         "worst-train": f"{BPE}/benchmarks/worst_training.py",
         "memory": f"{BPE}/benchmarks/memory.py",
+        "integrations": f"{BPE}/benchmarks/integrations.py",
         "start": f"{ACCOUNTING}/benchmarks/start.py",
         "lm": f"{LM}/benchmarks/step.py",
         "generate": f"{LM}/benchmarks/generation.py",
@@ -324,6 +325,8 @@ def bench(session: nox.Session) -> None:
             session.install(*CONSTRAINTS, "riptoken", "tokie")
         elif which != "decode":
             session.install(*CONSTRAINTS, "bpeasy", "sentencepiece")
+    if which == "integrations":
+        session.install(*CONSTRAINTS, "datasets", "fastokens", "pyarrow", "tokenizers", "torch", "transformers")
     session.run("python", programs[which], *arguments)
 
 

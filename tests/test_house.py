@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,32 @@ def test_users_mistakes_are_no_assertions() -> None:
             for line in path.read_text().splitlines():
                 assert "raise AssertionError" not in line, path
                 assert "NotImplementedError" not in line, path
+
+
+# What ruff does not measure, which holds Python to 120 characters.
+OTHER_LANGUAGES = ("pyx", "pxd", "pxi", "h", "c", "js", "css", "toml", "sh")
+GENERATED = {"packages/bpe/src/bpe/scanning/unicode.h", "packages/bpe/src/bpe/expressions/unicode_sets.py"}
+
+
+def tracked(*suffixes: str) -> list[str]:
+    patterns = [f"*.{suffix}" for suffix in suffixes]
+    listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
+    return listed.stdout.split()
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="asks git which files there are")
+def test_no_line_is_too_long_to_read() -> None:
+    for name in tracked(*OTHER_LANGUAGES):
+        for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), start=1):
+            assert len(line) <= 120, f"{name}, line {number}"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="asks git which files there are")
+def test_no_file_of_bpe_is_too_long_to_read() -> None:
+    for name in tracked("py", *OTHER_LANGUAGES):
+        if name.startswith("packages/bpe/") and name not in GENERATED:
+            lines = (ROOT / name).read_text(encoding="utf-8").count("\n")
+            assert lines <= 500, f"{name} has {lines} lines"
 
 
 def test_there_is_no_drawer_for_odds_and_ends() -> None:

@@ -111,8 +111,10 @@ def report(kernel: CompiledKernel) -> dict[str, int]:
         cubin.write_bytes(kernel.asm["cubin"])
         dump = triton.knobs.nvidia.cuobjdump.path
         usage = subprocess.run([dump, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout
-    registers, local = (int(re.search(rf"{name}:(\d+)", usage).group(1)) for name in ("REG", "LOCAL"))  # type: ignore[union-attr]
-    stack = int(re.search(r"STACK:(\d+)", usage).group(1))  # type: ignore[union-attr]
+    registers, local, stack = (
+        int(re.search(rf"{name}:(\d+)", usage).group(1))  # type: ignore[union-attr]
+        for name in ("REG", "LOCAL", "STACK")
+    )
     counts = {name: len(re.findall(pattern, kernel.asm["ptx"])) for name, pattern in COUNTED.items()}
     tensor_memory = getattr(kernel.metadata, "tmem_size", None) or 0
     return {

@@ -275,7 +275,8 @@ def table(
     """Lines of Markdown, and what is further off than the tolerance. say: gets all lines so far after each row."""
     library = meter.library_bytes()
     lines = [
-        "| shape | batch × positions | numbers | loss | forward | backward | step | peak, predicted | peak, measured | off |",
+        "| shape | batch × positions | numbers | loss | forward | backward | step "
+        "| peak, predicted | peak, measured | off |",
         "|---|---|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     wrong = []
