@@ -12,9 +12,10 @@ import time
 import traceback
 
 import torch
+import torch.distributed as dist
 from runs import run, stop_at
 
-from lm.training import loop, trainer
+from lm.training import distributed, loop, trainer
 
 
 def free_port():
@@ -57,6 +58,17 @@ def processes(size, work, *arguments):
         process.join(timeout=20)
         process.kill()
     return [ended[rank] for rank in range(size)]
+
+
+def join_and_leave(rank, ports):
+    """Joins and leaves a group at each port. A module that holds the group is freed just after it was left."""
+    for port in ports:
+        os.environ["MASTER_PORT"] = str(port)
+        with distributed.join(torch.device("cpu"), timeout=60):
+            module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+            for _ in range(20):  # the thread that sends them frees each when it is sent, and needs the GIL for it
+                dist.broadcast(torch.zeros(8), src=0, async_op=True)
+        del module
 
 
 def train(rank, data, folder, config, stop=None):

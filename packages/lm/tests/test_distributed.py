@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.multiprocessing
-from processes import each, free_port, lose_one, processes, train, with_another_version
+from processes import each, free_port, join_and_leave, lose_one, processes, train, with_another_version
 from runs import CONFIG, assert_same_run, metrics, run, some_tokens, stop_at
 
 from lm.data import write_tokens
@@ -158,6 +158,11 @@ def test_fsdp_in_bf16_goes_on_to_the_bit_and_its_weights_are_read_by_one_process
     assert all(torch.equal(weight, other.model[name]) for name, weight in one.model.items())
     assert all(weight.dtype == torch.float32 for weight in load(tmp_path / "whole").state_dict().values())
     assert losses(tmp_path / "whole")[-1] < losses(tmp_path / "whole")[0]
+
+
+def test_a_group_that_a_module_still_holds_is_left():
+    ends = processes(2, join_and_leave, [free_port() for _ in range(40)])
+    assert [how for how, _ in ends] == ["done", "done"], "\n".join(words for _, words in ends)
 
 
 def test_a_batch_that_processes_cannot_share_is_refused():

@@ -16,6 +16,7 @@ from torch import nn
 from lm.config import ModelConfig
 from lm.loss import cross_entropy
 from lm.model import Transformer
+from lm.training.distributed import join
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="this torch has no torch.distributed")
 
@@ -72,19 +73,21 @@ def assert_equal(found, expected, tolerance=1e-5):
         )
 
 
+def joined(rank, work, *arguments):
+    """Runs work(rank, …) as one process of a group."""
+    with join(torch.device("cpu"), timeout=60):
+        work(rank, *arguments)
+
+
 def ddp(rank, bucket_mb):
-    dist.init_process_group("gloo")
     expected = by_torch(rank)
     module = example("ddp").DDP(model(rank), bucket_mb)  # other weights in each process, until 0's are everyone's
     trained(module, torch.optim.AdamW(module.parameters(), lr=1e-2), rank, module.finish_gradient_synchronization)
     assert_equal(module.module.state_dict(), expected)
-    dist.barrier()  # neither ends while the other still wants something of it
-    dist.destroy_process_group()
 
 
 def ddp_overlaps(rank):
     """When the first layer's gradient comes, all buckets but its own are on their way."""
-    dist.init_process_group("gloo")
     module = example("ddp").DDP(model(0), 0)
     assert len(module.buckets) == len(list(module.parameters()))
     sent = []
@@ -98,13 +101,10 @@ def ddp_overlaps(rank):
         both = [torch.empty_like(p) for _ in range(2)]
         dist.all_gather(both, gradients[name])
         torch.testing.assert_close(p.grad, (both[0] + both[1]) / 2)
-    dist.barrier()  # neither ends while the other still wants something of it
-    dist.destroy_process_group()
 
 
 def ddp_of_what_is_not_used(rank):
     """A part that only process 1 uses has the mean of its gradient and zeros."""
-    dist.init_process_group("gloo")
     torch.manual_seed(0)
     both = nn.ModuleDict({"always": nn.Linear(3, 3), "seldom": nn.Linear(3, 3), "frozen": nn.Linear(2, 2)})
     both["frozen"].requires_grad_(False)
@@ -117,12 +117,9 @@ def ddp_of_what_is_not_used(rank):
         expected = torch.full((3,), 0.5)
         torch.testing.assert_close(both["seldom"].bias.grad, expected)
         assert both["frozen"].weight.grad is None
-    dist.barrier()  # neither ends while the other still wants something of it
-    dist.destroy_process_group()
 
 
 def sharded_optimizer(rank, kind):
-    dist.init_process_group("gloo")
     settings = {"lr": 1e-2} if kind == "AdamW" else {"lr": 0.1, "momentum": 0.9}
     make = getattr(torch.optim, kind)
     expected = model(0)
@@ -160,12 +157,9 @@ def sharded_optimizer(rank, kind):
     again.step()
     for p, value in zip(found.parameters(), one, strict=True):
         torch.testing.assert_close(p.detach(), value)
-    dist.barrier()  # neither ends while the other still wants something of it
-    dist.destroy_process_group()
 
 
 def fsdp(rank, dtype):
-    dist.init_process_group("gloo")
     module = example("fsdp").FSDP(model(rank), dtype)
     whole = sum(p.numel() for p in Transformer(CONFIG).parameters())
     assert sum(p.numel() for p in module.parameters()) < whole / 2 + 2 * len(list(module.parameters()))
@@ -188,13 +182,10 @@ def fsdp(rank, dtype):
         found = module.gather_full_params()
         assert all(value.dtype == torch.float32 for value in found.values())
         assert_equal(found, expected, 0.05)  # both round each gradient to eight bits
-    dist.barrier()  # neither ends while the other still wants something of it
-    dist.destroy_process_group()
 
 
 def fsdp_frees(rank):
     """Of whole weights there are those of the module that computes and of the next one, and after the step none."""
-    dist.init_process_group("gloo")
     module = example("fsdp").FSDP(model(0))
     ones = [one for unit in module.units.values() for one in unit]
 
@@ -225,8 +216,6 @@ def fsdp_frees(rank):
     module.finish_gradient_synchronization()
     for one, both in zip(ones, twice, strict=True):
         torch.testing.assert_close(2 * one.shard.grad, both)
-    dist.barrier()  # neither ends while the other still wants something of it
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(
@@ -245,7 +234,7 @@ def fsdp_frees(rank):
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_beside_torch(work, arguments):
-    ends = processes(2, work, *arguments)
+    ends = processes(2, joined, work, *arguments)
     assert [how for how, _ in ends] == ["done", "done"], "\n".join(words for _, words in ends)
 
 

@@ -29,6 +29,10 @@ from lm.device import AUTOCAST
 
 Result = TypeVar("Result")
 
+# Every group that join() made, so that each lives as long as this process. A module of DistributedDataParallel that is
+# freed as the last owner of a gloo group waits, while it holds the GIL, for a thread that may be waiting for the GIL.
+_own_groups: list[Any] = []
+
 
 class Lost(RuntimeError):
     """Another process of the run has ended, or is silent, and this one cannot go on without it."""
@@ -224,6 +228,7 @@ def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
             dist.init_process_group("nccl", device_id=device, timeout=patience)
         else:
             dist.init_process_group("gloo", timeout=patience)
+        _own_groups.append(dist.group.WORLD)
     context = DistributedContext(dist.get_rank(), dist.get_world_size(), device)
     try:
         yield context
@@ -244,9 +249,6 @@ def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
         ) from error
     finally:
         if own:
-            # Gloo's thread frees the tensors of what it last did under Python's lock. Whoever frees the group joins
-            # that thread, and holds the lock: it would wait forever for one that was not given the time.
-            time.sleep(0.1)
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
 
