@@ -30,14 +30,7 @@ from accounting.counting.parameters import tensors  # noqa: E402
 from lm.generation.kv_cache import PAGE, Cache  # noqa: E402
 from lm.model import Transformer  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models this small are slower on several threads, and far slower where others use the cores too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

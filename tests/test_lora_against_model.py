@@ -31,13 +31,12 @@ from lm.loss import cross_entropy  # noqa: E402
 from lm.model import Transformer  # noqa: E402
 from lm.training.budget import trained_shape  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def fresh_tables() -> Iterator[None]:
     yield
-    torch.set_num_threads(threads)
     lm.attention.causal_bias.cache_clear()
     lm.model.rope_cache.cache_clear()
 

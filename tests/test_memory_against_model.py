@@ -34,17 +34,11 @@ from lm.model import Transformer  # noqa: E402
 from lm.ops.cpu import fused, products  # noqa: E402
 from lm.optimizer import adamw  # noqa: E402
 
-# said once of query and key norms, whose weights are in fp32 under autocast while the heads are not
-pytestmark = pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models this small are slower on several threads, and far slower where others use the cores too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    # said once of query and key norms, whose weights are in fp32 under autocast while the heads are not
+    pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight"),
+]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ transformers = pytest.importorskip("transformers", reason="the models are in tra
 accounting = pytest.importorskip("accounting", reason="the budget is in accounting, which is not installed")
 pytest.importorskip("lm", reason="the loss is in lm, which is not installed")
 
+from family_configs import small_config  # noqa: E402
 from live_bytes import Live  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.autograd import Function  # noqa: E402
@@ -28,13 +29,7 @@ from transformers.masking_utils import eager_mask  # noqa: E402
 from accounting import Policy  # noqa: E402
 from lm.loss import cross_entropy  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class FusedRMSNorm(Function):
@@ -174,44 +169,6 @@ def silu_of_gate(gate: Tensor, up: Tensor) -> Tensor:
     return nn.functional.silu(gate) * up
 
 
-FAMILIES: dict[str, dict[str, Any]] = {
-    "DeepseekV3": {
-        "q_lora_rank": 24,
-        "kv_lora_rank": 20,
-        "qk_nope_head_dim": 16,
-        "qk_rope_head_dim": 8,
-        "v_head_dim": 12,
-        "n_routed_experts": 8,
-        "n_shared_experts": 2,
-        "first_k_dense_replace": 1,
-        "num_key_value_heads": 4,
-        "n_group": 1,
-        "topk_group": 1,
-        "num_experts_per_tok": 2,
-    },
-    "GptOss": {
-        "head_dim": 16,
-        "num_key_value_heads": 2,
-        "num_experts_per_tok": 3,
-        "num_local_experts": 6,
-        "sliding_window": 5,
-    },
-    "Llama4": {
-        "head_dim": 16,
-        "num_key_value_heads": 2,
-        "num_local_experts": 4,
-        "num_experts_per_tok": 1,
-        "interleave_moe_layer_step": 1,
-    },
-}
-SIZES: dict[str, Any] = {
-    "num_hidden_layers": 4,
-    "hidden_size": 64,
-    "vocab_size": 500,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "moe_intermediate_size": 40,
-}
 CASES = [
     ("DeepseekV3", {}),
     ("DeepseekV3", {"q_lora_rank": None, "first_k_dense_replace": 2, "num_experts_per_tok": 3}),
@@ -227,10 +184,7 @@ CASES = [
 
 def built(family: str, sizes: dict[str, Any], policy: Policy, *, apart: bool = False) -> tuple[nn.Module, Any]:
     """A model that computes as the policy says, and its shape; apart: every expert has matrices of its own."""
-    config = getattr(transformers, f"{family}{'TextConfig' if family == 'Llama4' else 'Config'}")(
-        **SIZES | FAMILIES[family] | sizes
-    )
-    config._experts_implementation = "eager"
+    config = small_config(family, sizes)
     implementation = policy.attention_kernel
     if (implementation, policy.activation_checkpointing) != ("eager", "none"):
         inside = fused_attention if implementation == "fused" else modeling(family).eager_attention_forward
@@ -344,7 +298,7 @@ def peak(model: Any, batch: int, length: int, vocab: int) -> int:
 
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
 @pytest.mark.parametrize(("name", "attention_kernel"), KERNELS)  # the fused one's backward here is not fused
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", dict.fromkeys(family for family, _ in CASES))
 def test_peak_of_a_step(family: str, name: str, attention_kernel: str, checkpointing: str) -> None:
     """Within 2%; of gpt-oss 4%: gradients of a token's three experts count together, and are made one by one here."""
     torch.manual_seed(0)  # which expert reads how many tokens moves the peak a little

@@ -5,9 +5,9 @@
     python tools/bench_attention.py --readme                  the table and the plot into packages/lm
 
 Each case has 16,384 positions in all and 2,048 numbers each: a batch of shorter texts, or one text longer than that.
-FLOPs are those of the exact mask, 4 · head_dim a visible pair forward and 10 backward (the scores once more among them,
-however often they are computed): the same for all. A peer that cannot do a case, or has no memory for it, has a dash,
-and why is said below the table.
+FLOPs are those of the exact mask, 4 · head_dim a visible pair forward and 10 backward (the scores once more among
+them, however often they are computed): the same for all. A peer that cannot do a case, or has no memory for it, has a
+dash, and why is said below the table.
 """
 
 from __future__ import annotations

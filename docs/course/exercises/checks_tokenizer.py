@@ -132,9 +132,8 @@ def tokenizer(yours: Callable[..., Any]) -> str:
 def judged() -> tuple[tuple[bpe.Tokenizer, str], ...]:
     """Tokenizers, and texts to judge them on."""
     plain = bpe.train([english(50_000)], 700)
-    many = bpe.train(
-        [english(20_000), "größer 日本語 日本語 🙂🙂🙂" * 9], 500, special_tokens=["<|endoftext|>", "<|pad|>"]
-    )
+    texts = [english(20_000), "größer 日本語 日本語 🙂🙂🙂" * 9]
+    many = bpe.train(texts, 500, special_tokens=["<|endoftext|>", "<|pad|>"])
     return (plain, english(60_000)[50_000:]), (many, "größer 日本"), (plain, "日本語")
 
 

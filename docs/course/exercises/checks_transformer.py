@@ -84,7 +84,7 @@ def rotary(yours: Callable[..., Any]) -> None:
             ("[[3, 1, …], …]", torch.tensor([[3, 1, 4, 1, 5, 9]] * 2)[:, None]),
         ):
             call = f"RotaryPositionalEmbedding({theta}, {width}, 32)(x, positions {what})"
-            hint = "Pairs are neighbours, (0, 1), (2, 3), …; the first one turns by a whole radian from token to token."
+            hint = "Pairs are neighbours, (0, 1), (2, 3), …; the first turns by a whole radian from token to token."
             close(call, made(x, positions), ours(x, positions), hint)
 
 

@@ -49,7 +49,7 @@ class SwiGLU(nn.Module):
 
 
 class RotaryPositionalEmbedding(nn.Module):
-    """Turns each pair (2j, 2j + 1) of a vector at position i by the angle i · theta^(-2j / d_k). Nothing is learned."""
+    """Turns each pair (2j, 2j + 1) of a vector at position i by the angle i · theta^(-2j / d_k). No weights."""
 
     def __init__(self, theta: float, d_k: int, max_seq_len: int) -> None:
         super().__init__()
@@ -61,7 +61,8 @@ class RotaryPositionalEmbedding(nn.Module):
 def scaled_dot_product_attention(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None) -> Tensor:
     """softmax(Q Kᵀ / √d_k) V over the keys that a query may see.
 
-    Q (…, queries, d_k), K (…, keys, d_k), V (…, keys, d_v); mask (…, queries, keys), True where a query sees a key.
+    Q (…, queries, d_k), K (…, keys, d_k), V (…, keys, d_v).
+    mask (…, queries, keys): True where a query sees a key.
     """
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 def cross_entropy(inputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean of -log softmax(inputs)[target], a scalar. inputs (…, vocab_size) are logits, targets (…) are ids."""
+    """The mean of -log softmax(inputs)[target], a scalar. inputs (…, vocab_size): logits; targets (…): ids."""
 
 
 class AdamW(torch.optim.Optimizer):

@@ -1,7 +1,7 @@
 """Training on corpora that are one long pretoken, or nearly, beside prose: time and memory a byte, ours and our peers'.
 
-    python packages/bpe/benchmarks/worst_training.py TEXT [--bytes 4000000] [--rounds 3] [--seconds 120] [--only NAME …]
-        [--kinds KIND …] [--write]
+    python packages/bpe/benchmarks/worst_training.py TEXT [--bytes 4000000] [--rounds 3] [--seconds 120]
+        [--only NAME …] [--kinds KIND …] [--write]
 
 TEXT is the prose that everything is measured against; its first so many bytes are used. Each training is a process of
 its own; they take turns. Time is the CPU time of the call that trains, the median of the rounds; memory is the most

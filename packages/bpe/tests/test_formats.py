@@ -96,7 +96,8 @@ def test_published_gpt2_files(tmp_path: Path) -> None:
 
 PROSE = (
     "The quick brown fox isn't 12345 years old; naïve façade, e\u0301tude — ΑΒΓ «цитата» "
-    "世界の皆さん、こんにちは 안녕하세요 ไทย हिन्दी 👩\u200d🚀🇩🇪 \t\n\n    def f(x):\r\n        return x**2 // 3  # ok\n"
+    "世界の皆さん、こんにちは 안녕하세요 ไทย हिन्दी 👩\u200d🚀🇩🇪 \t\n\n"
+    "    def f(x):\r\n        return x**2 // 3  # ok\n"
     "<think>hm</think> <|im_start|><｜User｜> www.example.com/a_b?c=1 \n "
 )
 

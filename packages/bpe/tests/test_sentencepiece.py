@@ -44,8 +44,9 @@ def texts(seed: int, count: int) -> Iterator[str]:
     """Words that the tokenizers know and others, with one space between or several, or none."""
     chance = random.Random(seed)
     others = [*WORDS, "🙂", "Ж", "界世", "zebra", "<s>", "</s>", "ñandú", "\x00", "  ", "tthhee", "\u0301"]
+    spaces = [" ", "", "  ", " ", "▁"]
     for _ in range(count):
-        parts = [chance.choice(others) + chance.choice([" ", "", "  ", " ", "▁"]) for _ in range(chance.randrange(12))]
+        parts = [chance.choice(others) + chance.choice(spaces) for _ in range(chance.randrange(12))]
         yield "".join(parts)
 
 

@@ -2,9 +2,8 @@
 
     python packages/lm/examples/sgd.py [--rates 10 100 1000] [--steps 10] [--seed 0]
 
-The weights are a matrix W of normal numbers times five, the loss is the mean of its squares, and step t = 0, 1, … takes
-rate / sqrt(t + 1) times the gradient 2 W / (number of weights) away. So each step multiplies W by 1 - 2 rate / (n
-sqrt(t + 1)).
+The weights are a matrix W of n normal numbers times five, the loss is the mean of their squares, and step t = 0, 1, …
+subtracts rate / sqrt(t + 1) times the gradient 2 W / n. So each step multiplies W by 1 - 2 rate / (n sqrt(t + 1)).
 """
 
 from __future__ import annotations

@@ -306,7 +306,11 @@ KINDS = {
         ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
         [],
     ),
-    "deepseek's own tokens": ("deepseek-v3", ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<|EOT|>"], []),
+    "deepseek's own tokens": (
+        "deepseek-v3",
+        ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<|EOT|>"],
+        [],
+    ),
 }
 
 

@@ -1,8 +1,8 @@
 """Whole numbers that remember how they were computed.
 
-`Symbol("batch", 4) * Symbol("seq", 1024) * 2` is the int 8,192, and also knows the texts `batch·seq·2` and `4·1,024·2`.
-Every figure this package prints is such a number, so the formula shown is the one that was evaluated, and cannot drift
-from it.
+`Symbol("batch", 4) * Symbol("seq", 1024) * 2` is the int 8,192, and also knows the texts `batch·seq·2` and
+`4·1,024·2`. Every figure this package prints is such a number, so the formula shown is the one that was evaluated,
+and cannot drift from it.
 """
 
 from __future__ import annotations

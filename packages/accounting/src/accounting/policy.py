@@ -45,8 +45,8 @@ class Policy(Record):
         optimizer_step: "fused", "foreach" or "loop": how PyTorch goes over the parameters, which decides the
             temporaries.
         attention_kernel: what attention saves. "fused" saves queries, keys, values, output and one log-sum-exp a row
-            (FlashAttention); "eager" saves the seq × seq weights; "blocks" those that a block of 64 queries may see (lm
-            on a CPU in fp32). How many FLOPs are counted is another question: `pairs` of forward_flops.
+            (FlashAttention); "eager" saves the seq × seq weights; "blocks" those that a block of 64 queries may see
+            (lm on a CPU in fp32). How many FLOPs are counted is another question: `pairs` of forward_flops.
         norm_kernel: what an RMSNorm saves. "fused" its input; "normalised" its input divided by its root mean square
             (lm on a CPU); "composite" both (PyTorch's own on a CPU).
         activation_checkpointing: "selective" saves what enters attention's inside but nothing of it (Korthikanti et al.

@@ -1,4 +1,4 @@
-"""Attention: softmax(q kᵀ / √head_dim) v over what each query may see, by the implementation that suits the device."""
+"""Attention: softmax(q kᵀ / √head_dim) v over what each query may see, in the implementation for the device."""
 
 from __future__ import annotations
 

@@ -89,10 +89,10 @@ def rope_cache(
     dtype: torch.dtype = torch.float32,
     device: torch.device | None = None,
 ) -> Tensor:
-    """cos and sin of position · frequency, for positions 0 … length - 1: (length, head_dim / 2, 2), float32 at least.
+    """cos and sin of position · frequency, for positions 0 … length - 1: (length, head_dim / 2, 2).
 
-    The angles are taken in float64: at position 100,000 a float32 one is off by 0.004. Made once for a shape, and
-    shared.
+    In float32 at least, from angles in float64: at position 100,000 a float32 one is off by 0.004. Made once for a
+    shape, and shared.
     """
     with torch.inference_mode(False):  # the table outlives the call, and a later one may want gradients through it
         angles = torch.arange(length)[:, None] * rope_frequencies(head_dim, theta, scaling)  # (length, head_dim / 2)
@@ -109,9 +109,9 @@ def rope_at(config: ModelConfig, positions: Tensor | slice, like: Tensor) -> Ten
 
 
 def apply_rotary_emb(x: Tensor, rope: Tensor) -> Tensor:
-    """Rotary embedding: rotates each pair (2i, 2i + 1) of x (…, head_dim) by cos and sin of rope (…, head_dim / 2, 2).
+    """Rotary embedding: rotates the pairs (2i, 2i + 1) of x (…, head_dim). (Su et al. 2021, arXiv:2104.09864)
 
-    (Su et al. 2021, arXiv:2104.09864) rope is broadcast against x; computed in its dtype, given back in x's.
+    rope (…, head_dim / 2, 2): cos and sin, broadcast against x; computed in its dtype, given back in x's.
     """
     a, b = x.reshape(*x.shape[:-1], -1, 2).unbind(-1)  # (…, head_dim / 2)
     cos, sin = rope.unbind(-1)
@@ -359,10 +359,11 @@ def positions_of(x: Tensor, document_ids: Tensor | None, cache: LayerCache | Non
 def initialise(model: Transformer) -> None:
     """The weights before the first step, from torch's global generator.
 
-    Learned positions mark the GPT-2 shape, and it gets GPT-2's recipe: N(0, 0.02²), for positions N(0, 0.01²), and the
-    matrices that write to the residual stream divided by √(2 · layers). (Radford et al. 2019) All others: matrices
-    N(0, 2 / (in + out)) cut at three standard deviations (Glorot and Bengio 2010), embedding N(0, 1) cut likewise, or
-    N(0, 0.02²) where it is the head too, value embeddings N(0, 1 / d_model). Biases and gates are 0, norms 1.
+    Learned positions mark the GPT-2 shape, and it gets GPT-2's recipe: N(0, 0.02²), for positions N(0, 0.01²), and
+    the matrices that write to the residual stream divided by √(2 · layers). (Radford et al. 2019)
+    All others: matrices N(0, 2 / (in + out)) (Glorot and Bengio 2010), embedding N(0, 1), or N(0, 0.02²) where it is
+    the head too, value embeddings N(0, 1 / d_model); all cut at three standard deviations.
+    Biases and gates are 0, norms 1.
     """
     for name, parameter in model.named_parameters():
         initialise_parameter(parameter, name, model.config)

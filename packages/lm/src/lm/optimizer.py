@@ -18,7 +18,7 @@ from lm.model import Attention, SwiGLU
 from lm.sharding import full_tensor, own_part
 
 MUON = "row_splits"  # the key that marks a group of matrices that Muon updates
-# Of x ← a x + (b x xᵀ + c (x xᵀ)²) x, which brings every singular value in (0, 1] to between 0.7 and 1.2 in five steps.
+# Of x ← a x + (b x xᵀ + c (x xᵀ)²) x, which brings singular values in (0, 1] to 0.7 … 1.2 in five steps.
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_STEPS = 5
 UPDATE_RMS = 0.2  # of Muon's updates: that of AdamW's, as measured by Liu et al. 2025
@@ -131,10 +131,10 @@ class Muon(torch.optim.Optimizer):
     """Momentum whose every matrix is made orthogonal before it is subtracted; AdamW for groups without row_splits.
 
     (Jordan et al. 2024, kellerjordan.github.io/posts/muon) Of the Nesterov momentum's singular value decomposition
-    U S Vᵀ the step is along U Vᵀ, so that every direction of a matrix learns at one rate. An update is scaled to a root
-    mean square of 0.2, which is AdamW's, and weights decay apart from it (Liu et al. 2025, arXiv:2502.16982). NorMuon
-    (Li et al. 2025, arXiv:2510.05491) divides each row of U Vᵀ by the root of its mean square, averaged over the steps,
-    before the scaling: neurons then learn at one rate too.
+    U S Vᵀ the step is along U Vᵀ, so that every direction of a matrix learns at one rate. An update is scaled to a
+    root mean square of 0.2, which is AdamW's, and weights decay apart from it (Liu et al. 2025, arXiv:2502.16982).
+    NorMuon (Li et al. 2025, arXiv:2510.05491) divides each row of U Vᵀ by the root of its mean square, averaged over
+    the steps, before the scaling: neurons then learn at one rate too.
 
     Sharded weights are gathered one by one, and every process computes the whole update.
 

@@ -4,7 +4,7 @@ The names are those of Stanford's CS336, assignment 1, so that a part can be com
 TransformerLM is the course's, and model_state_dict() makes that of lm.Transformer of it. Nothing here is fast: it calls
 no operator of torch.nn.functional, fuses nothing and imports nothing of lm.
 
-    x → token_embeddings → (x + attn(ln1(x)), then x + ffn(ln2(x))) · num_layers → ln_final → lm_head → logits
+    ids → token_embeddings → (x + attn(ln1(x)), then x + ffn(ln2(x))) · num_layers → ln_final → lm_head
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ def silu(x: Tensor) -> Tensor:
 
 
 class RMSNorm(nn.Module):
-    """x / √(mean(x²) + eps) · weight over the last dimension, computed in float32 at least: x (…, d_model) → the
-    same."""
+    """x / √(mean(x²) + eps) · weight, over the last dimension, in float32 at least: (…, d_model) → the same."""
 
     def __init__(self, d_model: int, eps: float = 1e-5, device: Any = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
@@ -100,7 +99,8 @@ class RoPE(nn.Module):
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
     """softmax(q kᵀ / √d_k) v over the keys that a query may see.
 
-    q (…, queries, d_k), k (…, keys, d_k), v (…, keys, d_v); mask (…, queries, keys), True where a query sees a key.
+    q (…, queries, d_k), k (…, keys, d_k), v (…, keys, d_v).
+    mask (…, queries, keys): True where a query sees a key.
     """
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     if mask is not None:
@@ -157,7 +157,7 @@ class SwiGLU(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention, then feed-forward, each behind a norm and added to what came in: x (…, seq, d_model) → the same."""
+    """Attention, then feed-forward, each of a norm and added to what came in: x (…, seq, d_model) → the same."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """ZeRO: what data-parallel replicas share out of the model's state, and what they send for it. (Rajbhandari et al.
 2020)
 
-A shard is a whole number of elements: of n over `dp` devices each takes ⌈n / dp⌉ until none are left, so that the first
-holds most and decides what fits. Stage 0 replicates everything (DDP), 1 shards the optimizer's state, 2 gradients too,
-3 parameters too (FSDP). Stage 3 gathers the block it works on and the next; 2 and 3 hold the whole gradient of the
+A shard is a whole number of elements: of n over `dp` devices each takes ⌈n / dp⌉ until none are left, so that the
+first holds most and decides what fits. Stage 0 replicates everything (DDP), 1 shards the optimizer's state, 2 gradients
+too, 3 parameters too (FSDP). Stage 3 gathers the block it works on and the next; 2 and 3 hold the whole gradient of the
 block being reduced.
 """
 

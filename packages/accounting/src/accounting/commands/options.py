@@ -93,8 +93,8 @@ def layout_of(options: argparse.Namespace) -> Layout | None:
     if options.gpus is not None and data is None:
         if options.gpus % others:
             raise ValueError(
-                f"--gpus {options.gpus} is no multiple of context {options.context_parallel} × tensor {options.tensor} "
-                f"× pipeline {options.pipeline} = {others}: replicas take as many each"
+                f"--gpus {options.gpus} is no multiple of context {options.context_parallel} × "
+                f"tensor {options.tensor} × pipeline {options.pipeline} = {others}: replicas take as many each"
             )
         data = options.gpus // others
     found = Layout(

@@ -68,8 +68,8 @@ def plan(options: argparse.Namespace) -> Answer:
     )
     if not found:
         raise ValueError(
-            f"{name_of(options)} fits no layout of {count:,} × {machine.name}: give more devices, a shorter --context, "
-            "a smaller --batch-tokens or another --optimizer"
+            f"{name_of(options)} fits no layout of {count:,} × {machine.name}: give more devices, "
+            "a shorter --context, a smaller --batch-tokens or another --optimizer"
         )
     rows = [row(one) for one in found]
     shown = [name for name in rows[0] if any(each[name] for each in rows)]

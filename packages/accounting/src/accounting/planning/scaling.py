@@ -28,8 +28,8 @@ class Law(Record):
 _HOFFMANN = "Hoffmann et al. 2022, Training Compute-Optimal Large Language Models"
 LAWS = {
     "kaplan": Law(
-        "Kaplan et al. 2020, Scaling Laws for Neural Language Models, table 6: 1.3e9 · (C in PF-days)^0.73, where C is "
-        "that of batches well below the critical one",
+        "Kaplan et al. 2020, Scaling Laws for Neural Language Models, table 6: 1.3e9 · (C in PF-days)^0.73, where C "
+        "is that of batches well below the critical one",
         (768, 1.5e9),
         (22e6, 23e9),
         compute=8.64e19,

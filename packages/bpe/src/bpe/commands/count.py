@@ -15,8 +15,8 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "count",
         help="count the pretokens of text, for `bpe train --counts`",
-        epilog="Parts of a corpus may be counted on different machines: `bpe count --counts PART… --out ALL` adds them "
-        "up, and `bpe train --counts PART…` trains what the whole text trains.",
+        epilog="Parts of a corpus may be counted on different machines: `bpe count --counts PART… --out ALL` adds "
+        "them up, and `bpe train --counts PART…` trains what the whole text trains.",
     )
     parser.add_argument("corpus", nargs="*", help="files, folders, patterns of names, URLs, or - for standard input")
     parser.add_argument(

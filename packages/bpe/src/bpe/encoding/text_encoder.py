@@ -36,9 +36,8 @@ Text = str | bytes | bytearray | memoryview
 TextChunks = Iterable[str] | Iterable[bytes]
 
 THREAD_TEXT = 1 << 17  # bytes or code points of a batch that are worth a thread
-JOINED_TEXT = (
-    1 << 24
-)  # bytes or code points of a batch that are looked at together, whether they are normalized already
+# bytes or code points of a batch that are looked at together, whether they are normalized already
+JOINED_TEXT = 1 << 24
 SHARED_TEXT = 1 << 20  # bytes or code points of a text that is worth sharing out among threads
 STREAMED = 1 << 15  # bytes of a text in chunks that are encoded at a time
 LISTED = 1 << 12  # ids of a text in chunks that are ints at a time: a list takes ten times the memory of an array

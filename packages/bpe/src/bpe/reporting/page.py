@@ -20,7 +20,8 @@ SAMPLE = """\
 Type here. Every colour is a token, and no two neighbours share one.
 
 The quick brown fox isn't quicker than the QUICK-brown_fox2000; 3.14159265 and 1,234,567 are cut into pieces.
-Größe, naïve, ἀρχή, начало, 言葉と言語, 한국어, العربية, हिन्दी, 👩‍🔬 and 🇨🇭.
+Größe, naïve, ἀρχή, начало, 言葉と言語, 한국어, \
+العربية, हिन्दी, 👩‍🔬 and 🇨🇭.
 
     def fibonacci(n: int) -> int:
         return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)

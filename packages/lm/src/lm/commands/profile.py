@@ -110,7 +110,8 @@ def memory(found: Profile) -> list[str]:
         inside = [one for one in found.timeline if part <= one.seconds / end * SLICES < part + 1]
         if inside:
             highest = max(inside, key=lambda one: one.bytes)
-            lines.append(f"  {highest.phase:16}{highest.bytes / 1e6:10,.1f}  {'█' * round(BAR * highest.bytes / top)}")
+            bar = "█" * round(BAR * highest.bytes / top)
+            lines.append(f"  {highest.phase:16}{highest.bytes / 1e6:10,.1f}  {bar}")
     lines.append(f"{'highest':18}{'MB':>10}{'accounting':>12}")
     for phase in PHASES:
         measured, predicted = found.most(phase), found.predicted_most(phase)

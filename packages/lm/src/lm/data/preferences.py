@@ -41,8 +41,8 @@ def prepare_preferences(
     as conversations are (see prepare_conversations), so that `document_masking` keeps all of them apart.
 
     Args:
-        paths: Files of JSON lines, {"prompt": …, "chosen": …, "rejected": …}. Each is a list of messages, or a text:
-            the user's as a prompt, the assistant's as an answer. Without a prompt, both answers are whole
+        paths: Files of JSON lines, {"prompt": …, "chosen": …, "rejected": …}. Each is a list of messages, or a
+            text: the user's as a prompt, the assistant's as an answer. Without a prompt, both answers are whole
             conversations.
         template: The chat template of the model that is to learn them.
         out: The folder, which must hold no token files.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta

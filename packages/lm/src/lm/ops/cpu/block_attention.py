@@ -36,21 +36,22 @@ def parts(length: int, sliding_window: int | None = None) -> list[Part]:
 
 
 def attend(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, sliding_window: int | None = None) -> Tensor:
-    """softmax(q kᵀ / √head_dim + bias) v of turned q and k; query i sees at most the keys i - sliding_window + 1 … i.
+    """softmax(q kᵀ / √head_dim + bias) v of rotated q and k: (batch, length, heads, head_dim).
 
     qkv (batch, length, heads + 2 · kv_heads, head_dim): the heads of queries, of keys, of values; float32 or float64.
-    by: complex (length, 1, head_dim / 2), or with the batch before it, what pairs are multiplied by. bias (length,
-        length),
-    or (batch, 1, length, length): 0, or the least finite number where a query does not see a key.
-    Gives (batch, length, heads, head_dim).
+    by: complex (length, 1, head_dim / 2), or with the batch before it, what pairs are multiplied by.
+    bias (length, length), or (batch, 1, length, length): 0, or the least finite number where a query does not see a
+        key.
+    sliding_window: query i sees at most the keys i - sliding_window + 1 … i.
     """
     if torch.compiler.is_compiling():
         return _attend(qkv, heads, by, bias, sliding_window)[0]  # type: ignore[no-any-return]
     return _Attend.apply(qkv, heads, by, bias, sliding_window)  # type: ignore[no-untyped-call, no-any-return]
 
 
-# With s = q kᵀ / √d, p = softmax s and o = p v: dv = pᵀ do, ds = p (do vᵀ - rowsum), dq = ds k / √d, dk = dsᵀ q / √d.
-# Queries are kept divided by √d, so that of these divisions only one is left to do, in the turn of dq.
+# With s = q kᵀ / √d, p = softmax s and o = p v:
+#     dv = pᵀ do, ds = p (do vᵀ - rowsum), dq = ds k / √d, dk = dsᵀ q / √d.
+# Queries are kept divided by √d, so that of these divisions only one is left to do, when dq is rotated back.
 
 
 def forward(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, sliding_window: int | None) -> list[Tensor]:
@@ -158,8 +159,10 @@ _attend.register_autograd(_differentiate, setup_context=_save)
 
 
 def turn_into(out: Tensor, x: Tensor, by: Tensor | None, scale: float = 1.0) -> None:
-    """Writes x (batch, heads, length, head_dim), scaled, its pairs turned by complex (…, 1, length, head_dim / 2), into
-    out."""
+    """Writes x (batch, heads, length, head_dim), scaled, into out.
+
+    by: complex (…, 1, length, head_dim / 2), what its pairs are multiplied by.
+    """
     if by is None:
         torch.mul(x, scale, out=out)
     else:
@@ -172,7 +175,7 @@ def in_pairs(x: Tensor) -> Tensor:
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor, start: int, last: int) -> None:
-    """Adds leftᵀ right to total[:, start:last]. The keys' last block comes first, and finds nothing there to add to."""
+    """Adds leftᵀ right to total[:, start:last]. The keys' last block comes first, and finds nothing to add to."""
     if last < total.shape[1]:
         total[:, start:last] += torch.bmm(left.transpose(1, 2), right)
     elif start == 0:

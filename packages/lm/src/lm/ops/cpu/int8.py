@@ -18,8 +18,7 @@ BLOCK = 32
 
 
 class Int8Linear(nn.Module):
-    """A linear layer whose weight is int8 with a scale for each output; x (…, in), of any float dtype → (…, out), of
-    the same.
+    """A linear layer whose weight is int8 with a scale for each output; x (…, in) → (…, out) in x's float dtype.
 
     The product takes x, rounded to bfloat16, and gives bfloat16: torch's int8 kernel has no other form that is fast on
     a CPU.

@@ -6,8 +6,8 @@ With scores s = scale q·k, weights p = exp(s - lse), output o = p v and the gra
     dv = pᵀ do    dk = scale dsᵀ q      for each block of keys, over the queries that see it, over all heads of its
     group dq = scale ds k                     for each block of queries, over the keys it sees
 
-where ds = p (do vᵀ - delta). The weights are recomputed from q, k and the log-sum-exp in both passes: seven products of
-matrices for the five of a single pass, which would have to add up dq atomically, in any order.
+where ds = p (do vᵀ - delta). The weights are recomputed from q, k and the log-sum-exp in both passes: seven products
+of matrices for the five of a single pass, which would have to add up dq atomically, in any order.
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ def flash_attention(
     The queries are the last of the keys' positions: with `causal`, query i of Q sees the keys up to i + K - Q, and with
     `sliding_window` only the last so many of those. document_ids (batch, keys), integers: a query sees only keys of its
     own document.
-    A query that sees nothing gives zeros, and a log-sum-exp of -inf. scale: 1 / √head_dim if not given. With return_lse
-    also the natural logarithm of each row's sum of exponentials, (batch, heads, queries) in float32, which has a
-    gradient too.
+    A query that sees nothing gives zeros, and a log-sum-exp of -inf. scale: 1 / √head_dim if not given. With
+    return_lse also the natural logarithm of each row's sum of exponentials, (batch, heads, queries) in float32, which
+    has a gradient too.
 
     The same inputs give the same bits, forward and backward. Under autocast the inputs are cast as for torch's own
     attention. The gradient has no gradient, and torch.vmap is refused: batch is a dimension of its own.

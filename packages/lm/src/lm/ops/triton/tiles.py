@@ -28,11 +28,11 @@ def load_tile(
     CHECKED: tl.constexpr,
     COPY: tl.constexpr,
 ):
-    """Rows start … start + ROWS of x[batch, head]: (ROWS, WIDTH), zeros past head_dim and, where CHECKED, past length.
+    """Rows start … start + ROWS of x[batch, head]: (ROWS, WIDTH), zeros past head_dim.
 
+    CHECKED: rows past length are zeros too.
     COPY: "described" where x is a tensor descriptor, which copies whole tiles by itself; else x is a pointer with its
-        strides,
-    and within a tile offsets are "near", of 32 bits, which halves the registers they take, or "far".
+        strides, and within a tile offsets are "near", of 32 bits, which halves the registers they take, or "far".
     """
     if COPY == "described":
         tile = x.load([batch, head, start, 0]).reshape([ROWS, WIDTH])

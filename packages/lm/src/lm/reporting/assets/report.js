@@ -9,7 +9,8 @@ const charts = [...document.querySelectorAll(".chart")].map((figure) => ({
   drawn: [],
 })).filter((chart) => chart.data.lines.length);
 
-const superscript = (digits) => digits.replace(/[-0-9]/g, (d) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(d)]);
+const raised = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹";
+const superscript = (digits) => digits.replace(/[-0-9]/g, (d) => raised["-0123456789".indexOf(d)]);
 function number(value) {
   const size = Math.abs(value);
   if (size && size < 0.001) {
