@@ -14,6 +14,7 @@ import pytest
 def page(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(pages, "ROOT", folder)
     monkeypatch.chdir(folder)
+    (folder / "code.py").write_text("def f():\n    if 1:\n\n        b\n")
     path = folder / "page.md"
     path.write_text(text)
     return path
@@ -47,6 +48,13 @@ $ seq 9
 sleep infinity
 ```
 
+<!-- from: code.py -->
+```python
+if 1:
+
+    b
+```
+
 ```toml
 key = 1
 ```
@@ -55,7 +63,7 @@ key = 1
 
 def test_a_right_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran, reasons = pages.run_page(page(tmp_path, RIGHT, monkeypatch))
-    assert ran == 4
+    assert ran == 5
     assert reasons == ["page.md:26: not run: it never ends"]
 
 
@@ -67,9 +75,11 @@ def test_a_right_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("\nmore\n", "\nless\n"), "page.md:16"),
         (("echo more", "false"), "exit status 1"),
         (("key = 1", "key ="), "Invalid value"),
-        (("```toml", "```"), "page.md:29: say the language"),
+        (("```toml", "```"), "page.md:36: say the language"),
         (("```toml", "```ocaml"), "nothing is known about blocks in ocaml"),
-        (("key = 1\n```", "key = 1"), "page.md:29: this block is not closed"),
+        (("key = 1\n```", "key = 1"), "page.md:36: this block is not closed"),
+        (("    b", "    c"), "page.md:31: this does not stand in code.py"),
+        (("code.py -->\n", "code.py -->\nWords.\n"), "page.md:30: .* directly in front"),
         (("ends -->\n", "ends -->\nWords.\n"), "directly in front"),
     ],
 )

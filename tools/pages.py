@@ -18,6 +18,10 @@ comment in front of a block says what is needed besides, or why the block is not
     <!-- not run: the weights are a download of 500 MB -->
     <!-- before: bpe train corpus.txt --vocab-size 1000 --out tok.json -->
 
+A block that quotes the code names the file in front, and has to stand there word for word, whatever its indentation:
+
+    <!-- from: packages/lm/src/lm/model.py -->
+
 Names in backticks that begin with a package's name (`lm.generate`) have to exist, and so do paths (`tools/pages.py`).
 """
 
@@ -34,6 +38,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import tomllib
 import traceback
@@ -63,17 +68,20 @@ class Block:
     line: int
     not_run: str
     before: str
+    source: str
 
 
 def blocks(page: Path) -> Iterator[Block]:
     """The fenced blocks of a page, in order."""
-    not_run = before = ""
+    not_run = before = source = ""
     lines = iter(enumerate(page.read_text(encoding="utf-8").splitlines(), 1))
     for number, line in lines:
         if found := re.fullmatch(r"\s*<!-- not run: (.+) -->", line):
             not_run = found[1]
         elif found := re.fullmatch(r"\s*<!-- before: (.+) -->", line):
             before += found[1] + "\n"
+        elif found := re.fullmatch(r"\s*<!-- from: (.+) -->", line):
+            source = found[1]
         elif found := re.match(r"(\s*)(```+)([\w+-]*)", line):
             indent, fence, language = found.groups()
             text = []
@@ -85,10 +93,17 @@ def blocks(page: Path) -> Iterator[Block]:
                 raise Fault(f"{page}:{number}: this block is not closed")
             if not language:
                 raise Fault(f"{page}:{number}: say the language of this block (text, if it is none)")
-            yield Block(language, "\n".join(text) + "\n", number + 1, not_run, before)
-            not_run = before = ""
-        elif line.strip() and (not_run or before):
-            raise Fault(f"{page}:{number}: a comment about running stands directly in front of a block")
+            yield Block(language, "\n".join(text) + "\n", number + 1, not_run, before, source)
+            not_run = before = source = ""
+        elif line.strip() and (not_run or before or source):
+            raise Fault(f"{page}:{number}: a comment about a block stands directly in front of it")
+
+
+def quoted(block: Block, where: str) -> None:
+    """Compare a block with the file that it is from."""
+    code = (ROOT / block.source).read_text(encoding="utf-8")
+    if not any(textwrap.indent(block.text, " " * depth) in code for depth in (0, 4, 8)):
+        raise Fault(f"{where}: this does not stand in {block.source}")
 
 
 def shell(command: str, where: str) -> str:
@@ -148,6 +163,10 @@ def run_page(page: Path) -> tuple[int, list[str]]:
         where = f"{page.relative_to(ROOT)}:{block.line}"
         if block.not_run:
             reasons.append(f"{where}: not run: {block.not_run}")
+            continue
+        if block.source:
+            quoted(block, where)
+            ran += 1
             continue
         if block.before:
             shell(block.before, where)

@@ -11,6 +11,7 @@ from runs import CONFIG, MODEL, assert_same_run, metrics, run, stop_at
 
 import lm
 from lm import lora
+from lm.activation_checkpointing import checkpoint_activations
 from lm.interop import to_huggingface
 from lm.loss import cross_entropy
 from lm.model import Transformer
@@ -168,7 +169,7 @@ def test_dropout_is_the_same_whatever_is_recomputed_and_fused(checkpointing):
         torch.manual_seed(0)
         model = Transformer(MODEL)
         model.set_dropout(0.3)
-        model.activation_checkpointing("none" if not fused else checkpointing)
+        checkpoint_activations(model, "none" if not fused else checkpointing)
         if fused:
             lm.fuse(model)
         torch.manual_seed(1)

@@ -57,6 +57,7 @@ _MODULES = {
     **{
         name: f"lm.{name}"
         for name in (
+            "activation_checkpointing",
             "attention",
             "chat_template",
             "config",

@@ -27,6 +27,7 @@ DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
 ActivationCheckpointing = Literal["none", "selective", "full"]
 Parallel = Literal["ddp", "fsdp"]
+RopeScaling = tuple[float, float, float, int | None]  # factor, low and high frequency factor, original context length
 
 # Settings of runs made before these names: section, name then, name now.
 RENAMED = {
@@ -132,7 +133,7 @@ class ModelConfig:
         return self.d_model // self.num_heads if self.head_dim is None else self.head_dim
 
     @property
-    def rope_scaling(self) -> tuple[float, float, float, int | None] | None:
+    def rope_scaling(self) -> RopeScaling | None:
         """rope_factor, low and high frequency factor and original context length; None where nothing is slowed."""
         if self.rope_factor == 1.0:
             return None

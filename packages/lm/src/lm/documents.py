@@ -15,9 +15,13 @@ def document_ids_of(ids: Tensor, end_of_text: int) -> Tensor:
     return (ids == end_of_text).cumsum(dim=1)
 
 
+def positions_of(document_ids: Tensor | None, start: int, end: int) -> slice | Tensor:
+    """The positions of the tokens start … end - 1 of each row, or of each in its own document."""
+    return slice(start, end) if document_ids is None else positions_in(document_ids)
+
+
 def positions_in(document_ids: Tensor) -> Tensor:
-    """How far each token is into its document: document_ids (batch, seq), each a contiguous run → int64 (batch,
-    seq)."""
+    """How far each token is into its document, a contiguous run of document_ids (batch, seq): int64 (batch, seq)."""
     index = torch.arange(document_ids.shape[1], device=document_ids.device).expand(document_ids.shape)
     begins = torch.ones_like(document_ids, dtype=torch.bool)
     begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]

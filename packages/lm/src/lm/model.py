@@ -2,37 +2,26 @@
 
 One model builds the Llama shape (RMSNorm, SwiGLU, rotary positions, no biases), the GPT-2 shape (LayerNorm, GELU,
 learned positions, biases, tied embeddings) and what people change in either to see what it does: see ModelConfig.
+docs/design/model.md walks through it. What is only faster is in lm.ops, and tested against the modules here.
 
 Weights are (out, in). The query, key and value projections are one matrix, and so are the two halves of SwiGLU: one
-large product is faster than two small ones. What is only faster than this file is in lm.ops, each twin tested against
-the module that it stands for. docs/design/model.md walks through it.
+large product is faster than two small ones.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Protocol, cast, get_args
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
+from lm.activation_checkpointing import recomputed
 from lm.attention import attention
-from lm.config import ActivationCheckpointing, ModelConfig, one_of
-from lm.documents import positions_in
-
-
-class LayerCache(Protocol):
-    """What one layer's attention asks of a key/value cache (see generation.kv_cache)."""
-
-    length: int  # positions that it holds
-
-    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Appends k, v (batch, kv_heads, seq, head_dim) and gives all that were appended so far."""
-        ...
+from lm.config import ModelConfig, RopeScaling
+from lm.documents import positions_of
 
 
 class RMSNorm(nn.Module):
@@ -59,14 +48,10 @@ def norm(config: ModelConfig) -> nn.Module:
     return nn.Identity()
 
 
-RopeScaling = tuple[float, float, float, int | None]  # ModelConfig.rope_scaling
-
-
 def rope_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None = None) -> Tensor:
     """How far each pair rotates from one position to the next: theta^(-2j / head_dim), float64 (head_dim / 2,).
 
-    scaling, see ModelConfig: all are divided by a factor (Chen et al. 2023, arXiv:2306.15595), or the slow ones (Llama
-    3.1).
+    scaling divides all by a factor (Chen et al. 2023, arXiv:2306.15595), or the slow ones (Llama 3.1): see ModelConfig.
     """
     if head_dim % 2:
         raise ValueError(f"head_dim {head_dim} is odd, and rotary embeddings rotate pairs: make it even")
@@ -91,8 +76,7 @@ def rope_cache(
 ) -> Tensor:
     """cos and sin of position · frequency, for positions 0 … length - 1: (length, head_dim / 2, 2).
 
-    In float32 at least, from angles in float64: at position 100,000 a float32 one is off by 0.004. Made once for a
-    shape, and shared.
+    In float32 at least, from angles in float64: at position 100,000 a float32 one is off by 0.004. Kept for next time.
     """
     with torch.inference_mode(False):  # the table outlives the call, and a later one may want gradients through it
         angles = torch.arange(length)[:, None] * rope_frequencies(head_dim, theta, scaling)  # (length, head_dim / 2)
@@ -118,6 +102,16 @@ def apply_rotary_emb(x: Tensor, rope: Tensor) -> Tensor:
     return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2).to(x.dtype)
 
 
+class LayerCache(Protocol):
+    """What one layer's attention asks of a key/value cache (see generation.kv_cache)."""
+
+    length: int  # positions that it holds
+
+    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Appends k, v (batch, kv_heads, seq, head_dim) and gives all that were appended so far."""
+        ...
+
+
 class Attention(nn.Module):
     """Causal self-attention with grouped queries: x (batch, seq, d_model) → (batch, seq, d_model).
 
@@ -129,7 +123,7 @@ class Attention(nn.Module):
         super().__init__()
         self.config = config
         self.heads, self.kv_heads, self.head_dim = config.num_heads, config.kv_heads, config.head_width
-        self.recompute = False  # see Transformer.activation_checkpointing
+        self.recompute = False  # see activation_checkpointing.py
         self.qkv = nn.Linear(config.d_model, (self.heads + 2 * self.kv_heads) * self.head_dim, bias=config.bias)
         self.output = nn.Linear(self.heads * self.head_dim, config.d_model, bias=config.bias)
         self.q_norm = RMSNorm(self.head_dim, config.norm_eps) if config.qk_norm else None
@@ -173,12 +167,12 @@ class Attention(nn.Module):
         if self.q_norm is not None and self.k_norm is not None:
             qk = torch.cat((self.q_norm(qk[:, :, : self.heads]), self.k_norm(qk[:, :, self.heads :])), dim=2)
         if rope is None and self.config.position == "rope":  # called alone, not by a Transformer
-            rope = rope_at(self.config, positions_of(qk, document_ids, cache), qk)
+            start = 0 if cache is None else cache.length
+            rope = rope_at(self.config, positions_of(document_ids, start, start + qk.shape[1]), qk)
         if rope is not None:
             qk = apply_rotary_emb(qk, rope)  # queries and keys alike
-        # each (batch, heads, seq, head_dim)
         q, k = qk.transpose(1, 2).split_with_sizes((self.heads, self.kv_heads), dim=1)
-        v = v.transpose(1, 2)
+        v = v.transpose(1, 2)  # each (batch, heads or kv_heads, seq, head_dim)
         if cache is not None:
             k, v = cache.extend(k, v)  # (batch, kv_heads, all seq so far, head_dim)
         attend = recomputed(attention) if self.recompute else attention
@@ -273,17 +267,17 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(config, config.has_value_embedding(layer)) for layer in layers)
         self.final_norm = norm(config)
         self.head = None if config.tied_embeddings else nn.Linear(config.d_model, config.vocab_rows, bias=False)
-        self.recompute = False  # see activation_checkpointing
+        self.recompute = False  # see activation_checkpointing.py
         self.dropout = 0.0  # see set_dropout
-        initialise(self)
+        for name, parameter in self.named_parameters():
+            initialise(parameter, name, config)
 
     def forward(
         self, ids: Tensor, document_ids: Tensor | None = None, *, start: int = 0, cache: list[LayerCache] | None = None
     ) -> Tensor:
         """Logits of each next token, in the dtype of the weights.
 
-        document_ids (batch, seq), integers: tokens see only their own document, a contiguous run in which positions
-        restart.
+        document_ids (batch, seq): a token sees only its own document, a contiguous run with positions of its own.
         start: the position of ids[:, 0], for a cache that holds the tokens before it.
         """
         return self.logits(self.hidden(ids, document_ids, start=start, cache=cache))
@@ -295,7 +289,7 @@ class Transformer(nn.Module):
         end, context = start + ids.shape[1], self.config.context_length
         if end > context:
             raise ValueError(f"a sequence of {end} tokens is longer than the context of {context}")
-        positions: slice | Tensor = slice(start, end) if document_ids is None else positions_in(document_ids)
+        positions = positions_of(document_ids, start, end)
         x = self.embedding(ids)  # (batch, seq, d_model)
         if self.positions is not None:
             x = x + self.positions.weight[positions]  # a slice, which keeps no index for the backward pass
@@ -322,42 +316,15 @@ class Transformer(nn.Module):
         for block in self.blocks:
             cast(Block, block).dropout = share
 
-    def activation_checkpointing(self, what: str) -> None:
-        """What the forward pass does not keep and the backward computes again, to the same bit.
-
-        "none"; "selective": the inside of attention (Korthikanti et al. 2022, arXiv:2205.05198); "full": all but what
-        enters each block (Chen et al. 2016, arXiv:1604.06174).
-        """
-        one_of("activation_checkpointing", what, get_args(ActivationCheckpointing))
-        self.recompute = what == "full"
-        for block in self.blocks:
-            cast(Block, block).attention.recompute = what == "selective"
-
 
 def softcapped(logits: Tensor, cap: float | None) -> Tensor:
     """Logits bent into (-cap, cap) by cap tanh(logits / cap), or as they are. (Gemma 2, arXiv:2408.00118)"""
     return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
-def recomputed(function: Callable[..., Tensor], is_random: bool = False) -> Callable[..., Tensor]:
-    """function, of which nothing but the arguments is kept: the backward pass calls it once more.
-
-    is_random: it draws random numbers, the same ones then.
-    """
-    return functools.partial(checkpoint, function, use_reentrant=False, preserve_rng_state=is_random)
-
-
-def positions_of(x: Tensor, document_ids: Tensor | None, cache: LayerCache | None) -> slice | Tensor:
-    """The positions of x (batch, seq, …) in its documents, or after what the cache holds, or from 0."""
-    if document_ids is not None:
-        return positions_in(document_ids)
-    start = 0 if cache is None else cache.length
-    return slice(start, start + x.shape[1])
-
-
 @torch.no_grad()
-def initialise(model: Transformer) -> None:
-    """The weights before the first step, from torch's global generator.
+def initialise(parameter: Tensor, name: str, config: ModelConfig) -> Tensor:
+    """A weight before the first step, in place, by its name in the model; from torch's global generator.
 
     Learned positions mark the GPT-2 shape, and it gets GPT-2's recipe: N(0, 0.02²), for positions N(0, 0.01²), and
     the matrices that write to the residual stream divided by √(2 · layers). (Radford et al. 2019)
@@ -365,12 +332,6 @@ def initialise(model: Transformer) -> None:
     the head too, value embeddings N(0, 1 / d_model); all cut at three standard deviations.
     Biases and gates are 0, norms 1.
     """
-    for name, parameter in model.named_parameters():
-        initialise_parameter(parameter, name, model.config)
-
-
-def initialise_parameter(parameter: Tensor, name: str, config: ModelConfig) -> Tensor:
-    """One of initialise's weights, in place, by its name in the model; gives it."""
     if name.endswith("bias"):
         return parameter.zero_()
     if parameter.ndim == 1:

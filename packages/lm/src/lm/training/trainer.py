@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from lm.activation_checkpointing import checkpoint_activations
 from lm.config import TrainConfig
 from lm.data import Mixture, Tokens
 from lm.data.batches import mix
@@ -78,7 +79,7 @@ class Trainer:
         self.is_sharded = self.distributed.shards(config)
         on_meta = any(p.is_meta for p in model.parameters())
         self.model = model if on_meta else model.to(self.device)
-        model.activation_checkpointing(config.activation_checkpointing)
+        checkpoint_activations(model, config.activation_checkpointing)
         model.set_dropout(config.dropout)
         if self.device.type == "cpu":
             fuse(model)

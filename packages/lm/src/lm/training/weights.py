@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lm.config import ModelConfig
-from lm.model import Transformer, initialise_parameter
+from lm.model import Transformer, initialise
 from lm.sharding import own_part
 from lm.training.checkpoint import Checkpoint
 
@@ -45,7 +45,7 @@ def draw(model: Transformer, seed: int) -> None:
                 cast(Any, module).to_empty(device="cpu").reset_parameters()
                 module.to("meta")
         for name, parameter in model.named_parameters():
-            whole = initialise_parameter(torch.empty(parameter.shape, dtype=parameter.dtype), name, model.config)
+            whole = initialise(torch.empty(parameter.shape, dtype=parameter.dtype), name, model.config)
             parameter.copy_(own_part(whole, parameter))
 
 

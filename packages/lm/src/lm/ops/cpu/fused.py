@@ -23,8 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from lm.activation_checkpointing import recomputed
 from lm.attention import MATMUL_KEYS, causal_self_bias
-from lm.model import Attention, LayerCache, RMSNorm, positions_of, recomputed, rope_at
+from lm.documents import positions_of
+from lm.model import Attention, LayerCache, RMSNorm, rope_at
 from lm.ops.cpu import passes
 from lm.ops.cpu.block_attention import attend
 from lm.ops.cpu.products import FusedLinear
@@ -70,7 +72,7 @@ class FusedAttention(Attention):
             q, k, v = qkv.split_with_sizes((self.heads, self.kv_heads, self.kv_heads), dim=2)
             qkv = torch.cat((self.q_norm(q), self.k_norm(k), v), dim=2)
         if rope is None and self.config.position == "rope":
-            rope = rope_at(self.config, positions_of(qkv, document_ids, None), qkv)
+            rope = rope_at(self.config, positions_of(document_ids, 0, qkv.shape[1]), qkv)
         turns = None if rope is None else torch.view_as_complex(rope)  # (…, seq, 1, head_dim / 2)
         window = self.config.sliding_window
         bias = causal_self_bias(qkv, window, document_ids)
