@@ -23,21 +23,23 @@ from torch import Tensor
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
-    """Steps as `kind(parameters, **settings)` would, with a part of its state in each process.
+    """Steps as `optimizer_cls(params, **kwargs)` would, with a part of its state in each process.
 
     Args:
-        parameters: all of them, as tensors or as groups; the same in every process.
-        kind: the optimizer, such as torch.optim.AdamW.
-        settings: its settings.
+        params: all of them, as tensors or as groups; the same in every process.
+        optimizer_cls: the optimizer, such as torch.optim.AdamW.
+        kwargs: its settings.
     """
 
-    def __init__(self, parameters: Iterable[Any], kind: Callable[..., torch.optim.Optimizer], **settings: Any) -> None:
-        self.kind, self.settings = kind, settings
+    def __init__(
+        self, params: Iterable[Any], optimizer_cls: Callable[..., torch.optim.Optimizer], **kwargs: Any
+    ) -> None:
+        self.optimizer_cls, self.kwargs = optimizer_cls, kwargs
         self.elements = [0] * dist.get_world_size()  # that each process steps
         self.owner: dict[Tensor, int] = {}
         self.own: list[int] = []  # which of our groups each group of the inner optimizer is of
         self.inner: torch.optim.Optimizer | None = None  # none where a process has no parameter
-        super().__init__(parameters, settings)
+        super().__init__(params, kwargs)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Shares out the parameters of a group; also called by torch for those of the constructor."""
@@ -52,7 +54,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
             return
         given = {**{name: value for name, value in group.items() if name != "params"}, "params": mine}
         if self.inner is None:
-            self.inner = self.kind([given], **self.settings)
+            self.inner = self.optimizer_cls([given], **self.kwargs)
         else:
             self.inner.add_param_group(given)
         self.own.append(len(self.param_groups) - 1)

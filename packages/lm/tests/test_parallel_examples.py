@@ -130,7 +130,8 @@ def sharded_optimizer(rank, kind):
     matrices = [p for p in found.parameters() if p.ndim > 1]
     rest = [p for p in found.parameters() if p.ndim < 2]
     groups = [{"params": matrices}, {"params": rest, "lr": settings["lr"]}]
-    optimizer = example("sharded_optimizer").ShardedOptimizer([dict(group) for group in groups], make, **settings)
+    sharded = example("sharded_optimizer").ShardedOptimizer
+    optimizer = sharded(params=[dict(group) for group in groups], optimizer_cls=make, **settings)
     trained(found, optimizer, rank)
     assert_equal(found.module.state_dict(), expected.state_dict())
     kept = sum(value.numel() for state in optimizer.inner.state.values() for value in state.values() if value.ndim)
@@ -143,7 +144,7 @@ def sharded_optimizer(rank, kind):
     # a schedule's rate, and state that is written and taken up, step as before
     for group in optimizer.param_groups:
         group["lr"] *= 0.5
-    again = example("sharded_optimizer").ShardedOptimizer(groups, make, **settings)
+    again = sharded(groups, make, **settings)
     again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     before = [p.detach().clone() for p in found.parameters()]
     loss_of(found, 9, rank).backward()
@@ -231,7 +232,7 @@ def fsdp_frees(rank):
         (fsdp, (torch.bfloat16,)),
         (fsdp_frees, ()),
     ],
-    ids=lambda value: getattr(value, "__name__", str(value)),
+    ids=lambda value: value.__name__ if callable(value) else "-".join(map(str, value)),
 )
 def test_beside_torch(work, arguments):
     ends = processes(2, joined, work, *arguments)
