@@ -4,6 +4,7 @@ The machine that runs this need not be one that chooses oneDNN: here all are tol
 """
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -96,20 +97,37 @@ def test_what_is_not_for_onednn_is_computed_by_torch(onednn, monkeypatch, case):
     assert bool(onednn) == (case == "inference")
 
 
-def test_a_compiled_layer_is_the_plain_layer(monkeypatch):
-    monkeypatch.setattr(products, "chosen", lambda: True)
+AMD = "processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: fpu avx2 avx512f avx512bw\n\nprocessor\t: 1\n"
+
+
+@pytest.fixture
+def processor(monkeypatch, tmp_path):
+    """Sets what Linux says of the processor, None for nothing."""
+
+    def put(about):
+        if about is not None:
+            (tmp_path / "cpuinfo").write_text(about)
+
+    monkeypatch.setattr(products, "CPUINFO", tmp_path / "cpuinfo")
+    products.is_amd_with_avx512.cache_clear()
+    yield put
+    products.is_amd_with_avx512.cache_clear()
+
+
+def test_a_compiled_layer_is_the_plain_layer(processor):
+    processor(AMD)
     torch.manual_seed(0)
     layer, x = linear(24, 40, True), torch.randn(6, 24, requires_grad=True)
     given = [x, *layer.parameters()]
-    compiled = torch.compile(layer, backend="aot_eager")  # what it traces, without a compiler's minute
-    y, wanted = compiled(x), nn.Linear.forward(layer, x)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)  # without a compiler's minute
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        y = compiled(x)
+    wanted = nn.Linear.forward(layer, x)
     torch.testing.assert_close(y, wanted, rtol=1e-4, atol=1e-4)
     found = torch.autograd.grad(y.sin().sum(), given)
     for one, other in zip(found, torch.autograd.grad(wanted.sin().sum(), given), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-
-
-AMD = "processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: fpu avx2 avx512f avx512bw\n\nprocessor\t: 1\n"
 
 
 @pytest.mark.parametrize(
@@ -122,17 +140,7 @@ AMD = "processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: fpu avx2 avx512f av
         (None, False),
     ],
 )
-def test_the_choice_depends_on_maker_and_features_alone(monkeypatch, about, chosen):
-    def read(self):
-        if about is None:
-            raise FileNotFoundError(self)
-        return about
-
-    monkeypatch.setattr(products.Path, "read_text", read)
-    products.chosen.cache_clear()
-    try:
-        assert products.chosen() is chosen
-        assert type(linear(3, 4, False)) is FusedLinear
-    finally:
-        monkeypatch.undo()
-        products.chosen.cache_clear()
+def test_the_choice_depends_on_maker_and_features_alone(processor, about, chosen):
+    processor(about)
+    assert products.chosen() is chosen
+    assert type(linear(3, 4, False)) is FusedLinear

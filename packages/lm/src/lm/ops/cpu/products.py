@@ -19,14 +19,20 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.flop_counter import register_flop_formula
 
+CPUINFO = Path("/proc/cpuinfo")
 
-@functools.cache
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def chosen() -> bool:
     """Whether oneDNN multiplies on this machine."""
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return False
+    return torch.backends.mkldnn.is_available() and is_amd_with_avx512()  # type: ignore[no-untyped-call]
+
+
+@functools.cache
+def is_amd_with_avx512() -> bool:
+    """Whether the processor is AMD's and has AVX-512, by what Linux says of it."""
     try:
-        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+        first = CPUINFO.read_text(encoding="utf-8").partition("\n\n")[0]
     except OSError:
         return False
     about = {key.strip(): value.split() for key, _, value in (line.partition(":") for line in first.splitlines())}
