@@ -6,20 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-
 GREY = "#777777"
 SETTINGS = {
     "svg.fonttype": "none",  # text stays text, in the fonts of the page
     "svg.hashsalt": "groundup",  # the same figure makes the same file
     "font.family": "sans-serif",
     "font.size": 9,
-    "axes.prop_cycle": mpl.cycler(
-        color=["#0b84a5", "#e07b39", "#6f4e7c", "#2c9f5f", "#ca472f", "#8d6b2f", "#7a8b99", "#c255a8", "#3f5fbf"]
-    ),
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), GREY),
 }
+COLOURS = ("#0b84a5", "#e07b39", "#6f4e7c", "#2c9f5f", "#ca472f", "#8d6b2f", "#7a8b99", "#c255a8", "#3f5fbf")
 
 Series = Mapping[str, Sequence[tuple[float, float]]]
 
@@ -42,8 +37,11 @@ class Panel(NamedTuple):
 
 def write_svg(path: Path, panels: Sequence[Panel]) -> None:
     """Draw the panels side by side, with one legend. A name has the same colour in all of them."""
+    import matplotlib as mpl  # here, because processes whose memory is measured import this file
+    from matplotlib.figure import Figure
+
     names = list(dict.fromkeys(name for panel in panels for name in panel.series))
-    with mpl.rc_context(SETTINGS):
+    with mpl.rc_context({**SETTINGS, "axes.prop_cycle": mpl.cycler(color=COLOURS)}):
         figure = Figure(figsize=(4.8 * len(panels), 4.2), layout="constrained")
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             for name, points in panel.series.items():
