@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 import charts
 import numpy as np
-from peers import ENCODERS
+from peers import ENCODERS, processor
 
 import bpe
 
@@ -279,8 +279,9 @@ def main() -> None:
     ]
     heads = [f"{path.stem}, {Path(tokenizer).stem}" for path, tokenizer in cells]
     out = [
-        f"MB/s on one thread, first pass / warm; median of {options.rounds} rounds taken in turn; Python "
-        f"{platform.python_version()}, {', '.join(versions)}; {time.strftime('%d %B %Y').lstrip('0')}"
+        f"MB/s on one thread, first pass / warm; median of {options.rounds} rounds taken in turn; "
+        f"{processor()}, Python {platform.python_version()}, {', '.join(versions)}; "
+        f"{time.strftime('%d %B %Y').lstrip('0')}"
         + (f"; not installed: {', '.join(missing)}" if missing else "") + ". An asterisk: other ids than ours.",
         "",
         f"| encoder | {' | '.join(heads)} |",

@@ -32,6 +32,15 @@ class Encoder(NamedTuple):
     many: Callable[[list[Any], int], Any]
 
 
+def processor() -> str:
+    """The name of the processor, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return "a processor without a name"
+
+
 def ours_to_array(name: str) -> Encoder:
     made = bpe.load(name)
     return Encoder(

@@ -34,7 +34,7 @@ from pathlib import Path
 
 import charts
 import corpora
-from peers import SPECIAL, TRAINERS
+from peers import SPECIAL, TRAINERS, processor
 
 FOLLOWED = tuple(name for name in TRAINERS if "tie_break" not in name)  # as corpus and vocabulary grow
 PAGE = Path(__file__).parents[3] / "docs/design/performance/bpe.md"
@@ -203,15 +203,6 @@ def fastest(work: Callable[[], object], times: int = 5) -> float:
         work()
         least = min(least, time.perf_counter() - begun)
     return least
-
-
-def processor() -> str:
-    """The name of the processor, where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return "a processor without a name"
 
 
 def most_memory() -> int:
