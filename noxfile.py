@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -192,6 +193,24 @@ def tests_mds(session: nox.Session) -> None:
     need_compiler(session)
     session.install(f"{BPE}[mds]", "pytest", "hypothesis", "pyarrow")
     session.run("python", "-m", "pytest", *(session.posargs or [f"{BPE}/tests/test_outputs.py"]))
+
+
+@nox.session
+def tests_transformers(session: nox.Session) -> None:
+    """transformers' own tests of tokenizers, from its source distribution, on tokenizers as they are and accelerated;
+    what follows -- goes to pytest."""
+    install(session, f"{BPE}[test]", "torch", "jinja2", "parameterized")
+    program = "import transformers; print(transformers.__version__)"
+    version = str(session.run("python", "-c", program, silent=True)).split()[-1]
+    folder = Path(session.create_tmp()).resolve()
+    wanted = ("--no-deps", "--no-binary", "transformers", f"transformers=={version}")
+    session.run("python", "-m", "pip", "download", "--dest", str(folder), *wanted)
+    with tarfile.open(folder / f"transformers-{version}.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    source = str(folder / f"transformers-{version}")
+    environment = {"TRANSFORMERS_SOURCE": source, "RUN_SLOW": "1", "HF_HUB_OFFLINE": "1"}
+    tests = f"{BPE}/tests/test_transformers_mixins.py"
+    session.run("python", "-m", "pytest", tests, *session.posargs, env=environment)
 
 
 @nox.session

@@ -78,21 +78,12 @@ def accelerate(tokenizer: AnyTokenizer) -> AnyTokenizer:
     return tokenizer
 
 
-class _State(NamedTuple):
-    """What of a backend may be changed from outside, and is compared at every call."""
-
-    size: int
-    normalizer: bytes | None
-    pre_tokenizer: bytes | None
-    post_processor: bytes | None
-
-
 class _Engine:
     """The bpe tokenizer that does what a backend does, read again when the backend was changed."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
-        self.state: _State | None = None
+        self.state: tuple[Any, ...] | None = None  # of the backend when it was read
         self.decoder: Decoder | None = None  # of ids as the backend decodes them
         self.bpe: Tokenizer | None = None  # None: the backend was changed to something that is not supported
 
@@ -150,14 +141,13 @@ class _Encode:
 
     def __call__(self, text: Any = None, text_pair: Any = None, *more: Any, **options: Any) -> Any:
         tokenizer = self.engine.tokenizer
-        original = functools.partial(type(tokenizer)._encode_plus, tokenizer, text, text_pair, *more, **options)
-        asked = _Asked.of(tokenizer, text, text_pair, more, options)
+        asked = None if more or text_pair is not None else _Asked.of(tokenizer, text, options)
         if asked is None or self.engine.current() is None or (asked.types and self.engine.has_types):
-            return original()
+            return type(tokenizer)._encode_plus(tokenizer, text, text_pair, *more, **options)
         found = self.engine.encode(asked.texts)
         rows = None if found is None else self._around(found, asked)
         if rows is None:
-            return original()
+            return type(tokenizer)._encode_plus(tokenizer, text, **options)
         tokenizer.set_truncation_and_padding(
             padding_strategy=asked.padding,
             truncation_strategy=asked.truncation,
@@ -168,13 +158,12 @@ class _Encode:
         )
         if tokenizer._tokenizer.encode_special_tokens:
             tokenizer._tokenizer.encode_special_tokens = False
-        data = _filled(rows, asked, tokenizer)
-        for ids in data["input_ids"]:
+        data = _lists_of_one(rows[0], asked) if asked.single and not asked.fills else _filled(rows, asked, tokenizer)
+        for ids in [data["input_ids"]] if asked.single else data["input_ids"]:
             tokenizer._eventual_warn_about_too_long_sequence(ids, asked.max_length, asked.verbose)
-        encodings = _Encodings(original)
-        if asked.single and asked.tensors is None:
-            data = {key: value[0] if isinstance(value[0], list) else value for key, value in data.items()}
-        return _names().BatchEncoding(data, encodings, tensor_type=asked.tensors, n_sequences=1)
+        made = _names().BatchEncoding(None, _Encodings(tokenizer, text, options), n_sequences=1)
+        made.data = data  # given above, it would be copied key by key, which takes as long as a few tokens
+        return made.convert_to_tensors(asked.tensors)
 
     def _around(self, found: list[NDArray[np.uint32]], asked: _Asked) -> list[NDArray[np.uint32]] | None:
         """Cut the ids of each text, and put the special tokens around them. None where these alone are too many."""
@@ -195,9 +184,10 @@ class _Asked(NamedTuple):
     """A call that bpe answers: texts, each by itself, to ids that may be cut and filled up."""
 
     texts: Sequence[str]
-    single: bool  # one text, and no list of one
+    single: bool  # one text, whose lists come without a list around them
     special: bool  # whether special tokens are put around each
     padding: Any
+    fills: bool  # whether padding fills up lists
     truncation: Any
     max_length: int | None
     cut: int | None  # to how many ids; None where nothing is cut
@@ -211,22 +201,22 @@ class _Asked(NamedTuple):
     verbose: bool
 
     @classmethod
-    def of(cls, tokenizer: Any, text: Any, pair: Any, more: tuple[Any, ...], options: dict[str, Any]) -> _Asked | None:
+    def of(cls, tokenizer: Any, text: Any, options: dict[str, Any]) -> _Asked | None:
         """The call with these arguments; None where it is one for the original method."""
         TruncationStrategy, PaddingStrategy = _names().TruncationStrategy, _names().PaddingStrategy
-        if more or pair is not None or tokenizer.split_special_tokens or any(map(options.get, OTHERWISE)):
+        if tokenizer.split_special_tokens or any(map(options.get, OTHERWISE)):
             return None
-        single = type(text) is str
-        texts = [text] if single else text
-        if type(texts) not in (list, tuple) or not texts or any(type(one) is not str for one in texts):
+        is_text = type(text) is str
+        texts = [text] if is_text else text
+        if not is_text and (type(texts) not in (list, tuple) or set(map(type, texts)) != {str}):
             return None
         truncation = options.get("truncation_strategy", TruncationStrategy.DO_NOT_TRUNCATE)
         padding = options.get("padding_strategy", PaddingStrategy.DO_NOT_PAD)
-        max_length, multiple = options.get("max_length"), options.get("pad_to_multiple_of")
-        cuts = truncation != TruncationStrategy.DO_NOT_TRUNCATE
-        if truncation == TruncationStrategy.ONLY_SECOND or (cuts and type(max_length) is not int):
+        max_length, tensors = options.get("max_length"), options.get("return_tensors")
+        cuts, fills = truncation != TruncationStrategy.DO_NOT_TRUNCATE, padding != PaddingStrategy.DO_NOT_PAD
+        if cuts and (truncation == TruncationStrategy.ONLY_SECOND or type(max_length) is not int):
             return None
-        if padding != PaddingStrategy.DO_NOT_PAD and tokenizer.pad_token_id is None:
+        if fills and tokenizer.pad_token_id is None:
             return None
         side = options.get("padding_side")
         if side not in (None, "left", "right") or tokenizer.truncation_side not in ("left", "right"):
@@ -234,16 +224,17 @@ class _Asked(NamedTuple):
         types, mask = options.get("return_token_type_ids"), options.get("return_attention_mask")
         return cls(
             texts,
-            single,
+            is_text and tensors is None,
             options.get("add_special_tokens", True),
             padding,
+            fills,
             truncation,
             max_length,
             max_length if cuts else None,
             tokenizer.truncation_side,
-            multiple,
+            options.get("pad_to_multiple_of"),
             side,
-            options.get("return_tensors"),
+            tensors,
             "token_type_ids" in tokenizer.model_input_names if types is None else bool(types),
             "attention_mask" in tokenizer.model_input_names if mask is None else bool(mask),
             bool(options.get("return_length")),
@@ -251,19 +242,27 @@ class _Asked(NamedTuple):
         )
 
 
+def _lists_of_one(ids: NDArray[np.uint32], asked: _Asked) -> dict[str, Any]:
+    """The lists of a BatchEncoding of one text, which nothing is filled into: as _filled() makes them, and faster."""
+    data = {"input_ids": ids.tolist()}
+    if asked.types:
+        data["token_type_ids"] = [0] * len(ids)
+    if asked.mask:
+        data["attention_mask"] = [1] * len(ids)
+    if asked.length:
+        data["length"] = [len(ids)]
+    return data
+
+
 def _filled(rows: list[NDArray[np.uint32]], asked: _Asked, tokenizer: Any) -> dict[str, Any]:
     """The lists of a BatchEncoding, filled up to one length if that was asked for; arrays, where tensors are wanted."""
-    PaddingStrategy = _names().PaddingStrategy
-    sizes = [len(row) for row in rows]
-    wanted = 0
-    if asked.padding != PaddingStrategy.DO_NOT_PAD:
-        is_fixed = asked.padding == PaddingStrategy.MAX_LENGTH and asked.max_length is not None
-        wanted = asked.max_length if is_fixed and asked.max_length is not None else max(sizes)
-        if asked.multiple and wanted % asked.multiple:
-            wanted += asked.multiple - wanted % asked.multiple
+    sizes = full = [len(row) for row in rows]
+    pad = 0  # what is filled in, if anything is: pad_token_id takes as long to find as ten tokens
+    if asked.fills:
+        pad, full = tokenizer.pad_token_id, _full_sizes(sizes, asked)
     at_left = (asked.padding_side or tokenizer.padding_side) == "left"
-    full = [max(size, wanted) for size in sizes]
     as_array = asked.tensors is not None and len(set(full)) == 1 and full[0] > 0
+    as_tensor = _torch().from_numpy if as_array and asked.tensors == "pt" and _torch() else None
 
     def filled(parts: Sequence[Any], fill: int) -> Any:
         """Each part in its place; `parts` are arrays, or one number for all of a text's."""
@@ -271,17 +270,14 @@ def _filled(rows: list[NDArray[np.uint32]], asked: _Asked, tokenizer: Any) -> di
             out = np.full((len(rows), full[0]), fill, dtype=np.int64)
             for i, (part, size) in enumerate(zip(parts, sizes, strict=True)):
                 out[i, full[0] - size if at_left else 0 : full[0] if at_left else size] = part
-            return out
-        lists = []
-        for part, size, whole in zip(parts, sizes, full, strict=True):
-            own = [part] * size if isinstance(part, int) else part.tolist()
-            if whole > size:
-                more = [fill] * (whole - size)
-                own = more + own if at_left else own + more
-            lists.append(own)
+            return as_tensor(out) if as_tensor else out
+        lists = [[part] * size if type(part) is int else part.tolist() for part, size in zip(parts, sizes, strict=True)]
+        if full is not sizes:
+            more = [[fill] * (whole - size) for whole, size in zip(full, sizes, strict=True)]
+            pairs = zip(more, lists, strict=True) if at_left else zip(lists, more, strict=True)
+            lists = [first + second for first, second in pairs]
         return lists
 
-    pad = tokenizer.pad_token_id if wanted else 0  # which is not filled in, and takes as long to find as ten tokens
     data = {"input_ids": filled(rows, pad)}
     if asked.types:
         data["token_type_ids"] = filled([0] * len(rows), tokenizer.pad_token_type_id)
@@ -289,21 +285,33 @@ def _filled(rows: list[NDArray[np.uint32]], asked: _Asked, tokenizer: Any) -> di
         data["attention_mask"] = filled([1] * len(rows), 0)
     if asked.length:
         data["length"] = full
+    if asked.single:
+        return {key: value[0] if isinstance(value[0], list) else value for key, value in data.items()}
     return data
+
+
+def _full_sizes(sizes: list[int], asked: _Asked) -> list[int]:
+    """How many ids each text has when it is filled up."""
+    is_fixed = asked.padding == _names().PaddingStrategy.MAX_LENGTH and asked.max_length is not None
+    wanted = asked.max_length if is_fixed and asked.max_length is not None else max(sizes)
+    if asked.multiple and wanted % asked.multiple:
+        wanted += asked.multiple - wanted % asked.multiple
+    return [max(size, wanted) for size in sizes]
 
 
 class _Encodings(Sequence[Any]):
     """The Encodings of a call, made by the tokenizer's own backend when one is asked for."""
 
-    __slots__ = ("_made", "_make")
+    __slots__ = ("_made", "_options", "_text", "_tokenizer")
 
-    def __init__(self, make: Any) -> None:
-        self._make = make
+    def __init__(self, tokenizer: Any, text: Any, options: dict[str, Any]) -> None:
+        self._tokenizer, self._text, self._options = tokenizer, text, options
         self._made: list[Any] | None = None
 
     def _all(self) -> list[Any]:
         if self._made is None:
-            self._made = list(self._make().encodings)
+            whole = type(self._tokenizer)._encode_plus(self._tokenizer, self._text, **self._options)
+            self._made = list(whole.encodings)
         return self._made
 
     @overload
@@ -373,9 +381,22 @@ def _names() -> Any:
     )
 
 
-def _state_of(backend: Any) -> _State:
+@functools.cache
+def _torch() -> Any:
+    """torch, where transformers makes tensors of it, else None."""
+    from transformers.utils.import_utils import is_torch_available
+
+    if not is_torch_available():
+        return None
+    import torch
+
+    return torch
+
+
+def _state_of(backend: Any) -> tuple[Any, ...]:
+    """What of a backend may be changed from outside, and is compared at every call."""
     normalizer, pre_tokenizer, post_processor = backend.normalizer, backend.pre_tokenizer, backend.post_processor
-    return _State(
+    return (
         backend.get_vocab_size(),
         None if normalizer is None else normalizer.__getstate__(),
         None if pre_tokenizer is None else pre_tokenizer.__getstate__(),
