@@ -5,8 +5,9 @@
     python packages/bpe/benchmarks/integrations.py map FILE --tokenizer tokenizer.json [--megabytes 1000] [--write]
 
 Each candidate has a process of its own in each round, and the rounds are taken in turn. All times are CPU time on one
-thread, the least of all passes; "map" has one pass, over text that is grown from FILE (see corpora.py) and lies in an
-Arrow file as `datasets` keeps it. --write puts the table into docs/design/performance/integrations.md.
+thread, the least of all passes. "map" has one pass, over text that is grown from FILE (see corpora.py) and lies in an
+Arrow file as `datasets` keeps it; what takes long can be measured in parts, by --only, --processes and --megabytes,
+which --results keeps together. --write puts the table into docs/design/performance/integrations.md.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ import bpe
 PAGE = Path(__file__).resolve().parents[3] / "docs/design/performance/integrations.md"
 DOCUMENT = 4096  # characters
 MESSAGES, CHAT = 5_000, (20, 60, 200, 400)  # chat messages, and their lengths in characters
+TURNS = 4  # messages in a conversation
 PASSES = 3
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -77,46 +79,59 @@ def transformers_jobs(kind: str, path: str, text: str) -> Jobs:
     tokenizer = of_transformers(kind, path)
     documents, messages = documents_of(text), messages_of(text)
     talks = [
-        [{"role": ("user", "assistant")[turn % 2], "content": one} for turn, one in enumerate(messages[at : at + 4])]
-        for at in range(0, len(messages), 4)
+        [
+            {"role": ("user", "assistant")[turn % 2], "content": one}
+            for turn, one in enumerate(messages[at : at + TURNS])
+        ]
+        for at in range(0, len(messages), TURNS)
     ]
     ids = [tokenizer(one)["input_ids"] for one in documents]
 
     def ids_of(found: Any) -> Any:
         return found["input_ids"]
 
-    def chat(talk: list[dict[str, str]]) -> Any:
-        return tokenizer.apply_chat_template(talk, chat_template=TEMPLATE, return_dict=False)
+    def padded_ids(found: Any) -> Any:
+        return found["input_ids"].tolist()
+
+    def each(call: Callable[[Any], Any], given: list[Any]) -> Callable[[], Any]:
+        return lambda: [call(one) for one in given]
+
+    def chat(talk: list[dict[str, str]], **options: Any) -> Any:
+        return tokenizer.apply_chat_template(talk, chat_template=TEMPLATE, **options)
 
     return {
-        "documents, to lists": (lambda: tokenizer(documents), ids_of),
-        "documents, to tensors": (lambda: tokenizer(documents, **TENSORS), lambda found: found["input_ids"].tolist()),
-        "messages, each": (lambda: [tokenizer(one) for one in messages], lambda found: [ids_of(one) for one in found]),
-        "messages, at once": (lambda: tokenizer(messages), ids_of),
-        "conversations": (lambda: [chat(one) for one in talks], list),
-        "batch_decode": (lambda: tokenizer.batch_decode(ids), list),
+        "documents in a call, to lists, MB/s": (lambda: tokenizer(documents), ids_of),
+        "documents in a call, to tensors, MB/s": (lambda: tokenizer(documents, **TENSORS), padded_ids),
+        "a message, to lists, µs": (each(tokenizer, messages), lambda found: list(map(ids_of, found))),
+        "a message by `encode`, µs": (each(tokenizer.encode, messages), list),
+        "a message, to tensors, µs": (
+            each(lambda one: tokenizer(one, return_tensors="pt"), messages),
+            lambda found: list(map(padded_ids, found)),
+        ),
+        f"{MESSAGES:,} messages in a call, to lists, µs each": (lambda: tokenizer(messages), ids_of),
+        f"{MESSAGES:,} messages in a call, to tensors, µs each": (lambda: tokenizer(messages, **TENSORS), padded_ids),
+        "a conversation, to lists, µs": (each(chat, talks), lambda found: list(map(ids_of, found))),
+        "a conversation, to tensors, µs": (
+            each(lambda one: chat(one, return_tensors="pt"), talks),
+            lambda found: list(map(padded_ids, found)),
+        ),
+        "`batch_decode` of the documents, MB/s": (lambda: tokenizer.batch_decode(ids), list),
     }
 
 
 def transformers_rows(found: dict[str, dict[str, Any]], text: str) -> list[str]:
+    shown = {"transformers": "transformers", "fastokens": "fastokens", "bpe": "accelerated by bpe"}
+    kinds = [kind for kind in shown if kind in found]
+    rows = [f"| | {' | '.join(shown[kind] for kind in kinds)} |", "|---" * (len(kinds) + 1) + "|"]
     size = len(text.encode()) / 1e6
-    head = (
-        f"| | documents, to lists, MB/s | to tensors, MB/s | a message, one a call, µs | {MESSAGES:,} messages in a "
-        "call, µs each | a conversation of 4 messages by apply_chat_template, µs | batch_decode, MB/s |"
-    )
-    rows = [head, "|---" * 7 + "|"]
-    for kind, shown in (("transformers", "transformers"), ("fastokens", "fastokens"), ("bpe", "accelerated by bpe")):
-        if kind not in found:
-            continue
+    for job in found["transformers"]["seconds"]:
         cells = []
-        for job, seconds in found[kind]["seconds"].items():
-            same = found[kind]["digests"][job] == found["transformers"]["digests"][job]
-            if job.startswith("documents") or job == "batch_decode":
-                cells.append(f"{size / seconds:.1f}")
-            else:
-                cells.append(f"{seconds * 1e6 / (MESSAGES / 4 if job == 'conversations' else MESSAGES):.1f}")
-            cells[-1] += "" if same else " *"
-        rows.append(f"| {shown} | {' | '.join(cells)} |")
+        for kind in kinds:
+            seconds, digests = found[kind]["seconds"][job], found[kind]["digests"]
+            each = seconds * 1e6 / (MESSAGES / TURNS if "conversation" in job else MESSAGES)
+            same = digests[job] == found["transformers"]["digests"][job]
+            cells.append(f"{size / seconds if 'MB/s' in job else each:.1f}{'' if same else ' *'}")
+        rows.append(f"| {job} | {' | '.join(cells)} |")
     return rows
 
 
@@ -193,8 +208,8 @@ def saved(text: Path, megabytes: int, folder: Path) -> Path:
     return out
 
 
-def map_over(kind: str, path: str, data: Path) -> dict[str, Any]:
-    """CPU seconds of one Dataset.map, and what it made."""
+def map_over(kind: str, path: str, data: Path, processes: int) -> dict[str, Any]:
+    """Seconds and CPU seconds of one Dataset.map, and what it made."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -208,8 +223,8 @@ def map_over(kind: str, path: str, data: Path) -> dict[str, Any]:
         encode: Callable[[Any], Any] = lambda texts: [  # noqa: E731
             one.ids for one in peer.encode_batch_fast(texts, add_special_tokens=False)
         ]
-    elif kind == "accelerate":
-        fast = of_transformers("bpe", path)
+    elif kind in ("transformers", "accelerate"):
+        fast = of_transformers("bpe" if kind == "accelerate" else kind, path)
         encode = lambda texts: fast(list(texts), return_attention_mask=False)["input_ids"]  # noqa: E731
     else:
         ours = bpe.load(path)
@@ -226,45 +241,60 @@ def map_over(kind: str, path: str, data: Path) -> dict[str, Any]:
 
     features = datasets.Features({"input_ids": datasets.List(datasets.Value("uint32"))})
     with tempfile.TemporaryDirectory(dir=data.parent) as folder:
-        begun = time.process_time()
+        begun, cpu = time.perf_counter(), cpu_seconds()
         made = source.map(
             step,
             batched=True,
             remove_columns=["text"],
             features=features,
+            num_proc=processes if processes > 1 else None,
             cache_file_name=str(Path(folder, "made.arrow")),
             new_fingerprint=kind,
         )
-        seconds = time.process_time() - begun
+        seconds, cpu = time.perf_counter() - begun, cpu_seconds() - cpu
         digest, count = hashlib.sha256(), 0
         for chunk in made.data.column("input_ids").chunks:
             ids = chunk.flatten().to_numpy()
             digest.update(ids.data.cast("B"))
             count += len(ids)
-    return {"seconds": {"map": seconds}, "digests": {"map": digest.hexdigest()}, "ids": count}
+    return {
+        "seconds": {"map": seconds, "cpu": cpu},
+        "digests": digest.hexdigest(),
+        "ids": count,
+        "size": data.stat().st_size,
+        "kind": kind,
+        "processes": processes,
+    }
 
 
-def map_rows(found: dict[str, dict[str, Any]], size: int) -> list[str]:
+def cpu_seconds() -> float:
+    """Of this process and of those that it started and that have ended."""
+    return sum(os.times()[:4])
+
+
+def map_rows(found: dict[str, dict[str, Any]]) -> list[str]:
     shown = {
+        "transformers": "transformers",
         "tokenizers": "tokenizers: `encode_batch_fast`",
         "accelerate": "transformers, accelerated by bpe",
         "encode_batch": "bpe: `encode_batch`",
         "encode_arrow": 'bpe: `encode_arrow`, with_format("arrow")',
     }
-    rows = ["| | CPU seconds | MB/s | ids |", "|---|---|---|---|"]
-    for kind, name in shown.items():
-        if kind in found:
-            seconds = found[kind]["seconds"]["map"]
-            same = found[kind]["digests"] == found["encode_arrow"]["digests"]
-            ids = f"{found[kind]['ids']:,}{'' if same else ' *'}"
-            rows.append(f"| {name} | {seconds:.1f} | {size / 1e6 / seconds:.0f} | {ids} |")
+    rows = ["| | MB | processes | seconds | CPU seconds | MB/s | ids |", "|---" * 7 + "|"]
+    of_rows = sorted(found.values(), key=lambda one: (one["size"], one["processes"], list(shown).index(one["kind"])))
+    for one in of_rows:
+        seconds, cpu = one["seconds"]["map"], one["seconds"]["cpu"]
+        same = len({other["digests"] for other in of_rows if other["size"] == one["size"]}) == 1
+        size, ids = one["size"] / 1e6, f"{one['ids']:,}{'' if same else ' *'}"
+        cells = [f"{size:,.0f}", one["processes"], f"{seconds:.1f}", f"{cpu:.1f}", f"{size / seconds:.1f}", ids]
+        rows.append(f"| {shown[one['kind']]} | {' | '.join(map(str, cells))} |")
     return rows
 
 
 CANDIDATES = {
     "transformers": ("transformers", "fastokens", "bpe"),
     "arrow": ("tokenizers", "encode_batch", "encode_arrow"),
-    "map": ("tokenizers", "accelerate", "encode_batch", "encode_arrow"),
+    "map": ("transformers", "tokenizers", "accelerate", "encode_batch", "encode_arrow"),
 }
 LIBRARIES = {
     "transformers": ("transformers", "tokenizers", "fastokens"),
@@ -290,17 +320,17 @@ def timed(jobs: Jobs) -> dict[str, Any]:
 
 def work(options: argparse.Namespace, kind: str) -> dict[str, Any]:
     if options.table == "map":
-        return map_over(kind, options.tokenizer, options.file)
+        return map_over(kind, options.tokenizer, options.file, *options.processes)
     text = options.file.read_text(encoding="utf-8", errors="replace")[: options.characters]
     jobs = transformers_jobs if options.table == "transformers" else arrow_jobs
     return timed(jobs(kind, options.tokenizer, text))
 
 
-def measure(options: argparse.Namespace, file: Path, kind: str) -> dict[str, Any]:
+def measure(options: argparse.Namespace, file: Path, kind: str, processes: int = 1) -> dict[str, Any]:
     """What a process of its own finds."""
     one = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
     given = ["--tokenizer", options.tokenizer, "--characters", str(options.characters), "--worker", kind]
-    command = [sys.executable, __file__, options.table, str(file), *given]
+    command = [sys.executable, __file__, options.table, str(file), *given, "--processes", str(processes)]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", **one}
     out = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
     found: dict[str, Any] = json.loads(out.splitlines()[-1])
@@ -316,6 +346,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--characters", type=int, default=4_000_000, help="how much of FILE (not of map)")
     parser.add_argument("--megabytes", type=int, default=1000, help="of text that map goes over")
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="num_proc of map")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where that text is kept")
     parser.add_argument("--only", nargs="+", help="candidates of the table, as it is measured in parts")
     parser.add_argument("--results", type=Path, help="a file that keeps what was measured, for the other parts")
@@ -330,42 +361,54 @@ def main() -> None:
     found: dict[str, dict[str, Any]] = {}
     if options.results and options.results.exists():
         found = json.loads(options.results.read_text())
-    for _ in range(1 if is_map else options.rounds):
-        for kind in options.only or CANDIDATES[options.table]:
-            new = measure(options, file, kind)
-            least = found.setdefault(kind, new)["seconds"]
-            for job, seconds in new["seconds"].items():
-                least[job] = min(least[job], seconds)
-            if options.results:
-                options.results.write_text(json.dumps(found))
-    if not found.keys() >= set(CANDIDATES[options.table]):
-        return
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES[options.table])
-    how = (
-        f"{file.stat().st_size / 1e6:,.0f} MB of Arrow, CPU time of one process with one thread"
-        if is_map
-        else f"the first {options.characters:,} characters, CPU time on one thread, the least of "
-        f"{options.rounds * PASSES} passes in {options.rounds} rounds taken in turn"
-    )
-    out = [
-        f"{options.file.name}, {Path(options.tokenizer).stem}: {how}; Python {platform.python_version()}, {versions}; "
-        f"{time.strftime('%d %B %Y').lstrip('0')}. An asterisk: other results than the others'.",
-        "",
-    ]
+    name = Path(options.tokenizer).name
+    command = f"nox -s bench -- integrations {options.table} {options.file.name} --tokenizer {name}"
+    kinds = options.only or CANDIDATES[options.table]
     if is_map:
-        out += map_rows(found, file.stat().st_size)
+        only = f" --only {' '.join(kinds)}" if options.only else ""
+        command += f" --megabytes {options.megabytes} --processes {' '.join(map(str, options.processes))}{only}"
+        for processes in options.processes:
+            for kind in kinds:
+                new = {**measure(options, file, kind, processes), "command": f"{command} --results FILE --write"}
+                found[f"{kind} {processes} {options.megabytes}"] = new
+                keep(found, options.results)
+        commands = list(dict.fromkeys(one["command"] for one in found.values()))
+        how = "one pass of each, a process with one thread or several processes of it, one after another"
+        rows = map_rows(found)
     else:
+        for _ in range(options.rounds):
+            for kind in kinds:
+                new = measure(options, file, kind)
+                least = found.setdefault(kind, new)["seconds"]
+                for job, seconds in new["seconds"].items():
+                    least[job] = min(least[job], seconds)
+                keep(found, options.results)
+        if not found.keys() >= set(CANDIDATES[options.table]):
+            return
+        commands = [f"{command} --rounds {options.rounds} --write"]
+        how = (
+            f"the first {options.characters:,} characters, CPU time on one thread, the least of "
+            f"{options.rounds * PASSES} passes in {options.rounds} rounds taken in turn"
+        )
         text = file.read_text(encoding="utf-8", errors="replace")[: options.characters]
-        out += (transformers_rows if options.table == "transformers" else arrow_rows)(found, text)
-    print("\n".join(out))
+        rows = (transformers_rows if options.table == "transformers" else arrow_rows)(found, text)
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES[options.table])
+    head = (
+        f"{options.file.name}, {Path(options.tokenizer).stem}: {how}; Python {platform.python_version()}, {versions}; "
+        f"{time.strftime('%d %B %Y').lstrip('0')}. An asterisk: other results than the others'."
+    )
+    out = "\n".join(["".join(f"    {one}\n" for one in commands), head, "", *rows])
+    print(out)
     if options.write:
-        amount = f" --megabytes {options.megabytes}" if is_map else f" --rounds {options.rounds}"
-        name = Path(options.tokenizer).name
-        command = f"nox -s bench -- integrations {options.table} {options.file.name} --tokenizer {name}{amount} --write"
         begin, end = f"<!-- {options.table}: begin -->\n", f"<!-- {options.table}: end -->\n"
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)
         after = rest.partition(end)[2]
-        PAGE.write_text(f"{before}{begin}    {command}\n\n" + "\n".join(out) + f"\n\n{end}{after}", encoding="utf-8")
+        PAGE.write_text(f"{before}{begin}{out}\n\n{end}{after}", encoding="utf-8")
+
+
+def keep(found: dict[str, dict[str, Any]], results: Path | None) -> None:
+    if results:
+        results.write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
