@@ -52,6 +52,46 @@ def train(work, *more):
     return main(["train", str(work / "small.toml"), "--data", str(work), "--out", str(work / "run"), *more])
 
 
+@pytest.mark.parametrize("command", [["train"], ["experiment", "ablations"]])
+def test_a_wrong_call_does_not_print_every_setting(command, capsys):
+    with pytest.raises(SystemExit):
+        main(command)
+    said = capsys.readouterr().err
+    assert "required" in said
+    assert "--train.learning_rate" not in said
+
+
+def scored(work, capsys, *more):
+    assert main(["eval", str(work / "run"), "--data", str(work), "--json", *more]) == 0
+    return json.loads(capsys.readouterr().out)["loss"]
+
+
+def test_a_checkpoint_is_chosen_by_its_step(work, capsys):
+    assert train(work, "--train.eval_every", "2", "--train.checkpoint_every", "2", "--train.learning_rate", "0.5") == 0
+    capsys.readouterr()
+    held = open_tokens(work / "heldout.npy")
+    losses = {step: evaluate(load(work / "run", step), held).loss for step in (4, 6)}
+    lines = [json.loads(line) for line in (work / "run" / "metrics.jsonl").read_text().splitlines()]
+    found = {line["step"]: line["val_loss"] for line in lines if "val_loss" in line}
+    assert len(set(found.values())) == 3
+    best = min(found, key=found.__getitem__)
+    assert scored(work, capsys) == pytest.approx(losses[6])
+    assert scored(work, capsys, "--step", "4") == pytest.approx(losses[4])
+    assert scored(work, capsys, "--step", "best") == pytest.approx(found[best])
+    for wrong, named in (("3", "00000003"), ("worst", "'worst'")):
+        assert main(["eval", str(work / "run"), "--data", str(work), "--step", wrong]) == 2
+        assert named in capsys.readouterr().err
+
+
+def test_a_run_without_evaluations_has_no_best_checkpoint(work, capsys):
+    (work / "heldout.npy").rename(work / "later.npy")
+    (work / "heldout.json").rename(work / "later.json")
+    assert train(work) == 0
+    capsys.readouterr()
+    assert main(["eval", str(work / "run"), "--data", str(work / "later.npy"), "--step", "best"]) == 2
+    assert "was evaluated" in capsys.readouterr().err
+
+
 def test_train_and_eval(work, capsys):
     assert train(work, "--train.seed", "3", "--quiet") == 0
     said = capsys.readouterr()

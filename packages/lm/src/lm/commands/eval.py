@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lm.commands.options import Commands, Ended, add, add_device, model_of
+from lm.commands.options import Commands, Ended, add, add_device, add_step, model_of
 
 
 def register(commands: Commands) -> None:
@@ -27,6 +27,7 @@ def register(commands: Commands) -> None:
         help="files of HellaSwag, LAMBADA, PIQA, ARC, COPA or OpenBookQA, as JSON lines; others are scored as text",
     )
     made.add_argument("--stride", type=int, help="tokens scored a window; fewer see more (default: the context)")
+    add_step(made)
     add_device(made)
     made.add_argument("--int8", action="store_true", help="with its weights as int8, as `lm generate --int8` has them")
     made.add_argument("--max-tokens", type=int, help="of --data, score about so many, spread over the text")

@@ -54,8 +54,33 @@ def add_model(made: argparse.ArgumentParser) -> None:
         help="the folder of a run, another program's model, or hf://OWNER/NAME on the Hugging Face Hub",
     )
     made.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
+    add_step(made)
     add_device(made)
     made.add_argument("--int8", action="store_true", help="weights as int8: faster on a CPU, and a little less exact")
+
+
+def add_step(made: argparse.ArgumentParser) -> None:
+    """The argument that chooses a checkpoint of a run."""
+    made.add_argument(
+        "--step",
+        metavar="N",
+        help='of a run, the checkpoint after N steps, or "best", that of the best evaluation (default: the newest)',
+    )
+
+
+def step_of(options: argparse.Namespace) -> int | None:
+    """The checkpoint of add_step()'s argument; None for the newest.
+
+    ValueError: it is no number, or there is no best one.
+    """
+    step: str | None = getattr(options, "step", None)
+    if step is None or step.isdecimal():
+        return None if step is None else int(step)
+    if step != "best":
+        raise ValueError(f'--step must be a number of steps or "best", and {step!r} is neither')
+    from lm.training.run_folder import best_step
+
+    return best_step(options.run)
 
 
 def add_device(made: argparse.ArgumentParser) -> None:
@@ -80,12 +105,12 @@ def model_of(options: argparse.Namespace) -> Transformer:
     from lm.interop.loading import load
 
     if not getattr(options, "int8", False):
-        return load(options.run, device=options.device, dtype=options.dtype)
+        return load(options.run, step_of(options), device=options.device, dtype=options.dtype)
     from lm.ops.cpu.int8 import quantized
 
     if options.device not in ("auto", "cpu"):
         raise ValueError(f"--int8 is for decoding on a CPU, and --device is {options.device}: leave one of them out")
-    return quantized(load(options.run, dtype=options.dtype))
+    return quantized(load(options.run, step_of(options), dtype=options.dtype))
 
 
 def add_sampling(made: argparse.ArgumentParser) -> None:

@@ -60,7 +60,7 @@ def describe(name: str, kind: type, values: Mapping[str, Any] | None = None) -> 
         about = [comments.get(key, ""), f"one of {', '.join(choices)}" if choices else ""]
         about += [f"default {said(field.default)}"] if changed else []
         head = f"  --{name}.{key} {shown}"
-        text = "; ".join(part for part in about if part)
+        text = "; ".join(part.removesuffix(".") for part in about if part)
         wrapped = textwrap.wrap(text, WIDTH - 40) or [""]
         lines.append(f"{head:<39} {wrapped[0]}".rstrip() if len(head) < 39 else head)
         rest = wrapped[1:] if len(head) < 39 else wrapped
@@ -88,7 +88,14 @@ def all_settings() -> str:
 
 
 class WithSettings(argparse.RawDescriptionHelpFormatter):
-    """Puts every setting below a command's help; it is made only when help is asked for."""
+    """Puts every setting below a command's help; not below the usage alone, which stands above an error."""
+
+    is_usage = True
+
+    def start_section(self, heading: str | None) -> None:
+        self.is_usage = False
+        super().start_section(heading)
 
     def format_help(self) -> str:
-        return f"{super().format_help()}\n{all_settings()}\n"
+        text = super().format_help()
+        return text if self.is_usage else f"{text}\n{all_settings()}\n"

@@ -69,6 +69,22 @@ def load(run_dir: str | Path, step: int | None = None) -> Transformer:
     return from_weights(config.model, plain_weights(config, saved)).eval()
 
 
+def best_step(run_dir: str | Path) -> int:
+    """The step of the checkpoint whose evaluation was the best of a run.
+
+    Raises:
+        FileNotFoundError: There is no run.
+        ValueError: No checkpoint is of a step that was evaluated.
+    """
+    read(run_dir)
+    saved = checkpoint.load(Path(run_dir) / CHECKPOINTS, weights_only=True)
+    if saved is None or not saved.state.get("best"):
+        raise ValueError(
+            f"{run_dir} has no checkpoint of a step that was evaluated on held-out data: name a step, or none"
+        )
+    return int(saved.state["best"][0])
+
+
 def plain_weights(config: RunConfig, saved: Checkpoint) -> dict[str, Tensor]:
     """The weights of a checkpoint of a run by name, its adapters merged where it has any."""
     train = config.train
