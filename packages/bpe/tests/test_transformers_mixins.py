@@ -111,7 +111,7 @@ class Mixins(TokenizerTesterMixin, TokenizersBackendTesterMixin):  # type: ignor
         sample.parent.mkdir(exist_ok=True)
         sample.write_text(WORDS * 3)
         if cls.is_accelerated:
-            load = transformers.PreTrainedTokenizerFast.from_pretrained.__func__
+            load = vars(transformers.PreTrainedTokenizerBase)["from_pretrained"].__func__
             loads = classmethod(lambda kind, *arguments, **options: accelerate(load(kind, *arguments, **options)))
             cls.enterClassContext(mock.patch.object(transformers.PreTrainedTokenizerFast, "from_pretrained", loads))
         super().setUpClass()
