@@ -15,7 +15,7 @@ from lm.commands.configuration import configuration
 from lm.config import to_table
 from lm.experiments import page, scaling
 from lm.experiments.isoflop import PREDICTED, IsoFlop
-from lm.experiments.scaling import Run, Surface, bootstrapped, by_budget, fit_parabola, fit_surface
+from lm.experiments.scaling import Surface, TrainedModel, bootstrapped, by_budget, fit_parabola, fit_surface
 
 LAW = Surface(1.7, 400.0, 410.0, 0.34, 0.28)
 
@@ -27,7 +27,9 @@ def runs_of(law, noise=0.0, budgets=(1e18, 3e18, 1e19, 3e19)):
         for factor in (0.25, 0.5, 1.0, 2.0, 4.0):
             size = best * factor
             tokens = flops / (6 * size)
-            found.append(Run(size, tokens, flops, law.loss(size, tokens) * math.exp(noise * generator.gauss(0, 1))))
+            found.append(
+                TrainedModel(size, tokens, flops, law.loss(size, tokens) * math.exp(noise * generator.gauss(0, 1)))
+            )
     return found
 
 

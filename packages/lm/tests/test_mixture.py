@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lm.data import Mixture, Part, Tokens, batch, open_data, write_tokens
+from lm.data import DataSet, Mixture, Tokens, batch, open_data, write_tokens
 
 
 def part(name, weight, ids, tokenizer=None):
-    return Part(name, Fraction(weight), Tokens(name, np.asarray(ids, dtype=np.uint16), name, tokenizer))
+    return DataSet(name, Fraction(weight), Tokens(name, np.asarray(ids, dtype=np.uint16), name, tokenizer))
 
 
 @given(weights=st.lists(st.integers(1, 50), min_size=1, max_size=7), begin=st.integers(0, 10**12))

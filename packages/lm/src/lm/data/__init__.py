@@ -1,16 +1,16 @@
 """Token data: files of ids, mixtures of them, the batch of each step, and how text becomes ids."""
 
 from lm.data.batches import batch, get_batch, shuffled, windows_of
-from lm.data.mixture import Mixture, Part, open_data, open_heldout
+from lm.data.mixture import DataSet, Mixture, open_data, open_heldout
 from lm.data.prefetch import prefetched
 from lm.data.shards import Ids, Shards
 from lm.data.token_file import Tokens, TokenWriter, check_range, describe, open_tokens, write_tokens
 from lm.data.token_folder import token_files
 
 __all__ = [
+    "DataSet",
     "Ids",
     "Mixture",
-    "Part",
     "Shards",
     "TokenWriter",
     "Tokens",

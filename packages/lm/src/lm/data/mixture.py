@@ -25,7 +25,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
-class Part:
+class DataSet:
     """One set of a mixture: what to learn from it, what is held out of it, and its weight among the others."""
 
     name: str
@@ -44,7 +44,7 @@ class Mixture:
     mixed with it.
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[DataSet]) -> None:
         if not parts:
             raise ValueError("there is nothing to learn from: name at least one set of tokens")
         self.parts = list(parts)
@@ -199,19 +199,19 @@ def open_data(data: str | Path | Mapping[str, Any]) -> Mixture:
     ValueError, TypeError, FileNotFoundError: what is wrong with it, by name. See token_files for what is held out.
     """
     if not isinstance(data, Mapping):
-        return Mixture([Part("", Fraction(1), *open_set(Path(data)))])
+        return Mixture([DataSet("", Fraction(1), *open_set(Path(data)))])
     if not any(isinstance(value, Mapping) for value in data.values()):
         if "train" not in data or not data.keys() <= {"train", "heldout"}:
             raise ValueError(f"data names {', '.join(data) or 'nothing'}: give 'train', and 'heldout' if there is any")
         heldout = open_tokens(data["heldout"]) if "heldout" in data else None
-        return Mixture([Part("", Fraction(1), open_tokens(data["train"]), heldout)])
+        return Mixture([DataSet("", Fraction(1), open_tokens(data["train"]), heldout)])
     for name, table in data.items():
         if not NAME.fullmatch(name):
             raise ValueError(f"a set is named {name!r}: letters, digits, - and _ make a name")
         if not isinstance(table, Mapping) or "path" not in table or not table.keys() <= {"path", "weight"}:
             raise ValueError(f"the set {name!r} is given as {table!r}: give it a path, and a weight unless that is 1")
     weights = {name: weight_of(name, table.get("weight", 1)) for name, table in data.items()}
-    return Mixture([Part(name, weight, *open_set(Path(data[name]["path"]))) for name, weight in weights.items()])
+    return Mixture([DataSet(name, weight, *open_set(Path(data[name]["path"]))) for name, weight in weights.items()])
 
 
 def open_set(path: Path) -> tuple[Tokens, Tokens | None]:

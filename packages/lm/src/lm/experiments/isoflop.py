@@ -12,8 +12,8 @@ from lm.config import ModelConfig
 from lm.experiments.scaling import (
     Interval,
     Parabola,
-    Run,
     Surface,
+    TrainedModel,
     bootstrapped,
     fit_parabola,
     fit_surface,
@@ -159,7 +159,7 @@ class IsoFlop(Experiment):
         """Whether the larger budget is enough for a width."""
         return self.at / self.costs(width)[1] >= 10
 
-    def runs(self, outcomes: Outcomes) -> list[Run]:
+    def runs(self, outcomes: Outcomes) -> list[TrainedModel]:
         """What came of the grid; those that diverged are left out."""
         return [
             self.run_of(trial, outcomes[trial.name].loss)
@@ -167,11 +167,11 @@ class IsoFlop(Experiment):
             if trial.name in outcomes and math.isfinite(outcomes[trial.name].loss)
         ]
 
-    def run_of(self, trial: Trial, loss: float) -> Run:
+    def run_of(self, trial: Trial, loss: float) -> TrainedModel:
         """A trial with its outcome, as the laws know it."""
         parameters, flops = self.costs(trial.model.d_model)
         tokens = trial.train.steps * trial.train.batch_size * trial.model.context_length
-        return Run(parameters, tokens, float(flops) * trial.train.steps, loss)
+        return TrainedModel(parameters, tokens, float(flops) * trial.train.steps, loss)
 
     def prediction(self, outcomes: Outcomes) -> Prediction:
         """What the laws that were fitted to the grid say of the larger budget. ValueError: they cannot be fitted."""
@@ -203,15 +203,15 @@ def usual_widths(model: ModelConfig) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=8)
-def predicted(runs: Sequence[Run], flops: float) -> Prediction:
+def predicted(runs: Sequence[TrainedModel], flops: float) -> Prediction:
     """What the laws say of a budget, with intervals."""
     parabola, surface = fit_parabola(runs), fit_surface(runs)
 
-    def by_parabola(some: Sequence[Run]) -> tuple[float, float]:
+    def by_parabola(some: Sequence[TrainedModel]) -> tuple[float, float]:
         law = fit_parabola(some)
         return law.best_size(flops), law.best_loss(flops)
 
-    def by_surface(some: Sequence[Run]) -> tuple[float, float]:
+    def by_surface(some: Sequence[TrainedModel]) -> tuple[float, float]:
         law = surface if some is runs else fit_surface(some, surface)
         size = law.best_size(flops)
         return size, law.loss(size, flops / (6 * size))

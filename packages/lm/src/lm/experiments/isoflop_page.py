@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from lm.experiments.isoflop import IsoFlop, Prediction, seconds_predicted
-from lm.experiments.scaling import Run, by_budget
+from lm.experiments.scaling import TrainedModel, by_budget
 from lm.experiments.trials import Outcome
 from lm.reporting import report
 from lm.reporting.charts import Line, chart, comparison, table
@@ -36,7 +36,7 @@ def figures(*drawn: str) -> str:
     return f'<div class="charts">{"".join(drawn)}</div>'
 
 
-def by_size(runs: list[Run]) -> str:
+def by_size(runs: list[TrainedModel]) -> str:
     """The loss of each budget by parameters, and the parabolas."""
     lines = []
     for number, (budget, some) in enumerate(by_budget(runs).items()):

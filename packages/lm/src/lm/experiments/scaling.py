@@ -22,7 +22,7 @@ HUBER = 1e-3
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainedModel:
     """One trained model: its parameters, the tokens that it read, the FLOPs of that, and the loss in nats a token."""
 
     parameters: float
@@ -67,7 +67,7 @@ class Parabola:
         return math.exp(self.loss_law[0] + self.loss_law[1] * math.log(flops))
 
 
-def fit_parabola(runs: Sequence[Run]) -> Parabola:
+def fit_parabola(runs: Sequence[TrainedModel]) -> Parabola:
     """Fits a parabola to each budget that has three sizes, and power laws through their lowest points.
 
     Raises:
@@ -93,9 +93,9 @@ def fit_parabola(runs: Sequence[Run]) -> Parabola:
     return Parabola(tuple(budgets), tuple(sizes), tuple(losses), size_law, loss_law)
 
 
-def by_budget(runs: Sequence[Run]) -> dict[float, list[Run]]:
+def by_budget(runs: Sequence[TrainedModel]) -> dict[float, list[TrainedModel]]:
     """The runs of each budget: FLOPs to two digits, since steps are whole numbers."""
-    grouped: dict[float, list[Run]] = {}
+    grouped: dict[float, list[TrainedModel]] = {}
     for run in sorted(runs, key=lambda run: (run.flops, run.parameters)):
         grouped.setdefault(float(f"{run.flops:.1e}"), []).append(run)
     return grouped
@@ -127,7 +127,7 @@ class Surface:
         return float(share * (flops / 6) ** (self.beta / (self.alpha + self.beta)))
 
 
-def fit_surface(runs: Sequence[Run], start: Surface | None = None) -> Surface:
+def fit_surface(runs: Sequence[TrainedModel], start: Surface | None = None) -> Surface:
     """Fits the surface to all runs; from `start` alone where that is given, else from a grid of starts.
 
     Raises:
@@ -173,7 +173,7 @@ def fit_surface(runs: Sequence[Run], start: Surface | None = None) -> Surface:
 
 
 def bootstrapped(
-    runs: Sequence[Run], measure: Callable[[Sequence[Run]], tuple[float, ...]], seed: int = 0
+    runs: Sequence[TrainedModel], measure: Callable[[Sequence[TrainedModel]], tuple[float, ...]], seed: int = 0
 ) -> tuple[Interval, ...]:
     """What `measure` makes of the runs, each number with its 95% interval: over runs drawn again within each budget.
 

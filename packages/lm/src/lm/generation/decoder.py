@@ -72,7 +72,7 @@ class Decoder:
                 raise ValueError(f"there is no step in C, because {made}: let native be None")
             else:
                 self.how += f", because {made}"
-        self.layers = [Layer(cast(Block, block)) for block in model.blocks]
+        self.layers = [DecoderBlock(cast(Block, block)) for block in model.blocks]
         self.final_norm = normaliser(model.final_norm)
         self.head = multiplier(nn_head(model))
         self.buffers: dict[int, Buffers] = {}
@@ -257,7 +257,7 @@ class Places:
         return F.scaled_dot_product_attention(buffers.grouped, keys, values, attn_mask=self.bias)
 
 
-class Layer:
+class DecoderBlock:
     """One block, ready for steps."""
 
     def __init__(self, block: Block) -> None:

@@ -3,7 +3,7 @@ left out.
 
 For a few hundred positions a batched product is faster than a tiled kernel, and half of what it would compute is
 masked. In blocks of 64 of 256 positions five eighths of the scores are left, to compute, to take the softmax of and to
-keep. Queries and keys are turned (rotary positions) on their way into the order in which the products read them, and
+keep. Queries and keys are rotated (rotary positions) on their way into the order in which the products read them, and
 their gradients on the way back, so that neither takes a pass over memory of its own.
 """
 
@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 BLOCK = 64
 
 
-class Part(NamedTuple):
+class QueryBlock(NamedTuple):
     """Queries first … last - 1, which see no keys but start … last - 1."""
 
     first: int
@@ -27,26 +27,28 @@ class Part(NamedTuple):
     start: int
 
 
-def parts(length: int, sliding_window: int | None = None) -> list[Part]:
+def query_blocks(length: int, sliding_window: int | None = None) -> list[QueryBlock]:
     """The blocks of so many queries, each of which sees the keys up to its own, the last sliding_window of them."""
     return [
-        Part(first, min(first + BLOCK, length), 0 if sliding_window is None else max(0, first + 1 - sliding_window))
+        QueryBlock(
+            first, min(first + BLOCK, length), 0 if sliding_window is None else max(0, first + 1 - sliding_window)
+        )
         for first in range(0, length, BLOCK)
     ]
 
 
-def attend(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, sliding_window: int | None = None) -> Tensor:
+def attend(qkv: Tensor, heads: int, rope: Tensor | None, bias: Tensor, sliding_window: int | None = None) -> Tensor:
     """softmax(q kᵀ / √head_dim + bias) v of rotated q and k: (batch, length, heads, head_dim).
 
     qkv (batch, length, heads + 2 · kv_heads, head_dim): the heads of queries, of keys, of values; float32 or float64.
-    by: complex (length, 1, head_dim / 2), or with the batch before it, what pairs are multiplied by.
+    rope: complex (length, 1, head_dim / 2), or with the batch before it, what pairs are multiplied by.
     bias (length, length), or (batch, 1, length, length): 0, or the least finite number where a query does not see a
         key.
     sliding_window: query i sees at most the keys i - sliding_window + 1 … i.
     """
     if torch.compiler.is_compiling():
-        return _attend(qkv, heads, by, bias, sliding_window)[0]  # type: ignore[no-any-return]
-    return _Attend.apply(qkv, heads, by, bias, sliding_window)  # type: ignore[no-untyped-call, no-any-return]
+        return _attend(qkv, heads, rope, bias, sliding_window)[0]  # type: ignore[no-any-return]
+    return _Attend.apply(qkv, heads, rope, bias, sliding_window)  # type: ignore[no-untyped-call, no-any-return]
 
 
 # With s = q kᵀ / √d, p = softmax s and o = p v:
@@ -54,21 +56,21 @@ def attend(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, sliding_win
 # Queries are kept divided by √d, so that of these divisions only one is left to do, when dq is rotated back.
 
 
-def forward(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, sliding_window: int | None) -> list[Tensor]:
-    """The result, then what the way back needs: q / √d and k, turned, v, and each block's p."""
+def forward(qkv: Tensor, heads: int, rope: Tensor | None, bias: Tensor, sliding_window: int | None) -> list[Tensor]:
+    """The result, then what the way back needs: q / √d and k, rotated, v, and each block's p."""
     batch, length, all_heads, width = qkv.shape
     kv_heads = (all_heads - heads) // 2
     group, both = heads // kv_heads, batch * kv_heads
     q, k, v = (qkv.new_empty(batch, count, length, width) for count in (heads, kv_heads, kv_heads))
     sources = qkv.transpose(1, 2).split_with_sizes((heads, kv_heads, kv_heads), dim=1)
-    by = None if by is None else by.transpose(-3, -2)  # (…, 1, length, head_dim / 2)
-    turn_into(q, sources[0], by, 1 / math.sqrt(width))
-    turn_into(k, sources[1], by)
+    rope = None if rope is None else rope.transpose(-3, -2)  # (…, 1, length, head_dim / 2)
+    rotate_into(q, sources[0], rope, 1 / math.sqrt(width))
+    rotate_into(k, sources[1], rope)
     v.copy_(sources[2])
     rows, k, v = q.view(both, group, length, width), k.view(both, length, width), v.view(both, length, width)
     out, kept = qkv.new_empty(batch, length, heads, width), []
     by_head = out.view(batch, length, kv_heads, group, width).permute(0, 2, 3, 1, 4)
-    for first, last, start in parts(length, sliding_window):
+    for first, last, start in query_blocks(length, sliding_window):
         p = torch.bmm(rows[:, :, first:last].reshape(both, -1, width), k[:, start:last].transpose(1, 2))
         hide(p.view(batch, kv_heads, group, last - first, last - start), bias, first, last, start, sliding_window)
         torch.softmax(p, -1, out=p)
@@ -77,18 +79,18 @@ def forward(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, sliding_wi
     return [out, rows, k, v, *kept]
 
 
-def backward(grad: Tensor, kept: list[Tensor], heads: int, by: Tensor | None, sliding_window: int | None) -> Tensor:
+def backward(grad: Tensor, kept: list[Tensor], heads: int, rope: Tensor | None, sliding_window: int | None) -> Tensor:
     """The gradient of qkv, from that of the result and what forward kept."""
     rows, k, v, *scores = kept
     batch, length, _, width = grad.shape
     kv_heads = k.shape[0] // batch
     group, both = heads // kv_heads, batch * kv_heads
     upstream = grad.view(batch, length, kv_heads, group, width).permute(0, 2, 3, 1, 4)
-    back = None if by is None else by.transpose(-3, -2).conj().resolve_conj()
+    back = None if rope is None else rope.transpose(-3, -2).conj().resolve_conj()
     for_qkv = grad.new_empty(batch, length, heads + 2 * kv_heads, width)
     to_q, to_k, to_v = for_qkv.transpose(1, 2).split_with_sizes((heads, kv_heads, kv_heads), dim=1)
     for_k, for_v = torch.empty_like(k), torch.empty_like(v)
-    blocks = list(zip(parts(length, sliding_window), scores, strict=True))
+    blocks = list(zip(query_blocks(length, sliding_window), scores, strict=True))
     for (first, last, start), p in reversed(blocks):  # the last sees the most keys
         block = rows[:, :, first:last].reshape(both, -1, width)
         above = upstream[:, :, :, first:last].reshape(both, -1, width)
@@ -96,10 +98,10 @@ def backward(grad: Tensor, kept: list[Tensor], heads: int, by: Tensor | None, sl
         s = torch.bmm(above, v[:, start:last].transpose(1, 2))
         torch.ops.aten._softmax_backward_data.out(s, p, -1, p.dtype, grad_input=s)
         add_product(for_k, s, block, start, last)
-        turned = torch.bmm(s, k[:, start:last]).view(batch, heads, -1, width)
+        rotated = torch.bmm(s, k[:, start:last]).view(batch, heads, -1, width)
         to = to_q[:, :, first:last]
-        turn_into(to, turned, None if back is None else back[..., first:last, :], 1 / math.sqrt(width))
-    turn_into(to_k, for_k.view(batch, kv_heads, length, width), back)
+        rotate_into(to, rotated, None if back is None else back[..., first:last, :], 1 / math.sqrt(width))
+    rotate_into(to_k, for_k.view(batch, kv_heads, length, width), back)
     to_v.copy_(for_v.view(batch, kv_heads, length, width))
     return for_qkv
 
@@ -109,18 +111,18 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, sliding_window: int | None
+        ctx: Any, qkv: Tensor, heads: int, rope: Tensor | None, bias: Tensor, sliding_window: int | None
     ) -> Tensor:
-        out, *kept = forward(qkv, heads, by, bias, sliding_window)
+        out, *kept = forward(qkv, heads, rope, bias, sliding_window)
         ctx.heads, ctx.sliding_window = heads, sliding_window
-        ctx.save_for_backward(by, *kept)
+        ctx.save_for_backward(rope, *kept)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        by, *kept = ctx.saved_tensors
-        return backward(grad, kept, ctx.heads, by, ctx.sliding_window), None, None, None, None
+        rope, *kept = ctx.saved_tensors
+        return backward(grad, kept, ctx.heads, rope, ctx.sliding_window), None, None, None, None
 
 
 # For torch.compile they are operators, which it leaves as they are: what it makes of the definition is slower.
@@ -129,44 +131,46 @@ _attend_backward = torch.library.custom_op("groundup::score_blocks_backward", ba
 
 
 @_attend.register_fake
-def _(qkv: Tensor, heads: int, by: Tensor | None, bias: Tensor, sliding_window: int | None) -> list[Tensor]:
+def _(qkv: Tensor, heads: int, rope: Tensor | None, bias: Tensor, sliding_window: int | None) -> list[Tensor]:
     batch, length, all_heads, width = qkv.shape
     kv_heads = (all_heads - heads) // 2
     group, both = heads // kv_heads, batch * kv_heads
     sizes = [(batch, length, heads, width), (both, group, length, width), *[(both, length, width)] * 2]
-    sizes += [(both, group * (last - first), last - start) for first, last, start in parts(length, sliding_window)]
+    sizes += [
+        (both, group * (last - first), last - start) for first, last, start in query_blocks(length, sliding_window)
+    ]
     return [qkv.new_empty(size) for size in sizes]
 
 
 @_attend_backward.register_fake
-def _(grad: Tensor, kept: list[Tensor], heads: int, by: Tensor | None, sliding_window: int | None) -> Tensor:
+def _(grad: Tensor, kept: list[Tensor], heads: int, rope: Tensor | None, sliding_window: int | None) -> Tensor:
     batch, length, _, width = grad.shape
     return grad.new_empty(batch, length, heads + 2 * (kept[1].shape[0] // batch), width)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    _, ctx.heads, by, _, ctx.sliding_window = inputs
-    ctx.save_for_backward(by, *output[1:])
+    _, ctx.heads, rope, _, ctx.sliding_window = inputs
+    ctx.save_for_backward(rope, *output[1:])
     ctx.set_materialize_grads(False)  # zeros for what is kept, which has none
 
 
 def _differentiate(ctx: Any, grads: list[Tensor]) -> tuple[Tensor | None, ...]:
-    by, *kept = ctx.saved_tensors
-    return _attend_backward(grads[0].contiguous(), kept, ctx.heads, by, ctx.sliding_window), None, None, None, None
+    rope, *kept = ctx.saved_tensors
+    return _attend_backward(grads[0].contiguous(), kept, ctx.heads, rope, ctx.sliding_window), None, None, None, None
 
 
 _attend.register_autograd(_differentiate, setup_context=_save)
 
 
-def turn_into(out: Tensor, x: Tensor, by: Tensor | None, scale: float = 1.0) -> None:
+def rotate_into(out: Tensor, x: Tensor, rope: Tensor | None, scale: float = 1.0) -> None:
     """Writes x (batch, heads, length, head_dim), scaled, into out.
 
-    by: complex (…, 1, length, head_dim / 2), what its pairs are multiplied by.
+    rope: complex (…, 1, length, head_dim / 2), what its pairs are multiplied by.
     """
-    if by is None:
+    if rope is None:
         torch.mul(x, scale, out=out)
     else:
-        torch.mul(in_pairs(x), by if scale == 1.0 else by * scale, out=in_pairs(out))
+        torch.mul(in_pairs(x), rope if scale == 1.0 else rope * scale, out=in_pairs(out))
 
 
 def in_pairs(x: Tensor) -> Tensor:

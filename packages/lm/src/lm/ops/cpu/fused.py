@@ -73,10 +73,10 @@ class FusedAttention(Attention):
             qkv = torch.cat((self.q_norm(q), self.k_norm(k), v), dim=2)
         if rope is None and self.config.position == "rope":
             rope = rope_at(self.config, positions_of(document_ids, 0, qkv.shape[1]), qkv)
-        turns = None if rope is None else torch.view_as_complex(rope)  # (…, seq, 1, head_dim / 2)
+        rotation = None if rope is None else torch.view_as_complex(rope)  # (…, seq, 1, head_dim / 2)
         window = self.config.sliding_window
         bias = causal_self_bias(qkv, window, document_ids)
-        y = (recomputed(attend) if self.recompute else attend)(qkv, self.heads, turns, bias, window)
+        y = (recomputed(attend) if self.recompute else attend)(qkv, self.heads, rotation, bias, window)
         return y.flatten(2)
 
 
