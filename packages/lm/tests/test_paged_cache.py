@@ -11,7 +11,7 @@ from test_native import needs_compiler
 import lm
 from lm.generation.decoder import NoPages
 from lm.generation.engine import Scheduler
-from lm.generation.kv_cache import PAGE, Cache, bytes_of_page
+from lm.generation.kv_cache import HUGE, PAGE, Cache, bytes_of_page
 from lm.generation.sampling import Sampling
 from lm.generation.stream import generate
 
@@ -124,6 +124,37 @@ def test_a_long_prompt_lets_the_others_have_a_token_between_its_parts(model):
         batch.step()
         at.append(len(short.tokens))
     assert at == [2, 3, 4]  # a chunk of 128 a step
+
+
+def test_a_step_reads_a_chunk_at_most_and_gives_every_stream_a_token_whatever_has_been_asked_for(model):
+    batch = Scheduler(model, rows=24)
+    streams = [batch.add([n], max_new_tokens=200, seed=n) for n in range(8)]
+    while not all(text.tokens for text in streams):
+        batch.step()
+    lengths = (380, 3, 129, 128, 60, 380, 300, 5, 250, 40, 380, 127, 90, 70, 1, 256)
+    asked = [batch.add(prompt(n, length), max_new_tokens=2, seed=n) for n, length in enumerate(lengths)]
+    while any(text.ended is None for text in asked):
+        read, made = batch.prefill.tokens, [len(text.tokens) for text in streams]
+        batch.step()
+        assert 0 <= batch.prefill.tokens - read <= batch.chunk == 128
+        assert [len(text.tokens) for text in streams] == [before + 1 for before in made]
+    assert batch.prefill.tokens == 8 + sum(lengths)
+
+
+@pytest.mark.parametrize("layers", [1, 6, 32])
+def test_tokens_of_all_heads_begin_new_huge_pages_in_turns(layers):
+    config = lm.ModelConfig(64, 32_768, layers, 256, 4, 64, num_kv_heads=4)
+    store = Cache(lm.Transformer(config).eval(), rows=2).store
+    of_head, of_page = store.stride(2) * store.element_size(), PAGE * store.stride(3) * store.element_size()
+    assert store.stride(0) == 2 * store.stride(1) == 8 * store.stride(2)
+    heads, of_huge = layers * 8, HUGE // of_page
+    begun, most = set(), -(-heads // of_huge) + 1
+    for page in range(store.shape[3] // PAGE):
+        ends = {(head * of_head + page * of_page, head * of_head + (page + 1) * of_page - 1) for head in range(heads)}
+        new = {byte // HUGE for both in ends for byte in both} - begun
+        begun |= new
+        assert len(new) <= most or page == 0
+    assert store.untyped_storage().nbytes() <= store.nbytes + heads * HUGE
 
 
 def test_a_cancelled_text_is_gone_between_the_parts_of_its_prompt(model):

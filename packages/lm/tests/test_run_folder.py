@@ -173,21 +173,75 @@ def test_import_then_fine_tune_then_fine_tune_again_as_one_would_type_it(data, w
     monkeypatch.chdir(tmp_path)
     to_huggingface(load(whole), tmp_path / "exported")
     import_run("exported", "runs/tuned")
-    given = ["--data", str(data), "--quiet", "--train.steps", "3", "--train.warmup_steps", "0", "--train.device", "cpu"]
+    given = ["--data", str(data), "--train.steps", "3", "--train.warmup_steps", "0", "--train.device", "cpu"]
     given += ["--train.learning_rate", "1e-9", "--train.threads", "1"]
     first = ["train", "runs/tuned/config.toml", "--out", "runs/ft1", *given]
     for _ in range(2):  # the same command reads what is done
         assert main(first) == 0, capsys.readouterr().err
     assert metrics(tmp_path / "runs" / "ft1")[0]["loss"] < 3.2, "the imported weights, and none at random"
+    assert "runs/ft1 has all of its 3 steps: nothing is left to train" in capsys.readouterr().err
     again = ["train", "runs/ft1/config.toml", "--out", "runs/ft2", *given]
-    assert main(again) == 2
-    said = capsys.readouterr().err
-    assert "--train.init_from runs/ft1 begins with them" in said
-    assert said.count("\n") == 1
-    assert main([*again, "--train.init_from", "runs/ft1"]) == 0, capsys.readouterr().err
-    assert_same_weights(weights(tmp_path / "runs" / "ft2", 3), weights(tmp_path / "runs" / "ft2"))
+    assert main(again) == 0, capsys.readouterr().err
+    assert "beginning with the weights of runs/ft1 at its step 3, and a new optimizer" in capsys.readouterr().err
+    assert_same_weights(weights(tmp_path / "runs" / "ft2", 0), weights(tmp_path / "runs" / "ft1", 3))
+    for name in ("runs/ft1", "runs/ft1/", "runs/ft1/config.toml"):  # the same folder, however it is typed
+        assert main(["train", name, "--out", "runs/ft2", *given]) == 0, capsys.readouterr().err
+        assert "runs/ft2 has all of its 3 steps" in capsys.readouterr().err
+    assert main([*again, "--train.init_from", "scratch", "--out", "runs/new"]) == 0, capsys.readouterr().err
+    assert metrics(tmp_path / "runs" / "new")[0]["loss"] > 3.2
     assert main(["train", "runs/ft1/config.toml", "--out", "runs/b", "--branch", "runs/ft1", *given[:-8]]) == 2
     assert "is of step 3, and train.steps is 3: raise it" in capsys.readouterr().err
+
+
+def test_fine_tuning_and_then_again_with_other_data_is_a_line_each(data, whole, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    to_huggingface(load(whole), tmp_path / "exported")
+    (tmp_path / "other").mkdir()
+    write_tokens(tmp_path / "other" / "train.npy", some_tokens(3000, seed=1))
+
+    def typed(*words: str) -> str:
+        given = ["--train.warmup_steps", "0", "--train.device", "cpu", "--train.threads", "1"]
+        assert main(["train", *words, *given]) == 0, capsys.readouterr().err
+        return capsys.readouterr().err
+
+    first = ("exported", "--data", str(data), "--out", "one", "--train.steps", "6", "--train.learning_rate", "1e-9")
+    assert "beginning with the weights of one/initial at its step 0" in typed(*first)
+    assert metrics(tmp_path / "one")[0]["loss"] < 3.2, "the model's weights, and none at random"
+    assert "one has all of its 6 steps: nothing is left to train" in typed(*first)
+    second = ("one", "--data", "other", "--out", "two")  # the settings are those of the first run
+    assert "beginning with the weights of one at its step 6" in typed(*second)
+    assert read(tmp_path / "two").train.steps == 6
+    assert_same_weights(weights(tmp_path / "two", 0), weights(tmp_path / "one", 6))
+    assert "continuing two from step 6 of 8" in typed(*second, "--train.steps", "8")
+    assert len([line for line in metrics(tmp_path / "two") if "loss" in line]) == 8
+
+
+def test_a_folder_whose_run_began_with_another_model_is_refused(data, whole, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ["--data", str(data), "--out", "run", "--quiet", "--train.steps", "2", "--train.warmup_steps", "0"]
+    torch.manual_seed(5)
+    for name, model in ("one", load(whole)), ("other", Transformer(MODEL)):
+        to_huggingface(model, tmp_path / name)
+    assert main(["train", "one", *given]) == 0, capsys.readouterr().err
+    before = weights(tmp_path / "run", 2)
+    assert main(["train", "other", *given]) == 2
+    said = capsys.readouterr().err
+    assert f"the run in run began with {tmp_path}/one, and this call names other" in said
+    assert_same_weights(weights(tmp_path / "run", 2), before)
+    assert main(["train", "other", *given, "--restart"]) == 0, capsys.readouterr().err
+    assert metrics(tmp_path / "run")[0]["loss"] > 3.2, "the other's weights"
+    capsys.readouterr()
+
+
+def test_a_configuration_of_a_run_that_lost_its_checkpoints_does_not_begin_at_random(data, ended, capsys):
+    shutil.rmtree(ended / "checkpoints")
+    given = ["--out", str(ended.parent / "new"), "--data", str(data), "--quiet"]
+    for name in (ended, ended / "config.toml"):
+        assert main(["train", str(name), *given]) == 2
+        assert "is of a run whose checkpoints are missing" in capsys.readouterr().err
+    assert main(["train", str(ended), *given, "--train.init_from", "scratch"]) == 0, capsys.readouterr().err
+    assert metrics(ended.parent / "new")[0]["loss"] > 3.2
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize("missing", ["checkpoints", "config.toml", "the newest"])

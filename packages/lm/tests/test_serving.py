@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
 import json
 import queue
@@ -19,6 +20,7 @@ import pytest
 import torch
 
 import lm
+from lm.commands.cli import main
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("bpe", "starlette", "uvicorn", "openai", "httpx")),
@@ -384,6 +386,31 @@ def test_the_command_serves_until_ctrl_c_and_says_when_a_port_is_taken(model, to
             assert re.search(r"127\.0\.0\.1 POST /v1/completions 200 \d+ bytes \d+\.\d+ s 1 \+ \d tokens", errors)
         finally:
             process.kill()
+
+
+def test_a_server_keeps_what_is_loaded_out_of_garbage_collections(model, tokenizer, tmp_path, monkeypatch, capsys):
+    import uvicorn
+
+    from lm.interop import to_huggingface
+
+    tokenizer.save(tmp_path / "tokenizer.json")
+    to_huggingface(model, tmp_path / "model", tokenizer=tmp_path / "tokenizer.json")
+    seen = []
+
+    def run(self, sockets):
+        seen.append(len(gc.get_objects()))
+        for bound in sockets:
+            bound.close()
+
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    before = len(gc.get_objects())
+    try:
+        assert main(["serve", str(tmp_path / "model"), "--port", "0"]) == 0
+        assert gc.get_freeze_count() > before / 2
+        assert seen[0] < before / 2
+    finally:
+        gc.unfreeze()
+    assert "answers at" in capsys.readouterr().out
 
 
 class Held:

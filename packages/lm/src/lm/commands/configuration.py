@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.resources
 import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from lm.config import ModelConfig, TrainConfig, did_you_mean, from_table, override, read_toml
 
 SET = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_-]*)=(?P<path>.+?)(?:@(?P<weight>[0-9.eE+-]+))?$")
+CONFIG = "config.toml"  # of a run, in its folder
+MODEL_FILES = (".gguf", ".pt", ".bin")  # of other programs
 SECTIONS: dict[str, type] = {"model": ModelConfig, "train": TrainConfig}
 
 
@@ -21,7 +24,8 @@ def configuration(name: str, settings: list[str]) -> tuple[ModelConfig, TrainCon
 
 
 def configuration_to_train(name: str, settings: list[str]) -> tuple[ModelConfig | None, TrainConfig]:
-    """The same; no model where there is no [model] and the training begins with another model's weights."""
+    """The same; no model where there is no [model] and the training begins with another model's weights. name: also of
+    such a model."""
     tables = tables_of(name, settings)
     train = from_table(TrainConfig, tables.get("train", {}), "train")
     if not tables.get("model") and train.init_from != "scratch":
@@ -31,7 +35,7 @@ def configuration_to_train(name: str, settings: list[str]) -> tuple[ModelConfig 
 
 def tables_of(name: str, settings: list[str]) -> dict[str, dict[str, Any]]:
     """The tables of a file or preset, with the command line's settings put over them."""
-    tables = read_configuration(name)
+    tables = {} if names_model(name) else read_configuration(name)
     for section in tables:
         # A run's own config.toml has [data] and [start] too, which say nothing of the model.
         if section not in SECTIONS and section not in ("data", "start"):
@@ -53,12 +57,26 @@ def tables_of(name: str, settings: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def read_configuration(name: str) -> dict[str, Any]:
-    """The tables of a TOML file or a preset."""
+    """The tables of a TOML file, of the one in the folder of a run, or of a preset."""
     if name in presets():
         return read_toml(str(importlib.resources.files("lm") / "presets" / f"{name}.toml"))
     if os.path.exists(name):
-        return read_toml(name)
+        return read_toml(os.path.join(name, CONFIG) if os.path.isdir(name) else name)
     raise FileNotFoundError(f"{name!r} is neither a file nor a preset{did_you_mean(name, presets())}")
+
+
+def names_model(name: str) -> bool:
+    """Whether what stands for a configuration is another program's model: on the Hub, a file, or a folder that is no
+    run."""
+    is_folder = os.path.isdir(name) and not os.path.isfile(os.path.join(name, CONFIG))
+    return name not in presets() and (is_folder or name.startswith("hf://") or name.endswith(MODEL_FILES))
+
+
+def is_of_a_run(tables: Mapping[str, Any]) -> bool:
+    """Whether a configuration was written by a run, which keeps hashes of its data, or what it began from."""
+    data = tables.get("data")
+    sets = (data, *data.values()) if isinstance(data, dict) else ()
+    return "start" in tables or any("train_sha256" in one for one in sets if isinstance(one, dict))
 
 
 def data_of(name: str, given: list[str] | None) -> str | dict[str, Any]:
@@ -81,7 +99,7 @@ def data_of(name: str, given: list[str] | None) -> str | dict[str, Any]:
             if found["weight"] is not None:
                 sets[found["name"]]["weight"] = number(found["name"], found["weight"])
         return sets
-    table = read_configuration(name).get("data", {})
+    table = {} if names_model(name) else read_configuration(name).get("data", {})
     if isinstance(table.get("path"), str):
         return str(table["path"])
     sets = {key: value for key, value in table.items() if isinstance(value, dict) and "path" in value}

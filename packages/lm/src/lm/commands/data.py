@@ -187,8 +187,7 @@ def chat(options: argparse.Namespace) -> None:
             "### end)"
         )
     print(
-        f"to learn them: lm import MODEL --out RUN, then lm train RUN/config.toml --out RUN --data {options.out} "
-        f"--train.document_masking true --train.steps 1000"
+        f"to learn them: lm train MODEL --data {options.out} --out RUN --train.document_masking true --train.steps 1000"
     )
 
 
@@ -209,8 +208,8 @@ def preferences(options: argparse.Namespace) -> None:
     if prepared.too_long:
         print(f"left out, because both answers together have no room in {context:,} tokens: {prepared.too_long:,}")
     print(
-        f"to learn them: lm train CONFIG --train.init_from MODEL --train.objective dpo --train.document_masking true "
-        f"--data {options.out} --out RUN"
+        f"to learn them: lm train MODEL --data {options.out} --out RUN --train.objective dpo "
+        f"--train.document_masking true --train.steps 1000"
     )
 
 

@@ -32,5 +32,4 @@ def import_(options: argparse.Namespace) -> None:
         print(
             "there is no tokenizer.json beside it, and the run has none: name one with --tokenizer to have it keep that"
         )
-    config = Path(options.out) / "config.toml"
-    print(f"to train it further: lm train {config} --out {options.out} --data FOLDER --train.steps 1000")
+    print(f"to train it further: lm train {options.out} --data FOLDER --out ANOTHER --train.steps 1000")

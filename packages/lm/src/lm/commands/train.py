@@ -5,19 +5,25 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lm.commands.configuration import configuration_to_train, data_of, presets
+from lm.commands.configuration import configuration_to_train, data_of, is_of_a_run, names_model, presets
 from lm.commands.options import STOPPED, Commands, Ended, add
+from lm.config import read_toml
 
 FAILED = 1
 
 
 def register(commands: Commands) -> None:
     text = (
-        "train a model, or continue a run; settings of the configuration are --section.key value, "
-        "as --model.num_layers 8 or --train.steps 1000"
+        "train a model, continue a run, or fine-tune another one; settings of the configuration are "
+        "--section.key value, as --model.num_layers 8 or --train.steps 1000"
     )
     made = add(commands, "train", train, text, takes_settings=True)
-    made.add_argument("config", metavar="CONFIG", help=f"a TOML file, or a preset: {', '.join(presets())}")
+    made.add_argument(
+        "config",
+        metavar="CONFIG",
+        help=f"a TOML file; a preset: {', '.join(presets())}; or a model to begin with: the folder of another "
+        f"run, whose settings hold too, or another program's model, or hf://OWNER/NAME",
+    )
     made.add_argument(
         "--data", action="append", help="a folder of token files; or several sets, each as --data NAME=FOLDER@WEIGHT"
     )
@@ -69,27 +75,27 @@ def train(options: argparse.Namespace) -> None:
 
 
 def begin_with_weights(options: argparse.Namespace) -> list[str]:
-    """The settings of the command line; where CONFIG is that of an imported model, with its weights to begin with.
+    """The settings of the command line, with init_from where CONFIG is a model, or of a run that has weights.
 
     Raises:
-        ValueError: CONFIG is the configuration of another run that has weights, and nothing says whether to begin with
-            them.
+        ValueError: CONFIG is of a run whose weights are missing.
     """
-    settings = list(options.settings)
-    path = Path(options.config)
-    run = path.parent
-    elsewhere = (
-        path.name == "config.toml" and (run / "checkpoints").is_dir() and run.resolve() != Path(options.out).resolve()
-    )
-    if not elsewhere or any(setting.startswith("--train.init_from") for setting in settings):
+    settings, named = list(options.settings), Path(options.config)
+    if any(setting.startswith("--train.init_from") for setting in settings):
+        return settings
+    if names_model(options.config):
+        return [*settings, "--train.init_from", options.config]
+    run = named if named.is_dir() else named.parent
+    config = run / "config.toml"
+    if not config.is_file() or named not in (run, config) or run.resolve() == Path(options.out).resolve():
         return settings
     if options.branch is not None:  # the file's own init_from is of the run that it is the configuration of
         return [*settings, "--train.init_from", "scratch"]
-    from lm.training.run_folder import read
-
-    if read(run).train is None:
+    if (run / "checkpoints").is_dir():
         return [*settings, "--train.init_from", str(run)]
-    raise ValueError(
-        f"{path} is the configuration of a run that has weights: --train.init_from {run} begins with them, at step 0; "
-        f"--branch {run} goes on from its newest checkpoint; --train.init_from scratch begins with random weights"
-    )
+    if is_of_a_run(read_toml(config)):
+        raise ValueError(
+            f"{config} is of a run whose checkpoints are missing: put them back beside it; "
+            f"--train.init_from scratch begins with random weights"
+        )
+    return settings

@@ -12,6 +12,7 @@ from lm.device import memory_of
 from lm.model import Transformer
 
 PAGE = 64  # tokens
+HUGE = 2 << 20  # bytes of the pages that a CPU's system gives to large blocks of memory
 SHARE = 2  # a cache takes no more than one part in so many of the memory, if it is not told how much
 
 
@@ -62,9 +63,13 @@ class Cache:
     texts that begin alike, and in what is kept of texts that have ended (see prefixes.Prefixes): `users` counts them,
     and a page without one is free.
 
+    That memory comes in huge pages, which are cleared when something is first written there. So the heads of all layers
+    do not lie at the same distance from the border of one: a token that began one in each of them would make all texts
+    wait until hundreds of megabytes are cleared.
+
     Attributes:
-        store: (layers, 2, kv_heads, slots, head_dim); token t of a row lies in slot table[row, t // page] * page + t %
-            page.
+        store: (layers, 2, kv_heads, slots, head_dim), a view that leaves out what lies between heads; token t of a row
+            lies in slot table[row, t // page] * page + t % page.
         lengths: How many tokens of each row are there.
         capacity: The most tokens of a row.
 
@@ -92,8 +97,11 @@ class Cache:
         pages = min(rows * of_row, most // self.page_bytes)
         if pages < 1:
             raise ValueError(f"a page of {PAGE} tokens is {self.page_bytes:,} bytes, and memory is {most:,}: raise it")
-        size = (config.num_layers, 2, config.kv_heads, pages * PAGE, config.head_width)
-        self.store = reserved(size, weight.dtype, weight.device)
+        slots, heads = pages * PAGE, config.num_layers * 2 * config.kv_heads
+        of_slot = config.head_width * weight.element_size()
+        unused = bytes_between(slots * of_slot, heads) // of_slot if weight.device.type == "cpu" else 0
+        size = (config.num_layers, 2, config.kv_heads, slots + unused, config.head_width)
+        self.store = reserved(size, weight.dtype, weight.device)[:, :, :, :slots]
         self.lengths = [0] * rows
         self.table = np.zeros((rows, of_row), dtype=np.int64)
         self.held = [0] * rows  # pages of each row
@@ -169,6 +177,14 @@ def bytes_of_page(model: Transformer) -> int:
     """What the keys and values of PAGE tokens take."""
     config, weight = model.config, model.embedding.weight
     return config.num_layers * 2 * config.kv_heads * PAGE * config.head_width * weight.element_size()
+
+
+def bytes_between(head: int, heads: int) -> int:
+    """Bytes to leave out between heads of `head` bytes, so that they begin at as many places of a huge page as can be.
+
+    Heads that are smaller than a huge page have none to themselves, and need nothing.
+    """
+    return 0 if head < HUGE else (HUGE // heads - head) % HUGE
 
 
 def reserved(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lm.interop.loading import located, read_model, read_tokenizer, refuse_what_is_no_number, text_config, tokenizer_of
+from lm.interop.loading import (
+    located,
+    place_of,
+    read_model,
+    read_tokenizer,
+    refuse_what_is_no_number,
+    text_config,
+    tokenizer_of,
+)
 from lm.model import Transformer
 from lm.text_config import write_text_config
 from lm.training import checkpoint
@@ -55,5 +63,6 @@ def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path
             write_text_config(run, text)
         name = os.path.basename(os.path.abspath(source))
         checkpoint.save(run / CHECKPOINTS, 0, model, None, {"imported": name})
-        write(run, RunConfig(model.config, None, data))  # the last: a folder without it is no run
+        start = {"kind": "import", "from": place_of(source)}
+        write(run, RunConfig(model.config, None, data, start))  # the last: a folder without it is no run
     return model

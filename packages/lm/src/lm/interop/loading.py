@@ -123,6 +123,11 @@ def located(path: str | Path) -> Path:
     return downloaded(path) if isinstance(path, str) and path.startswith(HUB) else Path(path)
 
 
+def place_of(path: str | Path) -> str:
+    """What tells one model from another: its name on the Hub, or its path from the root."""
+    return path if isinstance(path, str) and path.startswith(HUB) else str(Path(path).resolve())
+
+
 @functools.lru_cache(maxsize=8)
 def downloaded(name: str) -> Path:
     """The folder of a model on the Hub, asked for once."""

@@ -182,7 +182,7 @@ def open_run(
                 way = "a run can be trained longer, not shorter; --branch makes one that ends earlier"
             raise ValueError(f"the run in {run_dir} has {name} = {old!r}, and this call asks for {new!r}: {way}")
     if trained is None:
-        imported = {"kind": "import"} if known is not None else {}
+        imported = {"kind": "import", **known.start} if known is not None else {}
         config = dataclasses.replace(config, start=imported or origin(run_dir, config, branch, step))
     else:
         assert known is not None
@@ -198,7 +198,7 @@ def open_run(
     saved = None if known is None else find_checkpoint(run_dir)
     if saved is None:
         refuse_what_is_missing(run_dir, known)
-        return Opened(config, None, is_written=known == config)
+        return Opened(config, None, tuple(begun(config)), is_written=known == config)
     refuse_edited(saved, config)
     return Opened(config, saved, tuple(notes(saved, trained, config)), is_written=known == config)
 
@@ -287,9 +287,26 @@ def made_with(config: RunConfig) -> dict[str, dict[str, Any]]:
 def notes(saved: Checkpoint, known: TrainConfig | None, config: RunConfig) -> Iterator[str]:
     """What to say of a run that goes on: from where, and what of it is not as it would have been to the bit."""
     assert config.train is not None
-    yield f"continuing {saved.path.parent.parent} from step {saved.step} of {config.train.steps}"
+    run_dir, steps = saved.path.parent.parent, config.train.steps
+    if not saved.step:
+        yield from begun(config)
+    elif saved.step == steps:
+        yield f"{run_dir} has all of its {steps} steps: nothing is left to train"
+    else:
+        yield f"continuing {run_dir} from step {saved.step} of {steps}"
     if known is not None and known.steps != config.train.steps:
         yield longer(known, config.train, saved.step)
+
+
+def begun(config: RunConfig) -> Iterator[str]:
+    """What to say of a run at its beginning, where that is not random weights."""
+    start = config.start
+    if start.get("kind") == "branch":
+        yield f"going on from step {start['step']} of {start['from']}, with its optimizer"
+    elif start.get("kind") == "weights":
+        yield f"beginning with the weights of {start['from']} at its step {start['step']}, and a new optimizer"
+    elif start.get("kind") == "import":
+        yield "beginning with the imported weights, and a new optimizer"
 
 
 def longer(known: TrainConfig, now: TrainConfig, step: int) -> str:

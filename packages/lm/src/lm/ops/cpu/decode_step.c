@@ -309,7 +309,8 @@ int64_t scratch(const Model *m, int64_t batch, int64_t capacity, int64_t threads
 typedef struct {
     const Model *model;
     REAL *cache;   /* (layers, 2, kv_heads, slots, head_dim) */
-    int64_t slots, page, capacity, batch, threads, vocab_size;
+    int64_t slots; /* from head to head */
+    int64_t page, capacity, batch, threads, vocab_size;
     const int64_t *tokens, *lengths;   /* (batch,): the new token of each text and how many came before it */
     const int64_t *const *tables;      /* (batch,): the pages of each text, in order; `page` slots make one */
     int64_t *likeliest;   /* (threads, batch): first likeliest() of each text's logits of the vocabulary, then room */

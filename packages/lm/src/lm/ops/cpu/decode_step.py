@@ -66,7 +66,7 @@ class Task(ctypes.Structure):
 class Cache(Protocol):
     """What a step asks of a key/value cache (see generation.kv_cache)."""
 
-    store: Tensor  # (layers, 2, kv_heads, slots, head_dim)
+    store: Tensor  # (layers, 2, kv_heads, slots, head_dim); what may lie between heads is as long between all
     page: int  # slots that a page has
     rows: int
     capacity: int  # the most tokens of a row
@@ -203,7 +203,7 @@ class Call:
         self.task = Task(
             model=ctypes.addressof(step.model),
             cache=cache.store.data_ptr(),
-            slots=cache.store.shape[3],
+            slots=cache.store.stride(2) // cache.store.shape[4],  # with what lies between heads
             page=cache.page,
             capacity=cache.capacity,
             batch=batch,
