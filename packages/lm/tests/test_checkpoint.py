@@ -67,6 +67,12 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(saved, name, how):
         assert checkpoint.load(folder).step == 2
 
 
+def test_a_step_that_was_not_saved_is_refused_with_those_that_were(saved):
+    folder, _, _ = saved
+    with pytest.raises(checkpoint.NoCheckpoint, match=r"no checkpoint of step 31: those that it has are of 1, 2, 3$"):
+        checkpoint.load(folder, 31)
+
+
 def test_what_is_saved_after_going_back_is_the_newest(saved):
     folder, model, optimizer = saved
     (folder / "00000003" / "state.json").unlink()

@@ -38,6 +38,10 @@ class Damaged(ValueError):
     """A checkpoint that is not what was saved."""
 
 
+class NoCheckpoint(ValueError):
+    """There is no checkpoint of the step that was asked for."""
+
+
 class NotSaved(OSError):
     """Nothing could be written, and nothing half-written was left."""
 
@@ -225,11 +229,15 @@ def load(folder: str | Path, step: int | None = None, *, weights_only: bool = Fa
 
     Raises:
         Damaged: The one asked for is, or all there are.
+        NoCheckpoint: There is none of `step`; the message has the steps that there are.
     """
     folder = Path(folder)
-    if step is not None:
-        return open_checkpoint(folder / name_of(step), weights_only=weights_only)
     found = steps(folder)
+    if step is not None:
+        if step not in found:
+            kept = ", ".join(map(str, found)) or "none"
+            raise NoCheckpoint(f"{folder} has no checkpoint of step {step}: those that it has are of {kept}")
+        return open_checkpoint(folder / name_of(step), weights_only=weights_only)
     with contextlib.suppress(OSError, ValueError):
         latest = int((folder / "latest").read_text())
         # One that was renamed but not yet named as the latest is whole: its rename came after its contents.
