@@ -113,6 +113,15 @@ def test_the_end_of_a_text_that_is_all_one_is_held_out(tmp_path, tok):
     assert abs(len(heldout[0]) / len(text) - 0.1) < 0.01
 
 
+@pytest.mark.parametrize("text", ["a line without an end", "two lines,\nthe last without an end", "two\nlines\n"])
+def test_nothing_of_a_text_is_held_out_where_nothing_is_asked_for(tmp_path, tok, text):
+    (tmp_path / "play.txt").write_text(text)
+    assert main(command(tmp_path, tmp_path / "play.txt", more=["--heldout", "0"])) == 0
+    train, heldout = token_files(tmp_path / "out")
+    assert read_back(tok, open_tokens(train)) == [text]
+    assert not heldout
+
+
 def test_a_document_may_hold_the_name_of_a_special_token(tmp_path, tok):
     documents = ["plain", f"it writes {END} and <|fim_prefix|> as text", "the end"]
     (tmp_path / "t.jsonl").write_bytes(as_json_lines(documents))

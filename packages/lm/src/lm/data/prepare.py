@@ -244,10 +244,11 @@ class Preparation:
         """A text whose end is held out, from the beginning of a line on."""
         for text in documents(path, separator=self.separator, key=given.key):
             end = last_line(text, len(text)) if given.partial else len(text)
-            begin = last_line(text, int(end * (1 - self.recipe.share)))
+            begin = last_line(text, int(end * (1 - self.recipe.share))) if self.recipe.share else end
             if begin:
                 yield TRAIN, text[:begin]
-            yield HELDOUT if begin else TRAIN, text[begin:end]
+            if begin < end or not begin:
+                yield HELDOUT if begin else TRAIN, text[begin:end]
 
     def encode_group(self, group: list[SplitDocument]) -> Encoded:
         """The ids of a group of documents, each followed by end-of-text; neighbours of one split in one array."""
