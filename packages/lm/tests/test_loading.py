@@ -11,6 +11,7 @@ from llama2c_files import llama2c_file
 
 import lm
 from lm.commands.cli import main
+from lm.generation.stream import StreamDecoder
 from lm.interop.loading import model_text
 
 SHAPES = {
@@ -96,6 +97,8 @@ def test_the_tokenizer_in_a_gguf_gives_the_same_ids(tmp_path, pattern):
     assert found.tokenizer.n_vocab == tokenizer.n_vocab
     assert found.tokenizer.special_tokens == tokenizer.special_tokens
     assert main(["generate", str(tmp_path / "m.gguf"), "--prompt", "it is", "--max-new-tokens", "2"]) == 0
+    writer = StreamDecoder(found.tokenizer.decode_stream())
+    assert "".join(map(writer.feed, [*tokenizer.encode("dé"), 284, *tokenizer.encode("jà")])) == "déjà"  # no token 284
 
 
 def test_pieces_in_a_gguf_give_the_same_ids(tmp_path):
@@ -114,6 +117,7 @@ def test_pieces_in_a_gguf_give_the_same_ids(tmp_path):
     for text in ("the hello and the other", " the", "\u00e9t\u00e9 \u6f22"):
         assert found.encode(text) == tokenizer.encode(text)
     assert found.special_tokens == tokenizer.special_tokens
+    assert StreamDecoder(found.decode_stream()).feed(tokenizer.n_vocab + 3) == ""
 
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}

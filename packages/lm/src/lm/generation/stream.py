@@ -201,8 +201,15 @@ class StreamDecoder:
         self.held, self.stopped = "", False
 
     def feed(self, token: int) -> str:
-        """The text that is certain after this token."""
-        return self._give(self.decoder.step(token), last=False)
+        """The text that is certain after this token.
+
+        Nothing for an id that the tokenizer does not have: a model may have more rows than that has tokens.
+        """
+        try:
+            text = self.decoder.step(token)
+        except (KeyError, IndexError):
+            return ""
+        return self._give(text, last=False)
 
     def finish(self) -> str:
         """What is left, where no stop string has come."""
