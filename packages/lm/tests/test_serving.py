@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import http.client
 import importlib.util
 import json
 import queue
@@ -64,12 +65,14 @@ def served(
     from lm.chat_template import default_template
     from lm.serving.app import Server
     from lm.serving.engine import Engine
+    from lm.serving.guards import KEEP_ALIVE
     from lm.serving.requests import Limits
 
     engine = Engine(model, tokenizer, rows=rows, waiting=waiting, memory=memory)
     limits = Limits("small", model.config.vocab_size, model.config.context_length, max_tokens)
     app = Server(engine, template or default_template(tokenizer), limits, **more).app(**dict(guards))
-    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1, http=protocol)
+    settings = {"timeout_keep_alive": KEEP_ALIVE, "timeout_graceful_shutdown": 1}
+    config = uvicorn.Config(app, log_level="error", http=protocol, **settings)
     server = uvicorn.Server(config)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
@@ -354,6 +357,14 @@ def test_one_talks_on_the_page_in_a_browser(server, tmp_path):
         assert browser.run("[messages.length, at('log').children.length]") == [0, 0]
 
 
+def health(connection):
+    """The status of GET /health over a connection, which stays open."""
+    connection.request("GET", "/health")
+    with connection.getresponse() as answer:
+        answer.read()
+        return answer.status
+
+
 def test_the_command_serves_until_ctrl_c_and_says_when_a_port_is_taken(model, tokenizer, tmp_path):
     import httpx
     import tomli_w
@@ -376,9 +387,17 @@ def test_the_command_serves_until_ctrl_c_and_says_when_a_port_is_taken(model, to
                 answer = client.post(f"{address}/v1/completions", json=body).json()
             wanted = alone(model, tokenizer, [97], 5, seed=1, stop_tokens=[256, 258])
             assert answer["choices"][0]["text"] == wanted
-            second = subprocess.run([*command, address.rsplit(":", 1)[1]], capture_output=True, text=True)
+            port = address.rsplit(":", 1)[1]
+            kept = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
+            assert health(kept) == 200
+            first, used = kept.sock, time.monotonic()
+            second = subprocess.run([*command, port], capture_output=True, text=True)
             assert second.returncode == 1
             assert "cannot be had: name another with --port" in second.stderr
+            time.sleep(max(0.0, used + 5.5 - time.monotonic()))  # the OpenAI client keeps a connection for 5 s
+            assert health(kept) == 200
+            assert kept.sock is first
+            kept.close()
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate()
             assert process.returncode == 130

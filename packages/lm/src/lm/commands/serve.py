@@ -77,7 +77,7 @@ def serve(options: argparse.Namespace) -> None:
     need("pydantic", "lm serve", "groundup-lm[serve]")
     from lm.serving.app import Server
     from lm.serving.engine import Engine
-    from lm.serving.guards import protocol, to_stderr
+    from lm.serving.guards import KEEP_ALIVE, protocol, to_stderr
     from lm.serving.requests import Limits
 
     if not 0 <= options.port < 1 << 16:
@@ -109,6 +109,7 @@ def serve(options: argparse.Namespace) -> None:
         log_level="warning",
         access_log=False,
         http=protocol(options.header_timeout),
+        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=options.grace,
     )
     runner = uvicorn.Server(config)

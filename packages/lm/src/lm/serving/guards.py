@@ -149,6 +149,11 @@ class Patience:
         await self.app(scope, receive, patient if scope["type"] == "http" else send)
 
 
+# Seconds that an idle connection is kept: longer than clients keep theirs (the OpenAI client 5), so that it is not closed
+# under a request that is just being sent.
+KEEP_ALIVE = 75
+
+
 def protocol(header_seconds: float) -> type[H11Protocol]:
     """Uvicorn's protocol, with a limit on the time that the head of a request takes."""
 
