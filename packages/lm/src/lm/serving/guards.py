@@ -149,8 +149,8 @@ class Patience:
         await self.app(scope, receive, patient if scope["type"] == "http" else send)
 
 
-# Seconds that an idle connection is kept: longer than clients keep theirs (the OpenAI client 5), so that it is not closed
-# under a request that is just being sent.
+# Seconds that an idle connection is kept: longer than clients keep theirs (the OpenAI client 5), so that it is not
+# closed under a request that is just being sent.
 KEEP_ALIVE = 75
 
 
