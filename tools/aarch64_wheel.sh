@@ -16,7 +16,7 @@ python=${PYTHON:-python3}
 debian=$folder/debian
 release=bookworm version=3.11 # this Debian's Python
 
-if ! grep -qs '^interpreter .*qemu-aarch64' /proc/sys/fs/binfmt_misc/*; then
+if [[ ! -e /proc/sys/fs/binfmt_misc/qemu-aarch64 ]]; then
     echo "Programs for aarch64 cannot be run here: install qemu-user-static and binfmt-support" >&2
     exit 1
 fi

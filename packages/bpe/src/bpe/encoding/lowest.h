@@ -27,10 +27,22 @@ TARGET_AVX2 static uint32_t lowest_avx2(const uint32_t *keys, size_t count) {
 }
 #endif
 
+#ifdef BPE_NEON
+static uint32_t lowest_neon(const uint32_t *keys, size_t count) {
+    uint32x4_t best = vminq_u32(vld1q_u32(keys), vld1q_u32(keys + 4));
+    for (size_t i = 8; i < count; i += 8)
+        best = vminq_u32(best, vminq_u32(vld1q_u32(keys + i), vld1q_u32(keys + i + 4)));
+    return vminvq_u32(best);
+}
+#endif
+
 static inline lowest_function choose_lowest(int level) {
     (void)level;
 #ifdef BPE_X86
     if (level >= LEVEL_AVX2) return lowest_avx2;
+#endif
+#ifdef BPE_NEON
+    if (level >= LEVEL_NEON) return lowest_neon;
 #endif
     return lowest_portable;
 }

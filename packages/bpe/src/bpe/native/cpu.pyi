@@ -1,6 +1,6 @@
 from typing import Literal
 
-Level = Literal["portable", "avx2", "avx512"]
+Level = Literal["portable", "avx2", "avx512", "neon"]
 
 LEVELS: tuple[Level, ...]
 AVAILABLE: tuple[Level, ...]

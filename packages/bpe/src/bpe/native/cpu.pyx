@@ -7,14 +7,15 @@ import os
 
 cdef extern from "native/cpu.h" nogil:
     int best_level()
+    const char **level_names
 
-LEVELS = ("portable", "avx2", "avx512")
-AVAILABLE = LEVELS[: best_level() + 1]
+LEVELS = ("portable", "avx2", "avx512", "neon")
+AVAILABLE = tuple(level_names[_level].decode() for _level in range(best_level() + 1))
 
 
 def level():
     """The name of the level that this process uses."""
-    return LEVELS[chosen]
+    return AVAILABLE[chosen]
 
 
 def available():
@@ -31,7 +32,7 @@ cdef int level_of(name) except -1:
         if name in LEVELS:
             raise ValueError(f"the SIMD level {name!r} is not available: {here}")
         raise ValueError(f"{name!r} is not a SIMD level: {here}")
-    return LEVELS.index(name)
+    return AVAILABLE.index(name)
 
 
 cdef int decide() except -1:

@@ -60,9 +60,9 @@ UTF8_PORTABLE(utf8_portable_1, uint8_t)
 UTF8_PORTABLE(utf8_portable_2, uint16_t)
 UTF8_PORTABLE(utf8_portable_4, uint32_t)
 
-#ifdef BPE_X86
-/* Eight code points by AVX2: each makes up to four bytes in a lane of its own, and a shuffle for each half of the
- * vector moves the bytes together. Which shuffle, the sizes of its four code points say, two bits each. */
+#if defined(BPE_X86) || defined(BPE_NEON)
+/* Code points by vectors: each makes up to four bytes in a lane of its own, and a shuffle for each four lanes moves the
+ * bytes together. Which shuffle, the sizes of the four code points say, two bits each. */
 static uint8_t utf8_shuffles[256][16];
 static uint8_t utf8_sizes[256];
 
@@ -76,7 +76,10 @@ static void fill_utf8_shuffles(void) {
         while (size < 16) utf8_shuffles[sizes][size++] = 0x80; /* a zero */
     }
 }
+#endif
 
+#ifdef BPE_X86
+/* AVX2: eight code points at a time, a shuffle for each half of the vector. */
 TARGET_AVX2 static inline uint8_t *utf8_half(__m128i bytes, int sizes, uint8_t *to) {
     const __m128i shuffle = _mm_loadu_si128((const __m128i *)utf8_shuffles[sizes]);
     _mm_storeu_si128((__m128i *)to, _mm_shuffle_epi8(bytes, shuffle));
@@ -170,12 +173,98 @@ UTF8_EIGHTS(utf8_avx2_2, uint16_t, UTF8_ASCII_2, UTF8_LOAD_2)
 UTF8_EIGHTS(utf8_avx2_4, uint32_t, UTF8_ASCII_4, UTF8_LOAD_4)
 #endif
 
+#ifdef BPE_NEON
+/* NEON: four code points at a time. *lone becomes other than zero where one is a surrogate. */
+static inline uint8_t *utf8_four(uint32x4_t code, uint8_t *to, uint32x4_t *lone) {
+    static const int32_t places[4] = {0, 2, 4, 6};
+    const uint32x4_t low = vdupq_n_u32(0x3f), more = vdupq_n_u32(0x80);
+    const uint32x4_t two = vcgtq_u32(code, vdupq_n_u32(0x7f)), three = vcgtq_u32(code, vdupq_n_u32(0x7ff));
+    const uint32x4_t four = vcgtq_u32(code, vdupq_n_u32(0xffff));
+    *lone = vorrq_u32(*lone, vceqq_u32(vandq_u32(code, vdupq_n_u32(~0x7ffu)), vdupq_n_u32(0xd800)));
+    /* the last bytes of a code point, 10xxxxxx each, beginning with its last */
+    const uint32x4_t last = vorrq_u32(vandq_u32(code, low), more);
+    const uint32x4_t third = vorrq_u32(vandq_u32(vshrq_n_u32(code, 6), low), more);
+    const uint32x4_t second = vorrq_u32(vandq_u32(vshrq_n_u32(code, 12), low), more);
+    const uint32x4_t two_last = vsliq_n_u32(third, last, 8); /* the first of them in the low byte */
+    const uint32x4_t three_last = vsliq_n_u32(second, two_last, 8);
+    const uint32x4_t of_two = vsliq_n_u32(vorrq_u32(vshrq_n_u32(code, 6), vdupq_n_u32(0xc0)), last, 8);
+    const uint32x4_t of_three = vsliq_n_u32(vorrq_u32(vshrq_n_u32(code, 12), vdupq_n_u32(0xe0)), two_last, 8);
+    const uint32x4_t of_four = vsliq_n_u32(vorrq_u32(vshrq_n_u32(code, 18), vdupq_n_u32(0xf0)), three_last, 8);
+    const uint32x4_t bytes = vbslq_u32(four, of_four, vbslq_u32(three, of_three, vbslq_u32(two, of_two, code)));
+    const uint32x4_t fewer = vaddq_u32(vaddq_u32(two, three), four); /* 1 - size */
+    const uint32_t sizes =
+        vaddvq_u32(vshlq_u32(vreinterpretq_u32_s32(vnegq_s32(vreinterpretq_s32_u32(fewer))), vld1q_s32(places)));
+    vst1q_u8(to, vqtbl1q_u8(vreinterpretq_u8_u32(bytes), vld1q_u8(utf8_shuffles[sizes])));
+    return to + utf8_sizes[sizes];
+}
+
+#define UTF8_FOURS(name, unit, ASCII, LOAD)                                                 \
+    static size_t name(const void *units, size_t count, uint8_t *to) {                      \
+        const unit *from = units;                                                           \
+        uint8_t *const begin = to;                                                          \
+        uint32x4_t lone = vdupq_n_u32(0);                                                   \
+        size_t i = 0;                                                                       \
+        for (; i + 16 <= count; i += 16) {                                                  \
+            ASCII                                                                           \
+            for (int k = 0; k < 16; k += 4) to = utf8_four(LOAD(from + i + k), to, &lone);  \
+        }                                                                                   \
+        for (; i < count; i += 4) {                                                         \
+            unit rest[4] = {0};                                                             \
+            const size_t left = count - i < 4 ? count - i : 4;                              \
+            memcpy(rest, from + i, left * sizeof(unit));                                    \
+            to = utf8_four(LOAD(rest), to, &lone) - (4 - left); /* a zero makes one byte */ \
+        }                                                                                   \
+        return vmaxvq_u32(lone) ? UTF8_LONE : (size_t)(to - begin);                         \
+    }
+
+static inline uint32x4_t utf8_load_1(const uint8_t *at) {
+    uint32_t four;
+    memcpy(&four, at, 4);
+    return vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(four))));
+}
+#define UTF8_LOAD_2(at) vmovl_u16(vld1_u16(at))
+#define UTF8_ASCII_1                           \
+    const uint8x16_t all = vld1q_u8(from + i); \
+    if (vmaxvq_u8(all) < 0x80) {               \
+        vst1q_u8(to, all);                     \
+        to += 16;                              \
+        continue;                              \
+    }
+#define UTF8_ASCII_2                                                               \
+    const uint16x8_t first = vld1q_u16(from + i), after = vld1q_u16(from + i + 8); \
+    if (vmaxvq_u16(vorrq_u16(first, after)) < 0x80) {                              \
+        vst1q_u8(to, vcombine_u8(vmovn_u16(first), vmovn_u16(after)));             \
+        to += 16;                                                                  \
+        continue;                                                                  \
+    }
+#define UTF8_ASCII_4                                                            \
+    const uint32x4_t a = vld1q_u32(from + i), b = vld1q_u32(from + i + 4);      \
+    const uint32x4_t c = vld1q_u32(from + i + 8), d = vld1q_u32(from + i + 12); \
+    if (vmaxvq_u32(vorrq_u32(vorrq_u32(a, b), vorrq_u32(c, d))) < 0x80) {       \
+        const uint16x8_t first = vcombine_u16(vmovn_u32(a), vmovn_u32(b));      \
+        const uint16x8_t after = vcombine_u16(vmovn_u32(c), vmovn_u32(d));      \
+        vst1q_u8(to, vcombine_u8(vmovn_u16(first), vmovn_u16(after)));          \
+        to += 16;                                                               \
+        continue;                                                               \
+    }
+
+UTF8_FOURS(utf8_neon_1, uint8_t, UTF8_ASCII_1, utf8_load_1)
+UTF8_FOURS(utf8_neon_2, uint16_t, UTF8_ASCII_2, UTF8_LOAD_2)
+UTF8_FOURS(utf8_neon_4, uint32_t, UTF8_ASCII_4, vld1q_u32)
+#endif
+
 static inline utf8_function choose_utf8(int width, int level) {
     (void)level;
 #ifdef BPE_X86
     if (level >= LEVEL_AVX2) {
         if (utf8_sizes[0] == 0) fill_utf8_shuffles();
         return width == 1 ? utf8_avx2_1 : width == 2 ? utf8_avx2_2 : utf8_avx2_4;
+    }
+#endif
+#ifdef BPE_NEON
+    if (level >= LEVEL_NEON) {
+        if (utf8_sizes[0] == 0) fill_utf8_shuffles();
+        return width == 1 ? utf8_neon_1 : width == 2 ? utf8_neon_2 : utf8_neon_4;
     }
 #endif
     return width == 1 ? utf8_portable_1 : width == 2 ? utf8_portable_2 : utf8_portable_4;

@@ -47,11 +47,30 @@ TARGET_AVX512 static size_t places_avx512(uint64_t ones, size_t base, size_t *pl
 }
 #endif
 
+#ifdef BPE_NEON
+/* Four ones to a branch: NEON has nothing that moves the bytes of a mask together. The bits are turned round once, for
+ * ARM counts zeros from the top only. */
+static size_t places_neon(uint64_t ones, size_t base, size_t *places) {
+    const size_t count = vaddv_u8(vcnt_u8(vcreate_u8(ones)));
+    uint64_t turned = __rbitll(ones);
+    for (size_t i = 0; i < count; i += 4)
+        for (size_t j = 0; j < 4; j++) {
+            const uint64_t zeros = __clzll(turned); /* 64 of zero */
+            places[i + j] = base + zeros;
+            turned &= ~(1ULL << 63 >> (zeros & 63));
+        }
+    return count;
+}
+#endif
+
 static inline places_function choose_places(int level) {
     (void)level;
 #ifdef BPE_X86
     if (level >= LEVEL_AVX512) return places_avx512;
     if (level >= LEVEL_AVX2) return places_avx2;
+#endif
+#ifdef BPE_NEON
+    if (level >= LEVEL_NEON) return places_neon;
 #endif
     return places_portable;
 }
