@@ -195,6 +195,7 @@ def test_peak_of_a_step(name: str, attention: str, checkpointing: str, monkeypat
         {"loss": "chunked"},
         {"precision": "autocast"},
         {"norm_kernel": "normalised"},
+        {"gate_kernel": "fused"},
         {"attention_kernel": "blocks"},
     ],
 )

@@ -28,6 +28,7 @@ import lm.ops.cpu.block_attention  # noqa: E402
 from accounting import Policy  # noqa: E402
 from accounting.memory import activations  # noqa: E402
 from accounting.memory.optimizer_state import step_temporaries  # noqa: E402
+from accounting.record import replace  # noqa: E402
 from lm.config import ModelConfig  # noqa: E402
 from lm.loss import chunked_cross_entropy, cross_entropy  # noqa: E402
 from lm.model import Transformer  # noqa: E402
@@ -41,6 +42,9 @@ pytestmark = [
 ]
 
 
+IN_C = Policy(norm_kernel="normalised", gate_kernel="fused")  # what lm.ops.cpu.passes computes in fp32
+
+
 @pytest.fixture
 def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Sets how the model computes: explicit score matrices or the fused kernel, its norms, what it recomputes."""
@@ -50,7 +54,12 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         lm.model.rope_cache.cache_clear()
 
     def choose(
-        *, attention: str = "fused", norm_kernel: str = "normalised", checkpointing: str = "none", block: int = 64
+        *,
+        attention: str = "fused",
+        norm_kernel: str = "normalised",
+        gate_kernel: str = "fused",
+        checkpointing: str = "none",
+        block: int = 64,
     ) -> None:
         monkeypatch.setattr(lm.attention, "MATMUL_KEYS", 1 << 30 if attention == "eager" else 0)
         monkeypatch.setattr(fused, "MATMUL_KEYS", 1 << 30 if attention == "blocks" else 0)
@@ -59,6 +68,8 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
             monkeypatch.setattr(activations, "QUERY_BLOCK", block)
         if norm_kernel == "composite":
             monkeypatch.delitem(fused.TWINS, lm.model.RMSNorm)
+        if gate_kernel == "composite":
+            monkeypatch.delitem(fused.TWINS, lm.model.SwiGLU)
         if checkpointing == "full":
             monkeypatch.setattr(lm.model.Block, "forward", recomputed(lm.model.Block.forward))
         elif checkpointing == "selective":
@@ -113,11 +124,14 @@ def test_saved_activations(seed: int, precision: str, run_as: Callable[..., None
     norm_kernel = rng.choice(["normalised", "composite"]) if precision != "bf16" else "composite"
     if precision == "fp32":
         norm_kernel = rng.choice(["normalised", "composite"])
-    run_as(attention=attention, norm_kernel=norm_kernel, block=7)
+    gate_kernel = rng.choice(["fused", "composite"]) if precision == "fp32" else "composite"
+    run_as(attention=attention, norm_kernel=norm_kernel, gate_kernel=gate_kernel, block=7)
     model = fused.fuse(Transformer(config))
     if precision == "bf16":
         model = model.bfloat16()
-    policy = Policy(precision=precision, attention_kernel=attention, norm_kernel=norm_kernel, loss=loss)
+    policy = Policy(
+        precision=precision, attention_kernel=attention, norm_kernel=norm_kernel, gate_kernel=gate_kernel, loss=loss
+    )
     predicted = accounting.saved_activations(config.shape(), batch, length, policy=policy)
     narrower = 0
     if precision == "bf16" and config.norm == "layernorm":  # a CPU keeps both statistics of each position in bf16
@@ -135,7 +149,7 @@ def test_saved_activations_of_experts(seed: int, run_as: Callable[..., None]) ->
     fused.fuse(model)
     assert accounting.parameters(shape).total == sum(parameter.numel() for parameter in model.parameters())
     batch, length = rng.randint(1, 3), rng.randint(2, config.context_length)
-    predicted = accounting.saved_activations(shape, batch, length, policy=Policy(norm_kernel="normalised"))
+    predicted = accounting.saved_activations(shape, batch, length, policy=IN_C)
     assert predicted.total == saved(model, *data(config, batch, length), "plain", "fp32")
 
 
@@ -157,6 +171,7 @@ def test_what_checkpointing_leaves_alive(seed: int, checkpointing: str, run_as: 
     policy = Policy(
         attention_kernel=attention,
         norm_kernel="normalised",
+        gate_kernel="fused",
         activation_checkpointing=checkpointing,
         loss=loss,
     )
@@ -218,7 +233,7 @@ def warm() -> None:
 def test_peak_of_a_step(name: str, attention: str, loss: str, run_as: Callable[..., None]) -> None:
     run_as(attention=attention)
     config, batch, length = PEAKS[name]
-    policy = Policy(attention_kernel=attention, norm_kernel="normalised", loss=loss)
+    policy = replace(IN_C, attention_kernel=attention, loss=loss)
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     assert int(predicted.total) == pytest.approx(peak(config, batch, length, loss), rel=0.02), predicted.peak.title
 
@@ -230,7 +245,7 @@ def test_peak_by_onednn(loss: str, run_as: Callable[..., None], monkeypatch: pyt
     monkeypatch.setattr(products, "chosen", lambda: True)
     run_as(attention="fused")
     config, batch, length = PEAKS["loss"]
-    policy = Policy(attention_kernel="fused", norm_kernel="normalised", loss=loss)
+    policy = replace(IN_C, attention_kernel="fused", loss=loss)
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     beside = 4 * config.vocab_size * config.d_model if loss == "chunked" else 0
     assert peak(config, batch, length, loss) == pytest.approx(int(predicted.total) + beside, rel=0.02)
@@ -242,9 +257,7 @@ def test_peak_by_onednn(loss: str, run_as: Callable[..., None], monkeypatch: pyt
 def test_peak_with_checkpointing(name: str, attention: str, checkpointing: str, run_as: Callable[..., None]) -> None:
     run_as(attention=attention, checkpointing=checkpointing)
     config, batch, length = PEAKS[name]
-    policy = Policy(
-        attention_kernel=attention, norm_kernel="normalised", activation_checkpointing=checkpointing, loss="chunked"
-    )
+    policy = replace(IN_C, attention_kernel=attention, activation_checkpointing=checkpointing, loss="chunked")
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     measured = peak(config, batch, length, "chunked")
     assert int(predicted.total) == pytest.approx(measured, rel=0.02), predicted.peak.title
@@ -282,9 +295,7 @@ def test_peak_in_blocks_of_512(name: str, run_as: Callable[..., None]) -> None:
     run_as(attention="fused")
     config, batch, length = PEAKS[name]
     exact, rounded = (
-        accounting.training_memory(
-            config.shape(), batch, length, policy=Policy(norm_kernel="normalised", allocator=allocator)
-        )
+        accounting.training_memory(config.shape(), batch, length, policy=replace(IN_C, allocator=allocator))
         for allocator in ("exact", "cuda")
     )
     measured, in_blocks = peak(config, batch, length, "plain"), peak(config, batch, length, "plain", block=512)
@@ -364,7 +375,8 @@ def test_peak_by_the_chunk_of_the_loss(
     config, batch, length = ModelConfig(8000, 128, 1, 32, 2, 64), 4, 128
     chunk = rows * 4 * config.vocab_size
     monkeypatch.setattr(lm.loss, "CHUNK_BYTES", {"cpu": chunk})
-    policy = Policy(precision=precision, norm_kernel="normalised", loss="chunked", logits_chunk_bytes=chunk)
+    gate_kernel = "fused" if precision == "fp32" else "composite"
+    policy = replace(IN_C, precision=precision, gate_kernel=gate_kernel, loss="chunked", logits_chunk_bytes=chunk)
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     assert rows < 40 or predicted.peak.title == "loss"
     measured = peak(config, batch, length, "chunked", precision)

@@ -53,6 +53,7 @@ class Budget:
             policy=Policy(
                 attention_kernel="blocks",
                 norm_kernel="normalised",
+                gate_kernel="fused",
                 loss="chunked",
                 logits_chunk_bytes=CHUNK_BYTES["cpu"],
             ),

@@ -19,7 +19,7 @@ import torch
 
 from lm.config import ModelConfig, TrainConfig
 from lm.device import keep_freed_memory
-from lm.model import Attention, RMSNorm, Transformer
+from lm.model import Attention, RMSNorm, SwiGLU, Transformer
 from lm.ops.cpu import fused, products
 from lm.training.trainer import Trainer
 
@@ -31,7 +31,8 @@ WITHOUT: dict[str, set[type[torch.nn.Module]]] = {
     "all": set(),
     "without attention": {Attention},
     "without norms": {RMSNorm},
-    "none": {Attention, RMSNorm, torch.nn.Linear},
+    "without SwiGLU": {SwiGLU},
+    "none": {Attention, RMSNorm, SwiGLU, torch.nn.Linear},
 }
 
 

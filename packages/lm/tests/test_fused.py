@@ -12,9 +12,9 @@ import lm
 from lm.config import ModelConfig
 from lm.documents import document_ids_of
 from lm.generation.decoder import Decoder
-from lm.model import Attention, Block, RMSNorm, Transformer
+from lm.model import MLP, Attention, Block, RMSNorm, Transformer
 from lm.ops.cpu import block_attention, fused
-from lm.ops.cpu.fused import FusedAttention, FusedLinear, FusedRMSNorm, fuse
+from lm.ops.cpu.fused import FusedAttention, FusedLinear, FusedRMSNorm, FusedSwiGLU, fuse
 
 SHAPES = {
     "llama": {},
@@ -49,6 +49,7 @@ def test_a_fused_model_is_the_plain_model_forward_and_backward(shape, dtype, key
     model = made(shape, dtype)
     twin = fuse(copy.deepcopy(model))
     assert all(type(block.attention) is FusedAttention for block in twin.blocks)
+    assert all(type(block.ffn) in (FusedSwiGLU, MLP) for block in twin.blocks)
     ids = torch.randint(50, (3, 40))
     for document_ids in (None, document_ids_of(ids, int(ids[0, 7]))):
         bounds = {"rtol": 1e-9, "atol": 1e-11} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-4}

@@ -92,6 +92,22 @@ def test_normalise(native, rows, width, count, seed):
 @pytest.mark.parametrize("native", WAYS)
 @settings(max_examples=40, deadline=None)
 @sizes
+def test_swiglu(native, rows, width, count, seed):
+    leaf, grad = numbers(2, rows, 2 * width, seed=seed, scale=9.0).requires_grad_(), numbers(2, rows, width, seed=seed)
+    gate, up = leaf.chunk(2, dim=-1)
+    wanted = F.silu(gate) * up
+    (slope,) = torch.autograd.grad(wanted, leaf, grad)
+    x, by = leaf.detach(), using(native)
+    across = [z.mT.contiguous().mT for z in (x, grad)]  # the same numbers in another order
+    with threads(count), torch.no_grad():
+        for a, g in ((x, grad), across):
+            close(passes.swiglu(by, a), wanted)
+            close(passes.swiglu_back(by, g, a), slope)
+
+
+@pytest.mark.parametrize("native", WAYS)
+@settings(max_examples=40, deadline=None)
+@sizes
 def test_cross_entropy(native, rows, width, count, seed):
     logits = numbers(rows, width + 3, seed=seed, scale=20.0)
     made = torch.Generator().manual_seed(seed)
@@ -119,7 +135,8 @@ def test_float32_is_as_exact_as_torchs_own():
         normal, inverse = passes.normalise(by, x.to(dtype), 1e-5)
         back = passes.normalise_back(by, grad.to(dtype), normal, inverse)
         nats = passes.cross_entropy(by, z, 500, targets, counts)
-        return [found.double() for found in (normal, inverse, back, nats, z)]
+        gated = passes.swiglu(by, x.to(dtype)), passes.swiglu_back(by, grad[:, :150].to(dtype), x.to(dtype))
+        return [found.double() for found in (normal, inverse, back, nats, z, *gated)]
 
     exact = results(False, torch.float64)
     for c, own, right in zip(results(True, torch.float32), results(False, torch.float32), exact, strict=True):
@@ -135,7 +152,8 @@ def test_the_bits_are_the_same_on_any_number_of_threads():
             normal, inverse = passes.normalise(by, x, 1e-5)
             logits, targets = x.clone(), torch.arange(37)
             nats = passes.cross_entropy(by, logits, 80, targets, targets != 3)
-            return [normal, inverse, logits, nats, passes.normalise_back(by, grad, normal, inverse)]
+            gated = [passes.swiglu(by, x), passes.swiglu_back(by, grad[:, :43], x)]
+            return [normal, inverse, logits, nats, passes.normalise_back(by, grad, normal, inverse), *gated]
 
     for count in (2, 3):
         assert all(torch.equal(a, b) for a, b in zip(results(1), results(count), strict=True))
@@ -149,6 +167,11 @@ def test_what_is_no_number_stays_none_and_large_ones_do_not_overflow(native):
         logits[0, place] = torch.nan
         assert passes.normalise(by, logits, 1e-5)[0].isnan().all()
         assert passes.cross_entropy(by, logits, 3, torch.tensor([1]), torch.tensor([True])).isnan().all()
+    gate_up = torch.tensor([[torch.nan, -3e4, 3e4, 2.0, 2.0, 2.0]])
+    gated, slopes = passes.swiglu(by, gate_up), passes.swiglu_back(by, torch.ones(1, 3), gate_up)
+    torch.testing.assert_close(gated, torch.tensor([[torch.nan, 0.0, 6e4]]), equal_nan=True)
+    wanted = torch.tensor([[torch.nan, 0.0, 2.0, torch.nan, 0.0, 3e4]])
+    torch.testing.assert_close(slopes, wanted, equal_nan=True)
     logits = torch.tensor([[3e4, -3e4, 0.0]])
     nats = passes.cross_entropy(by, logits, 3, torch.tensor([1]), torch.tensor([True]))
     torch.testing.assert_close(nats, torch.tensor([6e4]))
@@ -199,7 +222,8 @@ def test_a_run_that_goes_on_without_the_compiler_says_so(data, tmp_path, nothing
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "change", [(b"- n[i] * mean", b"- mean"), (b"p[target] -= 1", b"p[target] -= 0"), (b"* by;", b";")]
+    "change",
+    [(b"- n[i] * mean", b"- mean"), (b"p[target] -= 1", b"p[target] -= 0"), (b"* by;", b";"), (b"(1 - s)", b"s")],
 )
 def test_a_library_that_computes_something_else_is_not_used(monkeypatch, tmp_path, change):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

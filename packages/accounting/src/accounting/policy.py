@@ -7,6 +7,7 @@ from accounting.shape import choose, positive
 
 ATTENTION_KERNELS = ("fused", "eager", "blocks")
 NORM_KERNELS = ("fused", "normalised", "composite")
+GATE_KERNELS = ("composite", "fused")
 CHECKPOINTINGS = ("none", "selective", "full")
 LOSSES = ("plain", "chunked")
 OPTIMIZERS = ("adamw", "adamw8bit", "sgd", "muon")
@@ -49,6 +50,8 @@ class Policy(Record):
             (lm on a CPU in fp32). How many FLOPs are counted is another question: `pairs` of forward_flops.
         norm_kernel: what an RMSNorm saves. "fused" its input; "normalised" its input divided by its root mean square
             (lm on a CPU); "composite" both (PyTorch's own on a CPU).
+        gate_kernel: what a gated feed-forward layer saves between its matrices. "composite" gate and up, the activated
+            gate and the product (PyTorch's operators); "fused" all but the activated gate (lm on a CPU in fp32).
         activation_checkpointing: "selective" saves what enters attention's inside but nothing of it (Korthikanti et al.
             2022); "full" only what enters each block (Chen et al. 2016).
         loss: "plain" saves log-probabilities; "chunked" the gradients of hidden state and head.
@@ -69,6 +72,7 @@ class Policy(Record):
     optimizer_step: str = "fused"
     attention_kernel: str = "fused"
     norm_kernel: str = "fused"
+    gate_kernel: str = "composite"
     activation_checkpointing: str = "none"
     loss: str = "plain"
     logits_chunk_bytes: int = LOGITS_CHUNK_BYTES
@@ -84,6 +88,7 @@ class Policy(Record):
             ("optimizer_step", OPTIMIZER_STEPS),
             ("attention_kernel", ATTENTION_KERNELS),
             ("norm_kernel", NORM_KERNELS),
+            ("gate_kernel", GATE_KERNELS),
             ("activation_checkpointing", CHECKPOINTINGS),
             ("loss", LOSSES),
             ("allocator", ALLOCATORS),

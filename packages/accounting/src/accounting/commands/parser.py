@@ -14,6 +14,7 @@ from accounting.policy import (
     ALLOCATORS,
     ATTENTION_KERNELS,
     CHECKPOINTINGS,
+    GATE_KERNELS,
     GRADIENT_DTYPES,
     LOSSES,
     NORM_KERNELS,
@@ -319,6 +320,7 @@ def _memory(to: argparse.ArgumentParser) -> None:
         "--attention-kernel", choices=ATTENTION_KERNELS, default="fused", help="fused saves no seq² weights"
     )
     to.add_argument("--norm-kernel", choices=NORM_KERNELS, default="fused", help="what an RMSNorm saves")
+    to.add_argument("--gate-kernel", choices=GATE_KERNELS, default="composite", help="what a gated layer saves")
     to.add_argument("--activation-checkpointing", choices=CHECKPOINTINGS, default="none")
     to.add_argument("--loss", choices=LOSSES, default="plain")
     to.add_argument("--allocator", choices=ALLOCATORS, default="exact", help="cuda: with what rounding to blocks adds")

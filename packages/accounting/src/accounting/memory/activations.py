@@ -92,6 +92,7 @@ def _only_counted_adapters(shape: TransformerShape, policy: Policy) -> None:
         ("loss", policy.loss, ("plain",)),
         ("precision", policy.precision, ("fp32", "bf16")),
         ("norm_kernel", policy.norm_kernel, ("fused", "composite")),
+        ("gate_kernel", policy.gate_kernel, ("composite",)),
         ("attention_kernel", policy.attention_kernel, ("fused", "eager")),
     ):
         if chosen not in counted:
@@ -185,9 +186,11 @@ def block_tensors(run: ForwardPass, kind: LayerKind) -> dict[Component, Tensors]
     saved[Component.ATTENTION_WEIGHTS] = _attention_weights(run)
     saved[Component.ATTENTION_OUTPUT] = [(1, tokens * n.n_heads * n.head_dim * act)]
     saved[Component.FFN_INPUT] = ffn_input
-    # gated: gate and up, which are one storage of 2·d_ff, the activated gate, and the product; else before and after
+    # gated: gate and up, which are one storage of 2·d_ff, the activated gate unless the kernel computes it again, and
+    # the product; else before and after
     hidden = tokens * n.d_ff * act
-    inside: Tensors = [(1, 2 * hidden), (2, hidden)] if shape.gated else [(2, hidden)]
+    narrow = 1 if run.policy.gate_kernel == "fused" else 2
+    inside: Tensors = [(1, 2 * hidden), (narrow, hidden)] if shape.gated else [(2, hidden)]
     saved[Component.FFN_HIDDEN] = [(shape.active_experts * count, size) for count, size in inside]
     if shape.experts is not None:
         saved[Component.ROUTER] = _router(run)

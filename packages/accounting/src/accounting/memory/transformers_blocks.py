@@ -22,6 +22,7 @@ def only_counted(run: ForwardPass) -> None:
     for name, chosen, counted in (
         ("precision", run.policy.precision, ("fp32", "bf16")),
         ("norm_kernel", run.policy.norm_kernel, ("fused", "composite")),
+        ("gate_kernel", run.policy.gate_kernel, ("composite",)),
         ("attention_kernel", run.policy.attention_kernel, ("fused", "eager")),
         ("qk_norm", run.shape.qk_norm, (False,)),
         ("post_norm", run.shape.post_norm, (False,)),

@@ -49,6 +49,7 @@ def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, acc
         optimizer="adamw" if config.optimizer == "adamw" else "muon",  # NorMuon keeps one number a row more
         attention_kernel=whole if cpu and model.context_length <= MATMUL_KEYS else "fused",
         norm_kernel="normalised" if cpu else "fused",
+        gate_kernel="fused" if cpu and wide else "composite",
         activation_checkpointing=config.activation_checkpointing,
         loss="chunked",
         logits_chunk_bytes=chunk_bytes_on(device),

@@ -4,12 +4,12 @@ Every twin has the parameters, the state dict and, to rounding, the results and 
 
     Attention   scores by blocks of queries, whose rotation is part of the copy that the products read (block_attention)
     RMSNorm     one pass over memory in C, both ways
+    SwiGLU      what stands between its products in one pass over memory in C, both ways
     Linear      by oneDNN, on the machines on which that is the faster library (products)
 
-What they gain, one core of a Zen 3 (`nox -s bench -- twins` measures it in whole steps, of the demo's shape 10% of them
-together): at a width of 128 attention 4 to 5% and norms 5%, at 256 attention 5 to 10% and norms 0 to 1%. SwiGLU in C
-gained 1 and 0%; the norm's weight folded into the matrix that reads it, sums and norms in one pass, and gradients of
-weights as tall products gained 2% at most: they were here, and went.
+`nox -s bench -- twins` measures what each gains in whole steps; docs/design/performance/lm.md has its tables. The norm's
+weight folded into the matrix that reads it, sums and norms in one pass, and gradients of weights as tall products gained
+2% at most: they were here, and went.
 
 A twin computes as the plain module does where that is what the caller needs: on another device, with a key/value cache,
 under autocast, when a module in it was given a hook.
@@ -26,7 +26,7 @@ from torch.autograd.function import once_differentiable
 from lm.activation_checkpointing import recomputed
 from lm.attention import MATMUL_KEYS, causal_self_bias
 from lm.documents import positions_of
-from lm.model import Attention, LayerCache, RMSNorm, rope_at
+from lm.model import Attention, LayerCache, RMSNorm, SwiGLU, rope_at
 from lm.ops.cpu import passes
 from lm.ops.cpu.block_attention import attend
 from lm.ops.cpu.products import FusedLinear
@@ -90,9 +90,19 @@ class FusedRMSNorm(RMSNorm):
         return _ScaledNorm.apply(x, self.weight, self.eps)  # type: ignore[no-any-return, no-untyped-call]
 
 
+class FusedSwiGLU(SwiGLU):
+    """SwiGLU with what stands between its products in one pass over memory, both ways."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not in_full_precision(x) or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return super().forward(x)
+        return self.down(_Gate.apply(self.gate_up(x)))  # type: ignore[no-any-return, no-untyped-call]
+
+
 TWINS: dict[type[nn.Module], type[nn.Module]] = {
     Attention: FusedAttention,
     RMSNorm: FusedRMSNorm,
+    SwiGLU: FusedSwiGLU,
     nn.Linear: FusedLinear,
 }
 
@@ -113,3 +123,18 @@ class _ScaledNorm(torch.autograd.Function):
         normal, weight, inverse = ctx.saved_tensors
         for_x = passes.normalise_back(passes.compiled(grad), grad * weight, normal, inverse)
         return for_x, (grad * normal).flatten(0, -2).sum(0), None
+
+
+class _Gate(torch.autograd.Function):
+    """silu(gate) · up, which keeps nothing but its input."""
+
+    @staticmethod
+    def forward(ctx: Any, gate_up: Tensor) -> Tensor:
+        ctx.save_for_backward(gate_up)
+        return passes.swiglu(passes.compiled(gate_up), gate_up)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (gate_up,) = ctx.saved_tensors
+        return passes.swiglu_back(passes.compiled(grad), grad, gate_up)

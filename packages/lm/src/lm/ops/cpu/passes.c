@@ -59,6 +59,33 @@ void normalise_back(int threads, int64_t rows, int64_t width, const REAL *grad, 
     }
 }
 
+/* out (rows, width) = silu(gate) · up, of gate_up (rows, 2 width): the gate, then up. */
+void swiglu(int threads, int64_t rows, int64_t width, const REAL *gate_up, REAL *out)
+{
+    EACH_ROW
+    {
+        const REAL *gate = gate_up + row * 2 * width, *up = gate + width;
+        REAL *to = out + row * width;
+        EACH to[i] = gate[i] / (1 + exponential(-gate[i])) * up[i];
+    }
+}
+
+/* The gradient of gate_up, from that of swiglu's result: with s = sigmoid(gate), silu' = s + silu (1 - s). */
+void swiglu_back(int threads, int64_t rows, int64_t width, const REAL *grad, const REAL *gate_up, REAL *out)
+{
+    EACH_ROW
+    {
+        const REAL *g = grad + row * width, *gate = gate_up + row * 2 * width, *up = gate + width;
+        REAL *to_gate = out + row * 2 * width, *to_up = to_gate + width;
+        EACH
+        {
+            const REAL s = 1 / (1 + exponential(-gate[i])), silu = gate[i] * s;
+            to_gate[i] = g[i] * up[i] * (s + silu * (1 - s));
+            to_up[i] = g[i] * silu;
+        }
+    }
+}
+
 /* In place of logits (rows, stride), of which the first `width` count: their softmax, less one at the target; nats
    (rows,): what the target costs. A target below 0 costs nothing, and nothing is taken off. */
 void cross_entropy(int threads, int64_t rows, int64_t width, REAL *logits, int64_t stride, const int64_t *targets,

@@ -11,6 +11,7 @@ import ctypes
 import functools
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm.ops.cpu.build import Unavailable, built
@@ -19,6 +20,8 @@ Pointer, Count = ctypes.c_void_p, ctypes.c_int64
 ARGUMENTS = {  # after the number of threads, of rows, and of columns
     "normalise": (Pointer, Pointer, Pointer, ctypes.c_double),
     "normalise_back": (Pointer, Pointer, Pointer, Pointer),
+    "swiglu": (Pointer, Pointer),
+    "swiglu_back": (Pointer, Pointer, Pointer),
     "cross_entropy": (Pointer, Count, Pointer, Pointer),
 }
 
@@ -55,6 +58,30 @@ def normalise_back(by: ctypes.CDLL | None, grad: Tensor, normal: Tensor, inverse
     out = normal.new_empty(normal.shape)
     grad, normal, inverse = grad.contiguous(), normal.contiguous(), inverse.contiguous()
     by.normalise_back(*size(grad), grad.data_ptr(), normal.data_ptr(), inverse.data_ptr(), out.data_ptr())
+    return out
+
+
+def swiglu(by: ctypes.CDLL | None, gate_up: Tensor) -> Tensor:
+    """silu(gate) · up: gate_up (…, 2 width), the gate and then up → (…, width)."""
+    if by is None:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate).mul_(up)
+    gate_up = gate_up.contiguous()
+    out = gate_up.new_empty(*gate_up.shape[:-1], gate_up.shape[-1] // 2)
+    by.swiglu(*size(out), gate_up.data_ptr(), out.data_ptr())
+    return out
+
+
+def swiglu_back(by: ctypes.CDLL | None, grad: Tensor, gate_up: Tensor) -> Tensor:
+    """The gradient of swiglu's gate_up, from that of its result."""
+    out = torch.empty_like(gate_up, memory_format=torch.contiguous_format)
+    if by is None:
+        (gate, up), (to_gate, to_up) = gate_up.chunk(2, dim=-1), out.chunk(2, dim=-1)
+        torch.mul(F.silu(gate), grad, out=to_up)
+        torch.ops.aten.silu_backward.grad_input(grad * up, gate, grad_input=to_gate)
+        return out
+    grad, gate_up = grad.contiguous(), gate_up.contiguous()
+    by.swiglu_back(*size(grad), grad.data_ptr(), gate_up.data_ptr(), out.data_ptr())
     return out
 
 
@@ -111,4 +138,5 @@ def sample(by: ctypes.CDLL | None, dtype: torch.dtype) -> list[Tensor]:
         normal, inverse = normalise(by, x, 1e-5)
         logits, targets = 3 * x, torch.tensor([0, 69, 1, 2, 3])
         nats = cross_entropy(by, logits, 70, targets, targets != 2)
-        return [normal, inverse, nats, logits, normalise_back(by, grad, normal, inverse)]
+        through_norm = normalise_back(by, grad, normal, inverse)
+        return [normal, inverse, nats, logits, through_norm, swiglu(by, x), swiglu_back(by, grad[:, :37], x)]
