@@ -367,3 +367,10 @@ def test_generate_without_a_tokenizer_says_so(work, capsys):
     assert train(work, "--quiet") == 0
     assert main(["generate", str(work / "run"), "--prompt", "a"]) == 2
     assert "keeps no tokenizer: name one with --tokenizer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["generate", "--prompt", "a"], ["chat"], ["serve"]])
+def test_a_model_that_is_not_there_is_said_not_to_be_there(command, tmp_path, capsys):
+    name, *options = command
+    assert main([name, str(tmp_path / "none"), *options]) == 2
+    assert f"there is no {tmp_path / 'none'}" in capsys.readouterr().err

@@ -382,9 +382,7 @@ def test_the_command_serves_until_ctrl_c_and_says_when_a_port_is_taken(model, to
             assert said.startswith("mine answers at http://127.0.0.1:")
             address = said.split()[3]
             body = {"model": "mine", "prompt": "a", "max_tokens": 5, "seed": 1}
-            retrying = httpx.HTTPTransport(retries=5)
-            with httpx.Client(transport=retrying, timeout=60) as client:
-                answer = client.post(f"{address}/v1/completions", json=body).json()
+            answer = httpx.post(f"{address}/v1/completions", json=body, timeout=60).json()
             wanted = alone(model, tokenizer, [97], 5, seed=1, stop_tokens=[256, 258])
             assert answer["choices"][0]["text"] == wanted
             port = address.rsplit(":", 1)[1]

@@ -117,6 +117,7 @@ def serve(options: argparse.Namespace) -> None:
         bound = config.bind_socket()
     except SystemExit:  # uvicorn has said why
         raise Ended(f"{options.host} port {options.port} cannot be had: name another with --port", FAILED) from None
+    bound.listen(config.backlog)  # who connects from now on waits until the server runs, and is not refused
     host = f"[{options.host}]" if ":" in options.host else options.host
     if context < model.config.context_length:
         print(f"texts have {context:,} of the model's {model.config.context_length:,} tokens", flush=True)

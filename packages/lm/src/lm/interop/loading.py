@@ -87,8 +87,7 @@ def read_model(path: Path, step: int | None) -> Transformer:
         return interop.from_gguf(path)
     if path.suffix == ".bin":
         return interop.from_llama2c(path)
-    if not path.exists():
-        raise FileNotFoundError(f"there is no {path}: name a run, or a model to load")
+    must_exist(path)
     raise FileNotFoundError(
         f"{path} holds no model: there is no config.toml (a run), config.json (Hugging Face) or ckpt.pt (nanoGPT) in "
         f"it, and it is no .gguf (llama.cpp) and no .bin (llama2.c)"
@@ -201,6 +200,12 @@ def chat_template(tokenizer: Any, config: TextConfig, end_of_text: str | int | N
     return ChatTemplate(tokenizer, config.chat_template, tuple(stops), (), config.names)
 
 
+def must_exist(path: Path) -> None:
+    """FileNotFoundError where nothing is."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no {path}: name a run, or a model to load")
+
+
 def model_text(path: str | Path, tokenizer: str | Path | None = None) -> ModelText:
     """The tokenizer, the chat template and the stop tokens of a model.
 
@@ -209,9 +214,10 @@ def model_text(path: str | Path, tokenizer: str | Path | None = None) -> ModelTe
         tokenizer: A tokenizer file, if it is not to be the model's own.
 
     Raises:
-        FileNotFoundError: The model keeps no tokenizer, and none is named.
+        FileNotFoundError: There is nothing at `path`; or the model keeps no tokenizer, and none is named.
     """
     here = located(path)
+    must_exist(here)
     found = tokenizer_of(here) if tokenizer is None else Path(tokenizer)
     if found is None:
         raise FileNotFoundError(f"{path} keeps no tokenizer: name one with --tokenizer")
