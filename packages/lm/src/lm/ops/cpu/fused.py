@@ -7,9 +7,9 @@ Every twin has the parameters, the state dict and, to rounding, the results and 
     SwiGLU      what stands between its products in one pass over memory in C, both ways
     Linear      by oneDNN, on the machines on which that is the faster library (products)
 
-`nox -s bench -- twins` measures what each gains in whole steps; docs/design/performance/lm.md has its tables. The norm's
-weight folded into the matrix that reads it, sums and norms in one pass, and gradients of weights as tall products gained
-2% at most: they were here, and went.
+`nox -s bench -- twins` measures what each gains in whole steps; docs/design/performance/lm.md has its tables. The
+norm's weight folded into the matrix that reads it, sums and norms in one pass, and gradients of weights as tall
+products gained 2% at most: they were here, and went.
 
 A twin computes as the plain module does where that is what the caller needs: on another device, with a key/value cache,
 under autocast, when a module in it was given a hook.
