@@ -495,6 +495,39 @@ def test_a_full_queue_answers_429_and_who_leaves_makes_room(model, tokenizer):
             held.let.put(None)
 
 
+def asked(address, body):
+    """A connection over which a completion was asked for."""
+    connection = http.client.HTTPConnection("127.0.0.1", int(address.rsplit(":", 1)[1]), timeout=60)
+    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    return connection
+
+
+def test_the_end_of_the_grace_cuts_answers_off_with_503_or_in_the_stream(model, tokenizer, capfd):
+    lines = []
+    with contextlib.ExitStack() as stack:
+        address, engine = stack.enter_context(served(model, tokenizer, rows=2, guards={"log": lines.append}))
+        held = Held(engine)
+        body = {"prompt": "a", "max_tokens": 200, "logit_bias": {"256": -100, "258": -100}}
+        whole = asked(address, body)
+        streaming = asked(address, {**body, "stream": True})
+        until(lambda: len(engine.running) == 2 or held.let.put(None))
+        for _ in range(9):
+            held.let.put(None)
+        stream = streaming.getresponse()
+        assert stream.readline().startswith(b"data: ")
+        stack.close()
+        with whole.getresponse() as answer:
+            assert answer.status == 503
+            assert json.load(answer)["error"]["code"] == "server_ended"
+        with pytest.raises(http.client.IncompleteRead):
+            stream.read()
+        whole.close()
+        streaming.close()
+    assert sorted(line.split()[4] for line in lines) == ["200", "503"]
+    assert all(line.endswith("cut off: the server ended") for line in lines)
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_failure_in_decoding_is_500_and_the_next_request_is_answered(model, tokenizer, capsys):
     import httpx
 

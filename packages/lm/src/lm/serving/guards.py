@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PROTECTED = "/v1/"
+UNANSWERED = 499  # in the log: who asked left before an answer
 
 
 def refusal(message: str, status: int, code: str) -> JSONResponse:
@@ -85,7 +86,8 @@ class Guard:
 
 
 class AccessLog:
-    """Writes a line of each request, and counts it.
+    """Writes a line of each request, and counts it. A request that is cancelled, as those are that have no answer when
+    the graceful period ends, is answered with 503 if nothing has been sent.
 
     Args:
         app: What is asked.
@@ -100,7 +102,7 @@ class AccessLog:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status, size = time.perf_counter(), 499, 0
+        began, status, size, end = time.perf_counter(), UNANSWERED, 0, ""
 
         async def noted(message: Message) -> None:
             nonlocal status, size
@@ -112,6 +114,10 @@ class AccessLog:
 
         try:
             await self.app(scope, receive, noted)
+        except asyncio.CancelledError:
+            end = " cut off: the server ended"
+            if status == UNANSWERED:
+                await refusal("the server has ended", 503, "server_ended")(scope, receive, noted)
         finally:
             self.count(status)
             if self.write is not None:
@@ -120,7 +126,7 @@ class AccessLog:
                 seconds = time.perf_counter() - began
                 when = time.strftime("%Y-%m-%dT%H:%M:%S%z")
                 said = scope.get("state", {}).get("said", "")
-                self.write(f"{when} {client} {scope['method']} {path} {status} {size} bytes {seconds:.3f} s{said}")
+                self.write(f"{when} {client} {scope['method']} {path} {status} {size} bytes {seconds:.3f} s{said}{end}")
 
 
 def to_stderr(line: str) -> None:
