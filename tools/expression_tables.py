@@ -8,11 +8,14 @@ what the steps of tokenizers that follow another Unicode take for digits and pun
 tiktoken) agrees, packages/bpe/tests/test_expressions.py asks. General categories are in scanning/unicode.h.
 
 encoding/normalizer_tables.py: what tokenizers' normalizers make of each character.
+
+They are written as ruff formats them, so ruff is needed.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from pathlib import Path
 
@@ -223,6 +226,11 @@ What its normalizers change: code points, or ranges as in expressions/unicode_se
 {one("BERT_ACCENTS", ranges(bert_accents()))}'''
 
 
+def formatted(path: Path, text: str) -> str:
+    command = ["ruff", "format", "--stdin-filename", str(path), "-"]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
@@ -231,8 +239,12 @@ def main() -> int:
         PACKAGE / "encoding" / "normalizer_tables.py": normalizer_module(),
         PACKAGE / "expressions" / "unicode_sets.py": sets_module(),
     }
+    made = {path: formatted(path, text) for path, text in made.items()}
     if arguments.check:
-        return int(any(not path.exists() or path.read_text() != text for path, text in made.items()))
+        differ = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
+        for path in differ:
+            print(f"{path} is not what would be written", file=sys.stderr)
+        return int(bool(differ))
     for path, text in made.items():
         path.write_text(text)
         print(f"{path}: {len(text):,} bytes")
