@@ -1,13 +1,14 @@
 """Training on corpora that are one long pretoken, or nearly, beside prose: time and memory a byte, ours and our peers'.
 
-    python packages/bpe/benchmarks/worst_training.py TEXT [--bytes 4000000] [--rounds 3] [--seconds 120]
-        [--only NAME …] [--kinds KIND …] [--write]
+    python packages/bpe/benchmarks/worst_training.py TEXT … [--bytes 4000000] [--word BYTES] [--rounds 3]
+        [--seconds 120] [--only NAME …] [--kinds KIND …] [--growth BYTES …] [--write]
 
 TEXT is the prose that everything is measured against; its first so many bytes are used. Each training is a process of
 its own; they take turns. Time is the CPU time of the call that trains, the median of the rounds; memory is the most
 that the process ever held beyond what it held before the call. A peer that is not done after so many seconds is not
 asked again. Ours is marked where a byte takes more than BOUND times a byte of prose. Peers that are not installed are
-left out, and named. --write puts the table into docs/design/performance/bpe.md.
+left out, and named. --word adds one word of so many random letters. --growth measures ours alone, at several sizes;
+what is made of prose is left out where there is less of it. --write puts the table into docs/design/performance/bpe.md.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ import json
 import random
 import shlex
 import statistics
+import string
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +34,8 @@ from peers import GPT2, SPECIAL, TRAINERS
 
 BOUND = 5.0
 PAGE = Path(__file__).parents[3] / "docs/design/performance/bpe.md"
-BEGIN, END = "<!-- written by nox -s bench -- worst-train: begin -->\n", "<!-- end of worst-train -->\n"
+BEGIN = "<!-- written by nox -s bench -- worst-train{}: begin -->\n"
+END = "<!-- end of worst-train{} -->\n"
 CANDIDATES = ("bpe", "gigabpe", "tokenizers", "rustbpe")
 
 
@@ -41,6 +45,7 @@ class Kind(NamedTuple):
     make: Callable[[str, int], str]
     vocab_size: int
     split: bool = True  # by GPT-2's pattern; else not at all
+    of_prose: bool = False
 
 
 def drawn(alphabet: str) -> Callable[[str, int], str]:
@@ -59,15 +64,18 @@ def one_word(prose: str, size: int) -> str:
 
 
 KINDS = {
-    "prose": Kind(lambda prose, size: prose, 8_000),
+    "prose": Kind(lambda prose, size: prose, 8_000, of_prose=True),
     "one byte": Kind(lambda prose, size: "a" * size, 264),
     "ten letters": Kind(drawn("etaoinsrhl"), 8_000),
     "twenty Chinese characters": Kind(drawn("的一是不了人我在有他这为之大来以个中上们"), 8_000),
     "base64": Kind(in_base64, 8_000),
+    "base64, pattern=None": Kind(in_base64, 8_000, split=False),
     "DNA": Kind(drawn("ACGT"), 8_000),
-    "prose without spaces": Kind(one_word, 8_000),
-    "prose, pattern=None": Kind(lambda prose, size: prose, 8_000, split=False),
+    "prose without spaces": Kind(one_word, 8_000, of_prose=True),
+    "prose, pattern=None": Kind(lambda prose, size: prose, 8_000, split=False, of_prose=True),
 }
+WORD = "one word"  # of --word
+KINDS[WORD] = Kind(drawn(string.ascii_letters), 8_000)
 
 
 def trainer(name: str, path: Path, kind: Kind) -> Callable[[], Any]:
@@ -120,66 +128,131 @@ def measure(name: str, path: Path, kind: str, seconds: float) -> tuple[float, fl
     return spent, memory
 
 
+@contextmanager
+def written(kind: str, prose: bytes, size: int) -> Iterator[Path]:
+    """A file of a corpus of this size, less if it is made of prose and there is less."""
+    text = prose[:size].decode("utf-8", "ignore")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "corpus.txt")
+        path.write_text(KINDS[kind].make(text, size), encoding="utf-8")
+        yield path
+
+
+def in_turns(
+    names: list[str], path: Path, kind: str, rounds: int, seconds: float
+) -> dict[str, tuple[float, float] | str]:
+    """Nanoseconds and bytes of memory a byte, or why there are none, of each trainer."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    failed: dict[str, str] = {}
+    size = path.stat().st_size
+    for _ in range(rounds):
+        for name in names:
+            result = failed.get(name) or measure(name, path, kind, seconds)
+            if isinstance(result, str):
+                failed[name] = result
+            else:
+                found[name].append(result)
+    done = {
+        name: (statistics.median(spent for spent, _ in each) / size * 1e9, max(memory for _, memory in each) / size)
+        for name, each in found.items()
+        if name not in failed
+    }
+    return {**failed, **done}
+
+
+def compared(options: argparse.Namespace, names: list[str], prose: bytes) -> Iterator[str]:
+    """A table of the trainers, line by line."""
+    yield f"| corpus | tokens | {' | '.join(names)} |"
+    yield f"|---|---|{'---|' * len(names)}"
+    base: dict[str, float] = {}
+    for kind in options.kinds:
+        size = options.word if kind == WORD else options.bytes
+        with written(kind, prose, size) as path:
+            results = in_turns(names, path, kind, options.rounds, options.seconds)
+        cells = []
+        for name in names:
+            result = results[name]
+            if isinstance(result, str):
+                cells.append(result)
+                continue
+            cost, memory = result
+            times = cost / base.setdefault(name, cost)
+            mark = " **beyond**" if name == "bpe" and times > BOUND else ""
+            cells.append(f"{cost:.1f} ({times:.1f}×{mark}), {memory:.0f} B")
+        shown = f"one word of {size:,} letters" if kind == WORD else kind
+        yield f"| {shown} | {KINDS[kind].vocab_size:,} | {' | '.join(cells)} |"
+
+
+def grown(options: argparse.Namespace, prose: bytes) -> Iterator[str]:
+    """A table of ours at several sizes, line by line."""
+    yield f"| corpus | {' | '.join(f'{size / 1e6:g} MB' for size in options.growth)} |"
+    yield f"|---|{'---|' * len(options.growth)}"
+    base: dict[int, float] = {}
+    for kind in options.kinds:
+        cells = []
+        for size in options.growth:
+            if KINDS[kind].of_prose and len(prose) < size:
+                cells.append("")
+                continue
+            with written(kind, prose, size) as path:
+                result = in_turns(["bpe"], path, kind, options.rounds, options.seconds)["bpe"]
+            if isinstance(result, str):
+                cells.append(result)
+                continue
+            cost, memory = result
+            if kind == "prose":
+                base[size] = cost
+            times = f" ({cost / base[size]:.1f}×)" if size in base else ""
+            cells.append(f"{cost:.1f}{times}, {memory:.0f} B")
+        yield f"| {kind} | {' | '.join(cells)} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("text", type=Path)
+    parser.add_argument("texts", type=Path, nargs="+", metavar="TEXT")
     parser.add_argument("--bytes", type=int, default=4_000_000)
+    parser.add_argument("--word", type=int, help="bytes of one word of random letters")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--only", nargs="+", choices=CANDIDATES)
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, help="these and prose only")
+    parser.add_argument("--kinds", nargs="+", choices=[kind for kind in KINDS if kind != WORD], help="these and prose")
+    parser.add_argument("--growth", type=int, nargs="+", metavar="BYTES")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--worker", choices=CANDIDATES, help=argparse.SUPPRESS)
     parser.add_argument("--kind", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        work(options.worker, options.text, KINDS[options.kind])
+        work(options.worker, options.texts[0], KINDS[options.kind])
         return
-    wanted = options.only or list(CANDIDATES)
-    names = [name for name in wanted if importlib.util.find_spec(name)]
-    missing = [name for name in wanted if name not in names]
-    table = [f"| corpus | tokens | {' | '.join(names)} |", f"|---|---|{'---|' * len(names)}"]
-    title = f"{options.bytes:,} bytes, prose from {options.text.name}: ns of CPU time a byte, bytes of memory a byte"
-    print(title + (f"; not installed: {', '.join(missing)}" if missing else ""), "", *table, sep="\n")
-    prose = options.text.read_bytes()[: options.bytes].decode("utf-8", "ignore")
-    kinds = [kind for kind in KINDS if options.kinds is None or kind in ("prose", *options.kinds)]
-    base: dict[str, float] = {}
-    for kind in kinds:
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-        failed: dict[str, str] = {}
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "corpus.txt")
-            path.write_text(KINDS[kind].make(prose, options.bytes), encoding="utf-8")
-            size = path.stat().st_size
-            for _ in range(options.rounds):
-                for name in names:
-                    result = failed.get(name) or measure(name, path, kind, options.seconds)
-                    if isinstance(result, str):
-                        failed[name] = result
-                    else:
-                        found[name].append(result)
-        cells = []
-        for name in names:
-            if name in failed:
-                cells.append(failed[name])
-                continue
-            cost = statistics.median(seconds for seconds, _ in found[name]) / size * 1e9
-            memory = max(memory for _, memory in found[name]) / size
-            base.setdefault(name, cost)
-            times = cost / base[name]
-            mark = " **beyond**" if name == "bpe" and times > BOUND else ""
-            cells.append(f"{cost:.1f} ({times:.1f}×{mark}), {memory:.0f} B")
-        table.append(f"| {kind} | {KINDS[kind].vocab_size:,} | {' | '.join(cells)} |")
-        print(table[-1], flush=True)
+    texts = " ".join(path.name for path in options.texts)
+    chosen = ["prose", *(options.kinds or [])]
+    command = f"worst-train {texts} --rounds {options.rounds} --seconds {options.seconds:g}"
+    command += f" --only {shlex.join(options.only)}" if options.only else ""
+    command += f" --kinds {shlex.join(options.kinds)}" if options.kinds else ""
+    options.kinds = [kind for kind in KINDS if kind != WORD and (options.kinds is None or kind in chosen)]
+    options.kinds += [WORD] if options.word else []
+    prose = b"".join(path.read_bytes() for path in options.texts)
+    if options.growth:
+        command += f" --growth {' '.join(map(str, options.growth))}"
+        which, missing, lines = " --growth", [], grown(options, prose)
+    else:
+        command += f" --bytes {options.bytes}" + (f" --word {options.word}" if options.word else "")
+        wanted = options.only or list(CANDIDATES)
+        names = [name for name in wanted if importlib.util.find_spec(name)]
+        missing = [name for name in wanted if name not in names]
+        which, lines = "", compared(options, names, prose)
+    title = f"prose from {texts}: ns of CPU time a byte, bytes of memory a byte"
+    print(title + (f"; not installed: {', '.join(missing)}" if missing else ""), "", sep="\n")
+    table = []
+    for line in lines:
+        print(line, flush=True)
+        table.append(line)
     if options.write:
-        command = f"worst-train {options.text.name} --bytes {options.bytes} --rounds {options.rounds}"
-        command += f" --seconds {options.seconds:g}"
-        for option, chosen in (("only", options.only), ("kinds", options.kinds)):
-            command += f" --{option} {shlex.join(chosen)}" if chosen else ""
-        before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        lines = "\n".join(table)
-        PAGE.write_text(f"{before}{BEGIN}    nox -s bench -- {command} --write\n\n{lines}\n{END}{after}", "utf-8")
+        begin, end = BEGIN.format(which), END.format(which)
+        before, _, rest = PAGE.read_text("utf-8").partition(begin)
+        after = rest.partition(end)[2]
+        body = "\n".join(table)
+        PAGE.write_text(f"{before}{begin}    nox -s bench -- {command} --write\n\n{body}\n{end}{after}", "utf-8")
 
 
 if __name__ == "__main__":
