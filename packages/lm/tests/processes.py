@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import queue
@@ -13,9 +14,11 @@ import traceback
 
 import torch
 import torch.distributed as dist
-from runs import run, stop_at
+from runs import metrics, run, stop_at
+from torch.distributed.checkpoint import FileSystemWriter
 
 from lm.training import distributed, loop, trainer
+from lm.training import folders as folders_of_hosts
 
 
 def free_port():
@@ -100,7 +103,7 @@ def with_another_version(rank, data, folder, config, of):
 
 def each(rank, data, folders, config, slow=None):
     """Each rank with data and a folder of its own; `slow` sleeps in its third step, longer than the others wait."""
-    loop.SHARED_WITHIN = 0.2
+    loop.SHARED_WITHIN = folders_of_hosts.SEEN_WITHIN = 0.2
     if rank == slow:
         real, count = trainer.clip_grad_norm_, iter(range(100))
 
@@ -111,3 +114,22 @@ def each(rank, data, folders, config, slow=None):
 
         trainer.clip_grad_norm_ = clip
     run(data[rank], folders[rank], config)
+
+
+def write_slowly(rank, data, folder, config, seconds, fails_at=None):
+    """Every process takes so long to write its part of a checkpoint, and rank 1 cannot write the one of a step; in the
+    file `beside` is how many steps were logged while each was written."""
+    real, beside = FileSystemWriter.write_data, []
+
+    def write_data(self, plan, planner):
+        before = len(metrics(folder))
+        time.sleep(seconds)
+        beside.append(len(metrics(folder)) - before)
+        if rank == 1 and fails_at is not None and f"{fails_at:08d}" in str(self.path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(self, plan, planner)
+
+    FileSystemWriter.write_data = write_data
+    run(data, folder, config)
+    if rank == 0:
+        (folder / "beside").write_text(" ".join(map(str, beside)))

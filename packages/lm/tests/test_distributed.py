@@ -15,9 +15,20 @@ import numpy as np
 import pytest
 import torch
 import torch.multiprocessing
-from processes import each, free_port, join_and_leave, lose_one, processes, train, with_another_version
+from processes import (
+    each,
+    free_port,
+    join_and_leave,
+    lose_one,
+    processes,
+    train,
+    with_another_version,
+    write_slowly,
+)
 from runs import CONFIG, assert_same_run, metrics, run, some_tokens, stop_at
 
+import lm
+from lm.commands.cli import main
 from lm.data import write_tokens
 from lm.training import checkpoint
 from lm.training.distributed import DistributedContext
@@ -131,14 +142,51 @@ def test_processes_of_other_versions_are_refused_by_name(with_ends, tmp_path, of
     assert not (tmp_path / "run").exists()
 
 
-def test_processes_whose_run_folders_are_not_one_are_refused_by_name(with_ends, alone, tmp_path):
-    longer = dataclasses.replace(BATCH, steps=12)
-    for folders in ([shutil.copytree(alone, tmp_path / "a"), tmp_path / "b"], [tmp_path / "c", tmp_path / "d"]):
-        (first, words), (second, own) = processes(2, each, [with_ends, with_ends], folders, longer)
-        assert (first, second) == ("ProcessesDiffer", "ValueError")
-        assert f"{folders[1]} does not hold" in own
-        assert "one folder, on a disk that all of them share" in words
-        assert not (folders[0] / "checkpoints" / "00000012").exists()
+def test_hosts_that_share_no_disk_each_keep_the_run(with_ends, alone, tmp_path):
+    """As on two hosts: a process that does not see the folder of process 0 keeps one of its own."""
+    folders = [tmp_path / "a", tmp_path / "b"]
+
+    def both(steps, order=(0, 1)):
+        config = dataclasses.replace(BATCH, steps=steps, warmup_steps=3, schedule="constant")
+        ends = processes(2, each, [with_ends, with_ends], [folders[number] for number in order], config)
+        assert [how for how, _ in ends] == ["done", "done"], ends
+        one, other = (checkpoint.load(folder / "checkpoints") for folder in folders)
+        assert one.step == other.step == steps
+        assert all(torch.equal(weight, other.model[name]) for name, weight in one.model.items())
+        assert losses(folders[0]) == losses(folders[1])
+        assert (folders[0] / "config.toml").read_text() == (folders[1] / "config.toml").read_text()
+        assert not [path for folder in folders for path in folder.glob(".[hr]*")], "no marks and nothing received stays"
+
+    both(6)
+    shutil.rmtree(folders[1])  # a host in place of one that was lost has nothing
+    both(8)
+    shutil.rmtree(folders[0])  # the process that begins has nothing: it gets what the other has
+    both(9)
+    shutil.rmtree(folders[1] / "checkpoints" / "00000009")  # one has come less far
+    (folders[1] / "checkpoints" / "latest").write_text("00000008")
+    both(10, order=(1, 0))
+    config = dataclasses.replace(BATCH, steps=10, warmup_steps=3, schedule="constant")
+    run(with_ends, tmp_path / "whole", config)
+    learned = [[line["loss"] for line in metrics(f) if "loss" in line] for f in (folders[0], tmp_path / "whole")]
+    assert learned[0] == pytest.approx(learned[1], rel=2e-5)
+
+
+def test_another_run_in_the_folder_of_one_host_is_refused_by_name(with_ends, alone, tmp_path):
+    other = dataclasses.replace(BATCH, learning_rate=0.5, steps=12)
+    folders = [tmp_path / "a", shutil.copytree(alone, tmp_path / "b")]
+    for how, words in processes(2, each, [with_ends, with_ends], folders, other):
+        assert how == "ValueError"
+        assert "train.learning_rate = 0.01, and this call asks for 0.5" in words
+    assert checkpoint.steps(folders[1] / "checkpoints")[-1] == 10
+
+
+def test_processes_that_shard_and_share_no_folder_are_refused_by_name(with_ends, tmp_path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for how, words in processes(2, each, [with_ends, with_ends], folders, dataclasses.replace(BATCH, parallel="fsdp")):
+        assert how == "ProcessesDiffer"
+        assert "process 1 on " in words
+        assert "a disk that all of them share" in words
+    assert not (folders[0] / "config.toml").exists()
 
 
 def test_a_process_that_does_not_answer_is_lost_after_the_time_that_was_set(with_ends, tmp_path):
@@ -158,6 +206,47 @@ def test_fsdp_in_bf16_goes_on_to_the_bit_and_its_weights_are_read_by_one_process
     assert all(torch.equal(weight, other.model[name]) for name, weight in one.model.items())
     assert all(weight.dtype == torch.float32 for weight in load(tmp_path / "whole").state_dict().values())
     assert losses(tmp_path / "whole")[-1] < losses(tmp_path / "whole")[0]
+
+
+def test_a_sharded_checkpoint_is_written_beside_training_and_holds_its_step(with_ends, tmp_path):
+    config = dataclasses.replace(BATCH, parallel="fsdp", eval_every=0, keep_checkpoints=10)
+    for folder, seconds in (("at_once", 0.0), ("slowly", 0.7)):
+        ends = processes(2, write_slowly, with_ends, tmp_path / folder, config, seconds)
+        assert [how for how, _ in ends] == ["done", "done"], ends
+    steps = checkpoint.steps(tmp_path / "slowly" / "checkpoints")
+    assert steps == [4, 8, 10]
+    beside = list(map(int, (tmp_path / "slowly" / "beside").read_text().split()))
+    assert beside[0] > 0, "steps were made while the first was written"
+    for step in steps:
+        one, other = (checkpoint.load(tmp_path / folder / "checkpoints", step) for folder in ("at_once", "slowly"))
+        assert all(torch.equal(weight, other.model[name]) for name, weight in one.model.items())
+        for name, state in one.optimizer["state"].items():
+            assert all(torch.equal(value, other.optimizer["state"][name][key]) for key, value in state.items())
+
+
+def test_a_part_that_cannot_be_written_ends_all_processes_in_one_sentence(with_ends, tmp_path):
+    config = dataclasses.replace(BATCH, parallel="fsdp", eval_every=0, steps=2000)
+    for how, words in processes(2, write_slowly, with_ends, tmp_path, config, 0.0, 8):
+        assert how == "NotSaved", words
+        assert words.startswith("the checkpoint of step 8 could not be saved under"), words
+        assert "the disk is full: free some space and run the same command again" in words
+    assert checkpoint.load(tmp_path / "checkpoints").step == 4
+    assert not list((tmp_path / "checkpoints").glob(".*"))
+    assert metrics(tmp_path)[-1]["step"] <= 12, "the run ends when it is known, at the latest with the next one"
+
+
+def test_a_sharded_checkpoint_goes_on_with_any_number_of_processes_and_is_exported(with_ends, alone, tmp_path):
+    config = dataclasses.replace(BATCH, parallel="fsdp", batch_size=12, micro_batch_size=1)
+    run(with_ends, tmp_path / "alone", config)
+    for size, stop in ((3, 3), (2, 6), (4, None)):
+        ends = processes(size, train, with_ends, tmp_path / "run", config, stop)
+        assert {how for how, _ in ends} == {"Stopped" if stop else "done"}, ends
+    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
+    assert checkpoint.load(tmp_path / "run" / "checkpoints").is_sharded
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "hf")]) == 0
+    ids = torch.arange(16).reshape(1, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(lm.load(tmp_path / "hf")(ids), load(tmp_path / "run")(ids))
 
 
 def test_a_group_that_a_module_still_holds_is_left():

@@ -29,7 +29,6 @@ from torch import Tensor, nn
 
 from lm.files import atomic_write, fsync, reason, sha256
 from lm.training import sharded
-from lm.training.distributed import DistributedContext
 
 MODEL, OPTIMIZER, SHARDED, STATE = "model.safetensors", "optimizer.pt", "sharded", "state.json"
 
@@ -194,27 +193,6 @@ def writing(
         shutil.rmtree(temporary, ignore_errors=True)
         raise NotSaved(f"the checkpoint of step {step} could not be saved under {folder}: {why}") from error
     prune(folder, step, keep, best)
-
-
-@contextlib.contextmanager
-def written_by_all(
-    folder: Path, step: int, state: dict[str, Any], distributed: DistributedContext, *, keep: int, best: int | None
-) -> Iterator[Path]:
-    """As writing(), where every process writes files of its own: process 0 makes the folder and completes it.
-
-    Raises:
-        NotSaved: In every process, if one of them failed.
-    """
-    with contextlib.ExitStack() as stack:
-        temporary = distributed.on_main(lambda: stack.enter_context(writing(folder, step, state, keep=keep, best=best)))
-        try:
-            yield temporary
-        except OSError as error:
-            if distributed.is_main:
-                raise
-            why = reason(error, folder)
-            raise NotSaved(f"the checkpoint of step {step} could not be saved under {folder}: {why}") from error
-        distributed.on_main(stack.close)
 
 
 def load(folder: str | Path, step: int | None = None, *, weights_only: bool = False) -> Checkpoint | None:

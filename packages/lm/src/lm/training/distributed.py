@@ -28,8 +28,8 @@ from lm.device import AUTOCAST
 
 Result = TypeVar("Result")
 
-# Every group that join() made, so that each lives as long as this process. A module of DistributedDataParallel that is
-# freed as the last owner of a gloo group waits, while it holds the GIL, for a thread that may be waiting for the GIL.
+# Every group that was made here, so that each lives as long as this process. A module of DistributedDataParallel that
+# is freed as the last owner of a gloo group waits, while it holds the GIL, for a thread that may be waiting for it.
 _own_groups: list[Any] = []
 
 
@@ -48,11 +48,17 @@ class DistributedContext:
     rank: int = 0
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    keepers: tuple[int, ...] = (0,)  # that write a run's folder: one for each that there is (see folders.py)
 
     @property
     def is_main(self) -> bool:
         """Whether this process does what is done once."""
         return self.rank == 0
+
+    @property
+    def is_keeper(self) -> bool:
+        """Whether this process does what is done once for each folder of the run."""
+        return self.rank in self.keepers
 
     def sum(self, *values: float) -> list[float]:
         """Each value, added up over the processes: the same on all of them."""
@@ -65,19 +71,39 @@ class DistributedContext:
 
     def on_main(self, function: Callable[[], Result]) -> Result:
         """What function gives in process 0, in every process; its exception too, so that none is left waiting."""
+        return self.on_rank(0, function)
+
+    def on_rank(self, rank: int, function: Callable[[], Result]) -> Result:
+        """As on_main, in another process."""
         if self.size == 1:
             return function()
         sent: list[Any] = [None, None]
-        if self.is_main:
+        if self.rank == rank:
             try:
                 sent = [function(), None]
             except Exception as error:
                 error.__cause__ = error.__context__ = None  # what may not be sent, and says nothing to the others
                 sent = [None, error]
-        dist.broadcast_object_list(sent, src=0, device=self.device if self.device.type == "cuda" else None)
+        dist.broadcast_object_list(sent, src=rank, device=self.device if self.device.type == "cuda" else None)
         if sent[1] is not None:
             raise sent[1]
         return cast(Result, sent[0])
+
+    def on_keepers(self, function: Callable[[], object]) -> None:
+        """Runs function in each keeper; the exception of the first that failed is raised in every process."""
+        if len(self.keepers) == 1:
+            self.on_main(function)
+            return
+        failed: Exception | None = None
+        if self.is_keeper:
+            try:
+                function()
+            except Exception as error:
+                error.__cause__ = error.__context__ = None
+                failed = error
+        for _, problem in self.gather(failed):
+            if problem is not None:
+                raise problem
 
     def on_all(self, function: Callable[[], Result]) -> Result:
         """What function gives in this process, once it has ended in all of them.
@@ -123,6 +149,12 @@ class DistributedContext:
                         f"process {rank} on {other_host} has {name} {other.get(name)!r}, and process 0 on {host} has "
                         f"{main.get(name)!r}: give all processes of a run the same"
                     )
+
+    def another_group(self, timeout: float) -> Any:
+        """A group of the same processes over gloo, for a thread that talks to its like. All processes call it."""
+        group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
+        _own_groups.append(group)
+        return group
 
     def barrier(self) -> None:
         """Waits until every process is here."""

@@ -22,15 +22,15 @@ from lm import lora
 from lm.config import ModelConfig, TrainConfig, to_table
 from lm.data import Mixture, open_data, prefetched
 from lm.device import arithmetic, in_words, threads
-from lm.files import fsync
 from lm.model import Transformer
 from lm.tokenizer import check_tokenizer
-from lm.training import checkpoint, metrics, sharded, start
+from lm.training import checkpoint, folders, metrics, sharded, start
 from lm.training.budget import beyond, ran_out, what_fits
 from lm.training.checkpoint import Checkpoint
 from lm.training.distributed import DistributedContext, join, launched, local_rank
 from lm.training.measure import compile_pays
 from lm.training.run_folder import CHECKPOINTS, CONFIG, METRICS, REFERENCE, RunConfig, lock, read, writing
+from lm.training.saving import Saver
 from lm.training.trainer import Trainer
 from lm.training.validation import Score
 from lm.training.weights import draw, fill, from_weights, load_optimizer, on_meta, random_model
@@ -93,7 +93,8 @@ def train(
     A continued run gives the losses and weights of one that never stopped, bit for bit on a CPU with as many threads,
     and with a C compiler if there was one (see ops.cpu). With more `steps`, it is trained longer. On another device, or
     by another number of processes, it goes on to rounding, and says so. Under torchrun all processes call this with the
-    same arguments and one run_dir that all of them see; rank 0 alone writes and calls on_step.
+    same arguments. Rank 0 writes and calls on_step; on a host that does not see its run_dir, another process keeps the
+    same run under the same path (see folders.py).
 
     Args:
         model_config: The model.
@@ -140,14 +141,17 @@ def train(
         own = train_config.batch_size // distributed.size
         if (too_much := beyond(model_config, train_config, device, own)) is not None:
             raise OutOfMemory(too_much)
-        distributed.on_all(lambda: stack.enter_context(lock(run_dir)) if distributed.is_main else None)
+        distributed = dataclasses.replace(distributed, keepers=folders.find_keepers(run_dir, distributed))
+        if distributed.shards(train_config):
+            folders.refuse_apart(run_dir, distributed)
+        distributed.on_all(lambda: stack.enter_context(lock(run_dir)) if distributed.is_keeper else None)
+        asked = (model_config, train_config, mixture.fingerprints())
+        folders.gather_newest(run_dir, *asked, distributed, restart=restart)
 
         opened = distributed.on_main(
             lambda: start.open_run(
                 run_dir,
-                model_config,
-                train_config,
-                mixture.fingerprints(),
+                *asked,
                 restart=restart,
                 branch=branch,
                 step=step,
@@ -162,6 +166,7 @@ def train(
             stack.enter_context(threads(config.threads))
             stack.enter_context(arithmetic(config.precision))
             distributed.on_main(lambda: start.prepare(run_dir, opened, path))
+            folders.spread(run_dir, distributed)
             saved = saved_for_all(run_dir, opened.saved, distributed)
             shared = f", {distributed.size} processes ({config.parallel})" if distributed.size > 1 else ""
             say(f"training on {in_words(device)} in {config.precision}{shared}")
@@ -192,11 +197,12 @@ def run_steps(
     progress = progress and distributed.is_main
     with (
         contextlib.closing(micro_batches(trainer, data)) as batches,  # type: ignore[type-var]
+        Saver(run_dir, run_config, distributed, config.collective_timeout) as saver,
         tqdm(total=config.steps, initial=trainer.step, desc="train", unit="step", disable=not progress) as bar,
     ):
         trainer.model.train()
         while trainer.step < config.steps:
-            line = trainer.train_step(batches, stop=stop.is_set())
+            line = trainer.train_step(batches, stop=stop.is_set() or saver.failed)
             step, skipped = trainer.step, line.get("skipped")
             if due(step, config.log_every, config.steps) or skipped:
                 log(line)
@@ -211,7 +217,9 @@ def run_steps(
             asked = stop.is_set() if distributed.size == 1 else trainer.stop_asked
             diverged = trainer.skips_in_a_row >= SKIPS_IN_A_ROW
             if due(step, config.checkpoint_every, config.steps) or asked or diverged:
-                save(trainer, run_dir, run_config)
+                saver.save(trainer)
+            if asked or diverged or step == config.steps:
+                saver.finish()
             if diverged:
                 raise Diverged(said_of_divergence(trainer, run_dir, str(skipped)))
             if asked and step < config.steps:
@@ -220,25 +228,6 @@ def run_steps(
     elapsed = max(1e-9, time.perf_counter() - began)
     speed = (trainer.step - first_step) * trainer.tokens_per_step / elapsed
     return Result(trainer.model, trainer.step, trainer.loss, trainer.score, trainer.seconds, speed)
-
-
-def save(trainer: Trainer, run_dir: Path, run_config: RunConfig) -> None:
-    """Saves a checkpoint: by process 0 where each process has the whole, else by all of them, each its part."""
-    distributed, folder = trainer.distributed, run_dir / CHECKPOINTS
-    state = trainer.state() | {
-        "computed_by": start.computed_by(trainer.config, distributed),
-        "config": start.made_with(run_config),
-    }
-    keep, best = trainer.config.keep_checkpoints, int(trainer.best[0]) if trainer.best else None
-    # Who goes on from here after a power failure finds the lines that led here.
-    distributed.on_main(lambda: fsync(run_dir / METRICS))
-    if not trainer.is_sharded:
-        distributed.on_main(
-            lambda: checkpoint.save(folder, trainer.step, trainer.model, trainer.optimizer, state, keep=keep, best=best)
-        )
-        return
-    with checkpoint.written_by_all(folder, trainer.step, state, distributed, keep=keep, best=best) as temporary:
-        sharded.write(temporary / checkpoint.SHARDED, sharded.tensors_of(trainer.model, trainer.optimizer))
 
 
 def reference_of(run_dir: Path, config: RunConfig) -> Transformer | None:
@@ -421,14 +410,15 @@ def log_of(
     tensorboard: bool,
     stop: threading.Event,
 ) -> Iterator[Callable[[metrics.Line], None]]:
-    """What takes lines of metrics: in process 0 to metrics.jsonl and to who listens, in the others to nobody."""
-    if not trainer.distributed.is_main:
+    """What takes lines of metrics: in keepers to metrics.jsonl, in process 0 to who listens too, else to nobody."""
+    if not trainer.distributed.is_keeper:
         yield lambda line: None
         return
     metrics.truncate(run_dir / METRICS, trainer.step)
     with contextlib.ExitStack() as stack:
-        listeners = [] if on_step is None else [on_step]
-        if tensorboard:
+        is_main = trainer.distributed.is_main
+        listeners = [on_step] if on_step is not None and is_main else []
+        if tensorboard and is_main:
             from lm.reporting.board import board
 
             listeners.append(stack.enter_context(board(run_dir / "tensorboard", trainer.step)))

@@ -172,15 +172,8 @@ def open_run(
     if restart:
         with writing(run_dir):
             remove(run_dir)
-    known = read(run_dir) if (run_dir / CONFIG).is_file() else None
+    known, config = known_and_asked(run_dir, model, asked, data)
     trained = None if known is None else known.train
-    config = RunConfig(model, resolve(asked, trained), data)
-    if known is not None:
-        for name, old, new in check(known, config):
-            way = "ask for the same to continue it, choose another folder, or begin there with --branch"
-            if name == "train.steps":
-                way = "a run can be trained longer, not shorter; --branch makes one that ends earlier"
-            raise ValueError(f"the run in {run_dir} has {name} = {old!r}, and this call asks for {new!r}: {way}")
     if trained is None:
         imported = {"kind": "import", **known.start} if known is not None else {}
         config = dataclasses.replace(config, start=imported or origin(run_dir, config, branch, step))
@@ -201,6 +194,25 @@ def open_run(
         return Opened(config, None, tuple(begun(config)), is_written=known == config)
     refuse_edited(saved, config)
     return Opened(config, saved, tuple(notes(saved, trained, config)), is_written=known == config)
+
+
+def known_and_asked(
+    run_dir: Path, model: ModelConfig, asked: TrainConfig, data: dict[str, Any]
+) -> tuple[RunConfig | None, RunConfig]:
+    """The configuration of the run in a folder, None where there is none, and the one that is asked for, resolved.
+
+    Raises:
+        ValueError: They differ where a run and its continuation may not; by name.
+    """
+    known = read(run_dir) if (run_dir / CONFIG).is_file() else None
+    config = RunConfig(model, resolve(asked, None if known is None else known.train), data)
+    if known is not None:
+        for name, old, new in check(known, config):
+            way = "ask for the same to continue it, choose another folder, or begin there with --branch"
+            if name == "train.steps":
+                way = "a run can be trained longer, not shorter; --branch makes one that ends earlier"
+            raise ValueError(f"the run in {run_dir} has {name} = {old!r}, and this call asks for {new!r}: {way}")
+    return known, config
 
 
 def origin(run_dir: Path, config: RunConfig, branch: str | Path | None, step: int | None) -> dict[str, Any]:
