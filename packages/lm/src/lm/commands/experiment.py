@@ -79,6 +79,11 @@ def run_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--jobs", type=int, default=1, metavar="N", help="runs at a time, sharing the processors (default: 1)"
     )
+    made.add_argument(
+        "--cluster",
+        metavar="ADDRESS",
+        help="the runs as tasks of a Ray cluster, as many at a time as it has room for: HOST:PORT of its head, or auto",
+    )
     made.add_argument("--device", choices=DEVICES, help="where the runs compute (default: that of the configuration)")
     made.add_argument(
         "--dtype", choices=PRECISIONS, help="the precision of the runs (default: that of the configuration)"
@@ -130,12 +135,17 @@ def isoflop(options: argparse.Namespace) -> None:
 def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], Experiment]) -> None:
     from lm.data import open_data
     from lm.experiments import page
+    from lm.experiments.on_cluster import RunsFailed
     from lm.experiments.run_trials import frequencies, run
     from lm.training.loop import OutOfMemory, Stopped
 
     for name in ("jobs", "seeds"):
         if getattr(options, name) < 1:
             raise ValueError(f"--{name} must be at least 1, and {getattr(options, name)} is not")
+    if options.cluster is not None and options.jobs != 1:
+        raise ValueError(
+            f"--jobs {options.jobs} is of runs on this machine, and --cluster runs them elsewhere: leave it out"
+        )
     model, config = configuration(options.preset, options.settings)
     asked = {"device": options.device, "precision": options.dtype}
     config = dataclasses.replace(config, **{name: value for name, value in asked.items() if value is not None})
@@ -152,10 +162,12 @@ def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], 
                 print(flush=True)
 
     try:
-        outcomes = run(experiment, data, out, jobs=options.jobs, progress=not options.quiet, tell=tell)
+        outcomes = run(
+            experiment, data, out, jobs=options.jobs, cluster=options.cluster, progress=not options.quiet, tell=tell
+        )
     except (Stopped, KeyboardInterrupt):
         raise Ended(f"stopped: the same command goes on with the runs in {out}", STOPPED) from None
-    except OutOfMemory as failed:
+    except (OutOfMemory, ConnectionError, RunsFailed) as failed:
         raise Ended(str(failed), FAILED) from None
     if options.quiet:
         print(page.as_table(experiment, outcomes))
