@@ -30,6 +30,7 @@ BPE, LM, ACCOUNTING = "packages/bpe", "packages/lm", "packages/accounting"
 CONSTRAINTS = ("-c", "constraints.txt")
 CODE = ("packages", "tools", "tests", "docs", "noxfile.py")
 OLDEST = (3, 11)
+OF_CLUSTERS = ("experiments_on_cluster", "manifests")  # tests of lm
 
 
 def need_python(session: nox.Session) -> None:
@@ -170,9 +171,11 @@ def tests_bpe(session: nox.Session) -> None:
 
 @nox.session
 def tests_cluster(session: nox.Session) -> None:
-    """The tests of bpe.cluster, with Ray on this machine."""
-    install(session, f"{BPE}[test,ray]")
-    session.run("python", "-m", "pytest", *(session.posargs or [f"{BPE}/tests/test_cluster.py"]))
+    """The tests of bpe.cluster and of lm experiment --cluster, with Ray on this machine; lm's manifests by their
+    schema."""
+    install(session, f"{BPE}[test,ray]", ACCOUNTING, f"{LM}[test,ray]", "kubeflow_trainer_api", "PyYAML")
+    tests = [f"{BPE}/tests/test_cluster.py", *(f"{LM}/tests/test_{name}.py" for name in OF_CLUSTERS)]
+    session.run("python", "-m", "pytest", *(session.posargs or tests))
 
 
 @nox.session
