@@ -249,7 +249,10 @@ def main() -> None:
         table.append(line)
     if options.write:
         begin, end = BEGIN.format(which), END.format(which)
-        before, _, rest = PAGE.read_text("utf-8").partition(begin)
+        page = PAGE.read_text("utf-8")
+        if begin not in page:  # the table of growth comes after the other
+            page = page.replace(END.format(""), f"{END.format('')}\n{begin}{end}")
+        before, _, rest = page.partition(begin)
         after = rest.partition(end)[2]
         body = "\n".join(table)
         PAGE.write_text(f"{before}{begin}    nox -s bench -- {command} --write\n\n{body}\n{end}{after}", "utf-8")
