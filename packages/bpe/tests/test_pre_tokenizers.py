@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -230,17 +231,29 @@ NORMALIZERS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", NORMALIZERS)
-def test_normalizers(name: str) -> None:
+def compare_normalizer(name: str, texts: Iterable[str]) -> None:
     steps = NORMALIZERS[name]
     if "bert" in name:
         steps = [{"strip_accents": None, "clean_text": True, "lowercase": True, **steps[0]}]
     peer = peer_of(steps, "normalizers")
     ours = normalizing.normalizer_of(normalizing.checked(steps))
+    for text in texts:
+        assert ours(text) == peer.normalize_str(text)
+
+
+@pytest.mark.parametrize("name", NORMALIZERS)
+def test_normalizers(name: str) -> None:
     chance = random.Random(name)
     few = [chr(code) for code in range(0x20000) if not 0xD800 <= code < 0xE000]
-    for text in ["", " ", *(random_text(chance) for _ in range(200)), "".join(few), "\u0301".join(few[:0x3000])]:
-        assert ours(text) == peer.normalize_str(text)
+    corners = ["", " ", "".join(few), "\u0301".join(few[:0x3000])]
+    compare_normalizer(name, [*(random_text(chance) for _ in range(200)), *corners])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", NORMALIZERS)
+def test_normalizers_on_ten_thousand_random_texts(name: str) -> None:
+    chance = random.Random(name + "soak")
+    compare_normalizer(name, (random_text(chance) for _ in range(10_000)))
 
 
 @pytest.mark.parametrize(
