@@ -165,7 +165,7 @@ def test_a_node_that_is_lost_has_its_run_tried_again_where_it_was(work, monkeypa
         monkeypatch.setenv(name, value)
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 80_000_000})
     nodes = [made.add_node(num_cpus=1, object_store_memory=80_000_000) for _ in range(2)]
-    more = ["--rates", "1e-3,1e-2", "--seeds", "1", "--train.steps", "6000", "--train.checkpoint_every", "200"]
+    more = ["--rates", "1e-3,1e-2", "--seeds", "1", "--train.steps", "1500", "--train.checkpoint_every", "100"]
     command = [sys.executable, "-m", "lm", "experiment", "lr-sweep", "--preset", "tiny.toml", "--data", "."]
     there = [*command, *more, "--out", "there", "--quiet", "--cluster", made.address]
     try:
@@ -182,4 +182,4 @@ def test_a_node_that_is_lost_has_its_run_tried_again_where_it_was(work, monkeypa
     for name in ("0.001-seed-0", "0.01-seed-0"):
         one, other = (json.loads((work / out / name / "outcome.json").read_text()) for out in ("here", "there"))
         assert one["outcome"]["loss"] == other["outcome"]["loss"]
-        assert one["outcome"]["steps"] == other["outcome"]["steps"] == 6000
+        assert one["outcome"]["steps"] == other["outcome"]["steps"] == 1500
