@@ -373,6 +373,14 @@ def test_datasets_reads_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable")
+def test_litdata_has_no_folder_without_documents(tmp_path: Path) -> None:
+    """Its own writer would wait for ever."""
+    pytest.importorskip("litdata")
+    with pytest.raises(ValueError, match="no text"):
+        TOKENIZER.encode_file([""], tmp_path / "train", format="litdata")
+    assert not list(tmp_path.iterdir())
+
+
 def test_litdata_reads_it(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     litdata = pytest.importorskip("litdata")

@@ -82,6 +82,8 @@ class LitdataWriter(_Folder):
         self.index += 1
 
     def close(self) -> None:
+        if not self.index:  # litdata would wait for an index for ever
+            raise ValueError(f"{self.path}: litdata has no folder without documents, and the source has no text")
         self.writer.done()
         self.writer.merge()
 
