@@ -72,6 +72,13 @@ def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path):
         pass
 
 
-def test_a_full_disk_in_the_words_of_other_libraries(tmp_path):
-    error = RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I/O error: No space left on device (os error 28)",
+        'IoError(Os { code: 28, kind: StorageFull, message: "No space left on device" })',  # safetensors 0.4
+    ],
+)
+def test_a_full_disk_in_the_words_of_other_libraries(said, tmp_path):
+    error = RuntimeError(f"Error while serializing: {said}")
     assert files.reason(error, tmp_path).startswith("the disk is full")

@@ -137,7 +137,7 @@ def number_of(error: BaseException | None) -> int | None:
     while error is not None:
         if isinstance(code := getattr(error, "errno", None), int):
             return code
-        if (said := re.search(r"\(os error (\d+)\)", str(error))) is not None:
-            return int(said[1])
+        if (said := re.search(r"\(os error (\d+)\)|\bOs { code: (\d+)", str(error))) is not None:
+            return int(said[1] or said[2])
         error = error.__cause__ or error.__context__
     return None
