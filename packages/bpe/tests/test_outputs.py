@@ -372,7 +372,6 @@ def test_datasets_reads_it(tmp_path: Path) -> None:
     assert list(found["input_ids"]) == DOCUMENTS
 
 
-@pytest.mark.filterwarnings("ignore:The given buffer is not writable")
 def test_litdata_has_no_folder_without_documents(tmp_path: Path) -> None:
     """Its own writer would wait for ever."""
     pytest.importorskip("litdata")
@@ -381,6 +380,7 @@ def test_litdata_has_no_folder_without_documents(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable")
 def test_litdata_reads_it(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     litdata = pytest.importorskip("litdata")
