@@ -315,6 +315,7 @@ def bench(session: nox.Session) -> None:
         "worst-train": f"{BPE}/benchmarks/worst_training.py",
         "memory": f"{BPE}/benchmarks/memory.py",
         "integrations": f"{BPE}/benchmarks/integrations.py",
+        "cluster": f"{BPE}/benchmarks/cluster.py",
         "start": f"{ACCOUNTING}/benchmarks/start.py",
         "lm": f"{LM}/benchmarks/step.py",
         "generate": f"{LM}/benchmarks/generation.py",
@@ -339,7 +340,7 @@ def bench(session: nox.Session) -> None:
     elif which == "serve":
         install(session, BPE, ACCOUNTING, f"{LM}[serve,gguf,text]", "llama-cpp-python[server]")
     else:
-        install(session, ACCOUNTING if which == "start" else BPE)
+        install(session, ACCOUNTING if which == "start" else f"{BPE}[ray]" if which == "cluster" else BPE)
     if which in ("train", "training", "encode", "decode", "worst", "worst-train"):
         session.install(*CONSTRAINTS, "gigabpe", "gigatoken", "fastokens", "tiktoken", "tokenizers", "rustbpe")
         session.install(*CONSTRAINTS, "matplotlib")  # for --write

@@ -72,15 +72,80 @@ def test_a_node_that_dies_while_counting_changes_nothing(
     assert len(told[0].nodes) > 1
 
 
+@pytest.mark.parametrize(("part_size", "after"), [(None, 2), (60_000, 2), (60_000, 20)])
 def test_a_node_that_dies_while_encoding_changes_nothing(
-    cluster: tuple[Any, list[Any]], files: list[Path], tmp_path: Path
+    cluster: tuple[Any, list[Any]], files: list[Path], tmp_path: Path, part_size: int | None, after: int
 ) -> None:
+    """Files whole, and in parts, whose ids were on the node and are made again."""
     tokenizer, out = bpe.train(files, 1000), tmp_path / "tokens"
-    manifest = bpe.cluster.encode(files, out, tokenizer, progress=killer(cluster, 2))
+    manifest = bpe.cluster.encode(files, out, tokenizer, part_size=part_size, progress=killer(cluster, after))
     for number, file in enumerate(files):
         tokenizer.encode_file(file, tmp_path / "one.npy")
         assert (out / manifest.files[number].output).read_bytes() == (tmp_path / "one.npy").read_bytes()
     assert not [path for path in out.iterdir() if path.suffix not in (".npy", ".json")]  # nothing half-written
+
+
+def test_a_node_that_dies_changes_nothing_in_a_dataset(cluster: tuple[Any, list[Any]], tmp_path: Path) -> None:
+    import ray.data
+
+    texts = [corpus(number, 2_000) for number in range(60)]
+    dataset = ray.data.from_items([{"text": text} for text in texts], override_num_blocks=20)
+    tokenizer, out = bpe.train(texts, 1000), tmp_path / "tokens"
+    manifest = bpe.cluster.encode(dataset, out, tokenizer, progress=killer(cluster, 2))
+    assert tokenizer.encode_file(iter(texts), tmp_path / "one.npy") == manifest.tokens
+    assert (out / manifest.files[0].output).read_bytes() == (tmp_path / "one.npy").read_bytes()
+
+
+LIMITED = """
+import sys, ray
+ray.init("local", num_cpus=1, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False,
+         _node_ip_address="127.0.0.1")
+import bpe, bpe.cluster
+from pathlib import Path
+tokenizer, text, out = bpe.load(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+try:
+    print(bpe.cluster.encode(text, out, tokenizer, part_size=4_000_000).tokens)
+except MemoryError as error:
+    print("MemoryError:", error)
+"""
+
+
+def limited(tmp_path: Path, times: int, **environment: str) -> tuple[str, int]:
+    """The last line of a program that encodes a text in parts on a small node; and how many ids it should be."""
+    tokenizer, text = bpe.train([corpus(1)], 257), tmp_path / "text.txt"
+    tokenizer.save(tmp_path / "tokenizer.bpe")
+    text.write_text(corpus(1, 20_000) * times)
+    command = [sys.executable, "-c", LIMITED, str(tmp_path / "tokenizer.bpe"), str(text), str(tmp_path / "out")]
+    ran = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "RAY_AUTH_MODE": "disabled", "PYTHONWARNINGS": "ignore", **environment},
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return ran.stdout.splitlines()[-1], tokenizer.encode_file(text, tmp_path / "one.npy")
+
+
+def test_an_object_store_that_is_full_is_moved_to_the_disk(tmp_path: Path) -> None:
+    told, count = limited(tmp_path, 500)
+    assert int(told) == count
+    assert 2 * count > 80_000_000  # bytes of ids that are in it until the file is written
+    made = tmp_path / "out" / "00000-of-00001.npy"
+    assert made.read_bytes() == (tmp_path / "one.npy").read_bytes()
+
+
+def test_no_memory_is_one_sentence(tmp_path: Path) -> None:
+    """Ray's watch over memory, told that a hundredth of it is all there is, ends every task."""
+    told, _ = limited(
+        tmp_path,
+        1,
+        RAY_memory_usage_threshold="0.01",
+        RAY_memory_monitor_refresh_ms="100",
+        RAY_task_oom_retries="2",
+    )
+    assert told.startswith("MemoryError: a node has too little memory")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"manifest.json"}
 
 
 HOSTS = ("head", "first", "second")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -12,8 +13,9 @@ from strategies import TEXTS as ANY_TEXTS
 
 import bpe
 from bpe import patterns, sources
-from bpe.cluster import ranges
+from bpe.cluster import jobs, ranges
 from bpe.counting.records import split
+from bpe.outputs import arrow_files, encode_source
 from bpe.patterns import scanner_of
 from bpe.scanning.safe_cut import safe_cut
 from bpe.scanning.special_tokens import SpecialTokens
@@ -31,7 +33,7 @@ def counted_in_parts(file: sources.File, part_size: int, pattern: str | None, sp
     scanner = scanner_of(resolved)
     counts = bpe.count([], pattern=pattern, special_tokens=special)
     for part in ranges.parts_of(file, part_size, can_cut=scanner >= 0):
-        source = ranges.source_of(part, lambda text, at: safe_cut(text, at, scanner, names), names.longest)
+        source, _ = ranges.source_of(part, lambda text, at: safe_cut(text, at, scanner, names), names.longest)
         counts = counts.merge(bpe.count(source, pattern=pattern, special_tokens=special, workers=1))
     return counts
 
@@ -71,6 +73,30 @@ def test_parts_of_json_lines_are_the_lines(
     path.write_bytes(("\n".join(lines) + "\n" * ends).encode())
     whole = bpe.count([path], special_tokens=SPECIAL)
     assert counted_in_parts(sources.JsonLines(path), part_size, "gpt2", SPECIAL) == whole
+
+
+@pytest.mark.parametrize("format", ["npy", "bin", "parquet"])
+@settings(max_examples=50)
+@given(TEXTS, st.integers(1, 80), st.sampled_from(["gpt2", "o200k", None]), st.booleans())
+def test_parts_are_joined_to_what_the_whole_file_gives(
+    tmp_path_factory: pytest.TempPathFactory, format: Any, text: str, part_size: int, pattern: str | None, ends: bool
+) -> None:
+    """In chunks of a few bytes, which end elsewhere than parts do, and in row groups of a few ids."""
+    folder = tmp_path_factory.mktemp("parts")
+    (folder / "text").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encode_source, "CHUNK", 30)
+        patch.setattr(arrow_files, "GROUP", 10)
+        tokenizer = bpe.train(["some words, a word", "é 字字"], 265, pattern=pattern, special_tokens=SPECIAL)
+        end_of_text = SPECIAL[0] if ends else None
+        tokenizer.encode_file(folder / "text", folder / "a", format=format, end_of_text=end_of_text, workers=1)
+        how = {"dtype": None, "format": format, "end_of_text": end_of_text, "allowed_special": "all"}
+        recipe = jobs.recipe_for(tokenizer, how)
+        parts = ranges.parts_of(sources.PlainText(folder / "text"), part_size, can_cut=recipe.can_cut)
+        encoded = [group for part in parts for group in jobs.encode_part(part, tokenizer, how, 1)]
+        jobs.write_file(encoded, folder / "b", recipe, how)
+    for name in ("a", "a.json", *(["a.index"] if format == "bin" else [])):
+        assert (folder / f"b{name[1:]}").read_bytes() == (folder / name).read_bytes()
 
 
 def test_a_wrong_line_is_named_as_in_the_whole_file(tmp_path: Path) -> None:

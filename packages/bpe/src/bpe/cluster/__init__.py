@@ -6,7 +6,9 @@ The functions have the names and arguments of `bpe.count`, `bpe.train` and `Toke
     ranges.py       files to the parts that tasks read
     session.py      connecting, running tasks, what failed in one sentence, the summary
     counting.py     parts to counts, merged in a tree by shares of the hashes
-    encoding.py     files to token files, by a pool of actors
+    encoding.py     files to token files: what is left to do, and the manifest as it is done
+    jobs.py         the tasks of encoding: whole files, parts of large ones, and the writing of these in order
+    datasets.py     a Ray Dataset to token files, by a pool of actors
     manifest.py     what was encoded from what, so that a second run skips it
 """
 

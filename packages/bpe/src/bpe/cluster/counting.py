@@ -22,8 +22,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bpe import patterns, sources
-from bpe.cluster.ranges import Part, absolute, parts_of, source_of
-from bpe.cluster.session import Summary, connected, remote, run_tasks, this_task
+from bpe.cluster.datasets import is_dataset, texts_of
+from bpe.cluster.ranges import Part, absolute, parts_of, share_of, source_of
+from bpe.cluster.session import RETRIES, Summary, connected, remote, run_tasks, this_task
 from bpe.counting.count import count_source
 from bpe.counting.records import add_sorted, sorted_blocks, split
 from bpe.counts import Counts, checked_resources, named
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 FAN_IN = 16  # results of one share that a task adds up
 MOST_SHARES = 64  # more are more objects for Ray to look after, and no more at a time
-LEAST_PART, MOST_PART = 1 << 24, 1 << 29  # bytes of text that a task counts
+MOST_PART = 1 << 29  # bytes of text that a task counts
 
 
 def count(
@@ -173,14 +174,14 @@ def train(
 
 def _items(source: Any, can_cut: bool, part_size: int | None, cpus: int) -> tuple[int | None, Iterator[Any]]:
     """The bytes of a source, if they are known, and what its tasks count: parts of files, or blocks of a dataset."""
-    if hasattr(source, "iter_internal_ref_bundles"):
+    if is_dataset(source):
         return None, (block for bundle in source.iter_internal_ref_bundles() for block in bundle.block_refs)
     files = sources.files_of(source)
     if files is None:
         raise TypeError("a cluster counts files or a Ray Dataset; texts that are in memory are counted by bpe.count()")
     total = sources.size_of(source)
     if part_size is None:
-        part_size = max(LEAST_PART, min(MOST_PART, (total or 0) // (4 * cpus)))
+        part_size = min(MOST_PART, share_of(total or 0, cpus))
     files = list(map(absolute, files))
     return total, (part for file in files for part in parts_of(file, part_size, can_cut=can_cut))
 
@@ -201,10 +202,8 @@ def _count_item(
     special, scanner = SpecialTokens(names), patterns.scanner_of(pattern)
     source: sources.Source
     if isinstance(item, Part):
-        source, size = (
-            source_of(item, lambda text, at: safe_cut(text, at, scanner, special), special.longest),
-            item.size,
-        )
+        source, _ = source_of(item, lambda text, at: safe_cut(text, at, scanner, special), special.longest)
+        size = item.size
     else:
         source, size = _texts(item, column)
     records = count_source(source, pattern, special, threads, _silent, limit)
@@ -218,9 +217,8 @@ def _texts(block: Any, column: str) -> tuple[Iterator[str], int]:
     from ray.data.block import BlockAccessor
 
     table = BlockAccessor.for_block(block).to_arrow()
-    if column not in table.column_names:
-        raise ValueError(f"the dataset has no column {column!r}; there are {', '.join(table.column_names)}")
-    return (text for chunk in table[column].chunks for text in chunk.to_pylist() if text is not None), table.nbytes
+    chunks = texts_of(table, column).chunks
+    return (text for chunk in chunks for text in chunk.to_pylist() if text is not None), table.nbytes
 
 
 def _silent(phase: str, done: int, total: int | None) -> None:
@@ -250,7 +248,7 @@ class _Tree:
     """For each share the results that are not added up yet, by the height of the tree that they are the root of."""
 
     def __init__(self, ray: Any, shares: int) -> None:
-        self._add = ray.remote(num_cpus=1, max_retries=3)(_add)
+        self._add = ray.remote(num_cpus=1, max_retries=RETRIES)(_add)
         self._levels: list[list[list[Any]]] = [[] for _ in range(shares)]
 
     def add(self, result: list[Any]) -> None:

@@ -1,8 +1,8 @@
 """encode() on a Ray cluster: file i of a source to file i of a folder, each as Tokenizer.encode_file writes it.
 
-A task encodes a whole file and writes its output, whole or not at all, to a folder that every node sees. What it was
-made of is kept in a manifest, so that the same call, made again after whatever stopped it, does only what is left. The
-same file gives the same bytes wherever it is encoded, and a task that is tried again writes them again.
+Tasks encode files whole, or large ones in parts (jobs.py), and write to a folder that every node sees. The texts of a
+Ray Dataset become one output, or several of a bounded size (datasets.py). What was made of what is kept in a manifest,
+so that the same call, made again after whatever stopped it, does only what is left.
 """
 
 from __future__ import annotations
@@ -10,48 +10,48 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shutil
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from bpe import sources
-from bpe.cluster.manifest import EncodedFile, Manifest
-from bpe.cluster.ranges import absolute
-from bpe.cluster.session import Summary, connected, remote, run_tasks, this_task
+from bpe.cluster.datasets import encode_dataset, is_dataset
+from bpe.cluster.jobs import PART, Job, Jobs, PartOfFile, Whole, recipe_for, run_job
+from bpe.cluster.manifest import EncodedFile, Manifest, output_name
+from bpe.cluster.ranges import absolute, share_of
+from bpe.cluster.session import Summary, connected, remote, run_tasks
 from bpe.native.atomic_file import StrPath, write_atomically
 from bpe.native.parallel import threads_for
-from bpe.outputs.writers import description_of, writer_of
+from bpe.outputs.writers import writer_of
 from bpe.progress import Progress, reporter
 
 if TYPE_CHECKING:
     from bpe.outputs import Format
+    from bpe.outputs.encode_source import Recipe
     from bpe.tokenizer import Tokenizer
 
 INDEX = "index.json"
 SAVED_EVERY = 1.0  # seconds between two times that the manifest is written
-
-
-class _Job(NamedTuple):
-    """What a task encodes: the number of a file in the manifest, the file, and where its ids go."""
-
-    number: int
-    file: sources.File
-    out: Path
-    size: int
+LEFT = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")  # what is written before it gets its name
 
 
 def encode(
-    source: sources.Source,
+    source: Any,
     out: StrPath,
     tokenizer: Tokenizer,
     *,
     dtype: Literal["uint16", "uint32"] | None = None,
     format: Format = "npy",
     end_of_text: str | None = None,
+    shard_tokens: int | None = None,
     allowed_special: Literal["all"] | Collection[str] = "all",
     address: str | None = None,
     workers: int = 1,
+    part_size: int | None = None,
+    text_key: str = "text",
     progress: Progress | bool | None = None,
     summary: Callable[[Summary], None] | None = None,
 ) -> Manifest:
@@ -61,12 +61,21 @@ def encode(
 
     Args:
         source: Files as Tokenizer.encode_file() takes them, under paths that are the same on every node. File i of N
-            becomes `i-of-N.npy` (or the ending of another format), with its description `i-of-N.json` beside it.
-        out: The folder, which every node sees under the same path; made where there is none.
+            becomes `i-of-N.npy` (or the ending of another format), with its description `i-of-N.json` beside it. Or a
+            Ray Dataset with a column of texts, whose rows become `00000-of-00001.npy`, in order, or with shard_tokens
+            `tokens-00000.npy` and so on: what Tokenizer.encode_file() makes of the texts one after another.
+        out: The folder, which every node sees under the same path; made where there is none. The ids of a Dataset are
+            written by the calling machine.
         tokenizer: The tokenizer.
         dtype, format, end_of_text, allowed_special: As for Tokenizer.encode_file().
+        shard_tokens: Of a Dataset, the most ids of a file. Where a call was stopped, the same call with the same
+            Dataset goes on after the last whole file.
         address: Of the cluster's head, as for bpe.cluster.count().
         workers: Threads of a task, which takes as many of the cluster's CPUs.
+        part_size: Bytes; a larger file is encoded in parts of this size by several tasks. By default a file that is
+            larger than a share of the whole, 16 MiB at least, in parts of 64 MiB at most. Compressed files, and
+            tokenizers that read a text as a whole, take one task a file.
+        text_key: The column of a Dataset that holds the texts.
         progress: True for bars, or a function of (phase, done, total).
         summary: Called at the end with a Summary; `summary=print` prints it.
 
@@ -82,52 +91,105 @@ def encode(
     Example:
         >>> bpe.cluster.encode(files, "tokens", tokenizer, address="auto", summary=print)  # doctest: +SKIP
     """
-    files = sources.files_of(source)
-    if files is None:
-        raise TypeError("a cluster encodes files; texts that are in memory are encoded by Tokenizer.encode_file()")
     threads_for(workers, "workers")  # ValueError for none
-    files = list(map(absolute, files))
-    folder = Path(out).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    for name, size in (("part_size", part_size), ("shard_tokens", shard_tokens)):
+        if size is not None and size < 1:
+            raise ValueError(f"{name} is {size}; it takes at least 1")
     special = allowed_special if allowed_special == "all" else sorted(allowed_special)
     settings = {"dtype": dtype, "format": format, "end_of_text": end_of_text, "allowed_special": special}
-    manifest = _planned(files, tokenizer.fingerprint, settings, writer_of(format).ending)
-    with contextlib.suppress(FileNotFoundError):
-        manifest.take_over(Manifest.load(folder), folder)
-    manifest.save(folder)
-    jobs = [
-        _Job(number, file, folder / about.output, sources.size_of_file(file.path) or 0)
-        for number, (file, about) in enumerate(zip(files, manifest.files, strict=True))
-        if about.tokens is None
-    ]
-    about, begun, saved = Summary("encoded"), time.perf_counter(), time.monotonic()
-    if jobs:
+    ending, recipe = writer_of(format).ending, recipe_for(tokenizer, settings)
+    folder = Path(out).absolute()
+    about, begun = Summary("encoded"), time.perf_counter()
+    if is_dataset(source):
+        folder.mkdir(parents=True, exist_ok=True)
+        made = {"shard_tokens": shard_tokens, "text_key": text_key}
         with connected(address) as ray, reporter(progress) as report:
-            task = remote(ray, _encode_one, cpus=workers, returns=2)
-            kept = ray.put(tokenizer)
-            results = run_tasks(
-                ray,
-                lambda job: task(job, kept, {**settings, "workers": workers}),
-                jobs,
-                cpus=workers,
-                total=sum(job.size for job in jobs),
-                phase="encoding bytes",
-                report=report,
-                summary=about,
+            plan = Manifest(recipe.tokenizer, {**settings, **made}, [])
+            manifest = encode_dataset(ray, source, folder, tokenizer, plan, ending, workers, report, about)
+    else:
+        files = sources.files_of(source)
+        if files is None:
+            raise TypeError(
+                "a cluster encodes files or a Ray Dataset; texts that are in memory are encoded by "
+                "Tokenizer.encode_file()"
             )
-            try:
-                for (result,) in results:
-                    number, encoded = ray.get(result)
-                    manifest.files[number] = encoded
-                    if time.monotonic() - saved >= SAVED_EVERY:
-                        manifest.save(folder)
-                        saved = time.monotonic()
-            finally:
-                manifest.save(folder)
+        if shard_tokens is not None:
+            raise ValueError("shard_tokens is for a Ray Dataset: each file becomes one file")
+        files = list(map(absolute, files))
+        folder.mkdir(parents=True, exist_ok=True)
+        manifest = _planned(files, recipe.tokenizer, settings, ending)
+        with contextlib.suppress(FileNotFoundError):
+            manifest.take_over(Manifest.load(folder), folder)
+        manifest.save(folder)
+        jobs = [
+            Whole(number, file, planned.version, folder / planned.output, sources.size_of_file(file.path) or 0)
+            for number, (file, planned) in enumerate(zip(files, manifest.files, strict=True))
+            if planned.tokens is None
+        ]
+        if jobs:
+            with connected(address) as ray, reporter(progress) as report:
+                _encode_files(ray, jobs, manifest, folder, recipe, tokenizer, workers, part_size, report, about)
+        _clear(folder, manifest)
     about.seconds = time.perf_counter() - begun
     if summary is not None:
         summary(about)
     return manifest
+
+
+def _encode_files(
+    ray: Any,
+    files: list[Whole],
+    manifest: Manifest,
+    folder: Path,
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    workers: int,
+    part_size: int | None,
+    report: Progress,
+    about: Summary,
+) -> None:
+    """Encode the files that are not done, and keep the manifest as they are."""
+    total = sum(file.size for file in files)
+    share = share_of(total, int(ray.cluster_resources().get("CPU", 1)) // workers) if part_size is None else part_size
+    jobs = Jobs(files, recipe, share, min(share, PART) if part_size is None else part_size)
+    task = remote(ray, run_job, cpus=workers, returns=3)
+    reference, saved = [ray.put(tokenizer)], time.monotonic()
+
+    def submit(job: Job) -> list[Any]:
+        return task(job, reference, manifest.settings, workers)
+
+    results = run_tasks(
+        ray,
+        submit,
+        jobs,
+        cpus=workers,
+        total=total,
+        phase="encoding bytes",
+        report=report,
+        summary=about,
+        urgent=jobs.urgent,
+    )
+    try:
+        for done, ids in results:
+            made = ray.get(done)
+            if isinstance(made, PartOfFile):
+                jobs.add(made, ids)
+                continue
+            number, encoded = made
+            manifest.files[number] = encoded
+            if time.monotonic() - saved >= SAVED_EVERY:
+                manifest.save(folder)
+                saved = time.monotonic()
+    finally:
+        manifest.save(folder)
+
+
+def _clear(folder: Path, manifest: Manifest) -> None:
+    """Remove what tasks that were killed had begun to write."""
+    outputs = {Path(file.output).stem for file in manifest.files}
+    for path in folder.glob(".*.tmp"):
+        if (left := LEFT.fullmatch(path.name)) and left[1].split(".")[0] in outputs:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def merge(folder: StrPath) -> int:
@@ -148,6 +210,8 @@ def merge(folder: StrPath) -> int:
     path = Path(folder)
     manifest = Manifest.load(path)
     shards, begin = [], 0
+    if not manifest.files:  # of a Ray Dataset, until it is done
+        raise ValueError(f"{path} is not encoded yet: encode() with the same arguments goes on")
     for file in manifest.files:
         if file.tokens is None:
             raise ValueError(f"{file.input} is not encoded yet: encode() with the same arguments goes on")
@@ -162,21 +226,8 @@ def merge(folder: StrPath) -> int:
 
 def _planned(files: list[sources.File], fingerprint: str, settings: dict[str, Any], ending: str) -> Manifest:
     """The manifest of files of which none is encoded."""
-    width = max(5, len(str(len(files))))
-    planned = []
-    for number, file in enumerate(files):
-        name = f"{number:0{width}}-of-{len(files):0{width}}{ending}"
-        planned.append(EncodedFile(os.fspath(file.path), sources.version_of(file.path), name))
+    planned = [
+        EncodedFile(os.fspath(file.path), sources.version_of(file.path), output_name(number, len(files)) + ending)
+        for number, file in enumerate(files)
+    ]
     return Manifest(fingerprint, settings, planned)
-
-
-def _encode_one(job: _Job, tokenizer: Tokenizer, settings: dict[str, Any]) -> list[Any]:
-    """The task that encodes a file: its report, and the number and the description of what it wrote."""
-    begun = time.perf_counter()
-    name, version = os.fspath(job.file.path), sources.version_of(job.file.path)
-    tokens = tokenizer.encode_file(job.file, job.out, **settings)
-    if sources.version_of(job.file.path) != version:
-        raise ValueError(f"{name} was written to while it was encoded; encode again when it is whole")
-    about = json.loads(description_of(job.out).read_bytes())
-    encoded = EncodedFile(name, version, job.out.name, tokens, about["sha256"])
-    return [this_task(job.size, begun), (job.number, encoded)]

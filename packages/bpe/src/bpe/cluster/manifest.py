@@ -16,9 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from bpe.native.atomic_file import write_atomically
+from bpe.outputs.writers import description_of
 
 NAME = "manifest.json"
 FORMAT = 1
+
+
+def output_name(number: int, files: int) -> str:
+    """The name of an output without its ending."""
+    width = max(5, len(str(files)))
+    return f"{number:0{width}}-of-{files:0{width}}"
 
 
 @dataclass
@@ -39,13 +46,19 @@ class EncodedFile:
     tokens: int | None = None
     sha256: str | None = None
 
+    @classmethod
+    def of(cls, name: str, version: list[Any], out: Path) -> EncodedFile:
+        """An input of this name that is encoded into `out`, by the description beside it."""
+        about = json.loads(description_of(out).read_bytes())
+        return cls(name, version, out.name, about["count"], about["sha256"])
+
     def is_in(self, folder: Path) -> bool:
         """Whether it is done, and its output is in a folder, described as it was written."""
         path = folder / self.output
         if self.tokens is None or not path.exists():
             return False
         try:
-            about = json.loads(path.with_suffix(".json").read_bytes())
+            about = json.loads(description_of(path).read_bytes())
         except (FileNotFoundError, ValueError):
             return False
         return isinstance(about, dict) and (about.get("count"), about.get("sha256")) == (self.tokens, self.sha256)
@@ -91,18 +104,22 @@ class Manifest:
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError(f"{path} is no manifest of this version: remove it to encode again") from None
 
-    def take_over(self, earlier: Manifest, folder: Path) -> None:
-        """Take over what an earlier run has done: inputs that are as they were, outputs that are there whole.
-
-        Raises:
-            ValueError: The folder is of another tokenizer, other settings or other files.
-        """
+    def check_is_of_same_run(self, earlier: Manifest, folder: Path) -> None:
+        """ValueError where an earlier run in a folder was of another tokenizer or other settings."""
         for what in ("tokenizer", "settings"):
             if getattr(self, what) != getattr(earlier, what):
                 raise ValueError(
                     f"{folder} holds the output of another run, whose {what} was {getattr(earlier, what)} and is now "
                     f"{getattr(self, what)}: name another folder, or remove this one"
                 )
+
+    def take_over(self, earlier: Manifest, folder: Path) -> None:
+        """Take over what an earlier run has done: inputs that are as they were, outputs that are there whole.
+
+        Raises:
+            ValueError: The folder is of another tokenizer, other settings or other files.
+        """
+        self.check_is_of_same_run(earlier, folder)
         if [file.input for file in self.files] != [file.input for file in earlier.files]:
             raise ValueError(f"{folder} holds the output of other files: name another folder, or remove this one")
         for index, (now, before) in enumerate(zip(self.files, earlier.files, strict=True)):

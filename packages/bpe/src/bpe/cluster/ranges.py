@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 from bpe import compressed, remote, sources
 
 WINDOW = 1 << 16  # bytes that are read to find where a stretch begins
+LEAST_SHARE, SHARES = 1 << 24, 4  # bytes of a share of the whole, and how many there are for each task at a time
 BEFORE = 4  # bytes of the character before a cut
 
 Cut = Callable[[Any, int], int]  # (text, at): the first place from `at` on where the text may be cut
@@ -33,6 +34,11 @@ class Part(NamedTuple):
     end: int | None
     size: int  # bytes of the file that this is, for progress
     version: list[Any]  # by which it is seen whether the file has changed
+
+
+def share_of(total: int, tasks: int) -> int:
+    """Bytes that one of several tasks at a time may take, so that all of them end at about the same time."""
+    return max(LEAST_SHARE, total // (SHARES * max(1, tasks)))
 
 
 def absolute(file: sources.File) -> sources.File:
@@ -71,8 +77,8 @@ def _row_groups(file: sources.Parquet, size: int, version: list[Any], part_size:
             begin = end
 
 
-def source_of(part: Part, cut: Cut, margin: int) -> sources.Source:
-    """The texts of a part, as a source.
+def source_of(part: Part, cut: Cut, margin: int) -> tuple[sources.Source, bool]:
+    """The texts of a part, as a source, and whether it is one text that goes on in the next part.
 
     Args:
         part: The part.
@@ -88,18 +94,20 @@ def source_of(part: Part, cut: Cut, margin: int) -> sources.Source:
             f"{os.fspath(part.file.path)} has changed since the start: start again when nothing writes to it"
         )
     if part.end is None:
-        return [part.file]
+        return [part.file], False
     if isinstance(part.file, sources.Parquet):
-        return (text.data for text in sources.rows(part.file, range(part.begin, part.end)))  # type: ignore[misc]
+        rows = sources.rows(part.file, range(part.begin, part.end))
+        return (text.data for text in rows), False  # type: ignore[misc]
     with opened(part.file.path) as file:
         size = sources.size_of_file(part.file.path) or 0
         if isinstance(part.file, sources.JsonLines):
             begin, end = (next_line(file, at, size) for at in (part.begin, part.end))
-            return texts_of_lines(read(file, begin, max(begin, end)).split(b"\n"), part.file, begin)
+            return texts_of_lines(read(file, begin, max(begin, end)).split(b"\n"), part.file, begin), False
         begin = next_cut(file, part.begin, size, cut, margin, part.end)
         if begin >= part.end:  # what lies here belongs to the stretch before
-            return []
-        return [read(file, begin, next_cut(file, part.end, size, cut, margin, size))]
+            return [], False
+        end = next_cut(file, part.end, size, cut, margin, size)
+        return [read(file, begin, end)], end < size
 
 
 def opened(path: Any) -> BinaryIO:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +15,7 @@ from bpe.progress import Progress
 
 Item = TypeVar("Item")
 
+RETRIES = 3  # of a task whose process or node went down
 TASKS_PER_CPU = 2  # that are handed out: one runs, and one waits so that no CPU does
 
 
@@ -80,6 +84,8 @@ def connected(address: str | None) -> Iterator[Any]:
         OSError: The object store, or the disk that it spills to, is full.
         RuntimeError: A task's node or process went down more often than tasks are tried again.
     """
+    # Tasks without memory would else be tried again for ever; Ray reads this when it is imported.
+    os.environ.setdefault("RAY_task_oom_retries", str(RETRIES))
     try:
         import ray
     except ImportError:
@@ -99,11 +105,19 @@ def connected(address: str | None) -> Iterator[Any]:
         ) from None
     except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
         raise OSError(f"a node's object store and the disk that it spills to are full: {_first_line(error)}") from None
+    except ray.exceptions.RayTaskError as error:
+        raise RuntimeError(f"the Ray Dataset cannot be read: {_cause(error)}") from None
     except ray.exceptions.RayError as error:
         raise RuntimeError(f"the cluster lost a task and gave up trying again: {_first_line(error)}") from None
     finally:
         if started:
             ray.shutdown()
+
+
+def _cause(error: BaseException) -> str:
+    """What a task of Ray Data failed of, the first error that its long message tells."""
+    lines = str(error).splitlines()
+    return next((line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)), _first_line(error))
 
 
 def _first_line(error: BaseException) -> str:
@@ -115,7 +129,7 @@ def remote(ray: Any, task: Callable[..., list[Any]], *, cpus: int, returns: int)
 
     The exception of a task comes in place of its report: Ray would print it once for every reference.
     """
-    started = ray.remote(num_cpus=cpus, num_returns=returns, max_retries=3)(_guarded)
+    started = ray.remote(num_cpus=cpus, num_returns=returns, max_retries=RETRIES)(_guarded)
     return lambda *arguments: started.remote(task, returns, *arguments)
 
 
@@ -136,6 +150,7 @@ def run_tasks(
     phase: str,
     report: Progress,
     summary: Summary,
+    urgent: deque[Item] | None = None,
 ) -> Iterator[list[Any]]:
     """Run a task for each item, a bounded number at a time, and yield what each returned as it is done.
 
@@ -151,20 +166,16 @@ def run_tasks(
         phase: Its name, for progress.
         report: Told of the bytes that are done.
         summary: Gets the reports of the tasks.
+        urgent: More items, which the caller adds as results come, and which go first.
 
     Yields:
         The other references of a task that is done.
     """
     waiting: dict[Any, list[Any]] = {}
     rest = iter(items)
-    ended = False
-    while waiting or not ended:
+    while True:
         room = max(1, TASKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1)) // cpus)
-        while not ended and len(waiting) < room:
-            item = next(rest, None)
-            if item is None:
-                ended = True
-                break
+        while len(waiting) < room and (item := urgent.popleft() if urgent else next(rest, None)) is not None:
             first, *others = submit(item)
             waiting[first] = others
         if not waiting:

@@ -56,6 +56,8 @@ def encode_on_cluster(options: argparse.Namespace, tokenizer: Tokenizer) -> None
         corpus(options.text, options.text_key),
         Path(options.out),
         tokenizer,
+        format=options.format or "npy",
+        end_of_text=options.end_of_text,
         allowed_special="all" if options.special == "recognise" else (),
         workers=1 if options.workers is None else options.workers,
         address=options.cluster,

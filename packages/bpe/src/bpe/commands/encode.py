@@ -77,8 +77,8 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
         raise ValueError(f"--workers is {options.workers}; it takes at least 1")
     given = [name for name in ("format", "end_of_text", "shard_tokens") if getattr(options, name) is not None]
     if options.cluster is not None:
-        if given:
-            raise ValueError(f"--{given[0].replace('_', '-')} is for one machine: a cluster writes .npy files")
+        if options.shard_tokens is not None:
+            raise ValueError("--shard-tokens is for one machine: a cluster makes one file of each")
         encode_on_cluster(options, tokenizer)
         return
     if given and options.out is None:

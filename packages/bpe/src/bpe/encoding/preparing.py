@@ -49,7 +49,8 @@ class Preparation:
         hidden = data.normalizer is not None and any(" " in name for name in data.normalized)
         # Whether a text may be cut before a space, and go on from there.
         self.goes_on = data.characters is not None and not self._flagged and marks_spaces_only(data.normalizer)
-        self._uncuttable = self._flagged or self._characters is not None or not self._by_character or hidden
+        # Whether cut_safely() finds any place.
+        self.can_cut = not (self._flagged or self._characters is not None or not self._by_character or hidden)
         self._made: dict[tuple[bytes, ...], tuple[SpecialTokens, SpecialTokens]] = {}
 
     @staticmethod
@@ -79,7 +80,7 @@ class Preparation:
         Between two ASCII characters, the second a space: no normalizer joins them, none but those of compatibility
         makes another class of character of what stands beside them, and no space is put before a space.
         """
-        if self._uncuttable:
+        if not self.can_cut:
             return len(text)
         while (at := cut(at)) < len(text) and not (text[at - 1] < 0x80 and text[at] == 0x20):
             at += 1

@@ -286,6 +286,11 @@ class TextEncoder:
 
         return encode_chunks(chunks, encode=encode, cut=cut, room=room)
 
+    @property
+    def can_cut(self) -> bool:
+        """Whether safe_cut() looks for places in any text, or only where special tokens begin, or nowhere."""
+        return self._scanner >= 0 and (self._preparation is None or self._preparation.can_cut)
+
     def safe_cut(self, text: Any, at: int, special: SpecialTokens) -> int:
         """The first place from `at` on where the text may be cut without changing an id; its length for none."""
 

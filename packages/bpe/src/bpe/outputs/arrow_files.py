@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COLUMN = "input_ids"  # what transformers and datasets call them
-GROUP = 1 << 22  # ids that are held before they are written as rows
+GROUP = 1 << 22  # ids, and what is left of a document, that are written as rows together
 
 
 class _Rows(Writer, ABC):
@@ -33,8 +33,10 @@ class _Rows(Writer, ABC):
     def add(self, ids: NDArray[Any]) -> None:
         self.held.append(ids)
         self.size += len(ids)
-        if self.size >= GROUP:
-            self.write_rows(np.concatenate([np.empty(0, dtype=np.uint64), *self.ends]))
+        if self.size >= GROUP:  # rows end where documents do, whatever came with a call
+            ends = np.concatenate([np.empty(0, dtype=np.uint64), *self.ends])
+            while (full := int(np.searchsorted(ends, self.written + GROUP))) < len(ends):
+                self.write_rows(ends[: full + 1])
 
     def complete(self) -> None:
         self.write_rows(self.document_ends())

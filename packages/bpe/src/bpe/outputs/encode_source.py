@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,6 +38,7 @@ class Recipe(NamedTuple):
     Attributes:
         encode: The ids of several texts, in which nothing is refused.
         cut: cut(text, at) is the first place from `at` on where a text may be cut.
+        can_cut: Whether it is more than a matter of luck that there is such a place.
         margin: Bytes before the end of what is there so far that a cut must keep.
         largest: The largest id.
         tokenizer: The fingerprint.
@@ -48,6 +49,7 @@ class Recipe(NamedTuple):
 
     encode: Callable[[list[memoryview]], list[NDArray[np.uint32]]]
     cut: Callable[[Any, int], int]
+    can_cut: bool
     margin: int
     largest: int
     tokenizer: str
@@ -56,21 +58,17 @@ class Recipe(NamedTuple):
     special: list[str]
 
 
-class Group(NamedTuple):
-    """Stretches that are encoded together."""
-
-    stretches: list[sources.Stretch]
-    first: int  # the number of the first of them in the source
+Group = list[sources.Stretch]  # that are encoded together
 
 
 class Encoded(NamedTuple):
     """The ids of a group."""
 
-    ids: NDArray[np.uint32]
+    ids: NDArray[Any]
     document_ends: NDArray[np.int64]  # places in `ids`
     stretch_ends: NDArray[np.int64]  # of each stretch
     text_ends: NDArray[np.int64]  # bytes of text up to the end of each stretch
-    group: Group
+    read: int  # bytes of the source
 
 
 def recipe_of(texts: TextEncoder, fingerprint: str, end_of_text: str | None, allowed_special: Special) -> Recipe:
@@ -83,6 +81,7 @@ def recipe_of(texts: TextEncoder, fingerprint: str, end_of_text: str | None, all
     return Recipe(
         encode=lambda stretches: texts.each_to_ids(stretches, special),
         cut=lambda text, at: texts.safe_cut(text, at, special),
+        can_cut=texts.can_cut,
         margin=special.longest,
         largest=max(texts.data.vocab),
         tokenizer=fingerprint,
@@ -103,11 +102,67 @@ def encode_source(
     progress: Progress | bool | None,
 ) -> int:
     """Encode the texts of a source and write their ids in order; see Tokenizer.encode_file. Returns their number."""
+    with reporter(progress) as report:
+        return write_encoded(
+            lambda skip: encoded_groups(source, recipe, workers, skip),
+            out,
+            recipe,
+            format,
+            dtype,
+            shard_tokens,
+            report,
+            identity=_identity(source),
+            total=sources.size_of(source),
+        )
+
+
+def encoded_groups(
+    source: sources.Source, recipe: Recipe, workers: int, skip: int = 0, *, goes_on: bool = False
+) -> Iterator[Encoded]:
+    """The ids of a source in order, encoded in threads.
+
+    Args:
+        source: The texts.
+        recipe: How they are encoded.
+        workers: Threads.
+        skip: How many stretches are left out, the first ones.
+        goes_on: Whether the source is one text that does not end with it.
+    """
+    groups = _groups(source, recipe, skip)
+    if goes_on:
+        groups = ([stretch._replace(last=False) for stretch in group] for group in groups)
+    return stream(lambda group: _encode(group, recipe), groups, workers)
+
+
+def write_encoded(
+    encoded: Callable[[int], Iterable[Encoded]],
+    out: StrPath,
+    recipe: Recipe,
+    format: str,
+    dtype: Any,
+    shard_tokens: int | None,
+    report: Progress,
+    *,
+    identity: Any,
+    total: int | None,
+) -> int:
+    """Write ids in order, wherever they were encoded. Returns their number.
+
+    Which bytes are written depends on the stretches alone, and without shard_tokens on the texts alone: not on which
+    stretches are in a group.
+
+    Args:
+        encoded: The ids of the texts, but for the first so many stretches.
+        out, recipe, format, dtype, shard_tokens: As for encode_source().
+        report: Told of the bytes of the source.
+        identity: What the source is known by when a run goes on; None where nothing is known of it.
+        total: Its bytes.
+    """
     make = writer_of(format)
-    numbers = _checked_dtype(dtype, recipe.largest, format)
+    numbers = checked_dtype(dtype, recipe.largest, format)
     if shard_tokens is not None and shard_tokens < 1:
         raise ValueError(f"shard_tokens is {shard_tokens}; it takes at least 1")
-    with reporter(progress) as report, ExitStack() as stack:
+    with ExitStack() as stack:
         place = _place(out, make, stack)
         url = os.fspath(out) if remote.is_url(out) else None
         shards = Shards(
@@ -124,18 +179,18 @@ def encode_source(
                 "special_tokens": recipe.special,
                 "shard_tokens": shard_tokens,
                 "chunk": CHUNK,
-                "source": _identity(source),
+                "source": identity,
             },
         )
         if shards.finished:
             return shards.total
         stack.callback(shards.abandon)
-        total, read = sources.size_of(source), 0
-        groups = _groups(source, recipe, shards.done.stretch)
+        read, first = 0, shards.done.stretch
         try:
-            for encoded in stream(lambda group: _encode(group, recipe), groups, workers):
-                _write(encoded, shards)
-                read += sum(stretch.read for stretch in encoded.group.stretches)
+            for group in encoded(first):
+                _write(group, first, shards)
+                first += len(group.stretch_ends)
+                read += group.read
                 report("encoding bytes", read, total)
             shards.finish()
         except OSError as error:
@@ -147,7 +202,8 @@ def encode_source(
     return shards.total
 
 
-def _checked_dtype(dtype: Any, largest: int, format: str) -> np.dtype[Any]:
+def checked_dtype(dtype: Any, largest: int, format: str) -> np.dtype[Any]:
+    """The type of the ids in a file. ValueError where it does not hold the largest."""
     narrow = largest < 1 << 16 and format not in ("parquet", "arrow")
     found = np.dtype((np.uint16 if narrow else np.uint32) if dtype is None else dtype)
     if found not in (np.dtype(np.uint16), np.dtype(np.uint32)):
@@ -217,35 +273,35 @@ def _groups(source: sources.Source, recipe: Recipe, skip: int) -> Iterator[Group
         held.append(stretch)
         size += stretch.end - stretch.begin
         if size >= CHUNK or len(held) == 1 << 14:
-            yield Group(held, number + 1 - len(held))
+            yield held
             held, size = [], 0
     if held:
-        yield Group(held, number + 1 - len(held))
+        yield held
 
 
 def _encode(group: Group, recipe: Recipe) -> Encoded:
     """The ids of a group, and where its documents end: where a text does, and after each end of text within it."""
-    found = recipe.encode([memoryview(text)[begin:end] for text, begin, end, *_ in group.stretches])
-    for text, begin, end, *_ in group.stretches:
+    found = recipe.encode([memoryview(text)[begin:end] for text, begin, end, *_ in group])
+    for text, begin, end, *_ in group:
         sources.release(text, begin, end)
     if recipe.separate:
         mark = np.array([recipe.end_of_text], dtype=np.uint32)
-        for i, stretch in enumerate(group.stretches):
+        for i, stretch in enumerate(group):
             if stretch.last and not (len(found[i]) and found[i][-1] == mark[0]):
                 found[i] = np.concatenate([found[i], mark])
     ids = np.concatenate([np.empty(0, dtype=np.uint32), *found])
     ends = np.cumsum([len(one) for one in found], dtype=np.int64)
-    document_ends = ends[[stretch.last for stretch in group.stretches]]
+    document_ends = ends[[stretch.last for stretch in group]]
     if recipe.end_of_text is not None:
         marked = np.flatnonzero(ids == recipe.end_of_text) + 1
         document_ends = np.union1d(document_ends, marked)
     document_ends = np.unique(document_ends[document_ends > 0])
-    sizes = np.cumsum([stretch.end - stretch.begin for stretch in group.stretches], dtype=np.int64)
-    return Encoded(ids, document_ends, ends, sizes, group)
+    sizes = np.cumsum([stretch.end - stretch.begin for stretch in group], dtype=np.int64)
+    return Encoded(ids, document_ends, ends, sizes, sum(stretch.read for stretch in group))
 
 
-def _write(encoded: Encoded, shards: Shards) -> None:
-    """Write the ids of a group, and begin a shard where one is full.
+def _write(encoded: Encoded, first: int, shards: Shards) -> None:
+    """Write the ids of a group, whose first stretch has this number, and begin a shard where one is full.
 
     A document is cut only where it is longer than a shard, or than what is encoded at a time.
     """
@@ -259,22 +315,22 @@ def _write(encoded: Encoded, shards: Shards) -> None:
             if len(fit) and fit[-1] > at:
                 until = int(fit[-1])
             elif shards.holds_documents:  # the next one goes into the next shard
-                shards.close(_position(encoded, at))
+                shards.close(_position(encoded, first, at))
                 continue
             else:
                 until = at + room
-        first, last = np.searchsorted(ends, [at, until], side="right")
-        shards.write(ids[at:until], ends[first:last] - at, _text_up_to(encoded, until) - _text_up_to(encoded, at))
+        begin, end = np.searchsorted(ends, [at, until], side="right")
+        shards.write(ids[at:until], ends[begin:end] - at, _text_up_to(encoded, until) - _text_up_to(encoded, at))
         at = until
         if at < len(ids):
-            shards.close(_position(encoded, at))
+            shards.close(_position(encoded, first, at))
 
 
-def _position(encoded: Encoded, at: int) -> tuple[int, int]:
+def _position(encoded: Encoded, first: int, at: int) -> tuple[int, int]:
     """The number of the stretch that the id at a place is of, and how many of its ids come before."""
     number = int(np.searchsorted(encoded.stretch_ends, at, side="right"))
     before = int(encoded.stretch_ends[number - 1]) if number else 0
-    return encoded.group.first + number, at - before
+    return first + number, at - before
 
 
 def _text_up_to(encoded: Encoded, at: int) -> int:

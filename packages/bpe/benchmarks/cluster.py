@@ -1,0 +1,346 @@
+"""What Ray costs: counting, training and encoding by clusters of 1, 2 and 4 nodes of one CPU each, beside one machine.
+
+    python packages/bpe/benchmarks/cluster.py FILE [--vocab-size 32000] [--nodes 1 2 4] [--rounds 3]
+        [--plan-nodes 100] [--plan-cpus 32] [--plan-text 10e12] [--plan-files 100]   the cluster that is planned
+        [--network 1.25e9] [--storage 50e9]     bytes a second: of a node's network, and of the storage of all nodes
+        [--write]                               put it into docs/design/cluster-costs.md
+
+The nodes are Ray's own test cluster on this machine, so that more nodes than it has processors share these. Each
+measurement is a process of its own; seconds are the median of the rounds, CPU seconds are those of all its processes.
+The plan is computed from what was measured, and shows its arithmetic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cluster_plan import plan
+from peers import processor
+
+PAGE = Path(__file__).parents[3] / "docs/design/cluster-costs.md"
+BEGIN, END = "<!-- written by nox -s bench -- cluster: begin -->\n", "<!-- end -->\n"
+TICK = os.sysconf("SC_CLK_TCK")
+STORE = 500_000_000  # bytes of each node's object store
+MANY = 300  # tasks, by which the cost of handing one out is measured
+PARTS = 4  # of the text, that the steps of a cluster are measured with one by one
+
+
+# What a process and those below it have used
+
+
+def descendants(root: int) -> Iterator[int]:
+    """A process and all below it."""
+    parents: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents.setdefault(int(fields[1]), []).append(int(folder.name))
+    waiting = [root]
+    while waiting:
+        process = waiting.pop()
+        yield process
+        waiting += parents.get(process, [])
+
+
+def used() -> dict[str, tuple[float, float]]:
+    """CPU seconds of all processes of a kind, and the most bytes that one of them ever held."""
+    found: dict[str, tuple[float, float]] = {}
+    for process in descendants(os.getpid()):
+        folder = Path("/proc", str(process))
+        try:
+            name = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            status = (folder / "status").read_text()
+        except OSError:
+            continue
+        memory = next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
+        kind = kind_of(name, process)
+        cpu, most = found.get(kind, (0.0, 0.0))
+        found[kind] = cpu + (int(fields[11]) + int(fields[12])) / TICK, max(most, float(memory))
+    return found
+
+
+def kind_of(command: str, process: int) -> str:
+    """What a process of a cluster is."""
+    if process == os.getpid():
+        return "driver"
+    if command.startswith("ray::") and "Agent" not in command:
+        return "workers"
+    if "gcs_server" in command:
+        return "GCS"
+    return "raylets" if "raylet/raylet" in command.split(" ")[0] else "agents"
+
+
+def cpu_between(before: dict[str, tuple[float, float]], after: dict[str, tuple[float, float]]) -> dict[str, float]:
+    """CPU seconds of each kind between two times."""
+    return {kind: cpu - before.get(kind, (0.0, 0.0))[0] for kind, (cpu, _) in after.items()}
+
+
+# The measurements, each in a process of its own
+
+
+def alone(path: Path, size: int) -> dict[str, Any]:
+    """bpe.train in its two steps and encode_file, by one thread."""
+    import bpe
+
+    found: dict[str, Any] = {"cpu": {}, "seconds": {}, "base": used()["driver"][1]}
+    counts: Any = None
+    tokenizer: Any = None
+
+    def count() -> None:
+        nonlocal counts
+        counts = bpe.count(path, workers=1)
+
+    def learn() -> None:
+        nonlocal tokenizer
+        tokenizer = bpe.train_from_counts(counts, size)
+
+    def encode() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            found["ids"] = tokenizer.encode_file(path, Path(folder, "ids.npy"), workers=1)
+
+    for name, work in (("count", count), ("learn", learn), ("encode", encode)):
+        timed(found, name, work)
+    found["fingerprint"] = tokenizer.fingerprint
+    found["distinct"] = len(counts)
+    return found
+
+
+def timed(found: dict[str, Any], name: str, work: Any) -> None:
+    """Do some work, and keep its seconds, the CPU seconds of all processes, and their memory."""
+    before, begun = used(), time.perf_counter()
+    work()
+    found["seconds"][name] = time.perf_counter() - begun
+    after = used()
+    found["cpu"][name] = cpu_between(before, after)
+    found["memory"] = {kind: memory for kind, (_, memory) in after.items()}
+
+
+def on_nodes(path: Path, size: int, nodes: int) -> dict[str, Any]:
+    """The same on a cluster of nodes with one CPU each."""
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    import ray
+    from ray.cluster_utils import Cluster
+
+    import bpe
+    import bpe.cluster
+
+    found: dict[str, Any] = {"cpu": {}, "seconds": {}, "tasks": {}}
+    begun = time.perf_counter()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE})
+    for _ in range(nodes - 1):
+        cluster.add_node(num_cpus=1, object_store_memory=STORE)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    with tempfile.TemporaryDirectory() as folder:
+        small = Path(folder, "small.txt")
+        small.write_text("a small text " * 1000)
+        for _ in range(3):  # until every node has a worker with bpe in it
+            bpe.cluster.count([small] * (2 * nodes))
+        found["seconds"]["start"] = time.perf_counter() - begun
+        told: list[bpe.cluster.Summary] = []
+        counts: Any = None
+        tokenizer: Any = None
+
+        def count() -> None:
+            nonlocal counts
+            counts = bpe.cluster.count(path, summary=told.append)
+
+        def learn() -> None:
+            nonlocal tokenizer
+            tokenizer = bpe.train_from_counts(counts, size)
+
+        def encode() -> None:
+            manifest = bpe.cluster.encode(path, Path(folder, "tokens"), tokenizer, summary=told.append)
+            found["ids"] = manifest.tokens
+
+        for name, work in (("count", count), ("learn", learn), ("encode", encode)):
+            timed(found, name, work)
+            if name != "learn":
+                shares = told[-1].nodes.values()
+                found["tasks"][name] = sum(share.tasks for share in shares), sum(share.seconds for share in shares)
+        part_size = -(-path.stat().st_size // MANY)
+        timed(found, "many", lambda: bpe.cluster.count(path, part_size=part_size, summary=told.append))
+        found["handing"] = found["cpu"].pop("many")["driver"] / sum(share.tasks for share in told[-1].nodes.values())
+    found["fingerprint"] = tokenizer.fingerprint
+    ray.shutdown()
+    cluster.shutdown()
+    return found
+
+
+def steps(path: Path, size: int) -> dict[str, Any]:
+    """What the plan is made of, a step at a time in this process: parts, their sum, and the writing of ids."""
+    import bpe
+    from bpe import sources
+    from bpe.cluster.counting import _Reader
+    from bpe.cluster.jobs import encode_part, recipe_for, write_file
+    from bpe.cluster.ranges import parts_of
+    from bpe.counting.records import add_sorted, sorted_blocks
+
+    file = sources.PlainText(path)
+    whole = bpe.count(path, workers=1)
+    tokenizer = bpe.train_from_counts(whole, size)
+    settings = {"dtype": None, "format": "npy", "end_of_text": None, "allowed_special": "all"}
+    recipe = recipe_for(tokenizer, settings)
+    parts = list(parts_of(file, -(-path.stat().st_size // PARTS), can_cut=True))
+    text = path.read_bytes()
+    counts = [bpe.count([text[part.begin : part.end]], workers=1) for part in parts]
+    packed = [b"".join(sorted_blocks(one._records)) for one in counts]
+    begun = time.perf_counter()
+    added = sum(map(len, add_sorted([_Reader(one) for one in packed])))
+    adding = time.perf_counter() - begun
+    groups = [group for part in parts for group in encode_part(part, tokenizer, settings, 1)]
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.perf_counter()
+        write_file(groups, Path(folder, "ids.npy"), recipe, settings)
+        writing = time.perf_counter() - begun
+        written = Path(folder, "ids.npy").stat().st_size
+    return {
+        "part": path.stat().st_size / len(parts),
+        "part_distinct": statistics.mean(map(len, counts)),
+        "distinct": len(whole),
+        "record": added / len(whole),  # bytes
+        "added": sum(map(len, packed)) / adding,  # bytes a second
+        "written": written / writing,
+    }
+
+
+def measure(path: Path, size: int, what: str) -> dict[str, Any]:
+    """A measurement in a process of its own."""
+    command = [sys.executable, __file__, str(path), "--vocab-size", str(size), "--worker", what]
+    process = subprocess.run(command, capture_output=True, text=True)
+    if process.returncode:
+        raise SystemExit(f"{what}: {process.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    print(f"  {what}: {found.get('seconds', '')}", file=sys.stderr)
+    return found
+
+
+def middle(runs: list[Any]) -> Any:
+    """The median of each number of several results; of what is no number the first."""
+    first = runs[0]
+    if isinstance(first, dict):
+        return {name: middle([run[name] for run in runs if name in run]) for name in first}
+    if isinstance(first, list):
+        return [middle(list(column)) for column in zip(*runs, strict=True)]
+    return statistics.median(runs) if isinstance(first, (int, float)) else first
+
+
+# The page
+
+
+def tables(one: dict[str, Any], clusters: dict[int, dict[str, Any]]) -> list[str]:
+    """Seconds and CPU seconds; where they go; memory."""
+    lines = [
+        "| | counting | learning | encoding | CPU of counting | times one machine's | of encoding | times |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    every = {"`bpe`, one thread": one} | {
+        f"{nodes} node{'s' * (nodes > 1)}": found for nodes, found in clusters.items()
+    }
+    base = {name: sum(one["cpu"][name].values()) for name in ("count", "encode")}
+    for name, found in every.items():
+        seconds, cpu = found["seconds"], {key: sum(found["cpu"][key].values()) for key in base}
+        cells = [f"{seconds[key]:.2f} s" for key in ("count", "learn", "encode")]
+        for key in base:
+            cells += [f"{cpu[key]:.2f} s", f"{cpu[key] / base[key]:.2f}"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "Where the time goes. Starting is what passes until every node has a process that can count. CPU seconds are",
+        "of counting and encoding together; a task's seconds are by the clock, and tasks of several nodes overlap.",
+        "",
+        "| nodes | starting | tasks, counting | tasks, encoding | CPU of workers | driver | raylets | GCS | agents |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for nodes, found in clusters.items():
+        told = [f"{found['seconds']['start']:.1f} s"]
+        told += [f"{found['tasks'][key][0]:.0f}: {found['tasks'][key][1]:.2f} s" for key in ("count", "encode")]
+        for kind in ("workers", "driver", "raylets", "GCS", "agents"):
+            cpu = sum(found["cpu"][key].get(kind, 0.0) for key in ("count", "encode"))
+            told.append(f"{cpu:.2f} s")
+        lines.append(f"| {nodes} | {' | '.join(told)} |")
+    lines += [
+        "",
+        "The most that one process held, MB, with the pages of the object store that it has mapped:",
+        "",
+        "| nodes | driver (counts, learning) | a worker | a raylet | GCS | an agent |",
+        "|---|---|---|---|---|---|",
+        f"| `bpe`, one thread | {one['memory']['driver'] / 1e6:.0f} | - | - | - | - |",
+    ]
+    for nodes, found in clusters.items():
+        kinds = ("driver", "workers", "raylets", "GCS", "agents")
+        held = [f"{found['memory'].get(kind, 0) / 1e6:.0f}" for kind in kinds]
+        lines.append(f"| {nodes} | {' | '.join(held)} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", type=Path, metavar="FILE")
+    parser.add_argument("--vocab-size", type=int, default=32_000)
+    parser.add_argument("--nodes", nargs="+", type=int, default=[1, 2, 4])
+    parser.add_argument("--rounds", type=int, default=3)
+    for name, number in (("--plan-nodes", 100), ("--plan-cpus", 32), ("--plan-files", 100)):
+        parser.add_argument(name, type=int, default=number)
+    for name, rate in (("--plan-text", 10e12), ("--network", 1.25e9), ("--storage", 50e9)):
+        parser.add_argument(name, type=float, default=rate)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    path, size = options.text.absolute(), options.vocab_size
+    if options.worker:
+        kind, _, nodes = options.worker.partition(" ")
+        ways = {"alone": alone, "steps": steps}
+        print(json.dumps(on_nodes(path, size, int(nodes)) if kind == "nodes" else ways[kind](path, size)))
+        return
+    names = ["alone", "steps", *(f"nodes {nodes}" for nodes in options.nodes)]
+    runs: dict[str, list[Any]] = {name: [] for name in names}
+    for _ in range(options.rounds):
+        for name in names:
+            runs[name].append(measure(path, size, name))
+    same = {(run["fingerprint"], run["ids"]) for name in names if name != "steps" for run in runs[name]}
+    if len(same) > 1:
+        raise SystemExit(f"the results differ: {same}")
+    one, step = middle(runs["alone"]), middle(runs["steps"])
+    clusters = {nodes: middle(runs[f"nodes {nodes}"]) for nodes in options.nodes}
+    import ray
+
+    text = path.stat().st_size
+    out = [
+        f"{os.cpu_count()} processors ({processor()}), Python {platform.python_version()}, Ray {ray.__version__};"
+        f" {path.name}, {text / 1e6:,.1f} MB, {size:,} tokens; {time.strftime('%d %B %Y').lstrip('0')}; median of"
+        f" {options.rounds} rounds.",
+        "Tokenizer and number of ids were the same in all of them.",
+        "",
+        *tables(one, clusters),
+        "",
+        "## A plan",
+        "",
+        *plan(text, one, clusters[max(clusters)], step, options),
+    ]
+    print("\n".join(out))
+    if options.write:
+        command = " ".join(sys.argv[1:]).replace(str(options.text), path.name)
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        _, _, after = rest.partition(END)
+        PAGE.write_text(
+            f"{before}{BEGIN}    nox -s bench -- cluster {command}\n\n" + "\n".join(out) + f"\n{END}{after}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""encode() of a Ray Dataset: its rows in order to one output, or to several of a bounded size.
+
+    the Dataset's blocks      read and made by Ray Data, as its plan says
+        |
+    map_batches               a pool of actors, each with the tokenizer: tables of texts to tables of ids
+        |
+    the calling machine       writes the ids in the order of the rows, as encode_file() writes those of an iterator
+
+Which texts are in a block changes nothing: ids are written by documents.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bpe.cluster.jobs import kept, narrowed, recipe_for
+from bpe.cluster.manifest import EncodedFile, Manifest, output_name
+from bpe.cluster.session import Summary, TaskReport, this_task
+from bpe.native.arrow import pyarrow
+from bpe.native.lazy_imports import numpy as np
+from bpe.outputs.encode_source import Encoded, encoded_groups, write_encoded
+from bpe.progress import Progress
+
+if TYPE_CHECKING:
+    from bpe.tokenizer import Tokenizer
+
+SHARDED = "tokens"  # the name of files with shard_tokens, before their numbers
+LISTS = ("ids", "document_ends", "stretch_ends", "text_ends")  # of a group
+INPUT = "Ray Dataset"  # what the manifest names as its input
+
+
+def is_dataset(source: Any) -> bool:
+    """Whether a source is a Ray Dataset."""
+    return hasattr(source, "iter_internal_ref_bundles")
+
+
+def texts_of(table: Any, column: str) -> Any:
+    """The column of texts of an Arrow table. ValueError where there is none."""
+    if column not in table.column_names:
+        raise ValueError(f"the dataset has no column {column!r}; there are {', '.join(table.column_names)}")
+    return table[column]
+
+
+def encode_dataset(
+    ray: Any,
+    dataset: Any,
+    folder: Path,
+    tokenizer: Tokenizer,
+    plan: Manifest,
+    ending: str,
+    workers: int,
+    report: Progress,
+    about: Summary,
+) -> Manifest:
+    """Encode the rows of a Ray Dataset into a folder.
+
+    Args:
+        ray: The module.
+        dataset: The Dataset.
+        folder: Where the token files go.
+        tokenizer: The tokenizer.
+        plan: A manifest without files: its settings are encode()'s.
+        ending: Of the token files.
+        workers: Threads of an actor.
+        report: Told of the bytes that are done.
+        about: Gets the reports of the actors.
+
+    Returns:
+        The manifest.
+    """
+    with suppress(FileNotFoundError):
+        plan.check_is_of_same_run(Manifest.load(folder), folder)
+    plan.save(folder)
+    settings = plan.settings
+    shard_tokens, recipe = settings["shard_tokens"], recipe_for(tokenizer, settings)
+    out = folder / f"{output_name(0, 1) if shard_tokens is None else SHARDED}{ending}"
+    # Closed, it gives the actors' CPUs back also after an error.
+    with _quiet(dataset), closing(_encoded_tables(ray, dataset, tokenizer, settings, workers)) as tables:
+        write_encoded(
+            lambda skip: _groups(tables, skip, about),
+            out,
+            recipe,
+            settings["format"],
+            settings["dtype"],
+            shard_tokens,
+            report,
+            identity=None,
+            total=None,
+        )
+    made = [out] if shard_tokens is None else sorted(folder.glob(f"{SHARDED}-*{ending}"))
+    plan.files = [EncodedFile.of(INPUT, [], path) for path in made]
+    plan.save(folder)
+    return plan
+
+
+@contextmanager
+def _quiet(dataset: Any) -> Iterator[None]:
+    """A Dataset whose rows come in order, and which draws no bars of its own."""
+    context, logger = dataset.context, logging.getLogger("ray.data")
+    before = context.execution_options.preserve_order, context.enable_progress_bars, logger.level
+    context.execution_options.preserve_order, context.enable_progress_bars = True, False
+    logger.setLevel(logging.CRITICAL)  # errors are raised
+    try:
+        yield
+    finally:
+        context.execution_options.preserve_order, context.enable_progress_bars, level = before
+        logger.setLevel(level)
+
+
+def _encoded_tables(ray: Any, dataset: Any, tokenizer: Tokenizer, settings: dict[str, Any], workers: int) -> Any:
+    """Tables of ids, in order: a row for each group of texts that were encoded together."""
+    from ray.data import ActorPoolStrategy
+
+    cpus = int(ray.cluster_resources().get("CPU", 1))
+    encoded = dataset.map_batches(
+        _Encoder,
+        fn_constructor_args=([ray.put(tokenizer)], settings, workers),
+        batch_format="pyarrow",
+        batch_size=None,
+        zero_copy_batch=True,
+        num_cpus=workers,
+        compute=ActorPoolStrategy(min_size=1, max_size=max(1, cpus // workers)),
+    )
+    return iter(encoded.iter_batches(batch_size=None, batch_format="pyarrow"))
+
+
+class _Encoder:
+    """An actor that encodes tables of texts. An error is a row, or Ray Data would tell it in three paragraphs."""
+
+    def __init__(self, tokenizer: list[Any], settings: dict[str, Any], workers: int) -> None:
+        self.tokenizer, self.settings, self.workers = kept(*tokenizer), settings, workers
+        self.recipe = recipe_for(self.tokenizer, settings)
+
+    def __call__(self, table: Any) -> Any:
+        import pickle
+
+        begun = time.perf_counter()
+        try:
+            groups = list(narrowed(self._groups(table), self.recipe, self.settings))
+        except Exception as error:
+            return pyarrow().table({"error": [pickle.dumps(error)]})
+        arrow = pyarrow()
+        size = sum(group.read for group in groups)
+        columns: dict[str, Any] = {name: _lists([getattr(group, name) for group in groups]) for name in LISTS}
+        columns["read"] = arrow.array([group.read for group in groups], arrow.int64())
+        columns["report"] = arrow.array([pickle.dumps(this_task(size, begun))] * len(groups), arrow.binary())
+        return arrow.table(columns)
+
+    def _groups(self, table: Any) -> Iterator[Encoded]:
+        column = texts_of(table, self.settings["text_key"]).cast(pyarrow().large_binary())
+        texts = (text for chunk in column.chunks for text in chunk.to_pylist() if text is not None)
+        return encoded_groups(texts, self.recipe, self.workers)
+
+
+def _lists(arrays: list[Any]) -> Any:
+    """Arrays of numbers as a column of lists."""
+    arrow = pyarrow()
+    offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
+    values = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
+    return arrow.LargeListArray.from_arrays(arrow.array(offsets), arrow.array(values))
+
+
+def _groups(tables: Any, skip: int, about: Summary) -> Iterator[Encoded]:
+    """The groups of tables in order, but for their first `skip` stretches."""
+    import pickle
+
+    for table in tables:
+        if "error" in table.column_names:
+            raise pickle.loads(table["error"][0].as_py())
+        for number in range(table.num_rows):
+            row = {name: table[name][number] for name in table.column_names}
+            if number == 0:
+                told: TaskReport = pickle.loads(row["report"].as_py())
+                about.add(told)
+            group = Encoded(**{name: row[name].values.to_numpy() for name in LISTS}, read=row["read"].as_py())
+            stretches = len(group.stretch_ends)
+            if skip < stretches:
+                yield _without(group, skip) if skip else group
+            skip = max(0, skip - stretches)
+
+
+def _without(group: Encoded, skip: int) -> Encoded:
+    """A group without its first `skip` stretches."""
+    ids, text = group.stretch_ends[skip - 1], group.text_ends[skip - 1]
+    return Encoded(
+        group.ids[ids:],
+        group.document_ends[group.document_ends > ids] - ids,
+        group.stretch_ends[skip:] - ids,
+        group.text_ends[skip:] - text,
+        group.read,
+    )

@@ -1,0 +1,180 @@
+"""The tasks of encode(): a small file from its text to its token file, and a large one in parts that are then joined.
+
+    a file up to a share of the whole     Whole: Tokenizer.encode_file(), on one node
+    a larger one                          Part after Part: the ids stay in Ray's object store
+                                          Joined: one task writes them in order, as encode_file() would
+
+An output appears whole or not at all, and the same file gives the same bytes in either way, so that a task that is
+tried again changes nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bpe import sources
+from bpe.cluster.manifest import EncodedFile
+from bpe.cluster.ranges import Part, parts_of, source_of
+from bpe.cluster.session import this_task
+from bpe.native.parallel import stream
+from bpe.outputs.encode_source import Encoded, Recipe, checked_dtype, encoded_groups, recipe_of, write_encoded
+
+if TYPE_CHECKING:
+    from bpe.tokenizer import Tokenizer
+
+PART = 1 << 26  # bytes of a file at most that a task has in memory, beside their ids
+
+
+class Whole(NamedTuple):
+    """A file to encode: its number in the manifest, the version that was planned, and where its ids go."""
+
+    number: int
+    file: sources.File
+    version: list[Any]
+    out: Path
+    size: int
+
+
+class PartOfFile(NamedTuple):
+    """A part to encode: the number of its file, and its own within it."""
+
+    file: int
+    number: int
+    part: Part
+
+
+class Joined(NamedTuple):
+    """A file whose parts are encoded: references to their ids, in order."""
+
+    whole: Whole
+    parts: list[Any]
+
+
+Job = Whole | PartOfFile | Joined
+
+
+class Jobs:
+    """What is to be done for files, a task each.
+
+    Args:
+        files: The files.
+        recipe: How they are encoded.
+        share: Bytes; a larger file is encoded in parts, where it can be.
+        part_size: Bytes of a part.
+
+    Attributes:
+        urgent: The files whose parts are all encoded: they go first, for their ids take room until they are written.
+    """
+
+    def __init__(self, files: list[Whole], recipe: Recipe, share: int, part_size: int) -> None:
+        self._files, self._can_cut, self._share, self._part_size = files, recipe.can_cut, share, part_size
+        self._parts: dict[int, tuple[Whole, list[Any]]] = {}  # of files that are under way
+        self.urgent: deque[Job] = deque()
+
+    def __iter__(self) -> Iterator[Job]:
+        for whole in self._files:
+            parts = []
+            if whole.size > self._share:
+                parts = list(parts_of(whole.file, self._part_size, can_cut=self._can_cut))
+            if len(parts) < 2:
+                yield whole
+                continue
+            self._parts[whole.number] = whole, [None] * len(parts)
+            yield from (PartOfFile(whole.number, number, part) for number, part in enumerate(parts))
+
+    def add(self, job: PartOfFile, ids: Any) -> None:
+        """A part is encoded; `ids` refers to its ids."""
+        _, parts = self._parts[job.file]
+        parts[job.number] = ids
+        if None not in parts:
+            self.urgent.append(Joined(*self._parts.pop(job.file)))
+
+
+def run_job(job: Job, tokenizer: Any, settings: dict[str, Any], workers: int) -> list[Any]:
+    """The task of a job.
+
+    Args:
+        job: What is to be done.
+        tokenizer: A list with a reference to the tokenizer.
+        settings: Of Tokenizer.encode_file(): dtype, format, end_of_text, allowed_special.
+        workers: Threads.
+
+    Returns:
+        The task's report; the file's number in the manifest and its EncodedFile, or the part; a part's ids, or None.
+    """
+    begun = time.perf_counter()
+    made = kept(*tokenizer)
+    if isinstance(job, PartOfFile):
+        ids = encode_part(job.part, made, settings, workers)
+        return [this_task(job.part.size, begun), job, ids]
+    if isinstance(job, Whole):
+        made.encode_file(job.file, job.out, **settings, workers=workers)
+        return [this_task(job.size, begun), (job.number, _described(job)), None]
+    write_file(_fetched(job.parts), job.whole.out, recipe_for(made, settings), settings)
+    return [this_task(0, begun), (job.whole.number, _described(job.whole)), None]
+
+
+@functools.lru_cache(maxsize=1)
+def kept(reference: Any) -> Tokenizer:
+    """The tokenizer that a reference refers to; a process makes it once, and its cache stays warm."""
+    import ray
+
+    tokenizer: Tokenizer = ray.get(reference)
+    return tokenizer
+
+
+def recipe_for(tokenizer: Tokenizer, settings: dict[str, Any]) -> Recipe:
+    """How a tokenizer encodes by settings. ValueError where it cannot."""
+    recipe = recipe_of(tokenizer._texts, tokenizer.fingerprint, settings["end_of_text"], settings["allowed_special"])
+    checked_dtype(settings["dtype"], recipe.largest, settings["format"])
+    return recipe
+
+
+def narrowed(groups: Iterator[Encoded], recipe: Recipe, settings: dict[str, Any]) -> Iterator[Encoded]:
+    """The same ids in the type that they have in a file, in which fewer bytes go over the network."""
+    numbers = checked_dtype(settings["dtype"], recipe.largest, settings["format"])
+    return (group._replace(ids=group.ids.astype(numbers, copy=False)) for group in groups)
+
+
+def encode_part(part: Part, tokenizer: Tokenizer, settings: dict[str, Any], workers: int) -> list[Encoded]:
+    """The ids of a part."""
+    recipe = recipe_for(tokenizer, settings)
+    source, goes_on = source_of(part, recipe.cut, recipe.margin)
+    return list(narrowed(encoded_groups(source, recipe, workers, goes_on=goes_on), recipe, settings))
+
+
+def _fetched(parts: list[Any]) -> Iterator[Encoded]:
+    """The ids of parts in order: the next ones come over the network while the last are written."""
+    import ray
+
+    for groups in stream(ray.get, parts, 1):
+        yield from groups
+
+
+def write_file(groups: Iterable[Encoded], out: Path, recipe: Recipe, settings: dict[str, Any]) -> None:
+    """Write the ids of a file's parts, in order."""
+    write_encoded(
+        lambda _: groups,
+        out,
+        recipe,
+        settings["format"],
+        settings["dtype"],
+        None,
+        lambda phase, done, total: None,
+        identity=None,
+        total=None,
+    )
+
+
+def _described(job: Whole) -> EncodedFile:
+    """What the manifest says of a file that is encoded. ValueError where it was written to meanwhile."""
+    name = os.fspath(job.file.path)
+    if sources.version_of(job.file.path) != job.version:
+        raise ValueError(f"{name} was written to while it was encoded; encode again when it is whole")
+    return EncodedFile.of(name, job.version, job.out)
