@@ -387,20 +387,8 @@ def gpu(session: nox.Session) -> None:
         # torch's allocator hands out parts of large blocks, beyond whose ends the sanitizer would see nothing wrong
         settings = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
         for tool in ("memcheck", "racecheck"):
-            command = (
-                sanitizer,
-                "--tool",
-                tool,
-                "--error-exitcode",
-                "1",
-                "python",
-                "-m",
-                "pytest",
-                tests,
-                "-k",
-                checked,
-            )
-            attempt(tool, *command, env=settings, external=True)
+            watched = (sanitizer, "--tool", tool, "--error-exitcode", "1")
+            attempt(tool, *watched, "python", "-m", "pytest", tests, "-k", checked, env=settings, external=True)
     if failed:
         session.error(f"{', '.join(failed)} failed: what they said stands above")
 

@@ -16,6 +16,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from corpora import write_predictable_tokens
 
 from lm.commands.cli import main
 from lm.commands.configuration import configuration, presets
@@ -219,13 +220,8 @@ def test_intervals_are_student_s():
 
 @pytest.fixture
 def work(tmp_path, monkeypatch):
-    """Text in which the next token follows from the last but for a seventh of them."""
-    draw = np.random.default_rng(0)
-    ids = [1]
-    for _ in range(4000):
-        ids.append(int(draw.integers(24)) if draw.random() < 0.15 else (5 * ids[-1] + 3) % 24)
-    write_tokens(tmp_path / "train.npy", np.array(ids[:3500]), text_bytes=3500)
-    write_tokens(tmp_path / "heldout.npy", np.array(ids[3500:]), text_bytes=500)
+    """A text that can be learned in part, and the configuration of a small model."""
+    write_predictable_tokens(tmp_path)
     model, train = ({k: v for k, v in dataclasses.asdict(c).items() if v is not None} for c in (MODEL, TRAIN))
     lines = [
         line

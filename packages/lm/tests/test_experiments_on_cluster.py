@@ -10,12 +10,11 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 import torch
+from corpora import write_predictable_tokens
 
 from lm.commands.cli import main
-from lm.data import write_tokens
 from lm.training import checkpoint
 
 ray = pytest.importorskip("ray")
@@ -70,12 +69,7 @@ def cluster():
 @pytest.fixture
 def work(tmp_path, monkeypatch):
     """A text that can be learned in part, and the configuration of a small model."""
-    draw = np.random.default_rng(0)
-    ids = [1]
-    for _ in range(4000):
-        ids.append(int(draw.integers(24)) if draw.random() < 0.15 else (5 * ids[-1] + 3) % 24)
-    write_tokens(tmp_path / "train.npy", np.array(ids[:3500]), text_bytes=3500)
-    write_tokens(tmp_path / "heldout.npy", np.array(ids[3500:]), text_bytes=500)
+    write_predictable_tokens(tmp_path)
     (tmp_path / "tiny.toml").write_text(SETTINGS)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -186,11 +186,11 @@ def block_tensors(run: ForwardPass, kind: LayerKind) -> dict[Component, Tensors]
     saved[Component.ATTENTION_WEIGHTS] = _attention_weights(run)
     saved[Component.ATTENTION_OUTPUT] = [(1, tokens * n.n_heads * n.head_dim * act)]
     saved[Component.FFN_INPUT] = ffn_input
-    # gated: gate and up, which are one storage of 2·d_ff, the activated gate unless the kernel computes it again, and
-    # the product; else before and after
+    # gated: gate and up, which are one storage of 2·d_ff, the product, and unless the kernel computes it again the
+    # activated gate; else before and after
     hidden = tokens * n.d_ff * act
-    narrow = 1 if run.policy.gate_kernel == "fused" else 2
-    inside: Tensors = [(1, 2 * hidden), (narrow, hidden)] if shape.gated else [(2, hidden)]
+    outputs = 1 if run.policy.gate_kernel == "fused" else 2
+    inside: Tensors = [(1, 2 * hidden), (outputs, hidden)] if shape.gated else [(2, hidden)]
     saved[Component.FFN_HIDDEN] = [(shape.active_experts * count, size) for count, size in inside]
     if shape.experts is not None:
         saved[Component.ROUTER] = _router(run)

@@ -288,7 +288,7 @@ class TextEncoder:
 
     @property
     def can_cut(self) -> bool:
-        """Whether safe_cut() looks for places in any text, or only where special tokens begin, or nowhere."""
+        """Whether safe_cut() finds places in any long text; without a scanner it finds none but special tokens."""
         return self._scanner >= 0 and (self._preparation is None or self._preparation.can_cut)
 
     def safe_cut(self, text: Any, at: int, special: SpecialTokens) -> int:

@@ -38,7 +38,7 @@ class Recipe(NamedTuple):
     Attributes:
         encode: The ids of several texts, in which nothing is refused.
         cut: cut(text, at) is the first place from `at` on where a text may be cut.
-        can_cut: Whether it is more than a matter of luck that there is such a place.
+        can_cut: Whether any long text has such places.
         margin: Bytes before the end of what is there so far that a cut must keep.
         largest: The largest id.
         tokenizer: The fingerprint.

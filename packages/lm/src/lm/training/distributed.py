@@ -151,7 +151,7 @@ class DistributedContext:
                     )
 
     def another_group(self, timeout: float) -> Any:
-        """A group of the same processes over gloo, for a thread that talks to its like. All processes call it."""
+        """A group of the same processes over gloo, for a thread's own collectives. All processes call it."""
         group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
         _own_groups.append(group)
         return group

@@ -2,7 +2,7 @@
 
 find_keepers    which processes write: process 0, and of those that do not see its folder the first that sees another
 gather_newest   sends process 0 the checkpoint of a host that has come further
-spread          sends the run, as process 0 has it, to the keepers that do not have it
+spread          sends the run, as process 0 has it, to the keepers whose folders differ from its own
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def gather_newest(
 
 
 def spread(run_dir: Path, distributed: DistributedContext) -> None:
-    """Sends the run of process 0 to the keepers whose folder has not what its own has. All processes call it."""
+    """Sends the run of process 0 to the keepers whose folders differ from its own. All processes call it."""
     if len(distributed.keepers) == 1:
         return
     held = [what for _, what in distributed.gather(contents(run_dir) if distributed.is_keeper else None)]

@@ -26,7 +26,7 @@ class Saver:
         assert run_config.train is not None
         self.run_dir, self.run_config, self.distributed = run_dir, run_config, distributed
         self.folder = run_dir / CHECKPOINTS
-        # What the threads say to each other may not come between what the steps say.
+        # The threads that write have collectives of their own, which may not mix with those of the steps.
         self.group = distributed.another_group(timeout) if distributed.shards(run_config.train) else None
         self.executor = ThreadPoolExecutor(1, "checkpoint")
         self.written: Future[Any] | None = None  # this process's part
@@ -86,7 +86,7 @@ class Saver:
         if self.written is None:
             return
         written, self.written = self.written, None
-        with contextlib.suppress(BaseException):  # process 0 has heard of it, and says it to all
+        with contextlib.suppress(BaseException):  # process 0 has it too, and raises it in all of them
             written.result()
         completed, self.completed = self.completed, None
         self.distributed.on_main(lambda: completed.result() if completed is not None else None)
