@@ -218,16 +218,18 @@ class Places:
         self.stores = cache.store.unbind(0)  # of each layer (2, kv_heads, slots, head_dim)
         self.bias: Tensor | None = None
         self.lengths: Tensor | None = None
-        self.at = torch.tensor(lengths, device=device)
         if batch == 1:
             begin = 0 if sliding_window is None else max(0, end - sliding_window)
-            self.slots: Tensor | slice = cache.slots(rows[0], begin, end)  # (seen,)
-            self.new: Tensor | slice = self.slots[-1:]
             pages = cache.pages_of(rows[0])
             first = pages[0] * cache.page
             if pages == list(range(pages[0], pages[0] + len(pages))):  # then nothing has to be gathered
-                self.slots, self.new = slice(first + begin, first + end), slice(first + end - 1, first + end)
+                self.slots: Tensor | slice = slice(first + begin, first + end)  # (seen,)
+                self.new: Tensor | slice = slice(first + end - 1, first + end)
+            else:
+                self.slots = cache.slots(rows[0], begin, end)
+                self.new = self.slots[-1:]
             return
+        self.at = torch.tensor(lengths, device=device)  # (batch,)
         of_each = [cache.slots(row, 0, length + 1) for row, length in zip(rows, lengths, strict=True)]
         self.slots = torch.stack([F.pad(slots, (0, end - len(slots))) for slots in of_each])  # (batch, seen)
         self.new = self.slots[torch.arange(batch, device=device), self.at]

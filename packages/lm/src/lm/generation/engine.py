@@ -194,20 +194,22 @@ class Scheduler:
         for number, text in enumerate(going):
             if text.unfed(self.cache.lengths[text.row]):
                 continue  # it is fed again what it had made before it gave its pages back
-            if best is not None and text.sampling.is_greedy and text.constraint is None:
+            of_text: Tensor | None = None  # a view, which is made only for those that look at it
+            if best is not None and text.sampling.is_greedy and text.constraint is None and text.top_logprobs is None:
                 token = best[number]
                 if token < 0:
                     raise ValueError(NO_NUMBERS)
             else:
-                token = self._chosen(text, logits[number])
-            made.append((text, self._continue(text, token, logits[number])))
+                of_text = logits[number]
+                token = self._chosen(text, of_text)
+            made.append((text, self._continue(text, token, of_text)))
         self.decode.add(len(going), time.perf_counter() - began)
         return made
 
     def _next_to_read(self) -> Sequence | None:
         """The text whose turn it is to have a chunk read; one that waits for memory only if all of it would fit."""
-        reading = sorted((text for text in self.texts if not self._is_read(text)), key=lambda text: text.turn)
-        for text in reading:
+        unread = [text for text in self.texts if not self._is_read(text)]
+        for text in sorted(unread, key=lambda text: text.turn):
             if text.waits:
                 wanted = self.cache.lacks(text.row, len(text.window) + len(text.unfed(len(text.window))) + 1)
                 text.waits = text is not self.texts[0] and wanted > len(self.cache.free) + self.prefixes.evictable
@@ -298,13 +300,13 @@ class Scheduler:
         seen = text.prompt + text.tokens if text.sampling.repetition_penalty != 1.0 else ()
         return text.sampling.choose(logits, seen, text.generator, text.tokens)
 
-    def _continue(self, text: Sequence, token: int, logits: Tensor) -> int | None:
-        """The token, which the text then has, or None where it ends the text."""
+    def _continue(self, text: Sequence, token: int, logits: Tensor | None) -> int | None:
+        """The token, which the text then has, or None where it ends the text. logits: for a text with logprobs."""
         if token in text.stop_tokens:
             text.ended = "stop"
             return None
         text.tokens.append(token)
-        if text.top_logprobs is not None:
+        if text.top_logprobs is not None and logits is not None:
             text.logprobs.append(logprob_of(logits, token, text.top_logprobs))
         full = len(text.prompt) + len(text.tokens) >= self.cache.capacity
         if text.constraint is not None and text.constraint.take(token):

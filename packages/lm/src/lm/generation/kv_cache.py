@@ -104,6 +104,7 @@ class Cache:
         self.store = reserved(size, weight.dtype, weight.device)[:, :, :, :slots]
         self.lengths = [0] * rows
         self.table = np.zeros((rows, of_row), dtype=np.int64)
+        self.table_begin = int(self.table.ctypes.data)
         self.held = [0] * rows  # pages of each row
         self.users = [0] * pages
         self.free = list(range(pages))[::-1]
@@ -123,6 +124,8 @@ class Cache:
 
     def grow(self, row: int, tokens: int) -> bool:
         """Gives a row pages for so many tokens; False, and nothing changed, where not enough are free."""
+        if tokens <= self.held[row] * PAGE:
+            return True
         lacks = self.lacks(row, tokens)
         if lacks > len(self.free):
             return False
@@ -170,7 +173,7 @@ class Cache:
 
     def table_address(self, row: int) -> int:
         """Where the numbers of a row's pages stand, int64, in order."""
-        return int(self.table.ctypes.data) + row * self.table.strides[0]
+        return self.table_begin + row * self.table.strides[0]
 
 
 def bytes_of_page(model: Transformer) -> int:
