@@ -174,6 +174,25 @@ def test_no_norm_leaves_no_norm_in_the_model():
     assert "no-norm" in Ablations(dataclasses.replace(MODEL, norm="none", qk_norm=True), TRAIN, UNIGRAM).models()
 
 
+def test_ablations_of_the_training_follow_its_rate_and_its_steps():
+    train = dataclasses.replace(TRAIN, steps=40, warmup_steps=4, learning_rate=0.5)
+    wanted = {trial.variant: trial.train for trial in Ablations(MODEL, train, UNIGRAM, seeds=1).wanted({})}
+    assert (wanted["wsd"].schedule, wanted["wsd"].decay_steps) == ("linear", 20)
+    assert wanted["embedding-rate-x4"].embedding_learning_rate == 2.0
+    assert wanted["head-rate-quarter"].head_learning_rate == 0.125
+    assert {"muon", "normuon", "linear"} < set(wanted)
+    diverging = Ablations(MODEL, train, UNIGRAM, seeds=1, only=("head-rate-half",))
+    rates = {}
+
+    def loss(trial):
+        rates[trial.variant] = trial.train
+        return math.inf if trial.variant == "head-rate-half" else 1.0
+
+    simulate(diverging, loss)
+    lower = rates["head-rate-half-rate-over-4"]
+    assert (lower.learning_rate, lower.head_learning_rate) == (0.125, 0.0625)
+
+
 def test_an_ablation_that_diverges_is_tried_at_lower_rates():
     experiment = Ablations(MODEL, TRAIN, UNIGRAM, seeds=2, only=("no-norm", "silu"))
     loss = {"no-norm": math.inf, "no-norm-rate-over-4": 3.1, "no-norm-rate-over-16": 1.5, "silu": 1.0, BASE: 1.0}

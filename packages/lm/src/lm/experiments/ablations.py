@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from lm.config import TrainConfig
 
 ABLATIONS: dict[str, dict[str, Any]] = {
     "no-norm": {"norm": "none", "qk_norm": False},
@@ -27,11 +30,22 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "no-softcap": {"logit_softcap": None},
 }
 
-# Of the training. Rates and weight decay stay: Muon's updates are as large as AdamW's.
-TRAINING: dict[str, dict[str, Any]] = {
-    "adamw": {"optimizer": "adamw"},
-    "muon": {"optimizer": "muon"},
-    "normuon": {"optimizer": "normuon"},
-    "cosine": {"schedule": "cosine", "decay_steps": None},
-    "linear": {"schedule": "linear", "decay_steps": None},
+# Of the training. Rates and weight decay stay for Muon, whose updates are as large as AdamW's.
+TRAINING: dict[str, Callable[[TrainConfig], dict[str, Any]]] = {
+    "adamw": lambda base: {"optimizer": "adamw"},
+    "muon": lambda base: {"optimizer": "muon"},
+    "normuon": lambda base: {"optimizer": "normuon"},
+    "cosine": lambda base: {"schedule": "cosine", "decay_steps": None},
+    "linear": lambda base: {"schedule": "linear", "decay_steps": None},
+    # warm-up, stable, decay over the last half
+    "wsd": lambda base: {"schedule": "linear", "decay_steps": max(1, base.steps // 2)},
+    "embedding-rate-x2": lambda base: {"embedding_learning_rate": 2 * base.learning_rate},
+    "embedding-rate-x4": lambda base: {"embedding_learning_rate": 4 * base.learning_rate},
+    "head-rate-half": lambda base: {"head_learning_rate": base.learning_rate / 2},
+    "head-rate-quarter": lambda base: {"head_learning_rate": base.learning_rate / 4},
 }
+
+
+def changes(name: str, train: TrainConfig) -> dict[str, Any]:
+    """The settings that an ablation changes, of the model or of this training."""
+    return ABLATIONS[name] if name in ABLATIONS else TRAINING[name](train)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lm.config import ModelConfig, TrainConfig
-from lm.experiments.ablations import ABLATIONS, TRAINING
+from lm.experiments.ablations import ABLATIONS, TRAINING, changes
 
 # Half the width of a 95% interval of a mean, in standard errors, by how many values it is the mean of (Student's t).
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
@@ -319,13 +319,13 @@ class Ablations(Experiment):
                 known = ", ".join(name for name in (*ABLATIONS, *TRAINING) if not self.changes_nothing(name))
                 raise ValueError(f"no ablation is named {name!r}: those of this model are {known}")
             if self.changes_nothing(name):
-                told = " and ".join(f"{key} = {value!r}" for key, value in (ABLATIONS | TRAINING)[name].items())
+                told = " and ".join(f"{key} = {value!r}" for key, value in changes(name, self.train).items())
                 raise ValueError(f"the ablation {name!r} changes nothing: the base has {told} already")
 
     def changes_nothing(self, name: str) -> bool:
         """Whether the base is what an ablation would make of it."""
         base = self.train if name in TRAINING else self.model
-        return all(getattr(base, key) == value for key, value in (ABLATIONS | TRAINING)[name].items())
+        return all(getattr(base, key) == value for key, value in changes(name, self.train).items())
 
     def is_asked(self, name: str) -> bool:
         """Whether an ablation is to be run: those named, else all, of those that change anything."""
@@ -348,7 +348,7 @@ class Ablations(Experiment):
         variants: list[tuple[str, ModelConfig, dict[str, Any]]] = [
             (name, model, {}) for name, model in self.models().items()
         ]
-        variants += [(name, self.model, TRAINING[name]) for name in TRAINING if self.is_asked(name)]
+        variants += [(name, self.model, changes(name, self.train)) for name in TRAINING if self.is_asked(name)]
         for name, model, train in variants:
             tried = self.trials(name, self.seeds, model=model, **train)
             asked += tried
@@ -356,11 +356,12 @@ class Ablations(Experiment):
                 if not any(trial.name in outcomes and self.diverged(outcomes[trial.name]) for trial in tried):
                     break
                 rate = self.train.learning_rate / LOWER**times
+                own = {key: value / LOWER**times for key, value in train.items() if key.endswith("learning_rate")}
                 tried = self.trials(
                     lowered(name, times),
                     self.seeds,
                     model=model,
-                    **train,
+                    **(train | own),
                     learning_rate=rate,
                     min_learning_rate=min(rate, self.train.min_learning_rate),
                 )
