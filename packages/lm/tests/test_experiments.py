@@ -22,6 +22,7 @@ from lm.commands.cli import main
 from lm.commands.configuration import configuration, presets
 from lm.config import ModelConfig, TrainConfig
 from lm.data import open_data, write_tokens
+from lm.experiments import page
 from lm.experiments.run_trials import frequencies, run
 from lm.experiments.run_trials import work as work_of
 from lm.experiments.trials import BASE, Ablations, BatchSizes, LearningRates, Mean, Outcome, Trial, gap
@@ -333,6 +334,14 @@ def test_what_prevents_a_run_side_by_side_is_raised_here(work):
     work_of(trial, str(work), work / "a", open_data(work).fingerprints(), torch.get_num_threads(), says)
     assert isinstance(said := hears.recv(), OutOfMemory)
     assert "not enough memory on CPU" in str(said)
+
+
+def test_the_page_shows_the_first_seed_that_has_ended(work):
+    assert lm("ablations", *base("--only", "silu", "--seeds", "2", "--train.steps", "3")) == 0
+    read = json.loads((work / "runs" / "base-seed-1" / "outcome.json").read_text())["outcome"]
+    ended = {"base-seed-1": Outcome(BASE, 1, float(read["loss"]), 3, 1.0, 1.0)}
+    page.write(Ablations(MODEL, TRAIN, UNIGRAM), ended, work / "runs")  # the runs beside it are still at work
+    assert f"({float(read['loss']):.4f})" in (work / "runs" / "report.html").read_text()
 
 
 @pytest.mark.soak  # a process that imports torch

@@ -72,7 +72,7 @@ def as_table(experiment: Experiment, outcomes: dict[str, Outcome]) -> str:
 def write(experiment: Experiment, outcomes: dict[str, Outcome], out: Path) -> Path:
     """Draws the page of an experiment: what was found, the table, how the loss depends on what is varied, and the
     curves."""
-    shown = [one for _, ones in ranked(experiment, outcomes) for one in ones if one.seed == 0]
+    shown = [min(ones, key=lambda one: one.seed) for _, ones in ranked(experiment, outcomes)]
     drawn = table(
         headers(experiment, outcomes),
         [
@@ -105,7 +105,7 @@ def write(experiment: Experiment, outcomes: dict[str, Outcome], out: Path) -> Pa
         sections.insert(0, report.Section(experiment.x_name.capitalize(), f'<div class="charts">{figure}</div>'))
     figures = [(number(len(outcomes)), "runs", f"of {len(by_variant(outcomes))} variants")]
     return report.write(
-        [out / f"{one.variant}-seed-0" for one in shown],
+        [out / f"{one.variant}-seed-{one.seed}" for one in shown],
         out / "report.html",
         title=experiment.title,
         names=[one.variant for one in shown],
