@@ -101,27 +101,31 @@ class Decoder:
 
     def step(self, tokens: Sequence[int], rows: Sequence[int] | None = None) -> Tensor:
         """Appends tokens[i] to the text of rows[i] (the first rows, if not given); the logits (len(tokens), vocab_size)
-        of what follows each, which the next step may overwrite.
+        of what follows each, which the next step may overwrite. A row that is named several times gets its tokens one
+        after another.
 
         ValueError: a row is as long as it may be. NoPages: the memory is full.
         """
         rows = range(len(tokens)) if rows is None else rows
         lengths = self.cache.lengths
-        if (most := max(lengths[row] for row in rows)) >= self.cache.capacity:
+        positions = [lengths[row] for row in rows]
+        if len(tokens) > 1 and len(set(rows)) < len(rows):
+            positions = [length + rows[:i].count(rows[i]) for i, length in enumerate(positions)]
+        if (most := max(positions)) >= self.cache.capacity:
             raise ValueError(f"a row holds {most} tokens, and has no room for another: make a larger Decoder")
-        for row in rows:
-            self._grow(row, lengths[row] + 1)
+        for row, position in zip(rows, positions, strict=True):
+            self._grow(row, position + 1)
         self.likeliest = None
         if self.native is None:
-            logits = self._step_in_torch(tokens, rows)
+            logits = self._step_in_torch(tokens, rows, positions)
         elif len(tokens) <= MOST_NATIVE_ROWS:
-            made = self.native(tokens, rows)
+            made = self.native(tokens, rows, positions)
             logits, self.likeliest = made.logits, made.likeliest[: len(tokens)]
         else:
             parts, self.likeliest = list[Tensor](), []
             for at in range(0, len(tokens), MOST_NATIVE_ROWS):
                 some = slice(at, at + MOST_NATIVE_ROWS)
-                made = self.native(tokens[some], rows[some])
+                made = self.native(tokens[some], rows[some], positions[some])
                 parts.append(made.logits.clone())
                 self.likeliest += made.likeliest[: len(tokens[some])]
             logits = torch.cat(parts)
@@ -140,12 +144,11 @@ class Decoder:
             )
 
     @torch.inference_mode()
-    def _step_in_torch(self, tokens: Sequence[int], rows: Sequence[int]) -> Tensor:
+    def _step_in_torch(self, tokens: Sequence[int], rows: Sequence[int], lengths: list[int]) -> Tensor:
         c, batch = self.config, len(tokens)
         buffers = self.buffers.get(batch)
         if buffers is None:
             buffers = self.buffers[batch] = Buffers(c, batch, self.dtype, self.device)
-        lengths = [self.cache.lengths[row] for row in rows]
         x, places = buffers.x, Places(self.cache, rows, lengths, c.sliding_window, self.shares_keys)
         if batch == 1:
             x.copy_(self.model.embedding.weight.select(0, tokens[0]))

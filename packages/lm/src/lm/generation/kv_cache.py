@@ -154,6 +154,10 @@ class Cache:
             if not self.users[page]:
                 self.free.append(page)
 
+    def shorten(self, row: int, tokens: int) -> None:
+        """Forgets a row's last tokens; its pages stay."""
+        self.lengths[row] -= tokens
+
     def clear(self, row: int) -> None:
         """Forgets a row's text."""
         self.release(self.pages_of(row)[::-1])  # so that the next one's pages lie in order, too

@@ -70,7 +70,6 @@ class Cache(Protocol):
     page: int  # slots that a page has
     rows: int
     capacity: int  # the most tokens of a row
-    lengths: list[int]  # tokens that each row holds
 
     def table_address(self, row: int) -> int:
         """Where the numbers of a row's pages stand, int64, in order."""
@@ -86,7 +85,7 @@ class NativeStep:
     def __init__(self, library: ctypes.CDLL, model: Transformer, cache: Cache) -> None:
         c, store = model.config, cache.store
         self.library, self.cache, self.dtype = library, cache, store.dtype
-        self.rooms = dict[int, Tensor]()  # scratch memory, by the number of threads
+        self.rooms = dict[tuple[int, int], Tensor]()  # scratch memory, by the numbers of tokens and of threads
         self.kept = list[Tensor]()  # what the pointers point to
         self.calls = dict[tuple[int, int], Call]()
         layers = [self.layer(cast(Block, block)) for block in model.blocks]
@@ -116,8 +115,10 @@ class NativeStep:
             layer=(Layer * len(layers))(*layers),
         )
 
-    def __call__(self, tokens: Sequence[int], rows: Sequence[int]) -> Call:
-        """tokens[i] follows what the cache holds of rows[i]; what came of it, which the next call overwrites.
+    def __call__(self, tokens: Sequence[int], rows: Sequence[int], positions: Sequence[int]) -> Call:
+        """tokens[i] comes to positions[i] of rows[i]; what came of it, which the next call overwrites.
+
+        The cache holds what is before it, or this call brings it.
 
         IndexError: a token that the vocabulary does not have.
         """
@@ -128,19 +129,20 @@ class NativeStep:
         if call is None:
             call = self.calls[key] = Call(self, *key)
         call.tokens[:] = tokens  # type: ignore[call-overload]
-        call.lengths[:] = [self.cache.lengths[row] for row in rows]
+        call.lengths[:] = positions  # type: ignore[call-overload]
         call.tables[:] = [self.cache.table_address(row) for row in rows]
         call.run()
         return call
 
-    def room(self, threads: int) -> Tensor:
-        """Scratch memory for steps on so many threads, of any number of texts that the cache has rows for."""
-        if threads not in self.rooms:
+    def room(self, batch: int, threads: int) -> Tensor:
+        """Scratch memory for steps of so many tokens on so many threads."""
+        key = max(batch, self.cache.rows), threads
+        if key not in self.rooms:
             size = self.library.scratch
             size.restype = Count
-            counts = map(Count, (self.cache.rows, self.cache.capacity, threads))
-            self.rooms[threads] = torch.empty(size(ctypes.byref(self.model), *counts), dtype=self.dtype)
-        return self.rooms[threads]
+            counts = map(Count, (key[0], self.cache.capacity, threads))
+            self.rooms[key] = torch.empty(size(ctypes.byref(self.model), *counts), dtype=self.dtype)
+        return self.rooms[key]
 
     def at(self, tensor: Tensor, dtype: torch.dtype | None = None) -> int:
         """The address of its numbers."""
@@ -213,7 +215,7 @@ class Call:
             lengths=ctypes.addressof(self.lengths),
             tables=ctypes.addressof(self.tables),
             likeliest=ctypes.addressof(self.likeliest),
-            room=step.room(threads).data_ptr(),
+            room=step.room(batch, threads).data_ptr(),
             logits=whole.data_ptr(),
         )
         call = step.library.step
@@ -250,7 +252,7 @@ class OneRow:
     page, rows, capacity = 2, 1, 3
 
     def __init__(self, store: Tensor) -> None:
-        self.store, self.lengths, self.pages = store, [0], (Count * 2)(1, 0)
+        self.store, self.pages = store, (Count * 2)(1, 0)
 
     def table_address(self, row: int) -> int:
         return ctypes.addressof(self.pages)
@@ -269,8 +271,7 @@ def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
         step = NativeStep(library, model, cache)
         logits, best = list[Tensor](), list[int]()
         for token in ids:
-            made = step([token], [0])
-            cache.lengths[0] += 1
+            made = step([token], [0], [len(logits)])
             logits.append(made.logits.clone())
             best.append(made.likeliest[0])
         got = torch.cat(logits)
