@@ -123,7 +123,7 @@ def attend(q, k, v, causal, sliding_window, document_ids):
 
 
 @settings(max_examples=150, deadline=None)
-@given(case=attention_cases(), backend=st.sampled_from(["auto", "sdpa", "matmul", "reference"]))
+@given(case=attention_cases(), backend=st.sampled_from(["auto", "flex", "sdpa", "matmul", "reference"]))
 def test_attention(case, backend):
     q, k, v, causal, sliding_window, document_ids = case
     want = attend(q, k, v, causal, sliding_window, document_ids)
@@ -166,10 +166,22 @@ def test_attention_gradients(case, backend):
 
 def test_attention_of_more_queries_than_keys_gives_zeros_to_those_that_see_none():
     q, k = randn(1, 1, 5, 4), randn(1, 1, 2, 4, seed=1)
-    for backend in ("auto", "sdpa", "matmul", "reference"):
+    for backend in ("auto", "flex", "sdpa", "matmul", "reference"):
         out = attention(q, k, k, backend=backend)
         assert (out[:, :, :3] == 0).all()
         assert (out[:, :, 3:] != 0).any()
+
+
+def test_flex_takes_a_mask_and_refuses_gradients_on_a_cpu():
+    q, k, v = randn(2, 4, 5, 8), randn(2, 2, 9, 8, seed=1), randn(2, 2, 9, 8, seed=2)
+    mask = torch.rand(2, 1, 5, 9, generator=torch.Generator().manual_seed(0)) < 0.5
+    for masks in ({"causal": False}, {"sliding_window": 4}, {"document_ids": torch.arange(18).view(2, 9) // 4}):
+        got, want = (attention(q, k, v, mask=mask, **masks, backend=backend) for backend in ("flex", "reference"))
+        close(got, want, torch.float64)
+    with pytest.raises(ValueError, match="'flex' has no gradients on a CPU"):
+        attention(q, k.requires_grad_(), v, backend="flex")
+    with torch.no_grad():
+        attention(q, k, v, backend="flex")
 
 
 @pytest.mark.parametrize(

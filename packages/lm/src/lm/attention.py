@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lm.ops import triton as kernels
 
-BACKENDS = ("auto", "flash", "sdpa", "matmul", "reference")
+BACKENDS = ("auto", "flash", "flex", "sdpa", "matmul", "reference")
 log = logging.getLogger(__name__)
 
 # Up to this many keys, two batched matrix products are faster on a CPU than torch's tiled kernel, forward and backward
@@ -60,9 +60,10 @@ def attention(
     mask, booleans broadcast to (batch, heads, queries, keys): True where a query may see a key, beside what the others
     say. It goes with every backend but "flash".
 
-    backend: "flash" is this package's own kernel (CUDA, Triton), "sdpa" torch's, "matmul" holds whole score matrices,
-    "reference" is the definition, one query at a time. "auto" takes what suits the device: see choose(). ValueError:
-    shapes that do not fit, an unknown backend, or "flash" where something it needs is lacking.
+    backend: "flash" is this package's own kernel (CUDA, Triton), "sdpa" torch's, "flex" torch's FlexAttention (without
+    gradients on a CPU), "matmul" holds whole score matrices, "reference" is the definition, one query at a time. "auto"
+    takes what suits the device: see choose(). ValueError: shapes that do not fit, an unknown backend, "flash" where
+    something it needs is lacking, or "flex" where gradients are asked for and torch has none.
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend {backend!r} is unknown: use one of {', '.join(BACKENDS)}")
@@ -102,6 +103,8 @@ def attention(
         backend, allowed, _ = choose(str(q.device), dtype, q.shape[3], special)
     if backend == "flash":
         return _flash(q, k, v, causal, sliding_window, document_ids)
+    if backend == "flex":
+        return _flex(q, k, v, causal, sliding_window, document_ids)
     if backend == "reference":
         return _reference(q, k, v, causal, sliding_window, document_ids)
 
@@ -159,6 +162,8 @@ def _masked(
         keys, values = repeated
         scores = (q @ keys.transpose(-1, -2) / math.sqrt(q.shape[3])).masked_fill(~seen, -math.inf)
         out = scores.masked_fill(~seen.any(-1, keepdim=True), 0.0).softmax(-1) @ values
+    elif backend == "flex":
+        return _flex(q, k, v, causal, sliding_window, document_ids, mask.expand(size))
     else:
         bias = as_bias(seen, q.dtype)
         out = _matmul(q, k, v, bias) if backend == "matmul" else _sdpa(q, k, v, bias)
@@ -254,6 +259,21 @@ def _flash(
         document_ids = document_ids.long()
     out = flash_attention(q, k, v, causal=causal, sliding_window=sliding_window, document_ids=document_ids)
     return out  # type: ignore[return-value]
+
+
+def _flex(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,
+    sliding_window: int | None,
+    document_ids: Tensor | None,
+    mask: Tensor | None = None,
+) -> Tensor:
+    from lm.ops import flex  # which imports torch's compiler
+
+    masks = {"causal": causal, "sliding_window": sliding_window, "document_ids": document_ids, "mask": mask}
+    return flex.attention(q, k, v, **masks)  # type: ignore[arg-type]
 
 
 class Choice(NamedTuple):
