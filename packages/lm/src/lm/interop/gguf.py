@@ -233,6 +233,8 @@ def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object)
             raise ValueError(
                 f"{source}: llama.cpp has no split pattern {tokenizer.pattern!r}, and would give other ids"
             )
+        if not tokenizer.merges:
+            raise ValueError(f"{source} has no merges, and llama.cpp reads no such tokenizer: train one with some")
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre(pre)
         writer.add_token_merges([f"{to_printable(left)} {to_printable(right)}" for left, right in tokenizer.merges])
