@@ -174,7 +174,8 @@ def tests_cluster(session: nox.Session) -> None:
     """The tests of bpe.cluster and of lm experiment --cluster, with Ray on this machine; lm's manifests by their
     schema."""
     install(session, f"{BPE}[test,ray]", ACCOUNTING, f"{LM}[test,ray]", "kubeflow_trainer_api", "PyYAML")
-    tests = [f"{BPE}/tests/test_cluster.py", *(f"{LM}/tests/test_{name}.py" for name in OF_CLUSTERS)]
+    tests = [f"{BPE}/tests/test_cluster{name}.py" for name in ("", "_datasets", "_failures")]
+    tests += [f"{LM}/tests/test_{name}.py" for name in OF_CLUSTERS]
     session.run("python", "-m", "pytest", *(session.posargs or tests))
 
 
@@ -194,8 +195,10 @@ def tests_mds(session: nox.Session) -> None:
     """The tests of token files with mosaicml-streaming's reader, whose own dependencies contradict constraints.txt."""
     need_python(session)
     need_compiler(session)
-    session.install(f"{BPE}[mds]", "pytest", "hypothesis", "pyarrow")
+    session.install(f"{BPE}[mds,ray]", "pytest", "hypothesis", "pyarrow")
     session.run("python", "-m", "pytest", *(session.posargs or [f"{BPE}/tests/test_outputs.py"]))
+    if not session.posargs:
+        session.run("python", "-m", "pytest", "-m", "", "-k", "mds", f"{BPE}/tests/test_cluster.py")
 
 
 @nox.session
@@ -283,7 +286,7 @@ def sanitize(session: nox.Session) -> None:
 @nox.session
 def soak(session: nox.Session) -> None:
     """The tests that take long (a hundred kills, long streams): what follows -- goes to pytest."""
-    install(session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text]")
+    install(session, f"{BPE}[test,ray,litdata]", f"{ACCOUNTING}[test]", f"{LM}[test,text,ray]")
     session.run("python", "-m", "pytest", "-m", "soak", *session.posargs)
 
 

@@ -2,61 +2,33 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray_node import FOLDERS, LIBRARIES, QUIET, contents, one_node_of_ray, write_files
 from strategies import corpus
 
 import bpe
 import bpe.cluster
-from bpe.cluster import session
 from bpe.cluster.manifest import Manifest
 from bpe.tokenizer import Tokenizer
 
 ray = pytest.importorskip("ray")
-pytestmark = [  # what Ray's own modules warn of
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = QUIET
 
 
 @pytest.fixture(scope="module", autouse=True)
 def one_node() -> Iterator[None]:
-    """A cluster of one node with two CPUs, which all tests of this file share."""
-    os.environ["RAY_AUTH_MODE"] = "disabled"
-    try:
-        ray.init(
-            "local",
-            num_cpus=2,
-            include_dashboard=False,
-            log_to_driver=False,
-            object_store_memory=80_000_000,
-            _node_ip_address="127.0.0.1",
-        )
-    except Exception as error:  # it says no more
-        pytest.skip(f"Ray does not start here: {error}")
-    yield
-    ray.shutdown()
+    """A cluster that all tests of this file share."""
+    with one_node_of_ray():
+        yield
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    """A text of several parts, JSON lines, an empty file and a compressed one."""
-    import gzip
-    import json
-
-    text = corpus(1, 20_000)
-    (tmp_path / "a.txt").write_text(text)
-    (tmp_path / "b.jsonl").write_text("".join(json.dumps({"text": corpus(i, 50)}) + "\n" for i in range(60)))
-    (tmp_path / "c.txt").touch()
-    (tmp_path / "d.txt.gz").write_bytes(gzip.compress(corpus(2, 5_000).encode()))
-    return sorted(tmp_path.iterdir())
+    return write_files(tmp_path)
 
 
 @pytest.mark.parametrize("part_size", [None, 3_000, 50_000])
@@ -90,17 +62,6 @@ def test_a_tokenizer_is_that_of_one_machine(files: list[Path], tie_break: Any) -
     }
     trained = bpe.cluster.train(files, 400, part_size=9_000, **options)
     assert trained.fingerprint == bpe.train(files, 400, **options).fingerprint
-
-
-def test_a_dataset_is_counted_by_its_column(files: list[Path]) -> None:
-    pytest.importorskip("pyarrow")
-    import ray.data
-
-    texts = [corpus(i, 40) for i in range(50)]
-    dataset = ray.data.from_items([{"body": text} for text in texts], override_num_blocks=7)
-    assert bpe.cluster.count(dataset, text_key="body") == bpe.count(texts)
-    with pytest.raises(ValueError, match="body"):
-        bpe.cluster.count(dataset)
 
 
 def test_nothing_is_counted_of_nothing(tmp_path: Path) -> None:
@@ -144,14 +105,14 @@ def test_other_formats_are_written_as_by_one_machine(files: list[Path], tmp_path
         "llmc",
         "parquet",
         "arrow",
-        pytest.param("litdata", marks=pytest.mark.soak),
+        *FOLDERS,
     ],
 )
 def test_a_large_file_is_encoded_in_parts(files: list[Path], tmp_path: Path, format: Any) -> None:
     """A text, JSON lines, an empty and a compressed file, and Parquet: bytes and descriptions of one machine."""
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    if format == "litdata":
-        pytest.importorskip("litdata")
+    if format in LIBRARIES:
+        pytest.importorskip(LIBRARIES[format])
         del files[2]  # the empty one, which litdata cannot hold
     rows = pyarrow.table({"text": [corpus(i, 60) if i % 9 else None for i in range(200)]})
     parquet.write_table(rows, tmp_path / "e.parquet", row_group_size=20)
@@ -171,10 +132,32 @@ def test_a_large_file_is_encoded_in_parts(files: list[Path], tmp_path: Path, for
     assert contents(alone) == {name: data for name, data in contents(out).items() if name != "manifest.json"}
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """The files of a folder and of those in it; without the time in litdata's index."""
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return {name: re.sub(rb'"updated_at": "[\d.]+"', b"", data) for name, data in found.items()}
+@pytest.mark.parametrize("format", FOLDERS)
+def test_an_output_that_is_a_folder_is_made_again(files: list[Path], tmp_path: Path, format: Any) -> None:
+    """Where its file has changed, where a task that has written it is tried again, and of a Dataset."""
+    pytest.importorskip(LIBRARIES[format])
+    import ray.data
+
+    tokenizer, out, one = bpe.train(files, 400), tmp_path / "tokens", tmp_path / "one"
+    one.mkdir()
+    first = bpe.cluster.encode(files[:2], out, tokenizer, format=format)
+    files[1].write_text('{"text": "another"}\n')
+    again = bpe.cluster.encode(files[:2], out, tokenizer, format=format)
+    assert again.tokens < first.tokens
+    (out / "manifest.json").unlink()  # nobody knows that the folders are whole
+    assert bpe.cluster.encode(files[:2], out, tokenizer, format=format) == again
+    tokenizer.encode_file(files[1], one / "00001-of-00002", format=format)
+    made = {name.partition("/")[2]: data for name, data in contents(out).items() if name.startswith("00001-of-00002/")}
+    assert made == contents(one / "00001-of-00002")
+    texts = [corpus(i, 40) for i in range(20)]
+    dataset = ray.data.from_items([{"text": text} for text in texts], override_num_blocks=2)
+    for shard_tokens in (None, 2000):
+        for _ in range(2):
+            manifest = bpe.cluster.encode(
+                dataset, tmp_path / str(shard_tokens), tokenizer, format=format, shard_tokens=shard_tokens
+            )
+            assert manifest.tokens == sum(map(len, tokenizer.encode_batch(texts, allowed_special="all")))
+            assert (len(manifest.files) > 1) is (shard_tokens is not None)
 
 
 def test_what_cannot_be_cut_is_encoded_whole(files: list[Path], tmp_path: Path) -> None:
@@ -186,77 +169,6 @@ def test_what_cannot_be_cut_is_encoded_whole(files: list[Path], tmp_path: Path) 
     assert sum(share.tasks for share in told[0].nodes.values()) == 1
     assert manifest.tokens == tokenizer.encode_file(files[0], tmp_path / "one.npy")
     assert (out / manifest.files[0].output).read_bytes() == (tmp_path / "one.npy").read_bytes()
-
-
-def test_a_dataset_is_encoded_in_order(files: list[Path], tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    import ray.data
-
-    tokenizer = bpe.train(files, 400)
-    texts = [corpus(i, 30 + 40 * (i % 7)) for i in range(90)] + [""]
-    items = [{"body": text, "number": i} for i, text in enumerate(texts)]
-    options: dict[str, Any] = {"end_of_text": "<|endoftext|>", "text_key": "body"}
-    for blocks, format in ((1, "npy"), (7, "parquet")):
-        out, alone = tmp_path / f"{blocks}-{format}", tmp_path / f"{blocks}-{format}-alone"
-        dataset = ray.data.from_items([*items, {"body": None, "number": -1}], override_num_blocks=blocks)
-        told: list[bpe.cluster.Summary] = []
-        manifest = bpe.cluster.encode(dataset, out, tokenizer, format=format, summary=told.append, **options)
-        alone.mkdir()
-        count = tokenizer.encode_file(
-            iter(texts), alone / manifest.files[0].output, format=format, end_of_text="<|endoftext|>"
-        )
-        assert manifest.tokens == count == bpe.cluster.merge(out)
-        assert manifest == Manifest.load(out)
-        assert told[0].bytes == sum(len(text.encode()) for text in texts)
-        made = contents(out)
-        assert {name: made[name] for name in contents(alone)} == contents(alone)
-
-
-@pytest.mark.parametrize("blocks", [2, 9])
-def test_a_dataset_is_encoded_into_shards(files: list[Path], tmp_path: Path, blocks: int) -> None:
-    """Which go on where a run was stopped: here after the first two."""
-    pytest.importorskip("pyarrow")
-    import ray.data
-
-    tokenizer, out, alone = bpe.train(files, 400), tmp_path / "tokens", tmp_path / "alone"
-    texts = [corpus(i, 100) for i in range(80)]
-    dataset = ray.data.from_items([{"text": text} for text in texts], override_num_blocks=blocks)
-    alone.mkdir()
-    count = tokenizer.encode_file(iter(texts), alone / "tokens.npy", shard_tokens=3000)
-
-    def stopped(phase: str, done: int, total: int | None) -> None:
-        if len(list(out.glob("tokens-*.npy"))) >= 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        bpe.cluster.encode(dataset, out, tokenizer, shard_tokens=3000, progress=stopped)
-    with pytest.raises(ValueError, match="not encoded yet"):
-        bpe.cluster.merge(out)
-    for _ in range(2):  # the second time nothing is left to do
-        manifest = bpe.cluster.encode(dataset, out, tokenizer, shard_tokens=3000)
-        assert manifest.tokens == count == bpe.cluster.merge(out)
-    made = contents(out)
-    assert {name: made[name] for name in contents(alone)} == contents(alone)
-    with pytest.raises(ValueError, match="another run"):
-        bpe.cluster.encode(dataset, out, tokenizer, shard_tokens=2000)
-
-
-def test_mistakes_with_a_dataset(files: list[Path], tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    import ray.data
-
-    tokenizer = bpe.train(files, 300)
-    dataset = ray.data.from_items([{"body": "a"}])
-    with pytest.raises(ValueError, match="body"):
-        bpe.cluster.encode(dataset, tmp_path / "out", tokenizer)
-
-    def fails(row: dict[str, Any]) -> dict[str, Any]:
-        raise ZeroDivisionError("never by nothing")
-
-    with pytest.raises(RuntimeError, match="never by nothing") as raised:
-        bpe.cluster.count(dataset.map(fails), text_key="body")
-    assert "\n" not in str(raised.value)
-    assert not list((tmp_path / "out").glob("*.npy"))
 
 
 def test_a_url_is_read_in_parts(files: list[Path], tmp_path: Path) -> None:
@@ -316,89 +228,10 @@ def test_users_mistakes(files: list[Path], tmp_path: Path) -> None:
     for options in ({"workers": 0}, {"part_size": 0}, {"memory_limit": 0}):
         with pytest.raises(ValueError, match="0"):
             bpe.cluster.count(files, **options)
+    with pytest.raises(ValueError, match=r"s3://bucket/tokens is a URL"):
+        bpe.cluster.encode(files, "s3://bucket/tokens", tokenizer)
     with pytest.raises(FileNotFoundError):
         bpe.cluster.merge(tmp_path)
-
-
-def test_a_file_that_vanishes_is_named(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the plan and the task that reads it."""
-    from bpe.cluster import counting
-
-    planned = counting._items
-
-    def planned_then_gone(*arguments: Any) -> Any:
-        total, parts = planned(*arguments)
-        listed = list(parts)
-        files[0].unlink()
-        return total, iter(listed)
-
-    monkeypatch.setattr(counting, "_items", planned_then_gone)
-    with pytest.raises(FileNotFoundError, match=r"a\.txt"):
-        bpe.cluster.count(files)
-
-
-@pytest.mark.parametrize("what", ["count", "encode"])
-def test_a_process_that_is_killed_changes_nothing(files: list[Path], tmp_path: Path, what: str) -> None:
-    """As the system kills a worker when memory runs out."""
-    killed: list[int] = []
-
-    def progress(phase: str, done: int, total: int | None) -> None:
-        if len(killed) < 2:
-            running = [process for process in workers() if process not in killed]
-            for process in running[:1]:
-                os.kill(process, signal.SIGKILL)
-                killed.append(process)
-
-    if what == "count":
-        assert bpe.cluster.count(files, part_size=3_000, progress=progress) == bpe.count(files)
-    else:
-        tokenizer, out = bpe.train(files, 400), tmp_path / "tokens"
-        manifest = bpe.cluster.encode(files, out, tokenizer, part_size=7_000, progress=progress)
-        for encoded, file in zip(manifest.files, files, strict=True):
-            tokenizer.encode_file(file, tmp_path / "one.npy")
-            assert (out / encoded.output).read_bytes() == (tmp_path / "one.npy").read_bytes()
-        assert not list(out.glob(".*.tmp"))
-    assert killed
-
-
-def workers() -> list[int]:
-    """The processes of this test's node that run a task."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (folder / "cmdline").read_bytes()
-            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-            above = Path("/proc", parent, "stat").read_text().rpartition(")")[2].split()[1]
-        except OSError:
-            continue
-        if command.startswith(b"ray::_") and int(above) == os.getpid():
-            found.append(int(folder.name))
-    return found
-
-
-def test_what_was_half_written_is_removed(files: list[Path], tmp_path: Path) -> None:
-    """What a node that went down leaves beside its output; what others keep there stays."""
-    tokenizer, out = bpe.train(files, 400), tmp_path / "tokens"
-    out.mkdir()
-    (out / f".00001-of-00004.npy.{'0' * 16}.tmp").write_bytes(b"half")
-    (out / f".another.{'0' * 16}.tmp").write_bytes(b"of others")
-    bpe.cluster.encode(files, out, tokenizer)
-    assert [path.name for path in out.glob(".*.tmp")] == [f".another.{'0' * 16}.tmp"]
-
-
-def test_errors_of_ray_become_one_sentence() -> None:
-    from ray import exceptions
-
-    for error, kind in (
-        (exceptions.OutOfMemoryError("Task was killed.\nmore"), MemoryError),
-        (exceptions.ObjectStoreFullError("full"), OSError),
-        (exceptions.OutOfDiskError("full"), OSError),
-        (exceptions.WorkerCrashedError(), RuntimeError),
-    ):
-        with pytest.raises(kind) as raised, session.connected(None):
-            raise error
-        assert "\n" not in str(raised.value)
-    assert ray.is_initialized()  # a connection that was there stays
 
 
 def test_the_commands_work_on_a_cluster(

@@ -9,7 +9,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -97,21 +100,22 @@ def test_a_node_that_dies_changes_nothing_in_a_dataset(cluster: tuple[Any, list[
 
 
 LIMITED = """
-import sys, ray
+import os, sys, ray
 ray.init("local", num_cpus=1, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False,
-         _node_ip_address="127.0.0.1")
+         _node_ip_address="127.0.0.1", object_spilling_directory=os.environ.get("SPILL"))
 import bpe, bpe.cluster
 from pathlib import Path
 tokenizer, text, out = bpe.load(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
 try:
-    print(bpe.cluster.encode(text, out, tokenizer, part_size=4_000_000).tokens)
-except MemoryError as error:
-    print("MemoryError:", error)
+    told = bpe.cluster.encode(text, out, tokenizer, part_size=4_000_000).tokens
+except (MemoryError, OSError) as error:
+    told = f"{type(error).__name__}: {error}"
+print(f"\\ntold {told}")
 """
 
 
 def limited(tmp_path: Path, times: int, **environment: str) -> tuple[str, int]:
-    """The last line of a program that encodes a text in parts on a small node; and how many ids it should be."""
+    """What a program tells that encodes a text in parts on a small node; and how many ids it should be."""
     tokenizer, text = bpe.train([corpus(1)], 257), tmp_path / "text.txt"
     tokenizer.save(tmp_path / "tokenizer.bpe")
     text.write_text(corpus(1, 20_000) * times)
@@ -124,7 +128,8 @@ def limited(tmp_path: Path, times: int, **environment: str) -> tuple[str, int]:
         env={**os.environ, "RAY_AUTH_MODE": "disabled", "PYTHONWARNINGS": "ignore", **environment},
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    return ran.stdout.splitlines()[-1], tokenizer.encode_file(text, tmp_path / "one.npy")
+    (told,) = (line for line in ran.stdout.splitlines() if line.startswith("told "))  # among what Ray prints
+    return told.removeprefix("told "), tokenizer.encode_file(text, tmp_path / "one.npy")
 
 
 def test_an_object_store_that_is_full_is_moved_to_the_disk(tmp_path: Path) -> None:
@@ -133,6 +138,49 @@ def test_an_object_store_that_is_full_is_moved_to_the_disk(tmp_path: Path) -> No
     assert 2 * count > 80_000_000  # bytes of ids that are in it until the file is written
     made = tmp_path / "out" / "00000-of-00001.npy"
     assert made.read_bytes() == (tmp_path / "one.npy").read_bytes()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder with a file system of its own, of 20 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "none", str(folder)], capture_output=True)
+    if made.returncode:
+        pytest.skip(f"no file system can be mounted here: {made.stderr.decode()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_object_store_and_a_full_disk_are_one_sentence(tmp_path: Path, small_disk: Path) -> None:
+    told, _ = limited(tmp_path, 500, SPILL=str(small_disk))
+    assert told.startswith("OSError: a node's object store and the disk that it spills to are full: free space")
+    assert "OutOfDiskError" in told
+    assert "\x1b" not in told
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"manifest.json"}
+
+
+@pytest.mark.parametrize("part_size", [None, 60_000])
+def test_a_full_disk_leaves_nothing_half_written(
+    cluster: tuple[Any, list[Any]], files: list[Path], small_disk: Path, part_size: int | None
+) -> None:
+    """What was done before stays, and the rest is written when there is room."""
+    tokenizer, out, alone = bpe.train(files, 257), small_disk / "tokens", files[0].parent / "one.npy"
+    tokenizer.encode_file(files[0], alone)
+    left = 7 * alone.stat().st_size // 2  # room for three files of eight
+    with open(small_disk / "ballast", "wb") as ballast:
+        os.posix_fallocate(ballast.fileno(), 0, shutil.disk_usage(small_disk).free - left)
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        bpe.cluster.encode(files, out, tokenizer, part_size=part_size)
+    assert "\n" not in str(raised.value)
+    (small_disk / "ballast").unlink()
+    first = bpe.cluster.manifest.Manifest.load(out)
+    assert any(file.tokens is None for file in first.files)
+    manifest = bpe.cluster.encode(files, out, tokenizer, part_size=part_size)
+    for file, encoded in zip(files, manifest.files, strict=True):
+        tokenizer.encode_file(file, alone)
+        assert (out / encoded.output).read_bytes() == alone.read_bytes()
+    assert not list(out.glob(".*"))
 
 
 def test_no_memory_is_one_sentence(tmp_path: Path) -> None:
@@ -172,9 +220,12 @@ while True:
 while sum(node["Alive"] for node in ray.nodes()) < 3:
     time.sleep(1)
 told = []
-files = [Path(name) for name in sys.argv[2:]]
+files = [Path(name) for name in sys.argv[3:]]
 tokenizer = bpe.cluster.train(files, 1000, part_size=3_000, summary=told.append)
-print(tokenizer.fingerprint, *sorted(node.split()[0] for node in told[0].nodes))
+bpe.cluster.encode(files, sys.argv[2], tokenizer, part_size=30_000, summary=told.append)
+for summary in told:
+    print(summary)
+print(tokenizer.fingerprint, *({node.split()[0] for summary in told for node in summary.nodes}))
 """
 
 
@@ -230,19 +281,37 @@ def hosts() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             subprocess.run(["kill", "-9", *inside], capture_output=True)
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
         for process in started:
-            process.communicate()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
 
-def test_hosts_give_the_tokenizer_of_one(hosts: Callable[..., Any], files: list[Path]) -> None:
+def test_hosts_give_what_one_gives(hosts: Callable[..., Any], files: list[Path], tmp_path: Path) -> None:
+    """The tokenizer and every token file. Each host has its own folder of Ray's."""
     start = (sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1", "--disable-usage-stats")
-    store = f"--object-store-memory={STORE}"
-    hosts("head", *start, "--head", "--node-ip-address=10.77.0.1", "--port=6379", "--include-dashboard=false", store)
-    for number, host in enumerate(HOSTS[1:], 2):  # once the head listens: they give up early
-        here = (*start, "--address=10.77.0.1:6379", f"--node-ip-address=10.77.0.{number}", store)
-        hosts(host, sys.executable, "-c", WAIT, *here)
-    program = hosts("head", sys.executable, "-c", PROGRAM, "10.77.0.1:6379", *map(str, files))
-    output, _ = program.communicate(timeout=400)
-    assert program.returncode == 0, output
+    with ExitStack() as stack:
+        running = []
+        for number, host in enumerate(HOSTS, 1):
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True))
+            command = [*start, f"--object-store-memory={STORE}", f"--node-ip-address=10.77.0.{number}"]
+            command += [f"--temp-dir={folder}"]
+            if number == 1:
+                command += ["--head", "--port=6379", "--include-dashboard=false"]
+            else:  # once the head listens: they give up early
+                command = [sys.executable, "-c", WAIT, *command, "--address=10.77.0.1:6379"]
+            running.append(hosts(host, *command))
+        out = tmp_path / "tokens"
+        program = hosts("head", sys.executable, "-c", PROGRAM, "10.77.0.1:6379", str(out), *map(str, files))
+        while program.poll() is None:
+            for host, process in zip(HOSTS, running, strict=True):
+                assert process.poll() is None, (host, process.communicate()[0])
+            time.sleep(0.5)
+        output, _ = program.communicate()
+        assert program.returncode == 0, output
     fingerprint, *addresses = output.splitlines()[-1].split()
-    assert fingerprint == bpe.train(files, 1000).fingerprint
-    assert len(addresses) > 1, addresses  # that all three take part is up to Ray
+    tokenizer = bpe.train(files, 1000)
+    assert fingerprint == tokenizer.fingerprint
+    assert len(addresses) > 1, output  # that all three take part is up to Ray
+    for number, file in enumerate(files):
+        tokenizer.encode_file(file, tmp_path / "one.npy")
+        assert (out / f"{number:05}-of-{len(files):05}.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()

@@ -142,6 +142,28 @@ def test_a_file_that_grows_or_goes_is_refused(tmp_path: Path) -> None:
         ranges.source_of(part, lambda text, at: at, 0)
 
 
+def test_an_earlier_output_that_is_a_folder_makes_room(tmp_path: Path) -> None:
+    """Where a description says that it is one; what else has the name stays, and so do files."""
+    for name, format, about, goes in (
+        ("output", "litdata", '{"count": 1, "sha256": ""}', True),
+        ("others", "litdata", '{"count": 1}', False),
+        ("bare", "mds", None, False),
+        ("file.npy", "npy", '{"count": 1, "sha256": ""}', False),
+    ):
+        out = tmp_path / name
+        out.mkdir()
+        (out / "index.json").touch()
+        if about is not None:
+            out.with_suffix(".json").write_text(about)
+        jobs.make_room(out, format)
+        assert out.exists() is not goes
+    out = tmp_path / "output"  # whose description came first, when its task was killed
+    jobs.make_room(out, "litdata")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["bare", "file.json", "file.npy", "others", "others.json", "output.json"]
+    )
+
+
 @given(st.dictionaries(st.binary(min_size=1, max_size=40), st.integers(1, 1 << 40), max_size=60), st.integers(1, 9))
 def test_shares_of_records_are_the_records(counts: dict[bytes, int], shares: int) -> None:
     whole = bpe.Counts.from_mapping(counts)

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bpe.cluster.jobs import kept, narrowed, recipe_for
+from bpe.cluster.jobs import kept, make_room, narrowed, recipe_for
 from bpe.cluster.manifest import EncodedFile, Manifest, output_name
 from bpe.cluster.session import Summary, TaskReport, this_task
 from bpe.native.arrow import pyarrow
@@ -79,6 +79,8 @@ def encode_dataset(
     settings = plan.settings
     shard_tokens, recipe = settings["shard_tokens"], recipe_for(tokenizer, settings)
     out = folder / f"{output_name(0, 1) if shard_tokens is None else SHARDED}{ending}"
+    if shard_tokens is None:
+        make_room(out, settings["format"])
     # Closed, it gives the actors' CPUs back also after an error.
     with _quiet(dataset), closing(_encoded_tables(ray, dataset, tokenizer, settings, workers)) as tables:
         write_encoded(
@@ -92,7 +94,9 @@ def encode_dataset(
             identity=None,
             total=None,
         )
-    made = [out] if shard_tokens is None else sorted(folder.glob(f"{SHARDED}-*{ending}"))
+    made = [out]
+    if shard_tokens is not None:  # by the ending, for that of a folder is none
+        made = sorted(path for path in folder.glob(f"{SHARDED}-*") if path.suffix == ending)
     plan.files = [EncodedFile.of(INPUT, [], path) for path in made]
     plan.save(folder)
     return plan

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from bpe import remote as urls
 from bpe import sources
 from bpe.cluster.datasets import encode_dataset, is_dataset
 from bpe.cluster.jobs import PART, Job, Jobs, PartOfFile, Whole, recipe_for, run_job
@@ -98,6 +99,8 @@ def encode(
     special = allowed_special if allowed_special == "all" else sorted(allowed_special)
     settings = {"dtype": dtype, "format": format, "end_of_text": end_of_text, "allowed_special": special}
     ending, recipe = writer_of(format).ending, recipe_for(tokenizer, settings)
+    if urls.is_url(out):
+        raise ValueError(f"a cluster writes to a folder that every node sees, and {os.fspath(out)} is a URL")
     folder = Path(out).absolute()
     about, begun = Summary("encoded"), time.perf_counter()
     if is_dataset(source):
@@ -106,6 +109,7 @@ def encode(
         with connected(address) as ray, reporter(progress) as report:
             plan = Manifest(recipe.tokenizer, {**settings, **made}, [])
             manifest = encode_dataset(ray, source, folder, tokenizer, plan, ending, workers, report, about)
+        _clear(folder, manifest)
     else:
         files = sources.files_of(source)
         if files is None:
@@ -180,8 +184,11 @@ def _encode_files(
             if time.monotonic() - saved >= SAVED_EVERY:
                 manifest.save(folder)
                 saved = time.monotonic()
-    finally:
-        manifest.save(folder)
+    except BaseException:
+        with contextlib.suppress(OSError):  # the disk is full, say: what failed first is told
+            manifest.save(folder)
+        raise
+    manifest.save(folder)
 
 
 def _clear(folder: Path, manifest: Manifest) -> None:

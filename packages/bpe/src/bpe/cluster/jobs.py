@@ -4,6 +4,8 @@
     a larger one                          Part after Part: the ids stay in Ray's object store
                                           Joined: one task writes them in order, as encode_file() would
 
+Plain tasks, not Ray Data's map_batches: it would read a text by lines, which changes ids, or as one row of any size.
+
 An output appears whole or not at all, and the same file gives the same bytes in either way, so that a task that is
 tried again changes nothing.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -19,11 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import sources
-from bpe.cluster.manifest import EncodedFile
+from bpe.cluster.manifest import EncodedFile, description
 from bpe.cluster.ranges import Part, parts_of, source_of
 from bpe.cluster.session import this_task
 from bpe.native.parallel import stream
 from bpe.outputs.encode_source import Encoded, Recipe, checked_dtype, encoded_groups, recipe_of, write_encoded
+from bpe.outputs.writers import writer_of
 
 if TYPE_CHECKING:
     from bpe.tokenizer import Tokenizer
@@ -113,6 +117,8 @@ def run_job(job: Job, tokenizer: Any, settings: dict[str, Any], workers: int) ->
     if isinstance(job, PartOfFile):
         ids = encode_part(job.part, made, settings, workers)
         return [this_task(job.part.size, begun), job, ids]
+    whole = job if isinstance(job, Whole) else job.whole
+    make_room(whole.out, settings["format"])
     if isinstance(job, Whole):
         made.encode_file(job.file, job.out, **settings, workers=workers)
         return [this_task(job.size, begun), (job.number, _described(job)), None]
@@ -170,6 +176,21 @@ def write_file(groups: Iterable[Encoded], out: Path, recipe: Recipe, settings: d
         identity=None,
         total=None,
     )
+
+
+def make_room(out: Path, format: str) -> None:
+    """Remove the folder that an earlier try or run has put in the place of an output, which a file would replace.
+
+    A folder that is not described as an output stays, so that the writer refuses its place.
+    """
+    if writer_of(format).ending or description(out) is None:
+        return
+    old = out.with_name(f".{out.name}.{os.urandom(8).hex()}.tmp")  # gone at once, as encode() clears such names
+    try:
+        os.replace(out, old)
+    except FileNotFoundError:  # the earlier try ended between its description and its folder
+        return
+    shutil.rmtree(old)
 
 
 def _described(job: Whole) -> EncodedFile:

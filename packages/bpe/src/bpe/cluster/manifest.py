@@ -28,6 +28,15 @@ def output_name(number: int, files: int) -> str:
     return f"{number:0{width}}-of-{files:0{width}}"
 
 
+def description(out: Path) -> dict[str, Any] | None:
+    """What the description beside an output says; None where there is none of ids."""
+    try:
+        about = json.loads(description_of(out).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return about if isinstance(about, dict) and {"count", "sha256"} <= about.keys() else None
+
+
 @dataclass
 class EncodedFile:
     """An input and its output.
@@ -57,11 +66,8 @@ class EncodedFile:
         path = folder / self.output
         if self.tokens is None or not path.exists():
             return False
-        try:
-            about = json.loads(description_of(path).read_bytes())
-        except (FileNotFoundError, ValueError):
-            return False
-        return isinstance(about, dict) and (about.get("count"), about.get("sha256")) == (self.tokens, self.sha256)
+        about = description(path)
+        return about is not None and (about["count"], about["sha256"]) == (self.tokens, self.sha256)
 
 
 @dataclass

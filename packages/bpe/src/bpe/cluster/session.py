@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,7 @@ from bpe.progress import Progress
 Item = TypeVar("Item")
 
 RETRIES = 3  # of a task whose process or node went down
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 TASKS_PER_CPU = 2  # that are handed out: one runs, and one waits so that no CPU does
 
 
@@ -92,10 +94,12 @@ def connected(address: str | None) -> Iterator[Any]:
         raise ImportError("bpe.cluster needs Ray: pip install groundup-bpe[ray]") from None
     started = not ray.is_initialized()
     if started:
+        named = os.environ.get("RAY_ADDRESS") if address is None else address
         try:
+            _check_port(named)
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
-        except (ConnectionError, ValueError) as error:
-            raise ConnectionError(f"no Ray cluster answers at {address!r}: {_first_line(error)}") from None
+        except (OSError, ValueError) as error:
+            raise ConnectionError(f"no Ray cluster answers at {named!r}: {_first_line(error)}") from None
     try:
         yield ray
     except ray.exceptions.OutOfMemoryError as error:
@@ -104,7 +108,10 @@ def connected(address: str | None) -> Iterator[Any]:
             f"({_first_line(error)})"
         ) from None
     except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
-        raise OSError(f"a node's object store and the disk that it spills to are full: {_first_line(error)}") from None
+        raise OSError(
+            "a node's object store and the disk that it spills to are full: free space there, or split large files, "
+            f"whose ids are kept there until they are written ({_cause(error)})"
+        ) from None
     except ray.exceptions.RayTaskError as error:
         raise RuntimeError(f"the Ray Dataset cannot be read: {_cause(error)}") from None
     except ray.exceptions.RayError as error:
@@ -114,14 +121,20 @@ def connected(address: str | None) -> Iterator[Any]:
             ray.shutdown()
 
 
+def _check_port(address: str | None) -> None:
+    """OSError where nothing listens at a HOST:PORT: Ray would try it for minutes."""
+    if (found := re.fullmatch(r"\[?([^/]+?)\]?:(\d+)", address or "")) is not None:
+        socket.create_connection((found[1], int(found[2])), timeout=10).close()
+
+
 def _cause(error: BaseException) -> str:
-    """What a task of Ray Data failed of, the first error that its long message tells."""
-    lines = str(error).splitlines()
+    """What a task failed of, the first error that Ray's long message tells."""
+    lines = COLOUR.sub("", str(error)).splitlines()
     return next((line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)), _first_line(error))
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return COLOUR.sub("", str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def remote(ray: Any, task: Callable[..., list[Any]], *, cpus: int, returns: int) -> Callable[..., list[Any]]:

@@ -1,0 +1,173 @@
+"""What goes wrong on a cluster changes no result, or is one sentence. Skipped where Ray is not installed."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray_node import QUIET, one_node_of_ray, write_files
+
+import bpe
+import bpe.cluster
+from bpe.cluster import counting, encoding, session
+from bpe.cluster.manifest import Manifest
+
+ray = pytest.importorskip("ray")
+pytestmark = QUIET
+SIZE = 7_000  # bytes of a part
+TASKS: dict[str, Callable[..., Any]] = {"count": counting._count_item, "encode": encoding.run_job}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_node() -> Iterator[None]:
+    """A cluster that all tests of this file share."""
+    with one_node_of_ray():
+        yield
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    return write_files(tmp_path)
+
+
+def test_a_file_that_vanishes_is_named(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the plan and the task that reads it."""
+    planned = counting._items
+
+    def planned_then_gone(*arguments: Any) -> Any:
+        total, parts = planned(*arguments)
+        listed = list(parts)
+        files[0].unlink()
+        return total, iter(listed)
+
+    monkeypatch.setattr(counting, "_items", planned_then_gone)
+    with pytest.raises(FileNotFoundError, match=r"a\.txt"):
+        bpe.cluster.count(files)
+
+
+@pytest.mark.parametrize("part_size", [None, 7_000])
+def test_a_file_that_vanishes_leaves_nothing_half_encoded(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_size: int | None
+) -> None:
+    """As a whole before its task, and in parts after the first of them."""
+    tokenizer, out, encode_files = bpe.train(files, 300), tmp_path / "tokens", encoding._encode_files
+
+    def gone(*arguments: Any) -> None:
+        if part_size is None:
+            files[0].unlink()
+        encode_files(*arguments)
+
+    monkeypatch.setattr(encoding, "_encode_files", gone)
+    with pytest.raises(FileNotFoundError, match=r"a\.txt"):
+        bpe.cluster.encode(files, out, tokenizer, part_size=part_size, progress=lambda *_: files[0].unlink(True))
+    manifest = Manifest.load(out)
+    assert manifest.files[0].tokens is None
+    assert not list(out.glob("00000-*"))
+    for file in manifest.files:
+        assert file.tokens is None or file.is_in(out)
+
+
+def same_with(task: Callable[..., Any], files: list[Path], folder: Path, what: str, progress: Any = None) -> None:
+    """Count or encode with another function in place of the task's, in parts of SIZE: the result of one machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        if what == "count":
+            patch.setattr(counting, "_count_item", task)
+            assert bpe.cluster.count(files, part_size=SIZE, progress=progress) == bpe.count(files)
+            return
+        patch.setattr(encoding, "run_job", task)
+        tokenizer, out = bpe.train(files, 400), folder / "tokens"
+        manifest = bpe.cluster.encode(files, out, tokenizer, part_size=SIZE, progress=progress)
+    for encoded, file in zip(manifest.files, files, strict=True):
+        tokenizer.encode_file(file, folder / "one.npy")
+        assert (out / encoded.output).read_bytes() == (folder / "one.npy").read_bytes()
+    assert not list(out.glob(".*.tmp"))
+
+
+@pytest.mark.parametrize("what", ["count", "encode"])
+def test_a_task_that_is_last_changes_nothing(files: list[Path], tmp_path: Path, what: str) -> None:
+    """The first part of the first file, which waits until every other part of every file is done."""
+    task, go, order = TASKS[what], str(tmp_path / "go"), list[int]()
+
+    def late(item: Any, *arguments: Any) -> Any:
+        import os
+        import time
+
+        part = getattr(item, "part", item)
+        if getattr(part, "begin", None) == 0 and part.end is not None and "a.txt" in str(part.file.path):
+            while not os.path.exists(go):
+                time.sleep(0.01)
+        return task(item, *arguments)
+
+    def progress(phase: str, done: int, total: int | None) -> None:
+        order.append(done)
+        if total is not None and done >= total - SIZE:
+            Path(go).touch()
+
+    same_with(late, files, tmp_path, what, progress)
+    assert sum(path.stat().st_size for path in files) - SIZE in order
+
+
+@pytest.mark.parametrize("what", ["count", "encode"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_process_that_is_killed_changes_nothing(files: list[Path], tmp_path: Path, what: str, when: str) -> None:
+    """As the system kills a worker when memory runs out: before its task has done anything, and when all is written."""
+    task, killed = TASKS[what], tmp_path / "killed"
+    killed.mkdir()
+
+    def dies(item: Any, *arguments: Any) -> Any:
+        import contextlib
+        import os
+        import signal
+        from pathlib import Path
+
+        done = task(item, *arguments) if when == "after" else None
+        with contextlib.suppress(FileExistsError):  # one task of each kind
+            Path(killed, type(item).__name__).touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return task(item, *arguments) if done is None else done
+
+    same_with(dies, files, tmp_path, what)
+    kinds = {"Part"} if what == "count" else {"PartOfFile", "Whole", "Joined"}
+    assert {path.name for path in killed.iterdir()} == kinds
+
+
+def test_what_was_half_written_is_removed(files: list[Path], tmp_path: Path) -> None:
+    """What a node that went down leaves beside its output; what others keep there stays."""
+    tokenizer, out = bpe.train(files, 400), tmp_path / "tokens"
+    out.mkdir()
+    (out / f".00001-of-00004.npy.{'0' * 16}.tmp").write_bytes(b"half")
+    (out / f".another.{'0' * 16}.tmp").write_bytes(b"of others")
+    bpe.cluster.encode(files, out, tokenizer)
+    assert [path.name for path in out.glob(".*.tmp")] == [f".another.{'0' * 16}.tmp"]
+
+
+def test_errors_of_ray_become_one_sentence() -> None:
+    from ray import exceptions
+
+    for error, kind in (
+        (exceptions.OutOfMemoryError("Task was killed.\nmore"), MemoryError),
+        (exceptions.ObjectStoreFullError("full"), OSError),
+        (exceptions.OutOfDiskError("full"), OSError),
+        (exceptions.WorkerCrashedError(), RuntimeError),
+    ):
+        with pytest.raises(kind) as raised, session.connected(None):
+            raise error
+        assert "\n" not in str(raised.value)
+    assert ray.is_initialized()  # a connection that was there stays
+
+
+@pytest.mark.parametrize("how", ["argument", "environment"])
+def test_an_address_at_which_nothing_listens(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Is told at once: Ray would try it for minutes."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray was asked"))
+        with pytest.raises(ConnectionError, match=f"no Ray cluster answers at '{address}': .*refused") as raised:
+            bpe.cluster.count([__file__], address=address if how == "argument" else None)
+    assert "\n" not in str(raised.value)
