@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from ray_node import FOLDERS, LIBRARIES, QUIET, contents, one_node_of_ray, write_files
 from strategies import corpus
@@ -76,12 +79,20 @@ def test_files_are_encoded_as_by_one_machine(files: list[Path], tmp_path: Path, 
     manifest = bpe.cluster.encode(files, out, tokenizer, workers=workers)
     assert [file.input for file in manifest.files] == list(map(str, files))
     assert manifest == Manifest.load(out)
+    assert manifest.tokenizer == tokenizer.fingerprint
+    begin, shards = 0, []
     for number, file in enumerate(files):
+        ids = np.load(out / manifest.files[number].output)
+        assert manifest.files[number].sha256 == hashlib.sha256(ids.tobytes()).hexdigest()
+        shards.append({"file": manifest.files[number].output, "begin": begin, "tokens": len(ids)})
+        begin += len(ids)
         tokenizer.encode_file(file, tmp_path / "one.npy")
         for suffix in (".npy", ".json"):
             made = out / f"{number:05}-of-{len(files):05}{suffix}"
             assert made.read_bytes() == (tmp_path / "one").with_suffix(suffix).read_bytes()
-    assert bpe.cluster.merge(out) == manifest.tokens
+    assert bpe.cluster.merge(out) == manifest.tokens == begin
+    index = {"tokenizer": tokenizer.fingerprint, "tokens": begin, "shards": shards}
+    assert json.loads((out / "index.json").read_bytes()) == index
 
 
 @pytest.mark.parametrize("format", ["bin", "megatron", "parquet"])
