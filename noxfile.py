@@ -30,6 +30,8 @@ BPE, LM, ACCOUNTING = "packages/bpe", "packages/lm", "packages/accounting"
 CONSTRAINTS = ("-c", "constraints.txt")
 CODE = ("packages", "tools", "tests", "docs", "noxfile.py")
 OLDEST = (3, 11)
+# What a test does to the whole process, or to a folder that threads share: such a test has one thread.
+OF_PROCESSES = "\n".join(("subprocess.run", "subprocess.Popen", "signal.signal", "os.chdir", "sys.setswitchinterval"))
 OF_CLUSTERS = ("experiments_on_cluster", "manifests")  # tests of lm
 
 
@@ -169,6 +171,15 @@ def tests_bpe(session: nox.Session) -> None:
         test(session, f"{BPE}/tests", BPE_SIMD=level)
 
 
+@nox.session(python="python3.14t")
+def tests_free_threaded(session: nox.Session) -> None:
+    """bpe's tests, each in four threads at once, without a GIL; `-P PYTHON` for another Python than python3.14t."""
+    need_compiler(session)
+    session.install(BPE, "pytest", "hypothesis", "tqdm", "pytest-run-parallel")  # not all versions have wheels for it
+    alone = ("-o", f"thread_unsafe_functions={OF_PROCESSES}", "-o", "thread_unsafe_fixtures=trained")
+    session.run("python", "-m", "pytest", "--parallel-threads=4", *alone, *(session.posargs or [f"{BPE}/tests"]))
+
+
 @nox.session
 def tests_cluster(session: nox.Session) -> None:
     """The tests of bpe.cluster and of lm experiment --cluster, with Ray on this machine; lm's manifests by their
@@ -181,9 +192,7 @@ def tests_cluster(session: nox.Session) -> None:
 
 @nox.session
 def tests_remote(session: nox.Session) -> None:
-    """The tests of files by URL with an S3 server on this machine, and of token files with the libraries that read
-    them.
-    """
+    """The tests of files by URL, with an S3 server on this machine, and of token files with what reads them."""
     install(session, f"{BPE}[test,remote,litdata]")
     session.install(*CONSTRAINTS, "s3fs", "moto[server]", "datatrove", "datasets", "multiprocess")
     tests = [f"{BPE}/tests/test_{name}.py" for name in ("remote", "outputs", "datasets")]
@@ -272,8 +281,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def sanitize(session: nox.Session) -> None:
-    """bpe's tests with the extension under AddressSanitizer, UBSan, leak and bounds checks; what follows -- goes to
-    pytest."""
+    """bpe's tests with the extension under AddressSanitizer, UBSan, leak and bounds checks; `-- ARGS` go to pytest."""
     install_checked(session, f"{BPE}[test]", BPE_COVERAGE="1")
     logs = Path(session.create_tmp(), "sanitizer")
     shutil.rmtree(logs, ignore_errors=True)
@@ -292,8 +300,7 @@ def soak(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """bpe against its reference on inputs guided by coverage, ten minutes: `-- --seconds N`; `-- FILE` runs a finding
-    again."""
+    """bpe against its reference, guided by coverage, ten minutes: `-- --seconds N`; `-- FILE` runs a finding again."""
     install_checked(session, BPE, BPE_COVERAGE="1")
     session.install(*CONSTRAINTS, "hypothesis")
     work = Path(session.create_tmp())
@@ -458,14 +465,12 @@ def build(session: nox.Session) -> None:
     session.install(*CONSTRAINTS, "build", "twine")
     with tempfile.TemporaryDirectory() as folder:
         for package in (BPE, ACCOUNTING, LM):
-            session.run(
-                "python", "-m", "build", "--outdir", folder, package, silent=True
-            )  # the wheel is made from the sdist
+            # the wheel is made from the sdist
+            session.run("python", "-m", "build", "--outdir", folder, package, silent=True)
         made = sorted(map(str, Path(folder).iterdir()))
         session.run("twine", "check", "--strict", *made)
-        session.install(
-            *CONSTRAINTS, "--force-reinstall", "--no-deps", *(name for name in made if name.endswith(".whl"))
-        )
+        wheels = [name for name in made if name.endswith(".whl")]
+        session.install(*CONSTRAINTS, "--force-reinstall", "--no-deps", *wheels)
         session.install(*CONSTRAINTS, "numpy", "regex", "torch", "safetensors", "tomli-w", "tqdm")
         session.run("python", "-c", "import bpe, accounting, lm; print(bpe.__file__)", env={"PYTHONSAFEPATH": "1"})
         session.run("python", "-m", "pip", "uninstall", "--yes", "groundup-bpe", silent=True)
@@ -476,8 +481,7 @@ def build(session: nox.Session) -> None:
 
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """The wheel of bpe for this Linux machine: its contents, its platform by auditwheel, its tests where nothing else
-    is."""
+    """The wheel of bpe for this Linux machine: its contents, its platform by auditwheel, its tests in a bare place."""
     need_python(session)
     need_compiler(session)
     folder = Path(session.create_tmp(), "wheels")

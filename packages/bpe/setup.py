@@ -70,6 +70,7 @@ setup(
         compiler_directives={
             "language_level": "3",
             "embedsignature": True,
+            "freethreading_compatible": True,  # docs/design/guarantees.md says who may share what
             "boundscheck": CHECKED,
             "wraparound": CHECKED,
             "cdivision": not CHECKED,

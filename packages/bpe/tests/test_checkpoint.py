@@ -99,6 +99,7 @@ def test_files_torn_or_damaged_at_any_place(text: Path, tmp_path: Path) -> None:
         bpe.train(text, SIZE, checkpoint=folder)
 
 
+@pytest.mark.thread_unsafe(reason="it changes the text, which is one file for all threads")
 def test_a_checkpoint_of_another_run_is_refused_by_name(text: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     bpe.train(text, SIZE, checkpoint=folder)

@@ -126,6 +126,7 @@ print(memory() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell a process its memory")
+@pytest.mark.thread_unsafe(reason="the pages are kept for all threads of the process")
 def test_the_pages_of_dropped_ids_can_be_given_back() -> None:
     tokenizer, text = trained(["ab"], 1), "abc" * 700_000
     expected = tokenizer.encode(text[:3000])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -270,3 +272,35 @@ def test_normalizers_on_ten_thousand_random_texts(name: str) -> None:
 def test_normalizers_that_are_unknown_or_wrong_are_refused(step: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"normalizer|pattern"):
         normalizing.checked([step])
+
+
+WITHOUT_REGEX = """
+import json, sys
+sys.path[:0], steps, spellings = json.load(sys.stdin)
+sys.modules["regex"] = None  # importing it raises ImportError
+import bpe
+from bpe.patterns import PATTERNS, of_steps, scanner_of
+text = "It's 1234 words: e\\u0301t\\u00e9 \\u4e2d\\u6587\\r\\n  a\\u3000"
+given = [*map(of_steps, steps), *PATTERNS, *PATTERNS.values(), None]
+for pattern in given:
+    tokenizer = bpe.train([text * 3], 270, pattern=pattern, special_tokens=["<|end|>"])
+    assert scanner_of(tokenizer.data.pattern) >= 0, pattern
+    assert tokenizer.decode(tokenizer.encode(text + "<|end|>", allowed_special="all")) == text + "<|end|>"
+    tokenizer.encode_with_unstable(text)
+for spelling in spellings:
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    encoding = bpe.Encoding("", pat_str=spelling, mergeable_ranks=ranks, special_tokens={})
+    assert encoding.decode(encoding.encode(text)) == text
+assert "regex" not in vars(sys.modules["bpe.native.lazy_imports"].regex)
+try:
+    bpe.patterns.resolve("gtp2")
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_published_patterns_need_no_regex() -> None:
+    given = json.dumps([sys.path, list(PUBLISHED.values()), list(patterns._OTHER_SPELLINGS)])
+    done = subprocess.run([sys.executable, "-c", WITHOUT_REGEX], input=given, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "did you mean 'gpt2'" in done.stdout

@@ -16,6 +16,7 @@ from bpe.encoding.policy import Special
 from bpe.encoding.text_encoder import Text, TextEncoder
 from bpe.formats import TokenizerData
 from bpe.native.lazy_imports import numpy as np
+from bpe.native.once import made_once_property
 from bpe.native.parallel import map_in_threads, threads_for
 from bpe.vocabulary import character_tables, encoder_tables, number_special_tokens, vocabulary_of_ranks
 
@@ -143,7 +144,7 @@ class Encoding:
         """The bytes of every token that is not special, sorted."""
         return list(self._sorted_tokens)
 
-    @cached_property
+    @made_once_property
     def _sorted_tokens(self) -> list[bytes]:
         apart = self._texts.special_ids
         return sorted(token for number, token in self._data.vocab.items() if number not in apart)
@@ -289,7 +290,7 @@ class Encoding:
             raise KeyError(token)
         return number
 
-    @cached_property
+    @made_once_property
     def _ids(self) -> dict[bytes, int]:
         """The id of every token; the lowest where several have the same bytes, that of the special token before all."""
         ordinary = sorted(self._data.vocab.items(), reverse=True)
@@ -298,7 +299,7 @@ class Encoding:
 
     # Ids to text
 
-    @cached_property
+    @made_once_property
     def _decoder(self) -> Decoder:
         from bpe.encoding.decoder import Decoder
 

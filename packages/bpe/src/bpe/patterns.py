@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe.native.lazy_imports import regex
+from bpe.native.once import made_once
 from bpe.scanning import scanner
 
 if TYPE_CHECKING:
+    from bpe.expressions.automaton import Automaton
     from bpe.expressions.cursor import Language
     from bpe.expressions.steps import Splitting
     from bpe.expressions.tree import Node
@@ -144,7 +146,7 @@ def resolve(pattern: SplitPattern, language: Language = "regex") -> Pattern:
         name = _ALIASES.get(pattern, pattern)
         if name in PATTERNS:
             return Pattern(name, PATTERNS[name])
-        if regex.fullmatch(r"[A-Za-z][\w.-]*", pattern):
+        if _is_word(pattern):
             import difflib  # only a mistake needs it
 
             near = difflib.get_close_matches(pattern, [*PATTERNS, *_ALIASES], n=1)
@@ -164,8 +166,14 @@ def resolve(pattern: SplitPattern, language: Language = "regex") -> Pattern:
     if known is not None:
         return Pattern(known, PATTERNS[known])
     for expression in expressions:
-        _compile(expression, language)
+        if language == "regex" or not expression or _automaton_of(expression, language) is None:
+            _compile(expression, language)
     return Pattern(None, expressions, language if expressions else "regex")
+
+
+def _is_word(pattern: str) -> bool:
+    """Whether this looks like a name rather than an expression."""
+    return pattern[:1].isascii() and pattern[:1].isalpha() and all(one.isalnum() or one in "_.-" for one in pattern)
 
 
 def of_steps(steps: Sequence[Mapping[str, Any]]) -> Pattern:
@@ -239,35 +247,48 @@ def scanner_of(pattern: Pattern) -> int:
     return scanner.SCANNED[None] if pattern.whole else _made_scanner(pattern)
 
 
-@functools.cache
+@made_once
 def _made_scanner(pattern: Pattern) -> int:
     """That of the automata of a pattern which has no name, or of the named pattern that does the same."""
     import json
 
     from bpe.expressions import automaton, steps
 
+    made = []
     if pattern.steps:
         levels = steps.levels(tuple(json.loads(pattern.steps)))
         if levels is None:
             return -1
+        for level in levels:
+            compiled = automaton.compile_tree(level.tree)
+            if compiled is None or (level.drops and automaton.leaves_gaps(compiled)):
+                return -1
+            made.append((compiled, level.in_bytes))
     elif pattern.language == "regex":
         return -1
     else:
-        levels = [
-            steps.Level(tree_of(expression, pattern.language), False, False) for expression in pattern.expressions
-        ]
-    made = []
-    for level in levels:
-        compiled = automaton.compile_tree(level.tree)
-        if compiled is None or (level.drops and automaton.leaves_gaps(compiled)):
-            return -1
-        made.append((compiled, level.in_bytes))
+        for expression in pattern.expressions:
+            compiled = _automaton_of(expression, pattern.language)
+            if compiled is None:
+                return -1
+            made.append((compiled, False))
     if not made:
         return scanner.SCANNED[None]
     known = _SAME_AS.get(automaton.digest(made))
     if known is not None:
         return scanner.SCANNED[known]
     return scanner.register_splitter([automaton.scanner_level(compiled, in_bytes) for compiled, in_bytes in made])
+
+
+@functools.lru_cache(maxsize=16)  # resolve() asks for it, and then _made_scanner()
+def _automaton_of(expression: str, language: Language) -> Automaton | None:
+    """The automaton of an expression, which then matches no empty text; None where there is none.
+
+    ValueError where the expression is not supported.
+    """
+    from bpe.expressions import automaton
+
+    return automaton.compile_tree(tree_of(expression, language))
 
 
 def tree_of(expression: str, language: Language) -> Node:

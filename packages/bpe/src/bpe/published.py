@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from bpe.formats import gpt2, tiktoken
 from bpe.native.atomic_file import write_atomically
+from bpe.native.once import made_once
 from bpe.tokenizer import Tokenizer
 
 HOST = "https://openaipublic.blob.core.windows.net"
@@ -141,7 +141,7 @@ _PREFIXES = {
 }
 
 
-@cache
+@made_once
 def get_encoding(encoding_name: str) -> Tokenizer:
     """A published encoding, read from tiktoken's own cache folder, or downloaded into it, and checked by hash.
 

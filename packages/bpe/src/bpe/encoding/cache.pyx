@@ -16,6 +16,8 @@ on (the doorkeeper of TinyLFU: Einziger, Friedman and Manes 2017). It inserts a 
 the second time; the first time it sets a bit.
 """
 
+cimport cython
+
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
@@ -262,7 +264,7 @@ cdef class Cache:
 cdef class CachePool:
     """The caches of an encoder, one for each call that is running. Together they take at most `bytes`.
 
-    take() and give() are called with the GIL held, so no lock is needed.
+    Each method is one step to all threads: by the GIL, or, where there is none, by a critical section.
     """
 
     def __cinit__(self, size_t bytes):
@@ -270,6 +272,7 @@ cdef class CachePool:
         self.idle = []
         self.sharers = 1
 
+    @cython.critical_section
     cdef Cache take(self):
         """An idle cache, or a new one. If the bound leaves no memory for it: a small one, thrown away after use."""
         cdef Cache cache = self.at_hand
@@ -285,6 +288,7 @@ cdef class CachePool:
         self.bytes_left -= NEW_SLOTS * SLOT_BYTES
         return Cache(NEW_SLOTS)
 
+    @cython.critical_section
     cdef give(self, Cache cache):
         self.busy -= 1
         cache.ids.size = 0
@@ -301,15 +305,17 @@ cdef class CachePool:
 
     cdef share(self, size_t threads):
         """Make room for the caches of this many threads: those larger than their share are dropped."""
-        cdef list idle = self.idle
+        cdef list idle = []
         cdef Cache cache
-        if threads > self.sharers:
-            if self.at_hand is not None:
-                idle.append(self.at_hand)
-            self.sharers, self.idle, self.at_hand = threads, [], None
-            self.busy += len(idle)
-            for cache in idle:
-                self.give(cache)
+        with cython.critical_section(self):
+            if threads > self.sharers:
+                idle = self.idle
+                if self.at_hand is not None:
+                    idle.append(self.at_hand)
+                self.sharers, self.idle, self.at_hand = threads, [], None
+                self.busy += len(idle)
+        for cache in idle:
+            self.give(cache)
 
     cdef int prepare(self, Cache cache, size_t size) except -1 nogil:
         """Grow a cache, before a text of `size` bytes, to the slots that such a text needs at least."""
@@ -324,7 +330,7 @@ cdef class CachePool:
         cdef size_t now = cache.slots() * SLOT_BYTES
         if factor == 1:
             return 0
-        with gil:
+        with gil, cython.critical_section(self):
             while factor > 1 and (
                 (factor - 1) * now > self.bytes_left or factor * now > self.bytes // self.sharers
             ):
@@ -333,7 +339,7 @@ cdef class CachePool:
             self.bytes_left -= (factor - 1) * now
         if not cache.bounded and not cache.grow(factor):
             cache.bounded = True
-            with gil:
+            with gil, cython.critical_section(self):
                 self.bytes_left += (factor - 1) * now
         return 0
 

@@ -82,7 +82,10 @@ cdef class Calls:
     cdef bint has_encoder(self) except -1:
         """Make the encoder, if it takes texts as they are; returns whether there is one."""
         if self.texts.direct:
-            self.encoder = self.texts.encoder
+            encoder = self.texts.encoder
+            with cython.critical_section(self):
+                if self.encoder is None:        # set once, as other threads read it without a lock
+                    self.encoder = encoder
         return self.encoder is not None
 
 

@@ -7,6 +7,8 @@ copied into the result, which is allocated once. Arrays of any integer type are 
 
 import sys
 
+cimport cython
+
 from cpython.buffer cimport (
     PyBUF_FORMAT,
     PyBUF_STRIDED_RO,
@@ -132,11 +134,12 @@ cdef class Decoder:
         cdef Py_ssize_t i, size = PyList_GET_SIZE(tokens)
         cdef object token
         numbers.make_room(size)
-        for i in range(size):
-            if i >= PyList_GET_SIZE(tokens):    # an __index__ below may be anyone's code
-                raise RuntimeError("the list of ids changed while it was read")
-            token = <object> PyList_GET_ITEM(tokens, i)
-            numbers.all[i] = as_id(token)
+        with cython.critical_section(tokens):       # without a GIL another thread could change it
+            for i in range(size):
+                if i >= PyList_GET_SIZE(tokens):    # an __index__ below may be anyone's code
+                    raise RuntimeError("the list of ids changed while it was read")
+                token = <object> PyList_GET_ITEM(tokens, i)
+                numbers.all[i] = as_id(token)
         return numbers
 
     cdef IdArray read_buffer(self, tokens):

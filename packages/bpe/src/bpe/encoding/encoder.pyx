@@ -67,7 +67,17 @@ cdef enum:
     CHEAP = 24                  # bytes of a pretoken that is merged about as soon as it is put into a cache
     SHORT_TEXT = 1 << 12        # bytes of a text that is encoded before another thread could make use of the GIL
     SIGNAL_BYTES = 1 << 24      # of a text that are encoded between two looks for a signal
-    SHARED_INTS = 1 << 20       # ids below this have one Python int each, which all lists share
+    SHARED_INTS = 1 << 20       # ids below this have one Python int each, which all lists share (see to_list())
+
+cdef extern from *:
+    """
+    #ifdef Py_GIL_DISABLED
+    #define SHARES_INTS 0
+    #else
+    #define SHARES_INTS 1
+    #endif
+    """
+    const bint SHARES_INTS
 
 
 cdef class Encoder:
@@ -360,23 +370,24 @@ cdef class Encoder:
         """The ids as a list, in which equal ids are one Python int.
 
         By NumPy's tolist(), which makes an int for each id, encoding takes 2.2 to 2.8 times as long (`python
-        benchmarks/parts.py lists FILE`, on a Zen 5).
+        benchmarks/parts.py lists FILE`, on a Zen 5). Without a GIL each list has ints of its own: threads that refer to
+        one int would all write to its count of references.
         """
         cdef size_t i
         cdef list numbers = PyList_New(size)
         cdef uint32_t number
         cdef object made
-        if self.ints == NULL:
+        if SHARES_INTS and self.ints == NULL:
             self.ints = <PyObject **> calloc(SHARED_INTS, sizeof(PyObject *))
             if self.ints == NULL:
                 raise MemoryError
         for i in range(size):
             number = ids[i]
-            if number < SHARED_INTS and self.ints[number] != NULL:
+            if SHARES_INTS and number < SHARED_INTS and self.ints[number] != NULL:
                 made = <object> self.ints[number]
             else:
                 made = PyLong_FromUnsignedLong(number)
-                if number < SHARED_INTS:
+                if SHARES_INTS and number < SHARED_INTS:
                     Py_INCREF(made)
                     self.ints[number] = <PyObject *> made
             Py_INCREF(made)                 # PyList_SET_ITEM steals a reference

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -160,12 +161,12 @@ def _to_form(text: str, form: str) -> str:
 
 
 @functools.cache
-def _inert() -> regex.Pattern[str]:
+def _inert() -> re.Pattern[str]:
     """What tokenizers' normalizers leave alone, which follow Unicode 9; Python's follow the Unicode of each Python."""
     from bpe.encoding.inert import INERT
 
     ranges = "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in INERT)
-    return regex.compile(f"([{ranges}]+)")
+    return re.compile(f"([{ranges}]+)")
 
 
 def _codes(name: str) -> list[int]:

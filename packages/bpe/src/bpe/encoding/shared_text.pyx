@@ -10,6 +10,8 @@ Whoever hands in the block whose turn it is gives places to it and to those that
 copies their ids there afterwards, while others go on. So no thread waits for another, and each id is copied once.
 """
 
+cimport cython
+
 from cpython.pythread cimport (
     PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock, PyThread_type_lock,
     WAIT_LOCK
@@ -98,8 +100,9 @@ cdef class SharedText:
                         with gil:
                             PyErr_CheckSignals()
         except ValueError as error:
-            if self.failure is None or number < self.failed:
-                self.failure, self.failed = error, number
+            with cython.critical_section(self):
+                if self.failure is None or number < self.failed:
+                    self.failure, self.failed = error, number
         finally:
             self.stop = True        # at the end there is nothing left to do, and after a failure nothing should be
             free(room.bytes)

@@ -8,7 +8,6 @@ are refused, batches in threads, and texts that come in chunks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bpe import patterns
@@ -16,6 +15,7 @@ from bpe.encoding.encoder import Encoder
 from bpe.encoding.policy import Policy
 from bpe.encoding.ranks import Ranks
 from bpe.native.lazy_imports import numpy as np
+from bpe.native.once import made_once_property
 from bpe.native.parallel import map_in_threads, run_together
 from bpe.native.text import buffer_of
 from bpe.native.warn import warn_caller
@@ -94,12 +94,12 @@ class TextEncoder:
         self._preparation = preparation_of(data)
         self.direct = self._scanner >= 0 and self._preparation is None
 
-    @cached_property
+    @made_once_property
     def encoder(self) -> Encoder:
         """The encoder of pretokens. Making it refuses merges that contradict the vocabulary."""
         return self._make_encoder(self.data.ignore_merges, self._cache_bytes)
 
-    @cached_property
+    @made_once_property
     def _merging_encoder(self) -> Encoder:
         """As `encoder`, but every pretoken is merged, none is looked up whole."""
         return self._make_encoder(False, 0) if self.data.ignore_merges else self.encoder

@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
-from bpe.native.lazy_imports import regex
+from bpe.expressions.properties import white_space
 
 SPACES = b" \n\t"
 
@@ -74,7 +74,7 @@ def completions(
                 count += 1
             found[tuple(ids[:count])] = None
     last = _last_character(unstable)
-    if 0 < len(last) < len(unstable) and regex.match(r"\p{White_Space}", last.decode()):
+    if 0 < len(last) < len(unstable) and any(first <= ord(last.decode()) <= end for first, end in white_space()):
         found[(*merge(unstable[: -len(last)]), *merge(last))] = None
     return list(map(list, found))
 

@@ -21,6 +21,8 @@ cl100k.pxi serves llama3 and the qwens too. All share these terms:
 * to flood a mask from some starts is one addition: the carry runs through the ones.
 """
 
+cimport cython
+
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy, memset
 
@@ -92,6 +94,7 @@ for _family in range(FAMILIES):
     classify_here[<int> _family](_spaces, &blank[<int> _family])
 cdef characters_function characters_here = choose_characters(level_of(None))
 cdef places_function places_here = choose_places(level_of(None))
+cdef object turn = object()         # of threads that register splitters, where there is no GIL
 
 
 def register_splitter(levels):
@@ -120,9 +123,12 @@ def register_splitter(levels):
         made.level[i].cuts = <uint8_t *> copied(&cuts[0], cuts.shape[0])
         if not (made.level[i].page and made.level[i].of_code and made.level[i].table and made.level[i].cuts):
             raise MemoryError       # what was copied is lost, as is all else of a process without memory
-    splitters[splitter_count] = made
-    splitter_count += 1
-    return PATTERN_SPLITTER + splitter_count - 1
+    with cython.critical_section(turn):
+        if splitter_count == MOST_SPLITTERS:
+            return -1                   # other threads were faster
+        splitters[splitter_count] = made
+        splitter_count += 1
+        return PATTERN_SPLITTER + splitter_count - 1
 
 
 cdef inline ScannedPattern number_of(pattern) except *:

@@ -1,0 +1,64 @@
+"""What is made when it is first asked for, by one thread while the others wait for it.
+
+functools.cache and cached_property let every thread that comes meanwhile make one of its own: with sixteen threads
+that begin together, sixteen times the tables of a vocabulary.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class _Turn:
+    """A lock that a forked process has anew: the thread that held it is not in there to release it."""
+
+    def __init__(self) -> None:
+        self.renew()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.renew)
+
+    def renew(self) -> None:
+        self.lock = threading.RLock()
+
+
+if TYPE_CHECKING:
+    made_once = functools.cache
+    made_once_property = functools.cached_property
+else:
+
+    def made_once(function: Callable[..., Result]) -> Callable[..., Result]:
+        """functools.cache, but `function` is called once for the same arguments however many threads ask."""
+        turn, cached = _Turn(), functools.cache(function)
+
+        @functools.wraps(function)
+        def made(*arguments: Any, **named: Any) -> Result:
+            with turn.lock:
+                return cached(*arguments, **named)
+
+        made.cache_clear = cached.cache_clear
+        return made
+
+    class made_once_property:
+        """functools.cached_property, but made once however many threads ask."""
+
+        def __init__(self, function: Callable[[Any], Any]) -> None:
+            self._function, self._turn = function, _Turn()
+            self.__doc__ = function.__doc__
+
+        def __set_name__(self, owner: type[Any], name: str) -> None:
+            self._name = name
+
+        def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+            if instance is None:
+                return self
+            made = vars(instance)  # where Python looks first, once it is there
+            with self._turn.lock:
+                if self._name not in made:
+                    made[self._name] = self._function(instance)
+                return made[self._name]

@@ -1,0 +1,263 @@
+"""Threads that share what this package says may be shared: the same results as one thread after another.
+
+On an interpreter without a GIL these tests, and the whole suite by `nox -s tests_free_threaded`, run the threads side
+by side; with one, threads are switched as often as Python can.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bpe
+from bpe import patterns
+from bpe.encoding.ids import release_kept_pages
+from bpe.encoding.text_encoder import TextEncoder
+from bpe.native.once import made_once
+from bpe.native.parallel import map_in_threads
+
+THREADS = 6
+pytestmark = pytest.mark.thread_unsafe(reason="these tests have threads of their own, which are switched often")
+WORDS = [
+    f"{begin}{end}" for begin in ("th", "wo", "é", "中", "12", "x" * 70) for end in ("e", "rd's", "ing", "文", "34")
+]
+TEXTS = [" ".join(WORDS[(i * k) % len(WORDS)] for i in range(200 * k)) for k in range(1, 8)]
+SPECIAL = "<|endoftext|>"
+
+
+@pytest.fixture(autouse=True)
+def _switching_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def together(*works: Callable[[], object], times: int = 1) -> list[Any]:
+    """What each of the works returned, all of them begun at once, in threads."""
+    begin = threading.Barrier(len(works) * times)
+    results: list[Any] = [None] * (len(works) * times)
+    errors: list[BaseException] = []
+
+    def run(place: int) -> None:
+        try:
+            begin.wait()
+            results[place] = works[place % len(works)]()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(results))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+def used(tokenizer: bpe.Tokenizer, path: Path) -> list[Any]:
+    """What the methods of a tokenizer return that encode, decode, count and save."""
+    found: list[Any] = []
+    for text in TEXTS:
+        ids = tokenizer.encode(text)
+        found += [ids, tokenizer.decode(ids), tokenizer.decode_bytes(np.array(ids)), tokenizer.count_tokens(text)]
+        found += [tokenizer.encode_to_numpy(text.encode()).tolist(), tokenizer.decode_with_offsets(ids)]
+        found += [tokenizer.encode(text + SPECIAL, allowed_special={SPECIAL}), tokenizer.decode_tokens_bytes(ids)]
+    found += [tokenizer.encode_batch(TEXTS), list(tokenizer.encode_iterable(TEXTS))]
+    found += [[ids.tolist() for ids in tokenizer.encode_batch_to_numpy(TEXTS, workers=2)], tokenizer.fingerprint]
+    found += [tokenizer.encode_single_token("e"), tokenizer.token_byte_values(), tokenizer.merges]
+    tokenizer.save(path)
+    return [*found, path.read_bytes()]
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 20, 64 << 20])
+def test_one_tokenizer_serves_all_from_its_first_use_on(cache_bytes: int, tmp_path: Path) -> None:
+    trained = bpe.train([" ".join(TEXTS)], 300, special_tokens=[SPECIAL])
+    expected = used(trained, tmp_path / "alone.json")
+    for _ in range(5):
+        shared = bpe.Tokenizer.from_data(trained.data, cache_bytes=cache_bytes)
+        for found in together(lambda: used(shared, tmp_path / f"{threading.get_ident()}.json"), times=THREADS):  # noqa: B023
+            assert found == expected
+
+
+@pytest.mark.parametrize("kind", [str.encode, str], ids=["bytes", "str"])
+def test_caches_go_from_thread_to_thread(kind: Callable[[str], Any]) -> None:
+    """Texts so short that threads take caches and give them back all the time."""
+    tokenizer = bpe.train([" ".join(TEXTS)], 300)
+    texts = [kind(f"{word} {word}s") for word in WORDS]
+    expected = [tokenizer.encode(text) for text in texts]
+
+    def work() -> None:
+        for _ in range(300):
+            assert [tokenizer.encode(text) for text in texts] == expected
+
+    together(work, times=THREADS)
+
+
+def test_pages_that_are_kept_go_to_one_thread() -> None:
+    tokenizer = bpe.train([" ".join(TEXTS)], 300)
+    texts = [f" {word}" * (1_500_000 // len(word.encode())) for word in ("the", "wording", "1234")]
+    expected = [tokenizer.encode_to_numpy(text) for text in texts]
+
+    def work(i: int) -> Callable[[], None]:
+        def encode() -> None:
+            for _ in range(12):
+                assert np.array_equal(tokenizer.encode_to_numpy(texts[i]), expected[i])
+
+        return encode
+
+    together(*map(work, range(len(texts))), times=2)
+    assert release_kept_pages() >= 0
+
+
+def test_training_in_two_threads(tmp_path: Path) -> None:
+    """Of one source and with one pattern, which is compiled at the first use."""
+    (tmp_path / "corpus.txt").write_text(" ".join(TEXTS) * 20)
+    pattern = patterns.resolve(r"\p{L}{1,7}|\P{L}{1,3}", "fancy-regex")
+    for settings in ({"pattern": "gpt2", "workers": 2}, {"pattern": pattern}, {"memory_limit": 1 << 20}):
+
+        def train() -> bpe.Tokenizer:
+            return bpe.train(tmp_path / "corpus.txt", 290, **settings)  # type: ignore[arg-type]  # noqa: B023
+
+        expected = train().data
+        assert all(found.data == expected for found in together(train, times=3))
+
+
+def test_reading_files_in_threads(tmp_path: Path) -> None:
+    tokenizer = bpe.train([" ".join(TEXTS)], 300, special_tokens=[SPECIAL])
+    tokenizer.save(tmp_path / "tokenizer.bpe.json")
+    tokenizer.to_huggingface(tmp_path / "tokenizer.json")
+
+    def load(name: str) -> Callable[[], list[int]]:
+        return lambda: bpe.load(tmp_path / name).encode(TEXTS[0])
+
+    found = together(load("tokenizer.bpe.json"), load("tokenizer.json"), times=3)
+    assert found == [tokenizer.encode(TEXTS[0])] * 6
+
+
+def test_tables_are_made_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes meanwhile waits for them, or each of a server's threads would take as much time and memory."""
+    tokenizer = bpe.train([" ".join(TEXTS)], 300)
+    made: list[object] = []
+    make = TextEncoder._make_encoder
+
+    def slow(self: TextEncoder, *arguments: Any) -> Any:
+        made.append(None)
+        time.sleep(0.05)
+        return make(self, *arguments)
+
+    monkeypatch.setattr(TextEncoder, "_make_encoder", slow)
+    found = together(lambda: tokenizer.encode("the word"), lambda: tokenizer.encode_batch(["the word"])[0], times=3)
+    assert found == [found[0]] * 6
+    assert len(made) == 1
+
+
+def test_items_are_each_worked_on_once() -> None:
+    for _ in range(200):
+        done: list[int] = []
+        assert map_in_threads(lambda item: done.append(item) or item, range(64), 2) == list(range(64))  # noqa: B023
+        assert sorted(done) == list(range(64))
+
+
+def test_a_pattern_is_compiled_by_one_thread() -> None:
+    pattern = patterns.resolve(r"\p{L}{1,6}|\P{L}{1,2}", "fancy-regex")
+    assert len(set(together(lambda: patterns.scanner_of(pattern), times=THREADS))) == 1
+
+
+def test_what_is_made_once_can_be_made_anew() -> None:
+    calls: list[int] = []
+
+    @made_once
+    def square(number: int) -> int:
+        calls.append(number)
+        time.sleep(0.01)
+        return number * number
+
+    assert together(lambda: square(3), lambda: square(4), times=3) == [9, 16] * 3
+    assert sorted(calls) == [3, 4]
+    square.cache_clear()
+    assert (square(3), sorted(calls)) == (9, [3, 3, 4])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_while_tables_are_made_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = bpe.train([" ".join(TEXTS)], 300)
+    begun, go_on = threading.Event(), threading.Event()
+    make = TextEncoder._make_encoder
+
+    def slow(self: TextEncoder, *arguments: Any) -> Any:
+        begun.set()
+        go_on.wait()
+        return make(self, *arguments)
+
+    monkeypatch.setattr(TextEncoder, "_make_encoder", slow)
+    first = threading.Thread(target=lambda: tokenizer.encode("the word"))
+    first.start()
+    begun.wait()
+    child = os.fork()
+    if child == 0:
+        monkeypatch.undo()
+        os._exit(0 if tokenizer.decode(tokenizer.encode("the word")) == "the word" else 1)
+    go_on.set()
+    first.join()
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_list_that_another_thread_changes() -> None:
+    """It gives the ids that it had at some time, or an error; never what is no id of it."""
+    tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [])
+    ids = [97] * 500
+    stop = threading.Event()
+
+    def change() -> None:
+        while not stop.is_set():
+            ids[:] = [97] * 700
+            del ids[:]
+            ids.extend(98 for _ in range(600))
+
+    def read() -> None:
+        try:
+            for _ in range(3000):
+                with contextlib.suppress(RuntimeError):
+                    assert set(tokenizer.decode_bytes(ids)) <= {97, 98}
+        finally:
+            stop.set()
+
+    together(change, read)
+
+
+EVERY_MODULE = """
+import importlib, pkgutil, sys, bpe
+for module in pkgutil.walk_packages(bpe.__path__, "bpe."):
+    if not module.name.endswith("__main__"):
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:  # of an extra that is not installed
+            assert not error.name.startswith("bpe"), error
+bpe.Tokenizer({i: bytes([i]) for i in range(256)}, []).encode_to_numpy("text")
+print(len([name for name in sys.modules if name.startswith("bpe.")]), sys._is_gil_enabled())
+"""
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this interpreter has a GIL")
+def test_no_module_switches_the_gil_on() -> None:
+    settings = {name: value for name, value in os.environ.items() if name != "PYTHON_GIL"}
+    program = f"import sys\nsys.path[:0] = {sys.path!r}\n{EVERY_MODULE}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=settings)
+    count, enabled = done.stdout.split()
+    assert (enabled, done.stderr) == ("False", "")
+    assert int(count) > 80
