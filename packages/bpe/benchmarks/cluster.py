@@ -78,11 +78,13 @@ def kind_of(command: str, process: int) -> str:
     """What a process of a cluster is."""
     if process == os.getpid():
         return "driver"
-    if command.startswith("ray::") and "Agent" not in command:
-        return "workers"
-    if "gcs_server" in command:
-        return "GCS"
-    return "raylets" if "raylet/raylet" in command.split(" ")[0] else "agents"
+    program = command.split(" ")[0]
+    for name, kind in (("raylet/raylet", "raylets"), ("gcs/gcs_server", "GCS")):
+        if name in program:
+            return kind
+    # a worker has its command until it has a title, and both must be of one kind or its seconds would be taken away
+    is_worker = command.startswith("ray::") or "/default_worker.py" in command
+    return "workers" if is_worker and "Agent" not in command else "agents"
 
 
 def cpu_between(before: dict[str, tuple[float, float]], after: dict[str, tuple[float, float]]) -> dict[str, float]:
