@@ -169,7 +169,8 @@ class Scheduler:
             self._remove_ended()
 
     def step(self) -> list[tuple[Sequence, int | None]]:
-        """One token for every text that has been read, then a chunk of a text that has not.
+        """One token for every text that has been read, and more where guesses were right; then a chunk of a text that
+        has not been read.
 
         Returns:
             Each text that got a token, and the token; None where a stop token or the context ended it instead. What has
