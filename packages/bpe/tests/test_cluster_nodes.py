@@ -21,6 +21,7 @@ from strategies import corpus
 
 import bpe
 import bpe.cluster
+from bpe.cluster import counting
 
 ray = pytest.importorskip("ray")
 pytestmark = [
@@ -67,9 +68,18 @@ def killer(cluster: tuple[Any, list[Any]], after: int) -> Callable[[str, int, in
 
 @pytest.mark.parametrize("after", [1, 10])
 def test_a_node_that_dies_while_counting_changes_nothing(
-    cluster: tuple[Any, list[Any]], files: list[Path], after: int
+    cluster: tuple[Any, list[Any]], files: list[Path], after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[bpe.cluster.Summary] = []
+    task, told = counting._count_item, list[bpe.cluster.Summary]()
+
+    def slow(*arguments: Any) -> Any:
+        """Or one node has done all before another has a process that counts."""
+        import time
+
+        time.sleep(0.3)
+        return task(*arguments)
+
+    monkeypatch.setattr(counting, "_count_item", slow)
     counts = bpe.cluster.count(files, part_size=60_000, progress=killer(cluster, after), summary=told.append)
     assert counts == bpe.count(files)
     assert len(told[0].nodes) > 1
