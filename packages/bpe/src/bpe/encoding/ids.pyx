@@ -44,7 +44,7 @@ cdef enum:
     FEW = 1 << 14               # ids that are copied into an array, so that their memory serves the next text
 
 cdef Ids kept
-cdef object turn = object()     # who looks at `kept` holds the GIL, or, where there is none, a critical section of this
+cdef object kept_guard = object()   # whoever looks at `kept` holds the GIL or a critical section of this
 
 
 cdef class IdMemory:
@@ -146,7 +146,7 @@ cdef void free_ids_keeping_pages(Ids *ids) noexcept:
         return
     if ids.size:
         trim(ids)
-    with cython.critical_section(turn):
+    with cython.critical_section(kept_guard):
         if kept.mapped < ids.mapped <= MOST_KEPT:
             less, kept = kept, ids[0]
         else:
@@ -157,7 +157,7 @@ cdef void free_ids_keeping_pages(Ids *ids) noexcept:
 
 cdef void take_kept(Ids *ids) noexcept:
     """Take the pages that are kept, if there are any."""
-    with cython.critical_section(turn):
+    with cython.critical_section(kept_guard):
         ids[0] = kept
         memset(&kept, 0, sizeof(Ids))
 

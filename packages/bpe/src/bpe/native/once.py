@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 Result = TypeVar("Result")
 
 
-class _Turn:
+class _ForkSafeLock:
     """A lock that a forked process has anew: the thread that held it is not in there to release it."""
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ else:
 
     def made_once(function: Callable[..., Result]) -> Callable[..., Result]:
         """functools.cache, but `function` is called once for the same arguments however many threads ask."""
-        turn, cached = _Turn(), functools.cache(function)
+        guard, cached = _ForkSafeLock(), functools.cache(function)
 
         @functools.wraps(function)
         def made(*arguments: Any, **named: Any) -> Result:
-            with turn.lock:
+            with guard.lock:
                 return cached(*arguments, **named)
 
         made.cache_clear = cached.cache_clear
@@ -48,7 +48,7 @@ else:
         """functools.cached_property, but made once however many threads ask."""
 
         def __init__(self, function: Callable[[Any], Any]) -> None:
-            self._function, self._turn = function, _Turn()
+            self._function, self._guard = function, _ForkSafeLock()
             self.__doc__ = function.__doc__
 
         def __set_name__(self, owner: type[Any], name: str) -> None:
@@ -58,7 +58,7 @@ else:
             if instance is None:
                 return self
             made = vars(instance)  # where Python looks first, once it is there
-            with self._turn.lock:
+            with self._guard.lock:
                 if self._name not in made:
                     made[self._name] = self._function(instance)
                 return made[self._name]

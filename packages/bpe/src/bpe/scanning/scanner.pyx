@@ -94,7 +94,7 @@ for _family in range(FAMILIES):
     classify_here[<int> _family](_spaces, &blank[<int> _family])
 cdef characters_function characters_here = choose_characters(level_of(None))
 cdef places_function places_here = choose_places(level_of(None))
-cdef object turn = object()         # of threads that register splitters, where there is no GIL
+cdef object splitters_guard = object()  # for a critical section, where there is no GIL
 
 
 def register_splitter(levels):
@@ -123,7 +123,7 @@ def register_splitter(levels):
         made.level[i].cuts = <uint8_t *> copied(&cuts[0], cuts.shape[0])
         if not (made.level[i].page and made.level[i].of_code and made.level[i].table and made.level[i].cuts):
             raise MemoryError       # what was copied is lost, as is all else of a process without memory
-    with cython.critical_section(turn):
+    with cython.critical_section(splitters_guard):
         if splitter_count == MOST_SPLITTERS:
             return -1                   # other threads were faster
         splitters[splitter_count] = made
