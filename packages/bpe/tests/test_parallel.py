@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,29 @@ def test_a_signal_while_a_thread_is_started_leaves_none_behind(monkeypatch: pyte
         run_together(lambda: time.sleep(0.2), 2)
     late[0].join()
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    "use", [lambda: run_together(lambda: time.sleep(0.1), 3), lambda: list(stream(abs, iter(range(9)), 3))]
+)
+def test_a_signal_while_a_start_takes_its_lock_back_is_raised_as_itself(
+    monkeypatch: pytest.MonkeyPatch, use: Callable[[], object]
+) -> None:
+    begins = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        begins(thread)
+        try:
+            raise KeyboardInterrupt
+        finally:
+            threading.Lock().release()  # as the end of Condition.wait() does: a RuntimeError
+
+    before = set(threading.enumerate())
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        use()
+    for thread in set(threading.enumerate()) - before:
+        thread.join()  # stream() does not wait for those that it interrupts, but they end
 
 
 def test_ctrl_c_in_the_caller_leaves_what_waits_and_no_thread() -> None:

@@ -78,6 +78,20 @@ def threads_for(asked: int | None, name: str = "num_threads") -> int:
     return available_cpus() if asked is None else min(asked, available_cpus())
 
 
+def start(thread: threading.Thread) -> None:
+    """Starts a thread. RuntimeError: the system has no more threads.
+
+    A signal's handler may raise while Thread.start() waits and takes a lock back. Then Python releases that lock
+    unheld, and says so by a RuntimeError, though the thread has begun; the handler's exception is raised in its place.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        if thread.ident is not None and error.__context__ is not None:
+            raise error.__context__ from None
+        raise
+
+
 def run_together(work: Callable[[], None], threads: int) -> None:
     """Call work() in `threads` threads at once, this one among them; back when all have returned.
 
@@ -97,9 +111,10 @@ def run_together(work: Callable[[], None], threads: int) -> None:
         for _ in range(threads - 1):
             started.append(threading.Thread(target=run))
             try:
-                started[-1].start()
-            except RuntimeError:  # the system has no more threads: this one never begins
-                started.pop()
+                start(started[-1])
+            except RuntimeError:
+                if started[-1].ident is None:  # the system has no more threads: this one never begins
+                    started.pop()
                 raise
         work()
     finally:
@@ -186,7 +201,7 @@ def stream(
 
     try:
         for worker in workers:
-            worker.start()
+            start(worker)
         for item in items:
             if begun - given == 2 * threads:
                 result = next_result()
