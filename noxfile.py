@@ -318,8 +318,8 @@ def bench(session: nox.Session) -> None:
     """Measure: `-- train FILE …`, `-- encode FILE … --tokenizers X …`, `decode`, `memory`, `integrations` …"""
     programs = {
         "train": f"{BPE}/benchmarks/training.py",
-        "training": f"{BPE}/benchmarks/training.py",
         "encode": f"{BPE}/benchmarks/encoding.py",
+        "first": f"{BPE}/benchmarks/first_pass.py",
         "decode": f"{BPE}/benchmarks/decoding.py",
         "worst": f"{BPE}/benchmarks/worst_cases.py",
         "worst-train": f"{BPE}/benchmarks/worst_training.py",
@@ -352,7 +352,7 @@ def bench(session: nox.Session) -> None:
         install(session, BPE, ACCOUNTING, f"{LM}[serve,gguf,text]", "llama-cpp-python[server]")
     else:
         install(session, ACCOUNTING if which == "start" else f"{BPE}[ray]" if which == "cluster" else BPE)
-    if which in ("train", "training", "encode", "decode", "worst", "worst-train"):
+    if which in ("train", "encode", "first", "decode", "worst", "worst-train"):
         session.install(*CONSTRAINTS, "gigabpe", "gigatoken", "fastokens", "tiktoken", "tokenizers", "rustbpe")
         session.install(*CONSTRAINTS, "matplotlib")  # for --write
         if which == "encode":

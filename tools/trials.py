@@ -10,6 +10,7 @@ sample of the held-out text, scored with a stride of half the context, and the s
 from __future__ import annotations
 
 import argparse
+import ast
 import dataclasses
 import tempfile
 from pathlib import Path
@@ -38,16 +39,17 @@ def encoded(folder: Path, vocab_size: int) -> Path:
 
 def changed(model: ModelConfig, train: TrainConfig, settings: str) -> tuple[ModelConfig, TrainConfig]:
     """Both configurations with the settings "name=value name=value" put over them."""
-    values = {name: number(text) for name, _, text in (setting.partition("=") for setting in settings.split())}
+    values = {name: value(text) for name, _, text in (setting.partition("=") for setting in settings.split())}
     of_model = {name: values.pop(name) for name in list(values) if hasattr(model, name)}
     return dataclasses.replace(model, **of_model), dataclasses.replace(train, **values)
 
 
-def number(text: str) -> Any:
-    """True, False, 3 or 6e-3."""
-    if text in ("True", "False"):
-        return text == "True"
-    return float(text) if "." in text or "e" in text else int(text)
+def value(text: str) -> Any:
+    """True, 3 or 6e-3 as what it is, a word as a str."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def main() -> None:

@@ -13,9 +13,11 @@ from test_experiments import ended, simulate
 from lm.commands.cli import main
 from lm.commands.configuration import configuration
 from lm.config import to_table
+from lm.data import open_data
 from lm.experiments import page, scaling
 from lm.experiments.isoflop import PREDICTED, IsoFlop
-from lm.experiments.scaling import Surface, TrainedModel, bootstrapped, by_budget, fit_parabola, fit_surface
+from lm.experiments.run_trials import frequencies, run
+from lm.experiments.scaling import BOOTSTRAPS, Surface, TrainedModel, bootstrapped, by_budget, fit_parabola, fit_surface
 
 LAW = Surface(1.7, 400.0, 410.0, 0.34, 0.28)
 
@@ -179,3 +181,25 @@ def test_the_page_has_prediction_beside_outcome(tmp_path):
     assert "loss, by the parabolas" in sections[0].html
     assert "N* ∝ C^" in sections[1].html
     assert page.IsoFlop is IsoFlop
+
+
+@pytest.mark.soak  # half an hour on two cores
+def test_a_larger_run_on_a_real_text_is_predicted(tmp_path, monkeypatch):
+    """The experiment of the guide, on the standard library of the running Python."""
+    bpe, corpus = pytest.importorskip("bpe"), pytest.importorskip("corpus", reason="tools/ is not at hand")
+
+    monkeypatch.setattr(scaling, "BOOTSTRAPS", BOOTSTRAPS)
+    model, config = configuration("cpu-demo", ["--train.threads", "1"])
+    documents = corpus.split(corpus.standard_library())
+    for name in ("train", "heldout"):
+        (tmp_path / f"{name}.txt").write_bytes(corpus.joined(getattr(documents, name)))
+    tokenizer = bpe.train(tmp_path / "train.txt", model.vocab_size)
+    for name in ("train", "heldout"):
+        tokenizer.encode_file(tmp_path / f"{name}.txt", tmp_path / f"{name}.npy")
+    made = IsoFlop(model, config, frequencies(open_data(tmp_path)))
+    outcomes = run(made, str(tmp_path), tmp_path / "isoflop", jobs=2, progress=False)
+    (largest,) = (outcome for name, outcome in outcomes.items() if name.startswith(PREDICTED))
+    smaller = min(outcome.loss for outcome in outcomes.values() if outcome is not largest)
+    assert largest.loss < smaller - 0.1
+    for law, loss in made.prediction(outcomes).losses.items():
+        assert largest.loss == pytest.approx(loss.value, rel=0.03), law
