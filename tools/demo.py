@@ -42,6 +42,7 @@ MINUTES = 6.0
 RESERVE = 14.0  # seconds of the time for the samples and the page
 MARGIN = 0.05  # of the training time, for what cannot be foreseen
 FEWEST_STEPS = 20
+DECAY = 0.2  # of the steps, over which the learning rate falls to 0; before them it stays
 EVALUATIONS = 10  # of a sample of the held-out text, while training
 EVAL_TOKENS = 16_384
 SAVE_EVERY = 20.0  # seconds between checkpoints
@@ -243,6 +244,8 @@ class Demo:
             train,
             steps=steps,
             warmup_steps=min(train.warmup_steps, steps // 10),
+            schedule="linear",
+            decay_steps=max(1, round(DECAY * steps)),
             log_every=max(1, steps // 1000),
             eval_every=-(-steps // EVALUATIONS),
             eval_tokens=EVAL_TOKENS,
@@ -250,7 +253,7 @@ class Demo:
             threads=plan["threads"],
         )
         scoring = EVALUATIONS * EVAL_TOKENS * plan["seconds_per_scored_token"]
-        self.budget = Budget(self.model_config, train.batch_size, steps, plan["seconds_per_step"], scoring)
+        self.budget = Budget(self.model_config, self.train_config, plan["seconds_per_step"], scoring)
         print(
             f"\nBudget: {model.num_layers} layers of width {model.d_model}, a context of {model.context_length} tokens"
         )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
+
 from accounting import (
     FLOPRate,
     Group,
     Parameters,
-    Policy,
     forward_flops,
     human,
     optimizer_flops,
@@ -16,8 +17,8 @@ from accounting import (
     training_flops,
     training_memory,
 )
-from lm.config import ModelConfig
-from lm.loss import CHUNK_BYTES
+from lm.config import ModelConfig, TrainConfig
+from lm.training.budget import policy
 
 # Memory by the categories that people ask about; the groups of accounting.training_memory's peak that each holds.
 CATEGORIES = {
@@ -30,34 +31,23 @@ CATEGORIES = {
 
 
 class Budget:
-    """Parameters, FLOPs, memory and time of training a model for so many steps of so many sequences.
+    """Parameters, FLOPs, memory and time of training a model.
 
     seconds_per_step, and scoring, the seconds that held-out scoring on the way takes, are measured by the caller.
     """
 
-    def __init__(
-        self, config: ModelConfig, batch_size: int, steps: int, seconds_per_step: float, scoring: float
-    ) -> None:
-        shape = config.shape()
-        self.steps = steps
-        self.tokens = steps * batch_size * config.context_length
-        self.seconds = steps * seconds_per_step + scoring
-        self.seconds_of_steps = steps * seconds_per_step
+    def __init__(self, config: ModelConfig, train: TrainConfig, seconds_per_step: float, scoring: float) -> None:
+        shape, batch_size, self.steps = config.shape(), train.batch_size, train.steps
+        how = policy(config, train, torch.device("cpu"))
+        self.optimizer_name = {"adamw": "AdamW", "muon": "Muon"}[how.optimizer]
+        self.tokens = self.steps * batch_size * config.context_length
+        self.seconds = self.steps * seconds_per_step + scoring
+        self.seconds_of_steps = self.steps * seconds_per_step
         self.parameters = parameters(shape)
         self.forward = forward_flops(shape)
         self.step = training_flops(shape, batch_size=batch_size)
-        self.optimizer = optimizer_flops(shape)
-        self.memory = training_memory(
-            shape,
-            batch_size,
-            policy=Policy(
-                attention_kernel="blocks",
-                norm_kernel="normalised",
-                gate_kernel="fused",
-                loss="chunked",
-                logits_chunk_bytes=CHUNK_BYTES["cpu"],
-            ),
-        )  # as lm does it on a CPU
+        self.optimizer = optimizer_flops(shape, optimizer=how.optimizer)
+        self.memory = training_memory(shape, batch_size, policy=how)
         self.context = config.context_length
 
     @property
@@ -66,7 +56,7 @@ class Budget:
 
     @property
     def flops_per_second(self) -> FLOPRate:
-        return FLOPRate(self.steps * int(self.step.total) / self.seconds_of_steps)
+        return FLOPRate(self.steps * (int(self.step.total) + int(self.optimizer.total)) / self.seconds_of_steps)
 
     @property
     def total_parameters(self) -> int:
@@ -87,7 +77,7 @@ class Budget:
         return [
             _line("parameters", human(Parameters(self.total_parameters)), _parts(self.parameters)),
             _line("forward pass", f"{human(self.forward.total)} for {self.context} tokens", _parts(self.forward)),
-            _line("training step", human(self.step.total), f"and AdamW {human(self.optimizer.total)}"),
+            _line("training step", human(self.step.total), f"and {self.optimizer_name} {human(self.optimizer.total)}"),
             _line(
                 "memory at the peak", f"{self.peak_bytes / 1e6:.1f} MB", f"in the {self.memory.peak.title} of a step"
             ),
@@ -96,7 +86,7 @@ class Budget:
             _line(
                 "time", f"{self.seconds:.0f} s", f"at {self.tokens_per_second:,.0f} tokens/s, measured here just now"
             ),
-            _line("arithmetic", human(self.flops_per_second), "that is, of matrix multiplications"),
+            _line("arithmetic", human(self.flops_per_second), "forward, backward and optimizer"),
         ]
 
 
