@@ -62,7 +62,7 @@ def register(commands: Commands) -> None:
         "--widths",
         type=numbers(int),
         metavar="W,W,…",
-        help="d_model of the sizes (default: a quarter of the base's to one and a half)",
+        help="d_model of the sizes (default: an eighth of the base's to all of it)",
     )
     made.add_argument(
         "--budgets", type=numbers(float), metavar="C,C,…", help="FLOPs of a run (default: 1e12,2e12,4e12)"

@@ -21,7 +21,7 @@ from lm.experiments.scaling import (
 )
 from lm.experiments.trials import Experiment, Outcomes, Trial
 
-SHARES = (0.25, 0.5, 0.75, 1.0, 1.5)  # of the base's width
+SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)  # of the base's width
 BUDGETS = (1e12, 2e12, 4e12)
 AT = 1.6e13
 PREDICTED = "predicted"  # what the name of the larger run begins with
@@ -47,9 +47,9 @@ class Prediction:
 class IsoFlop(Experiment):
     """Each width at each budget; then, at the budget `at`, the width that is nearest to what the parabolas say is best.
 
-    A model is the base at another width: d_ff and the heads go with it, head_dim, layers and vocabulary stay. The
-    learning rate goes with 1 / √width; the schedule is as long as the run. FLOPs are accounting's, exact, forward and
-    backward.
+    A model is the base at another width: d_ff and the number of heads go with it, layers and vocabulary stay. head_dim
+    stays too, or is half where the width is not whole heads. The learning rate goes with 1 / √width; the schedule is as
+    long as the run. FLOPs are accounting's, exact, forward and backward.
     """
 
     widths: tuple[int, ...] = ()
@@ -75,17 +75,18 @@ class IsoFlop(Experiment):
 
     def model_of(self, width: int) -> ModelConfig:
         """The base model at another width."""
-        base = self.model
-        if width < 1 or width % base.head_width:
-            raise ValueError(f"a width is a multiple of head_dim {base.head_width}, and {width} is none")
-        heads = width // base.head_width
+        base, narrow = self.model, narrow_head(self.model)
+        if width < 1 or width % narrow:
+            raise ValueError(f"a width is a multiple of {narrow}, for heads that wide or wider, and {width} is none")
+        head_width = narrow if width % base.head_width else base.head_width
+        heads = width // head_width
         shared = base.num_heads // base.kv_heads  # query heads for a key head
         return dataclasses.replace(
             base,
             d_model=width,
             num_heads=heads,
             num_kv_heads=max(1, heads // shared) if heads % shared == 0 else heads,
-            head_dim=base.head_width,
+            head_dim=head_width,
             d_ff=max(1, round(base.d_ff * width / base.d_model)),
         )
 
@@ -135,7 +136,7 @@ class IsoFlop(Experiment):
             trial
             for budget in sorted(set(self.budgets))
             for width in sorted(set(self.widths))
-            for trial in self.trials_of(width, budget, f"{budget:.0e}-width-{width}")
+            for trial in self.trials_of(width, budget, f"{budget:.3g}-width-{width}")
         ]
 
     def wanted(self, outcomes: Outcomes) -> list[Trial]:
@@ -150,10 +151,10 @@ class IsoFlop(Experiment):
 
     def predicted_trial(self, found: Prediction) -> list[Trial]:
         """The run at the larger budget: the width whose parameters are nearest to what the parabolas say is best."""
-        wanted, step = found.sizes["parabola"].value, self.model.head_width
+        wanted, step = found.sizes["parabola"].value, narrow_head(self.model)
         widths = [width for width in range(step, 4 * max(self.widths) + 1, step) if self.is_possible(width)]
         nearest = min(widths, key=lambda width: abs(math.log(self.costs(width)[0] / wanted)))
-        return self.trials_of(nearest, self.at, f"{PREDICTED}-{self.at:.0e}-width-{nearest}")
+        return self.trials_of(nearest, self.at, f"{PREDICTED}-{self.at:.3g}-width-{nearest}")
 
     def is_possible(self, width: int) -> bool:
         """Whether the larger budget is enough for a width."""
@@ -194,12 +195,29 @@ class IsoFlop(Experiment):
             if (outcome := outcomes.get(trial.name)) is not None:
                 size = self.costs(trial.model.d_model)[0]
                 text += f". The run of {size:,} parameters ended at a loss of {outcome.loss:.4f}"
-        return f"{text}."
+        return f"{text}.{self.outside(found)}"
+
+    def outside(self, found: Prediction) -> str:
+        """Says which budgets are best spent on a size that is not among those that were trained."""
+        sizes = [self.costs(width)[0] for width in self.widths]
+        best = zip(found.parabola.budgets, found.parabola.best_sizes, strict=True)
+        budgets = [f"{budget:.2g}" for budget, size in best if not min(sizes) <= size <= max(sizes)]
+        if not budgets:
+            return ""
+        return (
+            f" The best size at {', '.join(budgets)} FLOPs is outside of those trained, so it is a guess: add widths."
+        )
+
+
+def narrow_head(model: ModelConfig) -> int:
+    """The head_dim of widths that are not whole heads: half of the model's, where rotary embeddings can halve that."""
+    return model.head_width // 2 if model.head_width % 4 == 0 else model.head_width
 
 
 def usual_widths(model: ModelConfig) -> tuple[int, ...]:
-    """A quarter of a model's width to one and a half of it, whole heads."""
-    return tuple(sorted({model.head_width * max(1, round(share * model.num_heads)) for share in SHARES}))
+    """An eighth of a model's width to all of it, in whole heads or narrow ones."""
+    step = narrow_head(model)
+    return tuple(sorted({step * max(1, round(share * model.d_model / step)) for share in SHARES}))
 
 
 @functools.lru_cache(maxsize=8)

@@ -41,7 +41,7 @@ def by_size(runs: list[TrainedModel]) -> str:
     lines = []
     for number, (budget, some) in enumerate(by_budget(runs).items()):
         points = sorted((run.parameters, run.loss) for run in some)
-        lines.append(Line(f"{budget:.0e} FLOPs", points, number, "marks", f"{budget:.0e}"))
+        lines.append(Line(f"{budget:.2g} FLOPs", points, number, "marks", f"{budget:.2g}"))
         if len(points) > 2:
             x = np.log([size for size, _ in points])
             bends = np.polyfit(x, [loss for _, loss in points], 2)

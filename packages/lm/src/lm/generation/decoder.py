@@ -72,15 +72,20 @@ class Decoder:
                 raise ValueError(f"there is no step in C, because {made}: let native be None")
             else:
                 self.how += f", because {made}"
+        if self.native is None:
+            self._prepare_for_torch()
+
+    def _prepare_for_torch(self) -> None:
+        """What steps in PyTorch work with."""
+        model, c = self.model, self.config
         self.layers = [DecoderBlock(cast(Block, block)) for block in model.blocks]
         self.final_norm = normaliser(model.final_norm)
         self.head = multiplier(nn_head(model))
         self.buffers: dict[int, Buffers] = {}
         self.positions = None if model.positions is None else model.positions.weight
-        self.shares_keys = decodes(self.device, self.dtype, self.config.head_width)
+        self.shares_keys = decodes(self.device, self.dtype, c.head_width)
         self.rope: Tensor | None = None
-        if self.config.position == "rope":
-            c = self.config
+        if c.position == "rope":
             size = (c.context_length, c.head_width)
             self.rope = rope_cache(*size, c.rope_theta, c.rope_scaling, self.dtype, self.device)
 

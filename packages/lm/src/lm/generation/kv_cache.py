@@ -44,13 +44,17 @@ class PagedLayer:
         self.store, self.slots, self.length = store, slots, length
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Appends k, v (1, kv_heads, seq, head_dim) and gives copies of all that was appended so far.
+        """Appends k, v (1, kv_heads, seq, head_dim) and gives all that was appended so far: k and v themselves, if that
+        is all, else copies.
 
         Copies, also where the pages lie in order: a product's last bits may depend on where its numbers lie.
         """
-        new = self.slots[self.length :]
-        self.store[0][:, new], self.store[1][:, new] = k[0], v[0]
-        self.length = len(self.slots)
+        begin, self.length = self.length, len(self.slots)
+        new = self.slots[begin:]
+        self.store[0].index_copy_(1, new, k[0])
+        self.store[1].index_copy_(1, new, v[0])
+        if begin == 0:
+            return k, v
         keys, values = self.store.index_select(2, self.slots).unsqueeze(1).unbind(0)
         return keys, values
 
