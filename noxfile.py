@@ -175,7 +175,8 @@ def tests_bpe(session: nox.Session) -> None:
 def tests_free_threaded(session: nox.Session) -> None:
     """bpe's tests, each in four threads at once, without a GIL; `-P PYTHON` for another Python than python3.14t."""
     need_compiler(session)
-    session.install(BPE, "pytest", "hypothesis", "tqdm", "pytest-run-parallel")  # not all versions have wheels for it
+    # the newest NumPy may have no wheel for it, and takes half an hour to compile
+    session.install("--prefer-binary", BPE, "pytest", "hypothesis", "tqdm", "pytest-run-parallel")
     alone = ("-o", f"thread_unsafe_functions={OF_PROCESSES}", "-o", "thread_unsafe_fixtures=trained")
     session.run("python", "-m", "pytest", "--parallel-threads=4", *alone, *(session.posargs or [f"{BPE}/tests"]))
 
