@@ -32,6 +32,7 @@ CODE = ("packages", "tools", "tests", "docs", "noxfile.py")
 OLDEST = (3, 11)
 # What a test does to the whole process, or asks about it: such a test has one thread.
 OF_PROCESSES = "subprocess.run signal.signal os.chdir threading.active_count tracemalloc.start".replace(" ", "\n")
+SHARED_FIXTURES = "trained browser all_of_them opened".replace(" ", "\n")  # a browser has one user at a time
 OF_CLUSTERS = ("experiments_on_cluster", "manifests")  # tests of lm
 
 
@@ -50,10 +51,9 @@ def compiler() -> str:
 
 def need_compiler(session: nox.Session) -> None:
     """Say in one sentence that there is no C compiler, before setuptools says it in a hundred lines."""
-    named = compiler()
     if os.name == "nt":
         return
-    if not shutil.which(named):
+    if not shutil.which(named := compiler()):
         session.error(
             f"The C compiler {named} was not found, and the tokenizer is compiled: install it, or name another in CC "
             "(Debian and Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc; macOS: xcode-select --install)"
@@ -177,7 +177,7 @@ def tests_free_threaded(session: nox.Session) -> None:
     need_compiler(session)
     # the newest NumPy may have no wheel for it, and takes half an hour to compile
     session.install("--prefer-binary", BPE, "pytest", "hypothesis", "tqdm", "pytest-run-parallel")
-    alone = ("-o", f"thread_unsafe_functions={OF_PROCESSES}", "-o", "thread_unsafe_fixtures=trained")
+    alone = ("-o", f"thread_unsafe_functions={OF_PROCESSES}", "-o", f"thread_unsafe_fixtures={SHARED_FIXTURES}")
     session.run("python", "-m", "pytest", "--parallel-threads=4", *alone, *(session.posargs or [f"{BPE}/tests"]))
 
 
@@ -217,14 +217,13 @@ def tests_transformers(session: nox.Session) -> None:
     what follows -- goes to pytest."""
     install(session, f"{BPE}[test]", "torch", "jinja2", "parameterized")
     program = "import transformers; print(transformers.__version__)"
-    version = str(session.run("python", "-c", program, silent=True)).split()[-1]
+    name = "transformers-" + str(session.run("python", "-c", program, silent=True)).split()[-1]
     folder = Path(session.create_tmp()).resolve()
-    wanted = ("--no-deps", "--no-binary", "transformers", f"transformers=={version}")
+    wanted = ("--no-deps", "--no-binary", "transformers", name.replace("-", "=="))
     session.run("python", "-m", "pip", "download", "--dest", str(folder), *wanted)
-    with tarfile.open(folder / f"transformers-{version}.tar.gz") as archive:
+    with tarfile.open(folder / f"{name}.tar.gz") as archive:
         archive.extractall(folder, filter="data")
-    source = str(folder / f"transformers-{version}")
-    environment = {"TRANSFORMERS_SOURCE": source, "RUN_SLOW": "1", "HF_HUB_OFFLINE": "1"}
+    environment = {"TRANSFORMERS_SOURCE": str(folder / name), "RUN_SLOW": "1", "HF_HUB_OFFLINE": "1"}
     tests = f"{BPE}/tests/test_transformers_mixins.py"
     session.run("python", "-m", "pytest", tests, *session.posargs, env=environment)
 

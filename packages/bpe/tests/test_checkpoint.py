@@ -138,12 +138,15 @@ def test_a_checkpoint_of_another_run_is_refused_by_name(text: Path, tmp_path: Pa
 
 
 def test_a_corpus_that_changes_while_it_is_counted_is_refused(text: Path, tmp_path: Path) -> None:
+    changing = tmp_path / "changing.txt"
+    changing.write_bytes(text.read_bytes())
+
     def report(phase: str, done: int, total: int | None) -> None:
         if phase == "counting bytes":
-            os.utime(text, (1, 1))
+            os.utime(changing, (1, 1))
 
     with pytest.raises(ValueError, match="changed while it was counted"):
-        bpe.train(text, SIZE, checkpoint=tmp_path / "run", progress=report)
+        bpe.train(changing, SIZE, checkpoint=tmp_path / "run", progress=report)
 
 
 def test_two_at_once_are_refused(text: Path, tmp_path: Path) -> None:

@@ -135,16 +135,12 @@ def test_a_best_size_that_was_not_trained_is_called_a_guess():
 
     def finding(best):
         """Of runs in which one width is the best at every budget."""
-        return made.finding(
-            simulate(
-                made,
-                lambda trial: (
-                    3
-                    + (math.log(made.costs(trial.model.d_model)[0]) - sizes[best]) ** 2 / 10
-                    - math.log(trial.train.steps) / 100
-                ),
-            )
-        )
+
+        def loss(trial):
+            size = math.log(made.costs(trial.model.d_model)[0])
+            return 3 + (size - sizes[best]) ** 2 / 10 - math.log(trial.train.steps) / 100
+
+        return made.finding(simulate(made, loss))
 
     assert "a guess" not in finding(16)
     assert "The best size at 5e+07, 1e+08, 2e+08 FLOPs is outside of those trained" in finding(4)
