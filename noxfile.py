@@ -31,8 +31,11 @@ CONSTRAINTS = ("-c", "constraints.txt")
 CODE = ("packages", "tools", "tests", "docs", "noxfile.py")
 OLDEST = (3, 11)
 # What a test does to the whole process, or asks about it: such a test has one thread.
-OF_PROCESSES = "subprocess.run signal.signal os.chdir threading.active_count tracemalloc.start".replace(" ", "\n")
-SHARED_FIXTURES = "trained browser all_of_them opened".replace(" ", "\n")  # a browser has one user at a time
+OF_PROCESSES = (
+    *("subprocess.run", "signal.signal", "os.chdir", "threading.active_count", "tracemalloc.start"),
+    "pytest.MonkeyPatch.context",
+)
+SHARED_FIXTURES = ("trained", "browser", "all_of_them", "opened")  # a browser has one user at a time
 OF_CLUSTERS = ("experiments_on_cluster", "manifests")  # tests of lm
 
 
@@ -177,7 +180,8 @@ def tests_free_threaded(session: nox.Session) -> None:
     need_compiler(session)
     # the newest NumPy may have no wheel for it, and takes half an hour to compile
     session.install("--prefer-binary", BPE, "pytest", "hypothesis", "tqdm", "pytest-run-parallel")
-    alone = ("-o", f"thread_unsafe_functions={OF_PROCESSES}", "-o", f"thread_unsafe_fixtures={SHARED_FIXTURES}")
+    functions, fixtures = "\n".join(OF_PROCESSES), "\n".join(SHARED_FIXTURES)
+    alone = ("-o", f"thread_unsafe_functions={functions}", "-o", f"thread_unsafe_fixtures={fixtures}")
     session.run("python", "-m", "pytest", "--parallel-threads=4", *alone, *(session.posargs or [f"{BPE}/tests"]))
 
 

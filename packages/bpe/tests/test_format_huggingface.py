@@ -43,7 +43,7 @@ def test_a_space_before_the_text_is_read_as_tokenizers_writes_it(tmp_path: Path)
 @settings(max_examples=60, deadline=None)
 @given(text=st.lists(st.sampled_from([*"the #12\n'", "é", "e\u0301", "<s>", "<tool>", "  "])).map("".join))
 def test_what_is_written_encodes_as_in_tokenizers(tmp_path_factory: Any, text: str) -> None:
-    path = tmp_path_factory.getbasetemp() / "written.json"
+    path = tmp_path_factory.mktemp("written") / "written.json"
     data = sample(normalizer="NFC", ignore_merges=True, pattern=patterns.resolve("qwen2"))
     if not path.exists():
         huggingface.write(path, data)

@@ -50,7 +50,7 @@ def test_native_there_and_back_for_any_tokens(
     )
     merges = [(token[:1], token[1:]) for token in extra if len(token) == 2]
     data = TokenizerData(vocab, merges, {special: MAX_ID}, patterns.resolve("o200k"))
-    path = tmp_path_factory.getbasetemp() / "any.json"
+    path = tmp_path_factory.mktemp("written") / "any.json"
     native.write(path, data)
     assert native.read(path) == data
 

@@ -283,7 +283,7 @@ def test_special_tokens_of_every_kind(
     base = plain()
     names = [name for name in names if len(name) > 1]
     ours = Tokenizer(base.vocab, base.merges, special_tokens=names)
-    path = tmp_path_factory.getbasetemp() / "nested.json"
+    path = tmp_path_factory.mktemp("written") / "nested.json"
     ours.to_huggingface(path)
     theirs = tokenizers.Tokenizer.from_file(str(path))
     for whole in (text, f"{text}{extra}{text}"):

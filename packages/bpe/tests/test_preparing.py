@@ -89,7 +89,7 @@ def test_prepares_as_tokenizers_does(
 ) -> None:
     text = "".join(pieces)
     file = variant(plain, normalizer, prefix_space, tokens)
-    path = tmp_path_factory.getbasetemp() / "prepared.json"
+    path = tmp_path_factory.mktemp("written") / "prepared.json"
     path.write_text(file)
     theirs, ours = tokenizers.Tokenizer.from_file(str(path)), Tokenizer.from_huggingface(path)
     expected = theirs.encode(text, add_special_tokens=False).ids
@@ -156,7 +156,7 @@ def test_texts_given_together_are_normalized_one_by_one(
     plain: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, parts: list[list[str]], form: str
 ) -> None:
     pyarrow = pytest.importorskip("pyarrow")
-    path = tmp_path_factory.getbasetemp() / "tokenizer.json"
+    path = tmp_path_factory.mktemp("written") / "tokenizer.json"
     path.write_text(variant(plain, form, False, {}))
     tokenizer = Tokenizer.from_huggingface(path)
     texts = ["".join(one) for one in parts]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,7 +106,7 @@ def test_merges_as_tokenizers(
 ) -> None:
     ids, merges = vocabulary
     ours = made(ids, merges, "gpt2", whole)
-    path = Path(tmp_path_factory.getbasetemp(), "semantics.json")
+    path = tmp_path_factory.mktemp("written") / "semantics.json"
     ours.to_huggingface(path)
     assert json.loads(path.read_text())["model"]["merges"] == [[*map(to_printable, merge)] for merge in merges]
     assert ours.encode(text) == tokenizers.Tokenizer.from_file(str(path)).encode(text).ids

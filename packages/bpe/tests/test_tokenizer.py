@@ -277,7 +277,7 @@ def test_a_tiktoken_file_encodes_the_same_or_is_not_written(
             tokens.add(left + right)
     vocab = BYTES | {256 + i: left + right for i, (left, right) in enumerate(listed)}
     ours = Tokenizer(vocab, listed, pattern=None)
-    path = tmp_path_factory.getbasetemp() / "ranks.tiktoken"
+    path = tmp_path_factory.mktemp("written") / "ranks.tiktoken"
     try:
         ours.to_tiktoken(path)
     except ValueError as error:
