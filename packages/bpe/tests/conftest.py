@@ -45,3 +45,9 @@ def trained(tmp_path: Path) -> Path:
     arguments = ["train", str(tmp_path / "corpus.txt"), "--vocab-size", "280", "--out", str(tmp_path / "tok.json")]
     assert main(arguments) == 0
     return tmp_path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def base_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Makes the folder of all temporary folders, before several threads of a test ask for it at once."""
+    tmp_path_factory.getbasetemp()
