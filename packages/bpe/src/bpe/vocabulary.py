@@ -94,7 +94,9 @@ def number_special_tokens(special_tokens: SpecialNames, vocab: dict[int, bytes])
             ids[name] = number
             named.add(number)
         return ids
-    known = {token: number for number, token in sorted(vocab.items(), reverse=True)}
+    wanted = {name.encode() for name in names}
+    held = [(number, token) for number, token in vocab.items() if token in wanted] if wanted else []
+    known = {token: number for number, token in sorted(held, reverse=True)}  # the lowest id of each
     for name in names:
         number = known.get(name.encode())
         if number is None:

@@ -31,7 +31,8 @@ def ranks_of_lines(bytes data not None, uint64_t most):
     cdef const uint8_t *end = at + PyBytes_GET_SIZE(data)
     cdef const uint8_t *space
     cdef size_t lines = 0, size, digits, padding
-    cdef uint64_t rank
+    cdef uint64_t rank, last = 0
+    cdef bint ascending = True  # as ranks in files are, and so all different
     cdef bytes token
     while at < end:
         space = <const uint8_t *> memchr(at, b" ", end - at)
@@ -53,9 +54,11 @@ def ranks_of_lines(bytes data not None, uint64_t most):
         if digits == 0 or digits > 10 or rank > most or at == end or at[0] != b"\n":
             return None
         at += 1
+        ascending = ascending and (lines == 0 or rank > last)
+        last = rank
         ranks[token] = rank
         lines += 1
-    return ranks if len(ranks) == lines and len(set(ranks.values())) == lines else None
+    return ranks if len(ranks) == lines and (ascending or len(set(ranks.values())) == lines) else None
 
 
 cdef bint decode(const uint8_t *text, size_t size, uint8_t *out) noexcept nogil:
