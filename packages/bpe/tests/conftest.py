@@ -2,6 +2,7 @@
 
 from __future__ import annotations  # pytest.TerminalReporter is younger than the oldest pytest that is allowed
 
+import os
 import re
 import signal
 import sysconfig
@@ -49,5 +50,7 @@ def trained(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def base_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Makes the folder of all temporary folders, before several threads of a test ask for it at once."""
-    tmp_path_factory.getbasetemp()
+    """Makes the folder of all temporary folders, before several threads of a test ask for it at once. In it are the
+    tables of large tokenizers that are loaded twice, and not in the user's folder.
+    """
+    os.environ["BPE_CACHE_DIR"] = str(tmp_path_factory.getbasetemp() / "tables")

@@ -404,11 +404,12 @@ def test_an_encoding_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = {bytes([i]): i for i in range(256)}
     loaded: list[str] = []
 
-    def load(name: str) -> published.Published:
+    def parse(name: str, contents: list[bytes]) -> published.Published:
         loaded.append(name)
         return published.Published(name, ranks, "cl100k", {EOT: 256}, 257)
 
-    monkeypatch.setattr(published, "read", load)
+    monkeypatch.setattr(published, "_contents", lambda name: [b""])
+    monkeypatch.setattr(published, "_parse", parse)
     bpe.get_encoding.cache_clear()
     try:
         assert bpe.get_encoding("cl100k_base") is bpe.encoding_for_model("gpt-4") is bpe.get_encoding("cl100k_base")

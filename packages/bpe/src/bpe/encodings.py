@@ -6,8 +6,8 @@ What serves one call or two is imported by those: a process has in memory what i
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from bpe import formats, patterns
@@ -18,7 +18,7 @@ from bpe.formats import TokenizerData
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 from bpe.native.parallel import map_in_threads, threads_for
-from bpe.vocabulary import character_tables, encoder_tables, number_special_tokens, vocabulary_of_ranks
+from bpe.vocabulary import Tables, make_tables, number_special_tokens, vocabulary_of_ranks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,16 +81,23 @@ class Encoding:
         pattern = patterns.resolve((pat_str,), "fancy-regex")
         self._set(TokenizerData(vocab, None, special, pattern, ignore_merges=True, name=name))
 
-    def _set(self, data: TokenizerData, cache_bytes: int = CACHE_BYTES) -> None:
-        """Become the encoding of these data: what every constructor ends with."""
+    def _set(
+        self,
+        data: TokenizerData,
+        cache_bytes: int = CACHE_BYTES,
+        tables: Callable[[bool], Tables] | None = None,
+    ) -> None:
+        """Become the encoding of these data: what every constructor ends with.
+
+        tables: makes the tables of the encoder, where bpe.table_cache may know them already and has checked the ids.
+        """
         if not 0 <= cache_bytes <= sys.maxsize:
             raise ValueError(f"cache_bytes is {cache_bytes}; it takes a number from 0 to {sys.maxsize}")
-        if not formats.are_ids(data.vocab):
-            raise ValueError(f"the ids of a vocabulary are whole numbers from 0 to {formats.MAX_ID}")
+        if tables is None:
+            formats.check_ids(data.vocab)
         self._data, self._cache_bytes = data, cache_bytes
         special_ids = formats.split_off_ids(data)
-        made = encoder_tables if data.characters is None else character_tables
-        self._texts = TextEncoder(data, special_ids, lambda: made(data, special_ids), cache_bytes)
+        self._texts = TextEncoder(data, special_ids, tables or partial(make_tables, data), cache_bytes)
         self._calls = Calls(self._texts)
         # A short text spends its time in the call itself: these go to the compiled calls without another in between.
         for compiled in ("encode", "encode_ordinary", "encode_to_numpy"):

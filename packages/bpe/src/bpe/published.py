@@ -6,10 +6,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from bpe.formats import gpt2, tiktoken
+from bpe.formats import TokenizerData, gpt2, tiktoken
 from bpe.native.atomic_file import write_atomically
 from bpe.native.once import made_once
+from bpe.patterns import resolve
 from bpe.tokenizer import Tokenizer
+from bpe.vocabulary import data_of_ranks
 
 HOST = "https://openaipublic.blob.core.windows.net"
 TIMEOUT = 60.0  # seconds without a byte
@@ -163,10 +165,8 @@ def get_encoding(encoding_name: str) -> Tokenizer:
         >>> bpe.get_encoding("gpt2").encode("hello world")  # doctest: +SKIP
         [31373, 995]
     """
-    found = read(encoding_name)
-    return Tokenizer.from_ranks(
-        found.ranks, pattern=found.pattern, special_tokens=found.special_tokens, name=encoding_name
-    )
+    contents = _contents(encoding_name)
+    return Tokenizer._loaded(lambda: _data(encoding_name, contents), contents, "published", encoding_name)
 
 
 def encoding_for_model(model_name: str) -> Tokenizer:
@@ -215,11 +215,24 @@ def list_encoding_names() -> list[str]:
 
 def read(name: str) -> Published:
     """The published encoding of that name as plain data; see get_encoding(). A kept file that is wrong is replaced."""
+    return _parse(name, _contents(name))
+
+
+def _contents(name: str) -> list[bytes]:
+    """The contents of the files of a published encoding."""
     if name not in DOWNLOADS:
         raise ValueError(f"no published encoding is named {name!r}: the names are {', '.join(DOWNLOADS)}")
+    return [_fetch(HOST + path, sha256) for path, sha256 in DOWNLOADS[name].files]
+
+
+def _data(name: str, contents: list[bytes]) -> TokenizerData:
+    found = _parse(name, contents)
+    return data_of_ranks(found.ranks, found.special_tokens, resolve(found.pattern), name)
+
+
+def _parse(name: str, contents: list[bytes]) -> Published:
     download = DOWNLOADS[name]
     urls = [HOST + path for path, _ in download.files]
-    contents = [_fetch(url, sha256) for url, (_, sha256) in zip(urls, download.files, strict=True)]
     if len(contents) == 2:
         vocab, _ = gpt2.parse(contents[1], contents[0], urls[1], urls[0])
         ranks = {token: number for number, token in vocab.items() if number not in download.special_tokens.values()}

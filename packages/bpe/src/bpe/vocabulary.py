@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import formats
+from bpe.encoding.ranks import Ranks
 from bpe.formats import Pair, TokenizerData, ending_in, rows_of
 from bpe.native.lazy_imports import numpy as np
 
@@ -16,6 +17,32 @@ if TYPE_CHECKING:
 
 
 SpecialNames = Mapping[str, int] | Iterable[str]
+
+
+class Tables(NamedTuple):
+    """What the encoder of a tokenizer is made of.
+
+    Attributes:
+        ranks: the symbols and the merges between them.
+        ids: the id of each symbol, as uint32.
+        merges: (left, right, made) of each by number of symbol, where the tokenizer has a list of merges.
+        stands_for: the ids that each of some ids stands for: see character_tables().
+    """
+
+    ranks: Ranks
+    ids: NDArray[Any]
+    merges: NDArray[Any] | None
+    stands_for: dict[int, tuple[int, ...]]
+
+
+def make_tables(data: TokenizerData, ignore_merges: bool) -> Tables:
+    """The tables of a tokenizer. ValueError for merges that contradict the vocabulary.
+
+    ignore_merges: data.ignore_merges, or False where no pretoken is to be looked up whole.
+    """
+    made = encoder_tables if data.characters is None else character_tables
+    symbols, ids, merges, stands_for = made(data, formats.split_off_ids(data))
+    return Tables(Ranks(symbols=symbols, merges=merges, ignore_merges=ignore_merges), ids, merges, stands_for)
 
 
 def checked_tokens(vocab: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -68,6 +95,13 @@ def merges_of(data: TokenizerData) -> tuple[Pair, ...]:
     if data.characters is not None:
         raise ValueError("a model of sentencepiece has no merges: its tokens are joined by their scores")
     return tuple(formats.tiktoken.merges_from_ranks(formats.ordinary_ids(data)))
+
+
+def fixed_names(special_tokens: SpecialNames) -> SpecialNames:
+    """The same as a dict or a list, which can be gone through twice."""
+    if isinstance(special_tokens, Mapping):
+        return dict(special_tokens)
+    return special_tokens if isinstance(special_tokens, str) else list(special_tokens)
 
 
 def number_special_tokens(special_tokens: SpecialNames, vocab: dict[int, bytes]) -> dict[str, int]:

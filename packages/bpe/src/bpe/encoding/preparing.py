@@ -8,7 +8,7 @@ has no Preparation, and is spared the cost.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from bpe.encoding.normalizing import cuts_at_spaces, marks_spaces_only, normalizer_of
@@ -66,7 +66,7 @@ class Preparation:
         ):
             return True
         early = (data.special_tokens.keys() | data.added_tokens.keys()) - data.normalized
-        return any(_may_overlap(one, other) for one in early for other in data.normalized)
+        return _may_overlap(early, data.normalized)
 
     def changes_nothing(self, text: str) -> bool:
         """Whether this text is encoded as it stands, with all added tokens looked for at once."""
@@ -169,9 +169,16 @@ def _with_space(text: str) -> str:
     return text if text.startswith(" ") else f" {text}"
 
 
-def _may_overlap(one: str, other: str) -> bool:
-    """Whether a text can hold both, one of them beginning inside the other."""
-    if one in other or other in one:
+def _may_overlap(some: Collection[str], others: Collection[str]) -> bool:
+    """Whether a text can hold one of some and one of others, of which one begins inside the other."""
+    if any(one in other or other in one for one in some for other in others):
         return True
-    sizes = range(1, min(len(one), len(other)))
-    return any(one[-size:] == other[:size] or other[-size:] == one[:size] for size in sizes)
+    return not (_ends(some).isdisjoint(_beginnings(others)) and _ends(others).isdisjoint(_beginnings(some)))
+
+
+def _beginnings(texts: Collection[str]) -> set[str]:
+    return {text[:size] for text in texts for size in range(1, len(text))}
+
+
+def _ends(texts: Collection[str]) -> set[str]:
+    return {text[size:] for text in texts for size in range(1, len(text))}

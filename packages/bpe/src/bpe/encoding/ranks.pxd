@@ -60,9 +60,10 @@ cdef void free_work(Work *work) noexcept nogil
 cdef int need_lanes(Work *work) except -1 nogil
 
 cdef class Ranks:
-    cdef tuple kept                     # the symbols; keeps `text` alive
+    cdef bytes joined                   # the symbols, one after another
     cdef readonly size_t symbols
-    cdef const uint8_t **text           # by symbol
+    cdef size_t merges                  # of `tables.made`
+    cdef const uint8_t **text           # by symbol, in `joined`
     cdef uint32_t *size
     cdef bint all_bytes                 # each byte is a symbol
     cdef MergeTables tables
@@ -70,6 +71,7 @@ cdef class Ranks:
     cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
     cdef size_t whole_mask
     cdef size_t longest_whole           # 0: there are none
+    cdef int hold_symbols(self, bytes joined, const uint32_t[::1] sizes) except -1
     cdef size_t merge(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
     cdef size_t merge_bytes(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
     cdef void merge_pieces(self, Lane *lanes, const Piece *pieces, size_t count) noexcept nogil

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from numpy.typing import NDArray
@@ -6,5 +6,12 @@ from numpy.typing import NDArray
 class Ranks:
     symbols: int
     def __new__(
-        cls, *, symbols: Sequence[bytes], merges: NDArray[Any] | None, ignore_merges: bool, level: str | None = None
+        cls,
+        *,
+        symbols: Sequence[bytes] = (),
+        merges: NDArray[Any] | None = None,
+        ignore_merges: bool = False,
+        level: str | None = None,
+        parts: Mapping[str, bytes | memoryview] | None = None,
     ) -> Self: ...
+    def parts(self) -> dict[str, bytes]: ...

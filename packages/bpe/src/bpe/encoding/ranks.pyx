@@ -16,7 +16,7 @@ its own bytes alone do not lead to is never made.
 from bpe.native.lazy_imports import numpy as np
 
 from libc.stdlib cimport free
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from bpe.native.bytes cimport count_trailing_zeros, hash_bytes, prefetch
 from bpe.native.cpu cimport level_of
@@ -54,17 +54,23 @@ cdef class Ranks:
             two neighbours that join to a symbol merge, by the order of the symbols.
         ignore_merges: A pretoken that is a symbol is that symbol, whatever the merges say.
         level: The SIMD level, by default that of the process.
+        parts: None, or what parts() of other ranks gave: these are then the same, and the arguments before are unused.
 
     Raises:
-        ValueError: There are more symbols or merges than fit.
+        ValueError: There are more symbols or merges than fit, or the parts do not fit together.
     """
 
-    def __cinit__(self, *, symbols, merges, bint ignore_merges, level=None):
+    def __cinit__(self, *, symbols=(), merges=None, bint ignore_merges=False, level=None, parts=None):
         cdef const uint32_t[:, ::1] listed = None
-        cdef size_t i, count
+        cdef size_t count
         self.lane_functions = choose_lane_functions(level_of(level))
-        self.kept = tuple(symbols)
-        self.symbols = len(self.kept)
+        memset(self.tables.symbol_of_byte, 0xFF, sizeof(self.tables.symbol_of_byte))
+        if parts is not None:
+            self.hold_symbols(bytes(parts["text"]), np.frombuffer(parts["sizes"], dtype=np.uint32))
+            take_parts(self, parts)
+            return
+        symbols = list(symbols)
+        self.symbols = len(symbols)
         if merges is not None:
             listed = np.ascontiguousarray(merges, dtype=np.uint32).reshape(-1, 3)
         count = self.symbols if merges is None else listed.shape[0]
@@ -73,18 +79,32 @@ cdef class Ranks:
                 f"a vocabulary of {self.symbols:,} tokens and {count:,} merges; "
                 f"the most are {MOST_SYMBOLS:,} and {MOST_MERGES:,}"
             )
+        self.hold_symbols(b"".join(symbols), np.fromiter(map(len, symbols), dtype=np.uint32, count=len(symbols)))
+        fill_tables(self, listed, merges is None, ignore_merges)
+
+    cdef int hold_symbols(self, bytes joined, const uint32_t[::1] sizes) except -1:
+        """Note where the bytes of each symbol are, of symbols that are joined."""
+        cdef const uint8_t *text = <const uint8_t *> <const char *> joined
+        cdef size_t i, end = 0
+        self.joined, self.symbols = joined, sizes.shape[0]
         self.text = <const uint8_t **> checked_malloc(self.symbols * sizeof(uint8_t *))
         self.size = <uint32_t *> checked_malloc(self.symbols * sizeof(uint32_t))
-        memset(self.tables.symbol_of_byte, 0xFF, sizeof(self.tables.symbol_of_byte))
         for i in range(self.symbols):
-            self.text[i] = <const uint8_t *> <const char *> (<bytes> self.kept[i])
-            self.size[i] = len(<bytes> self.kept[i])
+            self.text[i], self.size[i] = text + end, sizes[i]
+            end += sizes[i]
+        if end != <size_t> len(joined):
+            raise ValueError(f"symbols of {end:,} bytes in {len(joined):,}")
+        for i in range(self.symbols):
             if self.size[i] == 1:
-                self.tables.symbol_of_byte[self.text[i][0]] = i
+                self.tables.symbol_of_byte[self.text[i][0]] = <uint32_t> i
         self.all_bytes = True
         for i in range(256):
             self.all_bytes = self.all_bytes and self.tables.symbol_of_byte[i] != NONE
-        fill_tables(self, listed, merges is None, ignore_merges)
+        return 0
+
+    def parts(self):
+        """All that these ranks are, as {name: bytes}: Ranks(parts=…) makes the same without merging a symbol."""
+        return copy_parts(self)
 
     def __dealloc__(self):
         free(self.text)

@@ -9,16 +9,10 @@ cdef int fill_tables(Ranks ranks, const uint32_t[:, ::1] merges, bint by_rank, b
     cdef uint32_t *lost
     while slots < count * 2:
         slots *= 2
-    tables.symbol_bits = max(1, ranks.symbols.bit_length())         # so that no pair is all ones, as FREE is
-    tables.merge_bits = 64 - 2 * tables.symbol_bits
-    tables.mask = slots - 1
-    tables.shift = 64 - count_trailing_zeros(slots)
-    tables.filter_shift = tables.shift - 2                          # four bits for each slot
-    tables.filter = <uint64_t *> checked_block(slots // 2)
-    tables.pairs = <uint64_t *> checked_block((slots + 1) * sizeof(uint64_t))
+    take_room(ranks, slots)
     memset(tables.pairs, 0xFF, (slots + 1) * sizeof(uint64_t))
     tables.made = <uint32_t *> checked_malloc(count * sizeof(uint32_t))
-    tables.byte_pairs = <uint64_t *> checked_block(BYTE_PAIRS * sizeof(uint64_t))   # zeros: no bytes join at once
+    ranks.merges = count
     lost = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
     try:
         if by_rank:
@@ -39,6 +33,71 @@ cdef int fill_tables(Ranks ranks, const uint32_t[:, ::1] merges, bint by_rank, b
             add_whole(ranks, lost, lost_count)
     finally:
         free(lost)
+    return 0
+
+
+cdef int take_room(Ranks ranks, size_t slots) except -1:
+    """Room for the tables of a number of slots, a power of two; all zeros, so no bytes join at once."""
+    cdef MergeTables *tables = &ranks.tables
+    tables.symbol_bits = max(1, ranks.symbols.bit_length())         # so that no pair is all ones, as FREE is
+    tables.merge_bits = 64 - 2 * tables.symbol_bits
+    tables.mask = slots - 1
+    tables.shift = 64 - count_trailing_zeros(slots)
+    tables.filter_shift = tables.shift - 2                          # four bits for each slot
+    tables.filter = <uint64_t *> checked_block(slots // 2)
+    tables.pairs = <uint64_t *> checked_block((slots + 1) * sizeof(uint64_t))
+    tables.byte_pairs = <uint64_t *> checked_block(BYTE_PAIRS * sizeof(uint64_t))
+    return 0
+
+
+cdef dict copy_parts(Ranks ranks):
+    """See Ranks.parts()."""
+    cdef MergeTables *tables = &ranks.tables
+    cdef size_t i, slots = tables.mask + 1
+    lost = []
+    if ranks.whole != NULL:
+        lost = [ranks.whole[i] for i in range(ranks.whole_mask + 1) if ranks.whole[i] != NONE]
+    return {
+        "text": ranks.joined,
+        "sizes": copy(ranks.size, ranks.symbols * sizeof(uint32_t)),
+        "pairs": copy(tables.pairs, (slots + 1) * sizeof(uint64_t)),
+        "filter": copy(tables.filter, slots // 2),
+        "byte_pairs": copy(tables.byte_pairs, BYTE_PAIRS * sizeof(uint64_t)),
+        "made": b"" if tables.made == NULL else copy(tables.made, ranks.merges * sizeof(uint32_t)),
+        "first_made": copy(&tables.first_made, sizeof(uint32_t)),
+        "lost": np.array(sorted(lost), dtype=np.uint32).tobytes(),
+    }
+
+
+cdef int take_parts(Ranks ranks, parts) except -1:
+    """Fill ranks.tables and ranks.whole with the parts of other ranks of the same symbols."""
+    cdef MergeTables *tables = &ranks.tables
+    cdef size_t slots = len(parts["pairs"]) // sizeof(uint64_t) - 1
+    cdef const uint32_t[::1] lost = np.frombuffer(parts["lost"], dtype=np.uint32)
+    if slots < 64 or slots & (slots - 1) or (lost.shape[0] and np.max(lost) >= ranks.symbols):
+        raise ValueError("these are no parts of ranks")
+    take_room(ranks, slots)
+    paste(tables.pairs, (slots + 1) * sizeof(uint64_t), parts["pairs"])
+    paste(tables.filter, slots // 2, parts["filter"])
+    paste(tables.byte_pairs, BYTE_PAIRS * sizeof(uint64_t), parts["byte_pairs"])
+    paste(&tables.first_made, sizeof(uint32_t), parts["first_made"])
+    if len(parts["made"]):
+        ranks.merges = len(parts["made"]) // sizeof(uint32_t)
+        tables.made = <uint32_t *> checked_malloc(ranks.merges * sizeof(uint32_t))
+        paste(tables.made, ranks.merges * sizeof(uint32_t), parts["made"])
+    if lost.shape[0]:
+        add_whole(ranks, &lost[0], lost.shape[0])
+    return 0
+
+
+cdef bytes copy(const void *part, size_t size):
+    return (<const char *> part)[:size]
+
+
+cdef int paste(void *part, size_t size, const uint8_t[::1] data) except -1:
+    if <size_t> data.shape[0] != size:
+        raise ValueError(f"a part of {data.shape[0]:,} bytes, where there are {size:,}")
+    memcpy(part, &data[0], size)
     return 0
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from bpe import patterns
 from bpe.encoding.encoder import Encoder
 from bpe.encoding.policy import Policy
-from bpe.encoding.ranks import Ranks
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 from bpe.native.parallel import map_in_threads, run_together
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from bpe.encoding.decoder import Decoder
     from bpe.encoding.preparing import Preparation
     from bpe.formats import TokenizerData
-
-    Tables = tuple[list[bytes], NDArray[Any], NDArray[Any] | None, dict[int, tuple[int, ...]]]
+    from bpe.vocabulary import Tables
 
 Text = str | bytes | bytearray | memoryview
 TextChunks = Iterable[str] | Iterable[bytes]
@@ -75,8 +73,8 @@ class TextEncoder:
     Args:
         data: the tokenizer.
         special_ids: the ids of its special and added tokens.
-        tables: makes the symbols, their ids, the merges between them and the ids that stand for several: see
-            bpe.vocabulary.encoder_tables and character_tables.
+        tables: makes the tables of the encoder; its argument is TokenizerData.ignore_merges, or False where no
+            pretoken is to be looked up whole.
         cache_bytes: the most that the caches of encoded pretokens may take.
 
     Attributes:
@@ -85,7 +83,7 @@ class TextEncoder:
     """
 
     def __init__(
-        self, data: TokenizerData, special_ids: frozenset[int], tables: Callable[[], Tables], cache_bytes: int
+        self, data: TokenizerData, special_ids: frozenset[int], tables: Callable[[bool], Tables], cache_bytes: int
     ) -> None:
         self.data, self.special_ids, self._tables, self._cache_bytes = data, special_ids, tables, cache_bytes
         self.policy = Policy(data.special_tokens, data.added_tokens)
@@ -105,9 +103,9 @@ class TextEncoder:
         return self._make_encoder(False, 0) if self.data.ignore_merges else self.encoder
 
     def _make_encoder(self, ignore_merges: bool, cache_bytes: int) -> Encoder:
-        symbols, ids, merges, self._stands_for = self._tables()
-        ranks = Ranks(symbols=symbols, merges=merges, ignore_merges=ignore_merges)
-        return Encoder(ranks=ranks, ids=ids, scanner=self._scanner, cache_bytes=cache_bytes)
+        tables = self._tables(ignore_merges)
+        self._stands_for = tables.stands_for
+        return Encoder(ranks=tables.ranks, ids=tables.ids, scanner=self._scanner, cache_bytes=cache_bytes)
 
     def merge(self, pieces: Iterable[bytes]) -> NDArray[np.uint32]:
         """The ids that each of the pieces is merged to, one after another, whole pieces not looked up."""

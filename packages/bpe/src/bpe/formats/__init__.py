@@ -128,7 +128,7 @@ class TokenizerData(NamedTuple):
         name: what it is called.
     """
 
-    vocab: dict[int, bytes]
+    vocab: Mapping[int, bytes]
     merges: Sequence[Pair] | None
     special_tokens: dict[str, int]
     pattern: Pattern
@@ -249,6 +249,12 @@ def parse_json(data: bytes, source: StrPath) -> Any:
 def are_ids(numbers: Collection[Any]) -> bool:
     """Whether all are ints from 0 to MAX_ID, each once."""
     return all_within(numbers, MAX_ID) and (isinstance(numbers, Mapping) or len({*numbers}) == len(numbers))
+
+
+def check_ids(vocab: Mapping[Any, bytes]) -> None:
+    """Refuse a vocabulary with an id that is none."""
+    if not are_ids(vocab):
+        raise ValueError(f"the ids of a vocabulary are whole numbers from 0 to {MAX_ID}")
 
 
 def check_id(number: object, source: StrPath, token: object, line: int | None = None) -> int:

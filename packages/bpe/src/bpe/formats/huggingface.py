@@ -38,9 +38,14 @@ def read(path: StrPath) -> TokenizerData:
     """
     found = parse(read_bytes(path), path)
     if found.unused:
-        keys = " and ".join(json.loads(found.unused))
-        warn_caller(f"{path}: its {keys} are kept with the tokenizer, but encoded texts are never cut or filled up")
+        warn_of_unused(found, path)
     return found
+
+
+def warn_of_unused(tokenizer: TokenizerData, path: StrPath) -> None:
+    """Warn of the truncation and padding of a file, which are never applied."""
+    keys = " and ".join(json.loads(tokenizer.unused))
+    warn_caller(f"{path}: its {keys} are kept with the tokenizer, but encoded texts are never cut or filled up")
 
 
 @without_collector()

@@ -34,12 +34,17 @@ FORMAT = "groundup-bpe"
 VERSION = 1
 
 
-@without_collector()
 def read(path: StrPath) -> TokenizerData:
     """The tokenizer of a file. Raises ValueError with path and reason where it is cut short, altered, newer than this
     version or not such a file at all, FileNotFoundError where there is none.
     """
-    file = parse_json(read_bytes(path), path)
+    return parse(read_bytes(path), path)
+
+
+@without_collector()
+def parse(data: bytes, path: StrPath) -> TokenizerData:
+    """The tokenizer of the bytes of a file; path is what errors call it."""
+    file = parse_json(data, path)
     if not isinstance(file, dict) or file.get("format") != FORMAT:
         refuse(path, f'not a tokenizer saved by this package: "format" is not {FORMAT!r}')
     version = file.get("version")

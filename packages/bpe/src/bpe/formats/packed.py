@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from bpe.formats import Characters, TokenizerData, without_collector
-from bpe.patterns import resolve
+from bpe.patterns import from_plain, to_plain
 
 
 @without_collector()
@@ -20,7 +20,7 @@ def pack(data: TokenizerData) -> bytes:
     plain["vocab"] = [[number, token.decode("latin-1")] for number, token in sorted(data.vocab.items())]
     if data.merges is not None:
         plain["merges"] = [[left.decode("latin-1"), right.decode("latin-1")] for left, right in data.merges]
-    plain["pattern"] = data.pattern.expressions
+    plain["pattern"] = to_plain(data.pattern)
     return json.dumps({name: sorted(v) if isinstance(v, frozenset) else v for name, v in plain.items()}).encode()
 
 
@@ -31,7 +31,7 @@ def unpack(packed: bytes) -> TokenizerData:
     plain["vocab"] = {number: token.encode("latin-1") for number, token in plain["vocab"]}
     if plain["merges"] is not None:
         plain["merges"] = [(left.encode("latin-1"), right.encode("latin-1")) for left, right in plain["merges"]]
-    plain["pattern"] = resolve(tuple(plain["pattern"]) or None)
+    plain["pattern"] = from_plain(plain["pattern"])
     if plain["characters"] is not None:
         numbers, *rest = plain["characters"]
         plain["characters"] = Characters(tuple(numbers), *rest)

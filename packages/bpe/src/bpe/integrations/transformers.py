@@ -110,7 +110,7 @@ class _Engine:
         shown = {number: from_printable(text) or text.encode() for number, text in split_off.items()}
         self.decoder = None
         if (file["decoder"] or {}).get("type") == "ByteLevel":  # the others change more than bytes
-            self.decoder = Decoder(data.vocab | shown)
+            self.decoder = Decoder({**data.vocab, **shown})
 
     def current(self) -> Tokenizer | None:
         """The tokenizer of the backend as it is now; None where it is not supported."""

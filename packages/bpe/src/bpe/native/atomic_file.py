@@ -17,8 +17,10 @@ def write_atomically(path: StrPath, data: bytes) -> None:
 
 
 @contextmanager
-def atomic_file(path: StrPath) -> Iterator[BinaryIO]:
+def atomic_file(path: StrPath, flush: bool = True) -> Iterator[BinaryIO]:
     """A file to write, which appears under its path whole or not at all.
+
+    flush: wait until it is on the disk. Without this a machine that loses power may later hold part of a file.
 
     It is a temporary file beside the path, flushed to the disk and renamed when the block ends without an error.
     A link stays one, to the new file; a device or a pipe, which nothing may take the place of, is written to as it is.
@@ -35,14 +37,15 @@ def atomic_file(path: StrPath) -> Iterator[BinaryIO]:
         try:
             with open(temporary, "xb") as file:
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
+                if flush:
+                    file.flush()
+                    os.fsync(file.fileno())
             os.replace(temporary, path)
         except BaseException:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
             raise
-        if os.name == "posix":
+        if flush and os.name == "posix":
             entry = os.open(folder, os.O_RDONLY)
             try:
                 os.fsync(entry)

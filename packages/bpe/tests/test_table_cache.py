@@ -1,0 +1,361 @@
+"""Tables kept on disk: a tokenizer that is loaded from them is the one of its file, whatever state the folder is in."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from format_samples import BYTES, TEXTS, VARIANTS, needs_data, sample, vocabulary
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_windows import growing_vocabularies
+
+import bpe
+from bpe import patterns, table_cache
+from bpe.encoding.encoder import Encoder
+from bpe.encoding.ranks import Ranks
+from bpe.formats import TokenizerData, native
+from bpe.native import cpu
+from bpe.scanning.special_tokens import Rules, SpecialTokens
+from bpe.table_cache import KeptVocabulary
+from bpe.vocabulary import make_tables
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the kept tables, not there yet; tokenizers of any size are kept."""
+    folder = tmp_path / "caches" / "tables"
+    monkeypatch.setenv("BPE_CACHE_DIR", str(folder))
+    monkeypatch.setattr(table_cache, "SMALLEST", 0)
+    return folder
+
+
+def written(folder: Path, data: TokenizerData | None = None) -> Path:
+    path = folder / "tok.json"
+    native.write(path, sample() if data is None else data)
+    return path
+
+
+def is_kept(tokenizer: bpe.Tokenizer) -> bool:
+    return isinstance(tokenizer.data.vocab, KeptVocabulary)
+
+
+def loaded_twice(load: Callable[[], bpe.Tokenizer]) -> tuple[bpe.Tokenizer, bpe.Tokenizer]:
+    """A tokenizer as its file has it, and as it was kept."""
+    made = load()
+    assert not is_kept(made)
+    made.encode("a")
+    kept = load()
+    assert is_kept(kept)
+    return made, kept
+
+
+def assert_same(made: bpe.Tokenizer, kept: bpe.Tokenizer, texts: list[str]) -> None:
+    for text in texts:
+        ids = made.encode(text, allowed_special="all")
+        assert kept.encode(text, allowed_special="all") == ids
+        assert kept.encode_to_numpy(text, allowed_special="all").tolist() == ids
+        assert kept.decode_bytes(ids) == made.decode_bytes(ids)
+    assert kept.data == made.data
+    assert list(kept.vocab.items()) == list(made.vocab.items())
+    assert (repr(kept), kept.fingerprint, kept.n_vocab) == (repr(made), made.fingerprint, made.n_vocab)
+    assert pickle.loads(pickle.dumps(kept)).data == made.data
+
+
+SPLITS = [
+    patterns.resolve(r"\s+|\S+", "fancy-regex"),
+    patterns.of_steps([{"type": "Digits", "individual_digits": True}, {"type": "ByteLevel", "use_regex": False}]),
+]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [*(sample(**changes) for changes in VARIANTS), sample(merges=None), *(sample(pattern=split) for split in SPLITS)],
+    ids=str,
+)
+def test_the_same_as_the_file(folder: Path, tmp_path: Path, data: TokenizerData) -> None:
+    path = written(tmp_path, data)
+    made, kept = loaded_twice(lambda: bpe.load(path))
+    assert_same(made, kept, TEXTS)
+    assert kept.data.merges is None or kept.merges == made.merges
+
+
+def test_every_format(folder: Path, tmp_path: Path) -> None:
+    tokenizer = bpe.train(TEXTS, 270, special_tokens=["<|endoftext|>"])
+    tokenizer.to_huggingface(tmp_path / "tokenizer.json")
+    tokenizer.to_tiktoken(tmp_path / "trained.tiktoken")
+    tokenizer.to_gpt2(tmp_path)
+    names = ["<|endoftext|>"]
+    loads: list[Callable[[], bpe.Tokenizer]] = [
+        lambda: bpe.load(tmp_path / "tokenizer.json"),
+        lambda: bpe.load(tmp_path / "vocab.json"),
+        lambda: bpe.load(tmp_path / "trained.tiktoken", pattern="gpt2", special_tokens=names),
+        lambda: bpe.load(tmp_path / "trained.tiktoken", pattern=r"\s+|\S+", special_tokens={"<|endoftext|>": 500}),
+        lambda: bpe.Tokenizer.from_tiktoken(tmp_path / "trained.tiktoken", pattern=None, special_tokens=iter(names)),
+    ]
+    for count, load in enumerate(loads, 1):
+        made, kept = loaded_twice(load)
+        assert_same(made, kept, TEXTS)
+        assert len(list(folder.iterdir())) == count  # what is given beside a file is part of what is kept
+
+
+def test_characters(folder: Path, tmp_path: Path) -> None:
+    """Tokens that are merged from characters, some of which stand for several ids."""
+    bytes_of = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokens = [*bytes_of, "\u2581", "l", "o", "w", "lo", "low", "\u2581low", "世", "界", "世界"]
+    model = {
+        "type": "BPE",
+        "byte_fallback": True,
+        "vocab": {token: number for number, token in enumerate(tokens)},
+        "merges": ["l o", "lo w", "\u2581 low", "世 界"],
+    }
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    back = {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}
+    file = {
+        "model": model,
+        "normalizer": replace,
+        "decoder": {"type": "Sequence", "decoders": [back, {"type": "ByteFallback"}, {"type": "Fuse"}]},
+    }
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(file), encoding="utf-8")
+    made, kept = loaded_twice(lambda: bpe.load(path))
+    assert_same(made, kept, ["low lower 世界丗 世x", "é low"])
+    assert kept.merges == made.merges
+
+
+@settings(max_examples=100)
+@given(
+    vocabulary=growing_vocabularies(),
+    by_rank=st.booleans(),
+    ignore_merges=st.booleans(),
+    words=st.lists(st.text("abc", min_size=1, max_size=70), min_size=1, max_size=40),
+)
+def test_any_ranks(vocabulary: Any, by_rank: bool, ignore_merges: bool, words: list[str]) -> None:
+    ids, merges = vocabulary
+    vocab = {number: token for token, number in ids.items()}
+    data = TokenizerData(vocab, None if by_rank else merges, {}, patterns.resolve("gpt2"), ignore_merges=ignore_merges)
+    tables = make_tables(data, ignore_merges)
+    none, text = SpecialTokens(), " ".join(words).encode()
+    for level in cpu.available():
+        encoders = [
+            Encoder(ranks=ranks, ids=tables.ids, scanner=patterns.scanner_of(data.pattern), cache_bytes=0, level=level)
+            for ranks in (tables.ranks, Ranks(parts=tables.ranks.parts(), level=level))
+        ]
+        made, again = (encoder.encode_array(text, Rules(none, none)) for encoder in encoders)
+        assert np.array_equal(made, again)
+
+
+@needs_data
+@pytest.mark.parametrize("name", ["r50k_base.tiktoken", "vocab.bpe", "qwen3_tokenizer.json"])
+def test_published_vocabularies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("BPE_CACHE_DIR", str(tmp_path))
+    made, kept = loaded_twice(lambda: bpe.load(vocabulary(name)))
+    assert_same(made, kept, ["Hello, world! \u4f60\u597d 12345 <|endoftext|>\n\n  x"])
+
+
+@pytest.mark.parametrize("change", ["cut", "flipped", "empty", "other", "no line", "no sections"])
+def test_damage_costs_only_time(folder: Path, tmp_path: Path, change: str) -> None:
+    path = written(tmp_path)
+    made, _ = loaded_twice(lambda: bpe.load(path))
+    (kept,) = folder.iterdir()
+    content = kept.read_bytes()
+    begin = content.index(b"\n") + 1
+
+    def summed(content: bytes) -> bytes:
+        return b"%08x " % zlib.crc32(content) + content
+
+    assert summed(content[9:]) == content
+    damaged = {
+        "cut": [content[:size] for size in range(0, len(content), len(content) // 20)],
+        "flipped": [
+            content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :]
+            for at in [*range(0, begin, 11), *range(begin, len(content), len(content) // 50)]
+        ],
+        "empty": [b""],
+        "other": [
+            b"\n",
+            b"{}\n",
+            b"[]\n" + content[begin:],
+            b"\xff" * 1000 + b"\n",
+            content.replace(b"ersion 1", b"ersion 0", 1),
+        ],
+        "no line": [b"x" * 1000],
+        "no sections": [summed(json.dumps({"format": table_cache.FORMAT, "sections": {}}).encode() + b"\n")],
+    }
+    for wrong in damaged[change]:
+        kept.write_bytes(wrong)
+        again = bpe.load(path)
+        assert not is_kept(again)
+        assert_same(made, again, TEXTS)
+        assert kept.read_bytes() == content  # made anew
+        assert is_kept(bpe.load(path))
+
+
+def test_another_content_is_another_tokenizer(folder: Path, tmp_path: Path) -> None:
+    path = written(tmp_path)
+    loaded_twice(lambda: bpe.load(path))
+    other = sample(vocab={**sample().vocab, 400: b"more"})
+    written(tmp_path, other)
+    made, kept = loaded_twice(lambda: bpe.load(path))
+    assert made.data == kept.data == other
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_other_code_does_not_read_what_is_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path)
+    loaded_twice(lambda: bpe.load(path))
+    monkeypatch.setattr(table_cache, "_code", lambda: [[1, 2]])
+    assert not is_kept(bpe.load(path))
+
+
+def test_small_tokenizers_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BPE_CACHE_DIR", str(tmp_path / "tables"))
+    path = written(tmp_path)
+    bpe.load(path).encode("a")
+    assert not (tmp_path / "tables").exists()
+
+
+def test_nothing_is_kept_by_an_empty_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_cache, "SMALLEST", 0)
+    monkeypatch.setenv("BPE_CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    path = written(tmp_path)
+    for _ in range(2):
+        tokenizer = bpe.load(path)
+        tokenizer.encode("a")
+        assert not is_kept(tokenizer)
+    assert not (tmp_path / "caches").exists()
+
+
+def test_nothing_is_kept_of_a_wrong_file(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tok.json"
+    path.write_text(written(tmp_path).read_text().replace('"name":null', '"name":"x"'))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="checksum"):
+            bpe.load(path)
+    with pytest.raises(ValueError, match="ids of a vocabulary"):
+        bpe.Tokenizer.from_tiktoken(ranks_file(tmp_path), pattern="gpt2", special_tokens={"<s>": -1})
+    assert not folder.exists()
+
+
+def ranks_file(folder: Path) -> Path:
+    path = folder / "small.tiktoken"
+    bpe.Tokenizer.from_ranks({byte: number for number, byte in enumerate(BYTES)}, pattern=None).to_tiktoken(path)
+    return path
+
+
+def test_warnings_of_a_file_come_each_time(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    bpe.train(TEXTS, 270).to_huggingface(path)
+    file = json.loads(path.read_text())
+    path.write_text(json.dumps(file | {"truncation": {"max_length": 5}}))
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="truncation"):
+            bpe.load(path).encode("a")
+    with pytest.warns(UserWarning, match="truncation"):
+        assert is_kept(bpe.load(path))
+
+
+# The folder
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="where the folder is depends on the system")
+def test_the_usual_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_cache, "SMALLEST", 0)
+    monkeypatch.delenv("BPE_CACHE_DIR")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert table_cache.folder() == tmp_path / ".cache" / "groundup-bpe"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    path = written(tmp_path)
+    loaded_twice(lambda: bpe.load(path))
+    kept = tmp_path / "xdg" / "groundup-bpe"
+    assert kept.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(os, "geteuid", lambda: kept.stat().st_uid + 1)
+    assert not is_kept(bpe.load(path))  # somebody else could have written what is there
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert table_cache.folder() is None
+
+
+def test_a_folder_that_cannot_be_made(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    path = written(tmp_path)
+    for place in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/tables"), Path("\0")):
+        try:
+            monkeypatch.setenv("BPE_CACHE_DIR", str(place))
+        except ValueError:  # no such name can be in the environment
+            continue
+        for _ in range(2):
+            tokenizer = bpe.load(path)
+            assert tokenizer.encode("the")
+            assert not is_kept(tokenizer)
+
+
+def test_a_full_disk_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path)
+
+    class Full:
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self.file.close()
+
+        def write(self, data: bytes) -> int:
+            return int(self.file.write(data))
+
+        def writelines(self, parts: list[bytes]) -> None:
+            self.file.write(parts[0])
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("bpe.native.atomic_file.open", lambda *asked: Full(open(*asked)), raising=False)  # noqa: SIM115
+    tokenizer = bpe.load(path)
+    assert tokenizer.encode("the") == bpe.Tokenizer.from_data(sample()).encode("the")
+    assert list(folder.iterdir()) == []
+
+
+def test_what_is_not_used_goes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def keep(number: int) -> Path:
+        path = tmp_path / f"{number}.json"
+        native.write(path, sample(vocab={**sample().vocab, 400 + number: b"more"}))
+        known = set(folder.glob("*")) if folder.exists() else set()
+        bpe.load(path).encode("a")
+        (kept,) = set(folder.iterdir()) - known
+        os.utime(kept, (number, number))
+        return kept
+
+    first = keep(1)
+    monkeypatch.setattr(table_cache, "LARGEST_FOLDER", 3 * first.stat().st_size + 1000)
+    second, third = keep(2), keep(3)
+    assert is_kept(bpe.load(tmp_path / "1.json"))  # used again, so the second goes first
+    fourth = keep(4)
+    assert {*folder.iterdir()} == {first, third, fourth}
+    assert not second.exists()
+
+
+def test_threads_and_processes_at_once(folder: Path, tmp_path: Path) -> None:
+    path = written(tmp_path)
+    ids = bpe.Tokenizer.from_data(sample()).encode(TEXTS[1])
+    program = (
+        "import sys, bpe; from bpe import table_cache; table_cache.SMALLEST = 0\n"
+        "for _ in range(20): assert str(bpe.load(sys.argv[1]).encode(sys.argv[2])) == sys.argv[3]\n"
+    )
+    arguments = [sys.executable, "-c", program, str(path), TEXTS[1], str(ids)]
+    processes = [subprocess.Popen(arguments) for _ in range(2)]
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(lambda _: bpe.load(path).encode(TEXTS[1]) == ids, range(40)))
+    assert [process.wait() for process in processes] == [0, 0]
+    assert len(list(folder.iterdir())) == 1
