@@ -8,6 +8,7 @@
     python packages/bpe/benchmarks/parts.py lists FILE ... --tokenizer TOKENIZER
     python packages/bpe/benchmarks/parts.py base64 FILE.tiktoken ...
     python packages/bpe/benchmarks/parts.py merges TOKENIZER.json ...
+    python packages/bpe/benchmarks/parts.py kept TOKENIZER ...
 
 utf8: a str to UTF-8 by AVX2 beside the portable version, and what that is of encoding it. pages: encoding a text
 again, the ids of the time before dropped, so that their pages are used again, or kept. levels: the first pass and warm,
@@ -15,6 +16,7 @@ at each SIMD level. huge: the first pass, warm, and training, with huge pages an
 split by a scanner by masks, and by the automaton of the same pattern. lists: ids as a list with one int for each id,
 which all lists share, and as a list that NumPy makes. base64: the lines of a .tiktoken file, by formats/spelled.pyx and
 by binascii. merges: what is looked up of the merges of a tokenizer.json, by formats/pairs.pyx and by dictionaries.
+kept: loading a tokenizer and encoding a first letter, from its file, when the tables are kept, and from these.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import binascii
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -166,7 +169,23 @@ def compare_base64(path: Path) -> str:
     return f"{ours:.1f} ms, by binascii {least(by_binascii):.1f}"
 
 
-OF_FILE = {"base64": compare_base64, "merges": compare_merges}
+def compare_kept(path: Path) -> str:
+    def load_in(folder: str) -> float:
+        os.environ["BPE_CACHE_DIR"] = folder
+        return least(lambda: bpe.load(path).encode_to_numpy("a"))
+
+    def keep() -> None:
+        with tempfile.TemporaryDirectory() as os.environ["BPE_CACHE_DIR"]:
+            bpe.load(path).encode_to_numpy("a")
+
+    with tempfile.TemporaryDirectory() as folder:
+        made, keeping, kept = load_in(""), least(keep), load_in(folder)
+        (file,) = Path(folder).iterdir()
+        size = file.stat().st_size / 1e6
+    return f"{made:.0f} ms, {keeping:.0f} with the tables written; {kept:.1f} from these, {size:.1f} MB"
+
+
+OF_FILE = {"base64": compare_base64, "merges": compare_merges, "kept": compare_kept}
 OF_NAME = {"levels": compare_levels, "huge": compare_huge}
 OF_TOKENIZER = {"utf8": compare_utf8, "pages": compare_pages, "masks": compare_masks, "lists": compare_lists}
 

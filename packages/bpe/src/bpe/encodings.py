@@ -104,6 +104,17 @@ class Encoding:
             if getattr(type(self), compiled) is getattr(Encoding, compiled):  # not what a subclass has of its own
                 setattr(self, compiled, getattr(self._calls, compiled))
 
+    @classmethod
+    def _made(
+        cls: type[Any_Encoding],
+        data: TokenizerData,
+        tables: Callable[[bool], Tables] | None,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> Any_Encoding:
+        made = cls.__new__(cls)
+        made._set(data, cache_bytes, tables)
+        return made
+
     def __reduce__(self) -> tuple[Any, ...]:
         from bpe.formats.packed import pack
 
@@ -431,6 +442,4 @@ def _stripping(decoder: type[Decoder]) -> type[Decoder]:
 def _remake(kind: type[Any_Encoding], packed: bytes, cache_bytes: int) -> Any_Encoding:
     from bpe.formats.packed import unpack
 
-    made = kind.__new__(kind)
-    made._set(unpack(packed), cache_bytes)
-    return made
+    return kind._made(unpack(packed), None, cache_bytes)

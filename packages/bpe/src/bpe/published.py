@@ -10,6 +10,7 @@ from bpe.formats import TokenizerData, gpt2, tiktoken
 from bpe.native.atomic_file import write_atomically
 from bpe.native.once import made_once
 from bpe.patterns import resolve
+from bpe.table_cache import load
 from bpe.tokenizer import Tokenizer
 from bpe.vocabulary import data_of_ranks
 
@@ -166,7 +167,7 @@ def get_encoding(encoding_name: str) -> Tokenizer:
         [31373, 995]
     """
     contents = _contents(encoding_name)
-    return Tokenizer._loaded(lambda: _data(encoding_name, contents), contents, "published", encoding_name)
+    return Tokenizer._made(*load(lambda: _data(encoding_name, contents), contents, "published", encoding_name))
 
 
 def encoding_for_model(model_name: str) -> Tokenizer:

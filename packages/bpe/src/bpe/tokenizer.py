@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from bpe import formats, patterns
+from bpe import formats, patterns, reading
 from bpe.encoding.calls import NONE
 from bpe.encoding.policy import Special
 from bpe.encoding.text_encoder import Text, TextChunks
@@ -17,14 +16,7 @@ from bpe.formats import TokenizerData
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import threads_for
 from bpe.patterns import SplitPattern
-from bpe.vocabulary import (
-    SpecialNames,
-    data_of_merges,
-    data_of_ranks,
-    fixed_names,
-    merges_of,
-    number_special_tokens,
-)
+from bpe.vocabulary import SpecialNames, data_of_merges, data_of_ranks, merges_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,9 +79,7 @@ class Tokenizer(Encoding):
             >>> bpe.Tokenizer.from_data(tokenizer.data).encode("low")
             [258]
         """
-        tokenizer = cls.__new__(cls)
-        tokenizer._set(data, cache_bytes)
-        return tokenizer
+        return cls._made(data, None, cache_bytes)
 
     @classmethod
     def from_ranks(
@@ -129,14 +119,7 @@ class Tokenizer(Encoding):
             ValueError: what is wrong with the file, with its line; or as from_ranks().
             FileNotFoundError: there is none.
         """
-        content, name = formats.read_bytes(path), os.path.splitext(os.path.basename(path))[0]
-        special = fixed_names(special_tokens)
-        split = patterns.resolve(pattern, "fancy-regex")
-
-        def parse() -> TokenizerData:
-            return data_of_ranks(formats.tiktoken.parse(content, path), special, split, name)
-
-        return cls._loaded(parse, [content], "tiktoken", patterns.to_plain(split), special, name)
+        return cls._made(*reading.read_tiktoken(path, pattern, special_tokens))
 
     @classmethod
     def from_gpt2(
@@ -158,15 +141,7 @@ class Tokenizer(Encoding):
             ValueError: what is wrong with a file, with its line.
             FileNotFoundError: one is missing.
         """
-        vocab_data, merges_data = formats.read_bytes(vocab_json), formats.read_bytes(merges_txt)
-        special = fixed_names(special_tokens)
-        split = patterns.resolve(pattern)
-
-        def parse() -> TokenizerData:
-            vocab, merges = formats.gpt2.parse(vocab_data, merges_data, vocab_json, merges_txt)
-            return TokenizerData(vocab, merges, number_special_tokens(special, vocab), split)
-
-        return cls._loaded(parse, [vocab_data, merges_data], "gpt2", patterns.to_plain(split), special)
+        return cls._made(*reading.read_gpt2(vocab_json, merges_txt, pattern, special_tokens))
 
     @classmethod
     def from_huggingface(cls, tokenizer_json: StrPath) -> Tokenizer:
@@ -176,11 +151,7 @@ class Tokenizer(Encoding):
             ValueError: what in the file is wrong, or what it asks for that is not supported.
             FileNotFoundError: there is none.
         """
-        content = formats.read_bytes(tokenizer_json)
-        made = cls._loaded(lambda: formats.huggingface.parse(content, tokenizer_json), [content], "huggingface")
-        if made.data.unused:
-            formats.huggingface.warn_of_unused(made.data, tokenizer_json)
-        return made
+        return cls._made(*reading.read_huggingface(tokenizer_json))
 
     @classmethod
     def from_sentencepiece(cls, model: StrPath) -> Tokenizer:
@@ -190,8 +161,7 @@ class Tokenizer(Encoding):
             ValueError: what in the file is wrong, or what it asks for that is not supported.
             FileNotFoundError: there is none.
         """
-        content = formats.read_bytes(model)
-        return cls._loaded(lambda: formats.sentencepiece.parse(content, model), [content], "sentencepiece")
+        return cls._made(*reading.read_sentencepiece(model))
 
     @classmethod
     def load(cls, path: StrPath) -> Tokenizer:
@@ -201,18 +171,7 @@ class Tokenizer(Encoding):
             ValueError: the file is damaged, or of another format.
             FileNotFoundError: there is none.
         """
-        content = formats.read_bytes(path)
-        return cls._loaded(lambda: formats.native.parse(content, path), [content], "native")
-
-    @classmethod
-    def _loaded(cls, parse: Callable[[], TokenizerData], contents: list[bytes], *beside: Any) -> Tokenizer:
-        """As parse() reads it from the contents of files, or as an earlier process has kept it: see bpe.table_cache."""
-        from bpe import table_cache
-
-        tokenizer = cls.__new__(cls)
-        data, tables = table_cache.load(parse, contents, *beside)
-        tokenizer._set(data, tables=tables)
-        return tokenizer
+        return cls._made(*reading.read_native(path))
 
     def save(self, path: StrPath) -> None:
         """Write all that this tokenizer is to one file, which appears whole or not at all.

@@ -1,0 +1,66 @@
+"""A tokenizer from the files of each format, or, where an earlier process has kept its tables, from these."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from bpe import formats, patterns
+from bpe.formats import TokenizerData
+from bpe.native.atomic_file import StrPath
+from bpe.patterns import SplitPattern
+from bpe.vocabulary import SpecialNames, data_of_ranks, fixed_names, number_special_tokens
+
+if TYPE_CHECKING:
+    from bpe.table_cache import Loaded
+
+
+def read_tiktoken(path: StrPath, pattern: SplitPattern, special_tokens: SpecialNames) -> Loaded:
+    """See Tokenizer.from_tiktoken()."""
+    content, name = formats.read_bytes(path), os.path.splitext(os.path.basename(path))[0]
+    split, special = patterns.resolve(pattern, "fancy-regex"), fixed_names(special_tokens)
+
+    def parse() -> TokenizerData:
+        return data_of_ranks(formats.tiktoken.parse(content, path), special, split, name)
+
+    return _load(parse, [content], "tiktoken", patterns.to_plain(split), special, name)
+
+
+def read_gpt2(vocab_json: StrPath, merges_txt: StrPath, pattern: SplitPattern, special_tokens: SpecialNames) -> Loaded:
+    """See Tokenizer.from_gpt2()."""
+    vocab_data, merges_data = formats.read_bytes(vocab_json), formats.read_bytes(merges_txt)
+    split, special = patterns.resolve(pattern), fixed_names(special_tokens)
+
+    def parse() -> TokenizerData:
+        vocab, merges = formats.gpt2.parse(vocab_data, merges_data, vocab_json, merges_txt)
+        return TokenizerData(vocab, merges, number_special_tokens(special, vocab), split)
+
+    return _load(parse, [vocab_data, merges_data], "gpt2", patterns.to_plain(split), special)
+
+
+def read_huggingface(path: StrPath) -> Loaded:
+    """See Tokenizer.from_huggingface()."""
+    content = formats.read_bytes(path)
+    loaded = _load(lambda: formats.huggingface.parse(content, path), [content], "huggingface")
+    if loaded.data.unused:
+        formats.huggingface.warn_of_unused(loaded.data, path)
+    return loaded
+
+
+def read_sentencepiece(path: StrPath) -> Loaded:
+    """See Tokenizer.from_sentencepiece()."""
+    content = formats.read_bytes(path)
+    return _load(lambda: formats.sentencepiece.parse(content, path), [content], "sentencepiece")
+
+
+def read_native(path: StrPath) -> Loaded:
+    """See Tokenizer.load()."""
+    content = formats.read_bytes(path)
+    return _load(lambda: formats.native.parse(content, path), [content], "native")
+
+
+def _load(parse: Callable[[], TokenizerData], contents: list[bytes], *beside: Any) -> Loaded:
+    from bpe import table_cache  # when it is needed: `import bpe` does without what that imports
+
+    return table_cache.load(parse, contents, *beside)
