@@ -359,3 +359,16 @@ def test_threads_and_processes_at_once(folder: Path, tmp_path: Path) -> None:
         assert all(pool.map(lambda _: bpe.load(path).encode(TEXTS[1]) == ids, range(40)))
     assert [process.wait() for process in processes] == [0, 0]
     assert len(list(folder.iterdir())) == 1
+
+
+def test_lists_need_no_numpy(folder: Path, tmp_path: Path) -> None:
+    path = written(tmp_path)
+    loaded_twice(lambda: bpe.load(path))
+    program = (
+        "import sys, bpe; from bpe import table_cache; table_cache.SMALLEST = 0\n"
+        "tokenizer = bpe.load(sys.argv[1])\n"
+        "assert tokenizer.decode(tokenizer.encode('the path', allowed_special='all')) == 'the path'\n"
+        "assert 'numpy' not in sys.modules\n"
+        "assert tokenizer.encode_to_numpy('the path').tolist() == tokenizer.encode('the path')\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True)

@@ -30,7 +30,7 @@ class Tables(NamedTuple):
     """
 
     ranks: Ranks
-    ids: NDArray[Any]
+    ids: NDArray[np.uint32] | memoryview
     merges: NDArray[Any] | None
     stands_for: dict[int, tuple[int, ...]]
 

@@ -1,6 +1,6 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from mmap import mmap
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ class Encoder:
         cls,
         *,
         ranks: Ranks,
-        ids: Sequence[int] | NDArray[Any],
+        ids: NDArray[np.uint32] | memoryview,
         scanner: int,
         cache_bytes: int,
         level: str | None = None,

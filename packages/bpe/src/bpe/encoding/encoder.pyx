@@ -49,7 +49,7 @@ from bpe.encoding.cache cimport (
     BATCH, COPIED_IDS, IN_RING, INLINE_IDS, Cache, CachePool, cache_batch, cache_entry, cache_full, cache_hold,
     cache_holds, cache_prepare, cache_second_set, cache_set, cache_slot, cache_take, choose_fetch
 )
-from bpe.encoding.ids cimport Ids, need_numpy, reserve, reserve_for_text, to_array
+from bpe.encoding.ids cimport Ids, reserve, reserve_for_text, to_array
 from bpe.encoding.ranks cimport LANE_BYTES, LANES, Lane, Piece, Ranks, need_lanes
 from bpe.native.bytes cimport packed_key, prefetch
 from bpe.native.cpu cimport level_of
@@ -85,7 +85,7 @@ cdef class Encoder:
 
     Args:
         ranks: Symbols and merges.
-        ids: The id of each symbol.
+        ids: The id of each symbol, an array of uint32.
         scanner: A bpe.scanning.scanner.scanner_of().
         cache_bytes: The most that all caches together may take.
         level: The SIMD level, by default that of the process.
@@ -95,8 +95,7 @@ cdef class Encoder:
     """
 
     def __cinit__(self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes, level=None):
-        cdef const uint32_t[::1] id_array = np.ascontiguousarray(ids, dtype=np.uint32)
-        need_numpy()
+        cdef const uint32_t[::1] id_array = ids
         if <size_t> id_array.shape[0] != ranks.symbols:
             raise ValueError(f"{ranks.symbols} symbols with {id_array.shape[0]} ids; give each its own")
         self.ranks, self.scanner = ranks, scanner

@@ -10,7 +10,6 @@ cdef class IdMemory:
     cdef Ids owned
     cdef object view(self, const uint32_t *ids, Py_ssize_t size)
 
-cdef int need_numpy() except -1
 cdef int reserve_for_text(Ids *ids, size_t size) except -1
 cdef int grow(Ids *ids, size_t room) except -1 nogil
 cdef object to_array(Ids *ids)

@@ -32,6 +32,7 @@ cdef extern from "numpy/arrayobject.h":
     ctypedef struct PyArrayObject
     enum:
         NPY_UINT32
+    void **PyArray_API                  # NULL until the next is called
     int _import_array() except -1
     object PyArray_SimpleNew(int dimensions, Py_ssize_t *shape, int dtype)
     object PyArray_SimpleNewFromData(int dimensions, Py_ssize_t *shape, int dtype, void *data)
@@ -47,6 +48,11 @@ cdef Ids kept
 cdef object kept_guard = object()   # whoever looks at `kept` holds the GIL or a critical section of this
 
 
+cdef inline int need_numpy() except -1:
+    """Make NumPy's C API ready. Not at import: see bpe.native.lazy_imports."""
+    return _import_array() if PyArray_API == NULL else 0
+
+
 cdef class IdMemory:
     """Owns ids that arrays look into: the memory is freed with the last of the arrays."""
 
@@ -55,16 +61,11 @@ cdef class IdMemory:
 
     cdef object view(self, const uint32_t *ids, Py_ssize_t size):
         """Some of the ids as an array."""
+        need_numpy()
         cdef object array = PyArray_SimpleNewFromData(1, &size, NPY_UINT32, <void *> ids)
         Py_INCREF(self)                     # PyArray_SetBaseObject steals a reference
         PyArray_SetBaseObject(<PyArrayObject *> array, self)
         return array
-
-
-cdef int need_numpy() except -1:
-    """Make NumPy's C API ready. Not at import: see bpe.native.lazy_imports."""
-    _import_array()
-    return 0
 
 
 cdef int grow(Ids *ids, size_t room) except -1 nogil:
@@ -104,6 +105,7 @@ cdef object to_array(Ids *ids):
     cdef Py_ssize_t size = ids.size
     cdef object array
     cdef IdMemory memory
+    need_numpy()
     if size <= FEW:
         array = PyArray_SimpleNew(1, &size, NPY_UINT32)
         if size:

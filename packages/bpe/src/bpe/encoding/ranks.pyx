@@ -66,7 +66,7 @@ cdef class Ranks:
         self.lane_functions = choose_lane_functions(level_of(level))
         memset(self.tables.symbol_of_byte, 0xFF, sizeof(self.tables.symbol_of_byte))
         if parts is not None:
-            self.hold_symbols(bytes(parts["text"]), np.frombuffer(parts["sizes"], dtype=np.uint32))
+            self.hold_symbols(bytes(parts["text"]), memoryview(parts["sizes"]).cast("I"))
             take_parts(self, parts)
             return
         symbols = list(symbols)

@@ -73,8 +73,8 @@ cdef int take_parts(Ranks ranks, parts) except -1:
     """Fill ranks.tables and ranks.whole with the parts of other ranks of the same symbols."""
     cdef MergeTables *tables = &ranks.tables
     cdef size_t slots = len(parts["pairs"]) // sizeof(uint64_t) - 1
-    cdef const uint32_t[::1] lost = np.frombuffer(parts["lost"], dtype=np.uint32)
-    if slots < 64 or slots & (slots - 1) or (lost.shape[0] and np.max(lost) >= ranks.symbols):
+    cdef const uint32_t[::1] lost = memoryview(parts["lost"]).cast("I")
+    if slots < 64 or slots & (slots - 1) or max(lost, default=0) >= max(1, ranks.symbols):
         raise ValueError("these are no parts of ranks")
     take_room(ranks, slots)
     paste(tables.pairs, (slots + 1) * sizeof(uint64_t), parts["pairs"])
