@@ -33,8 +33,6 @@ Bytes and ASCII are encoded where they lie, any other str in blocks as they are 
 cache belongs to one thread at a time; an encoder keeps those that are not in use in a pool.
 """
 
-from bpe.native.lazy_imports import numpy as np
-
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_FromUnsignedLong
