@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bpe.progress import Progress
     from bpe.published import encoding_for_model, encoding_name_for_model, get_encoding, list_encoding_names
     from bpe.sources import JsonLines, Parquet, PlainText, Source
-    from bpe.training import extend, train, train_from_counts
+    from bpe.training import extend, train, train_from_counts, train_sentencepiece
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "load",
     "train",
     "train_from_counts",
+    "train_sentencepiece",
 ]
 _MODULE_OF = {  # imported when first asked for: a process that only encodes does not load what trains
     "Counts": "counts",
@@ -54,6 +55,7 @@ _MODULE_OF = {  # imported when first asked for: a process that only encodes doe
     "load": "loading",
     "train": "training",
     "train_from_counts": "training",
+    "train_sentencepiece": "training",
 }
 
 

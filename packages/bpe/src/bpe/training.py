@@ -1,22 +1,21 @@
-"""train(): a source of text to a Tokenizer; train_from_counts(): counts to one; extend(): one to a larger one."""
+"""train() and train_sentencepiece(): a source of text to a Tokenizer; train_from_counts(); extend()."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from bpe import patterns, sources
+from bpe import formats, patterns, sources
+from bpe.alphabet import Alphabet
 from bpe.conventions import CONVENTIONS, Convention, TieBreak
 from bpe.counting.count import count_source
-from bpe.counting.records import items, number_of_records
+from bpe.counting.records import number_of_records
 from bpe.counts import Counts, checked_resources, named
-from bpe.formats import Merges, TokenizerData
+from bpe.formats import Characters, Merges, TokenizerData
 from bpe.merging.learn import Rule, learn
 from bpe.native.atomic_file import StrPath
-from bpe.native.lazy_imports import numpy as np
 from bpe.native.warn import warn_caller
 from bpe.progress import Progress, reporter
 from bpe.scanning.special_tokens import SpecialTokens
@@ -98,6 +97,91 @@ def train(
     return _number(tokens, merges, vocab_size, convention, resolved, special)
 
 
+def train_sentencepiece(
+    source: sources.Source,
+    vocab_size: int,
+    *,
+    special_tokens: Iterable[str] = ("<unk>", "<s>", "</s>"),
+    add_prefix_space: bool = True,
+    split_at_spaces: bool = True,
+    split_lines: bool = True,
+    limit_alphabet: int | None = None,
+    min_count: int = 1,
+    max_token_bytes: int | None = None,
+    workers: int | None = None,
+    memory_limit: int | None = None,
+    checkpoint: StrPath | None = None,
+    progress: Progress | bool | None = None,
+) -> Tokenizer:
+    """Train SentencePiece-style BPE (Kudo and Richardson 2018), as of Llama 2, Mistral and Gemma, on a corpus.
+
+    Characters are merged, not bytes; a character that is no token is spelled by the tokens of its bytes. The tokens and
+    their ids are those of tokenizers' BpeTrainer after Metaspace, given the special tokens and then "<0x00>" to
+    "<0xFF>" as its special tokens. Ids: special tokens, bytes, characters, merges. Of pairs of equal count the one of
+    the smallest ids is merged first.
+
+    Args:
+        source: The corpus, as train() takes it.
+        vocab_size: How many tokens, the special tokens, the 256 bytes and the characters included.
+        special_tokens: They split the text before anything else does, and are never counted.
+        add_prefix_space: A text that does not begin with a space is given one, as by Llama 2 and not by Gemma.
+        split_at_spaces: No token goes on across a space. If not, a text is merged as a whole, as tokenizers does
+            without a pre-tokenizer.
+        split_lines: Each line, its "\\n" included, is a text of its own, as it is to tokenizers in a file. If not, each
+            file is one text, and so is each item of an iterable, as it is to tokenizers' train_from_iterator().
+        limit_alphabet: The most characters that become tokens: the space, and the commonest; all of the corpus, if
+            None. The others are spelled by bytes, and divide what is merged. (BpeTrainer leaves them out, and merges
+            across; and it has no token for the space where a corpus has none.)
+        min_count, max_token_bytes, workers, memory_limit, checkpoint, progress: As for train().
+
+    Returns:
+        The tokenizer. Its encode() gives no <s>, as none is asked for by a template.
+
+    Raises:
+        ValueError: The vocabulary is smaller than the special tokens, the bytes and the characters, or larger than the
+            corpus allows (it says how large); limit_alphabet is below 1; and as train() does.
+        TypeError, OSError: As train() does.
+
+    Example:
+        >>> import bpe
+        >>> tokenizer = bpe.train_sentencepiece(["the cat and the hat sat with the rat"], 275)
+        >>> tokenizer.merges[:3]
+        ((b'a', b't'), (b't', b'h'), (b' ', b'th'))
+        >>> tokenizer.decode_tokens_bytes(tokenizer.encode("the rat ü"))
+        [b' the', b' ', b'r', b'at', b' ', b'\xc3', b'\xbc']
+    """
+    special, threads_and_memory = SpecialTokens(named(special_tokens)), checked_resources(workers, memory_limit)
+    if limit_alphabet is not None and index(limit_alphabet) < 1:
+        raise ValueError(f"limit_alphabet is {limit_alphabet}; it takes at least 1, for the space, or None for all")
+    _, rule = _rule("ids", min_count, max_token_bytes)
+    first = [*special.names, *(bytes([byte]) for byte in range(256))]
+    _wanted(vocab_size, len(first))
+    settings: dict[str, Any] = {
+        "add_prefix_space": bool(add_prefix_space),
+        "split_at_spaces": bool(split_at_spaces),
+        "limit": None if limit_alphabet is None else index(limit_alphabet),
+    }
+    counted = patterns.resolve(formats.sentencepiece.counted_by(split_at_spaces, split_lines), "fancy-regex")
+    about = _description(counted, special, "ids", min_count, max_token_bytes, Alphabet([]))
+    about |= {"start": "characters", **settings}
+    with reporter(progress) as report, _kept_run(checkpoint, source, about) as run:
+        records = _count(source, counted, special, *threads_and_memory, report, run)
+        alphabet = Alphabet.of_characters(records, **settings)
+        there = len(first) + len(alphabet.tokens)
+        what = "256 bytes, the special tokens and the characters of the corpus are {} already (see limit_alphabet)"
+        wanted = _wanted(vocab_size, there, what)
+        tokens, merges = _learn(records, alphabet, wanted, rule, report, run)
+
+    vocab = dict(enumerate([*first, *tokens]))
+    _check_reached(vocab_size, index(vocab_size) - len(vocab))
+    names = {name.decode(): number for number, name in enumerate(special.names)}
+    byte_ids = tuple(range(len(names), len(first)))
+    prepend = "always" if add_prefix_space else "never"
+    characters = Characters(byte_ids, prepend, int(bool(add_prefix_space)))
+    pattern = patterns.resolve(formats.sentencepiece.SPLIT if split_at_spaces else None, "fancy-regex")
+    return Tokenizer.from_data(TokenizerData(vocab, merges, names, pattern, characters=characters))
+
+
 def train_from_counts(
     counts: Counts,
     vocab_size: int,
@@ -177,6 +261,8 @@ def extend(
     threads_and_memory = checked_resources(workers, memory_limit)
     _, rule = _rule(tie_break, min_count, max_token_bytes)
     wanted = _wanted(vocab_size, len(data.vocab), "the tokenizer has {} tokens already")
+    if data.characters is not None:
+        raise ValueError("a SentencePiece-style tokenizer cannot be extended: train a larger one")
     if data.normalizer is not None:
         raise ValueError(f"a tokenizer that normalizes text ({data.normalizer}) cannot be extended")
     if data.add_prefix_space or data.lstrip or data.rstrip or data.single_word:
@@ -195,61 +281,6 @@ def extend(
     vocab = {**data.vocab, **dict(enumerate(made, max(data.vocab) + 1))}
     all_merges = None if data.merges is None else [*data.merges, *merges]
     return Tokenizer.from_data(data._replace(vocab=vocab, merges=all_merges, name=None))
-
-
-class Alphabet(NamedTuple):
-    """The symbols that merging starts from."""
-
-    tokens: list[bytes]  # the bytes of each
-    spell: Callable[[Records], Records] | None = None  # from bytes to these symbols; None where they are the 256 bytes
-    fingerprint: str = ""  # of the tokenizer whose tokens they are
-
-    @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Alphabet:
-        """The tokens of a tokenizer, in the order of their ids.
-
-        ValueError where merging the bytes of a token does not give that token. Where it does for all, the longer list
-        of merges does to any text what the old list and then the new merges do: what is merged between two borders of
-        tokens depends on the bytes between them alone, and no new merge makes a token that is there already.
-        """
-        data = tokenizer._data
-        split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
-        ids = {token: i for i, token in sorted(data.vocab.items()) if i not in split_off or len(token) == 1}
-        never, merge = tokenizer._texts.never_merged(ids), tokenizer._texts.merge
-        if never:
-            raise ValueError(f"the tokenizer cannot be extended: merging never makes its token {never[0]!r}")
-        symbol_of = np.zeros(max(ids.values()) + 1, dtype=np.uint32)
-        symbol_of[list(ids.values())] = range(len(ids))
-        sizes = np.array([len(token) for token in ids])
-
-        def spell(records: Records) -> Records:
-            spelled = bytearray()
-            for batch in _batched(items(records), 1 << 14):
-                pretokens, counts = zip(*batch, strict=True)
-                symbols = symbol_of[merge(pretokens)]
-                ends = (
-                    np.searchsorted(np.cumsum(sizes[symbols]), np.cumsum([len(pretoken) for pretoken in pretokens])) + 1
-                )
-                lengths = np.diff(ends, prepend=0)
-                # A record in numbers of 4 bytes: two for the count, one for the size in bytes, the symbols.
-                words = np.empty(len(symbols) + 3 * len(batch), dtype=np.uint32)
-                heads = (np.cumsum(lengths + 3) - lengths - 3)[:, None] + np.arange(3)
-                words[heads[:, :2]] = np.array(counts, dtype=np.uint64).view(np.uint32).reshape(-1, 2)
-                words[heads[:, 2]] = 4 * lengths
-                is_symbol = np.ones(len(words), dtype=np.bool_)
-                is_symbol[heads] = False
-                words[is_symbol] = symbols
-                spelled += words.tobytes()
-            return spelled
-
-        return cls(list(ids), spell, tokenizer.fingerprint)
-
-
-def _batched(pairs: Iterable[tuple[bytes, int]], size: int) -> Iterator[list[tuple[bytes, int]]]:
-    """The pairs in lists of at most `size` (itertools.batched, of Python 3.12)."""
-    rest = iter(pairs)
-    while batch := list(islice(rest, size)):
-        yield batch
 
 
 def _rule(tie_break: str, min_count: int, max_token_bytes: int | None) -> tuple[Convention, Rule]:
@@ -356,7 +387,15 @@ def _learn(
         if consume and isinstance(given, bytearray):
             given.clear()
     tokens, halves = learn(
-        records, alphabet.tokens, wanted, rule, spelled=spelled, consume=consume, report=report, checkpoint=run
+        records,
+        alphabet.tokens,
+        wanted,
+        rule,
+        spelled=spelled,
+        made_before=alphabet.merges,
+        consume=consume,
+        report=report,
+        checkpoint=run,
     )
     return tokens, Merges(tokens, halves)
 

@@ -16,7 +16,7 @@ from bpe.loading import load
 from bpe.progress import watched
 from bpe.reporting.report import longest_tokens, shown
 from bpe.tokenizer import Tokenizer
-from bpe.training import GOES_ON, extend, train, train_from_counts
+from bpe.training import GOES_ON, extend, train, train_from_counts, train_sentencepiece
 
 
 def add(commands: Any) -> None:
@@ -34,7 +34,13 @@ def add(commands: Any) -> None:
     parser.add_argument("--vocab-size", type=int, required=True)
     parser.add_argument("--out", type=place, required=True, help="the file, or the URL, to write the tokenizer to")
     add_counts_arguments(parser)
-    parser.add_argument("--tie-break", default="bytes", choices=CONVENTIONS)
+    parser.add_argument(
+        "--sentencepiece",
+        action="store_true",
+        help="SentencePiece-style BPE: merge characters, as Llama 2's; special tokens are <unk>, <s>, </s> by default",
+    )
+    parser.add_argument("--limit-alphabet", type=int, metavar="N", help="of these the N commonest characters")
+    parser.add_argument("--tie-break", choices=CONVENTIONS, help="which of equally common pairs is first (bytes)")
     parser.add_argument("--min-count", type=int, default=1, help="no pair that occurs less often is merged")
     parser.add_argument("--max-token-bytes", type=int, help="no token is longer")
     parser.add_argument("--text-key", default="text", help="where JSON lines and Parquet have the text (%(default)s)")
@@ -61,11 +67,12 @@ def _run(options: argparse.Namespace) -> None:
         _refuse_beside_counts(options)
     elif not options.corpus:
         raise ValueError("there is nothing to train on: name text, or --counts of text")
+    _check_style(options)
     source = corpus(options.corpus, options.text_key)
     keep_apart(options.out, options.counts or source)
     settings = {
         name: getattr(options, name)
-        for name in ("tie_break", "min_count", "max_token_bytes", "workers", "memory_limit", "checkpoint")
+        for name in ("min_count", "max_token_bytes", "workers", "memory_limit", "checkpoint")
     }
     begun = time.perf_counter()
     try:
@@ -105,9 +112,30 @@ def _refuse_beside_counts(options: argparse.Namespace) -> None:
             raise ValueError(f"--{name.replace('_', '-')} is for text, and --counts hold none: leave it out")
 
 
+def _check_style(options: argparse.Namespace) -> None:
+    """ValueError for what has no meaning for the kind of tokenizer that is trained; fills in the tie-break."""
+    if options.limit_alphabet is not None and not options.sentencepiece:
+        raise ValueError("--limit-alphabet is for --sentencepiece, which merges characters; bytes are all tokens")
+    for name in ("pattern", "tie_break", "counts", "extend", "cluster"):
+        if options.sentencepiece and getattr(options, name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')} has no meaning beside --sentencepiece: leave one of them out")
+    if options.tie_break is None:
+        options.tie_break = "bytes"
+
+
 def _trained(options: argparse.Namespace, source: list[Any], settings: dict[str, Any]) -> Tokenizer:
     if options.cluster is not None:
         return train_on_cluster(options, source)
+    if options.sentencepiece:
+        return train_sentencepiece(
+            source,
+            options.vocab_size,
+            special_tokens=options.special or ("<unk>", "<s>", "</s>"),
+            limit_alphabet=options.limit_alphabet,
+            progress=watched(),
+            **settings,
+        )
+    settings["tie_break"] = options.tie_break
     if options.counts is not None:
         rule = {name: settings[name] for name in ("tie_break", "min_count", "max_token_bytes")}
         return train_from_counts(read_counts(options), options.vocab_size, progress=watched(), **rule)

@@ -21,6 +21,13 @@ BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
 SPLIT = r" [^ ]*|[^ ]+"  # Metaspace with "split": a piece begins at every space
 
 
+def counted_by(split_at_spaces: bool, split_lines: bool) -> str | None:
+    """The expression by which a corpus is split to count what such a tokenizer merges; None where it is not split."""
+    if split_lines:
+        return r" [^ \n]*\n?|[^ \n]+\n?|\n" if split_at_spaces else r"[^\n]*\n|[^\n]+"
+    return SPLIT if split_at_spaces else None
+
+
 def is_one(file: dict[str, Any]) -> bool:
     """Whether a tokenizer.json holds a BPE of characters."""
     model = file.get("model")
@@ -59,6 +66,8 @@ def read_model(
             tokens[text] = by_id[number]
     if len(set(byte_ids)) < 256:
         refuse(path, "two of the tokens <0x00> to <0xFF> have one id")
+    if MARK not in tokens:
+        refuse(path, f"no token {MARK}: a space would become the bytes of that mark, which is not supported")
     for text, number in added.items():
         if text not in vocab:
             if number in by_id:

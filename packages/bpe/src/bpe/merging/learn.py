@@ -31,6 +31,7 @@ def learn(
     rule: Rule,
     *,
     spelled: bool = False,
+    made_before: int = 0,
     consume: bool = False,
     report: Progress = lambda phase, done, total: None,
     checkpoint: Checkpoint | None = None,
@@ -43,6 +44,7 @@ def learn(
         wanted: The most merges.
         rule: Which pair is next.
         spelled: Each pretoken is an array of symbols (uint32) instead of bytes.
+        made_before: How many of the first symbols are merged ones.
         consume: Empty the records, if they are a bytearray, when they have been read: merging needs the memory.
         report: Told of the merges that are made.
         checkpoint: Where merges are kept; those it has are made first.
@@ -57,7 +59,7 @@ def learn(
     if wanted == 0:
         return list(tokens), bytearray()
     kept = [] if checkpoint is None else checkpoint.merges()[:wanted]
-    floor = likely_last_count(records, max(1, len(tokens) - 256 + wanted))
+    floor = likely_last_count(records, made_before + wanted, 4 if spelled else 1)
     if kept:
         floor = min(floor, kept[-1][2])  # counts only fall, so that no merge that was kept is below it
     merger = Merger(
@@ -86,15 +88,17 @@ def learn(
     return merger.result()
 
 
-def likely_last_count(records: Records, merges: int) -> int:
+def likely_last_count(records: Records, merges: int, symbol_bytes: int = 1) -> int:
     """A guess, too low rather than too high, at the count of the last of so many merges.
 
     The commonest words become tokens: the count of the last word to become one is close, and below. Where words are
     long and rare, as without spaces, few do; but counts that fall as 1/rank, and make up most of the text, end at
-    size / (n ln n). Random text often ends below that. A quarter of it costs little while counts are large, and saves
-    that all pairs are counted again: 40 MB of base64 are merged in 0.75 s instead of 1.25.
+    symbols / (n ln n). Random text often ends below that. A quarter of it costs little while counts are large, and
+    saves that all pairs are counted again: 40 MB of base64 are merged in 0.75 s instead of 1.25.
+
+    symbol_bytes: what a symbol takes in the records.
     """
     log = 0.69 * (merges + 2).bit_length()  # ln(merges + 2), or a little more; `math` would be a tenth of a megabyte
     of_words = approximate_kth_largest_count(records, merges + 1)
-    of_size = int(total_size(records) / (5 * merges * log))
+    of_size = int(total_size(records) / (symbol_bytes * 5 * merges * log))
     return max(of_words, min(of_size, SMALL_COUNT), of_size // 4)

@@ -1,0 +1,154 @@
+"""The symbols that merging starts from: the 256 bytes, the tokens of a tokenizer, or the characters of a corpus."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bpe import formats
+from bpe.counting.records import items
+from bpe.native.lazy_imports import numpy as np
+from bpe.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bpe.counting.records import Records
+
+CODE_POINTS = 0x110000
+SURROGATES = range(0xD800, 0xE000)
+NO_SYMBOL = 0xFFFFFFFF
+BATCH, BATCH_BYTES = 1 << 14, 1 << 22  # of pretokens that are spelled together
+
+
+class Alphabet(NamedTuple):
+    """The symbols that merging starts from."""
+
+    tokens: list[bytes]  # the bytes of each
+    spell: Callable[[Records], Records] | None = None  # from bytes to these symbols; None where they are the 256 bytes
+    fingerprint: str = ""  # of the tokenizer whose tokens they are
+    merges: int = 0  # how many merges made tokens of the alphabet
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Alphabet:
+        """The tokens of a tokenizer, in the order of their ids.
+
+        ValueError where merging the bytes of a token does not give that token. Where it does for all, the longer list
+        of merges does to any text what the old list and then the new merges do: what is merged between two borders of
+        tokens depends on the bytes between them alone, and no new merge makes a token that is there already.
+        """
+        data = tokenizer._data
+        split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
+        ids = {token: i for i, token in sorted(data.vocab.items()) if i not in split_off or len(token) == 1}
+        never, merge = tokenizer._texts.never_merged(ids), tokenizer._texts.merge
+        if never:
+            raise ValueError(f"the tokenizer cannot be extended: merging never makes its token {never[0]!r}")
+        symbol_of = np.zeros(max(ids.values()) + 1, dtype=np.uint32)
+        symbol_of[list(ids.values())] = range(len(ids))
+        sizes = np.array([len(token) for token in ids])
+
+        def spell(records: Records) -> Records:
+            spelled = bytearray()
+            for pretokens, counts in _batches(records):
+                symbols = symbol_of[merge(pretokens)]
+                ends = np.cumsum([len(pretoken) for pretoken in pretokens])
+                lengths = np.diff(np.searchsorted(np.cumsum(sizes[symbols]), ends) + 1, prepend=0)
+                spelled += _records_of(symbols, lengths, np.array(counts, dtype=np.uint64))
+            return spelled
+
+        return cls(list(ids), spell, tokenizer.fingerprint, len(ids) - 256)
+
+    @classmethod
+    def of_characters(
+        cls, records: Records, *, add_prefix_space: bool, split_at_spaces: bool, limit: int | None
+    ) -> Alphabet:
+        """The characters of counted pretokens, in the order in which tokenizers' BpeTrainer numbers them.
+
+        What is spelled is what a SentencePiece-style tokenizer merges: a mark is a space, and what is neither a
+        character of the alphabet nor UTF-8 divides a pretoken in two, since no token reaches across it.
+
+        Args:
+            records: The pretokens, split at spaces or whole texts.
+            add_prefix_space: A pretoken that does not begin with a space gets one: it is the beginning of a text.
+            split_at_spaces: A pretoken in which a mark stands for a space is split there.
+            limit: The most characters: the space, and the commonest, of equally common ones the first. None for all.
+        """
+        mark = formats.sentencepiece.MARK
+
+        def texts(records: Records) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
+            """Code points, how many of them each text has, and how often it occurs."""
+            for pretokens, numbers in _batches(records):
+                found, counts = [], []
+                for pretoken, number in zip(pretokens, numbers, strict=True):
+                    text = pretoken.decode("utf-8", "surrogateescape").replace(mark, " ")
+                    if add_prefix_space and text[0] != " ":
+                        text = f" {text}"
+                    if split_at_spaces and text.rfind(" ") > 0:
+                        pieces = re.findall(" [^ ]*|[^ ]+", text)
+                        found += pieces
+                        counts += [number] * len(pieces)
+                    else:
+                        found.append(text)
+                        counts.append(number)
+                codes = np.frombuffer("".join(found).encode("utf-32-le", "surrogatepass"), dtype="<u4")
+                yield codes, np.array([len(text) for text in found]), np.array(counts, dtype=np.uint64)
+
+        total = np.zeros(CODE_POINTS, dtype=np.uint64)
+        for codes, sizes, counts in texts(records):
+            np.add.at(total, codes, np.repeat(counts, sizes))
+        total[SURROGATES.start : SURROGATES.stop] = 0
+        total[ord(" ")] = np.iinfo(np.uint64).max  # always a token: any text may have one
+        kept = sorted(np.flatnonzero(total).tolist(), key=lambda code: -int(total[code]))[:limit]
+        kept.sort(key=lambda code: ord(mark) if code == ord(" ") else code)
+        symbol_of = np.full(CODE_POINTS, NO_SYMBOL, dtype=np.uint32)
+        symbol_of[kept] = range(len(kept))
+
+        def spell(records: Records) -> Records:
+            spelled = bytearray()
+            for codes, sizes, counts in texts(records):
+                symbols = symbol_of[codes]
+                known = symbols != NO_SYMBOL
+                # A piece begins with each text, and after each character that is no symbol.
+                begins = np.ones(len(codes), dtype=np.bool_)
+                begins[1:] = ~known[:-1]
+                begins[(np.cumsum(sizes) - sizes)] = True
+                piece = np.cumsum(begins) - 1
+                lengths = np.bincount(piece[known], minlength=piece[-1] + 1)
+                merged = lengths > 1
+                counted = np.repeat(counts, sizes)[begins]
+                spelled += _records_of(symbols[known & merged[piece]], lengths[merged], counted[merged])
+            return spelled
+
+        return cls([chr(code).encode() for code in kept], spell)
+
+
+def _batches(records: Records) -> Iterator[tuple[list[bytes], list[int]]]:
+    """The pretokens and their counts, BATCH or about BATCH_BYTES of them at a time."""
+    pretokens: list[bytes] = []
+    counts: list[int] = []
+    size = 0
+    for pretoken, count in items(records):
+        pretokens.append(pretoken)
+        counts.append(count)
+        size += len(pretoken)
+        if len(pretokens) == BATCH or size >= BATCH_BYTES:
+            yield pretokens, counts
+            pretokens, counts, size = [], [], 0
+    if pretokens:
+        yield pretokens, counts
+
+
+def _records_of(symbols: NDArray[Any], lengths: NDArray[Any], counts: NDArray[Any]) -> bytes:
+    """Records of words that are arrays of symbols: lengths[i] of them make word i, which occurs counts[i] times."""
+    if len(lengths) and lengths.max() >= 1 << 30:
+        raise ValueError(f"a pretoken of {lengths.max():,} symbols; the most are {(1 << 30) - 1:,}: split it")
+    # A record in numbers of 4 bytes: two for the count, one for the size in bytes, the symbols.
+    words = np.empty(len(symbols) + 3 * len(lengths), dtype=np.uint32)
+    heads = (np.cumsum(lengths + 3) - lengths - 3)[:, None] + np.arange(3)
+    words[heads[:, :2]] = counts.view(np.uint32).reshape(-1, 2)
+    words[heads[:, 2]] = 4 * lengths
+    is_symbol = np.ones(len(words), dtype=np.bool_)
+    is_symbol[heads] = False
+    words[is_symbol] = symbols
+    return words.tobytes()
