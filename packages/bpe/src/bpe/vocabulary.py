@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from bpe.patterns import Pattern
 
 
+MARK = "▁".encode()  # which is a space to a tokenizer of characters
+
 SpecialNames = Mapping[str, int] | Iterable[str]
 
 
@@ -42,7 +44,9 @@ def make_tables(data: TokenizerData, ignore_merges: bool) -> Tables:
     """
     made = encoder_tables if data.characters is None else character_tables
     symbols, ids, merges, stands_for = made(data, formats.split_off_ids(data))
-    return Tables(Ranks(symbols=symbols, merges=merges, ignore_merges=ignore_merges), ids, merges, stands_for)
+    aliases = {} if data.characters is None else {symbols.index(MARK): symbols.index(b" ")}
+    ranks = Ranks(symbols=symbols, merges=merges, ignore_merges=ignore_merges, aliases=aliases)
+    return Tables(ranks, ids, merges, stands_for)
 
 
 def checked_tokens(vocab: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -146,7 +150,8 @@ def character_tables(
     """The same as encoder_tables() for a tokenizer whose tokens are merged from characters, out of bytes all the same.
 
     Merges that come before all others join the bytes of each character that is a token. They may leave the beginning
-    of a character that is none: such a symbol has an id of its own, which stands for the ids of its bytes.
+    of a character that is none: such a symbol has an id of its own, which stands for the ids of its bytes. MARK is
+    joined too, and is no token: it has to be an alias of the space.
 
     Returns:
         Symbols, ids, merges as encoder_tables(), and the ids that each of these other ids stands for.
@@ -160,7 +165,7 @@ def character_tables(
         if number not in special and number not in of_bytes
     }
     tokens = dict(sorted(tokens.items(), key=lambda item: item[1]))  # by rank, where there is no list of merges
-    characters = [token for token in tokens if 1 < len(token) <= 4 and len(token.decode()) == 1]
+    characters = [MARK, *(token for token in tokens if 1 < len(token) <= 4 and len(token.decode()) == 1)]
     joined = {token[:size]: token[size - 1 : size] for token in characters for size in range(2, len(token) + 1)}
     partial = {prefix: 0 for prefix in joined if prefix not in tokens}
     base = max(data.vocab) + 1

@@ -200,7 +200,7 @@ cdef class Batch:
         index = self.rules.refused_in(text, size)
         if index >= 0:
             return self.fail(given, index)
-        self.encoder.encode_text(cache, text, size, self.rules.recognised, found)
+        self.encoder.encode_text(cache, text, size, self.rules.recognised, found, True)
         given.count = found.size - given.begin
         return 0
 

@@ -152,7 +152,7 @@ cdef class Column:
         if self.rules.refused.longest and self.rules.refused.find(text, size, 0).index >= 0:
             self.refused, self.stop = row, True
             return False
-        self.encoder.encode_text(cache, text, size, self.rules.recognised, found)
+        self.encoder.encode_text(cache, text, size, self.rules.recognised, found, True)
         self.counts[row] = found.size - before
         return True
 

@@ -12,9 +12,18 @@ from bpe.scanning.special_tokens cimport Rules, SpecialTokens
 cdef enum:
     BLOCK = 1 << 17             # bytes or code points of a block
 
+cdef enum Space:                # what is given a space in front
+    NO_SPACE
+    FIRST_SPACE                 # a text, unless it begins with a space
+    EACH_SPACE                  # that, and what follows a special token
+    ALWAYS_SPACE                # the same, also where it begins with a space
+
 cdef class Encoder:
     cdef Ranks ranks
     cdef uint32_t *id_of        # by symbol
+    cdef uint32_t first_beginning   # ids from it on stand for the beginnings of characters; NONE: there are none
+    cdef uint32_t *byte_ids     # how many ids each of these stands for, and which, in four numbers
+    cdef Space space
     cdef int scanner
     cdef fetch_function fetch
     cdef CachePool pool
@@ -28,12 +37,12 @@ cdef class Encoder:
     ) noexcept nogil
     cdef int encode_one(self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out) except -1 nogil
     cdef int encode_text(
-        self, Cache cache, const uint8_t *text, size_t size, SpecialTokens special, Ids *out
+        self, Cache cache, const uint8_t *text, size_t size, SpecialTokens special, Ids *out, bint begins
     ) except -1 nogil
-    cdef int encode_to(self, Cache cache, text, Rules rules, Ids *out) except -1
-    cdef int encode_blocks(self, Cache cache, TextBuffer text, Rules rules, Ids *out) except -1
+    cdef int encode_to(self, Cache cache, text, Rules rules, Ids *out, bint begins) except -1
+    cdef int encode_blocks(self, Cache cache, TextBuffer text, Rules rules, Ids *out, bint begins) except -1
     cdef object list_of(self, text, Rules rules)
-    cdef object array_of(self, text, Rules rules)
+    cdef object array_of(self, text, Rules rules, bint begins=*)
     cdef list to_list(self, const uint32_t *ids, size_t size)
 
 cdef size_t most_bytes(TextBuffer text) noexcept nogil

@@ -41,20 +41,22 @@ from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from bpe.encoding.cache cimport (
     BATCH, COPIED_IDS, IN_RING, INLINE_IDS, Cache, CachePool, cache_batch, cache_entry, cache_full, cache_hold,
     cache_holds, cache_prepare, cache_second_set, cache_set, cache_slot, cache_take, choose_fetch
 )
 from bpe.encoding.ids cimport Ids, reserve, reserve_for_text, to_array
-from bpe.encoding.ranks cimport LANE_BYTES, LANES, Lane, Piece, Ranks, need_lanes
+from bpe.encoding.ranks cimport LANE_BYTES, LANES, NONE, Lane, Piece, Ranks, need_lanes
 from bpe.native.bytes cimport packed_key, prefetch
 from bpe.native.cpu cimport level_of
 from bpe.native.memory cimport checked_malloc
 from bpe.native.text cimport LONE, SLACK, TextBuffer, raise_lone_surrogate
 from bpe.scanning.blocks cimport Block, Blocks, Room
-from bpe.scanning.scanner cimport SCAN_ENDS, ScannedPattern, Scanner, scan_block, scan_start
+from bpe.scanning.scanner cimport (
+    SCAN_ENDS, ScannedPattern, Scanner, scan_block, scan_start, splits_at_every_space
+)
 from bpe.scanning.special_tokens cimport Hit, Rules, SpecialTokens
 
 cdef extern from "Python.h":
@@ -86,16 +88,33 @@ cdef class Encoder:
         ids: The id of each symbol, an array of uint32.
         scanner: A bpe.scanning.scanner.scanner_of().
         cache_bytes: The most that all caches together may take.
+        space: What is given a space in front: "never" anything, "first" a text that does not begin with one, "each"
+            such a text and what follows a special token, "always" both, even where they begin with a space.
+        stands_for: {id: ids}, from two to three, of the last ids, side by side: what they stand for is given instead.
         level: The SIMD level, by default that of the process.
 
     Raises:
         ValueError: There are not as many ids as symbols.
     """
 
-    def __cinit__(self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes, level=None):
+    def __cinit__(
+        self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes, str space="never", dict stands_for=None,
+        level=None,
+    ):
         cdef const uint32_t[::1] id_array = ids
+        cdef size_t i, k
         if <size_t> id_array.shape[0] != ranks.symbols:
             raise ValueError(f"{ranks.symbols} symbols with {id_array.shape[0]} ids; give each its own")
+        self.space = <Space> ("never", "first", "each", "always").index(space)
+        self.first_beginning = NONE
+        if stands_for:
+            self.first_beginning = min(stands_for)
+            self.byte_ids = <uint32_t *> checked_malloc(4 * len(stands_for) * sizeof(uint32_t))
+            for i in range(<size_t> len(stands_for)):
+                spelled = stands_for[self.first_beginning + i]
+                self.byte_ids[4 * i] = len(spelled)
+                for k in range(<size_t> len(spelled)):
+                    self.byte_ids[4 * i + 1 + k] = spelled[k]
         self.ranks, self.scanner = ranks, scanner
         self.fetch = choose_fetch(level_of(level))
         self.pool = CachePool(cache_bytes)
@@ -106,6 +125,7 @@ cdef class Encoder:
     def __dealloc__(self):
         cdef size_t i
         free(self.id_of)
+        free(self.byte_ids)
         if self.ints != NULL:
             for i in range(<size_t> SHARED_INTS):
                 Py_XDECREF(self.ints[i])
@@ -201,19 +221,22 @@ cdef class Encoder:
         """Merge pretokens of a batch side by side, and put them into the cache if the admission filter lets them in."""
         cdef uint32_t ids[LANE_BYTES + COPIED_IDS]
         cdef Lane *lane
-        cdef size_t k, i, n
+        cdef size_t k, i, n, size
         self.ranks.merge_pieces(cache.work.lanes, pieces, count)
         for k in range(count):
             lane = &cache.work.lanes[k]
             for n in range(0, lane.count, 4):       # by fours: most have no more, and the count is unpredictable
                 for i in range(n, n + 4):
                     ids[i] = self.id_of[lane.symbols[i]]
+            size = lane.count
+            if self.first_beginning != NONE:
+                size = spell_beginnings(self, ids, size)
             i = numbers[k]
             if pieces[k].size <= CHEAP:
                 cache.misses += 1
-                if cache.filtering and not cache.seen_before(batch.keys[i]) and cache_hold(batch, i, ids, lane.count):
+                if cache.filtering and not cache.seen_before(batch.keys[i]) and cache_hold(batch, i, ids, size):
                     continue
-            batch.sets[i] = cache.keep(batch.keys[i], batch.sets[i], pieces[k].text, ids, lane.count)
+            batch.sets[i] = cache.keep(batch.keys[i], batch.sets[i], pieces[k].text, ids, size)
 
     cdef int encode_one(
         self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out
@@ -221,10 +244,12 @@ cdef class Encoder:
         """Merge one pretoken of any size, append its ids, and put them into the cache."""
         cdef size_t count = self.ranks.merge(&cache.work, text, size), i
         cdef uint32_t *to
-        reserve(out, count + COPIED_IDS)
+        reserve(out, (count if self.first_beginning == NONE else size) + COPIED_IDS)
         to = out.ids + out.size
         for i in range(count):
             to[i] = self.id_of[cache.work.found[i]]
+        if self.first_beginning != NONE:
+            count = spell_beginnings(self, to, count)
         out.size += count
         cache.keep(key, cache_set(&cache.table, key), text, to, count)
         return 0
@@ -232,9 +257,12 @@ cdef class Encoder:
     # Text to pretokens
 
     cdef int encode_text(
-        self, Cache cache, const uint8_t *text, size_t size, SpecialTokens special, Ids *out
+        self, Cache cache, const uint8_t *text, size_t size, SpecialTokens special, Ids *out, bint begins
     ) except -1 nogil:
-        """Append the ids of bytes, those of special tokens included."""
+        """Append the ids of bytes, those of special tokens included.
+
+        begins: whether a text begins here; otherwise one goes on that did not end in a special token.
+        """
         cdef Scanner scanner
         cdef Hit hit
         cdef size_t ends[SCAN_ENDS]
@@ -244,6 +272,8 @@ cdef class Encoder:
                 checked = at
                 check_signals()
             hit = special.find(text, size, at)
+            if self.space and hit.begin > at and (begins if at == 0 else self.space != FIRST_SPACE):
+                at += encode_with_space(self, cache, text + at, hit.begin - at, out)
             scan_start(&scanner, <ScannedPattern> self.scanner, text + at, hit.begin - at)
             begin = 0
             while True:
@@ -262,8 +292,8 @@ cdef class Encoder:
             at = hit.end
         return 0
 
-    cdef int encode_to(self, Cache cache, text, Rules rules, Ids *out) except -1:
-        """Append the ids of a text. Errors: see encode_array()."""
+    cdef int encode_to(self, Cache cache, text, Rules rules, Ids *out, bint begins) except -1:
+        """Append the ids of a text. begins: see encode_text(). Errors: see encode_array()."""
         cdef const uint8_t *at
         cdef size_t size
         cdef uint8_t converted[4 * SHORT_TEXT + SLACK]
@@ -277,7 +307,7 @@ cdef class Encoder:
             if held.bytes != NULL:
                 at, size = held.bytes, held.size
             elif held.size > SHORT_TEXT:
-                return self.encode_blocks(cache, held, rules, out)
+                return self.encode_blocks(cache, held, rules, out, begins)
             else:
                 at, size = converted, held.convert(0, held.size, converted)
                 if size == LONE:
@@ -285,15 +315,15 @@ cdef class Encoder:
         rules.check(at, size)
         if size < SHORT_TEXT:
             reserve(out, size)
-            self.encode_text(cache, at, size, rules.recognised, out)
+            self.encode_text(cache, at, size, rules.recognised, out, begins)
         else:
             reserve_for_text(out, size)
             with nogil:
                 self.pool.prepare(cache, size)
-                self.encode_text(cache, at, size, rules.recognised, out)
+                self.encode_text(cache, at, size, rules.recognised, out, begins)
         return 0
 
-    cdef int encode_blocks(self, Cache cache, TextBuffer text, Rules rules, Ids *out) except -1:
+    cdef int encode_blocks(self, Cache cache, TextBuffer text, Rules rules, Ids *out, bint begins) except -1:
         """encode_to() of a str that is not ASCII."""
         cdef Blocks blocks = Blocks(text, rules.all, self.scanner, BLOCK)
         cdef Room room
@@ -313,7 +343,8 @@ cdef class Encoder:
                     if block.size == 0:
                         return 0
                     rules.check(block.bytes, block.size)
-                    self.encode_text(cache, block.bytes, block.size, rules.recognised, out)
+                    self.encode_text(cache, block.bytes, block.size, rules.recognised, out, begins)
+                    begins = False
         finally:
             free(room.bytes)
 
@@ -323,15 +354,17 @@ cdef class Encoder:
         """The ids of `text` as a list; see encode_array()."""
         return self.list_of(text, rules)
 
-    def encode_array(self, text, Rules rules not None):
+    def encode_array(self, text, Rules rules not None, bint begins=True):
         """The ids of `text`, str or bytes, as an array of uint32; releases the GIL for the work.
+
+        begins: Whether it begins here, so that it may be given a space in front.
 
         Raises:
             ValueError: The text holds a special token that is refused; the message names it.
             UnicodeError: A str holds a lone surrogate.
             KeyError: A byte has no token.
         """
-        return self.array_of(text, rules)
+        return self.array_of(text, rules, begins)
 
     def encode_pieces(self, pieces):
         """The ids of pretokens that were split by the caller (bytes), as an array of uint32."""
@@ -350,15 +383,15 @@ cdef class Encoder:
     cdef object list_of(self, text, Rules rules):
         cdef Cache cache = self.pool.take()
         try:
-            self.encode_to(cache, text, rules, &cache.ids)
+            self.encode_to(cache, text, rules, &cache.ids, True)
             return self.to_list(cache.ids.ids, cache.ids.size)
         finally:
             self.pool.give(cache)
 
-    cdef object array_of(self, text, Rules rules):
+    cdef object array_of(self, text, Rules rules, bint begins=True):
         cdef Cache cache = self.pool.take()
         try:
-            self.encode_to(cache, text, rules, &cache.ids)
+            self.encode_to(cache, text, rules, &cache.ids, begins)
             return to_array(&cache.ids)
         finally:
             self.pool.give(cache)
@@ -413,3 +446,6 @@ cdef int check_signals() except -1 nogil:
 cdef size_t most_bytes(TextBuffer text) noexcept nogil:
     """The most bytes that the UTF-8 of a text may have."""
     return text.size * (text.width + (text.width < 4)) if text.bytes == NULL else text.size
+
+
+include "characters.pxi"

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from bpe.encoding.normalizing import cuts_at_spaces, marks_spaces_only, normalizer_of
+from bpe.encoding.normalizing import cuts_at_spaces, marks_spaces_only, normalizer_of, steps_of
 from bpe.native.lazy_imports import regex
 from bpe.scanning.special_tokens import SpecialTokens
 
@@ -51,6 +51,9 @@ class Preparation:
         self.goes_on = data.characters is not None and not self._flagged and marks_spaces_only(data.normalizer)
         # Whether cut_safely() finds any place.
         self.can_cut = not (self._flagged or self._characters is not None or not self._by_character or hidden)
+        # Whether the encoder takes texts as they are: all that is left to do is what it does about spaces.
+        self.space = space_of(data)
+        self.spaces_only = data.characters is not None and not self._flagged and _spaces_only(data)
         self._made: dict[tuple[bytes, ...], tuple[SpecialTokens, SpecialTokens]] = {}
 
     @staticmethod
@@ -163,6 +166,27 @@ class Preparation:
         if taken < len(text):
             pieces.append((text[taken:], -1))
         return pieces
+
+
+def space_of(data: TokenizerData) -> str:
+    """What is given a space in front, as bpe.encoding.encoder.Encoder takes it."""
+    if data.characters is None:
+        return "never"
+    if any(step["type"] == "Prepend" for step in steps_of(data.normalizer)):
+        return "always"
+    return {"never": "never", "first": "first", "always": "each"}[data.characters.prepend]
+
+
+def _spaces_only(data: TokenizerData) -> bool:
+    """Whether texts are changed in nothing but a space in front, and added tokens found in them as they are."""
+    steps = steps_of(data.normalizer)
+    prepended = [step for step in steps if step == {"type": "Prepend", "prepend": "▁"}]
+    marked = [step for step in steps if step == {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]
+    names = data.special_tokens.keys() | data.added_tokens.keys()
+    if len(prepended) > 1 or len(prepended) + len(marked) < len(steps) or any({" ", "▁"} & {*name} for name in names):
+        return False
+    late = names & data.normalized
+    return not late or not (prepended or _may_overlap(names - late, late))
 
 
 def _with_space(text: str) -> str:

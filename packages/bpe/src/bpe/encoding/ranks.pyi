@@ -11,6 +11,7 @@ class Ranks:
         symbols: Sequence[bytes] = (),
         merges: NDArray[Any] | None = None,
         ignore_merges: bool = False,
+        aliases: Mapping[int, int] | None = None,
         level: str | None = None,
         parts: Mapping[str, bytes | memoryview] | None = None,
     ) -> Self: ...

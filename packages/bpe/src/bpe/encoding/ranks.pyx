@@ -53,6 +53,7 @@ cdef class Ranks:
         merges: (left, right, made) by number of symbol, an array of shape (merges, 3) in order of rank. None where any
             two neighbours that join to a symbol merge, by the order of the symbols.
         ignore_merges: A pretoken that is a symbol is that symbol, whatever the merges say.
+        aliases: {symbol: symbol of one byte}: a merge that makes the one makes the other instead.
         level: The SIMD level, by default that of the process.
         parts: None, or what parts() of other ranks gave: these are then the same, and the arguments before are unused.
 
@@ -60,7 +61,7 @@ cdef class Ranks:
         ValueError: There are more symbols or merges than fit, or the parts do not fit together.
     """
 
-    def __cinit__(self, *, symbols=(), merges=None, bint ignore_merges=False, level=None, parts=None):
+    def __cinit__(self, *, symbols=(), merges=None, bint ignore_merges=False, aliases=None, level=None, parts=None):
         cdef const uint32_t[:, ::1] listed = None
         cdef size_t count
         self.lane_functions = choose_lane_functions(level_of(level))
@@ -80,7 +81,7 @@ cdef class Ranks:
                 f"the most are {MOST_SYMBOLS:,} and {MOST_MERGES:,}"
             )
         self.hold_symbols(b"".join(symbols), np.fromiter(map(len, symbols), dtype=np.uint32, count=len(symbols)))
-        fill_tables(self, listed, merges is None, ignore_merges)
+        fill_tables(self, listed, merges is None, ignore_merges, aliases or {})
 
     cdef int hold_symbols(self, bytes joined, const uint32_t[::1] sizes) except -1:
         """Note where the bytes of each symbol are, of symbols that are joined."""

@@ -148,7 +148,9 @@ cdef class SharedText:
             self.make_pages()
         try:
             self.rules.check(block.bytes, block.size)
-            self.encoder.encode_text(cache, block.bytes, block.size, self.rules.recognised, &done.all)
+            self.encoder.encode_text(
+                cache, block.bytes, block.size, self.rules.recognised, &done.all, number[0] == 0
+            )
         finally:
             self.hand_in(done)
         return block.size > 0

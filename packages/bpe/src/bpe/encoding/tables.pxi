@@ -1,7 +1,9 @@
 # The tables of a vocabulary, made from its symbols and merges.
 
 
-cdef int fill_tables(Ranks ranks, const uint32_t[:, ::1] merges, bint by_rank, bint ignore_merges) except -1:
+cdef int fill_tables(
+    Ranks ranks, const uint32_t[:, ::1] merges, bint by_rank, bint ignore_merges, dict aliases
+) except -1:
     """Fill ranks.tables and ranks.whole. by_rank: there are no merges, but any two that join to a symbol merge."""
     cdef MergeTables *tables = &ranks.tables
     cdef size_t i, slots = 64, count = ranks.symbols if by_rank else merges.shape[0], lost_count = 0
@@ -22,8 +24,11 @@ cdef int fill_tables(Ranks ranks, const uint32_t[:, ::1] merges, bint by_rank, b
                 tables.made[i] = merges[i, 2]
                 in_order = in_order and tables.made[i] == tables.made[0] + i
                 add_merge(tables, merges[i, 0], merges[i, 1], i)
+        for i in range(count if aliases else 0):
+            tables.made[i] = aliases.get(tables.made[i], tables.made[i])
+            in_order = False
         tables.first_made = tables.made[0] if count else 0
-        add_byte_pairs(ranks)
+        add_byte_pairs(ranks, aliases)
         if in_order:
             free(tables.made)
             tables.made = NULL
@@ -173,9 +178,16 @@ cdef int add_merges_by_rank(Ranks ranks, uint32_t *lost, size_t *lost_count) exc
     return 0
 
 
-cdef int add_byte_pairs(Ranks ranks) except -1:
-    """Note of each two bytes what can take one of them, and whether they join at once; see merge_tables.h."""
+cdef int add_byte_pairs(Ranks ranks, dict aliases) except -1:
+    """Note of each two bytes what can take one of them, and whether they join at once; see merge_tables.h.
+
+    Where an alias makes a byte, its own first and last bytes may stand in the text for that byte.
+    """
     cdef MergeTables *tables = &ranks.tables
+    cdef uint8_t other_first[256]
+    cdef uint8_t other_last[256]
+    cdef uint8_t last, first
+    cdef int as_last, as_first
     cdef uint32_t *takes_second = <uint32_t *> checked_malloc(2 * BYTE_PAIRS * sizeof(uint32_t))
     cdef uint32_t *takes_first = takes_second + BYTE_PAIRS
     cdef uint32_t *takes_symbol = NULL      # by symbol: the least rank of a merge that it takes part in
@@ -185,17 +197,28 @@ cdef int add_byte_pairs(Ranks ranks) except -1:
         takes_symbol = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
         memset(takes_second, 0xFF, 2 * BYTE_PAIRS * sizeof(uint32_t))
         memset(takes_symbol, 0xFF, ranks.symbols * sizeof(uint32_t))
+        for i in range(256):
+            other_first[i] = other_last[i] = <uint8_t> i
+        for alias, target in aliases.items():
+            first = ranks.text[<size_t> target][0]
+            other_first[first] = ranks.text[<size_t> alias][0]
+            other_last[first] = ranks.text[<size_t> alias][ranks.size[<size_t> alias] - 1]
         for i in range(tables.mask + 1):
             if tables.pairs[i] != FREE:
                 left, right = left_of_entry(tables, tables.pairs[i]), right_of_entry(tables, tables.pairs[i])
                 merge = merge_of_entry(tables, tables.pairs[i])
                 takes_symbol[left] = min(takes_symbol[left], merge)
                 takes_symbol[right] = min(takes_symbol[right], merge)
-                at = byte_pair_at(ranks.text[left][ranks.size[left] - 1], ranks.text[right][0])
-                if ranks.size[right] == 1:
-                    takes_second[at] = min(takes_second[at], merge)
-                if ranks.size[left] == 1:
-                    takes_first[at] = min(takes_first[at], merge)
+                last, first = ranks.text[left][ranks.size[left] - 1], ranks.text[right][0]
+                for as_last in range(2):
+                    for as_first in range(2):
+                        at = byte_pair_at(
+                            other_last[last] if as_last else last, other_first[first] if as_first else first
+                        )
+                        if ranks.size[right] == 1:
+                            takes_second[at] = min(takes_second[at], merge)
+                        if ranks.size[left] == 1:
+                            takes_first[at] = min(takes_first[at], merge)
         for at in range(BYTE_PAIRS):
             tables.byte_pairs[at] = byte_pair_word(takes_first[at], takes_second[at])
         for i in range(tables.mask + 1):

@@ -53,18 +53,21 @@ def preparation_of(data: TokenizerData) -> Preparation | None:
     return Preparation(data) if Preparation.needed(data) else None
 
 
-def _split_of(data: TokenizerData) -> patterns.Pattern:
-    """The pattern that a text is split by.
+def _scanner_of(data: TokenizerData) -> int:
+    """The scanner that a text is split by.
 
-    Where characters are merged without a split, and no token has a space behind another character, nothing is ever
-    merged across such a place: the text is split there, which changes no id and keeps the time linear.
+    Where characters are merged, texts are split between any two that no token joins as well, which changes no id and
+    keeps the time linear: see scanning/joins.h.
     """
-    if data.characters is None or not data.pattern.whole:
-        return data.pattern
-    apart = {*data.special_tokens.values(), *data.added_tokens.values()}
-    if any(b" " in token.lstrip(b" ") for number, token in data.vocab.items() if number not in apart):
-        return data.pattern
-    return patterns.resolve(r" *[^ ]+| +", "fancy-regex")
+    if data.characters is not None:
+        from bpe.scanning.scanner import register_joins
+
+        split_off = {*data.special_tokens.values(), *data.added_tokens.values()}
+        tokens = [token for number, token in data.vocab.items() if number not in split_off]
+        found = register_joins(tokens, every_space=not data.pattern.whole)
+        if found >= 0:
+            return found
+    return patterns.scanner_of(data.pattern)
 
 
 class TextEncoder:
@@ -87,10 +90,9 @@ class TextEncoder:
     ) -> None:
         self.data, self.special_ids, self._tables, self._cache_bytes = data, special_ids, tables, cache_bytes
         self.policy = Policy(data.special_tokens, data.added_tokens)
-        self._scanner = patterns.scanner_of(_split_of(data))
-        self._stands_for: dict[int, tuple[int, ...]] = {}
+        self._scanner = _scanner_of(data)
         self._preparation = preparation_of(data)
-        self.direct = self._scanner >= 0 and self._preparation is None
+        self.direct = self._scanner >= 0 and (self._preparation is None or self._preparation.spaces_only)
 
     @made_once_property
     def encoder(self) -> Encoder:
@@ -104,8 +106,14 @@ class TextEncoder:
 
     def _make_encoder(self, ignore_merges: bool, cache_bytes: int) -> Encoder:
         tables = self._tables(ignore_merges)
-        self._stands_for = tables.stands_for
-        return Encoder(ranks=tables.ranks, ids=tables.ids, scanner=self._scanner, cache_bytes=cache_bytes)
+        return Encoder(
+            ranks=tables.ranks,
+            ids=tables.ids,
+            scanner=self._scanner,
+            cache_bytes=cache_bytes,
+            space="never" if self._preparation is None else self._preparation.space,
+            stands_for=tables.stands_for,
+        )
 
     def merge(self, pieces: Iterable[bytes]) -> NDArray[np.uint32]:
         """The ids that each of the pieces is merged to, one after another, whole pieces not looked up."""
@@ -136,6 +144,8 @@ class TextEncoder:
 
     def to_ids(self, data: bytes | memoryview, special: SpecialTokens) -> NDArray[np.uint32]:
         """The ids of bytes in which these special tokens are recognised and none is refused."""
+        if self.direct:
+            return self.encoder.encode_array(data, Rules(special, NO_TOKENS))
         if self._preparation is None:
             return self.unprepared_to_ids(data, special)
         text = bytes(data).decode("utf-8", "surrogateescape")
@@ -155,8 +165,7 @@ class TextEncoder:
     def unprepared_to_ids(self, data: bytes | memoryview, special: SpecialTokens) -> NDArray[np.uint32]:
         """As to_ids(), the text not normalized and no space put before it."""
         if self._scanner >= 0:
-            ids = self.encoder.encode_array(data, Rules(special, NO_TOKENS))
-            return self._spelled_out(ids) if self._stands_for else ids
+            return self.encoder.encode_array(data, Rules(special, NO_TOKENS), begins=False)
         self.warn_if_slow()
         parts = [np.empty(0, dtype=np.uint32)]
         for piece, index in special.split(data):
@@ -165,18 +174,6 @@ class TextEncoder:
             else:
                 parts.append(self.encoder.encode_pieces(patterns.split(piece, self.data.pattern)))
         return np.concatenate(parts)
-
-    def _spelled_out(self, ids: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """The ids with those of the bytes for each that stands for the beginning of a character."""
-        least = min(self._stands_for)
-        at = np.flatnonzero(ids >= least)
-        if not len(at):
-            return ids
-        parts, begin = [], 0
-        for place in at.tolist():
-            parts += [ids[begin:place], np.array(self._stands_for[int(ids[place])], dtype=np.uint32)]
-            begin = place + 1
-        return np.concatenate([*parts, ids[begin:]])
 
     # Many texts
 

@@ -1,6 +1,6 @@
 """Where a text can be cut, so that its parts are counted or encoded apart with the same result."""
 
-from bpe.scanning.scanner cimport PATTERN_WHOLE, ScannedPattern, scan_cut
+from bpe.scanning.scanner cimport PATTERN_JOINS, PATTERN_WHOLE, ScannedPattern, scan_cut
 
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
@@ -13,7 +13,8 @@ def safe_cut(const uint8_t[::1] text not None, size_t at, int scanner, SpecialTo
     """The first place from `at` on where `text` can be cut without changing what is counted or encoded, or its length.
 
     That is a place where a pretoken surely ends (see scan_cut) and which no special token has inside it. Whatever may
-    follow the text changes none of this, as long as the place is `special.longest` bytes from its end. Where no place
+    follow the text changes none of this, as long as the place is `special.longest` bytes from its end. A scanner of
+    register_joins() has no cut right after a special token either: a space may have to be put there. Where no place
     can be told from the text around it (no split, or a pattern that no compiled scanner serves: -1), a special token
     begins there, which splits the text before any pattern does.
     """
@@ -46,7 +47,7 @@ cdef size_t safe_place(
             at -= again
             with gil:
                 PyErr_CheckSignals()
-        elif special.straddles(text, size, at):
+        elif special.straddles(text, size, at) or (scanner >= PATTERN_JOINS and special.ends_at(text, at)):
             at += 1
         else:
             return at

@@ -20,6 +20,8 @@ cdef extern from "scanning/levels.h" nogil:
         MOST_LEVELS
     ctypedef struct level_place:
         size_t at, end, match
+    ctypedef struct joins_before:
+        uint64_t blank, letter, high
 
 cdef enum:
     SCAN_BLOCK = 4096           # bytes scanned by one call of scan_block()
@@ -34,7 +36,8 @@ cdef enum ScannedPattern:
     PATTERN_QWEN35
     PATTERN_O200K
     PATTERN_DEEPSEEK
-    PATTERN_SPLITTER            # and all from it on: those of register_splitter()
+    PATTERN_SPLITTER            # and all from it on: those of register_splitter(),
+    PATTERN_JOINS = 1 << 20     # and from this one on those of register_joins()
 
 # What the words so far leave to the next: for each mask that is shifted, 1 if the byte before the word is in it.
 ctypedef struct Before:
@@ -63,7 +66,9 @@ ctypedef struct Scanner:
     uint64_t suffix             # o200k: bytes of `word` that belong to such a contraction
     size_t group                # digits, at the end of what is scanned, since the last boundary: at most 3
     level_place places_of[MOST_LEVELS]  # where each level of a splitter is
+    joins_before joins          # what the words so far leave to a scanner of register_joins()
 
 cdef void scan_start(Scanner *scanner, ScannedPattern pattern, const uint8_t *text, size_t size) noexcept nogil
 cdef size_t scan_block(Scanner *scanner, size_t *ends) noexcept nogil
+cdef bint splits_at_every_space(ScannedPattern pattern) noexcept nogil
 cdef size_t scan_cut(ScannedPattern pattern, const uint8_t *text, size_t size, size_t at) noexcept nogil

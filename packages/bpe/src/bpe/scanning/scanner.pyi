@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from mmap import mmap
 
 import numpy as np
@@ -11,6 +11,7 @@ SCANNED: dict[str | None, int]
 Level = tuple[int, bool, bytes, bytes, bytes, bytes, bytes]
 
 def register_splitter(levels: Sequence[Level]) -> int: ...
+def register_joins(tokens: Collection[bytes], every_space: bool) -> int: ...
 def categories() -> bytes: ...
 def boundaries(
     text: _Buffer, pattern: str | int | None = "gpt2", *, level: str | None = None

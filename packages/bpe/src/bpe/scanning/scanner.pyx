@@ -12,6 +12,7 @@ an example.) Characters beyond ASCII are decoded, but only to set their bits in 
     gpt2.pxi cl100k.pxi o200k.pxi deepseek.pxi    masks to beginnings of pretokens; masks.pxi: their operations
     places.h        bits to places in the text
     automaton.h     all other patterns: automata that are made while the program runs
+    joins.h         SentencePiece-style tokenizers: between characters that no token joins
 
 cl100k.pxi serves llama3 and the qwens too. All share these terms:
 
@@ -23,8 +24,8 @@ cl100k.pxi serves llama3 and the qwens too. All share these terms:
 
 cimport cython
 
-from libc.stdlib cimport calloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, memset
 
 from bpe.native.bytes cimport count_leading_zeros, count_trailing_zeros
 from bpe.native.cpu cimport level_of
@@ -72,6 +73,26 @@ cdef extern from "scanning/automaton.h" nogil:
     size_t next_piece(const splitter *s, const uint8_t *text, level_place *places, uint32_t level)
     size_t splitter_cut(const splitter *s, const uint8_t *text, size_t size, size_t at)
     void *copied(const void *source, size_t size)
+
+cdef extern from "scanning/joins.h" nogil:
+    ctypedef struct joins:
+        uint64_t *bits
+        int shift
+        bint every_space, crosses
+    enum:
+        MOST_JOINS
+    joins *joins_of[MOST_JOINS]
+    uint32_t joins_count
+    void add_joins(joins *j, const uint8_t *token, size_t size)
+    uint64_t joins_begins(
+        const joins *j, const uint8_t *text, size_t size, size_t at, const word_masks *word, joins_before *before
+    )
+    size_t joins_cut(const joins *j, const uint8_t *text, size_t size, size_t at)
+
+cdef enum:
+    BITS_OF_BYTE = 4            # of a filter, for each byte of the tokens, most of whose pairs stand in many of them
+    FEWEST_BITS = 16            # powers of two
+    MOST_BITS = 24
 
 SCANNED = {  # by the pattern's name; None is no split at all
     None: PATTERN_WHOLE,
@@ -131,10 +152,51 @@ def register_splitter(levels):
         return PATTERN_SPLITTER + splitter_count - 1
 
 
+def register_joins(tokens, bint every_space):
+    """The number of a scanner that splits where no token joins two characters; -1 where there are too many already.
+
+    The same tokens have the same scanner. every_space: a piece begins at every space.
+    """
+    global joins_count
+    cdef joins *made
+    cdef size_t bits = FEWEST_BITS, size
+    cdef uint32_t i
+    while bits < MOST_BITS and (<size_t> 1 << bits) < BITS_OF_BYTE * sum(map(len, tokens)):
+        bits += 1
+    size = (<size_t> 1 << bits) // 8
+    made = <joins *> calloc(1, sizeof(joins))
+    if made == NULL:
+        raise MemoryError
+    try:
+        made.bits = <uint64_t *> calloc(size, 1)
+        if made.bits == NULL:
+            raise MemoryError
+        made.shift, made.every_space = 64 - bits, every_space
+        for token in tokens:
+            add_joins(made, <const uint8_t *> <const char *> (<bytes> token), len(token))
+        with cython.critical_section(splitters_guard):
+            for i in range(joins_count):
+                if (
+                    joins_of[i].shift == made.shift and joins_of[i].every_space == made.every_space
+                    and joins_of[i].crosses == made.crosses
+                    and memcmp(joins_of[i].bits, made.bits, size) == 0
+                ):
+                    return PATTERN_JOINS + i
+            if joins_count == MOST_JOINS:
+                return -1
+            joins_of[joins_count], made = made, NULL
+            joins_count += 1
+            return PATTERN_JOINS + joins_count - 1
+    finally:
+        if made != NULL:
+            free(made.bits)
+            free(made)
+
+
 cdef inline ScannedPattern number_of(pattern) except *:
-    """The scanner of a named pattern, or of the number that register_splitter() gave."""
+    """The scanner of a named pattern, or of the number that register_splitter() or register_joins() gave."""
     if type(pattern) is int:
-        if not 0 <= pattern < PATTERN_SPLITTER + splitter_count:
+        if not (0 <= pattern < PATTERN_SPLITTER + splitter_count or 0 <= pattern - PATTERN_JOINS < joins_count):
             raise KeyError(pattern)
         return <ScannedPattern> <int> pattern
     return SCANNED[pattern]
@@ -151,7 +213,7 @@ def categories():
 
 
 cdef inline int family_of(ScannedPattern pattern) noexcept nogil:
-    if pattern == PATTERN_GPT2:
+    if pattern == PATTERN_GPT2 or pattern >= PATTERN_JOINS:
         return FAMILY_GPT2
     if pattern == PATTERN_QWEN35:
         return FAMILY_MARKS
@@ -176,7 +238,9 @@ cdef void scan_start_with(
     s.pattern = pattern
     s.family = family_of(pattern)
     s.classify, s.characters, s.places = classify, characters, places
-    if pattern >= PATTERN_SPLITTER:
+    if pattern >= PATTERN_JOINS:
+        pass                            # it reads its words itself
+    elif pattern >= PATTERN_SPLITTER:
         s.places_of[0].end = size
     elif pattern != PATTERN_WHOLE:
         need_class_table(s.family)
@@ -189,6 +253,8 @@ cdef size_t scan_block(Scanner *s, size_t *ends) noexcept nogil:
     cdef uint64_t begins
     if s.at >= s.size:
         return 0
+    if s.pattern >= PATTERN_JOINS:
+        return joins_block(s, ends)
     if s.pattern >= PATTERN_SPLITTER:
         return splitter_block(s, ends)
     if s.pattern == PATTERN_WHOLE:
@@ -227,18 +293,48 @@ cdef size_t splitter_block(Scanner *s, size_t *ends) noexcept nogil:
     return count
 
 
-cdef void read_word(Scanner *s, size_t at, word_masks *word) noexcept nogil:
-    """Classify the 64 bytes at `at`. Beyond the end of the text all is white space: `(?!\\S)` holds there."""
+cdef bint splits_at_every_space(ScannedPattern pattern) noexcept nogil:
+    """Whether this is a scanner of register_joins() by which a pretoken begins at every space."""
+    return pattern >= PATTERN_JOINS and joins_of[<size_t> pattern - PATTERN_JOINS].every_space
+
+
+cdef size_t joins_block(Scanner *s, size_t *ends) noexcept nogil:
+    """scan_block() of a scanner of register_joins()."""
+    cdef const joins *made = joins_of[<size_t> s.pattern - PATTERN_JOINS]
+    cdef size_t count = 0, stop = s.at + SCAN_BLOCK
+    cdef uint64_t begins
+    while s.at < s.size and (s.at < stop or count == 0):
+        classify_word(s, s.at, &s.word)
+        begins = joins_begins(made, s.text, s.size, s.at, &s.word, &s.joins)
+        if s.at == 0:
+            begins &= ~<uint64_t> 1
+        if s.size - s.at < 64:
+            begins &= (<uint64_t> 1 << (s.size - s.at)) - 1
+        count += s.places(begins, s.at, ends + count)
+        s.at += 64
+    if s.at >= s.size:
+        ends[count] = s.size
+        count += 1
+    return count
+
+
+cdef inline void classify_word(Scanner *s, size_t at, word_masks *word) noexcept nogil:
+    """Classify the 64 bytes at `at`, which is inside the text. Beyond its end all is white space."""
     cdef uint8_t padded[64]
     if at + 64 <= s.size:
         s.classify(s.text + at, word)
-    elif at >= s.size:
+        return
+    memset(padded, 32, 64)
+    memcpy(padded, s.text + at, s.size - at)
+    s.classify(padded, word)
+
+
+cdef void read_word(Scanner *s, size_t at, word_masks *word) noexcept nogil:
+    """Classify the 64 bytes at `at`. Beyond the end of the text all is white space: `(?!\\S)` holds there."""
+    if at >= s.size:
         word[0] = blank[s.family]
         return
-    else:
-        memset(padded, 32, 64)
-        memcpy(padded, s.text + at, s.size - at)
-        s.classify(padded, word)
+    classify_word(s, at, word)
     if word.high:
         s.characters(s.text + at, s.size - at, s.family, word, &s.spill, &s.spill_class)
 
@@ -273,6 +369,8 @@ cdef size_t scan_cut(ScannedPattern pattern, const uint8_t *text, size_t size, s
     cdef uint8_t before, after
     if pattern == PATTERN_WHOLE:
         return size
+    if pattern >= PATTERN_JOINS:
+        return joins_cut(joins_of[<size_t> pattern - PATTERN_JOINS], text, size, at)
     if pattern >= PATTERN_SPLITTER:
         return splitter_cut(splitters[<size_t> pattern - PATTERN_SPLITTER], text, size, at)
     at = at if at > 0 else 1

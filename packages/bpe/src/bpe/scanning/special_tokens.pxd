@@ -20,6 +20,7 @@ cdef class SpecialTokens:
     cdef int only_byte          # the first byte of all of them, or -1
     cdef Hit find(self, const uint8_t *text, size_t size, size_t at) noexcept nogil
     cdef bint straddles(self, const uint8_t *text, size_t size, size_t at) noexcept nogil
+    cdef bint ends_at(self, const uint8_t *text, size_t at) noexcept nogil
 
 cdef class Rules:
     cdef readonly SpecialTokens recognised, refused, all

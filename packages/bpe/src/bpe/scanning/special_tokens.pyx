@@ -87,6 +87,16 @@ cdef class SpecialTokens:
             begin += 1
         return False
 
+    cdef bint ends_at(self, const uint8_t *text, size_t at) noexcept nogil:
+        """Whether a special token may end here: the text before ends as one does."""
+        cdef size_t i
+        cdef Needle *needle
+        for i in range(<size_t> self.first[256]):
+            needle = &self.needles[i]
+            if needle.size <= at and memcmp(text + at - needle.size, needle.text, needle.size) == 0:
+                return True
+        return False
+
     def search(self, const uint8_t[::1] text not None):
         """The first special token in `text`, as bytes, or None."""
         cdef Hit hit

@@ -1,0 +1,156 @@
+"""Splitting between characters that no token joins, and encoding SentencePiece-style without preparing a text first."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import DATA
+from test_sentencepiece import KINDS, texts, trained
+
+import bpe
+from bpe.native import cpu
+from bpe.scanning import scanner
+
+SPACES = (" ", "▁")
+LETTERS = "ab1.é世🙂 ▁\n"
+tokens_and_texts = st.tuples(
+    st.lists(st.text(LETTERS.replace("▁", ""), min_size=1, max_size=4), max_size=9), st.text(LETTERS, max_size=200)
+)
+
+
+@given(tokens_and_texts, st.booleans())
+def test_pieces_begin_where_no_token_joins(tokens_and_text: tuple[list[str], str], every_space: bool) -> None:
+    tokens, text = tokens_and_text
+    number = scanner.register_joins([token.encode() for token in tokens], every_space)
+    assert number == scanner.register_joins([token.encode() for token in tokens], every_space)
+    data = text.encode()
+    ends = set(scanner.boundaries(data, number).tolist())
+    for level in cpu.available():
+        assert set(scanner.boundaries(data, number, level=level).tolist()) == ends, level
+    crosses = any(" " in token.lstrip(" ") for token in tokens)
+    at = 0
+    for before, after in pairwise(text):
+        at += len(before.encode())
+        if after in SPACES and (every_space or (before not in SPACES and not crosses)):
+            assert at in ends, (before, after)
+        elif before in SPACES or any(before + after in token for token in tokens):
+            assert at not in ends, (before, after)
+
+
+def test_all_that_can_be_split_is() -> None:
+    number = scanner.register_joins([b" a", b"ab", "世界".encode(), b".\n"], False)
+    text = "ab  a.\n世界世世界é,é  ▁ a▁b x1y"
+    pieces = ["ab", "  a", ".\n", "世界", "世", "世界", "é", ",", "é", "  ▁ a", "▁b", " x", "1", "y"]
+    assert scanner.split(text.encode(), number) == [piece.encode() for piece in pieces]
+    number = scanner.register_joins([b" a", b"ab", "世界".encode(), b".\n"], True)
+    pieces[9:10] = [" ", " ", "▁", " a"]
+    pieces[1:2] = [" ", " a"]
+    assert scanner.split(text.encode(), number) == [piece.encode() for piece in pieces]
+    number = scanner.register_joins([b"b a"], False)  # a token that goes on across a space
+    assert scanner.split(b"ab a c a", number) == [b"ab a", b" c", b" a"]
+
+
+@given(DATA, st.booleans(), st.integers(0, 200))
+def test_any_bytes_and_cuts(data: bytes, every_space: bool, at: int) -> None:
+    number = scanner.register_joins([b" a", b"ab", "é\u0301".encode(), "中文".encode(), b"'s", b"\n\n"], every_space)
+    pieces = scanner.split(data, number)
+    assert b"".join(pieces) == data
+    for level in cpu.available():
+        assert scanner.split(data, number, level=level) == pieces, level
+    cut = scanner.cut(data, at, number)
+    assert at <= cut <= len(data) or cut == len(data)
+    assert scanner.split(data[:cut], number) + scanner.split(data[cut:], number) == pieces
+
+
+def test_numbers_of_no_scanner_are_refused() -> None:
+    with pytest.raises(KeyError):
+        scanner.split(b"text", (1 << 20) + 1024)
+
+
+# Encoding
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request: Any, tmp_path_factory: Any) -> bpe.Tokenizer:
+    path = tmp_path_factory.mktemp("joins") / "tokenizer.json"
+    trained(request.param).save(str(path))
+    made = bpe.load(path)
+    assert made._texts.direct
+    return made
+
+
+def prepared(tokenizer: bpe.Tokenizer, text: str) -> list[int]:
+    """The ids of a text that is prepared in Python and encoded piece by piece."""
+    inside = tokenizer._texts
+    assert inside._preparation is not None
+    special = inside.policy.rules("all", ()).recognised
+    return inside._pieces_to_ids(inside._preparation.pieces(text, special)).tolist()
+
+
+def test_a_text_as_it_is_has_the_ids_of_one_that_is_prepared(tokenizer: bpe.Tokenizer) -> None:
+    for text in texts(11, 800):
+        assert tokenizer.encode(text, allowed_special="all") == prepared(tokenizer, text), text
+        assert tokenizer.encode(text.encode(), allowed_special="all") == prepared(tokenizer, text), text
+        assert tokenizer.count_tokens(text, allowed_special="all") == len(prepared(tokenizer, text))
+
+
+def test_long_texts_in_blocks_and_in_threads(tokenizer: bpe.Tokenizer) -> None:
+    chance = random.Random(5)
+    text = "".join(chance.choice(["</s>", "<s>", "", " ", "  ", "▁"]) + part for part in texts(12, 60_000))
+    assert len(text) > 1 << 20
+    expected = prepared(tokenizer, text)
+    for given_text in (text, text.encode()):
+        assert tokenizer.encode(given_text, allowed_special="all") == expected
+        for workers in (1, 3):
+            (found,) = tokenizer.encode_batch_to_numpy([given_text], workers=workers, allowed_special="all")
+            assert found.tolist() == expected
+    many = list(texts(13, 3000))
+    arrays = tokenizer.encode_batch_to_numpy(many, workers=3, allowed_special="all")
+    assert [array.tolist() for array in arrays] == [prepared(tokenizer, each) for each in many]
+
+
+def test_columns_and_files(tokenizer: bpe.Tokenizer, tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    many = list(texts(14, 500))
+    column = tokenizer.encode_arrow(pyarrow.array(many), allowed_special="all")
+    assert column.to_pylist() == [prepared(tokenizer, each) for each in many]
+    tokenizer.encode_file(many, tmp_path / "ids.npy")
+    expected = [number for each in many for number in prepared(tokenizer, each)]
+    assert np.load(tmp_path / "ids.npy").tolist() == expected
+
+
+@pytest.mark.parametrize("first", ["x" * 300, " " + "x" * 300, "é" * 200, "x", " ", "▁", "", "\n"])
+def test_the_first_pretoken_of_any_length(tokenizer: bpe.Tokenizer, first: str) -> None:
+    for text in (first, first + " the", f"<s>{first}</s>{first}"):
+        assert tokenizer.encode(text, allowed_special="all") == prepared(tokenizer, text)
+
+
+def test_special_tokens_that_are_refused(tokenizer: bpe.Tokenizer) -> None:
+    with pytest.raises(ValueError, match="<s>"):
+        tokenizer.encode("the cat<s>")
+    peer = tokenizers.Tokenizer.from_str(trained("llama-2").to_str())
+    assert peer.token_to_id("<s>") == tokenizer.special_tokens["<s>"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"special_tokens": {"<s> ": 1}},  # it is found only where the space is still there
+        {"special_tokens": {"▁<s>": 1}},
+        {"lstrip": frozenset(["<s>"])},
+        {"normalizer": '[{"type": "Prepend", "prepend": "▁"}]', "normalized": frozenset(["<s>"])},
+        {"normalizer": '[{"type": "Replace", "pattern": {"String": " "}, "content": "_"}]'},
+    ],
+)
+def test_what_asks_for_more_is_prepared(changed: dict[str, Any]) -> None:
+    made = bpe.train_sentencepiece(["the cat and the hat"], 275)
+    assert made._texts.direct
+    assert not bpe.Tokenizer.from_data(made.data._replace(**changed))._texts.direct
