@@ -324,6 +324,8 @@ def bench(session: nox.Session) -> None:
         "train": f"{BPE}/benchmarks/training.py",
         "encode": f"{BPE}/benchmarks/encoding.py",
         "first": f"{BPE}/benchmarks/first_pass.py",
+        "calls": f"{BPE}/benchmarks/calls.py",
+        "sentencepiece": f"{BPE}/benchmarks/sentencepiece_style.py",
         "decode": f"{BPE}/benchmarks/decoding.py",
         "worst": f"{BPE}/benchmarks/worst_cases.py",
         "worst-train": f"{BPE}/benchmarks/worst_training.py",
@@ -356,10 +358,10 @@ def bench(session: nox.Session) -> None:
         install(session, BPE, ACCOUNTING, f"{LM}[serve,gguf,text]", "llama-cpp-python[server]")
     else:
         install(session, ACCOUNTING if which == "start" else f"{BPE}[ray]" if which == "cluster" else BPE)
-    if which in ("train", "encode", "first", "decode", "worst", "worst-train"):
+    if which in ("train", "encode", "first", "calls", "sentencepiece", "decode", "worst", "worst-train"):
         session.install(*CONSTRAINTS, "gigabpe", "gigatoken", "fastokens", "tiktoken", "tokenizers", "rustbpe")
         session.install(*CONSTRAINTS, "matplotlib")  # for --write
-        if which == "encode":
+        if which in ("encode", "calls"):
             session.install(*CONSTRAINTS, "riptoken", "tokie")
         elif which != "decode":
             session.install(*CONSTRAINTS, "bpeasy", "sentencepiece")

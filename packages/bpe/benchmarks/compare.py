@@ -72,7 +72,8 @@ def one_process(python: str, *arguments: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("builds", nargs=2, metavar=("BEFORE", "AFTER"), help="Python interpreters that find each build")
+    parser.add_argument("before", metavar="BEFORE", help="a Python interpreter that finds the one build")
+    parser.add_argument("after", metavar="AFTER", help="one that finds the other")
     parser.add_argument("--texts", nargs="+", required=True, help="UTF-8 files")
     parser.add_argument("--tokenizers", nargs="+", required=True, help="tokenizer files that both builds read")
     parser.add_argument("--rounds", type=int, default=5)
@@ -84,7 +85,7 @@ def main() -> None:
     for turn in range(arguments.rounds):
         for job in jobs:
             for which in (0, 1) if turn % 2 else (1, 0):
-                for name, spent in one_process(arguments.builds[which], *job).items():
+                for name, spent in one_process((arguments.before, arguments.after)[which], *job).items():
                     found.setdefault(name, ([], []))[which].append(spent)
     print(f"{'milliseconds of CPU time, least (median)':48} {'before':>17} {'after':>17}   ratio")
     for name, (before, after) in found.items():

@@ -82,7 +82,9 @@ def tokie_to_array(name: str) -> Encoder:
     import tokie
 
     made = tokie.Tokenizer.from_json(as_json(name))
-    return Encoder(lambda text: made.encode(text).ids, lambda texts, _: made.encode_batch(texts))
+    return Encoder(
+        lambda text: made.encode(text).ids, lambda texts, _: [found.ids for found in made.encode_batch(texts)]
+    )
 
 
 def tokenizers_to_list(name: str) -> Encoder:
@@ -91,7 +93,7 @@ def tokenizers_to_list(name: str) -> Encoder:
     made = Tokenizer.from_file(as_json(name))
     return Encoder(
         lambda text: made.encode(text, add_special_tokens=False).ids,
-        lambda texts, _: made.encode_batch(texts, add_special_tokens=False),
+        lambda texts, _: [found.ids for found in made.encode_batch(texts, add_special_tokens=False)],
     )
 
 

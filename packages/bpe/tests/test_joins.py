@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 from itertools import pairwise
 from pathlib import Path
@@ -16,10 +17,14 @@ from strategies import DATA
 from test_sentencepiece import KINDS, texts, trained
 
 import bpe
+from bpe import sources
 from bpe.native import cpu
+from bpe.outputs.encode_source import CHUNK
 from bpe.scanning import scanner
+from bpe.scanning.special_tokens import SpecialTokens
 
 SPACES = (" ", "▁")
+NONE = SpecialTokens()
 LETTERS = "ab1.é世🙂 ▁\n"
 tokens_and_texts = st.tuples(
     st.lists(st.text(LETTERS.replace("▁", ""), min_size=1, max_size=4), max_size=9), st.text(LETTERS, max_size=200)
@@ -125,6 +130,22 @@ def test_columns_and_files(tokenizer: bpe.Tokenizer, tmp_path: Path) -> None:
     tokenizer.encode_file(many, tmp_path / "ids.npy")
     expected = [number for each in many for number in prepared(tokenizer, each)]
     assert np.load(tmp_path / "ids.npy").tolist() == expected
+
+
+def test_a_large_file_is_encoded_in_parts(tokenizer: bpe.Tokenizer, tmp_path: Path) -> None:
+    chance = random.Random(6)
+    part = "".join(chance.choice(["</s>", "<s>", "", " ", "  ", "▁"]) + each for each in texts(15, 20_000))
+    text = part * (1 + (2 * CHUNK) // len(part.encode()))
+    plain, packed = tmp_path / "text.txt", tmp_path / "text.txt.gz"
+    plain.write_text(text, encoding="utf-8", newline="")
+    packed.write_bytes(gzip.compress(plain.read_bytes(), 1))
+    parts = list(sources.stretches(plain, lambda data, at: tokenizer._texts.safe_cut(data, at, NONE), 4, CHUNK))
+    assert [stretch.first for stretch in parts] == [True, *[False] * (len(parts) - 1)]
+    assert len(parts) > 1
+    expected = tokenizer.encode_to_numpy(text, allowed_special="all")
+    for file in (plain, packed):
+        tokenizer.encode_file([file, plain], tmp_path / "ids.npy", workers=2)
+        assert np.array_equal(np.load(tmp_path / "ids.npy"), np.concatenate([expected, expected]))
 
 
 @pytest.mark.parametrize("first", ["x" * 300, " " + "x" * 300, "é" * 200, "x", " ", "▁", "", "\n"])

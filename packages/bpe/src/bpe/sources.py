@@ -64,13 +64,14 @@ Stream = Iterator[compressed.TextBlock]  # a text of which only a block is in me
 class Stretch(NamedTuple):
     """text[begin:end], cut where that changes nothing; `read` is how many bytes of the source it took.
 
-    last: whether the text ends with it.
+    first, last: whether the text begins and ends with it.
     """
 
     text: Buffer
     begin: int
     end: int
     read: int
+    first: bool
     last: bool
 
 
@@ -181,10 +182,11 @@ def stretches(source: Source, cut: Callable[[Any, int], int], margin: int, size:
             data, begin, whole = text.data, 0, len(text.data)
             while whole - begin > size:
                 end = cut(data, begin + size)
-                yield Stretch(data, begin, end, text.read * end // whole - text.read * begin // whole, end == whole)
+                read = text.read * end // whole - text.read * begin // whole
+                yield Stretch(data, begin, end, read, begin == 0, end == whole)
                 begin = end
             if begin < whole:
-                yield Stretch(data, begin, whole, text.read - text.read * begin // whole, True)
+                yield Stretch(data, begin, whole, text.read - text.read * begin // whole, begin == 0, True)
         else:
             yield from _cut_stream(text, cut, margin, size)
 
@@ -193,6 +195,7 @@ def _cut_stream(stream: Stream, cut: Callable[[Any, int], int], margin: int, siz
     """The same of a stream: blocks are gathered until a stretch can be cut off."""
     parts: list[bytes] = []
     held = read = 0
+    first = True
     wanted = size + margin + 4096
     for block, taken in stream:
         parts.append(block)
@@ -204,13 +207,13 @@ def _cut_stream(stream: Stream, cut: Callable[[Any, int], int], margin: int, siz
             end = cut(data, begin + size)
             if end + max(margin, 1) > held:  # the last stretch is not cut off before the end is known
                 break
-            yield Stretch(data, begin, end, read, False)
-            begin, read = end, 0
+            yield Stretch(data, begin, end, read, first, False)
+            begin, read, first = end, 0, False
         parts, held = [data[begin:]], held - begin
         # a text that cannot be cut is looked at again when it has doubled
         wanted = size + margin + 4096 if begin else 2 * held
     if held:
-        yield Stretch(b"".join(parts), 0, held, read, True)
+        yield Stretch(b"".join(parts), 0, held, read, first, True)
 
 
 def release(text: Buffer, begin: int, end: int) -> None:

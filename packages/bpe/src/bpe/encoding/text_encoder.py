@@ -246,15 +246,24 @@ class TextEncoder:
             for begin in range(0, len(array), LISTED):
                 yield from array[begin : begin + LISTED].tolist()
 
-    def each_to_ids(self, texts: list[memoryview], special: SpecialTokens) -> list[NDArray[np.uint32]]:
-        """to_ids() of each text, by the thread that calls: a few long texts, or many short ones together."""
-        if len(texts) > 1 and self.direct:
-            from bpe.encoding.batch import Batch
+    def each_to_ids(
+        self, texts: list[memoryview], special: SpecialTokens, begins: list[bool]
+    ) -> list[NDArray[np.uint32]]:
+        """to_ids() of each text, by the thread that calls: a few long texts, or many short ones together.
 
-            batch = Batch(self.encoder, texts, Rules(special, NO_TOKENS), threads=1)
-            batch.work()
-            return batch.arrays()  # type: ignore[return-value]  # nothing is refused, and bytes hold no surrogates
-        return [self.to_ids(text, special) for text in texts]
+        begins: whether each is the beginning of a text, and not what follows a safe_cut().
+        """
+        if not self.direct:
+            return [self.to_ids(text, special) for text in texts]
+        rules = Rules(special, NO_TOKENS)
+        if len(texts) == 1 or not all(begins):
+            pairs = zip(texts, begins, strict=True)
+            return [self.encoder.encode_array(text, rules, begin) for text, begin in pairs]
+        from bpe.encoding.batch import Batch
+
+        batch = Batch(self.encoder, texts, rules, threads=1)
+        batch.work()
+        return batch.arrays()  # type: ignore[return-value]  # nothing is refused, and bytes hold no surrogates
 
     def _chunks_of_characters(
         self, chunks: TextChunks, rules: Rules, preparation: Preparation, room: int
@@ -283,7 +292,10 @@ class TextEncoder:
 
     @property
     def can_cut(self) -> bool:
-        """Whether safe_cut() finds places in any long text; without a scanner it finds none but special tokens."""
+        """Whether safe_cut() finds places in any long text, and what follows one is as a text that begins there.
+
+        Without a scanner it finds none but special tokens.
+        """
         return self._scanner >= 0 and (self._preparation is None or self._preparation.can_cut)
 
     def safe_cut(self, text: Any, at: int, special: SpecialTokens) -> int:
@@ -292,7 +304,9 @@ class TextEncoder:
         def cut(at: int) -> int:
             return safe_cut(text, at, self._scanner, special)
 
-        return cut(at) if self._preparation is None else self._preparation.cut_safely(cut, text, at)
+        if self.direct or self._preparation is None:
+            return cut(at)
+        return self._preparation.cut_safely(cut, text, at)
 
     def _last_cut(self, text: bytes, special: SpecialTokens) -> int:
         """The last place at which a text that begins with a pretoken may be cut, whatever follows it; 0 for none."""

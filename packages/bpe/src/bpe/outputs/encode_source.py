@@ -36,9 +36,9 @@ class Recipe(NamedTuple):
     """How text becomes ids, and which of them mark the end of a document.
 
     Attributes:
-        encode: The ids of several texts, in which nothing is refused.
+        encode: The ids of several stretches of text, in which nothing is refused; whether a text begins with each.
         cut: cut(text, at) is the first place from `at` on where a text may be cut.
-        can_cut: Whether any long text has such places.
+        can_cut: Whether any long text has such places, and what follows one is encoded as a text of its own is.
         margin: Bytes before the end of what is there so far that a cut must keep.
         largest: The largest id.
         tokenizer: The fingerprint.
@@ -47,7 +47,7 @@ class Recipe(NamedTuple):
         special: The special tokens that are recognised, for the record.
     """
 
-    encode: Callable[[list[memoryview]], list[NDArray[np.uint32]]]
+    encode: Callable[[list[memoryview], list[bool]], list[NDArray[np.uint32]]]
     cut: Callable[[Any, int], int]
     can_cut: bool
     margin: int
@@ -79,7 +79,7 @@ def recipe_of(texts: TextEncoder, fingerprint: str, end_of_text: str | None, all
     special = texts.policy.recognised(allowed_special)
     texts.warn_if_slow()  # not in a thread, which has no caller
     return Recipe(
-        encode=lambda stretches: texts.each_to_ids(stretches, special),
+        encode=lambda stretches, begins: texts.each_to_ids(stretches, special, begins),
         cut=lambda text, at: texts.safe_cut(text, at, special),
         can_cut=texts.can_cut,
         margin=special.longest,
@@ -281,7 +281,9 @@ def _groups(source: sources.Source, recipe: Recipe, skip: int) -> Iterator[Group
 
 def _encode(group: Group, recipe: Recipe) -> Encoded:
     """The ids of a group, and where its documents end: where a text does, and after each end of text within it."""
-    found = recipe.encode([memoryview(text)[begin:end] for text, begin, end, *_ in group])
+    parts = [memoryview(text)[begin:end] for text, begin, end, *_ in group]
+    found = recipe.encode(parts, [stretch.first for stretch in group])
+    del parts  # which would keep a mapped file open
     for text, begin, end, *_ in group:
         sources.release(text, begin, end)
     if recipe.separate:
