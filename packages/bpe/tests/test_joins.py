@@ -154,6 +154,14 @@ def test_the_first_pretoken_of_any_length(tokenizer: bpe.Tokenizer, first: str) 
         assert tokenizer.encode(text, allowed_special="all") == prepared(tokenizer, text)
 
 
+def test_with_too_many_scanners_it_goes_on_without(tokenizer: bpe.Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanner, "register_joins", lambda tokens, every_space: -1)
+    slow = bpe.Tokenizer.from_data(tokenizer.data)
+    assert not slow._texts.direct
+    for text in texts(16, 300):
+        assert slow.encode(text, allowed_special="all") == tokenizer.encode(text, allowed_special="all"), text
+
+
 def test_special_tokens_that_are_refused(tokenizer: bpe.Tokenizer) -> None:
     with pytest.raises(ValueError, match="<s>"):
         tokenizer.encode("the cat<s>")

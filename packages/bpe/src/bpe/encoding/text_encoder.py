@@ -53,21 +53,18 @@ def preparation_of(data: TokenizerData) -> Preparation | None:
     return Preparation(data) if Preparation.needed(data) else None
 
 
-def _scanner_of(data: TokenizerData) -> int:
-    """The scanner that a text is split by.
+def _scanner_of_joins(data: TokenizerData) -> int:
+    """The scanner that splits between characters that no token joins, where characters are merged; otherwise -1.
 
-    Where characters are merged, texts are split between any two that no token joins as well, which changes no id and
-    keeps the time linear: see scanning/joins.h.
+    It changes no id, and keeps the time linear: see scanning/joins.h.
     """
-    if data.characters is not None:
-        from bpe.scanning.scanner import register_joins
+    if data.characters is None:
+        return -1
+    from bpe.scanning.scanner import register_joins
 
-        split_off = {*data.special_tokens.values(), *data.added_tokens.values()}
-        tokens = [token for number, token in data.vocab.items() if number not in split_off]
-        found = register_joins(tokens, every_space=not data.pattern.whole)
-        if found >= 0:
-            return found
-    return patterns.scanner_of(data.pattern)
+    split_off = {*data.special_tokens.values(), *data.added_tokens.values()}
+    tokens = [token for number, token in data.vocab.items() if number not in split_off]
+    return register_joins(tokens, every_space=not data.pattern.whole)
 
 
 class TextEncoder:
@@ -90,9 +87,11 @@ class TextEncoder:
     ) -> None:
         self.data, self.special_ids, self._tables, self._cache_bytes = data, special_ids, tables, cache_bytes
         self.policy = Policy(data.special_tokens, data.added_tokens)
-        self._scanner = _scanner_of(data)
+        joins = _scanner_of_joins(data)
+        self._scanner = joins if joins >= 0 else patterns.scanner_of(data.pattern)
         self._preparation = preparation_of(data)
-        self.direct = self._scanner >= 0 and (self._preparation is None or self._preparation.spaces_only)
+        left_to_encoder = self._preparation is None or (joins >= 0 and self._preparation.spaces_only)
+        self.direct = self._scanner >= 0 and left_to_encoder
 
     @made_once_property
     def encoder(self) -> Encoder:

@@ -15,7 +15,7 @@
 #include "scanning/classify.h"
 #include "scanning/levels.h"
 
-#define MOST_JOINS 1024
+#define MOST_JOINS 4096
 
 typedef struct {
     uint64_t *bits;
