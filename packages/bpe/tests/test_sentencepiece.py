@@ -3,51 +3,18 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers
+from sentencepiece_samples import WORDS, texts
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from bpe import Tokenizer, load
 from bpe.formats import huggingface, sentencepiece
 
-WORDS = [
-    *(
-        "the",
-        "cat",
-        "sat",
-        "on",
-        "a",
-        "mat",
-        "with",
-        "its",
-        "hat",
-        "é",
-        "ü",
-        "世界",
-        "世",
-        "ключ",
-        "слово",
-        "12",
-        "345",
-    ),
-    *("isn't", "x=y;", "\n\n", "{}", "▁", "\t"),
-]
 BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
-
-
-def texts(seed: int, count: int) -> Iterator[str]:
-    """Words that the tokenizers know and others, with one space between or several, or none."""
-    chance = random.Random(seed)
-    others = [*WORDS, "🙂", "Ж", "界世", "zebra", "<s>", "</s>", "ñandú", "\x00", "  ", "tthhee", "\u0301"]
-    spaces = [" ", "", "  ", " ", "▁"]
-    for _ in range(count):
-        parts = [chance.choice(others) + chance.choice(spaces) for _ in range(chance.randrange(12))]
-        yield "".join(parts)
 
 
 def trained(kind: str) -> tokenizers.Tokenizer:
