@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import tempfile
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 from inputs import ONE_BYTE, PATTERNS, SPECIALS, Reader
+from strategies import PIECES
 
 import bpe
 from bpe import reference
@@ -259,6 +261,32 @@ def tokenizer_json(reader: Reader) -> None:
     same("the pieces of two parts", parts, expected)
 
 
+@cache
+def _of_characters(corpus: int, shape: int) -> Tokenizer:
+    """A SentencePiece-style tokenizer: 16 vocabularies, each in the shapes in which they are published."""
+    chance = random.Random(corpus)
+    texts = ["".join(chance.choices(PIECES, k=40)) for _ in range(8)]
+    made = bpe.train_sentencepiece(texts, 400, limit_alphabet=40, split_at_spaces=shape % 3 != 0, split_lines=False)
+    data, prepend = made.data, ("never", "first", "always")[shape // 3]
+    assert data.characters is not None
+    return Tokenizer.from_data(data._replace(characters=data.characters._replace(prepend=prepend)))
+
+
+def characters(reader: Reader) -> None:
+    """A SentencePiece-style tokenizer gives a text the ids that it has when it is prepared in Python first."""
+    tokenizer = _of_characters(reader.number(16), reader.number(9))
+    text = reader.text(60).replace(b"'s", "▁".encode())
+    inside = tokenizer._texts
+    special = inside.policy.rules("all", ()).recognised
+    assert inside.direct
+    assert inside._preparation is not None
+    pieces = inside._preparation.pieces(text.decode("utf-8", "surrogateescape"), special)
+    same("the ids", tokenizer.encode(text, allowed_special="all"), inside._pieces_to_ids(pieces).tolist())
+    at = inside.safe_cut(text, reader.number(1 + len(text)), special) if text else 0
+    first, rest = inside.each_to_ids([memoryview(text)[:at], memoryview(text)[at:]], special, [True, at == 0])
+    same("the ids in two parts", [*first.tolist(), *rest.tolist()], tokenizer.encode(text, allowed_special="all"))
+
+
 def format_seeds() -> list[bytes]:
     """A file of each format, small."""
     vocab = dict(enumerate([*ONE_BYTE, b"ab", b"abc", b" a"]))
@@ -277,7 +305,7 @@ def format_seeds() -> list[bytes]:
     return [bytes([kind]) + file for kind, file in enumerate(files)]
 
 
-TARGETS = [scan, encode, decode, train, formats, train_long, tokenizer_json]
+TARGETS = [scan, encode, decode, train, formats, train_long, tokenizer_json, characters]
 
 
 def run(data: bytes) -> None:

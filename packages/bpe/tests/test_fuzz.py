@@ -21,6 +21,6 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
-@given(target=st.integers(0, 5), data=st.binary(max_size=80))
+@given(target=st.integers(0, 7), data=st.binary(max_size=80))
 def test_what_is_random_is_no_finding(targets: ModuleType, target: int, data: bytes) -> None:
     targets.run(bytes([target]) + data)
