@@ -44,6 +44,7 @@ print(json.dumps([times, digest, len(text.encode())]))
 """
 # NumPy's OpenBLAS, too: its threads spin for a while when they begin, which is CPU time of everybody who imports it.
 ONE_THREAD = {**os.environ, "RAYON_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+ONE_THREAD.pop("PYTHONDONTWRITEBYTECODE", None)  # a package that was installed has its bytecode, one in a clone not yet
 BPE = (
     "import bpe",
     "made = bpe.load(sys.argv[1]); made.encode_to_numpy('a')",
