@@ -41,6 +41,8 @@ def texts(prose: str) -> Iterator[tuple[str, list[str]]]:
 
     for unit, name in (("a", "a"), (" ", "spaces"), ("^", "^"), ("中", "one CJK character"), ("\n", "line ends")):
         yield name, repeated(unit)
+    for unit, name in (("a", "a, after a space"), ("=", "=, after a space")):
+        yield name, [f" {text}" for text in repeated(unit)]
     chance = random.Random(1)
     yield "base64", [base64.b64encode(chance.randbytes(SIZE * 3 // 4)).decode() for _ in range(3)]
     yield "any CJK", ["".join(chr(chance.randrange(0x4E00, 0x9F00)) for _ in range(SIZE // 3)) for _ in range(3)]

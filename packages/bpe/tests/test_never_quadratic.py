@@ -97,6 +97,22 @@ def test_encoding_is_nearly_linear(pattern: str | None) -> None:
             )
 
 
+def test_what_stands_before_a_run_does_not_slow_it_down() -> None:
+    tokens = [b"=" * 2**power for power in range(1, 7)]
+    merges = [(token[: len(token) // 2],) * 2 for token in tokens]
+    vocab = dict(enumerate([*(bytes([byte]) for byte in range(256)), *tokens, b" ="]))
+    encode = Tokenizer(vocab, [*merges, (b" ", b"=")], pattern=None).encode_to_numpy
+    run = b"=" * SMALL * TIMES
+    encode(run)
+    for before in (b" ", b"x", b" ===", b"=x="):
+        for _ in range(1 if COUNTED else 5):
+            costs = cost(encode, run), cost(encode, before + run)
+            if costs[1] < 8 * costs[0] + FIXED:
+                break
+        else:
+            raise AssertionError(f"after {before!r}: {costs[1]:,}, and {costs[0]:,} for the run alone")
+
+
 @pytest.mark.parametrize("pattern", [*PATTERNS, None])
 def test_streams_and_training_are_nearly_linear(pattern: str | None) -> None:
     texts = tokenizer(pattern, False)._texts
