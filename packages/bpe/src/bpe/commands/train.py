@@ -39,8 +39,8 @@ def add(commands: Any) -> None:
         action="store_true",
         help="SentencePiece-style BPE: merge characters, as Llama 2's; special tokens are <unk>, <s>, </s> by default",
     )
-    parser.add_argument("--limit-alphabet", type=int, metavar="N", help="of these the N commonest characters")
-    parser.add_argument("--tie-break", choices=CONVENTIONS, help="which of equally common pairs is first (bytes)")
+    parser.add_argument("--limit-alphabet", type=int, metavar="N", help="with --sentencepiece: the most characters")
+    parser.add_argument("--tie-break", choices=CONVENTIONS, help="of equally common pairs (default: bytes)")
     parser.add_argument("--min-count", type=int, default=1, help="no pair that occurs less often is merged")
     parser.add_argument("--max-token-bytes", type=int, help="no token is longer")
     parser.add_argument("--text-key", default="text", help="where JSON lines and Parquet have the text (%(default)s)")

@@ -270,16 +270,22 @@ cdef size_t scan_block(Scanner *s, size_t *ends) noexcept nogil:
             begins = deepseek_begins(s)
         else:
             begins = cl100k_begins(s)
-        if s.at == 0:
-            begins &= ~<uint64_t> 1     # it ends nothing
-        if s.size - s.at < 64:
-            begins &= (<uint64_t> 1 << (s.size - s.at)) - 1
-        count += s.places(begins, s.at, ends + count)
-        s.at += 64
+        count += write_ends(s, begins, ends + count)
     if s.at >= s.size:
         ends[count] = s.size
         count += 1
     return count
+
+
+cdef inline size_t write_ends(Scanner *s, uint64_t begins, size_t *ends) noexcept nogil:
+    """Write where pretokens begin in the 64 bytes at s.at, where those before them end; go on to the next 64 bytes."""
+    cdef size_t at = s.at
+    if at == 0:
+        begins &= ~<uint64_t> 1         # it ends nothing
+    if s.size - at < 64:
+        begins &= (<uint64_t> 1 << (s.size - at)) - 1
+    s.at = at + 64
+    return s.places(begins, at, ends)
 
 
 cdef size_t splitter_block(Scanner *s, size_t *ends) noexcept nogil:
@@ -306,12 +312,7 @@ cdef size_t joins_block(Scanner *s, size_t *ends) noexcept nogil:
     while s.at < s.size and (s.at < stop or count == 0):
         classify_word(s, s.at, &s.word)
         begins = joins_begins(made, s.text, s.size, s.at, &s.word, &s.joins)
-        if s.at == 0:
-            begins &= ~<uint64_t> 1
-        if s.size - s.at < 64:
-            begins &= (<uint64_t> 1 << (s.size - s.at)) - 1
-        count += s.places(begins, s.at, ends + count)
-        s.at += 64
+        count += write_ends(s, begins, ends + count)
     if s.at >= s.size:
         ends[count] = s.size
         count += 1
