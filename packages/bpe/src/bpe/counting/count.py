@@ -7,12 +7,13 @@ outgrows its share of a memory limit is sorted and written to a temporary file.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import patterns, sources
 from bpe.counting.pretoken_counts import PretokenCounts
-from bpe.counting.records import pack_table
+from bpe.counting.records import pack_into, pack_table, packed_size, room_for
 from bpe.counting.spill import Spill
 from bpe.native.parallel import map_in_threads, stream
 from bpe.native.warn import warn_caller
@@ -167,13 +168,20 @@ def _add_up(tables: list[PretokenCounts]) -> Records:
     if len(tables) <= 1:
         return pack_table(tables[0]) if tables else bytearray()
     shares = SHARES * len(tables)
+    records, lock, taken = room_for(tables), threading.Lock(), 0
 
-    def add_share(share: int) -> Records:
+    def add_share(share: int) -> None:
+        nonlocal taken
         table = PretokenCounts(max(map(len, tables)) // shares)
         table.add_share(tables, share, shares)
-        return pack_table(table)
+        size = packed_size(table)
+        with lock:
+            at = taken
+            taken += size
+        pack_into(table, records, at)
 
-    parts = map_in_threads(add_share, range(shares), len(tables))
+    map_in_threads(add_share, range(shares), len(tables))
     for table in tables:
         table.clear()
-    return bytearray().join(parts)
+    del records[taken:]
+    return records

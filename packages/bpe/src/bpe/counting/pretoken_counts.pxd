@@ -5,7 +5,8 @@ from bpe.scanning.scanner cimport ScannedPattern
 from bpe.scanning.special_tokens cimport SpecialTokens
 
 # A pretoken in the table. At most SHORT bytes: pack_key()'s two words, the length in the last byte of `high`. Longer:
-# `low` is its hash, and `high` is LONG_KEY plus its place in the arena, where its length (4 bytes) and bytes are.
+# `low` is its hash, and `high` is LONG_KEY plus its place in the arena, where its length (4 bytes) and bytes are; in a
+# table that shares of others were added to, plus its address in the arena of one of these.
 ctypedef struct Slot:
     uint64_t low, high          # high == 0: the slot is free
     uint64_t count
@@ -18,6 +19,7 @@ cdef class PretokenCounts:
     cdef readonly size_t distinct
     cdef uint8_t *arena
     cdef size_t arena_size, arena_room
+    cdef list lenders           # the tables whose arenas have the long pretokens, if this one has none
     cdef int add(self, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size) except -1 nogil
     cdef int add_text(
         self, const uint8_t *text, size_t size, ScannedPattern pattern, SpecialTokens special
@@ -28,4 +30,5 @@ cdef class PretokenCounts:
     cdef Slot *find_short(self, uint64_t low, uint64_t high) noexcept nogil
     cdef Slot *find_long(self, const uint8_t *text, size_t size, uint64_t hash) noexcept nogil
     cdef int take_long(self, Slot *slot, const uint8_t *text, size_t size, uint64_t hash) except -1 nogil
+    cdef const uint8_t *kept(self, const Slot *slot) noexcept nogil
     cdef const uint8_t *bytes_of(self, const Slot *slot, uint8_t *room, size_t *size) noexcept nogil

@@ -11,7 +11,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
 from bpe.native.bytes cimport (
-    LONG_KEY, SHORT, count_leading_zeros, hash_bytes, hash_pair, pack_key, packed_key, prefetch
+    LONG_KEY, SHORT, count_leading_zeros, hash_bytes, hash_pair, pack_key, packed_key, prefetch, unpack_key
 )
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport HUGE_PAGE, checked_block, checked_realloc, free_block, touch_block
@@ -29,6 +29,7 @@ cdef class PretokenCounts:
 
     def __cinit__(self, size_t room=1 << 12):
         self.spread = 1
+        self.lenders = []
         self.set_slots(64)
         while self.mask < room * 2:
             self.set_slots(self.mask * 2 + 2)
@@ -99,7 +100,7 @@ cdef class PretokenCounts:
         cdef uint32_t kept_size
         while self.slots[at].high:
             if self.slots[at].low == hash and self.slots[at].high >= LONG_KEY:
-                kept = self.arena + (self.slots[at].high & PLACE)
+                kept = self.kept(&self.slots[at])
                 memcpy(&kept_size, kept, 4)
                 if kept_size == size and memcmp(kept + 4, text, size) == 0:
                     break
@@ -138,18 +139,21 @@ cdef class PretokenCounts:
         free_block(old, old_size * sizeof(Slot))
         return 0
 
+    cdef inline const uint8_t *kept(self, const Slot *slot) noexcept nogil:
+        """Where the length and the bytes of a long pretoken are. Without an arena its place is an address."""
+        return <const uint8_t *> (<size_t> self.arena + (slot.high & PLACE))
+
     cdef const uint8_t *bytes_of(self, const Slot *slot, uint8_t *room, size_t *size) noexcept nogil:
         """The bytes of an interned pretoken: in the arena, or written into `room`, which has SHORT + 1 bytes."""
+        cdef packed_key key
         cdef uint32_t size32
-        cdef size_t i
         if slot.high >= LONG_KEY:
-            memcpy(&size32, self.arena + (slot.high & PLACE), 4)
+            memcpy(&size32, self.kept(slot), 4)
             size[0] = size32
-            return self.arena + (slot.high & PLACE) + 4
+            return self.kept(slot) + 4
         size[0] = slot.high >> 56
-        for i in range(8):
-            room[i] = <uint8_t> (slot.low >> (8 * i))
-            room[8 + i] = <uint8_t> (slot.high >> (8 * i))
+        key.low, key.high = slot.low, slot.high
+        unpack_key(key, room)
         return room
 
     cdef int add_text(
@@ -189,11 +193,15 @@ cdef class PretokenCounts:
                 self.add(&piece[0], &end, 1, 0, end)
 
     def add_share(self, list tables not None, size_t share, size_t shares):
-        """Add what several tables have of one of `shares` equal shares of all hashes; this one has no others."""
+        """Add what several tables have of one of `shares` equal shares of all hashes; this one has no others.
+
+        Long pretokens stay in the tables that they come from, which have to stay as they are.
+        """
         cdef PretokenCounts table
         if share >= shares or (self.distinct and self.spread != shares):
             raise ValueError(f"share {share} of {shares} cannot be added to a table of other hashes")
         self.spread = shares
+        self.lenders += tables
         for table in tables:
             if table.spread != 1:
                 raise ValueError("a table of a share cannot be shared out again")
@@ -224,7 +232,8 @@ cdef class PretokenCounts:
                 text = other.bytes_of(theirs, NULL, &size)
                 ours = self.find_long(text, size, hash)
                 if ours.high == 0:
-                    self.take_long(ours, text, size, hash)
+                    ours.low, ours.high = hash, LONG_KEY | <size_t> other.kept(theirs)
+                    self.distinct += 1
             else:
                 ours = self.find_short(theirs.low, theirs.high)
                 if ours.high == 0:
@@ -238,7 +247,7 @@ cdef class PretokenCounts:
         cdef Slot *slots = new_slots(64)
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
         free(self.arena)
-        self.slots, self.distinct, self.spread = slots, 0, 1
+        self.slots, self.distinct, self.spread, self.lenders = slots, 0, 1, []
         self.set_slots(64)
         self.arena, self.arena_size, self.arena_room = NULL, 0, 0
 

@@ -12,7 +12,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort
 from libc.string cimport memcmp, memcpy, memset
 
-from bpe.native.bytes cimport SHORT, count_leading_zeros, hash_bytes
+from bpe.native.bytes cimport LONG_KEY, SHORT, count_leading_zeros, hash_bytes
 from bpe.counting.pretoken_counts cimport PretokenCounts, Slot
 from bpe.native.memory cimport checked_malloc
 
@@ -66,30 +66,56 @@ cdef int compare_records(const void *a, const void *b) noexcept nogil:
 
 def pack_table(PretokenCounts counts not None):
     """The records of a table, in no particular order. The table stays as it is."""
+    cdef bytearray packed = PyByteArray_FromStringAndSize(NULL, packed_size(counts))
+    pack_into(counts, packed, 0)
+    return packed
+
+
+def packed_size(PretokenCounts counts not None):
+    """How many bytes the records of a table have."""
     cdef size_t i, size, total = 0
+    cdef Slot *slot
+    with nogil:
+        for i in range(counts.mask + 1):
+            slot = &counts.slots[i]
+            if slot.high >= LONG_KEY:
+                counts.bytes_of(slot, NULL, &size)
+                total += HEADER + size
+            elif slot.high:
+                total += HEADER + (slot.high >> 56)
+    return total
+
+
+def pack_into(PretokenCounts counts not None, bytearray packed not None, size_t at):
+    """Write the records of a table to packed[at:], which has room for them."""
+    cdef size_t i, size, end = len(packed)
     cdef uint32_t size32
     cdef uint8_t room[SHORT + 1]
     cdef const uint8_t *text
+    cdef uint8_t *out = <uint8_t *> PyByteArray_AS_STRING(packed)
     cdef Slot *slot
     with nogil:
         for i in range(counts.mask + 1):
             slot = &counts.slots[i]
             if slot.high:
-                counts.bytes_of(slot, room, &size)
-                total += HEADER + size
-    cdef bytearray packed = PyByteArray_FromStringAndSize(NULL, total)
-    cdef uint8_t *out = <uint8_t *> PyByteArray_AS_STRING(packed)
-    with nogil:
-        for i in range(counts.mask + 1):
-            slot = &counts.slots[i]
-            if slot.high:
                 text = counts.bytes_of(slot, room, &size)
+                if end - at < HEADER + size:
+                    with gil:
+                        raise ValueError("the records do not fit")
                 size32 = <uint32_t> size
-                memcpy(out, &slot.count, 8)
-                memcpy(out + 8, &size32, 4)
-                memcpy(out + HEADER, text, size)
-                out += HEADER + size
-    return packed
+                memcpy(out + at, &slot.count, 8)
+                memcpy(out + at + 8, &size32, 4)
+                memcpy(out + at + HEADER, text, size)
+                at += HEADER + size
+
+
+def room_for(list tables not None):
+    """A bytearray in which the records of several tables, added up, have room; memory is taken as it is written."""
+    cdef PretokenCounts table
+    cdef size_t most = 0
+    for table in tables:
+        most += table.arena_size + table.distinct * (HEADER + SHORT)
+    return PyByteArray_FromStringAndSize(NULL, most)
 
 
 def sorted_blocks(const uint8_t[::1] records not None):

@@ -137,4 +137,14 @@ static inline packed_key pack_key(const uint8_t *at, size_t size, size_t room) {
     key.high |= (uint64_t)size << 56;
     return key;
 }
+
+/* Write the bytes of a packed pretoken to `to`, which has room for 16. */
+static inline void unpack_key(packed_key key, uint8_t *to) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    key.low = __builtin_bswap64(key.low);
+    key.high = __builtin_bswap64(key.high);
+#endif
+    memcpy(to, &key.low, 8);
+    memcpy(to + 8, &key.high, 8);
+}
 #endif

@@ -14,4 +14,5 @@ cdef extern from "native/bytes.h" nogil:
     uint64_t hash_pair(uint64_t a, uint64_t b, uint64_t seed)
     uint64_t hash_bytes(const uint8_t *at, size_t size, uint64_t seed)
     packed_key pack_key(const uint8_t *at, size_t size, size_t room)
+    void unpack_key(packed_key key, uint8_t *to)
     void prefetch(const void *address)
