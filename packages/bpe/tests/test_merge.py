@@ -21,8 +21,14 @@ WORDS = st.dictionaries(
     st.sampled_from([1, 1, 1, 2, 3, 7, 2**33]),
     max_size=25,
 )
+RUN = st.builds(lambda letter, times: letter * times, st.sampled_from([b"a", b"b"]), st.integers(0, 70))
 LONG_WORDS = st.dictionaries(  # about as many symbols as the vectors of a processor take
     st.text(alphabet="ab", min_size=28, max_size=40).map(str.encode), st.integers(1, 3), max_size=8
+)
+WORDS_OF_SEVERAL_VECTORS = st.dictionaries(
+    st.builds(lambda *parts: b"".join(parts), *[st.text("ab", max_size=40).map(str.encode), RUN] * 3).filter(bool),
+    st.integers(1, 2),
+    max_size=3,
 )
 WORDS_WITH_RUNS = st.dictionaries(
     st.lists(st.sampled_from([b"a", b"aa", b"aaaa", b"ab", b"b"]), min_size=1, max_size=6).map(b"".join),
@@ -44,8 +50,10 @@ def merge(
     tie_break: str,
     floor: int,
     level: str | None = None,
-    long_word: int = 512,
+    long_word: int = 64,
     few_symbols: int = 1024,
+    pass_rare: int = 200,
+    long_rare_word: int | None = None,
     **bounds: int,
 ) -> list[tuple[bytes, bytes]]:
     """The merges that bring the 256 bytes to vocab_size tokens, by Merger."""
@@ -62,7 +70,9 @@ def merge(
         floor=floor,
         level=level,
         long_word=long_word,
+        long_rare_word=long_word if long_rare_word is None else long_rare_word,
         few_symbols=few_symbols,
+        pass_rare=pass_rare,
     )
     made = 0
     while (now := merger.advance(3)) > made:
@@ -75,10 +85,12 @@ def merge(
 
 
 @given(
-    counts=st.one_of(WORDS, LONG_WORDS, WORDS_WITH_RUNS),
+    counts=st.one_of(WORDS, LONG_WORDS, WORDS_WITH_RUNS, WORDS_OF_SEVERAL_VECTORS),
     level=st.sampled_from(cpu.available()),
     long_word=st.sampled_from([1, 5, 30, 512]),
+    long_rare_word=st.sampled_from([1, 5, 512]),
     few_symbols=st.sampled_from([0, 260, 1024]),
+    pass_rare=st.sampled_from([0, 2, 10, 2**40]),  # never by passes, as long as pairs are common, or all the time
     extra=st.one_of(st.integers(0, 40), st.just(40_000), st.just(70_000)),  # cells have 16 bits, or 32
     tie_break=st.sampled_from(["bytes", "huggingface", "ids"]),
     floor=st.sampled_from([1, 2, 5, 1000, 2**40]),
@@ -89,7 +101,9 @@ def test_merges_as_the_reference_whatever_the_floor(
     counts: dict[bytes, int],
     level: str,
     long_word: int,
+    long_rare_word: int,
     few_symbols: int,
+    pass_rare: int,
     extra: int,
     tie_break: str,
     floor: int,
@@ -108,7 +122,12 @@ def test_merges_as_the_reference_whatever_the_floor(
     if tie_break == "huggingface" and bound:
         bound = max(2, bound - 1)
     bounds = {"min_count": min_count, "max_token_bytes": bound}
-    assert merge(counts, 256 + extra, tie_break, floor, level, long_word, few_symbols, **bounds) == expected
+    longest_short = {"long_word": long_word, "long_rare_word": long_rare_word}
+    found = merge(
+        counts, 256 + extra, tie_break, floor, level, few_symbols=few_symbols, pass_rare=pass_rare,
+        **longest_short, **bounds,
+    )  # fmt: skip
+    assert found == expected
 
 
 RUNS = st.builds(lambda piece, times: piece * times, st.text("ab", min_size=1, max_size=6), st.integers(100, 300))
@@ -146,12 +165,34 @@ def test_what_postings_leave_is_used_for_others(long_word: int, floor: int) -> N
         assert merge({word: 1}, 300, "bytes", floor, long_word=long_word, few_symbols=few_symbols) == expected
 
 
+@pytest.mark.parametrize("level", cpu.available())
+@pytest.mark.parametrize("letters", [1, 2, 4, 20, 253, 254, 255, 256])  # a pass needs a byte for borders and one more
+def test_passes_over_long_words_merge_as_postings_do(letters: int, level: str) -> None:
+    draw = random.Random(letters)
+    alphabet = draw.sample(range(256), letters)
+    words = [bytes([*draw.choices(alphabet, k=draw.randrange(1, 3000)), *alphabet]) for _ in range(40)]
+    words += [word * draw.randrange(1, 4) for word in words[:5]] + [bytes(alphabet[:1]) * 4000]
+    counts = {word: draw.choice([1, 1, 1, 2, 900]) for word in words}
+    expected = merge(counts, 900, "bytes", 1, "portable", pass_rare=0)
+    for pass_rare in (1, 60, 200, 2**40):
+        for long_word in (40, 512):
+            assert merge(counts, 900, "bytes", 1, level, long_word=long_word, pass_rare=pass_rare) == expected
+
+
+def test_passes_over_megabytes_of_words_of_several_counts() -> None:
+    draw = random.Random(5)
+    four_letters = bytes(b"ACGT"[byte % 4] for byte in range(256))
+    counts = {draw.randbytes(size).translate(four_letters): count for size, count in [(3_000_000, 1), (4_000_000, 9)]}
+    counts |= {draw.randbytes(100).translate(four_letters): draw.choice([1, 2, 9]) for _ in range(20_000)}
+    assert merge(counts, 500, "bytes", 1000) == merge(counts, 500, "bytes", 1000, pass_rare=0)
+
+
 def visited(word: bytes, merges: int, long_word: int) -> int:
     """Symbols that a Merger looks at to make so many merges of one word."""
     alphabet = [bytes([byte]) for byte in range(256)]
     merger = Merger(
         table({word: 1}), tokens=alphabet, by_bytes=True, most=merges, min_count=1, max_token_bytes=0, floor=1,
-        long_word=long_word,
+        long_word=long_word, long_rare_word=long_word,
     )  # fmt: skip
     made = 0
     while (now := merger.advance(merges)) > made:
@@ -193,7 +234,7 @@ def test_words_of_symbols_of_several_bytes_are_merged_alike_long_or_short(
     def merged(long_word: int) -> list[tuple[int, int, int]]:
         merger = Merger(
             records, tokens=tokens, spelled=True, by_bytes=True, most=30, min_count=1, max_token_bytes=0, floor=4,
-            long_word=long_word,
+            long_word=long_word, long_rare_word=long_word,
         )  # fmt: skip
         made = 0
         while (now := merger.advance(30)) > made:

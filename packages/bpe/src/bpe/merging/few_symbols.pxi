@@ -12,12 +12,15 @@ ctypedef struct PossiblePair:
 ctypedef struct PossiblePairs:
     PossiblePair *pairs         # by the left symbol, then by the right one
     size_t symbols
+    uint32_t *postings          # the first of all
     uint8_t is_left[FEW_SYMBOLS]    # whether a pair begins with a symbol: the others are not looked at
 
 
 cdef int count_pairs_of_few(
-    PairTable *table, const Words *words, const LongWords *long_words, const SymbolTable *symbols
+    PairTable *table, const Words *words, const LongWords *long_words, const ByteWords *byte_words, bint by_passes,
+    const SymbolTable *symbols,
 ) except -1:
+    """by_passes: the byte words are not going to be loaded as long words now, and their pairs get no postings."""
     cdef PossiblePairs found
     cdef PossiblePair *here
     cdef Pair *pair
@@ -36,6 +39,8 @@ cdef int count_pairs_of_few(
                 tally_long_pairs(long_words, <uint32_t *> long_words.cells, &found)
             else:
                 tally_long_pairs(long_words, <uint16_t *> long_words.cells, &found)
+            if byte_words.codes != NULL:
+                tally_byte_pairs(byte_words, &found, not by_passes)
             for left in range(symbols.count):
                 for right in range(symbols.count if found.is_left[left] else 0):
                     here = possible_pair(&found, left, right)
@@ -44,7 +49,7 @@ cdef int count_pairs_of_few(
                         pair = add_pair(table, key)
                         pair.count, pair.postings_size = here.count, <uint32_t> here.places.number
                     here.places.next = NULL
-            place_postings(table)
+            found.postings = place_postings(table)
             for i in range(table.size):
                 pair = &table.pairs[i]
                 possible_pair(&found, left_of(pair.key), right_of(pair.key)).places.next = pair.postings
@@ -56,6 +61,8 @@ cdef int count_pairs_of_few(
                 post_long_pairs(long_words, <uint32_t *> long_words.cells, &found)
             else:
                 post_long_pairs(long_words, <uint16_t *> long_words.cells, &found)
+            if byte_words.codes != NULL and not by_passes:
+                post_byte_pairs(byte_words, &found, words.size + 1)
             for i in range(table.size):
                 pair = &table.pairs[i]
                 here = possible_pair(&found, left_of(pair.key), right_of(pair.key))
@@ -91,15 +98,18 @@ cdef int tally_pairs(const Words *words, Cell *cells, PossiblePairs *found) exce
 
 cdef int tally_long_pairs(const LongWords *words, Cell *cells, PossiblePairs *found) except -1 nogil:
     cdef const Cell *cell
+    cdef const Cell *end
     cdef PossiblePair *pair
-    cdef size_t word, countdown = SIGNAL_INTERVAL
-    for word in range(words.count):
-        cell = cells + words.words[word].begin
-        while cell[1] != border(cells):
-            pair = possible_pair(found, cell[0], cell[1])
-            pair.count += words.words[word].count
-            pair.places.number += 1
-            found.is_left[cell[0]] = True
+    cdef size_t group, countdown = SIGNAL_INTERVAL
+    for group in range(words.groups_size):
+        cell = cells + words.groups[group].begin
+        end = cell + words.groups[group].size
+        while cell < end:
+            if cell[0] != border(cells) and cell[1] != border(cells):
+                pair = possible_pair(found, cell[0], cell[1])
+                pair.count += words.groups[group].count
+                pair.places.number += 1
+                found.is_left[cell[0]] = True
             cell += 1
             check_signals(&countdown)
     return 0
@@ -124,16 +134,15 @@ cdef int post_pairs(const Words *words, Cell *cells, PossiblePairs *found) excep
 
 
 cdef int post_long_pairs(const LongWords *words, Cell *cells, PossiblePairs *found) except -1 nogil:
-    cdef const Cell *cell
+    cdef const Cell *cell = cells + 1
     cdef PossiblePair *pair
-    cdef size_t word, countdown = SIGNAL_INTERVAL
-    for word in range(words.count):
-        cell = cells + words.words[word].begin
-        while cell[1] != border(cells):
+    cdef size_t countdown = SIGNAL_INTERVAL
+    while cell + 1 < cells + words.cells_size:
+        if cell[0] != border(cells) and cell[1] != border(cells):
             pair = possible_pair(found, cell[0], cell[1])
             if pair.places.next != NULL:
                 pair.places.next[0] = <uint32_t> (words.first_place + (cell - cells))
                 pair.places.next += 1
-            cell += 1
-            check_signals(&countdown)
+        cell += 1
+        check_signals(&countdown)
     return 0

@@ -1,16 +1,19 @@
-# The long words: those of more than LONG_WORD symbols, whose postings are places in them.
+# The long words: those of more than LONG_WORD symbols, or LONG_RARE_WORD if they are rare, whose postings are places in
+# them.
 #
 # A short word is rewritten whole for each of its postings, which takes the square of its length as it is merged from
 # bytes to a few tokens. In a long word a posting names the place of a pair, and replacing the pair takes a few steps,
-# so that the whole takes time in proportion to the length. A symbol has one cell when the word is loaded, and all the
-# cells of its two halves when it is made by a merge:
+# so that the whole takes time in proportion to the length. Rare words are long sooner because they are many where they
+# matter, and take less memory so: how often a word occurs is noted once for all words that occur equally often, its
+# group. A symbol has one cell when the word is loaded, and all the cells of its two halves when it is made by a merge:
 #
 #       loaded    t   h   e   r   e       merged    the, re
 #       cells    the  .  E3  re  E2       E: the last cell of a symbol of so many cells; `.`: a cell inside one
 #
 # so that the symbol to the right begins where this one's cells end, and the symbol to the left is where E says, or one
-# cell away. A border stands before, between and behind the words. Each time that all pairs are counted again, the words
-# are closed up before: every symbol has one cell again, so that fewer cells take less time to go through and to fetch.
+# cell away. A border stands before the first word and behind each. Each time that all pairs are counted again, the
+# words are closed up before: every symbol has one cell again, so that fewer cells take less time to go through and to
+# fetch.
 #
 # The highest bit is set in every cell that no symbol begins in. Cells have 16 bits where that will do for the symbols,
 # else 32. In postings they are numbered on from the end of the short words.
@@ -18,8 +21,19 @@
 cdef enum:
     LONG_PREFETCH_DISTANCE = 64     # 0.50 s instead of 0.69 with 16, for 10 MB of English as one word, 32,000 tokens
 
-ctypedef struct LongWord:
-    size_t begin                # its first cell
+ctypedef struct LongRecord:     # the record of a long word
+    int64_t count
+    const uint8_t *symbols      # bytes, or uint32
+    size_t size
+
+ctypedef struct LongRecords:
+    LongRecord *records         # by count
+    size_t size
+    size_t groups               # how many different counts there are
+    size_t cells                # that all words take, with their borders
+
+ctypedef struct Group:          # all words that occur `count` times, side by side, with a border behind each
+    size_t begin, size
     int64_t count
 
 ctypedef struct LongWords:
@@ -29,8 +43,8 @@ ctypedef struct LongWords:
     bint wide
     size_t widest               # cells that a symbol may have
     size_t first_place          # of the first cell in postings
-    LongWord *words
-    size_t count
+    Group *groups
+    size_t groups_size
 
 
 cdef inline uint32_t border(Cell *cells) noexcept nogil:
@@ -41,89 +55,128 @@ cdef inline uint32_t border(Cell *cells) noexcept nogil:
         return <uint32_t> 1 << 31
 
 
-cdef int load_long_words(
-    LongWords *words, const uint8_t[::1] records, const uint8_t *symbol_of, size_t most_symbols, size_t longest_short,
-    size_t count, size_t first_place,
+cdef int find_long_records(
+    LongRecords *found, const uint8_t[::1] records, size_t symbol_size, const LongestShort *longest, size_t count
 ) except -1:
-    """The `count` words of more than `longest_short` symbols. symbol_of: as for load_words()."""
-    cdef size_t at = 0, end = records.shape[0], total = 1
+    """The `count` records of long words. A symbol takes `symbol_size` bytes."""
+    cdef size_t at = 0, end = records.shape[0], once = 0, last = count
+    cdef LongRecord record
     cdef uint32_t size
-    words.first_place, words.widest = first_place, <size_t> -1
-    if count == 0:
-        return 0
+    found.records = <LongRecord *> checked_malloc(count * sizeof(LongRecord))
+    found.size, found.groups, found.cells = count, 0, 1
     with nogil:
         while at < end:
+            memcpy(&record.count, &records[at], 8)
             memcpy(&size, &records[at + 8], 4)
+            record.symbols, record.size = &records[at + RECORD], size // symbol_size
             at += RECORD + size
-            size = size if symbol_of != NULL else size // 4
-            total += size + 1 if size > longest_short else 0
-    check_cells(first_place + total)
-    words.wide = most_symbols > <size_t> 1 << 15
-    words.widest = (<size_t> 1 << (31 if words.wide else 15)) - 2
-    words.room = total * (sizeof(uint32_t) if words.wide else sizeof(uint16_t))
-    words.cells = checked_block(words.room)
-    words.cells_size = total
-    words.words = <LongWord *> checked_malloc(count * sizeof(LongWord))
+            if not is_long(record.symbols - RECORD, record.size, longest):
+                continue
+            found.cells += record.size + 1
+            if record.count == 1:       # most of them, which need no sorting
+                found.records[once] = record
+                once += 1
+            else:
+                last -= 1
+                found.records[last] = record
+        qsort(found.records + once, count - once, sizeof(LongRecord), by_count)
+        for at in range(count):
+            found.groups += at == 0 or found.records[at].count != found.records[at - 1].count
+    return 0
+
+
+cdef int by_count(const void *a, const void *b) noexcept nogil:
+    cdef const LongRecord *left = <const LongRecord *> a
+    cdef const LongRecord *right = <const LongRecord *> b
+    return (left.count > right.count) - (left.count < right.count)
+
+
+cdef Group *group_to_extend(Group *groups, size_t *size, size_t begin, int64_t count) noexcept nogil:
+    """The group that a word which begins here belongs to: the last one, or a new one."""
+    if size[0] == 0 or groups[size[0] - 1].count != count:
+        groups[size[0]].begin, groups[size[0]].size, groups[size[0]].count = begin, 0, count
+        size[0] += 1
+    return &groups[size[0] - 1]
+
+
+cdef int load_long_words(
+    LongWords *words, const LongRecords *found, const uint8_t *symbol_of, size_t first_place, size_t most_symbols
+) except -1:
+    """symbol_of: as for load_words()."""
+    make_room_for_long_words(words, found.cells, found.groups, first_place, most_symbols, NULL, 0)
     with nogil:
         if words.wide:
-            fill_long_words(words, <uint32_t *> words.cells, records, symbol_of, longest_short)
+            fill_long_words(words, <uint32_t *> words.cells, found, symbol_of)
         else:
-            fill_long_words(words, <uint16_t *> words.cells, records, symbol_of, longest_short)
+            fill_long_words(words, <uint16_t *> words.cells, found, symbol_of)
+    return 0
+
+
+cdef inline size_t size_of_long_cell(size_t most_symbols) noexcept nogil:
+    return sizeof(uint32_t) if most_symbols > <size_t> 1 << 15 else sizeof(uint16_t)
+
+
+cdef int make_room_for_long_words(
+    LongWords *words, size_t cells, size_t groups, size_t first_place, size_t most_symbols, void *block, size_t room
+) except -1:
+    """Room for so many cells and groups: in a block of `room` bytes, if there is one."""
+    cdef size_t size = size_of_long_cell(most_symbols)
+    check_cells(first_place + cells)
+    words.first_place, words.cells_size = first_place, cells
+    words.wide, words.widest = size == sizeof(uint32_t), (<size_t> 1 << (8 * size - 1)) - 2
+    words.groups = <Group *> checked_malloc(groups * sizeof(Group))
+    if block == NULL:
+        block, room = checked_block(cells * size), cells * size
+    words.cells, words.room = block, room
     return 0
 
 
 cdef int fill_long_words(
-    LongWords *words, Cell *cells, const uint8_t[::1] records, const uint8_t *symbol_of, size_t longest_short
+    LongWords *words, Cell *cells, const LongRecords *found, const uint8_t *symbol_of
 ) except -1 nogil:
-    cdef size_t at = 0, end = records.shape[0], i, countdown = SIGNAL_INTERVAL
-    cdef uint32_t size, symbol
-    cdef Cell *cell = cells
-    cdef const uint8_t *record
-    cell[0] = <Cell> border(cells)
-    cell += 1
-    while at < end:
-        record = &records[at]
-        memcpy(&size, record + 8, 4)
-        at += RECORD + size
-        size = size if symbol_of != NULL else size // 4
-        if size <= longest_short:
-            continue
-        words.words[words.count].begin = cell - cells
-        memcpy(&words.words[words.count].count, record, 8)
-        words.count += 1
-        for i in range(size):
+    cdef size_t word, i, out = 1, countdown = SIGNAL_INTERVAL
+    cdef uint32_t symbol
+    cdef const LongRecord *record
+    cells[0] = <Cell> border(cells)
+    for word in range(found.size):
+        record = &found.records[word]
+        group_to_extend(words.groups, &words.groups_size, out, record.count).size += record.size + 1
+        for i in range(record.size):
             if symbol_of != NULL:
-                cell[i] = symbol_of[record[RECORD + i]]
+                cells[out] = symbol_of[record.symbols[i]]
             else:
-                memcpy(&symbol, record + RECORD + 4 * i, 4)
-                cell[i] = <Cell> symbol
-            check_signals(&countdown)
-        cell[size] = <Cell> border(cells)
-        cell += size + 1
+                memcpy(&symbol, record.symbols + 4 * i, 4)
+                cells[out] = <Cell> symbol
+            out += 1
+        cells[out] = <Cell> border(cells)
+        out += 1
+        check_signals(&countdown, record.size)
     return 0
 
 
 cdef void close_up_long_words(LongWords *words, Cell *cells, SymbolTable *symbols) noexcept nogil:
     """Give every symbol one cell again, and leave out the words of one symbol."""
-    cdef size_t word, kept = 0, begin, out = 1, i
-    cdef const Cell *cell
+    cdef size_t i, kept = 0, at, end, begin, out = 1
+    cdef Group *group
     cdef uint32_t symbol
-    for word in range(words.count):
+    for i in range(words.groups_size):
+        at, end = words.groups[i].begin, words.groups[i].begin + words.groups[i].size
+        group = &words.groups[kept]
+        group.begin, group.count = out, words.groups[i].count
         begin = out
-        cell = cells + words.words[word].begin
-        while cell[0] != border(cells):
-            symbol = cell[0]
+        while at < end:
+            symbol = cells[at]
             cells[out] = <Cell> symbol
-            out += 1
-            cell += symbols.width[symbol]
-        if out == begin + 1:
-            out = begin
-            continue
-        words.words[kept].begin, words.words[kept].count = begin, words.words[word].count
-        kept += 1
-        cells[out] = <Cell> border(cells)
-        out += 1
-    words.count, words.cells_size = kept, out
+            if symbol != border(cells):
+                out += 1
+                at += symbols.width[symbol]
+            else:
+                out = out + 1 if out > begin + 1 else begin
+                begin = out
+                at += 1
+        group.size = out - group.begin
+        kept += group.size > 0
+    words.groups_size, words.cells_size = kept, out
     words.room = trim_block(words.cells, words.room, out * sizeof(Cell))
     for i in range(symbols.count):
         symbols.width[i] = 1
@@ -133,7 +186,7 @@ cdef void close_up_long_words(LongWords *words, Cell *cells, SymbolTable *symbol
 cdef size_t first_long(const LongWords *words, const uint32_t *postings, size_t size) noexcept nogil:
     """How many postings are of short words: they stand before the others."""
     cdef size_t low = 0, high = size, middle
-    if size == 0 or postings[size - 1] < words.first_place:
+    if words.groups_size == 0 or size == 0 or postings[size - 1] < words.first_place:
         return size
     while low < high:
         middle = (low + high) // 2
@@ -144,16 +197,16 @@ cdef size_t first_long(const LongWords *words, const uint32_t *postings, size_t 
     return low
 
 
-cdef size_t word_of(const LongWords *words, size_t cell) noexcept nogil:
-    """The long word that a cell belongs to."""
-    cdef size_t low = 0, high = words.count, middle
+cdef const Group *group_of(const LongWords *words, size_t cell) noexcept nogil:
+    """The group that a cell belongs to."""
+    cdef size_t low = 0, high = words.groups_size, middle
     while high - low > 1:
         middle = (low + high) // 2
-        if words.words[middle].begin <= cell:
+        if words.groups[middle].begin <= cell:
             low = middle
         else:
             high = middle
-    return low
+    return &words.groups[low]
 
 
 cdef inline void prefetch_long(Cell *cell) noexcept nogil:
@@ -177,8 +230,9 @@ cdef int replace_in_long_words(
     cdef Cell *cell
     cdef Cell *right
     cdef Cell *left
+    cdef const Group *group
     cdef int64_t count = 0
-    cdef size_t i, at, word_end = 0, word, countdown = SIGNAL_INTERVAL
+    cdef size_t i, at, group_end = 0, countdown = SIGNAL_INTERVAL
     for i in range(min(size, <size_t> LONG_PREFETCH_DISTANCE)):
         prefetch_long(cells + (postings[i] - first))
     for i in range(size):
@@ -188,10 +242,9 @@ cdef int replace_in_long_words(
         cell = cells + at
         if cell[0] != a or cell[a_width] != b:
             continue
-        if at >= word_end:
-            word = word_of(words, at)
-            count = words.words[word].count
-            word_end = words.words[word + 1].begin if word + 1 < words.count else <size_t> -1
+        if at >= group_end:
+            group = group_of(words, at)
+            count, group_end = group.count, group.begin + group.size
         if (cell - 1)[0] != border(cells):
             left = symbol_before(cell)
             if left[0] == made:
@@ -211,4 +264,4 @@ cdef int replace_in_long_words(
 
 cdef void free_long_words(LongWords *words) noexcept nogil:
     free_block(words.cells, words.room)
-    free(words.words)
+    free(words.groups)

@@ -15,8 +15,10 @@ class Merger:
         max_token_bytes: int,
         floor: int,
         level: str | None = None,
-        long_word: int = 512,
+        long_word: int = 64,
+        long_rare_word: int = 4,
         few_symbols: int = 1024,
+        pass_rare: int = 200,
     ) -> Self: ...
     def apply(self, left: int, right: int) -> int: ...
     def advance(self, merges: int) -> int: ...

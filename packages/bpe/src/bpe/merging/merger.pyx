@@ -1,11 +1,13 @@
 """Merging: counted pretokens to the list of merges.
 
-The commonest pair of adjacent symbols becomes a new symbol, again and again. Six structures do it, each in a file of
+The commonest pair of adjacent symbols becomes a new symbol, again and again. Eight structures do it, each in a file of
 its own:
 
     SymbolTable  symbols.pxi     the bytes that each symbol stands for
-    Words        words.pxi       the distinct pretokens as symbols, with their counts
-    LongWords    long_words.pxi  those of hundreds of symbols, held so that merging takes time in proportion to length
+    Words        words.pxi       the distinct pretokens as symbols, with their counts, if they are short
+    LongWords    long_words.pxi  the others, and rare ones, held so that merging takes time in proportion to length
+    ByteWords    byte_words.pxi  the long words as bytes, before they are loaded
+    Passes       passes.pxi      the first merges of these, of pairs that stand nearly everywhere
     PairTable    pairs.pxi       the pairs by hash, each with its count and its postings, the words that it occurs in
     PairQueue    queue.pxi       which pair is the best
     Changes      replace.pxi     what replacing a pair in its words changes around it
@@ -33,8 +35,8 @@ times, and the step that joins the last two symbols of one joins those of all th
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free
-from libc.string cimport memcmp, memcpy, memmove, memset
+from libc.stdlib cimport free, qsort
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 from bpe.counting.records import total_size
 from bpe.native.bytes cimport count_leading_zeros, count_trailing_zeros, hash_pair, prefetch
@@ -47,6 +49,16 @@ cdef extern from "merging/find.h" nogil:
         FIND_SLACK
     size_t find_narrow(const uint16_t *symbols, size_t size, uint32_t a, uint32_t b)
     size_t find_wide(const uint32_t *symbols, size_t size, uint32_t a, uint32_t b)
+
+cdef extern from "merging/passes.h" nogil:
+    enum:
+        PASS_SLACK
+    ctypedef struct pass_neighbours:
+        uint32_t left[4][256]
+        uint32_t right[4][256]
+        size_t doubles, replaced
+    ctypedef size_t (*pass_function)(uint8_t *, size_t, uint8_t, uint8_t, uint8_t, pass_neighbours *) noexcept
+    pass_function choose_pass(int level)
 
 cdef extern from "merging/rewrite.h" nogil:
     enum:
@@ -70,6 +82,8 @@ include "queue.pxi"
 include "replace.pxi"
 include "long_words.pxi"
 include "few_symbols.pxi"
+include "byte_words.pxi"
+include "passes.pxi"
 include "recount.pxi"
 
 cdef enum:
@@ -95,18 +109,25 @@ cdef class Merger:
         floor: Pairs that count less are left out as long as there are others. It changes time and memory only.
         level: The SIMD level; by default that of the process.
         long_word: Words of more symbols are held as long ones. It changes time and memory only.
+        long_rare_word: The same for rare words.
         few_symbols: Up to so many symbols, pairs are counted in an array of all that there can be. Likewise.
+        pass_rare: A pass is made over all long words for a pair that stands at one place in so many, or more; 0: never.
+            Likewise.
     """
 
     cdef SymbolTable symbols
     cdef Words words
     cdef LongWords long_words
+    cdef ByteWords byte_words
+    cdef Passes passes
     cdef PairTable table
     cdef PairQueue queue
     cdef Changes changes
     cdef Merge *merges
     cdef size_t first           # symbols there were to start from
     cdef size_t few_symbols
+    cdef int level
+    cdef bint by_passes         # the byte words are merged by passes
     cdef int64_t min_count
     cdef int64_t weight         # about the sum of the counts of all pairs
     cdef size_t work            # done by advance() so far
@@ -114,12 +135,13 @@ cdef class Merger:
     def __cinit__(
         self, const uint8_t[::1] records not None, *, list tokens not None, bint spelled=False, bint by_bytes,
         size_t most, int64_t min_count, size_t max_token_bytes, int64_t floor, level=None, size_t long_word=LONG_WORD,
-        size_t few_symbols=FEW_SYMBOLS,
+        size_t long_rare_word=LONG_RARE_WORD, size_t few_symbols=FEW_SYMBOLS, size_t pass_rare=PASS_RARE,
     ):
         cdef uint8_t symbol_of[256]
         if not spelled and sorted(tokens) != [bytes([byte]) for byte in range(256)]:
             raise ValueError("the tokens must be the 256 bytes, each once")
         self.few_symbols = min(few_symbols, <size_t> FEW_SYMBOLS)
+        self.level = level_of(level)
         self.first = len(tokens)
         self.symbols.most = self.first + most
         self.merges = <Merge *> checked_malloc(most * sizeof(Merge))
@@ -134,18 +156,38 @@ cdef class Merger:
             memcpy(reserve_symbol(&self.symbols, len(token)), <const char *> token, len(token))
             add_symbol(&self.symbols, len(token))
         cdef const uint8_t *bytes_to_symbols = NULL if spelled else symbol_of
+        cdef LongestShort longest
+        longest.common, longest.rare = long_word, long_rare_word
         cdef size_t longer = load_words(
-            &self.words, records, bytes_to_symbols, self.symbols.most, long_word, level_of(level)
+            &self.words, records, bytes_to_symbols, self.symbols.most, &longest, self.level
         )
-        load_long_words(
-            &self.long_words, records, bytes_to_symbols, self.symbols.most, long_word, longer, self.words.size
-        )
+        self.long_words.widest = <size_t> -1
+        if longer:
+            self.load_long(records, bytes_to_symbols, &longest, longer)
+        self.passes.rare = pass_rare
         self.count_pairs()
+
+    cdef int load_long(
+        self, const uint8_t[::1] records, const uint8_t *symbol_of, const LongestShort *longest, size_t count
+    ) except -1:
+        """Load the `count` long words: as bytes, if they are bytes and can be so."""
+        cdef size_t symbol_size = sizeof(uint32_t) if symbol_of == NULL else 1
+        cdef LongRecords found
+        found.records = NULL
+        try:
+            find_long_records(&found, records, symbol_size, longest, count)
+            check_cells(self.words.size + found.cells)
+            if symbol_of == NULL or not load_byte_words(&self.byte_words, &found, symbol_of, self.symbols.most):
+                load_long_words(&self.long_words, &found, symbol_of, self.words.size, self.symbols.most)
+        finally:
+            free(found.records)
+        return 0
 
     def __dealloc__(self):
         free_symbols(&self.symbols)
         free_words(&self.words)
         free_long_words(&self.long_words)
+        free_byte_words(&self.byte_words)
         free_pairs(&self.table)
         free_queue(&self.queue)
         free_changes(&self.changes)
@@ -169,7 +211,7 @@ cdef class Merger:
             self.make_symbol(left, right, count)
             if count:
                 self.merge(<uint32_t> (pair - self.table.pairs))
-        if not self.cells_suffice():
+        if not self.can_go_on():
             self.count_pairs()
         return count
 
@@ -192,9 +234,9 @@ cdef class Merger:
                     pair = &self.table.pairs[number]
                     self.make_symbol(left_of(pair.key), right_of(pair.key), pair.count)
                     self.merge(<uint32_t> number)
-                    if not self.cells_suffice():
+                    if not self.can_go_on():
                         break
-            if not self.cells_suffice():
+            if not self.can_go_on():
                 self.count_pairs()
             elif number < 0:
                 if self.table.floor == self.min_count:
@@ -229,21 +271,35 @@ cdef class Merger:
 
     @property
     def visited(self):
-        """The symbols that were looked at while merging, in all."""
+        """The symbols that were looked at while merging, in all; those that a pass looks at together count once."""
         return self.changes.visited
 
     cdef int count_pairs(self) except -1:
-        """Count all pairs in the words as they are, and put those that reach the floor into the queue."""
+        """Count all pairs in the words as they are, and put those that reach the floor into the queue.
+
+        The first time, passes over the byte words may begin; the second time they have ended.
+        """
         cdef size_t i
-        if self.symbols.count > self.first:
+        cdef bint first = self.table.slots == NULL
+        if not first:
             self.close_up()
         clear_pairs(&self.table)
         clear_queue(&self.queue)
         make_slots(&self.table, 0)
-        if self.symbols.count <= self.few_symbols:
-            count_pairs_of_few(&self.table, &self.words, &self.long_words, &self.symbols)
+        self.by_passes = False
+        if self.byte_words.codes != NULL:
+            with nogil:
+                tally_byte_words(&self.byte_words)
+                self.by_passes = first and begin_passes(&self.passes, &self.byte_words, self.level)
+        if self.symbols.count <= self.few_symbols or self.byte_words.codes != NULL:
+            count_pairs_of_few(
+                &self.table, &self.words, &self.long_words, &self.byte_words, self.by_passes, &self.symbols
+            )
         else:
             count_all_pairs(&self.table, &self.words, &self.long_words, &self.symbols, self.weight)
+        if self.byte_words.codes != NULL and not self.by_passes:
+            load_from_bytes(&self.long_words, &self.byte_words, self.words.size, self.symbols.most)
+            free_byte_words(&self.byte_words)
         with nogil:
             for i in range(self.table.size):
                 push_pair(&self.queue, <uint32_t> i)
@@ -260,9 +316,11 @@ cdef class Merger:
         else:
             close_up_long_words(&self.long_words, <uint16_t *> self.long_words.cells, &self.symbols)
 
-    cdef inline bint cells_suffice(self) noexcept nogil:
-        """Whether the cells of long words have room for the length of any symbol that the next merge may make."""
-        return self.symbols.widest <= self.long_words.widest // 2
+    cdef inline bint can_go_on(self) noexcept nogil:
+        """Whether the next pair can be replaced in the long words as they are held."""
+        if self.byte_words.codes != NULL:
+            return self.by_passes
+        return self.symbols.widest <= self.long_words.widest // 2   # there is room for the length of any new symbol
 
     cdef int make_symbol(self, uint32_t left, uint32_t right, int64_t count) except -1 nogil:
         """The symbol of a merge."""
@@ -286,7 +344,10 @@ cdef class Merger:
         prefetch_next_pairs(&self.queue)
         reserve_places(&self.changes, size)
         replace_in_words(&self.words, &self.changes, pair.postings, short, a, b, made)
-        if self.long_words.wide:
+        if self.by_passes:
+            self.work += self.byte_words.size // 64
+            self.by_passes = replace_by_pass(&self.passes, &self.byte_words, &self.changes, a, b, made)
+        elif self.long_words.wide:
             replace_in_long_words(
                 &self.long_words, <uint32_t *> self.long_words.cells, &self.changes, &self.symbols,
                 pair.postings + short, size - short, a, b, made,

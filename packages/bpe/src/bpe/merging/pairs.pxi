@@ -2,8 +2,9 @@
 #
 # Only pairs that reach the floor are in it, and that make a token which is not too long. The postings of a pair are the
 # places of the words that it occurs in, in order, once for each occurrence; a word may have lost the pair since. They
-# are parts of large blocks, which are freed when all pairs are counted again; what a pair of LONG_POSTINGS or more
-# leaves when it is merged is used for the postings of others.
+# are parts of large blocks, which are freed when all pairs are counted again. What a pair of LONG_POSTINGS or more
+# leaves when it is merged is used for the postings of others. The pages of a block have the ordinary size, for postings
+# are read in order: huge ones gain nothing, and where memory has to be found first, they take several times as long.
 
 ctypedef struct Pair:
     uint64_t key                # left << 32 | right
@@ -163,7 +164,7 @@ cdef int take_room(PairTable *table, size_t size) except -1 nogil:
         table.blocks_room = table.blocks_room * 2 + 16
     block = &table.blocks[table.blocks_size]
     block.size = max(size, <size_t> POSTINGS_BLOCK, table.blocks_total // 8)
-    block.postings = <uint32_t *> checked_block(block.size * sizeof(uint32_t))
+    block.postings = <uint32_t *> checked_malloc(block.size * sizeof(uint32_t))
     table.blocks_size += 1
     table.blocks_total += block.size
     table.free, table.free_size = block.postings, block.size
@@ -187,20 +188,24 @@ cdef void leave_postings(PairTable *table, uint32_t *postings, size_t size) noex
     table.left[power_of_two(found.size)] = found
 
 
-cdef int place_postings(PairTable *table) except -1 nogil:
-    """Room for the postings of each pair, which says in `postings_size` how many it will have; then none is there."""
+cdef uint32_t *place_postings(PairTable *table) except NULL nogil:
+    """Room for the postings of each pair, which says in `postings_size` how many it will have; then none is there.
+
+    Where the first of all postings goes.
+    """
     cdef size_t total = 0, i
+    cdef uint32_t *first
     cdef uint32_t *room
     cdef Pair *pair
     for i in range(table.size):
         total += table.pairs[i].postings_size
-    room = new_postings(table, total)
+    first = room = new_postings(table, total)
     for i in range(table.size):
         pair = &table.pairs[i]
         pair.postings = room if pair.postings_size else NULL
         room += pair.postings_size
         pair.postings_size = 0
-    return 0
+    return first
 
 
 cdef void drop_postings(PairTable *table, Pair *pair) noexcept nogil:
@@ -212,7 +217,7 @@ cdef void clear_pairs(PairTable *table) noexcept nogil:
     """Forget every pair, and give back what they take."""
     cdef size_t i
     for i in range(table.blocks_size):
-        free_block(table.blocks[i].postings, table.blocks[i].size * sizeof(uint32_t))
+        free(table.blocks[i].postings)
     free(table.pairs)
     free(table.slots)
     table.pairs, table.slots, table.free = NULL, NULL, NULL

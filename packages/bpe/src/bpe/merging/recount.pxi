@@ -97,14 +97,17 @@ cdef int see_words(Survey *survey, const Words *words, Cell *cells) except -1 no
 
 cdef int see_long_words(Survey *survey, const LongWords *words, Cell *cells) except -1 nogil:
     cdef const Cell *cell
-    cdef size_t word, countdown = SIGNAL_INTERVAL
-    for word in range(words.count):
-        cell = cells + words.words[word].begin
-        while cell[1] != border(cells):
-            see_pair(
-                survey, key_of(cell[0], cell[1]), words.words[word].count,
-                <uint32_t> (words.first_place + (cell - cells)),
-            )
+    cdef const Cell *end
+    cdef size_t group, countdown = SIGNAL_INTERVAL
+    for group in range(words.groups_size):
+        cell = cells + words.groups[group].begin
+        end = cell + words.groups[group].size
+        while cell < end:
+            if cell[0] != border(cells) and cell[1] != border(cells):
+                see_pair(
+                    survey, key_of(cell[0], cell[1]), words.groups[group].count,
+                    <uint32_t> (words.first_place + (cell - cells)),
+                )
             cell += 1
             check_signals(&countdown)
     return 0

@@ -1,5 +1,5 @@
-# The words: the distinct pretokens, one after another in one array of cells, which have 16 bits where that will do,
-# else 32. Those of hundreds of symbols are elsewhere: see long_words.pxi.
+# The short words: distinct pretokens, one after another in one array of cells, which have 16 bits where that will do,
+# else 32. The long ones are elsewhere: see long_words.pxi.
 #
 #     | length | count, in eight bytes | symbols … |
 #
@@ -9,6 +9,10 @@
 ctypedef fused Cell:
     uint16_t
     uint32_t
+
+ctypedef struct LongestShort:   # how many symbols a short word may have
+    size_t common
+    size_t rare                 # if it occurs at most RARE times
 
 ctypedef struct Words:
     void *cells                 # of uint16_t, or of uint32_t where they are `wide`
@@ -21,9 +25,11 @@ cdef enum:
     NARROW_HEADER = REWRITE_HEADER  # cells before the symbols of a word
     WIDE_HEADER = 3
     RECORD = 12                 # bytes before a pretoken in its record (see bpe.counting.records)
-    SIGNAL_INTERVAL = 1 << 16   # words between two looks for a pending Ctrl-C
+    SIGNAL_INTERVAL = 1 << 16   # words, or symbols, between two looks for a pending Ctrl-C
     VECTORS_PAY = 1 << 24       # cells up to which vectors pay: with more, reading them waits for memory
-    LONG_WORD = 512             # symbols; training takes the same time with any number from 256 to 2,048
+    LONG_WORD = 64              # symbols that a short word has at most; with 24 to 512 prose takes the same time
+    LONG_RARE_WORD = 4          # a short one that is rare; with 64, 40 MB of base64 take 1.6 times as long to merge
+    RARE = 4                    # times that a rare word occurs at most
 
 cdef uint32_t EMPTY = <uint32_t> -1     # cut to 16 bits in a narrow cell
 
@@ -39,27 +45,37 @@ cdef inline size_t cell_size(const Words *words) noexcept nogil:
     return sizeof(uint32_t) if words.wide else sizeof(uint16_t)
 
 
+cdef inline bint is_long(const uint8_t *record, size_t size, const LongestShort *longest) noexcept nogil:
+    """Whether the pretoken of a record, of `size` symbols, becomes a long word."""
+    cdef int64_t count
+    memcpy(&count, record, 8)
+    return size > (longest.rare if count <= RARE else longest.common)
+
+
 cdef int64_t load_words(
-    Words *words, const uint8_t[::1] records, const uint8_t *symbol_of, size_t most_symbols, size_t longest, int level
+    Words *words, const uint8_t[::1] records, const uint8_t *symbol_of, size_t most_symbols,
+    const LongestShort *longest, int level,
 ) except -1:
-    """The words of at most `longest` symbols; how many are longer.
+    """The short words; how many are long.
 
     symbol_of: the symbol of each byte, or NULL where pretokens are arrays of symbols (uint32) already. A pretoken of
     one symbol, in which nothing can be merged, is left out.
     """
     cdef size_t at = 0, end = records.shape[0], count = 0, total = 0, longer = 0
+    cdef const uint8_t *record
     cdef uint32_t size
     with nogil:
         while at < end:
-            memcpy(&size, &records[at + 8], 4)
+            record = &records[at]
+            memcpy(&size, record + 8, 4)
             at += RECORD + size
             size = size if symbol_of != NULL else size // 4
-            if size > longest:
+            if is_long(record, size, longest):
                 longer += 1
             elif size > 1:
                 count += 1
                 total += size
-    words.wide = longest >= <uint16_t> EMPTY or most_symbols > <size_t> 1 << 16
+    words.wide = max(longest.common, longest.rare) >= <uint16_t> EMPTY or most_symbols > <size_t> 1 << 16
     total += count * (WIDE_HEADER if words.wide else NARROW_HEADER)
     check_cells(total)
     words.room = (total + FIND_SLACK) * cell_size(words)
@@ -83,7 +99,9 @@ cdef int check_cells(size_t total) except -1:
     return 0
 
 
-cdef int fill_words(Cell *cells, const uint8_t[::1] records, const uint8_t *symbol_of, size_t longest) except -1:
+cdef int fill_words(
+    Cell *cells, const uint8_t[::1] records, const uint8_t *symbol_of, const LongestShort *longest
+) except -1:
     cdef size_t at = 0, end = records.shape[0]
     cdef const uint8_t *record
     cdef uint32_t size, i, symbol
@@ -94,7 +112,7 @@ cdef int fill_words(Cell *cells, const uint8_t[::1] records, const uint8_t *symb
             memcpy(&size, record + 8, 4)
             at += RECORD + size
             size = size if symbol_of != NULL else size // 4
-            if 1 < size <= longest:
+            if size > 1 and not is_long(record, size, longest):
                 word[0] = <Cell> size
                 memcpy(word + 1, record, 8)
                 word += header(cells)
@@ -131,10 +149,11 @@ cdef inline void prefetch_word(Cell *cells, uint32_t place) noexcept nogil:
     prefetch(cells + place + header(cells) + 8)     # it may lie across two cache lines
 
 
-cdef inline int check_signals(size_t *countdown) except -1 nogil:
-    """Raise KeyboardInterrupt for a pending Ctrl-C; looks for one at one call in SIGNAL_INTERVAL."""
-    countdown[0] -= 1
-    if countdown[0] == 0:
+cdef inline int check_signals(size_t *countdown, size_t steps=1) except -1 nogil:
+    """Raise KeyboardInterrupt for a pending Ctrl-C; looks for one every SIGNAL_INTERVAL steps."""
+    if countdown[0] > steps:
+        countdown[0] -= steps
+    else:
         countdown[0] = SIGNAL_INTERVAL
         with gil:
             PyErr_CheckSignals()
