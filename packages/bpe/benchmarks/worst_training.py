@@ -58,6 +58,14 @@ def in_base64(prose: str, size: int) -> str:
     return base64.b64encode(random.Random(1).randbytes(size * 3 // 4)).decode()
 
 
+def in_lines(make: Callable[[str, int], str], width: int) -> Callable[[str, int], str]:
+    def lines(prose: str, size: int) -> str:
+        text = make(prose, size * width // (width + 1))
+        return "".join(f"{text[begin : begin + width]}\n" for begin in range(0, len(text), width))
+
+    return lines
+
+
 def one_word(prose: str, size: int) -> str:
     """The letters of the prose."""
     return "".join(character for character in prose if character.isalpha())
@@ -71,6 +79,7 @@ KINDS = {
     "base64": Kind(in_base64, 8_000),
     "base64, pattern=None": Kind(in_base64, 8_000, split=False),
     "DNA": Kind(drawn("ACGT"), 8_000),
+    "DNA, 70 letters a line": Kind(in_lines(drawn("ACGT"), 70), 8_000),
     "prose without spaces": Kind(one_word, 8_000, of_prose=True),
     "prose, pattern=None": Kind(lambda prose, size: prose, 8_000, split=False, of_prose=True),
 }

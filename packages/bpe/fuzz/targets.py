@@ -171,6 +171,7 @@ def train_long(reader: Reader) -> None:
         floor=floor,
         long_word=long_word,
         long_rare_word=min(long_word, reader.one_of([1, 4, 512])),
+        few_long=0,
         pass_rare=pass_rare,
     )
     made = 0

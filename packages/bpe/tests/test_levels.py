@@ -145,6 +145,7 @@ def test_training(counts: dict[bytes, int], by_bytes: bool) -> None:
             max_token_bytes=0,
             floor=1,
             level=level,
+            few_long=0,
         )
         made = 0
         while (now := merger.advance(7)) > made:

@@ -54,6 +54,7 @@ def merge(
     few_symbols: int = 1024,
     pass_rare: int = 200,
     long_rare_word: int | None = None,
+    few_long: int = 0,
     **bounds: int,
 ) -> list[tuple[bytes, bytes]]:
     """The merges that bring the 256 bytes to vocab_size tokens, by Merger."""
@@ -72,6 +73,7 @@ def merge(
         long_word=long_word,
         long_rare_word=long_word if long_rare_word is None else long_rare_word,
         few_symbols=few_symbols,
+        few_long=few_long,
         pass_rare=pass_rare,
     )
     made = 0
@@ -90,6 +92,7 @@ def merge(
     long_word=st.sampled_from([1, 5, 30, 512]),
     long_rare_word=st.sampled_from([1, 5, 512]),
     few_symbols=st.sampled_from([0, 260, 1024]),
+    few_long=st.sampled_from([0, 1000]),  # as bytes first, or at once
     pass_rare=st.sampled_from([0, 2, 10, 2**40]),  # never by passes, as long as pairs are common, or all the time
     extra=st.one_of(st.integers(0, 40), st.just(40_000), st.just(70_000)),  # cells have 16 bits, or 32
     tie_break=st.sampled_from(["bytes", "huggingface", "ids"]),
@@ -103,6 +106,7 @@ def test_merges_as_the_reference_whatever_the_floor(
     long_word: int,
     long_rare_word: int,
     few_symbols: int,
+    few_long: int,
     pass_rare: int,
     extra: int,
     tie_break: str,
@@ -123,11 +127,8 @@ def test_merges_as_the_reference_whatever_the_floor(
         bound = max(2, bound - 1)
     bounds = {"min_count": min_count, "max_token_bytes": bound}
     longest_short = {"long_word": long_word, "long_rare_word": long_rare_word}
-    found = merge(
-        counts, 256 + extra, tie_break, floor, level, few_symbols=few_symbols, pass_rare=pass_rare,
-        **longest_short, **bounds,
-    )  # fmt: skip
-    assert found == expected
+    few = {"few_symbols": few_symbols, "few_long": few_long, "pass_rare": pass_rare}
+    assert merge(counts, 256 + extra, tie_break, floor, level, **longest_short, **few, **bounds) == expected
 
 
 RUNS = st.builds(lambda piece, times: piece * times, st.text("ab", min_size=1, max_size=6), st.integers(100, 300))
@@ -183,7 +184,8 @@ def test_passes_over_megabytes_of_words_of_several_counts() -> None:
     draw = random.Random(5)
     four_letters = bytes(b"ACGT"[byte % 4] for byte in range(256))
     counts = {draw.randbytes(size).translate(four_letters): count for size, count in [(3_000_000, 1), (4_000_000, 9)]}
-    counts |= {draw.randbytes(100).translate(four_letters): draw.choice([1, 2, 9]) for _ in range(20_000)}
+    for size in (20, 100):
+        counts |= {draw.randbytes(size).translate(four_letters): draw.choice([1, 2, 9]) for _ in range(20_000)}
     assert merge(counts, 500, "bytes", 1000) == merge(counts, 500, "bytes", 1000, pass_rare=0)
 
 

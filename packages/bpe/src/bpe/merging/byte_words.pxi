@@ -16,6 +16,7 @@ ctypedef struct ByteWords:
 
 cdef enum:
     CODE_PAIRS = 1 << 16
+    FEW_LONG = 1 << 19          # symbols, or bytes of records, below which long words cost as much as they gain
 
 cdef uint32_t NOT_POSTED = <uint32_t> -1
 

@@ -18,6 +18,7 @@ class Merger:
         long_word: int = 64,
         long_rare_word: int = 4,
         few_symbols: int = 1024,
+        few_long: int = 524288,
         pass_rare: int = 200,
     ) -> Self: ...
     def apply(self, left: int, right: int) -> int: ...

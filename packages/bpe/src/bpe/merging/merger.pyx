@@ -111,6 +111,8 @@ cdef class Merger:
         long_word: Words of more symbols are held as long ones. It changes time and memory only.
         long_rare_word: The same for rare words.
         few_symbols: Up to so many symbols, pairs are counted in an array of all that there can be. Likewise.
+        few_long: Of smaller records rare words are as others; of fewer symbols long words are not held as bytes first,
+            nor merged by passes. Likewise.
         pass_rare: A pass is made over all long words for a pair that stands at one place in so many, or more; 0: never.
             Likewise.
     """
@@ -135,7 +137,8 @@ cdef class Merger:
     def __cinit__(
         self, const uint8_t[::1] records not None, *, list tokens not None, bint spelled=False, bint by_bytes,
         size_t most, int64_t min_count, size_t max_token_bytes, int64_t floor, level=None, size_t long_word=LONG_WORD,
-        size_t long_rare_word=LONG_RARE_WORD, size_t few_symbols=FEW_SYMBOLS, size_t pass_rare=PASS_RARE,
+        size_t long_rare_word=LONG_RARE_WORD, size_t few_symbols=FEW_SYMBOLS, size_t few_long=FEW_LONG,
+        size_t pass_rare=PASS_RARE,
     ):
         cdef uint8_t symbol_of[256]
         if not spelled and sorted(tokens) != [bytes([byte]) for byte in range(256)]:
@@ -157,27 +160,32 @@ cdef class Merger:
             add_symbol(&self.symbols, len(token))
         cdef const uint8_t *bytes_to_symbols = NULL if spelled else symbol_of
         cdef LongestShort longest
-        longest.common, longest.rare = long_word, long_rare_word
+        longest.common = long_word
+        longest.rare = long_rare_word if <size_t> records.shape[0] >= few_long else long_word
         cdef size_t longer = load_words(
             &self.words, records, bytes_to_symbols, self.symbols.most, &longest, self.level
         )
         self.long_words.widest = <size_t> -1
         if longer:
-            self.load_long(records, bytes_to_symbols, &longest, longer)
+            self.load_long(records, bytes_to_symbols, &longest, longer, few_long)
         self.passes.rare = pass_rare
         self.count_pairs()
 
     cdef int load_long(
-        self, const uint8_t[::1] records, const uint8_t *symbol_of, const LongestShort *longest, size_t count
+        self, const uint8_t[::1] records, const uint8_t *symbol_of, const LongestShort *longest, size_t count,
+        size_t few_long,
     ) except -1:
-        """Load the `count` long words: as bytes, if they are bytes and can be so."""
+        """Load the `count` long words: as bytes, if they are bytes, and many."""
         cdef size_t symbol_size = sizeof(uint32_t) if symbol_of == NULL else 1
         cdef LongRecords found
         found.records = NULL
         try:
             find_long_records(&found, records, symbol_size, longest, count)
             check_cells(self.words.size + found.cells)
-            if symbol_of == NULL or not load_byte_words(&self.byte_words, &found, symbol_of, self.symbols.most):
+            if (
+                symbol_of == NULL or found.cells < few_long
+                or not load_byte_words(&self.byte_words, &found, symbol_of, self.symbols.most)
+            ):
                 load_long_words(&self.long_words, &found, symbol_of, self.words.size, self.symbols.most)
         finally:
             free(found.records)
@@ -290,7 +298,10 @@ cdef class Merger:
         if self.byte_words.codes != NULL:
             with nogil:
                 tally_byte_words(&self.byte_words)
-                self.by_passes = first and begin_passes(&self.passes, &self.byte_words, self.level)
+                self.by_passes = (      # not where the short words, which are counted again when passes end, are many
+                    first and self.words.size < self.byte_words.size // 4
+                    and begin_passes(&self.passes, &self.byte_words, self.level)
+                )
         if self.symbols.count <= self.few_symbols or self.byte_words.codes != NULL:
             count_pairs_of_few(
                 &self.table, &self.words, &self.long_words, &self.byte_words, self.by_passes, &self.symbols
@@ -421,7 +432,8 @@ cdef class Merger:
         cdef uint32_t *postings
         if self.changes.doubles >= self.table.floor and is_short(&self.table, &self.symbols, key):
             postings = new_postings(&self.table, size)
-            memcpy(postings, self.changes.double_words, size * sizeof(uint32_t))
+            if size:
+                memcpy(postings, self.changes.double_words, size * sizeof(uint32_t))
             self.add_counted(key, self.changes.doubles, postings, size)
         return 0
 

@@ -13,6 +13,7 @@ ctypedef struct Passes:
     size_t rare                 # a pair is too rare that stands at less than one place in so many
     uint8_t free_codes[256]     # for new symbols, the last one first
     size_t free_size
+    pass_neighbours beside      # what one pass over a group has found
 
 cdef enum:
     PASS_RARE = 200             # 128 to 400 take about the same time, more with AVX-512, less with AVX2
@@ -47,7 +48,7 @@ cdef bint replace_by_pass(
     cdef uint8_t code = passes.free_codes[passes.free_size - 1]
     cdef size_t i, before = words.size, replaced = 0
     cdef Group *group
-    cdef pass_neighbours beside
+    cdef pass_neighbours *beside = &passes.beside
     if left < 0 or right < 0:
         return False
     changes.visited += before // 64
@@ -56,13 +57,13 @@ cdef bint replace_by_pass(
     words.size = 0
     for i in range(words.groups_size):
         group = &words.groups[i]
-        memset(&beside, 0, sizeof(beside))
+        memset(beside, 0, sizeof(pass_neighbours))
         group.size = 1 + passes.replace(
-            words.codes + group.begin, group.size - 1, <uint8_t> left, <uint8_t> right, code, &beside
+            words.codes + group.begin, group.size - 1, <uint8_t> left, <uint8_t> right, code, beside
         )
         words.size += group.size
         replaced += beside.replaced
-        note_pass(words, changes, group.count, &beside)
+        note_pass(words, changes, group.count, beside)
     return passes.free_size > 0 and replaced > before // passes.rare
 
 
@@ -85,6 +86,15 @@ cdef void note_pass(
             note_neighbours(&changes.left, words.symbol_of[code], count * sum_of_four(beside.left, code))
             note_neighbours(&changes.right, words.symbol_of[code], count * sum_of_four(beside.right, code))
     changes.doubles += count * <int64_t> beside.doubles
+
+
+cdef inline void note_neighbours(Side *side, size_t symbol, int64_t count) noexcept nogil:
+    """Note that a symbol stands there `count` times in long words, which may be 0; short words have been noted before."""
+    cdef Beside *beside = &side.beside[symbol]
+    if beside.change == 0 and count:
+        side.touched[side.touched_size] = <uint32_t> symbol
+        side.touched_size += 1
+    beside.change += count
 
 
 cdef inline int64_t sum_of_four(const uint32_t (*counts)[256], size_t code) noexcept nogil:

@@ -95,18 +95,13 @@ cdef void free_side(Side *side) noexcept nogil:
     free(side.touched)
 
 
-cdef inline void note_neighbours(Side *side, size_t symbol, int64_t count) noexcept nogil:
-    """Note that a symbol stands there `count` times, which may be 0."""
+cdef inline void note_neighbour(Side *side, uint32_t symbol, int64_t count, uint32_t place) noexcept nogil:
     cdef Beside *beside = &side.beside[symbol]
-    if beside.change == 0 and count:
-        side.touched[side.touched_size] = <uint32_t> symbol
+    if beside.places.number == 0:
+        side.touched[side.touched_size] = symbol
         side.touched_size += 1
     beside.change += count
-
-
-cdef inline void note_neighbour(Side *side, uint32_t symbol, int64_t count, uint32_t place) noexcept nogil:
-    note_neighbours(side, symbol, count)
-    side.beside[symbol].places.number += 1
+    beside.places.number += 1
     side.neighbours[side.neighbours_size].symbol = symbol
     side.neighbours[side.neighbours_size].word = place
     side.neighbours_size += 1
