@@ -89,7 +89,7 @@ cdef void note_pass(
 
 
 cdef inline void note_neighbours(Side *side, size_t symbol, int64_t count) noexcept nogil:
-    """Note that a symbol stands there `count` times in long words, which may be 0; short words have been noted before."""
+    """Note that a symbol stands there `count` times, which may be 0; short words have been noted before."""
     cdef Beside *beside = &side.beside[symbol]
     if beside.change == 0 and count:
         side.touched[side.touched_size] = <uint32_t> symbol
