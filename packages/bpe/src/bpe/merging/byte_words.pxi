@@ -8,7 +8,7 @@ ctypedef struct ByteWords:
     size_t room                 # how many bytes there is room for
     Group *groups               # places among the codes; there may be room between two groups
     size_t groups_size
-    size_t size                 # codes in all groups
+    size_t size                 # codes in all groups, borders included
     uint8_t border              # a code that no symbol has
     int64_t symbol_of[256]      # of each code; -1 for one without a symbol
     PossiblePair *tally         # how often each pair occurs, by left code << 8 | right code

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "native/bytes.h"
 #include "native/cpu.h"
 
 enum {
@@ -47,65 +48,73 @@ static inline void count_listed(const uint8_t *symbols, size_t size, uint32_t co
     for (; i < size; i++) counts[0][symbols[i]]++;
 }
 
+/* In both versions the word is rewritten where it lies: what is written ends before what is still to be read. */
+#if defined(BPE_X86) || defined(BPE_NEON)
+#define BPE_PASSES 1
+
+/* A bit for each of 64 symbols that is this one. */
 #ifdef BPE_X86
-/* The word is rewritten where it lies: what is written ends before what is still to be read. */
-TARGET_AVX2 static inline uint64_t equal_64(const uint8_t *symbols, __m256i to) {
-    const __m256i low = _mm256_cmpeq_epi8(_mm256_loadu_si256((const __m256i *)symbols), to);
-    const __m256i high = _mm256_cmpeq_epi8(_mm256_loadu_si256((const __m256i *)(symbols + 32)), to);
-    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32;
+static inline uint64_t equal_64(const uint8_t *symbols, uint8_t to) {
+    const __m128i all = _mm_set1_epi8((char)to);
+    uint64_t bits = 0;
+    for (int i = 0; i < 4; i++) {
+        const __m128i equal = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(symbols + 16 * i)), all);
+        bits |= (uint64_t)(unsigned)_mm_movemask_epi8(equal) << 16 * i;
+    }
+    return bits;
 }
-
-TARGET_AVX2 static inline void copy_64(uint8_t *to, const uint8_t *from) {
-    const __m256i low = _mm256_loadu_si256((const __m256i *)from);
-    const __m256i high = _mm256_loadu_si256((const __m256i *)(from + 32));
-    _mm256_storeu_si256((__m256i *)to, low);
-    _mm256_storeu_si256((__m256i *)(to + 32), high);
+#else
+static inline uint64_t equal_64(const uint8_t *symbols, uint8_t to) {
+    static const uint8_t bit_of[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    const uint8x16_t all = vdupq_n_u8(to), bit = vld1q_u8(bit_of);
+    const uint8x16_t first = vandq_u8(vceqq_u8(vld1q_u8(symbols), all), bit);
+    const uint8x16_t second = vandq_u8(vceqq_u8(vld1q_u8(symbols + 16), all), bit);
+    const uint8x16_t third = vandq_u8(vceqq_u8(vld1q_u8(symbols + 32), all), bit);
+    const uint8x16_t fourth = vandq_u8(vceqq_u8(vld1q_u8(symbols + 48), all), bit);
+    const uint8x16_t sums = vpaddq_u8(vpaddq_u8(first, second), vpaddq_u8(third, fourth));
+    return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(sums, sums)), 0);
 }
+#endif
 
-TARGET_AVX2 static size_t pass_avx2(uint8_t *word, size_t size, uint8_t a, uint8_t b, uint8_t made,
-                                    pass_neighbours *beside) {
-    const __m256i lefts = _mm256_set1_epi8((char)a), rights = _mm256_set1_epi8((char)b);
-    uint8_t *out = word, last = word[size], new[2 * 64]; /* `last`: the symbol before those that are looked at */
+static size_t pass_portable(uint8_t *word, size_t size, uint8_t a, uint8_t b, uint8_t made, pass_neighbours *beside) {
+    uint8_t *out = word, last = word[size], joined[2 * 64]; /* `last`: the symbol before those that are looked at */
     uint64_t found_before = 0;
     for (size_t i = 0; i <= size; i += 64) {
         const uint8_t *const here = word + i;
         const size_t count = size - i < 63 ? size - i + 1 : 64;
-        _mm_prefetch((const char *)here + PASS_AHEAD, _MM_HINT_T0);
-        uint64_t found = equal_64(here, lefts) & equal_64(here + 1, rights) & ~(uint64_t)0 >> (64 - count);
+        prefetch(here + PASS_AHEAD);
+        uint64_t found = equal_64(here, a) & equal_64(here + 1, b) & ~(uint64_t)0 >> (64 - count);
         if (a == b) found = every_other(found & ~(found_before >> 63));
         const uint64_t behind = found << 2 | found_before >> 62; /* what follows a pair */
-        size_t begin = found_before >> 63, new_size = 0;         /* the first symbol may be the second of a pair */
+        size_t begin = found_before >> 63, joined_size = 0;      /* the first symbol may be the second of a pair */
         for (uint64_t places = found; places; places &= places - 1) {
-            const size_t place = __builtin_ctzll(places);
+            const size_t place = count_trailing_zeros(places);
             const uint8_t left = place ? here[place - 1] : last, right = here[place + 2];
             const int is_double = behind >> place & 1, pair_follows = right == a && here[place + 3] == b;
+            beside->replaced++;
             beside->doubles += is_double;
             beside->left[place & 3][left] += !is_double;
             beside->right[place & 3][right] += !pair_follows;
-            copy_64(new + new_size, here + begin);
-            new_size += place - begin;
-            new[new_size++] = made;
+            memcpy(joined + joined_size, here + begin, 64);
+            joined_size += place - begin;
+            joined[joined_size++] = made;
             begin = place + 2;
         }
-        beside->replaced += __builtin_popcountll(found);
         last = here[63];
-        if (new_size == 0 && begin == 0 && count == 64) {
-            copy_64(out, here);
-            out += 64;
-        } else {
-            if (begin < count) {
-                copy_64(new + new_size, here + begin);
-                new_size += count - begin;
-            }
-            if (count == 64) copy_64(out, new);
-            else memcpy(out, new, new_size);
-            out += new_size;
+        if (begin < count) {
+            memcpy(joined + joined_size, here + begin, 64);
+            joined_size += count - begin;
         }
+        if (count == 64) memcpy(out, joined, 64);
+        else memcpy(out, joined, joined_size);
+        out += joined_size;
         found_before = found;
     }
     return out - word - 1;
 }
+#endif
 
+#ifdef BPE_X86
 TARGET_AVX512 static size_t pass_avx512(uint8_t *word, size_t size, uint8_t a, uint8_t b, uint8_t made,
                                         pass_neighbours *beside) {
     const __m512i lefts = _mm512_set1_epi8((char)a), rights = _mm512_set1_epi8((char)b);
@@ -155,13 +164,16 @@ TARGET_AVX512 static size_t pass_avx512(uint8_t *word, size_t size, uint8_t a, u
 }
 #endif
 
-/* NULL where there is no vector version. */
+/* NULL where there is no version of vectors. */
 static inline pass_function choose_pass(int level) {
     (void)level;
 #ifdef BPE_X86
     if (level >= LEVEL_AVX512) return pass_avx512;
-    if (level >= LEVEL_AVX2) return pass_avx2;
 #endif
+#ifdef BPE_PASSES
+    return pass_portable;
+#else
     return NULL;
+#endif
 }
 #endif

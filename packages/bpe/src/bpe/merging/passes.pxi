@@ -16,7 +16,7 @@ ctypedef struct Passes:
     pass_neighbours beside      # what one pass over a group has found
 
 cdef enum:
-    PASS_RARE = 200             # 128 to 400 take about the same time, more with AVX-512, less with AVX2
+    PASS_RARE = 200             # 128 to 400 take about the same time: the larger ones less with AVX-512, more without
 
 
 cdef bint begin_passes(Passes *passes, ByteWords *words, int level) noexcept nogil:
