@@ -19,7 +19,8 @@ cdef class PretokenCounts:
     cdef readonly size_t distinct
     cdef uint8_t *arena
     cdef size_t arena_size, arena_room
-    cdef list lenders           # the tables whose arenas have the long pretokens, if this one has none
+    cdef bint borrows           # the long pretokens are in the arenas of `lenders`, and none in its own
+    cdef list lenders
     cdef int add(self, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size) except -1 nogil
     cdef int add_text(
         self, const uint8_t *text, size_t size, ScannedPattern pattern, SpecialTokens special

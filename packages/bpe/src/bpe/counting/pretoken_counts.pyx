@@ -110,6 +110,9 @@ cdef class PretokenCounts:
     cdef int take_long(self, Slot *slot, const uint8_t *text, size_t size, uint64_t hash) except -1 nogil:
         cdef size_t needed = self.arena_size + 4 + size, room
         cdef uint32_t size32 = <uint32_t> size
+        if self.borrows:
+            with gil:
+                raise ValueError("a table that others were added to cannot count text")
         if size != size32:
             with gil:
                 raise ValueError(f"a pretoken of {size:,} bytes, 4 GiB or more; choose a pattern that splits this text")
@@ -200,8 +203,11 @@ cdef class PretokenCounts:
         cdef PretokenCounts table
         if share >= shares or (self.distinct and self.spread != shares):
             raise ValueError(f"share {share} of {shares} cannot be added to a table of other hashes")
+        if self.arena != NULL:
+            raise ValueError("a table that has counted text cannot be added to")
         self.spread = shares
         self.lenders += tables
+        self.borrows = True
         for table in tables:
             if table.spread != 1:
                 raise ValueError("a table of a share cannot be shared out again")
@@ -249,7 +255,7 @@ cdef class PretokenCounts:
         free(self.arena)
         self.slots, self.distinct, self.spread, self.lenders = slots, 0, 1, []
         self.set_slots(64)
-        self.arena, self.arena_size, self.arena_room = NULL, 0, 0
+        self.arena, self.arena_size, self.arena_room, self.borrows = NULL, 0, 0, False
 
     def add_count(self, const uint8_t[::1] pretoken not None, uint64_t count):
         """Count one pretoken `count` times."""

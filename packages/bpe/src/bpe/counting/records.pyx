@@ -99,7 +99,7 @@ def pack_into(PretokenCounts counts not None, bytearray packed not None, size_t 
             slot = &counts.slots[i]
             if slot.high:
                 text = counts.bytes_of(slot, room, &size)
-                if end - at < HEADER + size:
+                if at + HEADER + size > end:
                     with gil:
                         raise ValueError("the records do not fit")
                 size32 = <uint32_t> size

@@ -1,5 +1,4 @@
-/* A pair of symbols of one byte each replaced in a whole word, 64 symbols at a time, and its neighbours counted. This
- * runs at the speed of memory, whether the pair is there or not. */
+/* A pair of symbols of one byte each replaced in a whole word, 64 symbols at a time, and its neighbours counted. */
 #ifndef BPE_PASSES_H
 #define BPE_PASSES_H
 #include <stddef.h>
@@ -52,10 +51,10 @@ static inline void count_listed(const uint8_t *symbols, size_t size, uint32_t co
 #if defined(BPE_X86) || defined(BPE_NEON)
 #define BPE_PASSES 1
 
-/* A bit for each of 64 symbols that is this one. */
+/* A bit for each of 64 symbols that is `symbol`. */
 #ifdef BPE_X86
-static inline uint64_t equal_64(const uint8_t *symbols, uint8_t to) {
-    const __m128i all = _mm_set1_epi8((char)to);
+static inline uint64_t equal_64(const uint8_t *symbols, uint8_t symbol) {
+    const __m128i all = _mm_set1_epi8((char)symbol);
     uint64_t bits = 0;
     for (int i = 0; i < 4; i++) {
         const __m128i equal = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(symbols + 16 * i)), all);
@@ -64,9 +63,9 @@ static inline uint64_t equal_64(const uint8_t *symbols, uint8_t to) {
     return bits;
 }
 #else
-static inline uint64_t equal_64(const uint8_t *symbols, uint8_t to) {
+static inline uint64_t equal_64(const uint8_t *symbols, uint8_t symbol) {
     static const uint8_t bit_of[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-    const uint8x16_t all = vdupq_n_u8(to), bit = vld1q_u8(bit_of);
+    const uint8x16_t all = vdupq_n_u8(symbol), bit = vld1q_u8(bit_of);
     const uint8x16_t first = vandq_u8(vceqq_u8(vld1q_u8(symbols), all), bit);
     const uint8x16_t second = vandq_u8(vceqq_u8(vld1q_u8(symbols + 16), all), bit);
     const uint8x16_t third = vandq_u8(vceqq_u8(vld1q_u8(symbols + 32), all), bit);
@@ -115,6 +114,7 @@ static size_t pass_portable(uint8_t *word, size_t size, uint8_t a, uint8_t b, ui
 #endif
 
 #ifdef BPE_X86
+/* Nothing here branches on where the pair stands, which no processor can predict. */
 TARGET_AVX512 static size_t pass_avx512(uint8_t *word, size_t size, uint8_t a, uint8_t b, uint8_t made,
                                         pass_neighbours *beside) {
     const __m512i lefts = _mm512_set1_epi8((char)a), rights = _mm512_set1_epi8((char)b);
@@ -164,7 +164,7 @@ TARGET_AVX512 static size_t pass_avx512(uint8_t *word, size_t size, uint8_t a, u
 }
 #endif
 
-/* NULL where there is no version of vectors. */
+/* NULL where no version has the vectors of this processor. */
 static inline pass_function choose_pass(int level) {
     (void)level;
 #ifdef BPE_X86
