@@ -207,7 +207,7 @@ cdef class Merger:
 
         Pairs below the floor are not known, and pass for pairs that do not occur: make the floor as low as it takes.
         """
-        cdef Pair *pair = find_pair(&self.table, key_of(left, right))
+        cdef Pair *pair = find_pair(&self.table, key_of(left, right), hash_of(key_of(left, right)))
         cdef int64_t count = 0 if pair == NULL else pair.count
         PyErr_CheckSignals()
         if self.symbols.count == self.symbols.most or left >= self.symbols.count or right >= self.symbols.count:
@@ -371,22 +371,7 @@ cdef class Merger:
         pair.count = 0
         drop_postings(&self.table, pair)
         prefetch_next_postings(&self.queue)
-        # The pairs that were broken: (x, a) with each left neighbour x, (b, x) with each right one, (b, a) in a b a b.
-        for i in range(left.touched_size):
-            prefetch_slot(&self.table, key_of(left.touched[i], a))
-        for i in range(right.touched_size):
-            prefetch_slot(&self.table, key_of(b, right.touched[i]))
-        for i in range(left.touched_size):
-            prefetch_pair(&self.table, hash_of(key_of(left.touched[i], a)))
-        for i in range(right.touched_size):
-            prefetch_pair(&self.table, hash_of(key_of(b, right.touched[i])))
-        for i in range(left.touched_size):
-            x = left.touched[i]
-            lower_count(&self.table, key_of(x, a), left.beside[x].change)
-        for i in range(right.touched_size):
-            x = right.touched[i]
-            lower_count(&self.table, key_of(b, x), right.beside[x].change)
-        lower_count(&self.table, key_of(b, a), self.changes.doubles)
+        lower_counts(&self.table, &self.changes, a, b)
         prefetch_next_words(&self.queue, &self.words)
         self.add_pairs_of_side(left, made, True)
         self.add_pairs_of_side(right, made, False)
@@ -409,7 +394,7 @@ cdef class Merger:
             if beside.change < self.table.floor or not is_short(&self.table, &self.symbols, key):
                 beside.change, beside.places.next = 0, NULL
             else:
-                prefetch_slot(&self.table, key)
+                prefetch_slot(&self.table, hash_of(key))
         for i in range(side.touched_size):
             symbol = side.touched[i]
             beside = &side.beside[symbol]
@@ -442,12 +427,3 @@ cdef class Merger:
         cdef Pair *pair = add_pair(&self.table, key)
         pair.count, pair.postings, pair.postings_size = count, postings, <uint32_t> size
         return push_pair(&self.queue, <uint32_t> (self.table.size - 1))
-
-
-cdef inline void lower_count(PairTable *table, uint64_t key, int64_t by) noexcept nogil:
-    """Take from the count of a pair, if it is in the table."""
-    cdef Pair *pair
-    if by:
-        pair = find_pair(table, key)
-        if pair != NULL and pair.count:
-            pair.count -= by

@@ -25,6 +25,7 @@ ctypedef struct PairTable:
     Pair *pairs                 # by number
     size_t size, room
     uint64_t *slots             # open addressing, linear probing: a pair's hash << 32 | its number, or NO_PAIR
+    uint8_t *seen               # a filter in less memory: bit hash >> 29 of each hash that is looked for first in a slot
     size_t mask                 # how many slots there are, a power of two, less one
     Block *blocks               # of postings
     size_t blocks_size, blocks_room
@@ -63,8 +64,13 @@ cdef inline bint is_short(const PairTable *table, const SymbolTable *symbols, ui
     return <size_t> symbols.size[left_of(key)] + symbols.size[right_of(key)] <= table.longest
 
 
-cdef inline void prefetch_slot(const PairTable *table, uint64_t key) noexcept nogil:
-    prefetch(&table.slots[hash_of(key) & table.mask])
+cdef inline bint may_have(const PairTable *table, uint32_t hash) noexcept nogil:
+    """Whether there may be a pair of this hash."""
+    return table.seen[hash & table.mask] >> (hash >> 29) & 1
+
+
+cdef inline void prefetch_slot(const PairTable *table, uint32_t hash) noexcept nogil:
+    prefetch(&table.slots[hash & table.mask])
 
 
 cdef inline void prefetch_pair(const PairTable *table, uint32_t hash) noexcept nogil:
@@ -77,9 +83,9 @@ cdef inline void prefetch_pair(const PairTable *table, uint32_t hash) noexcept n
         at = (at + 1) & table.mask
 
 
-cdef inline Pair *find_pair(const PairTable *table, uint64_t key) noexcept nogil:
-    """The pair, or NULL."""
-    cdef uint32_t hash = hash_of(key), number
+cdef inline Pair *find_pair(const PairTable *table, uint64_t key, uint32_t hash) noexcept nogil:
+    """The pair of this key, whose hash is given, or NULL."""
+    cdef uint32_t number
     cdef size_t at = hash & table.mask
     while True:
         number = <uint32_t> table.slots[at]
@@ -119,6 +125,7 @@ cdef inline void link_pair(PairTable *table, uint32_t number) noexcept nogil:
     while <uint32_t> table.slots[at] != NO_PAIR:
         at = (at + 1) & table.mask
     table.slots[at] = <uint64_t> hash << 32 | number
+    table.seen[hash & table.mask] |= 1 << (hash >> 29)
 
 
 cdef int make_slots(PairTable *table, size_t wanted) except -1 nogil:
@@ -127,7 +134,10 @@ cdef int make_slots(PairTable *table, size_t wanted) except -1 nogil:
     while slots * 5 < wanted * 8 + 8:
         slots *= 2
     free(table.slots)
-    table.slots = NULL
+    free(table.seen)
+    table.slots, table.seen = NULL, NULL
+    table.seen = <uint8_t *> checked_malloc(slots)
+    memset(table.seen, 0, slots)
     table.slots = <uint64_t *> checked_malloc(slots * sizeof(uint64_t))
     table.mask = slots - 1
     memset(table.slots, 0xFF, slots * sizeof(uint64_t))
@@ -220,7 +230,8 @@ cdef void clear_pairs(PairTable *table) noexcept nogil:
         free(table.blocks[i].postings)
     free(table.pairs)
     free(table.slots)
-    table.pairs, table.slots, table.free = NULL, NULL, NULL
+    free(table.seen)
+    table.pairs, table.slots, table.seen, table.free = NULL, NULL, NULL, NULL
     table.size = table.room = table.blocks_size = table.blocks_total = table.free_size = 0
     memset(table.left, 0, sizeof(table.left))
 

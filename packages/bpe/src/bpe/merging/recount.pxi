@@ -144,7 +144,7 @@ cdef int take_group(Survey *survey) except -1 nogil:
         for i in range(size):
             prefetch_pair(table, group[i].hash)
         for i in range(size):
-            pair = find_pair(table, group[i].key)
+            pair = find_pair(table, group[i].key, group[i].hash)
             if pair == NULL:
                 pair = add_pair(table, group[i].key)
             pair.count += group[i].count

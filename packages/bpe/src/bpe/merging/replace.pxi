@@ -22,8 +22,15 @@ ctypedef struct Side:           # the left or the right side of the new symbol
     Neighbour *neighbours       # all places, in the order of the words
     size_t neighbours_size
 
+ctypedef struct Broken:         # a pair that was broken
+    uint64_t key
+    int64_t change              # how often
+    uint32_t hash               # of the key
+
 ctypedef struct Changes:
     Side left, right
+    Broken *broken              # the pairs that were, if the table may have them
+    size_t broken_size
     int64_t doubles             # how often two new symbols stand side by side
     uint32_t *double_words      # and in which words
     size_t doubles_size
@@ -40,6 +47,7 @@ cdef int reserve_changes(Changes *changes, size_t room) except -1 nogil:
     if room > changes.room:
         grow_side(&changes.left, changes.room, room)
         grow_side(&changes.right, changes.room, room)
+        changes.broken = <Broken *> checked_realloc(changes.broken, (2 * room + 1) * sizeof(Broken))
         changes.room = room
     return 0
 
@@ -87,6 +95,7 @@ cdef void clear_side(Side *side) noexcept nogil:
 cdef void free_changes(Changes *changes) noexcept nogil:
     free_side(&changes.left)
     free_side(&changes.right)
+    free(changes.broken)
     free_places(changes)
 
 
@@ -216,3 +225,34 @@ cdef inline void note_rewritten(
         end = i + 2
         if end < word.size and (found == 0 or <uint32_t> count_trailing_zeros(found) != end):
             note_neighbour(&changes.right, word.before[end], count, place)
+
+cdef void lower_counts(PairTable *table, Changes *changes, uint32_t a, uint32_t b) noexcept nogil:
+    """Take from the counts of the pairs that replacing a, b has broken.
+
+    They are (x, a) with each left neighbour x, (b, x) with each right one, and (b, a) in a b a b.
+    """
+    cdef Side *left = &changes.left
+    cdef Side *right = &changes.right
+    cdef Pair *pair
+    cdef size_t i
+    changes.broken_size = 0
+    for i in range(left.touched_size):
+        note_broken(table, changes, key_of(left.touched[i], a), left.beside[left.touched[i]].change)
+    for i in range(right.touched_size):
+        note_broken(table, changes, key_of(b, right.touched[i]), right.beside[right.touched[i]].change)
+    note_broken(table, changes, key_of(b, a), changes.doubles)
+    for i in range(changes.broken_size):
+        prefetch_pair(table, changes.broken[i].hash)
+    for i in range(changes.broken_size):
+        pair = find_pair(table, changes.broken[i].key, changes.broken[i].hash)
+        if pair != NULL and pair.count:
+            pair.count -= changes.broken[i].change
+
+
+cdef inline void note_broken(const PairTable *table, Changes *changes, uint64_t key, int64_t change) noexcept nogil:
+    """Note that a pair was broken so often, if that is ever and the table may have it."""
+    cdef Broken *broken = &changes.broken[changes.broken_size]
+    broken.key, broken.change, broken.hash = key, change, hash_of(key)
+    if change and may_have(table, broken.hash):
+        prefetch_slot(table, broken.hash)
+        changes.broken_size += 1
