@@ -218,7 +218,8 @@ cdef inline void prefetch_long(Cell *cell) noexcept nogil:
 cdef inline Cell *symbol_before(Cell *cell) noexcept nogil:
     """Where the symbol before this one begins; there must be one."""
     cdef uint32_t last = (cell - 1)[0]
-    return cell - (last & ~border(cell) if last & border(cell) else 1)
+    cdef size_t is_last = last // border(cell)      # 0 or 1: there is no branch, which would be mispredicted
+    return cell - (1 + is_last * ((last & ~border(cell)) - 1))
 
 
 cdef int replace_in_long_words(

@@ -47,7 +47,7 @@ cdef int reserve_changes(Changes *changes, size_t room) except -1 nogil:
     if room > changes.room:
         grow_side(&changes.left, changes.room, room)
         grow_side(&changes.right, changes.room, room)
-        changes.broken = <Broken *> checked_realloc(changes.broken, (2 * room + 1) * sizeof(Broken))
+        changes.broken = <Broken *> checked_realloc(changes.broken, (2 * room + 2) * sizeof(Broken))
         changes.room = room
     return 0
 
@@ -242,6 +242,8 @@ cdef void lower_counts(PairTable *table, Changes *changes, uint32_t a, uint32_t 
         note_broken(table, changes, key_of(b, right.touched[i]), right.beside[right.touched[i]].change)
     note_broken(table, changes, key_of(b, a), changes.doubles)
     for i in range(changes.broken_size):
+        prefetch_slot(table, changes.broken[i].hash)
+    for i in range(changes.broken_size):
         prefetch_pair(table, changes.broken[i].hash)
     for i in range(changes.broken_size):
         pair = find_pair(table, changes.broken[i].key, changes.broken[i].hash)
@@ -250,9 +252,7 @@ cdef void lower_counts(PairTable *table, Changes *changes, uint32_t a, uint32_t 
 
 
 cdef inline void note_broken(const PairTable *table, Changes *changes, uint64_t key, int64_t change) noexcept nogil:
-    """Note that a pair was broken so often, if that is ever and the table may have it."""
+    """Note that a pair was broken so often, if the table may have it: without a branch, for that is unpredictable."""
     cdef Broken *broken = &changes.broken[changes.broken_size]
     broken.key, broken.change, broken.hash = key, change, hash_of(key)
-    if change and may_have(table, broken.hash):
-        prefetch_slot(table, broken.hash)
-        changes.broken_size += 1
+    changes.broken_size += (change != 0) & may_have(table, broken.hash)
