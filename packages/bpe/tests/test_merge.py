@@ -55,6 +55,7 @@ def merge(
     pass_rare: int = 200,
     long_rare_word: int | None = None,
     few_long: int = 0,
+    consume: bool = False,
     **bounds: int,
 ) -> list[tuple[bytes, bytes]]:
     """The merges that bring the 256 bytes to vocab_size tokens, by Merger."""
@@ -69,6 +70,7 @@ def merge(
         min_count=bounds.get("min_count", 1),
         max_token_bytes=bounds.get("max_token_bytes", 0),
         floor=floor,
+        consume=consume,
         level=level,
         long_word=long_word,
         long_rare_word=long_word if long_rare_word is None else long_rare_word,
@@ -97,6 +99,7 @@ def merge(
     extra=st.one_of(st.integers(0, 40), st.just(40_000), st.just(70_000)),  # cells have 16 bits, or 32
     tie_break=st.sampled_from(["bytes", "huggingface", "ids"]),
     floor=st.sampled_from([1, 2, 5, 1000, 2**40]),
+    consume=st.booleans(),  # the memory of the records
     min_count=st.integers(1, 4),
     max_token_bytes=st.sampled_from([None, 2, 3, 6]),
 )
@@ -111,6 +114,7 @@ def test_merges_as_the_reference_whatever_the_floor(
     extra: int,
     tie_break: str,
     floor: int,
+    consume: bool,
     min_count: int,
     max_token_bytes: int | None,
 ) -> None:
@@ -127,7 +131,7 @@ def test_merges_as_the_reference_whatever_the_floor(
         bound = max(2, bound - 1)
     bounds = {"min_count": min_count, "max_token_bytes": bound}
     longest_short = {"long_word": long_word, "long_rare_word": long_rare_word}
-    few = {"few_symbols": few_symbols, "few_long": few_long, "pass_rare": pass_rare}
+    few = {"few_symbols": few_symbols, "few_long": few_long, "pass_rare": pass_rare, "consume": consume}
     assert merge(counts, 256 + extra, tie_break, floor, level, **longest_short, **few, **bounds) == expected
 
 
@@ -186,7 +190,7 @@ def test_passes_over_megabytes_of_words_of_several_counts() -> None:
     counts = {draw.randbytes(size).translate(four_letters): count for size, count in [(3_000_000, 1), (4_000_000, 9)]}
     for size in (20, 100):
         counts |= {draw.randbytes(size).translate(four_letters): draw.choice([1, 2, 9]) for _ in range(20_000)}
-    assert merge(counts, 500, "bytes", 1000) == merge(counts, 500, "bytes", 1000, pass_rare=0)
+    assert merge(counts, 500, "bytes", 1000, consume=True) == merge(counts, 500, "bytes", 1000, pass_rare=0)
 
 
 def visited(word: bytes, merges: int, long_word: int) -> int:

@@ -102,6 +102,18 @@ def one_key_each(heads, queries, head_dim):
     return q, k, v, {"causal": True, "sliding_window": 24, "document_ids": document_ids}, torch.float32
 
 
+def terms_that_cancel(q, k, v, upstream, masks):
+    """The largest sums, over all elements of the gradients of q and of k, of the terms' absolute values."""
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.double().repeat_interleave(group, 1) for x in (k, v))
+    q = q.double()
+    keys_seen = torch.eye(k.shape[2], dtype=torch.float64, device=DEVICE).expand(*k.shape[:3], -1)
+    weights, _ = definition(q, k, keys_seen, **masks)
+    terms = weights * (upstream.double().abs() @ v.abs().mT) / math.sqrt(q.shape[-1])
+    of_k = (terms.mT @ q.abs()).unflatten(1, (-1, group)).sum(2)
+    return float((terms @ k.abs()).max()), float(of_k.max())
+
+
 @settings(max_examples=16, deadline=None, phases=PHASES)
 @given(case=cases())
 @example(case=one_key_each(2, 2, 32))
@@ -113,10 +125,9 @@ def test_output_and_gradients_are_off_by_at_most_twice_what_sdpa_is(case):
     ours = run(lambda *x: flash_attention(*x, **masks), q, k, v, upstream, dtype)
     sdpa = run(lambda *x: attention(*x, **masks, backend="sdpa"), q, k, v, upstream, dtype)
     # The gradients of q and k come from do·v - do·o, in float32: of a query that sees one key they are 0, and what is
-    # left of them is the rounding of a term, however large that is.
-    values = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
-    terms = float((upstream.double().abs() @ values.double().abs().mT).max()) / math.sqrt(q.shape[-1])
-    for got, peer, want, cancelled in zip(ours, sdpa, exact, (0.0, terms, terms, 0.0), strict=True):
+    # left of them is the rounding of the terms, however large these are.
+    of_q, of_k = terms_that_cancel(q, k, v, upstream, masks)
+    for got, peer, want, cancelled in zip(ours, sdpa, exact, (0.0, of_q, of_k, 0.0), strict=True):
         assert got.dtype == dtype
         error, allowed = ((x.double() - want).abs().max() for x in (got, peer))
         rounding = ROUNDING[dtype] * want.abs().max().clamp_min(1.0) + ROUNDING[torch.float32] * cancelled

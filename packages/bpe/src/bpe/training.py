@@ -379,7 +379,7 @@ def _learn(
 ) -> tuple[list[bytes], Merges]:
     """The tokens of all symbols, those of the alphabet first, and the merges that made the others.
 
-    consume: empty the records, if they are a bytearray, when they have been read: merging needs the memory.
+    consume: use the memory of the records, if they are a bytearray, for merging, which leaves none of them.
     """
     spelled = alphabet.spell is not None
     if alphabet.spell is not None:

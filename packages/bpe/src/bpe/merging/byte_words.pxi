@@ -12,14 +12,11 @@ ctypedef struct ByteWords:
     uint8_t border              # a code that no symbol has
     int64_t symbol_of[256]      # of each code; -1 for one without a symbol
     PossiblePair *tally         # how often each pair occurs, by left code << 8 | right code
-    uint32_t *numbers           # two for each pair: of places, while these are counted, or of postings
+    uint32_t *numbers           # two for each pair: of places; then, as a pointer, where its next posting goes
 
 cdef enum:
     CODE_PAIRS = 1 << 16
     FEW_LONG = 1 << 19          # symbols, or bytes of records, below which long words cost as much as they gain
-
-cdef uint32_t NOT_POSTED = <uint32_t> -1
-
 
 cdef bint load_byte_words(
     ByteWords *words, const LongRecords *found, const uint8_t *symbol_of, size_t most_symbols
@@ -117,27 +114,22 @@ cdef void tally_byte_pairs(const ByteWords *words, PossiblePairs *found, bint po
 cdef int post_byte_pairs(const ByteWords *words, PossiblePairs *found, size_t place) except -1 nogil:
     """The postings of each pair that is not left out. `place`: of the first symbol, once the words are loaded."""
     cdef const uint8_t *codes
-    cdef uint32_t *next_of = words.numbers
-    cdef uint32_t *postings = found.postings
-    cdef uint32_t posting
+    cdef uint32_t **next_of = <uint32_t **> words.numbers
     cdef size_t pair, group, i, countdown = SIGNAL_INTERVAL
     for pair in range(CODE_PAIRS):
-        next_of[pair] = NOT_POSTED
-        if words.tally[pair].count and pair_of_codes(words, found, pair).places.next != NULL:
-            next_of[pair] = <uint32_t> (pair_of_codes(words, found, pair).places.next - postings)
+        next_of[pair] = pair_of_codes(words, found, pair).places.next if words.tally[pair].count else NULL
     for group in range(words.groups_size):
         codes = words.codes + words.groups[group].begin
         for i in range(words.groups[group].size - 1):
             pair = <size_t> codes[i] << 8 | codes[i + 1]
-            posting = next_of[pair]
-            if posting != NOT_POSTED:
-                postings[posting] = <uint32_t> (place + i)
-                next_of[pair] = posting + 1
+            if next_of[pair] != NULL:
+                next_of[pair][0] = <uint32_t> (place + i)
+                next_of[pair] += 1
             check_signals(&countdown)
         place += words.groups[group].size
     for pair in range(CODE_PAIRS):
-        if next_of[pair] != NOT_POSTED:
-            pair_of_codes(words, found, pair).places.next = postings + next_of[pair]
+        if next_of[pair] != NULL:
+            pair_of_codes(words, found, pair).places.next = next_of[pair]
     return 0
 
 

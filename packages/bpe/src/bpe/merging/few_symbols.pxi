@@ -12,7 +12,6 @@ ctypedef struct PossiblePair:
 ctypedef struct PossiblePairs:
     PossiblePair *pairs         # by the left symbol, then by the right one
     size_t symbols
-    uint32_t *postings          # the first of all
     uint8_t is_left[FEW_SYMBOLS]    # whether a pair begins with a symbol: the others are not looked at
 
 
@@ -49,7 +48,7 @@ cdef int count_pairs_of_few(
                         pair = add_pair(table, key)
                         pair.count, pair.postings_size = here.count, <uint32_t> here.places.number
                     here.places.next = NULL
-            found.postings = place_postings(table)
+            place_postings(table)
             for i in range(table.size):
                 pair = &table.pairs[i]
                 possible_pair(&found, left_of(pair.key), right_of(pair.key)).places.next = pair.postings

@@ -45,7 +45,7 @@ def learn(
         rule: Which pair is next.
         spelled: Each pretoken is an array of symbols (uint32) instead of bytes.
         made_before: How many of the first symbols are merged ones.
-        consume: Empty the records, if they are a bytearray, when they have been read: merging needs the memory.
+        consume: Merging may use the memory of the records, if they are a bytearray, and leaves none of them.
         report: Told of the merges that are made.
         checkpoint: Where merges are kept; those it has are made first.
 
@@ -71,9 +71,8 @@ def learn(
         min_count=rule.min_count,
         max_token_bytes=rule.longest,
         floor=floor,
+        consume=consume and isinstance(records, bytearray),
     )
-    if consume and isinstance(records, bytearray):
-        records.clear()
     for left, right, count in kept:
         if merger.apply(left, right) != count:
             raise ValueError("the merges of the checkpoint do not fit its counts; delete its folder and train anew")
@@ -85,7 +84,11 @@ def learn(
                 checkpoint.append(*merge)
         made = now
         report("merging", made, wanted)
-    return merger.result()
+    result = merger.result()
+    if consume and isinstance(records, bytearray):
+        del merger  # the bytearray cannot be emptied while its memory is used
+        records.clear()
+    return result
 
 
 def likely_last_count(records: Records, merges: int, symbol_bytes: int = 1) -> int:

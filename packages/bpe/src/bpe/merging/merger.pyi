@@ -14,6 +14,7 @@ class Merger:
         min_count: int,
         max_token_bytes: int,
         floor: int,
+        consume: bool = False,
         level: str | None = None,
         long_word: int = 64,
         long_rare_word: int = 4,

@@ -23,6 +23,8 @@ that it broke, and adds the pairs that the new symbol makes. What keeps this fas
   floor, and what is looked at stays small enough for the cache.
 * Before all pairs are counted again, the words are closed up: the places of what was merged are given back.
 * The changes of one merge are summed by neighbouring symbol, and reach the table once for each neighbour.
+* Most pairs that a merge breaks are below the floor, and not in the table: a filter of a byte to a slot says so.
+* Whether a posting is stale, which cannot be predicted, is found out without a branch in long words.
 * Cells of words have 16 bits where that will do for every symbol: what takes fewer cache lines is merged faster.
 * Postings are in order, so that the next words are known and prefetched; so is what the next merge will probably need.
 
@@ -107,6 +109,7 @@ cdef class Merger:
         min_count: No pair that counts less is merged.
         max_token_bytes: No merge gives a longer token; 0 for no bound.
         floor: Pairs that count less are left out as long as there are others. It changes time and memory only.
+        consume: Merging may write into the records, a bytearray, as soon as it has read them, and nobody else does.
         level: The SIMD level; by default that of the process.
         long_word: Words of more symbols are held as long ones. It changes time and memory only.
         long_rare_word: The same for rare words.
@@ -133,12 +136,13 @@ cdef class Merger:
     cdef int64_t min_count
     cdef int64_t weight         # about the sum of the counts of all pairs
     cdef size_t work            # done by advance() so far
+    cdef uint8_t[::1] consumed  # the records, where their memory is used again
 
     def __cinit__(
         self, const uint8_t[::1] records not None, *, list tokens not None, bint spelled=False, bint by_bytes,
-        size_t most, int64_t min_count, size_t max_token_bytes, int64_t floor, level=None, size_t long_word=LONG_WORD,
-        size_t long_rare_word=LONG_RARE_WORD, size_t few_symbols=FEW_SYMBOLS, size_t few_long=FEW_LONG,
-        size_t pass_rare=PASS_RARE,
+        size_t most, int64_t min_count, size_t max_token_bytes, int64_t floor, bint consume=False, level=None,
+        size_t long_word=LONG_WORD, size_t long_rare_word=LONG_RARE_WORD, size_t few_symbols=FEW_SYMBOLS,
+        size_t few_long=FEW_LONG, size_t pass_rare=PASS_RARE,
     ):
         cdef uint8_t symbol_of[256]
         if not spelled and sorted(tokens) != [bytes([byte]) for byte in range(256)]:
@@ -168,6 +172,8 @@ cdef class Merger:
         self.long_words.widest = <size_t> -1
         if longer:
             self.load_long(records, bytes_to_symbols, &longest, longer, few_long)
+        if consume:
+            self.use_for_postings(records.base)
         self.passes.rare = pass_rare
         self.count_pairs()
 
@@ -189,6 +195,16 @@ cdef class Merger:
                 load_long_words(&self.long_words, &found, symbol_of, self.words.size, self.symbols.most)
         finally:
             free(found.records)
+        return 0
+
+    cdef int use_for_postings(self, records) except -1:
+        """Let postings go where the records are, which have been read."""
+        self.consumed = records
+        cdef size_t size = self.consumed.shape[0], before
+        if size >= 2 * sizeof(uint32_t):
+            before = -<size_t> &self.consumed[0] % sizeof(uint32_t)     # bytes that are not aligned
+            self.table.spare = <uint32_t *> (&self.consumed[0] + before)
+            self.table.spare_size = (size - before) // sizeof(uint32_t)
         return 0
 
     def __dealloc__(self):
@@ -344,12 +360,12 @@ cdef class Merger:
 
     cdef int merge(self, uint32_t number) except -1 nogil:
         """Replace a pair by the last symbol in all words, and bring the table and the queue up to date."""
-        cdef uint32_t made = <uint32_t> (self.symbols.count - 1), x
+        cdef uint32_t made = <uint32_t> (self.symbols.count - 1)
         cdef Pair *pair = &self.table.pairs[number]
         cdef uint32_t a = left_of(pair.key), b = right_of(pair.key)
         cdef Side *left = &self.changes.left
         cdef Side *right = &self.changes.right
-        cdef size_t size = pair.postings_size, short = first_long(&self.long_words, pair.postings, size), i
+        cdef size_t size = pair.postings_size, short = first_long(&self.long_words, pair.postings, size)
         self.work += size + 1
         self.changes.visited += size
         prefetch_next_pairs(&self.queue)

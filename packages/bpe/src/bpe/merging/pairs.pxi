@@ -3,8 +3,9 @@
 # Only pairs that reach the floor are in it, and that make a token which is not too long. The postings of a pair are the
 # places of the words that it occurs in, in order, once for each occurrence; a word may have lost the pair since. They
 # are parts of large blocks, which are freed when all pairs are counted again. What a pair of LONG_POSTINGS or more
-# leaves when it is merged is used for the postings of others. The pages of a block have the ordinary size, for postings
-# are read in order: huge ones gain nothing, and where memory has to be found first, they take several times as long.
+# leaves when it is merged is used for the postings of others, as is memory that is not needed any more. The pages of a
+# block have the ordinary size, for postings are read in order: huge ones gain nothing, and where memory has to be found
+# first, they take several times as long.
 
 ctypedef struct Pair:
     uint64_t key                # left << 32 | right
@@ -25,11 +26,13 @@ ctypedef struct PairTable:
     Pair *pairs                 # by number
     size_t size, room
     uint64_t *slots             # open addressing, linear probing: a pair's hash << 32 | its number, or NO_PAIR
-    uint8_t *seen               # a filter in less memory: bit hash >> 29 of each hash that is looked for first in a slot
+    uint8_t *seen               # a filter in less memory: by the slot where a hash belongs, bit hash >> 29
     size_t mask                 # how many slots there are, a power of two, less one
     Block *blocks               # of postings
     size_t blocks_size, blocks_room
     size_t blocks_total         # postings that they have room for
+    uint32_t *spare             # memory of others, for postings as well
+    size_t spare_size           # how many fit there
     uint32_t *free              # where the next postings go
     size_t free_size            # how many fit there
     FreeRange *left[32]         # what long postings left, by the power of two that its size reaches
@@ -146,20 +149,23 @@ cdef int make_slots(PairTable *table, size_t wanted) except -1 nogil:
     return 0
 
 
-cdef uint32_t *new_postings(PairTable *table, size_t size) except NULL nogil:
-    """Room for `size` postings, of one pair or of several, which stays until all pairs are counted again."""
+cdef uint32_t *new_postings(PairTable *table, size_t size, size_t in_all=0) except NULL nogil:
+    """Room for `size` postings, of one pair or of several, which stays until all pairs are counted again.
+
+    in_all: how many postings will be asked for with these and after them.
+    """
     cdef uint32_t *postings
     if size > table.free_size or table.free == NULL:
         leave_postings(table, table.free, table.free_size)
-        take_room(table, size)
+        take_room(table, size, in_all)
     postings = table.free
     table.free += size
     table.free_size -= size
     return postings
 
 
-cdef int take_room(PairTable *table, size_t size) except -1 nogil:
-    """Let the next postings, of which there are `size` at least, go where others were, or else into a new block."""
+cdef int take_room(PairTable *table, size_t size, size_t in_all) except -1 nogil:
+    """Let the next `size` postings go where others were, or else all of them into a new block."""
     cdef FreeRange *found = NULL
     cdef Block *block
     cdef int power
@@ -173,7 +179,7 @@ cdef int take_room(PairTable *table, size_t size) except -1 nogil:
         table.blocks = <Block *> checked_realloc(table.blocks, (table.blocks_room * 2 + 16) * sizeof(Block))
         table.blocks_room = table.blocks_room * 2 + 16
     block = &table.blocks[table.blocks_size]
-    block.size = max(size, <size_t> POSTINGS_BLOCK, table.blocks_total // 8)
+    block.size = max(size, in_all, <size_t> POSTINGS_BLOCK, table.blocks_total // 8)
     block.postings = <uint32_t *> checked_malloc(block.size * sizeof(uint32_t))
     table.blocks_size += 1
     table.blocks_total += block.size
@@ -198,24 +204,20 @@ cdef void leave_postings(PairTable *table, uint32_t *postings, size_t size) noex
     table.left[power_of_two(found.size)] = found
 
 
-cdef uint32_t *place_postings(PairTable *table) except NULL nogil:
-    """Room for the postings of each pair, which says in `postings_size` how many it will have; then none is there.
-
-    Where the first of all postings goes.
-    """
-    cdef size_t total = 0, i
-    cdef uint32_t *first
-    cdef uint32_t *room
+cdef int place_postings(PairTable *table) except -1 nogil:
+    """Room for the postings of each pair, which says in `postings_size` how many it will have; then none is there."""
+    cdef size_t left = 0, i
     cdef Pair *pair
     for i in range(table.size):
-        total += table.pairs[i].postings_size
-    first = room = new_postings(table, total)
+        left += table.pairs[i].postings_size
     for i in range(table.size):
         pair = &table.pairs[i]
-        pair.postings = room if pair.postings_size else NULL
-        room += pair.postings_size
-        pair.postings_size = 0
-    return first
+        pair.postings = NULL
+        if pair.postings_size:
+            pair.postings = new_postings(table, pair.postings_size, left)
+            left -= pair.postings_size
+            pair.postings_size = 0
+    return 0
 
 
 cdef void drop_postings(PairTable *table, Pair *pair) noexcept nogil:
@@ -224,15 +226,16 @@ cdef void drop_postings(PairTable *table, Pair *pair) noexcept nogil:
 
 
 cdef void clear_pairs(PairTable *table) noexcept nogil:
-    """Forget every pair, and give back what they take."""
+    """Forget every pair, and give back what they take. The next postings go into the spare memory."""
     cdef size_t i
     for i in range(table.blocks_size):
         free(table.blocks[i].postings)
     free(table.pairs)
     free(table.slots)
     free(table.seen)
-    table.pairs, table.slots, table.seen, table.free = NULL, NULL, NULL, NULL
-    table.size = table.room = table.blocks_size = table.blocks_total = table.free_size = 0
+    table.pairs, table.slots, table.seen = NULL, NULL, NULL
+    table.size = table.room = table.blocks_size = table.blocks_total = 0
+    table.free, table.free_size = table.spare, table.spare_size
     memset(table.left, 0, sizeof(table.left))
 
 
