@@ -102,22 +102,18 @@ def one_key_each(heads, queries, head_dim):
     return q, k, v, {"causal": True, "sliding_window": 24, "document_ids": document_ids}, torch.float32
 
 
-def terms_that_cancel(q, k, v, upstream, masks):
-    """The largest sums, over all elements of the gradients of q and of k, of the terms' absolute values."""
-    group = q.shape[1] // k.shape[1]
-    k, v = (x.double().repeat_interleave(group, 1) for x in (k, v))
-    q = q.double()
-    keys_seen = torch.eye(k.shape[2], dtype=torch.float64, device=DEVICE).expand(*k.shape[:3], -1)
-    weights, _ = definition(q, k, keys_seen, **masks)
-    terms = weights * (upstream.double().abs() @ v.abs().mT) / math.sqrt(q.shape[-1])
-    of_k = (terms.mT @ q.abs()).unflatten(1, (-1, group)).sum(2)
-    return float((terms @ k.abs()).max()), float(of_k.max())
+def one_key_for_all(queries, head_dim):
+    """A case in which all queries see the same key, the only one."""
+    q = made(1, queries, 1, head_dim, dtype=torch.float32).transpose(1, 2)
+    k, v = (made(1, 1, 1, head_dim, dtype=torch.float32, seed=seed) for seed in (1, 2))
+    return q, k, v, {"causal": False}, torch.float32
 
 
 @settings(max_examples=16, deadline=None, phases=PHASES)
 @given(case=cases())
 @example(case=one_key_each(2, 2, 32))
 @example(case=one_key_each(2, 20, 64))
+@example(case=one_key_for_all(7, 64))
 def test_output_and_gradients_are_off_by_at_most_twice_what_sdpa_is(case):
     q, k, v, masks, dtype = case
     upstream = made(*q.shape, dtype=dtype, seed=3)
@@ -125,9 +121,14 @@ def test_output_and_gradients_are_off_by_at_most_twice_what_sdpa_is(case):
     ours = run(lambda *x: flash_attention(*x, **masks), q, k, v, upstream, dtype)
     sdpa = run(lambda *x: attention(*x, **masks, backend="sdpa"), q, k, v, upstream, dtype)
     # The gradients of q and k come from do·v - do·o, in float32: of a query that sees one key they are 0, and what is
-    # left of them is the rounding of the terms, however large these are.
-    of_q, of_k = terms_that_cancel(q, k, v, upstream, masks)
-    for got, peer, want, cancelled in zip(ours, sdpa, exact, (0.0, of_q, of_k, 0.0), strict=True):
+    # left of them is the rounding of a term, however large that is.
+    values = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
+    terms = float((upstream.double().abs() @ values.double().abs().mT).max()) / math.sqrt(q.shape[-1])
+    # The gradient of v adds up weights, the exponentials of scores less their log-sum-exp: of large numbers that cancel.
+    _, lse = definition(q.double(), k.double(), v.double(), **masks)
+    terms_of_v = lse.masked_fill(lse.isinf(), 0.0).abs()[..., None] * upstream.double().abs()
+    of_v = float(run(lambda *x: definition(*x, **masks)[0], q, k, v, terms_of_v, torch.float64)[3].max())
+    for got, peer, want, cancelled in zip(ours, sdpa, exact, (0.0, terms, terms, of_v), strict=True):
         assert got.dtype == dtype
         error, allowed = ((x.double() - want).abs().max() for x in (got, peer))
         rounding = ROUNDING[dtype] * want.abs().max().clamp_min(1.0) + ROUNDING[torch.float32] * cancelled
