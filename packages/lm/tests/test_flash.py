@@ -124,7 +124,7 @@ def test_output_and_gradients_are_off_by_at_most_twice_what_sdpa_is(case):
     # left of them is the rounding of a term, however large that is.
     values = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
     terms = float((upstream.double().abs() @ values.double().abs().mT).max()) / math.sqrt(q.shape[-1])
-    # The gradient of v adds up weights, the exponentials of scores less their log-sum-exp: of large numbers that cancel.
+    # The gradient of v adds up weights: exponentials of scores less their log-sum-exp, large numbers that cancel.
     _, lse = definition(q.double(), k.double(), v.double(), **masks)
     terms_of_v = lse.masked_fill(lse.isinf(), 0.0).abs()[..., None] * upstream.double().abs()
     of_v = float(run(lambda *x: definition(*x, **masks)[0], q, k, v, terms_of_v, torch.float64)[3].max())
