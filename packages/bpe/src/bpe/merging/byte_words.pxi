@@ -18,6 +18,7 @@ cdef enum:
     CODE_PAIRS = 1 << 16
     FEW_LONG = 1 << 19          # symbols, or bytes of records, below which long words cost as much as they gain
 
+
 cdef bint load_byte_words(
     ByteWords *words, const LongRecords *found, const uint8_t *symbol_of, size_t most_symbols
 ) except -1:

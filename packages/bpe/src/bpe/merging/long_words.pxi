@@ -19,7 +19,7 @@
 # else 32. In postings they are numbered on from the end of the short words.
 
 cdef enum:
-    LONG_BATCH = 64     # postings between a place that is looked at and the one that is fetched, and looked at together
+    LONG_BATCH = 64     # postings that are looked at together; those of the next batch are prefetched meanwhile
 
 ctypedef struct LongRecord:     # the record of a long word
     int64_t count
@@ -246,7 +246,7 @@ cdef int replace_in_long_words(
         for i in range(kept):
             at = standing[i] - first
             cell = cells + at
-            if cell[0] != a:    # a second half of a, a, replaced just now
+            if cell[0] != a:    # a is b, and this one was the second half of the pair before
                 continue
             if at >= group_end:
                 group = group_of(words, at)

@@ -29,7 +29,7 @@ ctypedef struct Broken:         # a pair that was broken
 
 ctypedef struct Changes:
     Side left, right
-    Broken *broken              # the pairs that were, if the table may have them
+    Broken *broken              # the pairs that were broken and that the table may have
     size_t broken_size
     int64_t doubles             # how often two new symbols stand side by side
     uint32_t *double_words      # and in which words
@@ -225,6 +225,7 @@ cdef inline void note_rewritten(
         end = i + 2
         if end < word.size and (found == 0 or <uint32_t> count_trailing_zeros(found) != end):
             note_neighbour(&changes.right, word.before[end], count, place)
+
 
 cdef void lower_counts(PairTable *table, Changes *changes, uint32_t a, uint32_t b) noexcept nogil:
     """Take from the counts of the pairs that replacing a, b has broken.
