@@ -5,11 +5,12 @@ import time
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import DATA
 
 from bpe import reference
+from bpe.counting import records
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.scanning.safe_cut import safe_cut
 from bpe.scanning.scanner import SCANNED
@@ -61,6 +62,48 @@ def test_shares_of_large_tables_and_of_full_ones() -> None:
                 assert sorted(table.items()) == sorted(dict(table.items()).items())
                 found += table.items()
             assert sorted(found) == sorted((word, 1 + (i < count // 2)) for i, word in enumerate(words[:count]))
+
+
+WORDS = [str(i).encode() * (1 + i % 7) for i in range(3_000)]  # of 1 to 28 bytes
+
+
+@given(st.integers(0, 2**32), st.integers(1, len(WORDS)), st.integers(1, 5_000), st.integers(1, 600))
+@settings(max_examples=50)
+def test_a_table_that_is_full_goes_on_in_runs(seed: int, distinct: int, drawn: int, shares: int) -> None:
+    words = random.Random(seed).choices(WORDS[:distinct], k=drawn)
+    expected = Counter(words)
+    table, other = PretokenCounts(1, 256), PretokenCounts()
+    table.count_pieces(words)
+    for word in words[:10]:
+        table.add_count(word, 2**40)
+        expected[word] += 2**40
+    assert sorted(table.items()) == sorted(expected.items())
+    assert sorted(records.items(records.pack_table(table))) == sorted(expected.items())
+    assert len(table) >= len(expected)
+    other.count_pieces(WORDS)
+    expected.update(WORDS)
+    found: list[tuple[bytes, int]] = []
+    for share in range(shares):
+        sums = PretokenCounts(1)
+        sums.add_share([table, other], share, shares)
+        found += sums.items()
+    assert sorted(found) == sorted(expected.items())
+    table.clear()
+    assert (len(table), list(table.items())) == (0, [])
+    table.count_pieces(words[:1])
+    assert list(table.items()) == [(words[0], 1)]
+
+
+@pytest.mark.parametrize("size", [1, 4], ids=["in slots", "in the arena"])
+def test_runs_of_the_same_pretokens_take_no_more_memory(size: int) -> None:
+    words = [b"%d word" % i * size for i in range(1_000)]  # six times as many as a table of 256 slots holds
+    table = PretokenCounts(1, 256)
+    table.count_pieces(words * 5)
+    after_five = table.memory
+    table.count_pieces(words * 200)
+    assert table.memory < 2 * after_five
+    assert len(table) < 5 * len(words)
+    assert dict(table.items()) == dict.fromkeys(words, 205)
 
 
 def test_shares_are_not_mixed() -> None:

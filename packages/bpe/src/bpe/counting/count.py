@@ -179,7 +179,7 @@ def _add_up(tables: list[PretokenCounts]) -> Records:
         with lock:
             at = taken
             taken += size
-        pack_into(table, records, at)
+        pack_into(table, records, at, at + size)
 
     map_in_threads(add_share, range(shares), len(tables))
     for table in tables:

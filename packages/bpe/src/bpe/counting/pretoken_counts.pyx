@@ -5,31 +5,49 @@ share of all hashes; the top bits of a hash choose its slot, so that the hashes 
 table. A pretoken of at most 15 bytes is stored in its slot as two machine words: finding it takes one cache line and
 two comparisons. A longer one is in an arena, and its slot has its hash. Pretokens are hashed 64 at a time and their
 slots prefetched before any is looked up, so that in a table larger than the cache the waits for memory overlap.
+
+A table does not outgrow the cache. When it is full, its slots become a run, and it begins anew: most pretokens of a
+text with many different ones occur once or twice, and a common one is soon there again. Runs are read in order when
+tables are added up, so that a pretoken that occurs once costs no access at random to memory, and no table has to be
+made larger. Where runs hold the same pretokens again and again, they are added up at once.
 """
 
 from libc.stdlib cimport free
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 from bpe.native.bytes cimport (
     LONG_KEY, SHORT, count_leading_zeros, hash_bytes, hash_pair, pack_key, packed_key, prefetch, unpack_key
 )
 from bpe.native.hash_seed cimport hash_seed
-from bpe.native.memory cimport HUGE_PAGE, checked_block, checked_realloc, free_block, touch_block
+from bpe.native.memory cimport (
+    HUGE_PAGE, checked_block, checked_malloc, checked_realloc, free_block, touch_block
+)
 from bpe.scanning.scanner cimport SCAN_ENDS, Scanner, scan_block, scan_start
 from bpe.scanning.special_tokens cimport Hit
 
 cdef enum:
-    AHEAD = 64
+    AHEAD = 64                  # pretokens that are hashed before the first of them is looked up
+    RUN_AHEAD = 8               # slots of a run between the one that is added and the one whose place is fetched
+    MOST_SLOTS = 1 << 18        # 6 MiB
+    RUNS_BETWEEN_LOOKS = 4
 
+cdef size_t MOST = <size_t> -1
 cdef uint64_t PLACE = (<uint64_t> 1 << 56) - 1
 
 
 cdef class PretokenCounts:
-    """A multiset of pretokens. add_* count text; items() gives what was counted, in no particular order."""
+    """A multiset of pretokens. add_* count text; items() gives what was counted, in no particular order.
 
-    def __cinit__(self, size_t room=1 << 12):
+    Args:
+        room: Pretokens that it has room for at first.
+        most_slots: It is full, and a run begins, when five eighths of so many are used: a power of two, 256 at least.
+    """
+
+    def __cinit__(self, size_t room=1 << 12, size_t most_slots=MOST_SLOTS):
         self.spread = 1
         self.lenders = []
+        self.most_slots = max(most_slots, <size_t> 256)
+        self.next_look = RUNS_BETWEEN_LOOKS * full(self.most_slots)
         self.set_slots(64)
         while self.mask < room * 2:
             self.set_slots(self.mask * 2 + 2)
@@ -41,10 +59,19 @@ cdef class PretokenCounts:
 
     def __dealloc__(self):
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
+        self.free_runs()
         free(self.arena)
 
+    cdef void free_runs(self) noexcept nogil:
+        cdef size_t i
+        for i in range(self.runs_size):
+            free(self.runs[i].slots)
+        free(self.runs)
+        self.runs, self.runs_size, self.set_aside = NULL, 0, 0
+
     def __len__(self):
-        return self.distinct
+        """How many pretokens there are, or more: one that is in several runs counts in each."""
+        return self.used + self.set_aside
 
     cdef int add(
         self, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size
@@ -58,8 +85,7 @@ cdef class PretokenCounts:
         cdef Slot *slot
         while done < count:
             batch = min(<size_t> AHEAD, count - done)
-            while self.distinct + batch > (self.mask + 1) // 8 * 5:
-                self.grow()
+            self.make_room(batch)
             for i in range(batch):
                 length = ends[done + i] - begin
                 begins[i] = begin
@@ -78,7 +104,7 @@ cdef class PretokenCounts:
                         slot = slot + 1 if slot != &self.slots[self.mask] else self.slots
                     if slot.high == 0:
                         slot.low, slot.high = keys[i].low, keys[i].high
-                        self.distinct += 1
+                        self.used += 1
                 else:
                     length = ends[done + i] - begins[i]
                     slot = self.find_long(text + begins[i], length, hashes[i])
@@ -124,7 +150,19 @@ cdef class PretokenCounts:
         memcpy(self.arena + self.arena_size + 4, text, size)
         slot.low, slot.high = hash, LONG_KEY | self.arena_size
         self.arena_size = needed
-        self.distinct += 1
+        self.used += 1
+        return 0
+
+    cdef int make_room(self, size_t more) except -1 nogil:
+        """Room for so many pretokens more, AHEAD at most."""
+        while self.used + more > full(self.mask + 1):
+            if self.mask + 1 < self.most_slots:
+                self.grow()
+                continue
+            self.start_run()
+            if self.set_aside >= self.next_look:
+                with gil:
+                    self.add_up_runs()
         return 0
 
     cdef int grow(self) except -1 nogil:
@@ -140,6 +178,87 @@ cdef class PretokenCounts:
                     at = (at + 1) & self.mask
                 slots[at] = old[i]
         free_block(old, old_size * sizeof(Slot))
+        return 0
+
+    cdef int start_run(self) except -1 nogil:
+        """Move all slots into a new run."""
+        cdef size_t next[GROUPS]
+        cdef size_t used = 0, i, group
+        cdef Run *run
+        self.runs = <Run *> checked_realloc(self.runs, (self.runs_size + 1) * sizeof(Run))
+        run = &self.runs[self.runs_size]
+        memset(run, 0, sizeof(Run))
+        run.slots = <Slot *> checked_malloc(self.used * sizeof(Slot))
+        for i in range(self.mask + 1):      # to the front, without a branch that would be mispredicted
+            self.slots[used] = self.slots[i]
+            used += self.slots[i].high != 0
+        for i in range(used):
+            run.begins[group_of(hash_of(&self.slots[i])) + 1] += 1
+        for group in range(<size_t> GROUPS):
+            run.begins[group + 1] += run.begins[group]
+            next[group] = run.begins[group]
+        for i in range(used):
+            group = group_of(hash_of(&self.slots[i]))
+            run.slots[next[group]] = self.slots[i]
+            next[group] += 1
+        memset(self.slots, 0, (self.mask + 1) * sizeof(Slot))
+        self.runs_size += 1
+        self.set_aside += self.used
+        self.used = 0
+        return 0
+
+    cdef int add_up_runs(self) except -1:
+        """Make one run of all, if that halves them, as one group shows. Also closes up the arena. The table is empty.
+
+        So runs take memory in proportion to the distinct pretokens, and adding them up takes time in proportion to what
+        is set aside.
+        """
+        cdef PretokenCounts sums = PretokenCounts(1, MOST)
+        cdef size_t group, i, in_first = 0, arena_size = 0, size
+        cdef uint32_t size32
+        cdef uint8_t *arena = NULL
+        cdef Slot *slot
+        cdef Run sum
+        for i in range(self.runs_size):
+            in_first += self.runs[i].begins[1]
+        sums.add_share([self], 0, GROUPS)
+        if in_first < 2 * sums.used:
+            self.next_look = self.set_aside + self.set_aside // 4
+            return 0
+        sum.slots, sum.begins[0] = NULL, 0
+        try:
+            sum.slots = <Slot *> checked_malloc(self.set_aside * sizeof(Slot))
+            arena = <uint8_t *> checked_malloc(self.arena_size)
+            for group in range(<size_t> GROUPS):
+                sums = PretokenCounts(sums.used, MOST)
+                sums.add_share([self], group, GROUPS)
+                size = sum.begins[group]
+                for i in range(sums.mask + 1):
+                    slot = &sums.slots[i]
+                    if slot.high == 0:
+                        continue
+                    sum.slots[size] = slot[0]
+                    if slot.high >= LONG_KEY:
+                        memcpy(&size32, sums.kept(slot), 4)
+                        memcpy(arena + arena_size, sums.kept(slot), 4 + size32)
+                        sum.slots[size].high = LONG_KEY | arena_size
+                        arena_size += 4 + size32
+                    size += 1
+                sum.begins[group + 1] = size
+            size = sum.begins[GROUPS]
+            sum.slots = <Slot *> checked_realloc(sum.slots, size * sizeof(Slot))
+            self.arena_room = max(arena_size, <size_t> 1)
+            arena = <uint8_t *> checked_realloc(arena, self.arena_room)
+        except:
+            free(sum.slots)
+            free(arena)
+            raise
+        for i in range(self.runs_size):
+            free(self.runs[i].slots)
+        free(self.arena)
+        self.runs[0], self.runs_size, self.set_aside = sum, 1, size
+        self.arena, self.arena_size = arena, arena_size
+        self.next_look = max(2 * size, RUNS_BETWEEN_LOOKS * full(self.most_slots))
         return 0
 
     cdef inline const uint8_t *kept(self, const Slot *slot) noexcept nogil:
@@ -201,7 +320,7 @@ cdef class PretokenCounts:
         Long pretokens stay in the tables that they come from, which have to stay as they are.
         """
         cdef PretokenCounts table
-        if share >= shares or (self.distinct and self.spread != shares):
+        if share >= shares or (self.used and self.spread != shares):
             raise ValueError(f"share {share} of {shares} cannot be added to a table of other hashes")
         if self.arena != NULL:
             raise ValueError("a table that has counted text cannot be added to")
@@ -216,44 +335,59 @@ cdef class PretokenCounts:
 
     cdef int add_range(self, PretokenCounts other, size_t share, size_t shares) except -1 nogil:
         cdef uint64_t low = first_of_share(share, shares), high = first_of_share(share + 1, shares) - 1, hash
-        cdef size_t begin = home(other, low), last = home(other, high), at = begin, size
+        cdef size_t begin = home(other, low), last = home(other, high), at = begin, i, end
         cdef bint past_last = False
-        cdef Slot *theirs
-        cdef Slot *ours
-        cdef const uint8_t *text
+        cdef const Run *run
         # From the first slot that a hash of the share is looked for in to the last, and on to the next free one: linear
         # probing may have pushed some there.
         while not past_last or (at != begin and other.slots[at].high):
-            theirs = &other.slots[at]
+            if other.slots[at].high:
+                hash = hash_of(&other.slots[at])
+                if low <= hash <= high:
+                    self.add_slot(other, &other.slots[at], hash)
             past_last = past_last or at == last
             at = (at + 1) & other.mask
-            if theirs.high == 0:
-                continue
-            hash = hash_of(theirs)
-            if hash < low or hash > high:
-                continue
-            if self.distinct + 1 > (self.mask + 1) // 8 * 5:
-                self.grow()
-            if theirs.high >= LONG_KEY:
-                text = other.bytes_of(theirs, NULL, &size)
-                ours = self.find_long(text, size, hash)
-                if ours.high == 0:
-                    ours.low, ours.high = hash, LONG_KEY | <size_t> other.kept(theirs)
-                    self.distinct += 1
-            else:
-                ours = self.find_short(theirs.low, theirs.high)
-                if ours.high == 0:
-                    ours.low, ours.high = theirs.low, theirs.high
-                    self.distinct += 1
-            ours.count += theirs.count
+        for i in range(other.runs_size):
+            run = &other.runs[i]
+            at, end = run.begins[group_of(low)], run.begins[group_of(high) + 1]
+            while at < end:
+                if at + RUN_AHEAD < end:
+                    prefetch(&self.slots[home(self, hash_of(&run.slots[at + RUN_AHEAD]))])
+                hash = hash_of(&run.slots[at])
+                if low <= hash <= high:
+                    self.add_slot(other, &run.slots[at], hash)
+                at += 1
+        return 0
+
+    cdef int add_slot(self, PretokenCounts other, const Slot *theirs, uint64_t hash) except -1 nogil:
+        """Add what another table has of a pretoken."""
+        cdef const uint8_t *text
+        cdef size_t size
+        cdef Slot *ours
+        if self.used + 1 > full(self.mask + 1):
+            self.grow()
+        if theirs.high >= LONG_KEY:
+            text = other.bytes_of(theirs, NULL, &size)
+            ours = self.find_long(text, size, hash)
+            if ours.high == 0:
+                ours.low, ours.high = hash, LONG_KEY | <size_t> other.kept(theirs)
+                self.used += 1
+        else:
+            ours = self.find_short(theirs.low, theirs.high)
+            if ours.high == 0:
+                ours.low, ours.high = theirs.low, theirs.high
+                self.used += 1
+        ours.count += theirs.count
         return 0
 
     def clear(self):
         """Forget everything, and give the memory back."""
         cdef Slot *slots = new_slots(64)
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
+        self.free_runs()
         free(self.arena)
-        self.slots, self.distinct, self.spread, self.lenders = slots, 0, 1, []
+        self.slots, self.used, self.spread, self.lenders = slots, 0, 1, []
+        self.next_look = RUNS_BETWEEN_LOOKS * full(self.most_slots)
         self.set_slots(64)
         self.arena, self.arena_size, self.arena_room, self.borrows = NULL, 0, 0, False
 
@@ -275,6 +409,12 @@ cdef class PretokenCounts:
         cdef size_t i, size
         cdef uint8_t room[SHORT + 1]
         cdef const uint8_t *text
+        if self.runs_size:
+            for i in range(<size_t> GROUPS):
+                sums = PretokenCounts(1)
+                sums.add_share([self], i, GROUPS)
+                yield from sums.items()
+            return
         for i in range(self.mask + 1):
             if self.slots[i].high:
                 text = self.bytes_of(&self.slots[i], room, &size)
@@ -282,13 +422,13 @@ cdef class PretokenCounts:
 
     @property
     def memory(self):
-        """The bytes that the table takes."""
-        return (self.mask + 1) * sizeof(Slot) + self.arena_room
+        """The bytes that the table and its runs take."""
+        return (self.mask + 1 + self.set_aside) * sizeof(Slot) + self.runs_size * sizeof(Run) + self.arena_room
 
     @property
     def memory_to_grow(self):
         """The most memory that it takes when it grows and is then packed and sorted; `memory` if that is far off."""
-        return self.memory * 4 if self.distinct * 2 > self.mask else self.memory
+        return self.memory * 4 if self.runs_size or self.used * 2 > self.mask else self.memory
 
 
 cdef Slot *new_slots(size_t count) except NULL nogil:
@@ -297,6 +437,15 @@ cdef Slot *new_slots(size_t count) except NULL nogil:
     if count * sizeof(Slot) < HUGE_PAGE:
         touch_block(slots, count * sizeof(Slot))
     return slots
+
+
+cdef inline size_t full(size_t slots) noexcept nogil:
+    """How many of so many slots are used at most."""
+    return slots // 8 * 5
+
+
+cdef inline size_t group_of(uint64_t hash) noexcept nogil:
+    return hash >> 56
 
 
 cdef inline size_t home(PretokenCounts table, uint64_t hash) noexcept nogil:

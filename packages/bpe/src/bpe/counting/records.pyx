@@ -12,8 +12,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort
 from libc.string cimport memcmp, memcpy, memset
 
-from bpe.native.bytes cimport LONG_KEY, SHORT, count_leading_zeros, hash_bytes
-from bpe.counting.pretoken_counts cimport PretokenCounts, Slot
+from bpe.native.bytes cimport LONG_KEY, SHORT, count_leading_zeros, hash_bytes, packed_key, unpack_key
+from bpe.counting.pretoken_counts cimport GROUPS, PretokenCounts, Slot
 from bpe.native.memory cimport checked_malloc
 
 cdef enum:
@@ -66,8 +66,21 @@ cdef int compare_records(const void *a, const void *b) noexcept nogil:
 
 def pack_table(PretokenCounts counts not None):
     """The records of a table, in no particular order. The table stays as it is."""
-    cdef bytearray packed = PyByteArray_FromStringAndSize(NULL, packed_size(counts))
-    pack_into(counts, packed, 0)
+    cdef bytearray packed
+    cdef PretokenCounts sums
+    cdef size_t group, size, at = 0
+    if counts.runs_size == 0:
+        packed = PyByteArray_FromStringAndSize(NULL, packed_size(counts))
+        pack_into(counts, packed, 0, len(packed))
+        return packed
+    packed = room_for([counts])
+    for group in range(<size_t> GROUPS):
+        sums = PretokenCounts(len(counts) // GROUPS)
+        sums.add_share([counts], group, GROUPS)
+        size = packed_size(sums)
+        pack_into(sums, packed, at, at + size)
+        at += size
+    del packed[at:]
     return packed
 
 
@@ -81,23 +94,34 @@ def packed_size(PretokenCounts counts not None):
             if slot.high >= LONG_KEY:
                 counts.bytes_of(slot, NULL, &size)
                 total += HEADER + size
-            elif slot.high:
-                total += HEADER + (slot.high >> 56)
+            else:
+                total += (slot.high != 0) * (HEADER + (slot.high >> 56))    # no branch: it would be mispredicted
     return total
 
 
-def pack_into(PretokenCounts counts not None, bytearray packed not None, size_t at):
-    """Write the records of a table to packed[at:], which has room for them."""
-    cdef size_t i, size, end = len(packed)
+def pack_into(PretokenCounts counts not None, bytearray packed not None, size_t at, size_t end):
+    """Write the records of a table to packed[at:end], which has room for them; nothing is written beyond."""
+    cdef size_t i, size
     cdef uint32_t size32
     cdef uint8_t room[SHORT + 1]
+    cdef packed_key key
     cdef const uint8_t *text
     cdef uint8_t *out = <uint8_t *> PyByteArray_AS_STRING(packed)
     cdef Slot *slot
+    if end > <size_t> len(packed):
+        raise ValueError("the records do not fit")
     with nogil:
         for i in range(counts.mask + 1):
             slot = &counts.slots[i]
-            if slot.high:
+            if slot.high < LONG_KEY and at + HEADER + SHORT + 1 <= end:
+                # a free one as well, which is overwritten: a branch would be mispredicted
+                size32 = <uint32_t> (slot.high >> 56)
+                memcpy(out + at, &slot.count, 8)
+                memcpy(out + at + 8, &size32, 4)
+                key.low, key.high = slot.low, slot.high
+                unpack_key(key, out + at + HEADER)
+                at += (slot.high != 0) * (HEADER + size32)
+            elif slot.high:
                 text = counts.bytes_of(slot, room, &size)
                 if at + HEADER + size > end:
                     with gil:
@@ -114,7 +138,7 @@ def room_for(list tables not None):
     cdef PretokenCounts table
     cdef size_t most = 0
     for table in tables:
-        most += table.arena_size + table.distinct * (HEADER + SHORT)
+        most += table.arena_size + <size_t> len(table) * (HEADER + SHORT)
     return PyByteArray_FromStringAndSize(NULL, most)
 
 
