@@ -1,5 +1,6 @@
 """The scanners against the regular expressions they stand for."""
 
+import random
 import unicodedata
 
 import pytest
@@ -80,6 +81,17 @@ def test_a_cut_is_safe_whatever_is_added_to_the_text(name: str, data: bytes, mor
     if cut < len(data):
         whole = data + more
         assert scanner.split(whole[:cut], name) + scanner.split(whole[cut:], name) == scanner.split(whole, name)
+
+
+@pytest.mark.parametrize("name", SCANNERS)
+@pytest.mark.parametrize("letters", ["a", "7", "aZ09", "é", "中", "a中é7𐐀ক", "a'", "é\u0301"])
+def test_a_cut_is_found_behind_many_letters(name: str, letters: str) -> None:
+    chance = random.Random(1)
+    for count in (1, 63, 64, 65, 255, 256, 257, 330, 1_000):
+        text = ("x" + "".join(chance.choices(letters, k=count)) + "x").encode()
+        for at in {0, 1, 2, 3, len(text) // 2, len(text) - 1}:
+            assert scanner.cut(text + b" b", at, name) == len(text)
+            assert scanner.cut(text, at, name) == len(text)
 
 
 @pytest.mark.parametrize("name", SCANNERS)

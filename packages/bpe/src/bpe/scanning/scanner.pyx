@@ -90,6 +90,7 @@ cdef extern from "scanning/joins.h" nogil:
     size_t joins_cut(const joins *j, const uint8_t *text, size_t size, size_t at)
 
 cdef enum:
+    CUT_BLOCK = 256             # bytes that are searched for a cut character by character, then words are passed over
     BITS_OF_BYTE = 4            # of a filter, for each byte of the tokens, most of whose pairs stand in many of them
     FEWEST_BITS = 16            # powers of two
     MOST_BITS = 24
@@ -368,6 +369,7 @@ cdef size_t scan_cut(ScannedPattern pattern, const uint8_t *text, size_t size, s
     a character cut off by its end is never taken for another.
     """
     cdef uint8_t before, after
+    cdef size_t stop
     if pattern == PATTERN_WHOLE:
         return size
     if pattern >= PATTERN_JOINS:
@@ -376,16 +378,31 @@ cdef size_t scan_cut(ScannedPattern pattern, const uint8_t *text, size_t size, s
         return splitter_cut(splitters[<size_t> pattern - PATTERN_SPLITTER], text, size, at)
     at = at if at > 0 else 1
     while at < size:
-        if text[at] & 0xc0 != 0x80 and text[at] != 39:     # a character begins, and it is no apostrophe
-            after = category_from(text + at, size - at)
-            if after > CATEGORY_NO and after != CATEGORY_CS:
-                before = category_before(text, at)
-                if before <= CATEGORY_LO or CATEGORY_ME < before <= CATEGORY_NO:
-                    return at
-                if after & WHITE_SPACE and not before & WHITE_SPACE and text[at] != 10 and text[at] != 13:
-                    return at
-        at += 1
+        stop = min(at + CUT_BLOCK, size)
+        while at < stop:
+            if text[at] & 0xc0 != 0x80 and text[at] != 39:      # a character begins, and it is no apostrophe
+                after = category_from(text + at, size - at)
+                if after > CATEGORY_NO and after != CATEGORY_CS:
+                    before = category_before(text, at)
+                    if before <= CATEGORY_LO or CATEGORY_ME < before <= CATEGORY_NO:
+                        return at
+                    if after & WHITE_SPACE and not before & WHITE_SPACE and text[at] != 10 and text[at] != 13:
+                        return at
+            at += 1
+        at = past_letters_and_numbers(text, size, at)
     return size
+
+
+cdef size_t past_letters_and_numbers(const uint8_t *text, size_t size, size_t at) noexcept nogil:
+    """A place from `at` on before which there are letters and numbers only, 64 bytes at a time."""
+    cdef Scanner s
+    while at < size and text[at] & 0xc0 == 0x80:    # to where a character begins
+        at += 1
+    scan_start(&s, PATTERN_GPT2, text + at, size - at)
+    while s.ahead.letter | s.ahead.digit == <uint64_t> -1:
+        s.at += 64
+        read_word(&s, s.at, &s.ahead)
+    return at + s.at
 
 
 cdef inline uint8_t category_from(const uint8_t *text, size_t room) noexcept nogil:
