@@ -6,6 +6,8 @@ from bpe.scanning.special_tokens cimport SpecialTokens
 
 cdef enum:
     GROUPS = 256
+    SLOTS_AHEAD = 16            # between the slot that is read and the one whose long pretoken is fetched
+    HEADER = 12                 # bytes of a record before its pretoken: see records.pyx
 
 # A pretoken in the table. At most SHORT bytes: pack_key()'s two words, the length in the last byte of `high`. Longer:
 # `low` is its hash, and `high` is LONG_KEY plus its place in the arena, where its length (4 bytes) and bytes are; in a
@@ -22,6 +24,7 @@ ctypedef struct Run:
 cdef class PretokenCounts:
     cdef Slot *slots
     cdef size_t used            # slots that are not free
+    cdef size_t packed          # bytes that their records have
     cdef size_t mask            # the number of slots, a power of two, less one
     cdef size_t most_slots      # that there may be
     cdef int shift              # from a hash to its slot
@@ -41,12 +44,15 @@ cdef class PretokenCounts:
     cdef void set_slots(self, size_t count) noexcept nogil
     cdef int add_range(self, PretokenCounts other, size_t share, size_t shares) except -1 nogil
     cdef int add_slot(self, PretokenCounts other, const Slot *theirs, uint64_t hash) except -1 nogil
+    cdef void prefetch_for(self, PretokenCounts other, const Slot *theirs) noexcept nogil
+    cdef int grow_arena(self, size_t room) except -1 nogil
     cdef int make_room(self, size_t more) except -1 nogil
     cdef int start_run(self) except -1 nogil
+    cdef void forget(self) noexcept nogil
     cdef void free_runs(self) noexcept nogil
     cdef int add_up_runs(self) except -1
     cdef int grow(self) except -1 nogil
-    cdef Slot *find_short(self, uint64_t low, uint64_t high) noexcept nogil
+    cdef Slot *find_short(self, uint64_t low, uint64_t high, uint64_t hash) noexcept nogil
     cdef Slot *find_long(self, const uint8_t *text, size_t size, uint64_t hash) noexcept nogil
     cdef int take_long(self, Slot *slot, const uint8_t *text, size_t size, uint64_t hash) except -1 nogil
     cdef const uint8_t *kept(self, const Slot *slot) noexcept nogil

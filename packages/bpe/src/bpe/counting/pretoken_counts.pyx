@@ -20,18 +20,18 @@ from bpe.native.bytes cimport (
 )
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport (
-    HUGE_PAGE, checked_block, checked_malloc, checked_realloc, free_block, touch_block
+    HUGE_PAGE, block_with_pages, checked_block, checked_malloc, checked_realloc, free_block, touch_block
 )
 from bpe.scanning.scanner cimport SCAN_ENDS, Scanner, scan_block, scan_start
 from bpe.scanning.special_tokens cimport Hit
 
 cdef enum:
     AHEAD = 64                  # pretokens that are hashed before the first of them is looked up
-    RUN_AHEAD = 8               # slots of a run between the one that is added and the one whose place is fetched
     MOST_SLOTS = 1 << 18        # 6 MiB
     RUNS_BETWEEN_LOOKS = 4
 
 cdef size_t MOST = <size_t> -1
+cdef size_t LARGE_ARENA = 2 * HUGE_PAGE
 cdef uint64_t PLACE = (<uint64_t> 1 << 56) - 1
 
 
@@ -60,7 +60,7 @@ cdef class PretokenCounts:
     def __dealloc__(self):
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
         self.free_runs()
-        free(self.arena)
+        free_block(self.arena, self.arena_room)
 
     cdef void free_runs(self) noexcept nogil:
         cdef size_t i
@@ -68,6 +68,12 @@ cdef class PretokenCounts:
             free(self.runs[i].slots)
         free(self.runs)
         self.runs, self.runs_size, self.set_aside = NULL, 0, 0
+
+    cdef void forget(self) noexcept nogil:
+        """Empty the slots and the runs, as what they refer to in the arena is lost."""
+        memset(self.slots, 0, (self.mask + 1) * sizeof(Slot))
+        self.free_runs()
+        self.used = self.packed = self.arena_size = self.arena_room = 0
 
     def __len__(self):
         """How many pretokens there are, or more: one that is in several runs counts in each."""
@@ -105,6 +111,7 @@ cdef class PretokenCounts:
                     if slot.high == 0:
                         slot.low, slot.high = keys[i].low, keys[i].high
                         self.used += 1
+                        self.packed += HEADER + (keys[i].high >> 56)
                 else:
                     length = ends[done + i] - begins[i]
                     slot = self.find_long(text + begins[i], length, hashes[i])
@@ -114,8 +121,8 @@ cdef class PretokenCounts:
             done += batch
         return 0
 
-    cdef Slot *find_short(self, uint64_t low, uint64_t high) noexcept nogil:
-        cdef size_t at = home(self, hash_pair(low, high, hash_seed))
+    cdef Slot *find_short(self, uint64_t low, uint64_t high, uint64_t hash) noexcept nogil:
+        cdef size_t at = home(self, hash)
         while self.slots[at].high and (self.slots[at].low != low or self.slots[at].high != high):
             at = (at + 1) & self.mask
         return &self.slots[at]
@@ -143,14 +150,30 @@ cdef class PretokenCounts:
             with gil:
                 raise ValueError(f"a pretoken of {size:,} bytes, 4 GiB or more; choose a pattern that splits this text")
         if needed > self.arena_room:
-            room = max(needed, self.arena_room + self.arena_room // 2, <size_t> 1 << 16)
-            self.arena = <uint8_t *> checked_realloc(self.arena, room)
-            self.arena_room = room
+            self.grow_arena(max(needed, self.arena_room + self.arena_room // 2, <size_t> 1 << 16))
         memcpy(self.arena + self.arena_size, &size32, 4)
         memcpy(self.arena + self.arena_size + 4, text, size)
         slot.low, slot.high = hash, LONG_KEY | self.arena_size
         self.arena_size = needed
         self.used += 1
+        self.packed += HEADER + size
+        return 0
+
+    cdef int grow_arena(self, size_t room) except -1 nogil:
+        cdef uint8_t *arena
+        if self.arena_room >= LARGE_ARENA:
+            self.arena = <uint8_t *> block_with_pages(room, self.arena, self.arena_room)
+            if self.arena == NULL:
+                self.forget()
+                with gil:
+                    raise MemoryError
+        else:
+            arena = <uint8_t *> checked_block(room)
+            if self.arena_size:
+                memcpy(arena, self.arena, self.arena_size)
+            free_block(self.arena, self.arena_room)
+            self.arena = arena
+        self.arena_room = room
         return 0
 
     cdef int make_room(self, size_t more) except -1 nogil:
@@ -204,7 +227,7 @@ cdef class PretokenCounts:
         memset(self.slots, 0, (self.mask + 1) * sizeof(Slot))
         self.runs_size += 1
         self.set_aside += self.used
-        self.used = 0
+        self.used = self.packed = 0
         return 0
 
     cdef int add_up_runs(self) except -1:
@@ -228,7 +251,7 @@ cdef class PretokenCounts:
         sum.slots, sum.begins[0] = NULL, 0
         try:
             sum.slots = <Slot *> checked_malloc(self.set_aside * sizeof(Slot))
-            arena = <uint8_t *> checked_malloc(self.arena_size)
+            arena = <uint8_t *> checked_block(self.arena_room)
             for group in range(<size_t> GROUPS):
                 sums = PretokenCounts(sums.used, MOST)
                 sums.add_share([self], group, GROUPS)
@@ -247,15 +270,13 @@ cdef class PretokenCounts:
                 sum.begins[group + 1] = size
             size = sum.begins[GROUPS]
             sum.slots = <Slot *> checked_realloc(sum.slots, size * sizeof(Slot))
-            self.arena_room = max(arena_size, <size_t> 1)
-            arena = <uint8_t *> checked_realloc(arena, self.arena_room)
         except:
             free(sum.slots)
-            free(arena)
+            free_block(arena, self.arena_room)
             raise
         for i in range(self.runs_size):
             free(self.runs[i].slots)
-        free(self.arena)
+        free_block(self.arena, self.arena_room)
         self.runs[0], self.runs_size, self.set_aside = sum, 1, size
         self.arena, self.arena_size = arena, arena_size
         self.next_look = max(2 * size, RUNS_BETWEEN_LOOKS * full(self.most_slots))
@@ -341,6 +362,7 @@ cdef class PretokenCounts:
         # From the first slot that a hash of the share is looked for in to the last, and on to the next free one: linear
         # probing may have pushed some there.
         while not past_last or (at != begin and other.slots[at].high):
+            self.prefetch_for(other, &other.slots[(at + SLOTS_AHEAD) & other.mask])
             if other.slots[at].high:
                 hash = hash_of(&other.slots[at])
                 if low <= hash <= high:
@@ -351,17 +373,23 @@ cdef class PretokenCounts:
             run = &other.runs[i]
             at, end = run.begins[group_of(low)], run.begins[group_of(high) + 1]
             while at < end:
-                if at + RUN_AHEAD < end:
-                    prefetch(&self.slots[home(self, hash_of(&run.slots[at + RUN_AHEAD]))])
+                if at + SLOTS_AHEAD < end:
+                    self.prefetch_for(other, &run.slots[at + SLOTS_AHEAD])
                 hash = hash_of(&run.slots[at])
                 if low <= hash <= high:
                     self.add_slot(other, &run.slots[at], hash)
                 at += 1
         return 0
 
+    cdef inline void prefetch_for(self, PretokenCounts other, const Slot *theirs) noexcept nogil:
+        """Fetch what adding a pretoken of another table looks at."""
+        prefetch(&self.slots[home(self, hash_of(theirs))])
+        if theirs.high >= LONG_KEY:
+            prefetch(other.kept(theirs))
+
     cdef int add_slot(self, PretokenCounts other, const Slot *theirs, uint64_t hash) except -1 nogil:
         """Add what another table has of a pretoken."""
-        cdef const uint8_t *text
+        cdef const uint8_t *text = NULL
         cdef size_t size
         cdef Slot *ours
         if self.used + 1 > full(self.mask + 1):
@@ -369,14 +397,14 @@ cdef class PretokenCounts:
         if theirs.high >= LONG_KEY:
             text = other.bytes_of(theirs, NULL, &size)
             ours = self.find_long(text, size, hash)
-            if ours.high == 0:
-                ours.low, ours.high = hash, LONG_KEY | <size_t> other.kept(theirs)
-                self.used += 1
         else:
-            ours = self.find_short(theirs.low, theirs.high)
-            if ours.high == 0:
-                ours.low, ours.high = theirs.low, theirs.high
-                self.used += 1
+            size = theirs.high >> 56
+            ours = self.find_short(theirs.low, theirs.high, hash)
+        if ours.high == 0:
+            ours.low = theirs.low
+            ours.high = theirs.high if text == NULL else LONG_KEY | <size_t> other.kept(theirs)
+            self.used += 1
+            self.packed += HEADER + size
         ours.count += theirs.count
         return 0
 
@@ -385,8 +413,8 @@ cdef class PretokenCounts:
         cdef Slot *slots = new_slots(64)
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
         self.free_runs()
-        free(self.arena)
-        self.slots, self.used, self.spread, self.lenders = slots, 0, 1, []
+        free_block(self.arena, self.arena_room)
+        self.slots, self.used, self.packed, self.spread, self.lenders = slots, 0, 0, 1, []
         self.next_look = RUNS_BETWEEN_LOOKS * full(self.most_slots)
         self.set_slots(64)
         self.arena, self.arena_size, self.arena_room, self.borrows = NULL, 0, 0, False
@@ -400,7 +428,7 @@ cdef class PretokenCounts:
         self.add(&pretoken[0], &end, 1, 0, end)
         if end <= SHORT:
             key = pack_key(&pretoken[0], end, end)
-            self.find_short(key.low, key.high).count += count - 1
+            self.find_short(key.low, key.high, hash_pair(key.low, key.high, hash_seed)).count += count - 1
         else:
             self.find_long(&pretoken[0], end, hash_bytes(&pretoken[0], end, hash_seed)).count += count - 1
 

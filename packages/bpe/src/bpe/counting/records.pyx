@@ -12,12 +12,11 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort
 from libc.string cimport memcmp, memcpy, memset
 
-from bpe.native.bytes cimport LONG_KEY, SHORT, count_leading_zeros, hash_bytes, packed_key, unpack_key
-from bpe.counting.pretoken_counts cimport GROUPS, PretokenCounts, Slot
+from bpe.native.bytes cimport LONG_KEY, SHORT, count_leading_zeros, hash_bytes, packed_key, prefetch, unpack_key
+from bpe.counting.pretoken_counts cimport GROUPS, HEADER, SLOTS_AHEAD, PretokenCounts, Slot
 from bpe.native.memory cimport checked_malloc
 
 cdef enum:
-    HEADER = 12                 # bytes of a record before its pretoken
     BLOCK = 1 << 20             # bytes read or written at a time
     STEPS = 16                  # bins of a histogram to each power of two
 
@@ -85,18 +84,8 @@ def pack_table(PretokenCounts counts not None):
 
 
 def packed_size(PretokenCounts counts not None):
-    """How many bytes the records of a table have."""
-    cdef size_t i, size, total = 0
-    cdef Slot *slot
-    with nogil:
-        for i in range(counts.mask + 1):
-            slot = &counts.slots[i]
-            if slot.high >= LONG_KEY:
-                counts.bytes_of(slot, NULL, &size)
-                total += HEADER + size
-            else:
-                total += (slot.high != 0) * (HEADER + (slot.high >> 56))    # no branch: it would be mispredicted
-    return total
+    """How many bytes the records of a table without runs have."""
+    return counts.packed
 
 
 def pack_into(PretokenCounts counts not None, bytearray packed not None, size_t at, size_t end):
@@ -112,6 +101,9 @@ def pack_into(PretokenCounts counts not None, bytearray packed not None, size_t 
         raise ValueError("the records do not fit")
     with nogil:
         for i in range(counts.mask + 1):
+            slot = &counts.slots[(i + SLOTS_AHEAD) & counts.mask]
+            if slot.high >= LONG_KEY:
+                prefetch(counts.kept(slot))
             slot = &counts.slots[i]
             if slot.high < LONG_KEY and at + HEADER + SHORT + 1 <= end:
                 # a free one as well, which is overwritten: a branch would be mispredicted
