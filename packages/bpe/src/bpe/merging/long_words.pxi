@@ -209,10 +209,10 @@ cdef const Group *group_of(const LongWords *words, size_t cell) noexcept nogil:
     return &words.groups[low]
 
 
-cdef inline void prefetch_long(Cell *cell) noexcept nogil:
-    """Fetch what replacing a pair here looks at: one cache line, or two."""
-    prefetch(cell - 8)
-    prefetch(cell + 8)
+cdef inline void prefetch_long(Cell *cell, size_t width) noexcept nogil:
+    """Fetch what replacing a pair of this width looks at: one cache line, or two."""
+    prefetch(cell - 2)
+    prefetch(cell + width)
 
 
 cdef inline Cell *symbol_before(Cell *cell) noexcept nogil:
@@ -236,10 +236,10 @@ cdef int replace_in_long_words(
     cdef int64_t count = 0
     cdef size_t begin = 0, kept, i, at, group_end = 0, countdown = SIGNAL_INTERVAL
     for i in range(min(size, <size_t> LONG_BATCH)):
-        prefetch_long(cells + (postings[i] - first))
+        prefetch_long(cells + (postings[i] - first), a_width + b_width)
     while begin < size:
         for i in range(begin + LONG_BATCH, min(begin + 2 * LONG_BATCH, size)):
-            prefetch_long(cells + (postings[i] - first))
+            prefetch_long(cells + (postings[i] - first), a_width + b_width)
         kept = min(size - begin, <size_t> LONG_BATCH)
         kept = list_standing(cells - first, postings + begin, kept, a, a_width, b, standing)
         begin += LONG_BATCH
