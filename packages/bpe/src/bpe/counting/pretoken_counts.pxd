@@ -5,7 +5,7 @@ from bpe.scanning.scanner cimport ScannedPattern
 from bpe.scanning.special_tokens cimport SpecialTokens
 
 cdef enum:
-    GROUPS = 256
+    GROUPS = 256                # of a run, by the first eight bits of a hash
     SLOTS_AHEAD = 16            # between the slot that is read and the one whose long pretoken is fetched
     HEADER = 12                 # bytes of a record before its pretoken: see records.pyx
 
@@ -32,7 +32,7 @@ cdef class PretokenCounts:
     cdef Run *runs
     cdef size_t runs_size
     cdef size_t set_aside       # pretokens in all runs; one that is in several counts in each
-    cdef size_t next_look       # how many there are when duplicates among them are looked for
+    cdef size_t next_check      # how many there are when they are next checked for duplicates
     cdef uint8_t *arena
     cdef size_t arena_size, arena_room
     cdef bint borrows           # the long pretokens are in the arenas of `lenders`, and none in its own

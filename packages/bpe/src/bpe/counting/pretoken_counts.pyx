@@ -8,8 +8,8 @@ slots prefetched before any is looked up, so that in a table larger than the cac
 
 A table has at most MOST_SLOTS slots, so that it stays in the third-level cache. When it is full, its slots become a
 run, and it begins anew: where there are many different pretokens, most occur once or twice, and a common one is soon
-there again. Runs are in the order of the hashes, and are read in that order when tables are added up: memory beyond the
-cache is not read at random. Where runs hold the same pretokens again and again, they are added up before.
+there again. Runs are grouped by hash, and are read group by group when tables are added up: memory beyond the cache is
+not read at random. Where runs hold the same pretokens again and again, they are added up before.
 """
 
 from libc.stdlib cimport free
@@ -28,7 +28,7 @@ from bpe.scanning.special_tokens cimport Hit
 cdef enum:
     AHEAD = 64                  # pretokens that are hashed before the first of them is looked up
     MOST_SLOTS = 1 << 18        # 6 MiB; the 90,000 pretokens of 40 MB of English fit
-    RUNS_BETWEEN_LOOKS = 4      # at least, where duplicates among runs are looked for
+    RUNS_BETWEEN_CHECKS = 4     # at least, for duplicates among runs
 
 cdef size_t LARGE_ARENA = 2 * HUGE_PAGE
 cdef uint64_t PLACE = (<uint64_t> 1 << 56) - 1
@@ -46,7 +46,7 @@ cdef class PretokenCounts:
         self.spread = 1
         self.lenders = []
         self.most_slots = max(most_slots, <size_t> 256)
-        self.next_look = RUNS_BETWEEN_LOOKS * full(self.most_slots)
+        self.next_check = RUNS_BETWEEN_CHECKS * full(self.most_slots)
         self.set_slots(64)
         while self.mask < room * 2:
             self.set_slots(self.mask * 2 + 2)
@@ -182,7 +182,7 @@ cdef class PretokenCounts:
                 self.grow()
                 continue
             self.start_run()
-            if self.set_aside >= self.next_look:
+            if self.set_aside >= self.next_check:
                 with gil:
                     self.add_up_runs()
         return 0
@@ -245,7 +245,7 @@ cdef class PretokenCounts:
             in_first += self.runs[i].begins[1]
         sums.add_share([self], 0, GROUPS)
         if in_first < 2 * sums.used:
-            self.next_look = self.set_aside + self.set_aside // 4
+            self.next_check = self.set_aside + self.set_aside // 4
             return 0
         sum.slots, sum.begins[0] = NULL, 0
         try:
@@ -278,7 +278,7 @@ cdef class PretokenCounts:
         free_block(self.arena, self.arena_room)
         self.runs[0], self.runs_size, self.set_aside = sum, 1, size
         self.arena, self.arena_size = arena, arena_size
-        self.next_look = max(2 * size, RUNS_BETWEEN_LOOKS * full(self.most_slots))
+        self.next_check = max(2 * size, RUNS_BETWEEN_CHECKS * full(self.most_slots))
         return 0
 
     cdef inline const uint8_t *kept(self, const Slot *slot) noexcept nogil:
@@ -414,7 +414,7 @@ cdef class PretokenCounts:
         self.free_runs()
         free_block(self.arena, self.arena_room)
         self.slots, self.used, self.packed, self.spread, self.lenders = slots, 0, 0, 1, []
-        self.next_look = RUNS_BETWEEN_LOOKS * full(self.most_slots)
+        self.next_check = RUNS_BETWEEN_CHECKS * full(self.most_slots)
         self.set_slots(64)
         self.arena, self.arena_size, self.arena_room, self.borrows = NULL, 0, 0, False
 
