@@ -211,8 +211,8 @@ cdef const Group *group_of(const LongWords *words, size_t cell) noexcept nogil:
 
 cdef inline void prefetch_long(Cell *cell, size_t width) noexcept nogil:
     """Fetch what replacing a pair of this width looks at: one cache line, or two."""
-    prefetch(cell - 2)
-    prefetch(cell + width)
+    prefetch_far(cell - 2)
+    prefetch_far(cell + width)
 
 
 cdef inline Cell *symbol_before(Cell *cell) noexcept nogil:

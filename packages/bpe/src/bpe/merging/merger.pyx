@@ -41,7 +41,7 @@ from libc.stdlib cimport free, qsort
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 from bpe.counting.records import total_size
-from bpe.native.bytes cimport count_leading_zeros, count_trailing_zeros, hash_pair, prefetch
+from bpe.native.bytes cimport count_leading_zeros, count_trailing_zeros, hash_pair, prefetch, prefetch_far
 from bpe.native.cpu cimport level_of
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport checked_block, checked_malloc, checked_realloc, free_block, trim_block, trim_heap
@@ -398,7 +398,7 @@ cdef class Merger:
 
     cdef int add_pairs_of_side(self, Side *side, uint32_t made, bint is_left) except -1 nogil:
         """The pairs of the new symbol and its neighbours on one side that reach the floor, with their postings."""
-        cdef size_t i, size
+        cdef size_t i, size, posted = 0, wanted = 0     # postings
         cdef uint32_t symbol
         cdef uint64_t key
         cdef uint32_t **place
@@ -419,11 +419,15 @@ cdef class Merger:
                 size = beside.places.number
                 beside.places.next = new_postings(&self.table, size)
                 self.add_counted(key, beside.change, beside.places.next, size)
-        for i in range(side.neighbours_size):
+                wanted += size
+        i = 0
+        while posted < wanted:
             place = &side.beside[side.neighbours[i].symbol].places.next
             if place[0] != NULL:
                 place[0][0] = side.neighbours[i].word
                 place[0] += 1
+                posted += 1
+            i += 1
         return 0
 
     cdef int add_double(self, uint32_t made) except -1 nogil:

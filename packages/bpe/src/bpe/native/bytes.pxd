@@ -16,3 +16,4 @@ cdef extern from "native/bytes.h" nogil:
     packed_key pack_key(const uint8_t *at, size_t size, size_t room)
     void unpack_key(packed_key key, uint8_t *to)
     void prefetch(const void *address)
+    void prefetch_far(const void *address)
