@@ -73,7 +73,7 @@ cdef inline bint may_have(const PairTable *table, uint32_t hash) noexcept nogil:
 
 
 cdef inline void prefetch_slot(const PairTable *table, uint32_t hash) noexcept nogil:
-    prefetch(&table.slots[hash & table.mask])
+    prefetch_far(&table.slots[hash & table.mask])
 
 
 cdef inline void prefetch_pair(const PairTable *table, uint32_t hash) noexcept nogil:
@@ -81,7 +81,7 @@ cdef inline void prefetch_pair(const PairTable *table, uint32_t hash) noexcept n
     cdef size_t at = hash & table.mask
     while <uint32_t> table.slots[at] != NO_PAIR:
         if table.slots[at] >> 32 == hash:
-            prefetch(&table.pairs[<uint32_t> table.slots[at]])
+            prefetch_far(&table.pairs[<uint32_t> table.slots[at]])
             return
         at = (at + 1) & table.mask
 
