@@ -210,7 +210,7 @@ cdef const Group *group_of(const LongWords *words, size_t cell) noexcept nogil:
 
 
 cdef inline void prefetch_long(Cell *cell, size_t width) noexcept nogil:
-    """Fetch what replacing a pair of this width looks at: one cache line, or two."""
+    """Fetch what replacing a pair of this width will look at, a batch later: one cache line, or two."""
     prefetch_far(cell - 2)
     prefetch_far(cell + width)
 
