@@ -45,10 +45,8 @@ cdef class PretokenCounts:
     cdef int add_range(self, PretokenCounts other, size_t share, size_t shares) except -1 nogil
     cdef int add_slot(self, PretokenCounts other, const Slot *theirs, uint64_t hash) except -1 nogil
     cdef void prefetch_for(self, PretokenCounts other, const Slot *theirs) noexcept nogil
-    cdef int grow_arena(self, size_t room) except -1 nogil
     cdef int make_room(self, size_t more) except -1 nogil
     cdef int start_run(self) except -1 nogil
-    cdef void forget(self) noexcept nogil
     cdef void free_runs(self) noexcept nogil
     cdef int add_up_runs(self) except -1
     cdef int grow(self) except -1 nogil

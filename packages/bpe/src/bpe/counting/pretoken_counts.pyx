@@ -20,7 +20,7 @@ from bpe.native.bytes cimport (
 )
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport (
-    HUGE_PAGE, block_with_pages, checked_block, checked_malloc, checked_realloc, free_block, touch_block
+    LARGE, checked_block, checked_malloc, checked_realloc, free_block, larger_block, touch_block
 )
 from bpe.scanning.scanner cimport SCAN_ENDS, Scanner, scan_block, scan_start
 from bpe.scanning.special_tokens cimport Hit
@@ -30,7 +30,6 @@ cdef enum:
     MOST_SLOTS = 1 << 18        # 6 MiB; the 90,000 pretokens of 40 MB of English fit
     RUNS_BETWEEN_CHECKS = 4     # at least, for duplicates among runs
 
-cdef size_t LARGE_ARENA = 2 * HUGE_PAGE
 cdef uint64_t PLACE = (<uint64_t> 1 << 56) - 1
 
 
@@ -67,12 +66,6 @@ cdef class PretokenCounts:
             free(self.runs[i].slots)
         free(self.runs)
         self.runs, self.runs_size, self.set_aside = NULL, 0, 0
-
-    cdef void forget(self) noexcept nogil:
-        """Empty the slots and the runs, as what they refer to in the arena is lost."""
-        memset(self.slots, 0, (self.mask + 1) * sizeof(Slot))
-        self.free_runs()
-        self.used = self.packed = self.arena_size = self.arena_room = 0
 
     def __len__(self):
         """How many pretokens there are, or more: one that is in several runs counts in each."""
@@ -140,7 +133,7 @@ cdef class PretokenCounts:
         return &self.slots[at]
 
     cdef int take_long(self, Slot *slot, const uint8_t *text, size_t size, uint64_t hash) except -1 nogil:
-        cdef size_t needed = self.arena_size + 4 + size
+        cdef size_t needed = self.arena_size + 4 + size, room
         cdef uint32_t size32 = <uint32_t> size
         if self.borrows:
             with gil:
@@ -149,30 +142,15 @@ cdef class PretokenCounts:
             with gil:
                 raise ValueError(f"a pretoken of {size:,} bytes, 4 GiB or more; choose a pattern that splits this text")
         if needed > self.arena_room:
-            self.grow_arena(max(needed, self.arena_room + self.arena_room // 2, <size_t> 1 << 16))
+            room = max(needed, self.arena_room + self.arena_room // 2, <size_t> 1 << 16)
+            self.arena = <uint8_t *> larger_block(self.arena, self.arena_room, room)
+            self.arena_room = room
         memcpy(self.arena + self.arena_size, &size32, 4)
         memcpy(self.arena + self.arena_size + 4, text, size)
         slot.low, slot.high = hash, LONG_KEY | self.arena_size
         self.arena_size = needed
         self.used += 1
         self.packed += HEADER + size
-        return 0
-
-    cdef int grow_arena(self, size_t room) except -1 nogil:
-        cdef uint8_t *arena
-        if self.arena_room >= LARGE_ARENA:
-            self.arena = <uint8_t *> block_with_pages(room, self.arena, self.arena_room)
-            if self.arena == NULL:
-                self.forget()
-                with gil:
-                    raise MemoryError
-        else:
-            arena = <uint8_t *> checked_block(room)
-            if self.arena_size:
-                memcpy(arena, self.arena, self.arena_size)
-            free_block(self.arena, self.arena_room)
-            self.arena = arena
-        self.arena_room = room
         return 0
 
     cdef int make_room(self, size_t more) except -1 nogil:
@@ -461,7 +439,7 @@ cdef class PretokenCounts:
 cdef Slot *new_slots(size_t count) except NULL nogil:
     """Empty slots; a block of them is soon written everywhere, if only here and there."""
     cdef Slot *slots = <Slot *> checked_block(count * sizeof(Slot))
-    if count * sizeof(Slot) < HUGE_PAGE:
+    if count * sizeof(Slot) < LARGE:
         touch_block(slots, count * sizeof(Slot))
     return slots
 

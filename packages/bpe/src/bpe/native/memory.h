@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -18,11 +19,12 @@ static void trim_heap(void) { malloc_trim(0); }
 static void trim_heap(void) {}
 #endif
 
+#define HUGE_PAGE ((size_t)2 << 20)
+#define LARGE (2 * HUGE_PAGE)
+
 #if defined(__linux__)
 #include <sys/mman.h>
 #include <unistd.h>
-#define HUGE_PAGE ((size_t)2 << 20)
-#define LARGE (2 * HUGE_PAGE)
 
 static size_t whole_pages(size_t size) { return (size + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1); }
 
@@ -56,7 +58,8 @@ static size_t trim_block(void *block, size_t size, size_t used) {
     return kept;
 }
 
-/* A block that begins with the pages of another, whatever is in them, as far as these go; the other is freed with that.
+/* A block that takes over the pages of another, as far as these go, if it can. What is in it may be anything, and the
+ * other is freed.
  *
  * Where it gains: encoding/ids.pyx. Moving and growing in one call leaves one mapping: before Linux 6.17 several
  * neighbouring ones could not be moved at once. */
@@ -73,7 +76,26 @@ static void *block_with_pages(size_t size, void *other, size_t other_size) {
     }
     if (mremap(other, there, wanted, MREMAP_MAYMOVE | MREMAP_FIXED, block) != MAP_FAILED) return block;
     munmap(other, there);
-    return zeroed_block(size); /* the one at `block` may be gone, and its place taken */
+    return zeroed_block(size); /* the one at `block` may be gone */
+}
+
+/* A larger block that begins with what is in another, which it replaces; what follows may be anything. NULL: there is
+ * no memory, and the other stays as it was. */
+static void *grow_block(void *block, size_t old_size, size_t size) {
+    if (size < LARGE) return realloc(block, size);
+    if (old_size >= LARGE && whole_pages(size) == whole_pages(old_size)) return block;
+    void *larger = zeroed_block(size);
+    if (larger == NULL) return NULL;
+    if (old_size >= LARGE) {
+        if (mremap(block, whole_pages(old_size), whole_pages(size), MREMAP_MAYMOVE | MREMAP_FIXED, larger) !=
+            MAP_FAILED)
+            return larger;
+        larger = zeroed_block(size); /* the other may be gone */
+        if (larger == NULL) return NULL;
+    }
+    if (old_size) memcpy(larger, block, old_size);
+    free_block(block, old_size);
+    return larger;
 }
 
 /* Make the pages of a part of a block before it is written. All at once is cheaper than one by one as they are reached,
@@ -87,7 +109,6 @@ static void touch_block(void *part, size_t size) {
     madvise((uint8_t *)part - before, size + before, MADV_POPULATE_WRITE);
 }
 #else
-#define HUGE_PAGE ((size_t)2 << 20)
 #define BLOCKS_LAZY 0
 static void touch_block(void *part, size_t size) {
     (void)part;
@@ -102,6 +123,10 @@ static void *block_with_pages(size_t size, void *other, size_t other_size) {
     (void)other_size;
     free(other);
     return calloc(size, 1);
+}
+static void *grow_block(void *block, size_t old_size, size_t size) {
+    (void)old_size;
+    return realloc(block, size);
 }
 static void *zeroed_block(size_t size) { return calloc(size ? size : 1, 1); }
 static void free_block(void *block, size_t size) {
