@@ -23,8 +23,8 @@ cdef bint load_byte_words(
     ByteWords *words, const LongRecords *found, const uint8_t *symbol_of, size_t most_symbols
 ) except -1:
     """Whether the words could be loaded: not if they have all 256 bytes, so that none is left for borders."""
-    cdef size_t i, out = 1
-    cdef const LongRecord *record
+    cdef size_t i, size, out = 1
+    cdef const uint8_t *record
     cdef int border = byte_that_is_not_in(found)
     if border < 0:
         return False
@@ -37,10 +37,11 @@ cdef bint load_byte_words(
     words.size = found.cells - 1
     words.codes[0] = words.border
     for i in range(found.size):
-        record = &found.records[i]
-        group_to_extend(words.groups, &words.groups_size, out, record.count).size += record.size + 1
-        memcpy(words.codes + out, record.symbols, record.size)
-        out += record.size
+        record = found.records[i]
+        size = symbols_in(record, 1)
+        group_to_extend(words.groups, &words.groups_size, out, count_of(record)).size += size + 1
+        memcpy(words.codes + out, record + RECORD, size)
+        out += size
         words.codes[out] = words.border
         out += 1
     for i in range(256):
@@ -54,7 +55,7 @@ cdef int byte_that_is_not_in(const LongRecords *found) noexcept nogil:
     cdef size_t i
     for byte in range(255, -1, -1):
         i = 0
-        while i < found.size and memchr(found.records[i].symbols, byte, found.records[i].size) == NULL:
+        while i < found.size and memchr(found.records[i] + RECORD, byte, symbols_in(found.records[i], 1)) == NULL:
             i += 1
         if i == found.size:
             return byte

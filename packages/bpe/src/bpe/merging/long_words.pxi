@@ -3,9 +3,9 @@
 #
 # A short word is rewritten whole for each of its postings, which takes the square of its length as it is merged from
 # bytes to a few tokens. In a long word a posting names the place of a pair, and replacing the pair takes a few steps,
-# so that the whole takes time in proportion to the length. Rare words are long sooner because they are many where they
-# matter, and take less memory so: how often a word occurs is noted once for all words that occur equally often, its
-# group. A symbol has one cell when the word is loaded, and all the cells of its two halves when it is made by a merge:
+# so that the whole takes time in proportion to the length. Rare words are held as long ones because they are many where
+# they matter, and take less memory so: how often a word occurs is noted once for all words that occur equally often,
+# its group. A symbol has one cell when the word is loaded, and all the cells of its two halves when a merge makes it:
 #
 #       loaded    t   h   e   r   e       merged    the, re
 #       cells    the  .  E3  re  E2       E: the last cell of a symbol of so many cells; `.`: a cell inside one
@@ -21,14 +21,10 @@
 cdef enum:
     LONG_BATCH = 64     # postings that are looked at together; those of the next batch are prefetched meanwhile
 
-ctypedef struct LongRecord:     # the record of a long word
-    int64_t count
-    const uint8_t *symbols      # bytes, or uint32
+ctypedef struct LongRecords:    # the records of the long words
+    const uint8_t **records     # by count
     size_t size
-
-ctypedef struct LongRecords:
-    LongRecord *records         # by count
-    size_t size
+    size_t symbol_size          # bytes: 1, or those of a uint32
     size_t groups               # how many different counts there are
     size_t cells                # that all words take, with their borders
 
@@ -59,36 +55,34 @@ cdef int find_long_records(
     LongRecords *found, const uint8_t[::1] records, size_t symbol_size, const LongestShort *longest, size_t count
 ) except -1:
     """The `count` records of long words. A symbol takes `symbol_size` bytes."""
-    cdef size_t at = 0, end = records.shape[0], once = 0, last = count
-    cdef LongRecord record
-    cdef uint32_t size
-    found.records = <LongRecord *> checked_malloc(count * sizeof(LongRecord))
-    found.size, found.groups, found.cells = count, 0, 1
+    cdef size_t at = 0, end = records.shape[0], once = 0, last = count, size
+    cdef const uint8_t *record
+    found.records = <const uint8_t **> checked_malloc(count * sizeof(uint8_t *))
+    found.size, found.symbol_size, found.groups, found.cells = count, symbol_size, 0, 1
     with nogil:
         while at < end:
-            memcpy(&record.count, &records[at], 8)
-            memcpy(&size, &records[at + 8], 4)
-            record.symbols, record.size = &records[at + RECORD], size // symbol_size
-            at += RECORD + size
-            if not is_long(record.symbols - RECORD, record.size, longest):
+            record = &records[at]
+            size = symbols_in(record, symbol_size)
+            at += RECORD + bytes_in(record)
+            if not is_long(record, size, longest):
                 continue
-            found.cells += record.size + 1
-            if record.count == 1:       # most of them, which need no sorting
+            found.cells += size + 1
+            if count_of(record) == 1:       # most of them, which need no sorting
                 found.records[once] = record
                 once += 1
             else:
                 last -= 1
                 found.records[last] = record
-        qsort(found.records + once, count - once, sizeof(LongRecord), by_count)
-        for at in range(count):
-            found.groups += at == 0 or found.records[at].count != found.records[at - 1].count
+        qsort(found.records + once, count - once, sizeof(uint8_t *), by_count)
+        found.groups = once > 0
+        for at in range(once, count):
+            found.groups += at == 0 or count_of(found.records[at]) != count_of(found.records[at - 1])
     return 0
 
 
 cdef int by_count(const void *a, const void *b) noexcept nogil:
-    cdef const LongRecord *left = <const LongRecord *> a
-    cdef const LongRecord *right = <const LongRecord *> b
-    return (left.count > right.count) - (left.count < right.count)
+    cdef int64_t left = count_of((<const uint8_t **> a)[0]), right = count_of((<const uint8_t **> b)[0])
+    return (left > right) - (left < right)
 
 
 cdef Group *group_to_extend(Group *groups, size_t *size, size_t begin, int64_t count) noexcept nogil:
@@ -134,23 +128,24 @@ cdef int make_room_for_long_words(
 cdef int fill_long_words(
     LongWords *words, Cell *cells, const LongRecords *found, const uint8_t *symbol_of
 ) except -1 nogil:
-    cdef size_t word, i, out = 1, countdown = SIGNAL_INTERVAL
+    cdef size_t word, size, i, out = 1, countdown = SIGNAL_INTERVAL
     cdef uint32_t symbol
-    cdef const LongRecord *record
+    cdef const uint8_t *record
     cells[0] = <Cell> border(cells)
     for word in range(found.size):
-        record = &found.records[word]
-        group_to_extend(words.groups, &words.groups_size, out, record.count).size += record.size + 1
-        for i in range(record.size):
+        record = found.records[word]
+        size = symbols_in(record, found.symbol_size)
+        group_to_extend(words.groups, &words.groups_size, out, count_of(record)).size += size + 1
+        for i in range(size):
             if symbol_of != NULL:
-                cells[out] = symbol_of[record.symbols[i]]
+                cells[out] = symbol_of[record[RECORD + i]]
             else:
-                memcpy(&symbol, record.symbols + 4 * i, 4)
+                memcpy(&symbol, record + RECORD + 4 * i, 4)
                 cells[out] = <Cell> symbol
             out += 1
         cells[out] = <Cell> border(cells)
         out += 1
-        check_signals(&countdown, record.size)
+        check_signals(&countdown, size)
     return 0
 
 

@@ -17,7 +17,7 @@ class Merger:
         consume: bool = False,
         level: str | None = None,
         long_word: int = 64,
-        long_rare_word: int = 4,
+        long_rare_word: int = 1,
         few_symbols: int = 1024,
         few_long: int = 524288,
         pass_rare: int = 200,
