@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 STEP = 64  # merges between two reports
 SMALL_COUNT = 16  # among so small counts, a lower guess brings in many more pairs
+FEW = 4  # a guess of less keeps most pairs there are, and counting all again costs less than that
+MANY_BYTES = 32  # of records to a merge, from which that is so
 
 
 class Rule(NamedTuple):
@@ -104,4 +106,5 @@ def likely_last_count(records: Records, merges: int, symbol_bytes: int = 1) -> i
     log = 0.69 * (merges + 2).bit_length()  # ln(merges + 2), or a little more; `math` would be a tenth of a megabyte
     of_words = approximate_kth_largest_count(records, merges + 1)
     of_size = int(total_size(records) / (symbol_bytes * 5 * merges * log))
-    return max(of_words, min(of_size, SMALL_COUNT), of_size // 4)
+    guess = max(of_words, min(of_size, SMALL_COUNT), of_size // 4)
+    return max(guess, FEW) if of_words == 1 and len(records) > MANY_BYTES * merges else guess

@@ -91,9 +91,15 @@ include "recount.pxi"
 cdef enum:
     WORK = 1 << 20              # words and neighbours that advance() visits in one go, about
 
+
 ctypedef struct Merge:          # of the pair that made symbol `first` + its place in the list
     uint32_t left, right
     int64_t count
+
+
+cdef inline int64_t lower(int64_t floor) noexcept nogil:
+    """The next floor when pairs run out. Steps are smaller where counts are small, for there more pairs share one."""
+    return floor // 4 if floor > 16 else floor // 2 if floor > 4 else floor - 1
 
 
 cdef class Merger:
@@ -265,7 +271,7 @@ cdef class Merger:
             elif number < 0:
                 if self.table.floor == self.min_count:
                     break
-                self.table.floor = max(self.min_count, self.table.floor // 4)
+                self.table.floor = max(self.min_count, lower(self.table.floor))
                 self.count_pairs()
         return self.symbols.count - self.first
 
