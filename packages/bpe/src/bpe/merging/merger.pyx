@@ -315,6 +315,7 @@ cdef class Merger:
             self.close_up()
         clear_pairs(&self.table)
         clear_queue(&self.queue)
+        reserve_pairs(&self.table, PAIRS_PER_SYMBOL * self.symbols.most)
         make_slots(&self.table, 0)
         self.by_passes = False
         if self.byte_words.codes != NULL:

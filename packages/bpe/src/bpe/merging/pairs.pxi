@@ -40,8 +40,9 @@ ctypedef struct PairTable:
     size_t longest              # bytes that a token may have
 
 cdef enum:
-    LONG_POSTINGS = 1 << 10
+    LONG_POSTINGS = 1 << 7
     POSTINGS_BLOCK = 1 << 14
+    PAIRS_PER_SYMBOL = 16       # for which there is room at first: memory that is not written is not taken
 
 cdef uint32_t NO_PAIR = <uint32_t> -1
 
@@ -99,19 +100,24 @@ cdef inline Pair *find_pair(const PairTable *table, uint64_t key, uint32_t hash)
         at = (at + 1) & table.mask
 
 
+cdef int reserve_pairs(PairTable *table, size_t room) except -1 nogil:
+    """Room for so many pairs, or some more."""
+    room = min(room + 1024, <size_t> NO_PAIR)
+    table.pairs = <Pair *> checked_realloc(table.pairs, room * sizeof(Pair))
+    table.room = room
+    return 0
+
+
 cdef Pair *add_pair(PairTable *table, uint64_t key) except NULL nogil:
     """A pair that is not there yet, the last by number; the others may move."""
     cdef Pair *pair
-    cdef size_t room
     if table.size == table.room:
         if table.size == NO_PAIR:
             with gil:
                 raise MemoryError(
                     f"there are more than {NO_PAIR:,} pairs of symbols; choose a larger min_count or less text"
                 )
-        room = min(table.room + table.room // 2 + 1024, <size_t> NO_PAIR)
-        table.pairs = <Pair *> checked_realloc(table.pairs, room * sizeof(Pair))
-        table.room = room
+        reserve_pairs(table, table.room + table.room // 2)
     if (table.size + 1) * 8 > (table.mask + 1) * 5:
         make_slots(table, table.size * 2)
     pair = &table.pairs[table.size]
