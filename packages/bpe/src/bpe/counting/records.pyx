@@ -14,10 +14,11 @@ from libc.string cimport memcmp, memcpy, memset
 
 from bpe.native.bytes cimport LONG_KEY, SHORT, count_leading_zeros, hash_bytes, packed_key, prefetch, unpack_key
 from bpe.counting.pretoken_counts cimport GROUPS, HEADER, SLOTS_AHEAD, PretokenCounts, Slot
-from bpe.native.memory cimport checked_malloc
+from bpe.native.memory cimport checked_malloc, touch_block
 
 cdef enum:
     BLOCK = 1 << 20             # bytes read or written at a time
+    TOUCHED = 1 << 17           # bytes whose pages are made together, few enough to stay in the cache
     STEPS = 16                  # bins of a histogram to each power of two
 
 cdef uint64_t SPLIT_SEED = 0x9e3779b97f4a7c15   # any number, the same on every machine
@@ -100,6 +101,7 @@ def pack_into(PretokenCounts counts not None, bytearray packed not None, size_t 
     if end > <size_t> len(packed):
         raise ValueError("the records do not fit")
     with nogil:
+        touch_block(out + at, min(end - at, <size_t> TOUCHED))
         for i in range(counts.mask + 1):
             slot = &counts.slots[(i + SLOTS_AHEAD) & counts.mask]
             if slot.high >= LONG_KEY:

@@ -16,6 +16,7 @@ ctypedef struct ByteWords:
 
 cdef enum:
     CODE_PAIRS = 1 << 16
+    POSTS_AHEAD = 24            # postings between the one that is written and the place of the one that is fetched
     FEW_LONG = 1 << 19          # symbols, or bytes of records, below which long words cost as much as they gain
 
 
@@ -62,6 +63,10 @@ cdef int byte_that_is_not_in(const LongRecords *found) noexcept nogil:
     return -1
 
 
+cdef inline size_t pair_at(const uint8_t *codes) noexcept nogil:
+    return <size_t> codes[0] << 8 | codes[1]
+
+
 cdef int tally_byte_words(ByteWords *words) except -1 nogil:
     """Count the pairs."""
     cdef size_t i, countdown = SIGNAL_INTERVAL
@@ -79,7 +84,7 @@ cdef int count_code_pairs(const uint8_t *codes, size_t size, uint32_t *numbers, 
     while at + 1 < size:
         stop = min(at + SIGNAL_INTERVAL, size - 1)
         for i in range(at, stop):
-            numbers[(i & 1) * CODE_PAIRS + (<size_t> codes[i] << 8 | codes[i + 1])] += 1
+            numbers[(i & 1) * CODE_PAIRS + pair_at(codes + i)] += 1
         check_signals(countdown, stop - at)
         at = stop
     return 0
@@ -123,7 +128,8 @@ cdef int post_byte_pairs(const ByteWords *words, PossiblePairs *found, size_t pl
     for group in range(words.groups_size):
         codes = words.codes + words.groups[group].begin
         for i in range(words.groups[group].size - 1):
-            pair = <size_t> codes[i] << 8 | codes[i + 1]
+            prefetch(next_of[pair_at(codes + i + POSTS_AHEAD)])     # there is room beyond the last
+            pair = pair_at(codes + i)
             if next_of[pair] != NULL:
                 next_of[pair][0] = <uint32_t> (place + i)
                 next_of[pair] += 1
