@@ -93,15 +93,19 @@ def is_found(session: nox.Session, requirement: str) -> bool:
     return True
 
 
-def install_checked(session: nox.Session, what: str, **settings: str) -> None:
-    """Install bpe from a copy of its sources built with every check on: the ordinary build's objects are left alone."""
+def install_built(session: nox.Session, what: str, **settings: str) -> None:
+    """Install bpe from a copy of its sources built with these settings: the ordinary build's objects are left alone."""
     need_python(session)
     need_compiler(session)
     copy = Path(session.create_tmp(), "bpe")
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(BPE, copy, ignore=shutil.ignore_patterns("build", "*.so", "*.c", "*.egg-info", "__pycache__"))
-    checks = {"BPE_CHECKED": "1", "BPE_SANITIZE": "1", **settings}
-    session.install(*CONSTRAINTS, what.replace(BPE, str(copy)), env=checks)
+    session.install(*CONSTRAINTS, what.replace(BPE, str(copy)), env=settings)
+
+
+def install_checked(session: nox.Session, what: str, **settings: str) -> None:
+    """Install bpe built with every check on."""
+    install_built(session, what, BPE_CHECKED="1", BPE_SANITIZE="1", **settings)
 
 
 def coverage(session: nox.Session) -> str:
@@ -172,6 +176,14 @@ def tests_bpe(session: nox.Session) -> None:
     for level in reversed(str(session.run("python", "-c", program, silent=True)).split()):
         session.log(f"at the level {level}")
         test(session, f"{BPE}/tests", BPE_SIMD=level)
+
+
+@nox.session
+def tests_not_linux(session: nox.Session) -> None:
+    """The tests of bpe, compiled as for a system that is not Linux."""
+    install_built(session, f"{BPE}[test]", CFLAGS="-U__linux__")
+    install(session, "pytest-xdist")
+    test(session, f"{BPE}/tests")
 
 
 @nox.session(python="python3.14t")
