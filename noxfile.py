@@ -399,8 +399,8 @@ def gpu(session: nox.Session) -> None:
             failed.append(what)
 
     install(session, ACCOUNTING, f"{LM}[test]")
-    tests = f"{LM}/tests/test_flash.py"
-    attempt("the tests", "python", "-m", "pytest", tests)
+    on_gpu = {"GROUNDUP_GPU": "1"}
+    attempt("the tests", "python", "-m", "pytest", f"{LM}/tests", "-m", "gpu", env=on_gpu)
     attempt("the speed of attention", "python", "tools/bench_attention.py", "--readme")
     large = ("--train.compile", "on", "--train.micro_batch_size", "64")
     attempt("the speed of training", "python", "-m", "lm", "plan", "gpt2-124m", *large)
@@ -414,10 +414,11 @@ def gpu(session: nox.Session) -> None:
     else:
         checked = "not 65536 and not two_to_the_31 and not graphs and not once"
         # torch's allocator hands out parts of large blocks, beyond whose ends the sanitizer would see nothing wrong
-        settings = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        settings = {**on_gpu, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        tests = (f"{LM}/tests/test_flash.py", "-k", checked)
         for tool in ("memcheck", "racecheck"):
             watched = (sanitizer, "--tool", tool, "--error-exitcode", "1")
-            attempt(tool, *watched, "python", "-m", "pytest", tests, "-k", checked, env=settings, external=True)
+            attempt(tool, *watched, "python", "-m", "pytest", *tests, env=settings, external=True)
     if failed:
         session.error(f"{', '.join(failed)} failed: what they said stands above")
 

@@ -100,7 +100,7 @@ def attention(
         real = q.device.type != "meta"  # of which autocast does not know
         mixed = real and torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64
         dtype = torch.get_autocast_dtype(q.device.type) if mixed else q.dtype
-        backend, allowed, _ = choose(str(q.device), dtype, q.shape[3], special)
+        backend, allowed = chosen(str(q.device), dtype, q.shape[3], special)
     if backend == "flash":
         return _flash(q, k, v, causal, sliding_window, document_ids)
     if backend == "flex":
@@ -288,8 +288,13 @@ class Choice(NamedTuple):
         return f"attention by {taken}" + "".join(f"; {reason}" for reason in self.refused)
 
 
-# A compiled caller has it decided once, and not in its graph.
+# A compiled caller has it decided once, and not in its graph; a Choice could not be unpacked there by torch 2.11.
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def chosen(device: str, dtype: torch.dtype, head_dim: int, special: bool) -> tuple[str, tuple[str, ...]]:
+    """The backend of choose(), and which of torch's kernels that may use."""
+    return choose(device, dtype, head_dim, special)[:2]
+
+
 def choose(device: str, dtype: torch.dtype, head_dim: int, special: bool) -> Choice:
     """What "auto" takes on a CUDA device: the first that launches there and is right, forward and backward. Logged
     once.

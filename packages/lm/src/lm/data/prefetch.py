@@ -38,7 +38,8 @@ def prefetched(make: Callable[[int], Batch], begin: int, end: int, device: torch
 
     def work() -> None:
         try:
-            torch.cuda.set_device(device)  # a thread begins at device 0, and pinning would take memory of that
+            if device.index is not None:  # a thread begins at device 0, and pinning would take memory of that
+                torch.cuda.set_device(device)
             for index in range(begin, end):
                 inputs, targets = make(index)
                 put((inputs.pin_memory(), targets.pin_memory()))

@@ -312,7 +312,8 @@ def operator_seconds(
     """Calls and seconds of every operator of one step, by torch's profiler: on CUDA those of its kernels."""
     cuda = trainer.device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
-    with torch.profiler.profile(activities=activities) as found:
+    # acc_events: one cycle is all there is, and torch 2.11 warns that it forgets those before
+    with torch.profiler.profile(activities=activities, acc_events=True) as found:
         trainer.timed_step(batches)
     if trace is not None:
         found.export_chrome_trace(str(trace))

@@ -20,6 +20,7 @@ from lm.ops.triton.tiles import document_runs_kernel
 
 LOG2E = 1.4426950408889634
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+INTERPRETED = type(document_runs_kernel).__name__ == "InterpretedFunction"  # here, for torch.compile cannot ask
 
 
 @dataclass(frozen=True)
@@ -239,4 +240,4 @@ def check(
 
 def interpreted() -> bool:
     """Whether kernels run in Triton's interpreter, on the CPU: TRITON_INTERPRET=1 was set when they were imported."""
-    return type(document_runs_kernel).__name__ == "InterpretedFunction"
+    return INTERPRETED
