@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import interpreter
+import models
 import pytest
 import torch
 from hypothesis import Phase, example, given, settings
@@ -17,8 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import accounting
 import lm
-from lm.attention import attention, choose, probe, visible
+from lm.attention import attention, choose, chosen, probe, visible
 from lm.generation.decoder import Decoder
+from lm.generation.graph_step import RecordedStep
 from lm.ops import triton as kernels
 
 if kernels.lacking() is not None:
@@ -26,9 +28,11 @@ if kernels.lacking() is not None:
 if interpreter.LATE:
     raise ImportError("triton was imported before its interpreter was asked for: import tests/interpreter.py earlier")
 
+import triton
+
 from lm.ops.triton import decode as decoding
 from lm.ops.triton import tile_sizes, tile_table
-from lm.ops.triton.flash import decode_attention, flash_attention, pairs
+from lm.ops.triton.flash import decode_attention, flash_attention, paged_attention, pairs
 from lm.ops.triton.problem import Problem, Tiles
 
 CUDA = torch.cuda.is_available()
@@ -39,10 +43,15 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # to shrink a failure ta
 ROUNDING = {torch.float32: 4e-7, torch.float16: 5e-4, torch.bfloat16: 4e-3}
 
 # Triton's interpreter passes NumPy what NumPy calls deprecated, and overflows where a masked row is thrown away.
+# On CUDA the first product may be in the thread of the backward pass, which has no context, and torch says that.
 pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:triton"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"),
 ]
+
+needs_cuda = pytest.mark.skipif(not CUDA, reason="needs CUDA: nox -s gpu")
 
 
 def made(*shape, dtype=torch.float64, seed=0):
@@ -199,10 +208,12 @@ def test_any_strides():
         "every second number": torch.stack((q, q), -1)[..., 0],
     }
     want = run(flash_attention, q, q, q, q, torch.float32)
+    # On a device each layout is read by threads in another order, and float32 is added up as they hold it.
+    bounds = {"atol": 3e-6, "rtol": 1e-5} if CUDA else {"atol": 0, "rtol": 0}
     for name, view in views.items():
         assert view.stride() != q.stride()
         for got, expected in zip(run(flash_attention, view, view, view, view, torch.float32), want, strict=True):
-            assert torch.equal(got, expected), name
+            torch.testing.assert_close(got, expected, **bounds, msg=lambda said, name=name: f"{name}: {said}")
     assert (
         flash_attention(views["as a projection leaves it"], q, q).stride()
         == views["as a projection leaves it"].stride()
@@ -257,14 +268,17 @@ def test_scale():
             flash_attention(q, k, v, scale=scale)
 
 
+small = functools.partial(made, dtype=torch.float32)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
-        ({"q": made(4, 4, 8)}, ValueError, "q has 3 dimensions"),
-        ({"k": made(1, 3, 4, 8), "v": made(1, 3, 4, 8)}, ValueError, "3 key heads do not divide 4"),
-        ({"v": made(1, 2, 5, 8)}, ValueError, "do not fit"),
-        ({"q": made(1, 4, 4, 8).float()}, TypeError, "give them one dtype"),
-        ({"q": made(1, 4, 4, 300), "k": made(1, 2, 4, 300), "v": made(1, 2, 4, 300)}, ValueError, "head_dim 300"),
+        ({"q": small(4, 4, 8)}, ValueError, "q has 3 dimensions"),
+        ({"k": small(1, 3, 4, 8), "v": small(1, 3, 4, 8)}, ValueError, "3 key heads do not divide 4"),
+        ({"v": small(1, 2, 5, 8)}, ValueError, "do not fit"),
+        ({"q": small(1, 4, 4, 8).half()}, TypeError, "give them one dtype"),
+        ({"q": small(1, 4, 4, 300), "k": small(1, 2, 4, 300), "v": small(1, 2, 4, 300)}, ValueError, "head_dim 300"),
         ({"sliding_window": 0}, ValueError, "window 0"),
         ({"sliding_window": 2, "causal": False}, ValueError, "causal=True"),
         ({"document_ids": torch.zeros(1, 3)}, ValueError, "a document for each key"),
@@ -272,7 +286,7 @@ def test_scale():
     ],
 )
 def test_what_is_refused(change, error, says):
-    arguments = {"q": made(1, 4, 4, 8), "k": made(1, 2, 4, 8), "v": made(1, 2, 4, 8)} | change
+    arguments = {"q": small(1, 4, 4, 8), "k": small(1, 2, 4, 8), "v": small(1, 2, 4, 8)} | change
     with pytest.raises(error, match=says):
         flash_attention(**arguments)
 
@@ -312,7 +326,7 @@ def test_a_compiled_caller_has_the_choice_made_once():
     q = made(1, 2, 20, 16).float().requires_grad_()
 
     def loss(q):
-        backend, sdpa_kernels, _ = choose(DEVICE, q.dtype, q.shape[3], q.shape[2] != 20)
+        backend, sdpa_kernels = chosen(DEVICE, q.dtype, q.shape[3], q.shape[2] != 20)
         assert backend == "sdpa"
         return lm.attention._sdpa(q, q, q, None, sdpa_kernels, is_causal=True).sum()
 
@@ -434,6 +448,36 @@ def test_decoding_is_attention_however_the_keys_are_shared_out(
         torch.testing.assert_close(lse[b : b + 1].double(), want_lse, atol=3e-6, rtol=1e-5)
 
 
+@settings(max_examples=8, deadline=None, phases=PHASES)
+@given(
+    heads=st.sampled_from([(1, 1), (6, 2)]),
+    queries=st.integers(1, 3),
+    lengths=st.lists(st.integers(1, 90), min_size=1, max_size=3),
+    page=st.sampled_from([16, 32]),
+    sliding_window=st.none() | st.integers(1, 50),
+    splits=st.integers(1, 5),
+    seed=st.integers(0, 9),
+)
+def test_decoding_from_pages_is_decoding(heads, queries, lengths, page, sliding_window, splits, seed):
+    (heads, kv_heads), of_text = heads, 90 // page + 1
+    order = torch.randperm(len(lengths) * of_text, generator=torch.Generator().manual_seed(seed))
+    table = order.view(len(lengths), of_text).to(DEVICE)
+    slots = table.numel() * page
+    keys, values = (made(kv_heads, slots, 20, seed=s).float() for s in (1, 2))
+    q = made(len(lengths), heads, queries, 20).float()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoding, "KEYS_A_SPLIT", 16)
+        patch.setattr(decoding, "processors", lambda _: splits)
+        out = paged_attention(
+            q, keys, values, table, torch.tensor(lengths, device=DEVICE), page=page, sliding_window=sliding_window
+        )
+    for b, length in enumerate(lengths):
+        at = (table[b, :, None] * page + torch.arange(page, device=DEVICE)).flatten()[:length]
+        own = (x[None, :, at].double() for x in (keys, values))
+        want, _ = definition(q[b : b + 1].double(), *own, sliding_window=sliding_window)
+        torch.testing.assert_close(out[b : b + 1].double(), want, atol=3e-6, rtol=1e-5)
+
+
 def test_decoding_is_taken_for_few_queries_that_nothing_is_learned_from(monkeypatch):
     taken = []
     for name, function in (("decode_attention", decode_attention), ("flash_attention", flash_attention)):
@@ -469,6 +513,47 @@ def test_generation_decodes_through_it(monkeypatch, sliding_window):
         steps = [decoder.step(tokens).clone() for tokens in ([9, 8, 7], [6, 5, 4], [3], [2])]
         logits[shares_keys] = torch.cat(steps)
     torch.testing.assert_close(logits[True], logits[False], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape", ["llama", "grouped", "windowed", "gpt2"])
+def test_the_step_that_a_graph_records_is_a_step(shape):
+    model = models.make(dtype=torch.float32, context_length=200, d_model=32, **models.SHAPES[shape]).to(DEVICE)
+    texts = [[1, 2, 3], [4] * 150, [5, 6, 7, 8]]
+    steps = []
+    for recorded in (False, True):
+        decoder = Decoder(model, rows=4, native=False)
+        for row, text in enumerate(texts):
+            decoder.read(row, text)
+        tokens, rows = [9, 8, 7], [2, 1, 0]
+        if recorded:
+            step = RecordedStep(decoder, 4)  # one more than there are texts
+            step.fill(tokens, rows, [decoder.cache.lengths[row] for row in rows])
+            logits, likeliest = step.run()
+            torch.testing.assert_close(logits[3], logits[0])
+            assert likeliest.tolist() == logits.argmax(-1).tolist()
+            steps.append(logits[:3])
+        else:
+            steps.append(decoder.step(tokens, rows))
+    torch.testing.assert_close(*steps, atol=1e-5, rtol=1e-4)
+
+
+@needs_cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_graphs_give_the_tokens_of_single_operations(dtype):
+    model = lm.Transformer(lm.ModelConfig(97, 300, 3, 64, 4, 96, num_kv_heads=2, sliding_window=70))
+    model = model.to(DEVICE, dtype).eval()
+    texts = [[1, 2, 3], [4] * 150, list(range(90)), [5], [6, 7]]
+    steps = {}
+    for native in (None, False):
+        decoder = Decoder(model, rows=5, native=native)
+        assert decoder.how == ("as a CUDA graph" if native is None else "in PyTorch")
+        for row, text in enumerate(texts):
+            decoder.read(row, text)
+        made = [decoder.step([9, 8, 7, 6, 5]).clone() for _ in range(70)]  # over the ends of pages
+        made += [decoder.step([3], [1]).clone(), decoder.step([1, 2, 3], [4, 4, 2]).clone()]
+        steps[native] = torch.cat(made)
+    bound = 1e-4 if dtype == torch.float32 else 0.1
+    torch.testing.assert_close(steps[None], steps[False], atol=bound, rtol=bound)
 
 
 def test_decoding_refuses():
@@ -574,9 +659,10 @@ def test_candidates_without_room_or_with_other_results_are_passed_over(monkeypat
     tile_sizes.kept_choices.cache_clear()
     q = made(1, 1, 40, 128, dtype=torch.float16)
     problem = Problem(q, q, q, None, True, 0.125, None)
-    first, second, *others, special = tile_sizes.candidates("keys", 128, torch.float16, (10, 0))
-    assert special.specialized
-    large, wrong = {first}, {special, *others}
+    first, second, *others = tile_sizes.candidates("keys", 128, torch.float16, (10, 0))
+    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    assert any(tiles.specialized for tiles in others) == (version >= (3, 7))
+    large, wrong = {first}, {*others}
 
     def launch(tiles):
         if tiles in large:
@@ -584,9 +670,9 @@ def test_candidates_without_room_or_with_other_results_are_passed_over(monkeypat
         return (q * 2 if tiles in wrong else q,)
 
     assert tile_sizes.tune("keys", problem, launch, lambda call: 1.0) == second
-    wrong, large = {second, special, *others}, set()
+    wrong, large = {second, *others}, set()
     assert tile_sizes.tune("keys", problem, launch, lambda call: 2.0) == first
-    large = {first, second, special, *others}
+    large = {first, second, *others}
     with pytest.raises(RuntimeError, match="no tiles of the keys kernel run on this device"):
         tile_sizes.tune("keys", problem, launch, lambda call: 1.0)
     tile_sizes.kept_choices.cache_clear()
@@ -609,10 +695,7 @@ def test_the_pages_own_attention_is_right():
 
 # ---- with a GPU
 
-needs_cuda = pytest.mark.skipif(not CUDA, reason="needs CUDA: nox -s gpu")
 
-
-@pytest.mark.gpu
 @needs_cuda
 def test_cuda_graphs():
     q, k, v = (made(1, 2, 300, 64, dtype=torch.bfloat16, seed=s) for s in range(3))
@@ -629,7 +712,6 @@ def test_cuda_graphs():
     assert torch.equal(out, want)
 
 
-@pytest.mark.gpu
 @needs_cuda
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_65536_positions(head_dim):
@@ -641,7 +723,6 @@ def test_65536_positions(head_dim):
         torch.testing.assert_close(x, y, atol=2e-2, rtol=2e-2)
 
 
-@pytest.mark.gpu
 @needs_cuda
 def test_more_than_two_to_the_31_numbers():
     heads, length, head_dim = 40, 2**20, 64  # 2.7 thousand million numbers in q, 5.4 GB

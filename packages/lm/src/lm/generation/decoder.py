@@ -3,7 +3,7 @@
 A prompt goes through the model as it is (`Decoder.read`). One more token for each text (`Decoder.step`) is so little
 arithmetic that what a step costs is reading the weights and calling torch. So on a CPU it is one call of C, where a
 compiler is (lm.ops.cpu); elsewhere it works in buffers made once, on the model's own fused weights, with as few
-operations as there can be.
+operations as there can be; and on CUDA, where this package's attention kernel runs, these are replayed as a graph.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from lm.attention import as_bias, decodes
 from lm.config import ModelConfig
+from lm.generation.graph_step import GraphSteps, PagedPlaces
 from lm.generation.kv_cache import Cache, PagedLayer
 from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, apply_rotary_emb, rope_cache, softcapped
 from lm.ops.cpu.decode_step import NativeStep, native_step
@@ -38,13 +39,14 @@ class Decoder:
         model: The model.
         rows: How many texts.
         capacity: The most tokens of a text, at most the model's context_length, which is what it is if not given.
-        native: False takes PyTorch for the steps, True C or a ValueError, None C where it can be had.
+        native: False takes PyTorch for the steps, one operation after another; True C or a ValueError; None C or a CUDA
+            graph where they can be had.
         memory: As for Cache.
 
     Attributes:
         how: Which of them it was, and why.
-        likeliest: Of each row of the last step the first of its largest logits, below 0 if there is none; None if not
-            taken in C.
+        likeliest: Of each row of the last step the first of its largest logits, below 0 if there is none; None if
+            PyTorch took it.
     """
 
     def __init__(
@@ -72,8 +74,11 @@ class Decoder:
                 raise ValueError(f"there is no step in C, because {made}: let native be None")
             else:
                 self.how += f", because {made}"
+        self.graphs: GraphSteps | None = None
         if self.native is None:
             self._prepare_for_torch()
+            if native is None and self.shares_keys and self.device.type == "cuda":
+                self.graphs, self.how = GraphSteps(self), "as a CUDA graph"
 
     def _prepare_for_torch(self) -> None:
         """What steps in PyTorch work with."""
@@ -121,7 +126,9 @@ class Decoder:
         for row, position in zip(rows, positions, strict=True):
             self._grow(row, position + 1)
         self.likeliest = None
-        if self.native is None:
+        if self.graphs is not None:
+            logits, self.likeliest = self.graphs(tokens, rows, positions)
+        elif self.native is None:
             logits = self._step_in_torch(tokens, rows, positions)
         elif len(tokens) <= MOST_NATIVE_ROWS:
             made = self.native(tokens, rows, positions)
@@ -153,7 +160,7 @@ class Decoder:
         c, batch = self.config, len(tokens)
         buffers = self.buffers.get(batch)
         if buffers is None:
-            buffers = self.buffers[batch] = Buffers(c, batch, self.dtype, self.device)
+            buffers = self.buffers[batch] = self.new_buffers(batch)
         x, places = buffers.x, Places(self.cache, rows, lengths, c.sliding_window, self.shares_keys)
         if batch == 1:
             x.copy_(self.model.embedding.weight.select(0, tokens[0]))
@@ -161,20 +168,34 @@ class Decoder:
             torch.index_select(self.model.embedding.weight, 0, torch.tensor(tokens, device=self.device), out=x)
         at = lengths[0] if batch == 1 else places.at
         ids = torch.tensor(tokens[0] if batch == 1 else tokens, device=self.device) if c.value_embeddings else None
+        return self.run_blocks(buffers, places, at, ids)
+
+    def new_buffers(self, batch: int, *, vector: bool = True) -> Buffers:
+        """Memory for steps of so many rows; vector: see Buffers."""
+        return Buffers(self.config, batch, self.dtype, self.device, vector=vector)
+
+    def run_blocks(
+        self, buffers: Buffers, places: Places | PagedPlaces, at: int | Tensor, ids: Tensor | None
+    ) -> Tensor:
+        """The logits (batch, vocab_size) of the embeddings in buffers.x, which stand at the positions `at`.
+
+        ids: The tokens, for value embeddings.
+        """
+        x = buffers.x
         if self.positions is not None:
             x.add_(self.positions[at])
         rope = None if self.rope is None else self.rope[at].unsqueeze(-3)  # (1, pairs, 2) or (batch, 1, pairs, 2)
         for i, layer in enumerate(self.layers):
             layer.step(x, buffers, places, i, rope, ids)
         logits = self.head(self.final_norm(x, buffers), buffers.logits)
-        return logits.view(batch, -1)[:, : c.vocab_size]
+        return logits.view(buffers.batch, -1)[:, : self.config.vocab_size]
 
 
 class Buffers:
     """What a step of `batch` rows writes into, made once; views of one memory say what of it they are.
 
-    A single row is a vector, without the first dimension: torch multiplies a matrix by one a fifth faster than by a
-    matrix of one row.
+    A single row is a vector, without the first dimension: on a CPU torch multiplies a matrix by one a fifth faster than
+    by a matrix of one row. In a CUDA graph it is a matrix of one row.
 
     Attributes:
         x, normed: What goes from block to block, and what a norm makes of it: (batch, d_model).
@@ -191,9 +212,11 @@ class Buffers:
         logits: (batch, vocab_rows).
     """
 
-    def __init__(self, c: ModelConfig, batch: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, c: ModelConfig, batch: int, dtype: torch.dtype, device: torch.device, *, vector: bool = True
+    ) -> None:
         self.batch = batch
-        lead = () if batch == 1 else (batch,)
+        lead = () if batch == 1 and vector else (batch,)
         heads, kv, width = c.num_heads, c.kv_heads, c.head_width
 
         def memory(numbers: int) -> Tensor:
@@ -280,7 +303,15 @@ class DecoderBlock:
         self.up = multiplier(ffn.gate_up if isinstance(ffn, SwiGLU) else cast(MLP, ffn).up)
         self.down = adder(cast(nn.Linear, ffn.down))
 
-    def step(self, x: Tensor, b: Buffers, places: Places, layer: int, rope: Tensor | None, ids: Tensor | None) -> None:
+    def step(
+        self,
+        x: Tensor,
+        b: Buffers,
+        places: Places | PagedPlaces,
+        layer: int,
+        rope: Tensor | None,
+        ids: Tensor | None,
+    ) -> None:
         """x (batch, d_model), in place; ids: for value embeddings."""
         inside = x if self.post else self.attention_norm(x, b)
         flat = self.qkv(inside, b.flat)

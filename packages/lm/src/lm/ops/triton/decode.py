@@ -8,6 +8,8 @@ rows of one tile, so that each key is read once for all of them. (Flash-Decoding
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 import triton
@@ -31,6 +33,8 @@ def decode_kernel(
     partial,
     partial_lse,
     lengths,
+    table,
+    table_stride,
     q_strides,
     k_strides,
     v_strides,
@@ -48,6 +52,7 @@ def decode_kernel(
     CAUSAL: tl.constexpr,
     WINDOWED: tl.constexpr,
     LENGTHS: tl.constexpr,
+    PAGE: tl.constexpr,
     COPY: tl.constexpr,
     WIDE: tl.constexpr,
 ):
@@ -57,6 +62,8 @@ def decode_kernel(
     kv, batch = tl.program_id(0) // splits % kv_heads, tl.program_id(0) // splits // kv_heads
     if LENGTHS:
         keys = tl.minimum(tl.load(lengths + batch), keys).to(tl.int32)
+    if PAGE > 0:
+        table += tl.cast(batch, tl.int64) * table_stride
 
     # Row r is query r % queries of head r // queries of the group.
     row = tl.arange(0, QUERIES)
@@ -88,19 +95,19 @@ def decode_kernel(
     gathered = tl.zeros([QUERIES, WIDTH], WIDE)
     if WINDOWED:
         gathered, total, peak = gather(
-            gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), batch, kv, query,
+            gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), table, batch, kv, query,
             start, full, queries, keys, sliding_window, factor,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, False, WIDE, MASKED=True,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, False, WIDE, MASKED=True, PAGE=PAGE,
         )  # fmt: skip
     gathered, total, peak = gather(
-        gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), batch, kv, query,
+        gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), table, batch, kv, query,
         full, rest, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, False, WIDE, MASKED=False,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, False, WIDE, MASKED=False, PAGE=PAGE,
     )  # fmt: skip
     gathered, total, peak = gather(
-        gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), batch, kv, query,
+        gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), table, batch, kv, query,
         rest, end, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, False, WIDE, MASKED=True,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, False, WIDE, MASKED=True, PAGE=PAGE,
     )  # fmt: skip
 
     gathered, level = finish(gathered, total, peak)
@@ -141,7 +148,23 @@ def merge_kernel(
     tl.store(lse + row, tl.where(nothing, float("-inf"), peak + tl.log(total)))
 
 
-def decode(problem: Problem, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+class Pages(NamedTuple):
+    """Where the keys of a cache stand that is shared out to texts in pages of `size` keys.
+
+    table (batch, pages), integers: the page that holds keys i * size … (i + 1) * size - 1 of each text. The keys and
+    values are then those of all pages, one after another, and the same for every text.
+    """
+
+    table: Tensor
+    size: int
+
+    @property
+    def most(self) -> int:
+        """Keys that a text can have."""
+        return self.table.shape[1] * self.size
+
+
+def decode(problem: Problem, lengths: Tensor | None, pages: Pages | None = None) -> tuple[Tensor, Tensor]:
     """The output, laid out as q, and the natural log-sum-exp (batch, heads, queries)."""
     q = problem.q
     out = torch.empty_like(q)
@@ -149,14 +172,14 @@ def decode(problem: Problem, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
     if problem.empty:
         return out.zero_(), lse.fill_(float("-inf"))
     with problem.device():
-        splits = splits_for(problem)
+        splits = splits_for(problem, problem.keys if pages is None else pages.most)
 
         def launch(tiles: Tiles) -> tuple[Tensor, ...]:
-            decode_splits(problem, lengths, splits, tiles)
+            decode_splits(problem, lengths, splits, tiles, pages)
             return ()  # where the spans end depends on the tiles, and so does what each gives
 
         tiles = tiles_for("decode", problem, launch)
-        partial, partial_lse = decode_splits(problem, lengths, splits, tiles)
+        partial, partial_lse = decode_splits(problem, lengths, splits, tiles, pages)
         merge_kernel[(problem.batch * problem.heads * problem.queries,)](
             partial=partial,
             partial_lse=partial_lse,
@@ -173,10 +196,14 @@ def decode(problem: Problem, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
     return out, lse
 
 
-def decode_splits(problem: Problem, lengths: Tensor | None, splits: int, tiles: Tiles) -> tuple[Tensor, Tensor]:
+def decode_splits(
+    problem: Problem, lengths: Tensor | None, splits: int, tiles: Tiles, pages: Pages | None = None
+) -> tuple[Tensor, Tensor]:
     """What each span of the keys gives: (batch, heads, queries, splits, head_dim) and (batch, heads, queries,
     splits)."""
     q, k, v = problem.q, problem.k, problem.v
+    if pages is not None:  # a tile lies in one page
+        tiles = replace(tiles, keys=min(tiles.keys, pages.size))
     rows = (*q.shape[:3], splits)
     partial = torch.empty((*rows, problem.head_dim), dtype=problem.wide, device=q.device)
     partial_lse = torch.empty(rows, dtype=problem.wide, device=q.device)
@@ -193,19 +220,18 @@ def decode_splits(problem: Problem, lengths: Tensor | None, splits: int, tiles: 
         partial=partial,
         partial_lse=partial_lse,
         lengths=lengths,
+        table=None if pages is None else pages.table,
+        table_stride=0 if pages is None else pages.table.stride(0),
         splits=splits,
         LENGTHS=lengths is not None,
+        PAGE=0 if pages is None else pages.size,
     )
     return partial, partial_lse
 
 
-def splits_for(problem: Problem) -> int:
+def splits_for(problem: Problem, keys: int) -> int:
     """As many spans as give each multiprocessor two programs, of at least KEYS_A_SPLIT keys each."""
-    seen = (
-        problem.keys
-        if problem.sliding_window is None
-        else min(problem.keys, problem.sliding_window + problem.queries - 1)
-    )
+    seen = keys if problem.sliding_window is None else min(keys, problem.sliding_window + problem.queries - 1)
     wanted = -(-2 * processors(problem.q.device) // (problem.batch * problem.kv_heads))
     return max(1, min(wanted, MOST_SPLITS, seen // KEYS_A_SPLIT))
 

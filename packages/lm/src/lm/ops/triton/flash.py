@@ -91,6 +91,40 @@ def decode_attention(
     return (out, lse) if return_lse else out
 
 
+def paged_attention(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    table: Tensor,
+    lengths: Tensor,
+    *,
+    page: int,
+    sliding_window: int | None = None,
+) -> Tensor:
+    """decode_attention over a cache of pages, which no text has to be gathered from first.
+
+    Its launches depend on the shapes alone, so that a CUDA graph of them serves texts of any length. No gradient, no
+    autocast, and nothing is checked that would ask the device.
+
+    Args:
+        q: (batch, heads, queries, head_dim), the last `queries` positions of each text.
+        keys: (kv_heads, slots, head_dim), those of all pages, one page after another.
+        values: As keys.
+        table: (batch, pages), int32 or int64 with columns side by side: which page holds keys i * page … of a text.
+        lengths: (batch,), integers: how many keys each text has.
+        page: Keys of a page, a power of two and at least 16.
+        sliding_window: As for flash_attention.
+
+    Returns:
+        As q.
+    """
+    batch = q.shape[0]
+    k, v = (x.expand(batch, *x.shape) for x in (keys, values))
+    check(q, k, v, None, True, None, sliding_window)
+    problem = Problem(q, k, v, None, True, 1.0 / math.sqrt(q.shape[3]), sliding_window)
+    return decode.decode(problem, lengths, decode.Pages(table, page))[0]
+
+
 def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors in the dtype that autocast asks for, where it is on; float64 stays, as in torch's own attention."""
     kind = tensors[0].device.type

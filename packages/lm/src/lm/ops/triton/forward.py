@@ -32,6 +32,7 @@ def gather(
     v_strides,
     document_ids,
     document_strides,
+    table,
     batch,
     kv,
     query,
@@ -52,10 +53,18 @@ def gather(
     SPECIALIZED: tl.constexpr,
     WIDE: tl.constexpr,
     MASKED: tl.constexpr,
+    PAGE: tl.constexpr,
 ):
-    """The hot loop: what queries (QUERIES,) gather from key tiles low … high, added to what they have gathered."""
+    """The hot loop: what queries (QUERIES,) gather from key tiles low … high, added to what they have gathered.
+
+    PAGE: 0, or how many keys stand together in a cache of pages; then table holds the number of each page of the text.
+    """
     for at in tl.range(low, high, KEYS, warp_specialize=SPECIALIZED):
-        tile_k = load_tile(k, k_strides, batch, kv, at, keys, HEAD, KEYS, WIDTH, MASKED, COPY)
+        place = at
+        if PAGE > 0:
+            place = tl.load(table + at // PAGE).to(tl.int32) * PAGE + at % PAGE
+        end = place + (keys - at)
+        tile_k = load_tile(k, k_strides, batch, kv, place, end, HEAD, KEYS, WIDTH, MASKED, COPY)
         scores = tl.dot(own_q, tile_k.T, input_precision="ieee", out_dtype=WIDE)
         if MASKED:
             i, j = query[:, None], (at + tl.arange(0, KEYS))[None, :]
@@ -70,7 +79,7 @@ def gather(
         weights = tl.exp2(scores * factor - level[:, None])
         shrink = tl.exp2(peak - level)
         total = total * shrink + tl.sum(weights, 1)
-        tile_v = load_tile(v, v_strides, batch, kv, at, keys, HEAD, KEYS, WIDTH, MASKED, COPY)
+        tile_v = load_tile(v, v_strides, batch, kv, place, end, HEAD, KEYS, WIDTH, MASKED, COPY)
         gathered = gathered * shrink[:, None]
         gathered = tl.dot(weights.to(tile_v.dtype), tile_v, gathered, input_precision="ieee", out_dtype=WIDE)
         peak = higher
@@ -139,19 +148,19 @@ def forward_kernel(
     own_q = load_tile(q, q_strides, batch, head, first, queries, HEAD, QUERIES, WIDTH, True, COPY)
     if WINDOWED or DOCUMENTS:
         gathered, total, peak = gather(
-            gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv, query,
-            start, full, queries, keys, sliding_window, factor,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
+            gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, None, batch, kv,
+            query, start, full, queries, keys, sliding_window, factor,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True, PAGE=0,
         )  # fmt: skip
     gathered, total, peak = gather(
-        gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv, query,
-        full, rest, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=False,
+        gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, None, batch, kv,
+        query, full, rest, queries, keys, sliding_window, factor,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=False, PAGE=0,
     )  # fmt: skip
     gathered, total, peak = gather(
-        gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv, query,
-        rest, end, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
+        gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, None, batch, kv,
+        query, rest, end, queries, keys, sliding_window, factor,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True, PAGE=0,
     )  # fmt: skip
 
     gathered, level = finish(gathered, total, peak)

@@ -1,0 +1,135 @@
+"""Steps of decoding on a CUDA device, each the replay of a graph.
+
+A step is a few hundred kernels, and launching them one by one takes several times as long as running them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lm.generation.kv_cache import Cache
+
+if TYPE_CHECKING:
+    from lm.generation.decoder import Buffers, Decoder
+
+
+class GraphSteps:
+    """The steps of a decoder: a graph for 1, 2, 4, 8 … texts, each recorded when it is first wanted.
+
+    It serves fewer texts by computing the first of them several times, with the same result.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+        self.recorded: dict[int, RecordedStep] = {}
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, tokens: Sequence[int], rows: Sequence[int], positions: list[int]) -> tuple[Tensor, list[int]]:
+        """As Decoder.step, and the likeliest token of each text, below 0 where there is none."""
+        batch = len(tokens)
+        size = 1 << (batch - 1).bit_length()
+        step = self.recorded.get(size)
+        if step is None:
+            step = RecordedStep(self.decoder, size)
+            step.fill(tokens, rows, positions)
+            step.record(self.pool)
+            self.recorded[size] = step
+        step.fill(tokens, rows, positions)
+        step.graph.replay()
+        return step.logits[:batch], step.likeliest[:batch].tolist()
+
+
+class RecordedStep:
+    """A step of `batch` texts, as a graph once it is recorded, and the memory that it reads and writes.
+
+    Attributes:
+        inputs: int64 (batch, 3 + pages): token, position and slot of each text, then the pages of its row.
+        logits: (batch, vocab_size).
+        likeliest: int64 (batch,), as Decoder's.
+    """
+
+    graph: torch.cuda.CUDAGraph
+    logits: Tensor
+    likeliest: Tensor
+
+    def __init__(self, decoder: Decoder, batch: int) -> None:
+        self.decoder, self.batch, cache = decoder, batch, decoder.cache
+        self.host = np.zeros((batch, 3 + cache.table.shape[1]), dtype=np.int64)
+        self.inputs = torch.zeros(self.host.shape, dtype=torch.int64, device=decoder.device)
+        self.buffers = decoder.new_buffers(batch, vector=False)
+
+    def fill(self, tokens: Sequence[int], rows: Sequence[int], positions: list[int]) -> None:
+        """Hands in the texts of the next step, the first of them again for every one that is lacking."""
+        page, count = self.decoder.cache.page, len(tokens)
+        at, pages = np.asarray(positions), self.decoder.cache.table[np.asarray(rows)]
+        self.host[:count, 0] = tokens
+        self.host[:count, 1] = at
+        self.host[:count, 2] = pages[np.arange(count), at // page] * page + at % page
+        self.host[:count, 3:] = pages
+        self.host[count:] = self.host[0]
+        self.inputs.copy_(torch.from_numpy(self.host))
+
+    def record(self, pool: Any) -> None:
+        """Takes the step twice, so that every kernel is compiled and every library ready, and then records it."""
+        with torch.cuda.device(self.decoder.device):
+            # torch asks for another stream than the usual one before a graph is recorded
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(2):
+                    self.run()
+            torch.cuda.current_stream().wait_stream(stream)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, pool=pool):
+                self.logits, self.likeliest = self.run()
+
+    @torch.inference_mode()
+    def run(self) -> tuple[Tensor, Tensor]:
+        """The operations: logits and likeliest."""
+        decoder, config = self.decoder, self.decoder.config
+        tokens, at, new = self.inputs[:, 0], self.inputs[:, 1], self.inputs[:, 2]
+        places = PagedPlaces(decoder.cache, new, self.inputs[:, 3:], at + 1, config.sliding_window)
+        torch.index_select(decoder.model.embedding.weight, 0, tokens, out=self.buffers.x)
+        logits = decoder.run_blocks(self.buffers, places, at, tokens if config.value_embeddings else None)
+        best, place = logits.max(-1)
+        return logits, torch.where(best > -torch.inf, place, -1)
+
+
+class PagedPlaces:
+    """As decoder.Places, where the attention kernel finds the pages itself: tensors that a graph can read.
+
+    Args:
+        cache: The cache.
+        new: Slots of the new tokens, (batch,).
+        table: The pages of each text, (batch, pages).
+        lengths: Tokens of each text, the new one among them, (batch,).
+        sliding_window: The model's.
+    """
+
+    def __init__(self, cache: Cache, new: Tensor, table: Tensor, lengths: Tensor, sliding_window: int | None) -> None:
+        self.stores, self.page = cache.store.unbind(0), cache.page  # of each layer (2, kv_heads, slots, head_dim)
+        self.new, self.table, self.lengths, self.sliding_window = new, table, lengths, sliding_window
+
+    def write(self, layer: int, buffers: Buffers) -> None:
+        """Puts the keys and values of the new tokens at the end of their rows."""
+        self.stores[layer].index_copy_(2, self.new, buffers.kv.permute(1, 2, 0, 3))
+
+    def attend(self, layer: int, buffers: Buffers) -> Tensor:
+        """What the new tokens gather: (batch, heads, 1, head_dim)."""
+        from lm.ops.triton.flash import paged_attention
+
+        keys, values = self.stores[layer].unbind(0)
+        return paged_attention(
+            buffers.q.unsqueeze(2),
+            keys,
+            values,
+            self.table,
+            self.lengths,
+            page=self.page,
+            sliding_window=self.sliding_window,
+        )
