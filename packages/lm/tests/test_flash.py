@@ -595,6 +595,20 @@ def test_a_probe_launches_and_compares(monkeypatch):
     assert "its results are off by" in probe.__wrapped__("flash", DEVICE, torch.float32, 20)
 
 
+def test_a_probe_does_not_count_as_what_a_checkpoint_has_to_compute_again():
+    probed = []
+
+    def sine(x):
+        if not probed:  # as where the first attention of a run is in a block that is computed again
+            probed.append(probe.__wrapped__("sdpa math", DEVICE, torch.float32, 16))
+        return x.sin()
+
+    x = made(5).requires_grad_()
+    checkpoint(sine, x, use_reentrant=False).sum().backward()
+    assert probed == [None]
+    torch.testing.assert_close(x.grad, x.detach().cos())
+
+
 def test_flash_says_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     q = made(1, 1, 2, 16)
@@ -710,6 +724,21 @@ def test_cuda_graphs():
     out.zero_()
     graph.replay()
     assert torch.equal(out, want)
+
+
+@needs_cuda
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("head_dim", [16, 32, 40, 64, 96, 128, 192, 256])
+def test_every_width_over_many_tiles(head_dim, dtype):
+    q, k, v = (made(2, heads, n, head_dim, dtype=dtype) for heads, n in ((4, 700), (2, 1000), (2, 1000)))
+    upstream = made(*q.shape, dtype=dtype, seed=3)
+    document_ids = torch.arange(1000, device=DEVICE).div(170, rounding_mode="floor").expand(2, 1000)
+    for masks in ({}, {"causal": False}, {"sliding_window": 300}, {"document_ids": document_ids}):
+        exact = run(lambda *x: definition(*x, **masks)[0], q, k, v, upstream, torch.float64)  # noqa: B023
+        ours = run(lambda *x: flash_attention(*x, **masks), q, k, v, upstream, dtype)  # noqa: B023
+        sdpa = run(lambda *x: attention(*x, **masks, backend="sdpa"), q, k, v, upstream, dtype)  # noqa: B023
+        for got, peer, want in zip(ours, sdpa, exact, strict=True):
+            assert (got.double() - want).norm() <= 2 * (peer.double() - want).norm()
 
 
 @needs_cuda

@@ -361,6 +361,8 @@ def probe(what: str, device: str, dtype: torch.dtype, head_dim: int) -> str | No
             torch.inference_mode(False),
             torch.enable_grad(),
             torch.autocast(torch.device(device).type, enabled=False),
+            # or a checkpoint around the caller would take what is saved here for its own
+            torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # torch says by warnings why a kernel does not suit
