@@ -415,7 +415,7 @@ def gpu(session: nox.Session) -> None:
         checked = "not 65536 and not two_to_the_31 and not graphs and not once"
         # torch's allocator hands out parts of large blocks, beyond whose ends the sanitizer would see nothing wrong
         settings = {**on_gpu, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-        tests = (f"{LM}/tests/test_flash.py", "-k", checked)
+        tests = (*(f"{LM}/tests/test_{kernel}.py" for kernel in ("flash", "cross_entropy_kernel")), "-k", checked)
         for tool in ("memcheck", "racecheck"):
             watched = (sanitizer, "--tool", tool, "--error-exitcode", "1")
             attempt(tool, *watched, "python", "-m", "pytest", *tests, env=settings, external=True)

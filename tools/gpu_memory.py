@@ -30,9 +30,9 @@ from torch import Tensor
 import lm.attention
 from accounting import PhaseKind, Policy, TrainingMemory, training_memory
 from lm.config import ModelConfig
-from lm.loss import CHUNK_BYTES, chunked_cross_entropy, cross_entropy
+from lm.loss import CHUNK_BYTES, chunked_cross_entropy, cross_entropy, kernel_on
 from lm.model import Transformer
-from lm.ops.cpu import fused
+from lm.ops.cpu import fused, products
 from lm.optimizer import adamw
 
 PAGE = Path(__file__).parent.parent / "docs" / "design" / "performance" / "accounting.md"
@@ -145,7 +145,6 @@ class OnCuda:
 
     def forget(self) -> None:
         """Gives freed memory back, as a new process has none: blocks of an earlier row are split at other places."""
-        gc.collect()
         torch.cuda.empty_cache()
 
     def restart(self) -> None:
@@ -237,7 +236,9 @@ def forward(model: Transformer, ids: Tensor, targets: Tensor, row: Row) -> Tenso
         )
 
 
-def predict(row: Row) -> TrainingMemory:
+def predict(row: Row, device: str = "cpu") -> TrainingMemory:
+    """device: where it is trained, which decides what computes the loss."""
+    products = torch.bfloat16 if row.precision == "autocast" else torch.float32
     return training_memory(
         row.config.shape(),
         row.batch,
@@ -246,6 +247,7 @@ def predict(row: Row) -> TrainingMemory:
             precision=row.precision,
             norm_kernel="normalised",
             loss=row.loss,
+            loss_kernel=kernel_on(torch.device(device), products),
             logits_chunk_bytes=CHUNK_BYTES["cuda"],
             allocator="cuda",
         ),
@@ -260,8 +262,8 @@ def phases(memory: TrainingMemory) -> tuple[int, int, int]:
     return found[PhaseKind.FORWARD], found[PhaseKind.BACKWARD], found[PhaseKind.OPTIMIZER_STEP]
 
 
-def never(x: Tensor) -> bool:
-    """What in_full_precision says on a GPU."""
+def never(*tensors: Tensor) -> bool:
+    """What in_full_precision and products.takes say on a GPU."""
     return False
 
 
@@ -272,6 +274,7 @@ def as_on_a_gpu() -> Iterator[None]:
         mock.patch.object(lm.attention, "MATMUL_KEYS", 0),
         # no mock, which would keep every x that it is called with
         mock.patch.object(fused, "in_full_precision", never),
+        mock.patch.object(products, "takes", never),
     ):
         lm.attention.causal_bias.cache_clear()
         yield
@@ -289,8 +292,9 @@ def table(
     ]
     wrong = []
     for row in rows:
+        gc.collect()
         meter.forget()
-        found, expected = measure(row, meter), predict(row)
+        found, expected = measure(row, meter), predict(row, meter.device)
         predicted, measured = int(expected.total), found.peak - library
         off = predicted / measured - 1
         parts = [

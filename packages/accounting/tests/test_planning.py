@@ -30,6 +30,7 @@ POLICIES = st.builds(
         "attention_kernel": st.sampled_from(["fused", "eager"]),
         "activation_checkpointing": st.sampled_from(["none", "selective", "full"]),
         "loss": st.sampled_from(["plain", "chunked"]),
+        "loss_kernel": st.sampled_from(["operators", "fused"]),
         "optimizer_step": st.sampled_from(["fused", "foreach", "loop"]),
         "gradient_accumulation": st.booleans(),
         "allocator": st.sampled_from(["exact", "cuda"]),

@@ -185,6 +185,27 @@ def test_checkpointing_only_ever_saves(shape: TransformerShape, batch: int, atte
         assert int(selective.total) - int(selective[heads]) < int(none.total) - int(none[heads])
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "autocast"])
+def test_a_fused_loss_holds_no_logits_in_fp32_beside_those_in_16_bits(precision: str) -> None:
+    shape = accounting.SHAPES["gpt2"]
+    policy = Policy(precision=precision, loss="chunked", logits_chunk_bytes=4 * 50257 * 100)
+    operators, fused = (
+        training_memory(shape, 2, policy=replace(policy, loss_kernel=kernel)) for kernel in ("operators", "fused")
+    )
+    logits = 100 * 50257
+    in_bf16 = 2 * 50257 * 768 + 2 * 100 * 768  # a product for the head's gradient, and hidden states
+    chunks = {
+        "fp32": (4 * logits, 4 * logits),
+        "autocast": (6 * logits + in_bf16, 2 * logits + in_bf16),
+        "bf16": (6 * logits + in_bf16, 2 * logits),
+    }
+    for found, expected in zip((operators, fused), chunks[precision], strict=True):
+        assert found.phases[0]["chunks of logits"] == expected
+    assert [phase.total for phase in operators.phases[1:]] == [phase.total for phase in fused.phases[1:]]
+    assert "20.10 MB of logits at a time" in operators.convention
+    assert f"{'20.10' if precision == 'fp32' else '10.05'} MB of logits at a time" in fused.convention
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw8bit", "sgd", "muon"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_bytes_of_state(optimizer: str, precision: str) -> None:

@@ -10,6 +10,7 @@ NORM_KERNELS = ("fused", "normalised", "composite")
 GATE_KERNELS = ("composite", "fused")
 CHECKPOINTINGS = ("none", "selective", "full")
 LOSSES = ("plain", "chunked")
+LOSS_KERNELS = ("operators", "fused")
 OPTIMIZERS = ("adamw", "adamw8bit", "sgd", "muon")
 OPTIMIZER_STEPS = ("fused", "foreach", "loop")
 ALLOCATORS = ("exact", "cuda")
@@ -55,7 +56,10 @@ class Policy(Record):
         activation_checkpointing: "selective" saves what enters attention's inside but nothing of it (Korthikanti et al.
             2022); "full" only what enters each block (Chen et al. 2016).
         loss: "plain" saves log-probabilities; "chunked" the gradients of hidden state and head.
-        logits_chunk_bytes: of fp32 logits that the chunked loss has alive at once.
+        loss_kernel: in what numbers the chunked loss holds logits. "operators" in fp32, beside a copy in those of the
+            matrix multiplications; "fused" in the latter alone (lm's kernel on CUDA).
+        logits_chunk_bytes: of logits that the chunked loss has alive at once, as if all were fp32: it decides how many
+            rows they are.
         gradient_accumulation: the gradients of earlier micro-batches are there from the start.
         allocator: "cuda" adds what rounding every tensor up to a block takes (see memory/allocator.py), with the step
             counter that fused AdamW keeps on the device for each parameter.
@@ -75,6 +79,7 @@ class Policy(Record):
     gate_kernel: str = "composite"
     activation_checkpointing: str = "none"
     loss: str = "plain"
+    loss_kernel: str = "operators"
     logits_chunk_bytes: int = LOGITS_CHUNK_BYTES
     gradient_accumulation: bool = False
     allocator: str = "exact"
@@ -91,6 +96,7 @@ class Policy(Record):
             ("gate_kernel", GATE_KERNELS),
             ("activation_checkpointing", CHECKPOINTINGS),
             ("loss", LOSSES),
+            ("loss_kernel", LOSS_KERNELS),
             ("allocator", ALLOCATORS),
             ("gradient_dtype", GRADIENT_DTYPES),
         ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from typing import Any
 
 import torch
@@ -9,14 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lm.ops import triton as kernels
 from lm.ops.cpu import passes, products
 
+log = logging.getLogger(__name__)
 IGNORE = -100  # a target that does not count, by torch's convention
-# Bytes of float32 logits at a time. On a CPU those that stay near: chunks of 2, 4, 8 MiB took within 6% of each other
-# on two Zen 3 cores. On a GPU those at which the products outweigh the rest, reasoned and not measured: each chunk
-# reads and writes all of the weight's gradient, and its product beside it, 12 bytes a number for 6 operations a row. On
-# an H100, at 3.35 TB/s and 600 TFLOP/s, that is as long as the products of 360 rows; 512 MiB are 2,668 rows of a
-# vocabulary of 50,304.
+# Bytes of logits at a time, as if they were float32: in 16 bits the same rows take half. On a CPU those that stay near:
+# chunks of 2, 4, 8 MiB took within 6% of each other on two Zen 3 cores. On a GPU those at which the products outweigh
+# the rest, reasoned and not measured: each chunk reads and writes all of the weight's gradient, and its product beside
+# it, 12 bytes a number for 6 operations a row. On an H100, at 3.35 TB/s and 600 TFLOP/s, that is as long as the
+# products of 360 rows; 512 MiB are 2,668 rows of a vocabulary of 50,304.
 CHUNK_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}
 
 
@@ -48,7 +52,7 @@ def chunked_cross_entropy(
     hidden (…, width); weight (rows, width), of which the rows from vocab_size on do not count; targets (…) int64.
     Gradients are computed on the way forward, chunk by chunk, and kept: they are as small as hidden and weight, while
     logits, their softmax and its gradient would each be (tokens, rows). softcap: see model.softcapped. chunk_bytes: of
-    logits at a time (see chunk_bytes_on), with softcap of logits and of the slope of their bend.
+    float32 logits at a time (see chunk_bytes_on), with softcap of logits and of the slope of their bend.
     """
     check_reduction(reduction)
     chunk_bytes = chunk_bytes_on(hidden.device) if chunk_bytes is None else chunk_bytes
@@ -64,8 +68,46 @@ def chunked_cross_entropy(
 
 
 def chunk_bytes_on(device: torch.device) -> int:
-    """How many bytes of logits chunked_cross_entropy holds at a time on a device."""
+    """How many bytes of float32 logits chunked_cross_entropy takes at a time on a device."""
     return CHUNK_BYTES.get(device.type, CHUNK_BYTES["cpu"])
+
+
+def kernel_on(device: torch.device, dtype: torch.dtype, softcap: float | None = None) -> str:
+    """What computes nats and gradient from a chunk of logits: "fused", one Triton kernel, for which they stay in the
+    dtype of the products, or "operators", of torch or in C, for which they are made float32 at least."""
+    suits = device.type == "cuda" and dtype in (torch.float16, torch.bfloat16, torch.float32) and softcap is None
+    if not suits or torch.compiler.is_compiling():
+        return "operators"
+    return "fused" if refusal(str(device), dtype) is None else "operators"
+
+
+@functools.cache
+def refusal(device: str, dtype: torch.dtype) -> str | None:
+    """Why the kernel cannot be had on a device; None where it computes, on small numbers, what torch's operators do."""
+    if (lacking := kernels.lacking()) is not None:
+        return lacking
+    made = torch.Generator().manual_seed(0)
+    logits, targets = torch.randn(5, 74, generator=made).to(dtype), torch.tensor([0, 69, 1, 2, 3])
+    gradient = logits.to(torch.float32, copy=True)
+    try:
+        with torch.inference_mode(False), torch.no_grad():
+            nats = passes.cross_entropy(None, gradient, 70, targets, targets != IGNORE)
+            got = logits.to(device)
+            pairs = (fused(got, targets.to(device), 70, IGNORE), nats), (got, gradient)
+            right = all(torch.allclose(x.cpu().float(), y, rtol=0.0, atol=0.01) for x, y in pairs)
+        reason = None if right else "its results are wrong"
+    except Exception as refused:  # whatever a driver or a compiler may say
+        reason = (str(refused) or repr(refused)).splitlines()[0]
+    if reason is not None:
+        log.warning("the loss on %s in %s is not fused, and slower: %s", device, dtype, reason)
+    return reason
+
+
+def fused(logits: Tensor, targets: Tensor, vocab_size: int, ignore_index: int, gradient: bool = True) -> Tensor:
+    """lm.ops.triton.cross_entropy, imported where it runs: the package triton may be absent."""
+    from lm.ops.triton.cross_entropy import cross_entropy
+
+    return cross_entropy(logits, targets, vocab_size=vocab_size, ignore_index=ignore_index, gradient=gradient)
 
 
 class _Chunked(torch.autograd.Function):
@@ -91,12 +133,21 @@ class _Chunked(torch.autograd.Function):
         weight_grad = torch.zeros_like(weight) if train else None
         total = hidden.new_zeros((), dtype=torch.float64 if hidden.dtype == torch.float64 else torch.float32)
         matrix = weight.to(dtype)
-        # To ask a GPU whether all targets count would make every later launch wait: there some are taken not to.
-        some_ignored = hidden.is_cuda or not bool((targets != ignore_index).all())
-        by_onednn = products.takes(hidden, matrix)
+        by_kernel = (
+            type(hidden) is Tensor
+            and hidden.dtype != torch.float64
+            and targets.dtype == torch.int64
+            and targets.device == hidden.device
+            and kernel_on(hidden.device, dtype, softcap) == "fused"
+        )
+        # To ask a GPU whether all targets count would make every later launch wait: there some are taken not to. The
+        # kernel has left them no gradient.
+        some_ignored = not by_kernel and (hidden.is_cuda or not bool((targets != ignore_index).all()))
+        by_onednn = not by_kernel and products.takes(hidden, matrix)
         # Each chunk's logits, and then their softmax, stand where those of the one before stood: on a CPU fresh memory
         # is cold. oneDNN's product makes its own.
-        held = hidden.new_empty(0 if by_onednn else min(chunk, hidden.shape[0]), weight.shape[0], dtype=total.dtype)
+        rows = 0 if by_onednn else min(chunk, hidden.shape[0])
+        held = hidden.new_empty(rows, weight.shape[0], dtype=dtype if by_kernel else total.dtype)
         with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, hidden.shape[0], chunk):
                 h = hidden[start : start + chunk].to(dtype)  # (chunk, width)
@@ -106,14 +157,18 @@ class _Chunked(torch.autograd.Function):
                     logits = products.product(h, matrix)  # (chunk, rows)
                 else:
                     logits = held[: h.shape[0]]
-                    if dtype == total.dtype:
+                    if dtype == held.dtype:
                         torch.mm(h, matrix.T, out=logits)
                     else:
                         logits.copy_(h @ matrix.T)
                 if softcap is not None:  # the slope of the bend is 1 - tanh²
                     slope = 1 - logits.div_(softcap).tanh_().square()
                     logits.mul_(softcap)
-                total += passes.cross_entropy(passes.compiled(logits), logits, vocab_size, target, counts).sum()
+                if by_kernel:
+                    nats = fused(logits, target, vocab_size, ignore_index, gradient=train)
+                else:
+                    nats = passes.cross_entropy(passes.compiled(logits), logits, vocab_size, target, counts)
+                total += nats.sum()
                 if softcap is not None:
                     logits.mul_(slope)  # the gradient, by now
                 if hidden_grad is not None and weight_grad is not None:
@@ -133,7 +188,7 @@ class _Chunked(torch.autograd.Function):
                     if some_ignored:
                         place *= counts
                     del p, h  # or they stood beside those of the next chunk
-                del logits
+                del logits, nats
         ctx.save_for_backward(hidden_grad, weight_grad)
         return total
 

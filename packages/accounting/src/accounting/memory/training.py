@@ -118,7 +118,9 @@ def training_memory(
     >>> training_memory(SHAPES["gpt2"], 8).peak.title
     'backward of the loss'
     """
-    chunks = f", {human(Bytes(policy.logits_chunk_bytes))} of logits at a time" if policy.loss == "chunked" else ""
+    fused = policy.loss_kernel == "fused"
+    chunk = Bytes(policy.logits_chunk_bytes // 4 * policy.bytes.activations if fused else policy.logits_chunk_bytes)
+    chunks = f", {human(chunk)} of logits at a time" if policy.loss == "chunked" else ""
     convention = f"{policy.optimizer}, {policy.optimizer_step} step; {policy.description}{chunks}; " + (
         "every tensor in a block of its own, what remains of shared segments not in it; "
         if policy.allocator == "cuda"
@@ -275,18 +277,19 @@ class Step:
         ]
 
     def _chunks(self) -> Tensors:
-        """Logits of one chunk; its softmax stands where they stood. In 16 bits the products go in and out beside it."""
+        """Logits of one chunk; its softmax stands where they stood. In 16 bits the products go in and out beside it.
+
+        The fused kernel leaves logits as the product gives them. Beside them stand, under autocast alone, whose
+        gradients are fp32, the hidden states in bf16 and the product for the head's gradient.
+        """
         run, n = self.run, self.n
         chunk = min(int(run.tokens), max(1, self.policy.logits_chunk_bytes // (4 * self.shape.vocab_rows)))
         rows = Symbol("chunk_rows", chunk)
-        logits: Tensors = [(1, 4 * (rows * n.vocab))]
-        if run.narrow:
-            logits += [
-                (1, rows * n.vocab * run.act),
-                (1, n.vocab * n.d_model * run.act),
-                (1, rows * n.d_model * run.act),
-            ]
-        return logits
+        in_fp32, narrow = (1, 4 * (rows * n.vocab)), (1, rows * n.vocab * run.act)
+        products: Tensors = [(1, n.vocab * n.d_model * run.act), (1, rows * n.d_model * run.act)]
+        if self.policy.loss_kernel == "fused":
+            return [narrow, *products] if self._autocast else [narrow]
+        return [in_fp32, narrow, *products] if run.narrow else [in_fp32]
 
     def blocks(self) -> list[Moment]:
         """The backward of feed-forward layer and attention, in the last block of each kind and in the first."""

@@ -1,6 +1,6 @@
 """Attention by torch's FlexAttention: a kernel that torch compiles for what each query may see.
 
-On CUDA it has not been run here. On a CPU torch has its forward pass only, which computes whole score matrices.
+On a CPU torch has its forward pass only, which computes whole score matrices.
 """
 
 from __future__ import annotations

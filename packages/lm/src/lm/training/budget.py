@@ -10,7 +10,7 @@ import torch
 from lm.attention import MATMUL_KEYS
 from lm.config import ModelConfig, TrainConfig
 from lm.device import in_words, memory_of
-from lm.loss import chunk_bytes_on
+from lm.loss import chunk_bytes_on, kernel_on
 
 if TYPE_CHECKING:
     from accounting import Policy, TransformerShape
@@ -44,6 +44,7 @@ def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, acc
 
     cpu, wide = device.type == "cpu", config.precision not in ("bf16", "fp16")
     whole = "blocks" if wide else "eager"
+    products = torch.float32 if wide else torch.float16 if config.precision == "fp16" else torch.bfloat16
     return Policy(
         precision="fp32" if wide else "autocast",
         optimizer="adamw" if config.optimizer == "adamw" else "muon",  # NorMuon keeps one number a row more
@@ -52,6 +53,7 @@ def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, acc
         gate_kernel="fused" if cpu and wide else "composite",
         activation_checkpointing=config.activation_checkpointing,
         loss="chunked",
+        loss_kernel=kernel_on(device, products, model.logit_softcap),
         logits_chunk_bytes=chunk_bytes_on(device),
         gradient_accumulation=accumulate,
     )

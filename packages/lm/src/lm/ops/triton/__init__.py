@@ -1,5 +1,5 @@
-"""Attention in Triton, one idea a file: tiles, settings, forward, backward, decode; flash is the operator that PyTorch
-sees.
+"""Kernels in Triton, one idea a file. Of attention tiles, settings, forward, backward, decode; flash is the operator
+that PyTorch sees. And cross_entropy.
 
 They need the package triton, which is imported by those files and not by this one.
 """
