@@ -324,7 +324,7 @@ def _memory(to: argparse.ArgumentParser) -> None:
     to.add_argument("--gate-kernel", choices=GATE_KERNELS, default="composite", help="what a gated layer saves")
     to.add_argument("--activation-checkpointing", choices=CHECKPOINTINGS, default="none")
     to.add_argument("--loss", choices=LOSSES, default="plain")
-    to.add_argument("--loss-kernel", choices=LOSS_KERNELS, default="operators", help="what a chunk of logits is held in")
+    to.add_argument("--loss-kernel", choices=LOSS_KERNELS, default="operators", help="what holds a chunk of logits")
     to.add_argument("--allocator", choices=ALLOCATORS, default="exact", help="cuda: with what rounding to blocks adds")
     _gradients_and_overhead(to)
     to.add_argument("--gradient-accumulation", action="store_true", help="gradients of earlier micro-batches are there")
