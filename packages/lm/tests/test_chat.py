@@ -135,11 +135,12 @@ def test_a_turn_reads_what_is_new_and_says_what_it_would_have_said(run_of, talk,
 
     monkeypatch.setattr(Decoder, "read", counted)
     monkeypatch.setattr(engine, "CHUNK", {"cpu": 64})
-    said = ("hello, you", "and more of it", "still", "/reset", "hello")
-    out, prompts = talk(*said, arguments=["--temperature", "0"])
+    said = ("hello, you", "and more of it, and then some", "still", "/reset", "hello")
+    arguments = ["--temperature", "0", "--max-new-tokens", "2"]  # so that answers, whatever they are, hardly count
+    out, prompts = talk(*said, arguments=arguments)
     sizes = [len(prompt.encode()) for prompt in prompts]
     assert sizes[0] < 64 < sizes[1] < sizes[2] < 128, sizes
     assert reads == [(0, sizes[0]), (0, 64), (64, sizes[1] - 64), (64, sizes[2] - 64), (0, sizes[3])]
     monkeypatch.setattr(Prefixes, "take", lambda prefixes, row, ids, before: before)
-    assert talk(*said, arguments=["--temperature", "0"]) == (out, prompts)
+    assert talk(*said, arguments=arguments) == (out, prompts)
     assert len(reads) == 5 + 6

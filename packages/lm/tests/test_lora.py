@@ -96,7 +96,7 @@ def test_fused_blocks_compute_the_same():
     for (name, p), q in zip(plain.named_parameters(), fused.parameters(), strict=True):
         assert (p.grad is None) == (not p.requires_grad)
         if p.grad is not None:
-            torch.testing.assert_close(q.grad, p.grad, msg=name)
+            torch.testing.assert_close(q.grad, p.grad, rtol=0, atol=3e-6 * float(p.grad.abs().max()), msg=name)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])

@@ -125,7 +125,7 @@ def test_decoding_gives_the_models_logits(rows):
 def test_a_run_of_both_learns_stops_and_generates(data, tmp_path):
     config = dataclasses.replace(CONFIG, optimizer="normuon")
     result = run(data, tmp_path / "whole", config, BOTH)
-    assert result.loss < 3.5
+    assert result.loss < 3.6
     with pytest.raises(Stopped):
         run(data, tmp_path / "stopped", config, BOTH, on_step=stop_at(7))
     run(data, tmp_path / "stopped", config, BOTH)
