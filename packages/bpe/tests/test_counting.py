@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alarms import needs_alarms, rings_after
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import DATA, corpus
@@ -250,24 +251,12 @@ def test_a_cut_is_found_where_two_parts_of_the_search_meet(pattern: str | None) 
         assert safe_cut(text, 1, scanner, special) == before
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no alarms")
+@needs_alarms
 @pytest.mark.parametrize("pattern", ["gpt2", None])
 def test_a_search_for_a_cut_can_be_interrupted(pattern: str | None) -> None:
-    class Rung(Exception):
-        pass
-
-    def ring(*_: object) -> None:
-        raise Rung
-
     text, special = b"<" * (8 * PART), SpecialTokens(["<|endoftext|>", "a|"])
     found: list[int] = []
-    before = signal.signal(signal.SIGALRM, ring)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.002)
-        search = map(safe_cut, [text], [1], [scanner_of(patterns.resolve(pattern))], [special])
-        with pytest.raises(Rung):
-            found.extend(search)  # no bytecode between the call's end and the list
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    search = map(safe_cut, [text], [1], [scanner_of(patterns.resolve(pattern))], [special])
+    with rings_after(0.002):
+        found.extend(search)  # no bytecode between the call's end and the list
     assert found == [], "it was heard before the end"

@@ -4,7 +4,6 @@ import gc
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from alarms import needs_alarms, rings_after
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import DATA, TEXTS
@@ -313,54 +313,31 @@ def test_a_thread_that_fails_stops_the_others() -> None:
     assert tokenizer.encode_batch_to_numpy([text[:1_200_000]], workers=2)[0].size == 1_200_000
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no alarms")
+@needs_alarms
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_signal_ends_the_work_of_every_thread(threads: int) -> None:
-    class Rung(Exception):
-        pass
-
-    def ring(*_: object) -> None:
-        raise Rung
-
     tokenizer = trained(["word"], 9)
     rules = tokenizer._texts.policy.rules("all", ())
     shared = SharedText(tokenizer._texts.encoder, "word " * 2_000_000, rules, threads=threads, block=1)
     batch = Batch(tokenizer._texts.encoder, ["word " * 2_000] * 50_000, rules, threads=threads)
-    before, running = signal.signal(signal.SIGALRM, ring), threading.active_count()
-    try:
-        for work in (shared.work, batch.work):
-            signal.setitimer(signal.ITIMER_REAL, 0.01)
-            with pytest.raises(Rung):
-                run_together(work, threads)
-            assert threading.active_count() == running, "nobody goes on"
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    running = threading.active_count()
+    for work in (shared.work, batch.work):
+        with rings_after(0.01):
+            run_together(work, threads)
+        assert threading.active_count() == running, "nobody goes on"
     assert tokenizer.encode_batch(["word"], num_threads=threads) == [tokenizer.encode("word")]
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no alarms")
+@needs_alarms
 @pytest.mark.parametrize(
     "text", [b"word " * 8_000_000, "word " * 8_000_000, "wörd " * 8_000_000], ids=["bytes", "ASCII", "str"]
 )
 def test_one_long_text_can_be_interrupted(text: str | bytes) -> None:
-    class Rung(Exception):
-        pass
-
-    def ring(*_: object) -> None:
-        raise Rung
-
     tokenizer = trained(["word"], 9)
     expected = tokenizer.encode("word wörd")
     found: list[object] = []
-    before = signal.signal(signal.SIGALRM, ring)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.002)
-        with pytest.raises(Rung):
-            found.extend(map(tokenizer.encode_to_numpy, [text]))  # no bytecode between the call's end and the list
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with rings_after(0.002):
+        found.extend(map(tokenizer.encode_to_numpy, [text]))  # no bytecode between the call's end and the list
     assert found == [], "it was heard before the end"
     assert tokenizer.encode("word wörd") == expected
 

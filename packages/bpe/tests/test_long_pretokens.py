@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import signal
 import warnings
 from pathlib import Path
 
 import pytest
+from alarms import needs_alarms, rings_after
 
 import bpe
 from bpe import reference
@@ -74,14 +74,8 @@ def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(tmp_path: Path) -> No
     assert (found.vocab, found.merges) == (expected.vocab, expected.merges)
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no alarms")
+@needs_alarms
 def test_one_merge_in_a_long_pretoken_can_be_interrupted() -> None:
-    class Rung(Exception):
-        pass
-
-    def ring(*_: object) -> None:
-        raise Rung
-
     table = PretokenCounts()
     table.add_count(b"ab" * 6_000_000, 1)
     merger = Merger(
@@ -89,12 +83,6 @@ def test_one_merge_in_a_long_pretoken_can_be_interrupted() -> None:
         max_token_bytes=0, floor=1, pass_rare=0,
     )  # fmt: skip  # a pass is heard at its end: it takes a tenth of a second for a gigabyte
     made: list[int] = []
-    before = signal.signal(signal.SIGALRM, ring)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.002)
-        with pytest.raises(Rung):
-            made.extend(map(merger.advance, [1]))  # no bytecode between the call's end and the list
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with rings_after(0.002):
+        made.extend(map(merger.advance, [1]))  # no bytecode between the call's end and the list
     assert made == [], "it was heard before the end"
