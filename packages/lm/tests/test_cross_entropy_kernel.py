@@ -8,8 +8,9 @@ import sys
 import interpreter
 import pytest
 import torch
-from hypothesis import Phase, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from interpreter import DEVICE, DTYPES, MARKS, PHASES, needs_cuda
 from runs import CONFIG, MODEL
 
 import lm.loss
@@ -24,23 +25,10 @@ if interpreter.LATE:
 
 from lm.ops.triton import cross_entropy as kernel
 
-CUDA = torch.cuda.is_available()
-DEVICE = "cuda" if CUDA else "cpu"
-DTYPES = [torch.float32, torch.float16] + ([torch.bfloat16] if CUDA else [])  # bfloat16 is wrong in the interpreter
-PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # to shrink a failure takes the interpreter minutes
 # Of a gradient, which is at most 1, rounded once.
 ROUNDING = {torch.float32: 1e-6, torch.float16: 5e-4, torch.bfloat16: 4e-3}
 
-# Triton's interpreter passes NumPy what NumPy calls deprecated, and computes logarithms of 0 and the like.
-# On CUDA the first product may be in the thread of the backward pass, which has no context, and torch says that.
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:triton"),
-    pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"),
-]
-
-needs_cuda = pytest.mark.skipif(not CUDA, reason="needs CUDA: nox -s gpu")
+pytestmark = MARKS
 
 
 def made(*shape, seed=0, scale=1.0):

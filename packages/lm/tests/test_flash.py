@@ -11,8 +11,9 @@ import interpreter
 import models
 import pytest
 import torch
-from hypothesis import Phase, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from interpreter import CUDA, DEVICE, DTYPES, MARKS, PHASES, needs_cuda
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -35,23 +36,10 @@ from lm.ops.triton import tile_sizes, tile_table
 from lm.ops.triton.flash import decode_attention, flash_attention, paged_attention, pairs
 from lm.ops.triton.problem import Problem, Tiles
 
-CUDA = torch.cuda.is_available()
-DEVICE = "cuda" if CUDA else "cpu"
-DTYPES = [torch.float32, torch.float16] + ([torch.bfloat16] if CUDA else [])  # bfloat16 is wrong in the interpreter
-PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # to shrink a failure takes the interpreter minutes
 # What rounding a result alone may cost: of the few numbers of a small case SDPA's may all be lucky.
 ROUNDING = {torch.float32: 4e-7, torch.float16: 5e-4, torch.bfloat16: 4e-3}
 
-# Triton's interpreter passes NumPy what NumPy calls deprecated, and overflows where a masked row is thrown away.
-# On CUDA the first product may be in the thread of the backward pass, which has no context, and torch says that.
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:triton"),
-    pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"),
-]
-
-needs_cuda = pytest.mark.skipif(not CUDA, reason="needs CUDA: nox -s gpu")
+pytestmark = MARKS
 
 
 def made(*shape, dtype=torch.float64, seed=0):

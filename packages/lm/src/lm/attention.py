@@ -301,7 +301,8 @@ def choose(device: str, dtype: torch.dtype, head_dim: int, special: bool) -> Cho
 
     special: attention that torch's fused kernels do not have (documents, windows, more keys than queries). For it this
         package's kernel goes first, and so it does where deterministic algorithms are asked for, as its bits never
-        change. Otherwise torch's go first: cuDNN's is the fastest on an H100. What is tried is tried once in a process.
+        change. Otherwise torch's go first: on an H100 cuDNN's is the fastest, both passes
+        together. What is tried is tried once in a process.
     """
     if torch.device(device).type == "cuda" and torch.cuda.is_current_stream_capturing():
         return Choice("sdpa", (), ())  # a graph is being recorded, into which a trial would go

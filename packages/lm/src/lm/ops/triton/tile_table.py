@@ -32,8 +32,8 @@ _AMPERE = rows(
     queries=[(128, 64, 8, 2), (128, 64, 8, 2), (128, 64, 8, 2), (64, 64, 8, 2), (64, 64, 8, 2)],
     decode=[(16, 128, 4, 3), (16, 128, 4, 3), (16, 64, 4, 3), (16, 64, 4, 2), (16, 32, 4, 2)],
 )
-# Measured on an H100, causal, at 2,048 and at 8,192 or 16,384 positions; 16 is taken to be like 32. Tiles are small, so
-# that programs share a multiprocessor, and one's exponentials run beside another's products.
+# Measured on an H100, causal, at 2,048 and at 8,192 or 16,384 positions; 16 is taken to be like 32. Small tiles
+# won: probably because programs then share a multiprocessor, and one's exponentials run beside another's products.
 _HOPPER = rows(
     described=True,
     forward=[(64, 64, 4, 3), (64, 64, 4, 3), (64, 128, 4, 2), (64, 64, 4, 3), (128, 64, 8, 2)],
