@@ -4,7 +4,7 @@
 
 Each measurement is a process of its own that runs the few lines a user would write, on one thread, with the text
 already read. Loading ends when a first letter is encoded, for which both make what they put off. bpe keeps the tables
-of a large tokenizer on disk (bpe.table_cache): it is measured with the tables of an earlier process and without.
+of a large tokenizer on disk (bpe.formats.table_cache): it is measured with the tables of an earlier process and without.
 Seconds are CPU time, since the host of a virtual machine takes time of its own; a ratio is the median over the rounds
 of gigatoken's seconds over those of bpe in the same round. --write puts the table into docs/design/performance/bpe.md.
 """

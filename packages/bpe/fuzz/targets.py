@@ -19,7 +19,7 @@ from strategies import PIECES
 
 import bpe
 from bpe import reference
-from bpe.conventions import CONVENTIONS
+from bpe.merging.conventions import CONVENTIONS
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import pack_table
 from bpe.expressions.steps import Splitting

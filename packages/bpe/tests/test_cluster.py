@@ -184,7 +184,7 @@ def test_what_cannot_be_cut_is_encoded_whole(files: list[Path], tmp_path: Path) 
 
 def test_a_url_is_read_in_parts(files: list[Path], tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
-    urls = [bpe.sources.PlainText(f"file://{files[0]}"), bpe.sources.JsonLines(f"file://{files[1]}")]
+    urls = [bpe.corpus.sources.PlainText(f"file://{files[0]}"), bpe.corpus.sources.JsonLines(f"file://{files[1]}")]
     assert bpe.cluster.count(urls, part_size=20_000) == bpe.count(files[:2])
     tokenizer, out = bpe.train(files, 400), tmp_path / "tokens"
     manifest = bpe.cluster.encode(urls, out, tokenizer)

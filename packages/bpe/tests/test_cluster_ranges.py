@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from strategies import TEXTS as ANY_TEXTS
 
 import bpe
-from bpe import patterns, sources
+from bpe import patterns
+from bpe.corpus import sources
 from bpe.cluster import jobs, ranges
 from bpe.counting.records import split
 from bpe.outputs import arrow_files, encode_source

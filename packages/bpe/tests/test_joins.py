@@ -16,7 +16,7 @@ from sentencepiece_samples import shapes, texts
 from strategies import DATA
 
 import bpe
-from bpe import sources
+from bpe.corpus import sources
 from bpe.native import cpu
 from bpe.outputs.encode_source import CHUNK
 from bpe.scanning import scanner

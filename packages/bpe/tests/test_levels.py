@@ -29,7 +29,7 @@ from bpe.merging.merger import Merger
 from bpe.native import cpu
 from bpe.scanning import scanner
 from bpe.scanning.special_tokens import Rules, SpecialTokens
-from bpe.vocabulary import encoder_tables
+from bpe.formats.vocabulary import encoder_tables
 
 NONE = SpecialTokens()
 BYTES = [bytes([byte]) for byte in range(256)]

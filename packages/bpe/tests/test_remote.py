@@ -16,7 +16,7 @@ from object_store import Breaking, breaking
 from strategies import corpus
 
 import bpe
-from bpe import remote
+from bpe.corpus import remote
 from bpe.outputs import encode_source, writers
 
 fsspec = pytest.importorskip("fsspec")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from strategies import DATA, corpus
 
 import bpe
-from bpe import compressed, sources
+from bpe.corpus import compressed, sources
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.scanning.safe_cut import safe_cut
 from bpe.scanning.scanner import SCANNED

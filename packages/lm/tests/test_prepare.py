@@ -140,7 +140,7 @@ def test_a_mapped_text_is_given_back_behind_the_documents(tmp_path, tok, monkeyp
     given_back = []
     real = bpe_sources().release
     monkeypatch.setattr(
-        "bpe.sources.release", lambda text, begin, end: given_back.append((begin, end)) or real(text, begin, end)
+        "bpe.corpus.sources.release", lambda text, begin, end: given_back.append((begin, end)) or real(text, begin, end)
     )
     prepare([tmp_path / "t.txt"], Recipe(tok, END, share=0.0), tmp_path / "out", {}, workers=2)
     assert read_back(tok, open_data(tmp_path / "out").parts[0].tokens) == documents
@@ -149,7 +149,7 @@ def test_a_mapped_text_is_given_back_behind_the_documents(tmp_path, tok, monkeyp
 
 
 def bpe_sources():
-    return importlib.import_module("bpe.sources")
+    return importlib.import_module("bpe.corpus.sources")
 
 
 def test_a_large_document_is_encoded_as_a_stream(tmp_path, tok, monkeypatch):

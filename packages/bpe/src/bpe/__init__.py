@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from bpe.encodings import Encoding
+from bpe.tiktoken_api import Encoding
 from bpe.formats import TokenizerData
 from bpe.tokenizer import Tokenizer
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from bpe.counts import Counts, count
     from bpe.encoding.streaming import DecodeStream
     from bpe.loading import load
-    from bpe.progress import Progress
+    from bpe.native.progress import Progress
     from bpe.published import encoding_for_model, encoding_name_for_model, get_encoding, list_encoding_names
-    from bpe.sources import JsonLines, Parquet, PlainText, Source
+    from bpe.corpus.sources import JsonLines, Parquet, PlainText, Source
     from bpe.training import extend, train, train_from_counts, train_sentencepiece
 
 __version__ = "0.1.0"
@@ -41,11 +41,11 @@ __all__ = [
 _MODULE_OF = {  # imported when first asked for: a process that only encodes does not load what trains
     "Counts": "counts",
     "DecodeStream": "encoding.streaming",
-    "JsonLines": "sources",
-    "Parquet": "sources",
-    "PlainText": "sources",
-    "Progress": "progress",
-    "Source": "sources",
+    "JsonLines": "corpus.sources",
+    "Parquet": "corpus.sources",
+    "PlainText": "corpus.sources",
+    "Progress": "native.progress",
+    "Source": "corpus.sources",
     "count": "counts",
     "encoding_for_model": "published",
     "encoding_name_for_model": "published",

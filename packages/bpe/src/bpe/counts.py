@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bpe import patterns, sources
+from bpe import patterns
+
+from bpe.corpus import sources
 from bpe.counting.count import count_source
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import add_sorted, items, number_of_records, pack_table, sorted_blocks, total_size
 from bpe.native.atomic_file import StrPath
 from bpe.native.parallel import available_cpus
-from bpe.progress import Progress, reporter
+from bpe.native.progress import Progress, reporter
 from bpe.scanning.special_tokens import SpecialTokens
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ def load(
         <Tokenizer 'bpe': 262 ids, pattern 'gpt2'>
     """
     if "://" in os.fspath(name_or_path):
-        from bpe import remote
+        from bpe.corpus import remote
 
         if remote.is_url(name_or_path):
             return _by_url(os.fspath(name_or_path), pattern, special_tokens)
@@ -89,7 +89,7 @@ def load(
 
 def _by_url(url: str, pattern: SplitPattern, special_tokens: Mapping[str, int] | list[str] | None) -> Tokenizer:
     """The tokenizer of a file by URL; errors name the URL, not its copy."""
-    from bpe import remote
+    from bpe.corpus import remote
 
     name = remote.name_of(url)
     others = [file.name for file in _pair(Path(name)) if file.name != name] if name in PAIRS else []

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from bpe import formats, patterns, sources
-from bpe.alphabet import Alphabet
-from bpe.conventions import CONVENTIONS, Convention, TieBreak
+from bpe import formats, patterns
+
+from bpe.corpus import sources
+from bpe._alphabet import Alphabet
+from bpe.merging.conventions import CONVENTIONS, Convention, TieBreak
 from bpe.counting.count import count_source
 from bpe.counting.records import number_of_records
 from bpe.counts import Counts, checked_resources, named
@@ -17,7 +19,7 @@ from bpe.formats import Characters, Merges, TokenizerData
 from bpe.merging.learn import Rule, learn
 from bpe.native.atomic_file import StrPath
 from bpe.native.warn import warn_caller
-from bpe.progress import Progress, reporter
+from bpe.native.progress import Progress, reporter
 from bpe.scanning.special_tokens import SpecialTokens
 from bpe.tokenizer import Tokenizer
 

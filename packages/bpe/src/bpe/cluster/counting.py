@@ -21,20 +21,22 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bpe import patterns, sources
+from bpe import patterns
+
+from bpe.corpus import sources
 from bpe.cluster.datasets import is_dataset, texts_of
 from bpe.cluster.ranges import Part, absolute, parts_of, share_of, source_of
 from bpe.cluster.session import RETRIES, Summary, connected, remote, run_tasks, this_task
 from bpe.counting.count import count_source
 from bpe.counting.records import add_sorted, sorted_blocks, split
 from bpe.counts import Counts, checked_resources, named
-from bpe.progress import Progress, reporter
+from bpe.native.progress import Progress, reporter
 from bpe.scanning.safe_cut import safe_cut
 from bpe.scanning.special_tokens import SpecialTokens
 from bpe.training import train_from_counts
 
 if TYPE_CHECKING:
-    from bpe.conventions import TieBreak
+    from bpe.merging.conventions import TieBreak
     from bpe.tokenizer import Tokenizer
 
 FAN_IN = 16  # results of one share that a task adds up

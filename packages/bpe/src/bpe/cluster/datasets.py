@@ -24,7 +24,7 @@ from bpe.cluster.session import Summary, TaskReport, this_task
 from bpe.native.arrow import pyarrow
 from bpe.native.lazy_imports import numpy as np
 from bpe.outputs.encode_source import Encoded, encoded_groups, write_encoded
-from bpe.progress import Progress
+from bpe.native.progress import Progress
 
 if TYPE_CHECKING:
     from bpe.tokenizer import Tokenizer

@@ -17,8 +17,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bpe import remote as urls
-from bpe import sources
+from bpe.corpus import remote as urls
+from bpe.corpus import sources
 from bpe.cluster.datasets import encode_dataset, is_dataset
 from bpe.cluster.jobs import PART, Job, Jobs, PartOfFile, Whole, recipe_for, run_job
 from bpe.cluster.manifest import EncodedFile, Manifest, output_name
@@ -27,7 +27,7 @@ from bpe.cluster.session import Summary, connected, remote, run_tasks
 from bpe.native.atomic_file import StrPath, write_atomically
 from bpe.native.parallel import threads_for
 from bpe.outputs.writers import writer_of
-from bpe.progress import Progress, reporter
+from bpe.native.progress import Progress, reporter
 
 if TYPE_CHECKING:
     from bpe.outputs import Format

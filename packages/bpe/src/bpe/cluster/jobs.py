@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bpe import sources
+from bpe.corpus import sources
 from bpe.cluster.manifest import EncodedFile, description
 from bpe.cluster.ranges import Part, parts_of, source_of
 from bpe.cluster.session import this_task

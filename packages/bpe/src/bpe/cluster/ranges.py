@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
 from typing import Any, BinaryIO, NamedTuple
 
-from bpe import compressed, remote, sources
+from bpe.corpus import compressed, remote, sources
 
 WINDOW = 1 << 16  # bytes that are read to find where a stretch begins
 LEAST_SHARE, SHARES = 1 << 24, 4  # bytes of a share of the whole, and how many there are for each task at a time

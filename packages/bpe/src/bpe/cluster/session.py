@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from bpe.progress import Progress
+from bpe.native.progress import Progress
 
 Item = TypeVar("Item")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bpe.commands.corpus import corpus
-from bpe.progress import watched
+from bpe.native.progress import watched
 from bpe.tokenizer import Tokenizer
 
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bpe import remote, sources
+from bpe.corpus import remote, sources
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 

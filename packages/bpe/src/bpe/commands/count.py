@@ -7,7 +7,7 @@ from typing import Any
 
 from bpe.commands.corpus import check_place, corpus, keep_apart, place, size, suffix_of
 from bpe.counts import Counts, count
-from bpe.progress import watched
+from bpe.native.progress import watched
 
 
 def add(commands: Any) -> None:

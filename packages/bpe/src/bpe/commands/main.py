@@ -11,7 +11,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from bpe import compressed
+from bpe.corpus import compressed
 from bpe.commands import count, encode, report, train
 from bpe.commands.corpus import place
 from bpe.loading import NAMED, load

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bpe import sources
+from bpe.corpus import sources
 from bpe.commands.corpus import corpus
 from bpe.loading import NAMED, load
 from bpe.native.atomic_file import write_atomically

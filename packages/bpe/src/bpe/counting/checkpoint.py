@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from bpe import sources
+from bpe.corpus import sources
 from bpe.counting import counts_file
 from bpe.native.atomic_file import write_atomically
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from bpe import remote
+from bpe.corpus import remote
 from bpe.counting.records import check_records
 from bpe.native.atomic_file import StrPath
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bpe import remote
+from bpe.corpus import remote
 from bpe.native.arrow import pyarrow
 from bpe.native.atomic_file import StrPath
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bpe.encoding.decoder import Decoder
     from bpe.encoding.preparing import Preparation
     from bpe.formats import TokenizerData
-    from bpe.vocabulary import Tables
+    from bpe.formats.vocabulary import Tables
 
 Text = str | bytes | bytearray | memoryview
 TextChunks = Iterable[str] | Iterable[bytes]

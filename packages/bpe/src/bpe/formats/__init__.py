@@ -183,7 +183,7 @@ def refuse(source: StrPath, reason: str, line: int | None = None) -> NoReturn:
 def read_bytes(path: StrPath) -> bytes:
     """The bytes of a file, by its path or a URL; FileNotFoundError names it where there is none."""
     if "://" in os.fspath(path):
-        from bpe import remote
+        from bpe.corpus import remote
 
         if remote.is_url(path):
             return remote.read_bytes(os.fspath(path))
@@ -193,7 +193,7 @@ def read_bytes(path: StrPath) -> bytes:
 
 def write_bytes(path: StrPath, data: bytes) -> None:
     """Write a file, at a path or a URL, whole or not at all."""
-    from bpe import remote  # when it is needed: `import bpe` does without
+    from bpe.corpus import remote  # when it is needed: `import bpe` does without
 
     with remote.output(path) as file:
         file.write(data)

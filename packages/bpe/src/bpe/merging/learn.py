@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bpe.counting.records import approximate_kth_largest_count, total_size
 from bpe.merging.merger import Merger
-from bpe.progress import Progress
+from bpe.native.progress import Progress
 
 if TYPE_CHECKING:
     from bpe.counting.checkpoint import Checkpoint

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bpe import remote
+from bpe.corpus import remote
 from bpe.native.atomic_file import write_atomically
 from bpe.outputs.writers import Writer
 

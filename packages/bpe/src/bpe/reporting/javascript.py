@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 
 from bpe.formats import TokenizerData
 from bpe.native.lazy_imports import regex
-from bpe.vocabulary import encoder_tables
+from bpe.formats.vocabulary import encoder_tables
 
 _CLASS_ESCAPES = "sSdDwWhpP"
 _CHARACTER_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a"}

@@ -21,7 +21,7 @@ def documents(path: str | Path, *, separator: bytes, key: str = "text", partial:
     Parquet have a document in each line or row, under `key`. partial: the file is the beginning of a longer one, and so
     its last document is left out.
     """
-    sources = need("bpe.sources", "text", "groundup-lm[text]")
+    sources = need("bpe.corpus.sources", "text", "groundup-lm[text]")
     texts = sources.texts(sources.file_of(path, key))
     found = (
         separated(texts, separator, sources.release)
@@ -84,7 +84,7 @@ def all_but_last(found: Iterator[Document], path: str | Path) -> Iterator[Docume
 
 def is_one_text(path: str | Path, separator: bytes) -> bool:
     """Whether a file is plain text, not compressed, without a separator in it."""
-    sources = need("bpe.sources", "text", "groundup-lm[text]")
+    sources = need("bpe.corpus.sources", "text", "groundup-lm[text]")
     file = sources.file_of(path)
     if not isinstance(file, sources.PlainText):
         return False

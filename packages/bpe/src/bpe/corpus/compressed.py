@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from bpe import remote
+from bpe.corpus import remote
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

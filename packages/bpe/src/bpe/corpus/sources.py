@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
-from bpe import compressed, remote
+from bpe.corpus import compressed, remote
 from bpe.native.atomic_file import StrPath
 from bpe.native.json_lines import parse_line
 

@@ -10,10 +10,10 @@ from bpe import formats, patterns
 from bpe.formats import TokenizerData
 from bpe.native.atomic_file import StrPath
 from bpe.patterns import SplitPattern
-from bpe.vocabulary import SpecialNames, data_of_ranks, fixed_names, number_special_tokens
+from bpe.formats.vocabulary import SpecialNames, data_of_ranks, fixed_names, number_special_tokens
 
 if TYPE_CHECKING:
-    from bpe.table_cache import Loaded
+    from bpe.formats.table_cache import Loaded
 
 
 def read_tiktoken(path: StrPath, pattern: SplitPattern, special_tokens: SpecialNames) -> Loaded:
@@ -61,6 +61,6 @@ def read_native(path: StrPath) -> Loaded:
 
 
 def _load(parse: Callable[[], TokenizerData], contents: list[bytes], *beside: Any) -> Loaded:
-    from bpe import table_cache  # when it is needed: `import bpe` does without what that imports
+    from bpe.formats import table_cache  # when it is needed: `import bpe` does without what that imports
 
     return table_cache.load(parse, contents, *beside)

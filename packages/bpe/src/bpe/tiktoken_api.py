@@ -18,7 +18,7 @@ from bpe.formats import TokenizerData
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 from bpe.native.parallel import map_in_threads, threads_for
-from bpe.vocabulary import Tables, make_tables, number_special_tokens, vocabulary_of_ranks
+from bpe.formats.vocabulary import Tables, make_tables, number_special_tokens, vocabulary_of_ranks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,7 +89,7 @@ class Encoding:
     ) -> None:
         """Become the encoding of these data: what every constructor ends with.
 
-        tables: makes the tables of the encoder, where bpe.table_cache may know them already and has checked the ids.
+        tables: makes the tables of the encoder, where bpe.formats.table_cache may know them already and has checked the ids.
         """
         if not 0 <= cache_bytes <= sys.maxsize:
             raise ValueError(f"cache_bytes is {cache_bytes}; it takes a number from 0 to {sys.maxsize}")
