@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +29,6 @@ import lm.ops.cpu.block_attention  # noqa: E402
 from accounting import Policy  # noqa: E402
 from accounting.memory import activations  # noqa: E402
 from accounting.memory.optimizer_state import step_temporaries  # noqa: E402
-from accounting.record import replace  # noqa: E402
 from lm.config import ModelConfig  # noqa: E402
 from lm.loss import chunked_cross_entropy, cross_entropy  # noqa: E402
 from lm.model import Transformer  # noqa: E402

@@ -106,7 +106,7 @@ def functions(shape: TransformerShape) -> int:
     T, L = LENGTH, shape.num_layers
     found = L * shape.num_heads * T * T + norm_elements(shape)
     if shape.ffn == "swiglu":  # Gemma's GELU is written out too
-        found += L * shape.active_experts * shape.d_ff * T
+        found += L * (shape.experts_per_token or 1) * shape.d_ff * T
     if shape.experts:
         found += L * T * shape.experts
     if (

@@ -7,6 +7,15 @@ from hypothesis import strategies as st
 
 from accounting import TransformerShape
 from accounting.cluster.layout import Layout
+from accounting.shape import Attention, Layer
+
+
+def windows(draw: st.DrawFn, window: int | None) -> dict[str, Any]:
+    """A window in every layer, or in some of a pattern."""
+    if window is None or draw(st.booleans()):
+        return {"sliding_window": window}
+    here = Layer(Attention(window, chunked=draw(st.booleans())))
+    return {"layers": tuple(draw(st.lists(st.sampled_from([here, Layer()]), min_size=1, max_size=4)))}
 
 
 @st.composite
@@ -29,8 +38,7 @@ def shapes(draw: st.DrawFn, *, experts: bool = True) -> TransformerShape:
         position=draw(st.sampled_from(["rope", "learned", "none"])),
         tied_embeddings=draw(st.booleans()),
         bias=draw(st.booleans()),
-        sliding_window=window,
-        sliding_window_layers=None if window is None else draw(st.none() | st.integers(1, layers)),
+        **windows(draw, window),
         qk_norm=draw(st.booleans()),
         post_norm=draw(st.booleans()),
         experts=several,

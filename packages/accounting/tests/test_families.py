@@ -35,19 +35,40 @@ from accounting.commands.parser import main
 from accounting.counting.layers import stack
 from accounting.counting.parameters import block_parameters, expert_parameters, tensors
 from accounting.planning.fitting import peak_bytes
-from accounting.shape import LatentAttention
+from accounting.shape import Attention, FeedForward, LatentAttention, Layer
 
 NAMES = ["deepseek-v3", "gpt-oss-20b", "gpt-oss-120b", "llama-4-scout"]
 BF16 = Policy(precision="bf16")
+SCOUT = SHAPES["llama-4-scout"]
+EXPERTS = replace(SCOUT.layers[0].ffn, experts=128)  # type: ignore[type-var]
+MAVERICK = replace(  # every other layer is dense
+    SCOUT,
+    layers=tuple(
+        replace(layer, ffn=EXPERTS if at % 2 else FeedForward(16384)) for at, layer in enumerate(SCOUT.layers)
+    ),
+)
 
 
 @st.composite
 def families(draw: st.DrawFn) -> TransformerShape:
     """Shapes with latent attention, sinks, shared experts, dense layers and unrotated ones, in any company."""
     layers, experts = draw(st.integers(1, 6)), draw(st.integers(1, 5))
-    latent, dense = draw(st.booleans()), draw(st.integers(0, layers))
     heads, kv_heads = 4, draw(st.sampled_from([1, 2, 4]))
     ranks = LatentAttention(draw(st.none() | st.integers(1, 20)), draw(st.integers(1, 20)), 4, 2, 6)
+    sinks, latent = draw(st.booleans()), draw(st.booleans())
+    attentions: list[Any] = [
+        Attention(draw(st.none() | st.integers(1, 20)), sinks=sinks, rotated=rotated, qk_norm=norm)
+        for rotated, norm in ((True, draw(st.sampled_from(["none", "l2"]))), (False, "none"))
+    ]
+    routed = FeedForward(
+        experts=experts,
+        experts_per_token=draw(st.integers(1, experts)),
+        shared_d_ff=draw(st.none() | st.integers(4, 60)),
+        router=draw(st.sampled_from(["softmax", "sigmoid", "softmax_of_chosen", "sigmoid_of_input"])),
+        router_bias=draw(st.booleans()),
+    )
+    ffns = [routed, FeedForward(draw(st.integers(4, 60)))]
+    layer = st.builds(Layer, st.just(ranks) if latent else st.sampled_from(attentions), st.sampled_from(ffns))
     return TransformerShape(
         draw(st.integers(4, 200)),
         64,
@@ -56,22 +77,12 @@ def families(draw: st.DrawFn) -> TransformerShape:
         heads,
         draw(st.integers(4, 60)),
         num_kv_heads=None if latent else kv_heads,
-        head_dim=6,
-        ffn=draw(st.sampled_from(["swiglu", "clamped_swiglu", "gelu"])),
+        head_dim=None if latent else 6,
+        ffn=draw(st.sampled_from(["swiglu", "clamped_swiglu"])),
         tied_embeddings=draw(st.booleans()),
-        bias=not latent and not dense and draw(st.booleans()),
-        experts=experts,
-        experts_per_token=draw(st.integers(1, experts)),
-        dense_layers=dense,
-        dense_d_ff=draw(st.integers(4, 60)) if dense else None,
-        dense_interleaved=draw(st.booleans()),
-        shared_d_ff=draw(st.integers(4, 60)) if dense or latent else None,
-        router=draw(st.sampled_from(["softmax", "sigmoid", "softmax_of_chosen", "sigmoid_of_input"])),
-        router_bias=draw(st.booleans()),
-        attention_sinks=not latent,
-        latent=ranks if latent else None,
-        unrotated_layers=0 if latent else draw(st.integers(0, layers)),
-        qk_l2_norm=not latent and draw(st.booleans()),
+        bias=draw(st.booleans()),
+        leading=tuple(draw(st.lists(layer, max_size=min(2, layers)))),
+        layers=tuple(draw(st.lists(layer, min_size=1, max_size=4))),
     )
 
 
@@ -87,7 +98,7 @@ def test_tensors_and_blocks_add_up_to_the_parameters(shape: TransformerShape) ->
 def test_layers_stand_where_they_are_counted(shape: TransformerShape) -> None:
     found = stack(shape)
     assert sum(int(count) for count in found.counts.values()) == shape.num_layers
-    assert sum(int(count) for kind, count in found.counts.items() if kind.dense) == shape.dense_layers
+    assert {kind: int(count) for kind, count in found.counts.items()} == shape.matrix_kinds
     left = [sum(int(count) for count in below.values()) for _, _, below in found.ends]
     assert left == sorted(left, reverse=True)
     assert (left[0], left[-1]) == (shape.num_layers - 1, 0)
@@ -100,9 +111,9 @@ def test_the_layers_of_published_models() -> None:
     assert [name for name, _, _ in deepseek.ends] == ["last expert", "first expert", "last dense", "first dense"]
     assert [list(map(int, below.values())) for _, _, below in deepseek.ends] == [[57, 3], [0, 3], [0, 2], [0, 0]]
     scout = stack(SHAPES["llama-4-scout"])
-    assert {kind.words: int(count) for kind, count in scout.counts.items()} == {"unrotated": 12, "rotated": 36}
-    maverick = replace(SHAPES["llama-4-scout"], experts=128, dense_layers=24, dense_d_ff=16384, dense_interleaved=True)
-    kinds = {kind.words: int(count) for kind, count in stack(maverick).counts.items()}
+    assert {scout.names[kind]: int(count) for kind, count in scout.counts.items()} == {"unrotated": 12, "rotated": 36}
+    maverick = stack(MAVERICK)
+    kinds = {maverick.names[kind]: int(count) for kind, count in maverick.counts.items()}
     assert kinds == {"expert unrotated": 12, "dense rotated": 24, "expert rotated": 12}
 
 
@@ -116,8 +127,8 @@ def test_stages_add_up_to_the_whole(shape: TransformerShape, data: st.DataObject
     assert sum(int(one.total) for one in held) == parameters(shape).total
     flops = [device_flops(shape, layout, place, 2, 16) for place in stages]
     assert sum(int(one.total) for one in flops) == forward_flops(shape, 16, 2).total
-    dense = [shard(shape, layout, place).dense_layers for place in stages]
-    assert sum(dense) == shape.dense_layers
+    for kind, count in shape.counts.items():
+        assert sum(shard(shape, layout, place).counts.get(kind, 0) for place in stages) == count
     for place in stages:
         assert device_memory(shape, layout, place, 1, 16).total > 0
 
@@ -157,8 +168,9 @@ def test_what_experts_share_and_what_not(name: str) -> None:
     assert int(others.params) == int(whole.total) - expert_parameters(shape)
     assert (int(others.devices), int(experts.devices)) == (16, 2)
     sent = device_traffic(shape, layout, Place(), 1, 4096, policy=BF16).by_group()[Joins.EXPERT]
-    each = 4096 * shape.active_experts * shape.d_model * 2
-    assert sent == shape.expert_layers * 2 * 2 * (each // 8 * 7)
+    ffn, layers = next((one, count) for one, count in shape.ffns.items() if one.experts)
+    each = 4096 * ffn.active * shape.d_model * 2
+    assert sent == layers * 2 * 2 * (each // 8 * 7)
 
 
 def test_tensor_parallel_sums_of_latents() -> None:
@@ -191,8 +203,7 @@ def test_elementwise(name: str) -> None:
 
 
 def test_every_symbol_of_a_formula_is_explained() -> None:
-    maverick = replace(SHAPES["llama-4-scout"], dense_layers=24, dense_d_ff=16384, dense_interleaved=True)
-    for shape in (*(SHAPES[name] for name in NAMES), maverick):
+    for shape in (*(SHAPES[name] for name in NAMES), MAVERICK):
         memory = training_memory(shape, 1, 128, policy=BF16)
         for found in (*memory.phases, elementwise_flops(shape, 128), parameters(shape)):
             for formula in found.formula.values():

@@ -21,6 +21,7 @@ from accounting import (
     training_flops,
     training_memory,
 )
+from accounting.shape import Layer
 
 SIZES = (
     *("vocab_size", "context_length", "num_layers", "d_model", "d_ff", "head_dim", "num_heads", "num_kv_heads"),
@@ -75,7 +76,7 @@ def test_totals_are_sums_of_exact_parts_and_formulas_tell_the_truth(shape: Trans
 
 @given(shapes(), st.integers(1, 5))
 def test_adding_a_layer_adds_the_same(shape: TransformerShape, batch: int) -> None:
-    shape = replace(shape, sliding_window_layers=None)
+    shape = replace(shape, layers=shape.layers[:1])
     one, two, three = (everything(replace(shape, num_layers=shape.num_layers + more), batch) for more in range(3))
     for name in one:
         if name not in (
@@ -122,7 +123,7 @@ def grown(shape: TransformerShape, size: str) -> TransformerShape:
 @given(shapes(), st.sampled_from(SIZES), st.integers(1, 5))
 @settings(max_examples=200)
 def test_monotone_in_every_size(shape: TransformerShape, size: str, batch: int) -> None:
-    shape = replace(shape, sliding_window_layers=None, vocab_multiple=1)
+    shape = replace(shape, layers=(Layer(),), vocab_multiple=1)
     small, large = everything(shape, batch), everything(grown(shape, size), batch)
     more = everything(shape, batch + 1)
     for name in small:
@@ -136,13 +137,15 @@ def test_monotone_in_every_size(shape: TransformerShape, size: str, batch: int) 
 
 @given(shapes(), st.integers(1, 64), st.integers(1, 5))
 def test_causal_counts_the_pairs_one_by_one(shape: TransformerShape, length: int, batch: int) -> None:
-    shape = replace(shape, context_length=max(shape.context_length, length))
-    windowed = shape.windowed_layers
-    pairs = sum(
-        min(i, shape.sliding_window) if shape.sliding_window is not None and layer < windowed else i
-        for layer in range(shape.num_layers)
-        for i in range(1, length + 1)
-    )
+    length = min(length, shape.context_length)
+
+    def seen(window: int | None, chunked: bool, position: int) -> int:
+        if window is None or position < window:
+            return position + 1
+        return position % window + 1 if chunked else window
+
+    kinds = [shape.kind_at(layer).attention for layer in range(shape.num_layers)]
+    pairs = sum(seen(kind.window, kind.chunked, at) for kind in kinds for at in range(length))
     found = forward_flops(shape, length, batch, pairs="causal")["scores"]
     assert found == 4 * batch * shape.num_heads * shape.head_width * pairs
 

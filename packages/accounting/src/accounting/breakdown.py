@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from accounting.formula import Term, constant
-from accounting.record import Record
 from accounting.units import Count
 
 SYMBOLS = {
@@ -16,7 +16,16 @@ SYMBOLS = {
     "vocab_unpadded": "rows of the vocabulary without padding",
     "max_seq": "longest sequence the model reads: rows of learned positions, or of the table of rotations",
     "n_layers": "layers",
-    "window_layers": "layers with a sliding window",
+    "window_layers": "layers with a window",
+    "full_layers": "layers without a window",
+    "softmax_layers": "layers with softmax attention, where others have none",
+    "latent_layers": "layers with latent attention, where others have none",
+    "delta_layers": "layers with linear attention (Gated DeltaNet)",
+    "key_heads": "heads of queries and keys in linear attention",
+    "value_heads": "heads of values in linear attention",
+    "key_dim": "width of a key head in linear attention",
+    "kernel": "positions of the convolution in linear attention",
+    "other_elements": "elements of the matrices of the blocks that are not experts'",
     "rotated_layers": "layers with rotary positions, where others have none",
     "unrotated_layers": "layers without",
     "expert_rotated_layers": "layers with experts and rotary positions",
@@ -83,7 +92,8 @@ SYMBOLS = {
 }
 
 
-class Breakdown(Record, Mapping[str, Count]):
+@dataclass(frozen=True)
+class Breakdown(Mapping[str, Count]):
     """A sum by parts: `breakdown["head"]`, `breakdown.total`, `for name, value in breakdown.items()`, `int(breakdown)`.
 
     Every component is a quantity of `unit` and equals a plain int. `convention` says in words what was counted and what

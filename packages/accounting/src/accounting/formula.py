@@ -62,6 +62,9 @@ class Term(int):
             return self
         return Term(int.__floordiv__(self, _whole(other)), "//", (self, other))
 
+    def __mod__(self, other: int) -> Term:
+        return Term(int.__mod__(self, _whole(other)), "%", (self, other))
+
     def text(self, *, values: bool = False) -> str:
         """The expression in symbols, or with values=True with every symbol replaced by its number."""
         return self._render(values)[0]
@@ -73,8 +76,8 @@ class Term(int):
         if self._operation in "+-":
             subtrahend = _bracket(right, _QUOTIENT) if self._operation == "-" else right[0]
             return f"{left[0]} {self._operation} {subtrahend}", _SUM
-        if self._operation == "//":
-            return f"{_bracket(left, _QUOTIENT)}//{_bracket(right, _ATOM)}", _QUOTIENT
+        if self._operation in ("//", "%"):
+            return f"{_bracket(left, _QUOTIENT)}{self._operation}{_bracket(right, _ATOM)}", _QUOTIENT
         binding = _QUOTIENT if left[1] == _QUOTIENT else _PRODUCT
         return f"{_bracket(left, _QUOTIENT)}·{_bracket(right, _PRODUCT)}", binding
 

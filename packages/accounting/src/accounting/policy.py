@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from accounting.record import Record
+from dataclasses import dataclass
+
 from accounting.shape import choose, positive
 
 ATTENTION_KERNELS = ("fused", "eager", "blocks")
@@ -14,11 +15,13 @@ LOSS_KERNELS = ("operators", "fused")
 OPTIMIZERS = ("adamw", "adamw8bit", "sgd", "muon")
 OPTIMIZER_STEPS = ("fused", "foreach", "loop")
 ALLOCATORS = ("exact", "cuda")
+MODEL_CODES = ("auto", "lm", "transformers")
 GRADIENT_DTYPES = ("weights", "fp32")
 LOGITS_CHUNK_BYTES = 512 << 20  # what lm takes on CUDA: lm.loss.CHUNK_BYTES["cuda"]
 
 
-class Precision(Record):
+@dataclass(frozen=True)
+class Precision:
     """Bytes of one number in the weights (and their gradients), in the residual stream with its norms, and in all
     else."""
 
@@ -36,7 +39,8 @@ PRECISIONS = {
 }
 
 
-class Policy(Record):
+@dataclass(frozen=True)
+class Policy:
     """How a step is computed; ValueError for a setting that is not known.
 
     Args:
@@ -65,6 +69,9 @@ class Policy(Record):
             counter that fused AdamW keeps on the device for each parameter.
         gradient_dtype: "weights" as the weights; "fp32" adds every gradient up in fp32, in buffers that are there from
             the start, as Megatron-LM does for bf16 weights.
+        model_code: whose model saves the activations: "lm" of this repository (one matrix for queries, keys and values,
+            one for gate and up); "transformers" (a matrix each); "auto" is lm's where lm has such layers. Both without
+            dropout, whose masks are not counted.
         overhead_bytes: what driver, context and libraries take besides, in every phase.
 
     >>> Policy(precision="bf16", activation_checkpointing="full").description
@@ -84,6 +91,7 @@ class Policy(Record):
     gradient_accumulation: bool = False
     allocator: str = "exact"
     gradient_dtype: str = "weights"
+    model_code: str = "auto"
     overhead_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -99,6 +107,7 @@ class Policy(Record):
             ("loss_kernel", LOSS_KERNELS),
             ("allocator", ALLOCATORS),
             ("gradient_dtype", GRADIENT_DTYPES),
+            ("model_code", MODEL_CODES),
         ):
             choose(name, getattr(self, name), among)
         positive("logits_chunk_bytes", self.logits_chunk_bytes)

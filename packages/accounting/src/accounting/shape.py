@@ -1,28 +1,70 @@
-"""The shape of a decoder-only Transformer: everything that decides what it costs, and nothing else."""
+"""The shape of a decoder-only Transformer: everything that decides its cost, and nothing else.
+
+A shape is a list of layers, each an attention and a feed-forward layer. Most models repeat one layer, which the sizes
+of TransformerShape describe; others have some `leading` layers and then repeat a pattern of several, `layers`.
+"""
 
 from __future__ import annotations
 
-from accounting.record import Record
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from dataclasses import KW_ONLY
+    from collections.abc import Iterable, Mapping
+    from typing import TypeVar
 
-FFNS = ("swiglu", "clamped_swiglu", "geglu", "gelu", "silu", "relu2")
+    Value = TypeVar("Value")
+
+FFNS = ("swiglu", "clamped_swiglu", "geglu", "gelu", "silu", "relu", "relu2")
 GATED = ("swiglu", "clamped_swiglu", "geglu")
 NORMS = ("rmsnorm", "layernorm", "none")
-POSITIONS = ("rope", "learned", "none")
+POSITIONS = ("rope", "learned", "alibi", "none")
+QK_NORMS = ("none", "head", "width", "l2")
 ATTENTION_TARGETS = ("query", "key", "value", "output")
 ADAPTED = (*ATTENTION_TARGETS, "gate", "up", "down", "qkv", "gate_up")  # matrices that may have an adapter
 ROUTERS = ("softmax", "sigmoid", "softmax_of_chosen", "sigmoid_of_input")
+MOST_LISTED = 1 << 14  # layers of a file, which are compared one by one to find their period
 
 
-class LatentAttention(Record):
-    """Multi-head latent attention (DeepSeek-V2, 2024): keys and values come of a narrow latent, which alone is cached.
+@dataclass(frozen=True)
+class Attention:
+    """Softmax attention with the heads of the shape.
 
     Args:
-        q_rank: width of the queries' own latent, None where they come of the residual stream.
+        window: positions that a query sees, its own included; None: all before it.
+        chunked: the window begins at a multiple of its width and does not slide (Llama 4).
+        rotated: queries and keys are rotated; None: if the position of the shape is "rope".
+        qk_norm: one of QK_NORMS; None: that of the shape.
+        sinks: one more score for each head (gpt-oss).
+        gated: the output is multiplied by a gate as wide as the queries (Qwen3-Next).
+    """
+
+    window: int | None = None
+    chunked: bool = False
+    rotated: bool | None = None
+    qk_norm: str | None = None
+    sinks: bool = False
+    gated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.window is not None:
+            positive("sliding_window", self.window)
+        elif self.chunked:
+            raise ValueError("chunked attention needs a window, the width of a chunk: give one")
+        _booleans(self, ("chunked", "sinks", "gated"))
+        if self.rotated is not None:
+            _booleans(self, ("rotated",))
+        if self.qk_norm is not None:
+            choose("qk_norm", self.qk_norm, QK_NORMS)
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek-V2, 2024): keys and values come from a narrow latent, the cache.
+
+    Args:
+        q_rank: width of the queries' own latent, None if they are projected from the residual stream.
         kv_rank: width of the latent of keys and values.
         nope_dim: part of a query and key without rotation.
         rope_dim: part of a query and key with rotation.
@@ -35,6 +77,11 @@ class LatentAttention(Record):
     rope_dim: int
     value_dim: int
 
+    window = None  # it sees all positions, and all its layers are rotated
+    chunked = sinks = False
+    rotated = True
+    qk_norm = "none"
+
     def __post_init__(self) -> None:
         for name in ("kv_rank", "nope_dim", "rope_dim", "value_dim"):
             positive(name, getattr(self, name))
@@ -42,7 +89,113 @@ class LatentAttention(Record):
             positive("q_rank", self.q_rank)
 
 
-class TransformerShape(Record):
+@dataclass(frozen=True)
+class DeltaAttention:
+    """Gated DeltaNet (Yang et al. 2024), linear attention with a state in place of a cache, as in Qwen3-Next.
+
+    Args:
+        key_heads: heads of queries and keys.
+        value_heads: heads of values, gates and decays.
+        key_dim: width of a key head.
+        value_dim: width of a value head.
+        kernel: positions of the causal convolution over queries, keys and values.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+
+    window = None
+    chunked = sinks = rotated = False
+    qk_norm = "none"
+
+    def __post_init__(self) -> None:
+        for name in ("key_heads", "value_heads", "key_dim", "value_dim", "kernel"):
+            positive(name, getattr(self, name))
+        if self.value_heads % self.key_heads:
+            raise ValueError(f"expected value_heads a multiple of key_heads {self.key_heads}, got {self.value_heads}")
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """A feed-forward layer, or experts of which each token passes some.
+
+    Args:
+        d_ff: its width, of one expert where there are experts; None: that of the shape.
+        experts: number of experts, with a router of d_model × experts; None: one feed-forward layer without a router.
+        experts_per_token: experts that each token passes.
+        experts_held: experts whose weights this device stores; None: all.
+        shared_d_ff: width of the feed-forward layer that every token passes beside its experts.
+        shared_gate: the output of that layer is multiplied by a gate, a matrix of d_model × 1.
+        router: one of ROUTERS: a softmax over all scores; a sigmoid of each, those chosen normalised to add up to one;
+            a softmax over those chosen (gpt-oss); a sigmoid that multiplies the experts' input (Llama 4).
+        router_bias: a bias for each expert's score.
+    """
+
+    d_ff: int | None = None
+    _: KW_ONLY
+    experts: int | None = None
+    experts_per_token: int | None = None
+    experts_held: int | None = None
+    shared_d_ff: int | None = None
+    shared_gate: bool = False
+    router: str = "softmax"
+    router_bias: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("d_ff", "experts", "experts_per_token", "experts_held", "shared_d_ff"):
+            if getattr(self, name) is not None:
+                positive(name, getattr(self, name))
+        _booleans(self, ("shared_gate", "router_bias"))
+        choose("router", self.router, ROUTERS)
+        if (self.experts is None) != (self.experts_per_token is None):
+            raise ValueError(
+                f"experts {self.experts} and experts_per_token {self.experts_per_token} go together: give "
+                "both or neither"
+            )
+        if self.experts is None and (self.experts_held or self.shared_d_ff or self.router_bias):
+            raise ValueError("experts_held, shared_d_ff and router_bias need experts: give experts")
+        if self.shared_gate and self.shared_d_ff is None:
+            raise ValueError("shared_gate needs a shared feed-forward layer: give shared_d_ff")
+        for name in ("experts_per_token", "experts_held"):
+            if self.experts is not None and (getattr(self, name) or 1) > self.experts:
+                raise ValueError(f"{name} {getattr(self, name)} is more than experts {self.experts}")
+
+    @property
+    def active(self) -> int:
+        """Feed-forward layers that a token passes: experts_per_token, or the only one."""
+        return self.experts_per_token or 1
+
+    @property
+    def held(self) -> int:
+        """Feed-forward layers whose weights are stored here: all experts unless devices share them, or the only one."""
+        return self.experts_held or self.experts or 1
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer; None: the attention, or the feed-forward layer, that the sizes of the shape describe."""
+
+    attention: Attention | LatentAttention | DeltaAttention | None = None
+    ffn: FeedForward | None = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A layer with nothing left open: see TransformerShape.kind."""
+
+    attention: Attention | LatentAttention | DeltaAttention
+    ffn: FeedForward
+
+    @property
+    def d_ff(self) -> int:
+        return self.ffn.d_ff or 0
+
+
+@dataclass(frozen=True)
+class TransformerShape:
     """A shape, checked when it is made.
 
     Args:
@@ -57,40 +210,38 @@ class TransformerShape(Record):
         ffn: one of FFNS; those of GATED have three matrices, the others two. clamped_swiglu is gpt-oss's.
         norm: one of NORMS.
         position: one of POSITIONS.
-        tied_embeddings: whether the head is the embedding.
-        bias: on every matrix but the head, and on LayerNorm.
-        sliding_window: positions that a query sees, its own included.
-        sliding_window_layers: layers with that window; all of them unless given.
-        qkv_bias: bias of queries, keys and values, where it is another than that of the rest.
-        qk_norm: one RMSNorm weight of head_dim each for queries and keys.
+        tied_embeddings: the head is the embedding.
+        bias: on every matrix but the head and routers, and on LayerNorm.
+        sliding_window: positions that a query sees in every layer, its own included.
+        qkv_bias: bias of queries, keys and values, where it differs from that of the rest.
+        output_bias: bias of attention's output matrix, where it differs.
+        ffn_bias: bias of the feed-forward matrices, where it differs.
+        norm_bias: bias of every LayerNorm, where it differs.
+        qk_norm: True or "head": one RMSNorm weight of head_dim each for queries and keys; "width": one as wide as all
+            heads together (OLMo 2); "l2": heads are divided by their root mean square (Llama 4).
         post_norm: a second norm after each sublayer.
-        experts: feed-forward layers of a block, and a router of d_model × experts.
-        experts_per_token: of them those that each token passes.
-        experts_held: of one device among several, those whose weights it has.
-        vocab_multiple: what the rows of the vocabulary are a multiple of.
-        dense_layers: of a shape with experts, the layers that have one feed-forward layer of dense_d_ff instead.
-        dense_d_ff: its width.
-        dense_interleaved: whether those are spread over the depth (Llama 4) instead of the first ones (DeepSeek V3).
-        shared_d_ff: width of the feed-forward layer that every token passes beside its experts.
-        router: one of ROUTERS, what makes weights of the scores of experts: a softmax over all of them, or a sigmoid
-            of each, those chosen made to add up to one; a softmax over those chosen (gpt-oss); a sigmoid that what the
-            expert reads is multiplied by (Llama 4).
-        router_bias: a bias of each expert's score.
-        attention_sinks: one more score for each head.
-        latent: multi-head latent attention.
-        unrotated_layers: layers without rotary positions, the last of every so many (Llama 4).
-        qk_l2_norm: queries and keys of rotated layers are divided by their root mean square (Llama 4).
+        block_norms: norms of a block as wide as the model, if neither two nor, with post_norm, four.
+        embedding_norm: a norm after the embedding (BLOOM).
+        experts: experts of each layer, and a router of d_model × experts.
+        experts_per_token: experts that each token passes.
+        vocab_multiple: number that the rows of the vocabulary are a multiple of.
+        extra_positions: rows of learned positions beyond context_length (OPT has two).
         value_embeddings: layers that add to their values an embedding of the token, of vocab rows × key heads, by a
             gate of d_model × key heads.
         lora_rank: rank of low-rank adapters beside the matrices of the blocks, which alone are trained then.
         lora_targets: the matrices that have one, of ADAPTED ("qkv" and "gate_up" where those are one matrix); each
             of them unless given.
+        leading: layers before the pattern, each once (DeepSeek-V3 has three with a dense feed-forward layer).
+        layers: the pattern of layers, repeated to num_layers; one layer of the sizes above unless given.
 
     Raises:
-        ValueError: it names the value, the bound and what to do.
+        ValueError: it names the value, the bound and the remedy.
 
     >>> TransformerShape(50257, 1024, num_layers=12, d_model=768, num_heads=12, d_ff=3072).head_width
     64
+    >>> alternating = (Layer(Attention(window=128)), Layer())
+    >>> TransformerShape(50257, 1024, 5, 768, 12, 3072, layers=alternating).windowed_layers
+    3
     """
 
     vocab_size: int
@@ -108,52 +259,79 @@ class TransformerShape(Record):
     tied_embeddings: bool = False
     bias: bool = False
     sliding_window: int | None = None
-    sliding_window_layers: int | None = None
     qkv_bias: bool | None = None
-    qk_norm: bool = False
+    output_bias: bool | None = None
+    ffn_bias: bool | None = None
+    norm_bias: bool | None = None
+    qk_norm: bool | str = False
     post_norm: bool = False
+    block_norms: int | None = None
+    embedding_norm: bool = False
     experts: int | None = None
     experts_per_token: int | None = None
-    experts_held: int | None = None
     vocab_multiple: int = 1
-    dense_layers: int = 0
-    dense_d_ff: int | None = None
-    dense_interleaved: bool = False
-    shared_d_ff: int | None = None
-    router: str = "softmax"
-    router_bias: bool = False
-    attention_sinks: bool = False
-    latent: LatentAttention | None = None
-    unrotated_layers: int = 0
-    qk_l2_norm: bool = False
+    extra_positions: int = 0
     value_embeddings: int = 0
     lora_rank: int | None = None
     lora_targets: tuple[str, ...] | None = None
+    leading: tuple[Layer, ...] = ()
+    layers: tuple[Layer, ...] = (Layer(),)
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "context_length", "num_layers", "d_model", "num_heads", "d_ff", "vocab_multiple"):
             positive(name, getattr(self, name))
-        for name in (
-            "num_kv_heads",
-            "head_dim",
-            "sliding_window",
-            "sliding_window_layers",
-            "experts",
-            "experts_per_token",
-            "experts_held",
-            "lora_rank",
-        ):
+        for name in ("num_kv_heads", "head_dim", "sliding_window", "experts", "experts_per_token", "lora_rank"):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
-        for name in ("tied_embeddings", "bias", "qk_norm", "post_norm", "dense_interleaved", "qk_l2_norm"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, and {getattr(self, name)!r} is neither")
-        if self.qkv_bias is not None and not isinstance(self.qkv_bias, bool):
-            raise ValueError(f"qkv_bias must be True, False or None for that of bias, and {self.qkv_bias!r} is neither")
+        _booleans(self, ("tied_embeddings", "bias", "post_norm", "embedding_norm"))
+        for name in ("qkv_bias", "output_bias", "ffn_bias", "norm_bias"):
+            if getattr(self, name) is not None and not isinstance(getattr(self, name), bool):
+                raise ValueError(
+                    f"{name} must be True, False or None for that of bias, and {getattr(self, name)!r} is neither"
+                )
         choose("ffn", self.ffn, FFNS)
         choose("norm", self.norm, NORMS)
         choose("position", self.position, POSITIONS)
-        choose("router", self.router, ROUTERS)
+        if not isinstance(self.qk_norm, bool):
+            choose("qk_norm", self.qk_norm, QK_NORMS)
+        for name in ("block_norms", "extra_positions"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name))
+        if self.extra_positions and self.position != "learned":
+            raise ValueError(f"extra_positions {self.extra_positions} are rows of learned positions: leave them out")
+        self._check_layers()
+        self._check_heads()
+        if not 0 <= whole("value_embeddings", self.value_embeddings) <= self.num_layers:
+            raise ValueError(f"value_embeddings {self.value_embeddings} is more than num_layers {self.num_layers}")
+        if self.value_embeddings and not all(isinstance(kind.attention, Attention) for kind in self.counts):
+            raise ValueError("value_embeddings need the values of softmax attention: leave them out")
+        self._check_adapters()
+
+    def _check_layers(self) -> None:
+        for name in ("leading", "layers"):
+            value = getattr(self, name)
+            if not isinstance(value, tuple) or not all(isinstance(layer, Layer) for layer in value):
+                raise ValueError(f"expected {name} as a tuple of Layer, got {value!r:.80}")
+        if not self.layers:
+            raise ValueError("layers is empty: give at least one Layer")
+        if len(self.leading) > self.num_layers:
+            raise ValueError(f"leading has {len(self.leading)} layers, and num_layers is {self.num_layers}: give fewer")
+        listed = [layer for layer in (*self.leading, *self.layers) if layer.attention is None or layer.ffn is None]
+        if not any(layer.ffn is None for layer in listed) and (self.experts or self.experts_per_token):
+            raise ValueError("experts would change nothing, as every layer has its own ffn: leave it out")
+        if not any(layer.attention is None for layer in listed) and self.sliding_window:
+            raise ValueError("sliding_window would change nothing, as every layer has its own attention: leave it out")
+
+    def _check_heads(self) -> None:
+        kinds = [kind.attention for kind in self.counts if isinstance(kind.attention, Attention)]
+        if not kinds:
+            for name in ("num_kv_heads", "head_dim"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{name} {getattr(self, name)} would change nothing, as no layer has softmax attention with "
+                        "heads of its own: leave it out"
+                    )
+            return
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ValueError(
                 f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}: "
@@ -164,74 +342,117 @@ class TransformerShape(Record):
                 f"num_kv_heads {self.kv_heads} does not divide num_heads {self.num_heads}: "
                 f"every key head serves the same number of query heads"
             )
-        if self.position == "rope" and self.head_width % 2:
+        if any(one.rotated for one in kinds) and self.position != "rope":
+            raise ValueError(f"rotated layers need position 'rope', got {self.position!r}")
+        if any(one.rotated for one in kinds) and self.head_width % 2:
             raise ValueError(f"head_dim {self.head_width} is odd, and rope turns pairs: make it even")
-        if self.sliding_window_layers is not None and self.sliding_window is None:
-            raise ValueError(
-                f"sliding_window_layers {self.sliding_window_layers} has no meaning without a sliding_window: give one"
-            )
-        if self.sliding_window_layers is not None and self.sliding_window_layers > self.num_layers:
-            raise ValueError(
-                f"sliding_window_layers {self.sliding_window_layers} is more than num_layers {self.num_layers}"
-            )
-        if (self.experts is None) != (self.experts_per_token is None):
-            raise ValueError(
-                f"experts {self.experts} and experts_per_token {self.experts_per_token} go together: give "
-                "both or neither"
-            )
-        if self.experts is not None and self.active_experts > self.experts:
-            raise ValueError(f"experts_per_token {self.experts_per_token} is more than experts {self.experts}")
-        if isinstance(self.value_embeddings, bool) or not isinstance(self.value_embeddings, int):
-            raise ValueError(
-                f"value_embeddings must be a whole number of layers, and {self.value_embeddings!r} is not one"
-            )
-        if not 0 <= self.value_embeddings <= self.num_layers:
-            raise ValueError(f"value_embeddings {self.value_embeddings} is no number of the {self.num_layers} layers")
-        if self.value_embeddings and self.latent is not None:
-            raise ValueError("latent attention has no values to which value_embeddings could be added: leave one out")
-        self._check_layers_of_several_kinds()
-        if self.held_experts > (self.experts or 1):
-            raise ValueError(f"experts_held {self.experts_held} is more than experts {self.experts}")
-        self._check_adapters()
-
-    def _check_layers_of_several_kinds(self) -> None:
-        for size in (self.dense_d_ff, self.shared_d_ff):
-            if size is not None:
-                positive("dense_d_ff and shared_d_ff", size)
-        if self.experts is None and (self.dense_layers or self.dense_d_ff or self.shared_d_ff or self.router_bias):
-            raise ValueError(
-                "dense_layers, dense_d_ff, shared_d_ff and router_bias are of a shape with experts: give experts"
-            )
-        if not 0 <= self.dense_layers <= self.num_layers or (self.dense_layers > 0) != (self.dense_d_ff is not None):
-            raise ValueError(
-                f"dense_layers {self.dense_layers} and dense_d_ff {self.dense_d_ff} go together, of num_layers "
-                f"{self.num_layers}"
-            )
-        if isinstance(self.unrotated_layers, bool) or not 0 <= self.unrotated_layers <= self.num_layers:
-            raise ValueError(f"unrotated_layers {self.unrotated_layers} is no number of the {self.num_layers} layers")
-        if (self.unrotated_layers or self.qk_l2_norm) and (self.position != "rope" or self.latent is not None):
-            raise ValueError("unrotated_layers and qk_l2_norm are of rotated queries and keys: use position='rope'")
+        if any(one.qk_norm == "l2" and not one.rotated for one in kinds):
+            raise ValueError("qk_norm 'l2' is of rotated queries and keys: rotate them, or use another")
 
     def _check_adapters(self) -> None:
         if self.lora_rank is None:
             if self.lora_targets is not None:
                 raise ValueError(f"lora_targets {self.lora_targets} have no meaning without a lora_rank: give one")
             return
-        if self.beyond_lm or self.value_embeddings:
+        if len(self.matrix_kinds) > 1 or not self.plain or self.value_embeddings:
             raise ValueError(
-                f"lora_rank {self.lora_rank}: adapters are not counted for latent attention, shared experts, dense "
-                "layers beside experts, attention sinks or value embeddings"
+                f"lora_rank {self.lora_rank}: adapters are not counted for latent attention, linear attention, shared "
+                "experts, dense layers beside experts, attention sinks or value embeddings"
             )
         targets = self.adapted
+        if not isinstance(targets, tuple) or not targets:
+            raise ValueError(f"expected lora_targets as a tuple of at least one matrix, got {targets!r}")
         for name in targets:
             choose("lora_targets", name, ADAPTED)
-        if not targets or len(set(targets)) < len(targets):
+        if len(set(targets)) < len(targets):
             raise ValueError(f"lora_targets {targets} must name at least one matrix, and each once")
-        for whole, parts in (("qkv", ("query", "key", "value")), ("gate_up", ("gate", "up"))):
-            if whole in targets and set(parts) & set(targets):
-                raise ValueError(f"lora_targets {targets} name {whole} and a part of it: name one of them")
+        for name, parts in (("qkv", ("query", "key", "value")), ("gate_up", ("gate", "up"))):
+            if name in targets and set(parts) & set(targets):
+                raise ValueError(f"lora_targets {targets} name {name} and a part of it: name one of them")
         if not self.gated and {"gate", "gate_up"} & set(targets):
             raise ValueError(f"lora_targets {targets} name a gate, and ffn {self.ffn!r} has none: leave it out")
+
+    def kind(self, layer: Layer) -> Kind:
+        """A layer with what it leaves open filled in from the sizes of the shape."""
+        attention = Attention(self.sliding_window) if layer.attention is None else layer.attention
+        if isinstance(attention, Attention):
+            norm = "head" if self.qk_norm is True else self.qk_norm or "none"
+            attention = replace(
+                attention,
+                rotated=self.position == "rope" if attention.rotated is None else attention.rotated,
+                qk_norm=norm if attention.qk_norm is None else attention.qk_norm,
+            )
+        ffn = layer.ffn or FeedForward(experts=self.experts, experts_per_token=self.experts_per_token)
+        return Kind(attention, replace(ffn, d_ff=ffn.d_ff or self.d_ff))
+
+    @cached_property
+    def _resolved(self) -> tuple[list[Kind], list[Kind]]:
+        kinds = {layer: self.kind(layer) for layer in {*self.leading, *self.layers}}
+        return [kinds[layer] for layer in self.leading], [kinds[layer] for layer in self.layers]
+
+    def kind_at(self, depth: int) -> Kind:
+        """The kind of one layer, counted from 0 at the bottom."""
+        leading, pattern = self._resolved
+        return leading[depth] if depth < len(leading) else pattern[(depth - len(leading)) % len(pattern)]
+
+    @cached_property
+    def counts(self) -> Mapping[Kind, int]:
+        """Number of layers of each kind, in the order in which they come first."""
+        return self.counts_below(self.num_layers)
+
+    def counts_below(self, depth: int) -> dict[Kind, int]:
+        """The same of the lowest `depth` layers."""
+        leading, pattern = self._resolved
+        periods, rest = divmod(max(0, depth - len(leading)), len(pattern))
+        counts: dict[Kind, int] = {}
+        for kinds, times in ((leading[:depth], 1), (pattern, periods), (pattern[:rest], 1)):
+            for kind in kinds:
+                counts[kind] = counts.get(kind, 0) + times
+        return {kind: count for kind, count in counts.items() if count}
+
+    def between(self, first: int, after: int) -> TransformerShape:
+        """The layers from `first` to before `after`, as a shape of their own."""
+        at = len(self.leading)
+        leading, turn = self.leading[first:after], max(0, first - at) % len(self.layers)
+        layers = self.layers[turn:] + self.layers[:turn]
+        if after <= at:  # nothing of the pattern
+            leading, layers = leading[:-1], leading[-1:]
+        return replace(self, num_layers=after - first, leading=leading, layers=layers)
+
+    @cached_property
+    def matrix_kinds(self) -> Mapping[Kind, int]:
+        """Number of layers of each kind, where windows make no difference."""
+        return _sums((without_window(kind), count) for kind, count in self.counts.items())
+
+    @cached_property
+    def attentions(self) -> Mapping[Attention | LatentAttention | DeltaAttention, int]:
+        """Number of layers of each attention, where windows make no difference."""
+        return _sums((kind.attention, count) for kind, count in self.matrix_kinds.items())
+
+    @cached_property
+    def ffns(self) -> Mapping[FeedForward, int]:
+        """Number of layers with each feed-forward layer."""
+        return _sums((kind.ffn, count) for kind, count in self.matrix_kinds.items())
+
+    @cached_property
+    def plain(self) -> bool:
+        """True if `lm` of this repository can build it, windows aside."""
+        return (
+            len(self.matrix_kinds) == 1
+            and self.ffn in ("swiglu", "geglu", "gelu", "silu", "relu2")
+            and self.block_norms is None
+            and not (self.embedding_norm or self.extra_positions)
+            and self.position != "alibi"
+            and all(given in (None, self.bias) for given in (self.output_bias, self.ffn_bias, self.norm_bias))
+            and all(
+                isinstance(one, Attention)
+                and not (one.sinks or one.gated or one.chunked)
+                and one.qk_norm in ("none", "head")
+                and one.rotated == (self.position == "rope")
+                for one in self.attentions
+            )
+            and all(one.shared_d_ff is None and one.router == "softmax" and not one.router_bias for one in self.ffns)
+        )
 
     @property
     def adapted(self) -> tuple[str, ...]:
@@ -249,8 +470,16 @@ class TransformerShape(Record):
 
     @property
     def head_width(self) -> int:
-        """head_dim, or d_model / num_heads."""
+        """head_dim, or d_model / num_heads; of latent attention the width of a query."""
+        for kind in self.counts:
+            if isinstance(kind.attention, LatentAttention):
+                return kind.attention.nope_dim + kind.attention.rope_dim
         return self.d_model // self.num_heads if self.head_dim is None else self.head_dim
+
+    @property
+    def latent(self) -> LatentAttention | None:
+        """The latent attention of the first layer that has one."""
+        return next((one for one in self.attentions if isinstance(one, LatentAttention)), None)
 
     @property
     def vocab_rows(self) -> int:
@@ -262,43 +491,45 @@ class TransformerShape(Record):
         return self.ffn in GATED
 
     @property
-    def active_experts(self) -> int:
-        """Feed-forward layers a token passes in each block: experts_per_token, or the only one."""
-        return 1 if self.experts_per_token is None else self.experts_per_token
+    def matrices_of_ffn(self) -> int:
+        """Matrices of one feed-forward layer."""
+        return 3 if self.gated else 2
 
     @property
-    def held_experts(self) -> int:
-        """Feed-forward layers of each block whose weights are here: all experts, unless devices share them, or the only
-        one."""
-        return (self.experts or 1) if self.experts_held is None else self.experts_held
-
-    @property
-    def expert_layers(self) -> int:
-        """Layers with experts, or all of them where there are none."""
-        return self.num_layers - self.dense_layers
-
-    @property
-    def beyond_lm(self) -> bool:
-        """Whether it has what `lm` and a mixture of its layers have not: it is counted as transformers computes it."""
-        of_ffn = self.dense_layers or self.shared_d_ff or self.router_bias or self.router != "softmax"
-        of_attention = self.attention_sinks or self.latent or self.unrotated_layers or self.qk_l2_norm
-        return bool(of_ffn or of_attention or self.ffn == "clamped_swiglu")
+    def most_experts(self) -> int:
+        """Experts of the layer that has most, at least 1."""
+        return max(one.experts or 1 for one in self.ffns)
 
     @property
     def windowed_layers(self) -> int:
-        """Layers that see no further than the sliding_window."""
-        if self.sliding_window is None:
-            return 0
-        return self.num_layers if self.sliding_window_layers is None else self.sliding_window_layers
+        """Layers that see no further than a window."""
+        return sum(count for kind, count in self.counts.items() if kind.attention.window is not None)
 
     @property
     def biased_qkv(self) -> bool:
         return self.bias if self.qkv_bias is None else self.qkv_bias
 
     @property
+    def biased_output(self) -> bool:
+        return self.bias if self.output_bias is None else self.output_bias
+
+    @property
+    def biased_ffn(self) -> bool:
+        return self.bias if self.ffn_bias is None else self.ffn_bias
+
+    @property
+    def biased_norm(self) -> bool:
+        """LayerNorm alone may have a bias."""
+        return self.norm == "layernorm" and (self.bias if self.norm_bias is None else self.norm_bias)
+
+    @property
+    def norms_of_block(self) -> int:
+        return (4 if self.post_norm else 2) if self.block_norms is None else self.block_norms
+
+    @property
     def norms(self) -> int:
-        """Norms as wide as the model: two or four a block and one before the head."""
-        return 0 if self.norm == "none" else self.num_layers * (4 if self.post_norm else 2) + 1
+        """Norms as wide as the model: those of the blocks, one before the head, and one after the embedding if any."""
+        return 0 if self.norm == "none" else self.num_layers * self.norms_of_block + 1 + self.embedding_norm
 
     def sequence(self, seq_len: int | None) -> int:
         """seq_len, or the whole context; learned positions end at context_length, the others do not."""
@@ -311,14 +542,54 @@ class TransformerShape(Record):
         return length
 
 
-def no_value_embeddings(shape: TransformerShape, what: str) -> None:
-    """ValueError for a shape with value embeddings, of which this is not counted."""
+def pattern(layers: list[Layer]) -> tuple[Layer, ...]:
+    """The shortest pattern that repeats to these layers, the last repetition possibly cut.
+
+    >>> full, window = Layer(), Layer(Attention(window=8))
+    >>> pattern([window, window, full, window, window, full, window]) == (window, window, full)
+    True
+    """
+    for period in range(1, len(layers)):
+        if all(layers[at] == layers[at - period] for at in range(period, len(layers))):
+            return tuple(layers[:period])
+    return tuple(layers)
+
+
+def without_window(kind: Kind) -> Kind:
+    attention = kind.attention
+    if isinstance(attention, Attention) and attention.window is not None:
+        return Kind(replace(attention, window=None, chunked=False), kind.ffn)
+    return kind
+
+
+def _sums(pairs: Iterable[tuple[Value, int]]) -> dict[Value, int]:
+    sums: dict[Value, int] = {}
+    for key, count in pairs:
+        sums[key] = sums.get(key, 0) + count
+    return sums
+
+
+def no_value_embeddings(shape: TransformerShape, quantity: str) -> None:
+    """ValueError for a shape with value embeddings, of which this quantity is not counted."""
     if shape.value_embeddings:
-        raise ValueError(f"{what} is not counted of shapes with value embeddings")
+        raise ValueError(f"{quantity} is not counted of shapes with value embeddings")
+
+
+def _booleans(record: object, names: Iterable[str]) -> None:
+    for name in names:
+        if not isinstance(getattr(record, name), bool):
+            raise ValueError(f"{name} must be True or False, and {getattr(record, name)!r} is neither")
+
+
+def whole(name: str, value: object) -> int:
+    """The value if it is an integer of at least zero, else ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} must be a whole number of at least 0, and {value!r} is not")
+    return value
 
 
 def positive(name: str, value: object) -> int:
-    """The value if it is a whole number of at least one, else ValueError."""
+    """The value if it is an integer of at least one, else ValueError."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{name} must be a whole number of at least 1, and {value!r} is not one")
     if value < 1:
@@ -326,18 +597,21 @@ def positive(name: str, value: object) -> int:
     return value
 
 
-def unknown(kind: str, name: str, among: Iterable[str]) -> KeyError:
-    """What to raise for a name that is not one of these: with those that begin so, or the nearest, and all of them."""
-    import difflib  # here, because nothing but a mistake needs it
+def named(kind: str, name: str, among: Mapping[str, Value]) -> Value:
+    """The entry of this name in any case; KeyError with the names that begin so, or the nearest, and all of them."""
+    if name in among:
+        return among[name]
+    lower = str(name).lower()
+    if lower in among:
+        return among[lower]
+    import difflib  # only a mistake needs it
 
-    known = list(among)
-    begin = [one for one in known if one.startswith(f"{name.lower()}-")]
-    near = begin or difflib.get_close_matches(name, known, n=1)
+    near = [one for one in among if one.startswith(f"{lower}-")] or difflib.get_close_matches(lower, among, n=1)
     meant = ""
     if near:
         one_of = "one of " if len(near) > 1 else ""
         meant = f"did you mean {one_of}{', '.join(map(repr, near))}? Else "
-    return KeyError(f"no {kind} is called {name!r}: {meant}use one of {', '.join(known)}")
+    raise KeyError(f"no {kind} is called {name!r}: {meant}use one of {', '.join(among)}")
 
 
 def choose(name: str, value: object, among: tuple[str, ...]) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
 from accounting.cluster.layout import Layout, Place, shard
+from accounting.cluster.zero import Held
 from accounting.counting.adapters import adapted
 from accounting.counting.flops import forward_flops
 from accounting.counting.layers import stack
 from accounting.counting.parameters import block_parameters, expert_parameters, parameters
 from accounting.formula import Symbol, Term
-from accounting.record import Record
-from accounting.shape import TransformerShape
+from accounting.shape import LatentAttention, TransformerShape
 from accounting.units import FLOPs, Parameters
 
 
@@ -26,9 +26,9 @@ def device_parameters(shape: TransformerShape, layout: Layout, place: Place) -> 
     if not first:
         terms["embedding"] = terms["positions"] = Term(0)
     if not last and shape.norms:  # without the one before the head
-        terms["norms"] = terms["norms"] - Symbol("d_model", shape.d_model) * (
-            2 if shape.norm == "layernorm" and shape.bias else 1
-        )
+        terms["norms"] = terms["norms"] - Symbol("d_model", shape.d_model) * (2 if shape.biased_norm else 1)
+    if not first and shape.embedding_norm:
+        terms["norms"] = terms["norms"] - Symbol("d_model", shape.d_model) * (2 if shape.biased_norm else 1)
     if not last:
         terms["head"] = Term(0)
     elif shape.tied_embeddings and not first:
@@ -73,25 +73,15 @@ def replicated_parameters(shape: TransformerShape, layout: Layout, place: Place)
     if shape.lora_rank is not None:
         whole = sum(int(out if name in ("output", "down") else into) for name, (into, out) in adapted(mine).items())
         return mine.num_layers * shape.lora_rank * whole
-    biases = shape.d_model * (mine.num_layers + mine.expert_layers * (shape.experts or 1)) if shape.bias else 0
-    latents = 0  # what makes them
-    if shape.latent is not None:
-        latents = shape.d_model * ((shape.latent.q_rank or 0) + shape.latent.kv_rank + shape.latent.rope_dim)
-    inside = biases + mine.num_layers * latents
+    biases = shape.d_model * mine.num_layers * shape.biased_output
+    if shape.biased_ffn:
+        biases += shape.d_model * sum(count * (one.experts or 1) for one, count in mine.ffns.items())
+    latents = 0  # the matrices that project to latents
+    for one, count in mine.attentions.items():
+        if isinstance(one, LatentAttention):
+            latents += count * shape.d_model * ((one.q_rank or 0) + one.kv_rank + one.rope_dim)
+    inside = biases + latents
     return int(held["norms"]) + int(held["positions"]) + int(held["router"]) + inside
-
-
-class Held(Record):
-    """Parameters of a device that `devices` devices hold alike: all of them, and those of one block.
-
-    trained and block_trained are those of them that have gradients: all, or where there are adapters those.
-    """
-
-    params: Term
-    block: Term
-    devices: Term
-    trained: Term
-    block_trained: Term
 
 
 def replicated(shape: TransformerShape, layout: Layout, place: Place) -> list[Held]:
@@ -118,14 +108,15 @@ def replicated(shape: TransformerShape, layout: Layout, place: Place) -> list[He
             )
         ]
     of_experts = expert_parameters(mine)
+    expert_layers = sum(count for one, count in mine.ffns.items() if one.experts is not None)
     if layout.expert == 1 or not of_experts:
         block = Symbol("block_params", largest)
         params = Symbol("n_params", int(held.total))
         return [Held(params, block, dp, params, block)]
     experts = Symbol("expert_params", of_experts)
     edp = Symbol("edp", layout.replicas // layout.expert)
-    block_experts = Symbol("block_experts", of_experts // mine.expert_layers)
+    block_experts = Symbol("block_experts", of_experts // expert_layers)
     others = Symbol("n_params", int(held.total) - of_experts)
-    outside = [size if kind.dense else size - int(block_experts) for kind, size in blocks.items()]
+    outside = [size if kind.ffn.experts is None else size - int(block_experts) for kind, size in blocks.items()]
     block = Symbol("block_params", max(outside))
     return [Held(others, block, dp, others, block), Held(experts, block_experts, edp, experts, block_experts)]

@@ -13,13 +13,14 @@ evenly. What does not divide is split as evenly as whole numbers go, the first s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from accounting.cluster.zero import ZERO_STAGES
-from accounting.record import Record, replace
-from accounting.shape import TransformerShape, choose, no_value_embeddings, positive
+from accounting.shape import Attention, DeltaAttention, Layer, TransformerShape, choose, no_value_embeddings, positive
 
 
-class Layout(Record):
+@dataclass(frozen=True)
+class Layout:
     """data × context × tensor × pipeline devices; ValueError for what cannot be.
 
     Args:
@@ -49,6 +50,8 @@ class Layout(Record):
     def __post_init__(self) -> None:
         for name in ("data", "tensor", "pipeline", "micro_batches", "context", "expert"):
             positive(name, getattr(self, name))
+        if isinstance(self.zero, bool) or not isinstance(self.zero, int):
+            raise ValueError(f"zero must be a whole number from 0 to 3, and {self.zero!r} is not")
         choose("zero", str(self.zero), ZERO_STAGES)
         if self.replicas % self.expert:
             raise ValueError(
@@ -78,7 +81,8 @@ class Layout(Record):
         return min(self.micro_batches, self.pipeline - stage)
 
 
-class Place(Record):
+@dataclass(frozen=True)
+class Place:
     """One device's place in the layout: its stage, its rank among those that share a layer, and that of its replica."""
 
     stage: int = 0
@@ -112,21 +116,20 @@ def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerS
     """
     if layout.gpus > 1:
         no_value_embeddings(shape, "a device's share")
-    for name, most in (
-        ("num_heads", shape.num_heads),
-        ("d_ff", shape.d_ff),
-        ("dense_d_ff", shape.dense_d_ff),
-        ("shared_d_ff", shape.shared_d_ff),
-        ("vocabulary", shape.vocab_rows),
-    ):
-        if most is not None and layout.tensor > most:
+    delta = [one for one in shape.attentions if isinstance(one, DeltaAttention)]
+    if layout.tensor > 1 and delta:
+        raise ValueError(f"tensor {layout.tensor}: shares of linear attention are not counted, use tensor 1")
+    widths = [size for one in shape.ffns for size in (one.d_ff, one.shared_d_ff) if size is not None]
+    for name, most in (("num_heads", shape.num_heads), ("d_ff", min(widths)), ("vocabulary", shape.vocab_rows)):
+        if layout.tensor > most:
             raise ValueError(f"tensor {layout.tensor} is more than {name} {most}: every device needs a share of it")
     if layout.pipeline > shape.num_layers:
         raise ValueError(
             f"pipeline {layout.pipeline} is more than num_layers {shape.num_layers}: every stage needs a layer"
         )
-    if layout.expert > (shape.experts or 1):
-        raise ValueError(f"expert {layout.expert} is more than experts {shape.experts or 1}: every device needs one")
+    fewest = min((one.experts for one in shape.ffns if one.experts is not None), default=1)
+    if layout.expert > fewest:
+        raise ValueError(f"expert {layout.expert} is more than experts {fewest}: every device needs one")
     for name, at, devices in (
         ("stage", place.stage, layout.pipeline),
         ("tensor_rank", place.tensor_rank, layout.tensor),
@@ -145,29 +148,37 @@ def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerS
     layers = split(shape.num_layers, layout.pipeline)
     before = sum(layers[: place.stage])
     after = before + layers[place.stage]
-    windowed = _spread(shape, shape.windowed_layers, before, after)
-    dense = min(shape.dense_layers, after) - min(shape.dense_layers, before)
-    if shape.dense_interleaved:
-        dense = layers[place.stage] - _spread(shape, shape.expert_layers, before, after)
+    rank, tensor = place.tensor_rank, layout.tensor
+
+    def part(size: int | None) -> int | None:
+        return None if size is None else split(size, tensor)[rank]
+
+    def layer(one: Layer) -> Layer:
+        """The share of a layer; experts are split over other devices."""
+        if one.ffn is None and (layout.expert == 1 or shape.experts is None):
+            return one
+        ffn = shape.kind(one).ffn
+        held = ffn.experts_held
+        if layout.expert > 1 and ffn.experts is not None:
+            held = split(ffn.held, layout.expert)[0]
+        width = ffn.d_ff if one.ffn is None else one.ffn.d_ff
+        share = replace(ffn, d_ff=part(width), shared_d_ff=part(ffn.shared_d_ff), experts_held=held)
+        return Layer(one.attention, share)
+
+    mine = shape.between(before, after)
+    leading, pattern = tuple(map(layer, mine.leading)), tuple(map(layer, mine.layers))
+    own = any(one.ffn is None for one in (*leading, *pattern))
+    softmax = any(isinstance(one, Attention) for one in mine.attentions)
     return replace(
-        shape,
-        vocab_size=split(shape.vocab_rows, layout.tensor)[place.tensor_rank],
+        mine,
+        vocab_size=split(shape.vocab_rows, tensor)[rank],
         vocab_multiple=1,
-        num_layers=layers[place.stage],
         num_heads=heads,
-        num_kv_heads=keys,
-        head_dim=shape.head_width,
-        experts_held=split(shape.held_experts, layout.expert)[0] if layout.expert > 1 else shape.experts_held,
-        d_ff=split(shape.d_ff, layout.tensor)[place.tensor_rank],
-        dense_layers=dense,
-        dense_d_ff=split(shape.dense_d_ff, layout.tensor)[place.tensor_rank] if shape.dense_d_ff and dense else None,
-        unrotated_layers=_spread(shape, shape.unrotated_layers, before, after),
-        shared_d_ff=None if shape.shared_d_ff is None else split(shape.shared_d_ff, layout.tensor)[place.tensor_rank],
-        sliding_window=shape.sliding_window if windowed else None,
-        sliding_window_layers=windowed if windowed and windowed < layers[place.stage] else None,
+        num_kv_heads=keys if softmax else None,
+        head_dim=shape.head_width if softmax else None,
+        d_ff=split(shape.d_ff, tensor)[rank] if tensor <= shape.d_ff else shape.d_ff,
+        experts=shape.experts if own else None,
+        experts_per_token=shape.experts_per_token if own else None,
+        leading=leading,
+        layers=pattern,
     )
-
-
-def _spread(shape: TransformerShape, some: int, before: int, after: int) -> int:
-    """Of `some` layers that are spread over the depth, those from layer `before` to layer `after`."""
-    return after * some // shape.num_layers - before * some // shape.num_layers

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from accounting.breakdown import Breakdown, breakdown
 from accounting.cluster.device import device_parameters, replicated
 from accounting.cluster.layout import FIRST, Layout, Place, places, shard
@@ -23,7 +25,6 @@ from accounting.memory.records import (
 )
 from accounting.memory.training import Moment, Step, overhead
 from accounting.policy import DEFAULT, Policy
-from accounting.record import replace
 from accounting.shape import TransformerShape
 from accounting.units import Bytes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
 from accounting.breakdown import Breakdown
@@ -9,7 +10,9 @@ from accounting.cluster.device import replicated, replicated_parameters
 from accounting.cluster.layout import FIRST, Layout, Place
 from accounting.cluster.memory import device_forward_pass
 from accounting.cluster.zero import all_reduced, zero_traffic
-from accounting.formula import Symbol, Term
+from accounting.counting.dimensions import FfnDimensions, LatentDimensions
+from accounting.counting.layers import ffn_layers
+from accounting.formula import Symbol, Term, added
 from accounting.memory.activations import ForwardPass
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape
@@ -26,6 +29,7 @@ class Joins(Enum):
     DATA = "data"
 
 
+@dataclass(frozen=True)
 class Traffic(Breakdown):
     """Bytes sent by collective; `joins` says of each between which devices it is."""
 
@@ -94,7 +98,8 @@ def _tensor(run: ForwardPass, shape: TransformerShape, layout: Layout, place: Pl
     once = collected(n.d_model)
     in_forward, in_backward = 4 * once, (6 if shared else 4) * once
     if shape.latent is not None:  # attention's matrices that are shared out read the latents, which every device makes
-        read = (n.q_rank if shape.latent.q_rank is not None else n.d_model) + n.kv_rank + n.rope_dim
+        m = LatentDimensions(shape.latent)
+        read = (m.q_rank if shape.latent.q_rank is not None else n.d_model) + m.kv_rank + m.rope_dim
         latents = collected(read)
         in_forward = 3 * once + latents if shared else 4 * once
         in_backward = (4 if shared else 2) * once + 2 * latents
@@ -124,7 +129,8 @@ def _context(run: ForwardPass, layout: Layout) -> dict[str, Term]:
     n, cp = run.n, Symbol("cp", layout.context)
     width = 2 * n.n_kv_heads * n.head_dim
     if run.shape.latent is not None:
-        width = n.n_heads * (n.nope_dim + n.rope_dim + n.value_dim)
+        m = LatentDimensions(run.shape.latent)
+        width = n.n_heads * (m.nope_dim + m.rope_dim + m.value_dim)
     keys_and_values = run.tokens * width * run.act
     forward = _micro_batches(layout) * n.n_layers * (cp - 1) * keys_and_values
     recomputed = run.policy.activation_checkpointing != "none"
@@ -140,8 +146,15 @@ def _expert(run: ForwardPass, layout: Layout) -> dict[str, Term]:
     if layout.expert == 1:
         return {}
     n, ep = run.n, Symbol("ep", layout.expert)
-    elsewhere = (ep - 1) * ((run.between * n.active_experts * n.d_model + (ep - 1)) // ep)
-    forward = _micro_batches(layout) * n.expert_layers * 2 * elsewhere * run.act
+    forward = added(
+        _micro_batches(layout)
+        * layers
+        * 2
+        * ((ep - 1) * ((run.between * FfnDimensions(run.shape, ffn).active_experts * n.d_model + (ep - 1)) // ep))
+        * run.act
+        for ffn, layers in ffn_layers(run.shape).items()
+        if ffn.experts is not None
+    )
     return {
         "tokens to experts and back, forward": forward,
         "tokens to experts and back, recomputed": forward if run.policy.activation_checkpointing == "full" else Term(0),

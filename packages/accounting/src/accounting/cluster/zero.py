@@ -9,13 +9,10 @@ block being reduced.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
 from accounting.formula import Symbol, Term
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from accounting.cluster.device import Held
 
 ZERO_STAGES = ("0", "1", "2", "3")
 
@@ -31,6 +28,20 @@ class Part(Enum):
 
 
 OF_A_PASS = (Part.GATHERED, Part.REDUCED)  # which the optimizer's step has no use for
+
+
+@dataclass(frozen=True)
+class Held:
+    """Parameters of a device that `devices` devices hold alike: all of them, and those of one block.
+
+    trained and block_trained are those of them that have gradients: all, or where there are adapters those.
+    """
+
+    params: Term
+    block: Term
+    devices: Term
+    trained: Term
+    block_trained: Term
 
 
 def shard_of(whole: Term, dp: Term, data_rank: int = 0) -> Term:

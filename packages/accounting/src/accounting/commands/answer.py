@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from accounting.record import Record
+from dataclasses import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-class Answer(Record):
+@dataclass(frozen=True)
+class Answer:
     """Text, and flat records with one set of keys; data where plain data has another form than records."""
 
     text: str

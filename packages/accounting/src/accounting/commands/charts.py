@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
+from dataclasses import replace
 from html import escape
 
 from accounting.counting.flops import forward_flops
@@ -15,7 +16,6 @@ from accounting.memory.records import Group, Phase
 from accounting.memory.training import training_memory
 from accounting.planning.fitting import max_batch_size
 from accounting.policy import Policy
-from accounting.record import replace
 from accounting.shape import TransformerShape
 
 try:

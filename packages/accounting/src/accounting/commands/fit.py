@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from accounting.commands.answer import Answer
 from accounting.commands.options import GB, layout_of, name_of, policy_of, shape_of
 from accounting.commands.tables import listing, wrapped
@@ -14,7 +16,6 @@ from accounting.planning.fitting import (
     max_batch_size,
     peak_bytes,
 )
-from accounting.record import Record
 from accounting.units import Bytes, human
 
 TYPE_CHECKING = False
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from accounting.shape import TransformerShape
 
 
-class Most(Record):
+@dataclass(frozen=True)
+class Most:
     """The most of something that fits: how many steps of it, what they come to, and the shape, batch and context of n
     steps."""
 

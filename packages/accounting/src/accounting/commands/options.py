@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 from accounting.models.files import find
 from accounting.models.resizing import deepened, lengthened
 from accounting.policy import Policy
-from accounting.record import fields, replace
 from accounting.shape import TransformerShape
 
 TYPE_CHECKING = False
@@ -66,7 +67,7 @@ def name_of(options: argparse.Namespace, name: str | None = None) -> str:
 
 def policy_of(options: argparse.Namespace) -> Policy:
     """How the step is computed."""
-    names = [name for name in fields(Policy) if hasattr(options, name)]
+    names = [field.name for field in fields(Policy) if hasattr(options, field.name)]
     given = {name: getattr(options, name) for name in names}
     if getattr(options, "overhead", None) is not None:
         if not 0 <= options.overhead < 1e9:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from accounting.commands.answer import Answer
 from accounting.commands.options import GB, name_of, policy_of, shape_of
 from accounting.commands.tables import columns, wrapped
@@ -10,7 +12,6 @@ from accounting.hardware.interconnect import INTERCONNECTS, Interconnect
 from accounting.planning import layouts
 from accounting.planning.layouts import BATCH_TOKENS
 from accounting.planning.step_time import EFFICIENCY
-from accounting.record import replace
 from accounting.units import ByteRate, human
 
 TYPE_CHECKING = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import lru_cache
 
 import accounting
@@ -10,7 +11,6 @@ from accounting.commands.answer import Answer
 from accounting.commands.options import layout_of, name_of, policy_of, shape_of
 from accounting.commands.sections import Row, Section, as_json, records, section, text, whole_row
 from accounting.policy import DEFAULT, Policy
-from accounting.record import Record
 from accounting.shape import TransformerShape, choose
 from accounting.units import Bytes, Count, FLOPs
 
@@ -26,7 +26,8 @@ OF_TRAINING = ("elementwise", "peak", "phases", "line", "batch", "devices")  # n
 LIMITS = tuple((f"{size} GB", size * 10**9) for size in (24, 40, 80, 141))  # of the cards people have
 
 
-class Asked(Record):
+@dataclass(frozen=True)
+class Asked:
     """What a report is about; limits: the memories, (name, bytes), whose largest batch is wanted."""
 
     shape: TransformerShape

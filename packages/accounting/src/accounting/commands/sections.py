@@ -5,10 +5,11 @@ Numbers in the human column share one prefix and are rounded so that the column 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from accounting.breakdown import SYMBOLS, Breakdown
 from accounting.commands.tables import columns, formula_lines, titled, wrapped
 from accounting.formula import Term
-from accounting.record import Record
 from accounting.units import Bytes, Count, Parameters, human
 
 TYPE_CHECKING = False
@@ -20,7 +21,8 @@ _NUMBERS = {"k": "thousands", "M": "millions", "G": "billions", "T": "trillions"
 _PREFIXES = {False: (1000, ("", "k", "M", "G", "T", "P", "E", "Z")), True: (1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi"))}
 
 
-class Row(Record):
+@dataclass(frozen=True)
+class Row:
     """One figure: its name, exact value, and the terms that it is the sum of, if it came from a formula."""
 
     name: str
@@ -38,7 +40,8 @@ class Row(Record):
         return " + ".join(term.text(values=True) for term in self.terms)
 
 
-class Section(Record):
+@dataclass(frozen=True)
+class Section:
     """Rows of one unit; `additive` if they are parts of their sum.
 
     The note says under which convention they were counted, `moment` of which phase of a step they are.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from accounting.commands.answer import Answer
 from accounting.commands.options import machine_of, name_of, shape_of
 from accounting.commands.tables import listing, wrapped
 from accounting.planning.training_time import affordable_tokens, mfu, recomputation, training_time
-from accounting.record import Record
 from accounting.shape import positive
 from accounting.units import FLOPs, human
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 YEAR = 365.25 * 86_400  # seconds
 
 
-class Figure(Record):
+@dataclass(frozen=True)
+class Figure:
     """One figure of the answer: exact value and unit for a program, words for a person, and how it follows from
     others."""
 

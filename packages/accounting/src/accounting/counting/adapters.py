@@ -7,7 +7,7 @@ stream has a gradient from the first block on, as PEFT's enable_input_require_gr
 
 from __future__ import annotations
 
-from accounting.counting.dimensions import Dimensions
+from accounting.counting.dimensions import Dimensions, FfnDimensions
 from accounting.formula import Symbol, Term, added
 from accounting.shape import TransformerShape
 
@@ -24,7 +24,8 @@ def adapted(shape: TransformerShape) -> dict[str, tuple[Term, Term]]:
     """(in, out) of every matrix of a layer that has an adapter, by its name; of experts, of one of them."""
     if shape.lora_rank is None:
         return {}
-    n = Dimensions(shape)
+    n, (ffn,) = Dimensions(shape), shape.ffns
+    d_ff = FfnDimensions(shape, ffn).d_ff
     queries, keys = n.n_heads * n.head_dim, n.n_kv_heads * n.head_dim
     sizes = {
         "query": (n.d_model, queries),
@@ -32,10 +33,10 @@ def adapted(shape: TransformerShape) -> dict[str, tuple[Term, Term]]:
         "value": (n.d_model, keys),
         "qkv": (n.d_model, (n.n_heads + 2 * n.n_kv_heads) * n.head_dim),
         "output": (queries, n.d_model),
-        "gate": (n.d_model, n.d_ff),
-        "up": (n.d_model, n.d_ff),
-        "gate_up": (n.d_model, 2 * n.d_ff),
-        "down": (n.d_ff, n.d_model),
+        "gate": (n.d_model, d_ff),
+        "up": (n.d_model, d_ff),
+        "gate_up": (n.d_model, 2 * d_ff),
+        "down": (d_ff, n.d_model),
     }
     return {name: sizes[name] for name in shape.adapted}
 
@@ -58,8 +59,9 @@ def adapter_elements(shape: TransformerShape, experts: int, *, of_ffn: bool | No
 
 def adapter_tensors(shape: TransformerShape) -> list[tuple[int, int]]:
     """The adapters of all layers as tensors: (how many, elements of one)."""
-    rank, found = shape.lora_rank or 0, []
+    rank, (ffn, *_) = shape.lora_rank or 0, shape.ffns
+    found = []
     for name, (into, out) in adapted(shape).items():
-        copies = shape.num_layers * (shape.held_experts if name in OF_FFN_MATRICES else 1)
+        copies = shape.num_layers * (ffn.held if name in OF_FFN_MATRICES else 1)
         found += [(copies, rank * int(into)), (copies, rank * int(out))]
     return found

@@ -1,9 +1,9 @@
-"""The sizes of a shape as named numbers, the leaves of every formula."""
+"""The sizes of a shape as named numbers, the leaves of every formula, and the elements of attention's matrices."""
 
 from __future__ import annotations
 
 from accounting.formula import Symbol, Term
-from accounting.shape import TransformerShape
+from accounting.shape import Attention, DeltaAttention, FeedForward, LatentAttention, TransformerShape
 
 
 class Dimensions:
@@ -11,42 +11,100 @@ class Dimensions:
 
     def __init__(self, shape: TransformerShape) -> None:
         self.vocab: Term = Symbol("vocab", shape.vocab_rows)
-        self.max_seq: Term = Symbol("max_seq", shape.context_length)
+        self.max_seq: Term = Symbol("max_seq", shape.context_length + shape.extra_positions)
         self.n_layers: Term = Symbol("n_layers", shape.num_layers)
         self.d_model: Term = Symbol("d_model", shape.d_model)
         self.n_heads: Term = Symbol("n_heads", shape.num_heads)
         self.n_kv_heads: Term = Symbol("n_kv_heads", shape.kv_heads)
         self.head_dim: Term = Symbol("head_dim", shape.head_width)
-        self.d_ff: Term = Symbol("d_ff", shape.d_ff)
-        self.n_experts: Term = Symbol("n_experts", shape.experts or 1)
-        self.held_experts: Term = Symbol("held_experts", shape.held_experts)
-        self.active_experts: Term = Symbol("active_experts", shape.active_experts)
-        self.expert_layers: Term = Symbol("expert_layers", shape.expert_layers) if shape.dense_layers else self.n_layers
-        self.dense_layers: Term = Symbol("dense_layers", shape.dense_layers)
-        self.dense_d_ff: Term = Symbol("dense_d_ff", shape.dense_d_ff or 0)
-        self.shared_d_ff: Term = Symbol("shared_d_ff", shape.shared_d_ff or 0)
-        if shape.latent is not None:
-            self.q_rank: Term = Symbol("q_rank", shape.latent.q_rank or 0)
-            self.kv_rank: Term = Symbol("kv_rank", shape.latent.kv_rank)
-            self.nope_dim: Term = Symbol("nope_dim", shape.latent.nope_dim)
-            self.rope_dim: Term = Symbol("rope_dim", shape.latent.rope_dim)
-            self.value_dim: Term = Symbol("value_dim", shape.latent.value_dim)
-        self.window: Term = Symbol("window", shape.sliding_window or 0)
-        self.window_layers: Term = Symbol("window_layers", shape.windowed_layers)
 
 
-def latent_matrices(shape: TransformerShape) -> dict[str, Term]:
-    """Elements of the matrices of latent attention in one layer."""
+class LatentDimensions:
+    """The sizes of latent attention."""
+
+    def __init__(self, latent: LatentAttention) -> None:
+        self.q_rank: Term = Symbol("q_rank", latent.q_rank or 0)
+        self.kv_rank: Term = Symbol("kv_rank", latent.kv_rank)
+        self.nope_dim: Term = Symbol("nope_dim", latent.nope_dim)
+        self.rope_dim: Term = Symbol("rope_dim", latent.rope_dim)
+        self.value_dim: Term = Symbol("value_dim", latent.value_dim)
+
+
+class DeltaDimensions:
+    """The sizes of linear attention."""
+
+    def __init__(self, delta: DeltaAttention) -> None:
+        self.key_heads: Term = Symbol("key_heads", delta.key_heads)
+        self.value_heads: Term = Symbol("value_heads", delta.value_heads)
+        self.key_dim: Term = Symbol("key_dim", delta.key_dim)
+        self.value_dim: Term = Symbol("value_dim", delta.value_dim)
+        self.kernel: Term = Symbol("kernel", delta.kernel)
+        self.keys: Term = self.key_heads * self.key_dim
+        self.values: Term = self.value_heads * self.value_dim
+
+
+class FfnDimensions:
+    """The sizes of a feed-forward layer."""
+
+    def __init__(self, shape: TransformerShape, ffn: FeedForward) -> None:
+        beside_experts = ffn.experts is None and len(shape.ffns) > 1
+        self.d_ff: Term = Symbol("dense_d_ff" if beside_experts else "d_ff", ffn.d_ff or shape.d_ff)
+        self.n_experts: Term = Symbol("n_experts", ffn.experts or 1)
+        self.held_experts: Term = Symbol("n_experts" if ffn.experts_held is None else "held_experts", ffn.held)
+        self.active_experts: Term = Symbol("active_experts", ffn.active)
+        self.shared_d_ff: Term = Symbol("shared_d_ff", ffn.shared_d_ff or 0)
+
+
+def attention_matrices(
+    shape: TransformerShape, attention: Attention | LatentAttention | DeltaAttention
+) -> dict[str, Term]:
+    """Elements of each matrix of one layer's attention, the output's last."""
     n = Dimensions(shape)
-    latent = shape.latent
-    found: dict[str, Term] = {}
-    queries = n.n_heads * (n.nope_dim + n.rope_dim)
-    if latent is not None and latent.q_rank is not None:
-        found |= {"query down": n.d_model * n.q_rank, "query up": n.q_rank * queries}
-    else:
-        found["query"] = n.d_model * queries
-    return found | {
-        "key and value down": n.d_model * (n.kv_rank + n.rope_dim),
-        "key and value up": n.kv_rank * (n.n_heads * (n.nope_dim + n.value_dim)),
-        "output": n.n_heads * n.value_dim * n.d_model,
-    }
+    if isinstance(attention, LatentAttention):
+        m = LatentDimensions(attention)
+        queries = n.n_heads * (m.nope_dim + m.rope_dim)
+        sizes = {"query": n.d_model * queries}
+        if attention.q_rank is not None:
+            sizes = {"query down": n.d_model * m.q_rank, "query up": m.q_rank * queries}
+        return sizes | {
+            "key and value down": n.d_model * (m.kv_rank + m.rope_dim),
+            "key and value up": m.kv_rank * (n.n_heads * (m.nope_dim + m.value_dim)),
+            "output": n.n_heads * m.value_dim * n.d_model,
+        }
+    if isinstance(attention, DeltaAttention):
+        s = DeltaDimensions(attention)
+        return {
+            "query, key, value, gate": n.d_model * (2 * s.keys + 2 * s.values),
+            "decay and strength": n.d_model * (2 * s.value_heads),
+            "output": s.values * n.d_model,
+        }
+    queries, keys = n.d_model * n.n_heads * n.head_dim, n.d_model * n.n_kv_heads * n.head_dim
+    gate = {"attention gate": queries} if attention.gated else {}
+    return {"query": queries, **gate, "key": keys, "value": keys, "output": queries}
+
+
+def small_tensors(
+    shape: TransformerShape, attention: Attention | LatentAttention | DeltaAttention
+) -> dict[str, list[Term]]:
+    """Elements of the parameters of one layer's attention that are no matrices: biases and the like, and norms."""
+    n = Dimensions(shape)
+    biases: list[Term] = [n.d_model] if shape.biased_output else []
+    if isinstance(attention, LatentAttention):
+        m = LatentDimensions(attention)
+        ranks = [m.q_rank] if attention.q_rank is not None else []
+        if shape.biased_qkv:
+            biases += [*ranks, m.kv_rank + m.rope_dim]
+        return {"others": biases, "norms": [*ranks, m.kv_rank]}
+    if isinstance(attention, DeltaAttention):
+        s = DeltaDimensions(attention)
+        convolution = (2 * s.keys + s.values) * s.kernel
+        return {"others": [convolution, s.value_heads, s.value_heads], "norms": [s.value_dim]}
+    heads, keys = n.n_heads * n.head_dim, n.n_kv_heads * n.head_dim
+    if shape.biased_qkv and shape.plain:
+        biases.insert(0, n.head_dim * (n.n_heads + 2 * n.n_kv_heads))
+    elif shape.biased_qkv:
+        biases = [2 * heads if attention.gated else heads, keys, keys, *biases]
+    if attention.sinks:
+        biases.insert(0, n.n_heads)
+    norms = {"head": [n.head_dim, n.head_dim], "width": [heads, keys]}.get(attention.qk_norm or "none", [])
+    return {"others": biases, "norms": norms}

@@ -25,10 +25,10 @@ def training_estimates(
 
 def estimate_terms(shape: TransformerShape, seq_len: int | None = None, batch_size: int = 1) -> dict[str, Term]:
     """The rules of thumb with their formulas; of experts only those count that a token passes."""
-    n, found = Dimensions(shape), parameters(shape, active=True)
+    n, counted = Dimensions(shape), parameters(shape, active=True)
     tokens = Symbol("batch", positive("batch_size", batch_size)) * Symbol("seq", shape.sequence(seq_len))
-    params = Symbol("n_params", int(found.total))
-    outside = Symbol("embedding_params", int(found["embedding"]) + int(found["positions"]) + int(found["head"]))
+    params = Symbol("n_params", int(counted.total))
+    outside = Symbol("embedding_params", int(counted["embedding"]) + int(counted["positions"]) + int(counted["head"]))
     scores = 12 * n.n_layers * n.n_heads * n.head_dim * Symbol("seq", shape.sequence(seq_len))
     return {
         "6N, no embeddings": 6 * (params - outside) * tokens,

@@ -7,14 +7,24 @@ from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
 from accounting.counting.adapters import adapter_elements
-from accounting.counting.dimensions import Dimensions, latent_matrices
+from accounting.counting.dimensions import (
+    DeltaDimensions,
+    Dimensions,
+    FfnDimensions,
+    LatentDimensions,
+    attention_matrices,
+)
+from accounting.counting.layers import attention_groups, ffn_layers
 from accounting.formula import Symbol, Term, added, constant
-from accounting.shape import TransformerShape, choose, positive
+from accounting.shape import Attention, DeltaAttention, LatentAttention, TransformerShape, choose, positive
 from accounting.units import FLOPs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    AnyAttention = Attention | LatentAttention | DeltaAttention
+    Pairs = dict[type, Term]  # by Attention or LatentAttention
 
 PAIRS = ("full", "half", "causal")
 RECOMPUTATIONS = ("none", "fused", "selective", "full")
@@ -88,64 +98,138 @@ def decode_flops(shape: TransformerShape, context: int | None = None, batch_size
     )
 
 
-def decode_pairs(shape: TransformerShape, seen: Term) -> Term:
-    """Twice the positions that one new token sees, summed over the layers."""
-    n = Dimensions(shape)
-    if not shape.windowed_layers:
-        return 2 * (n.n_layers * seen)
-    inside = n.window_layers * min(seen, n.window)
-    return (
-        2 * inside
-        if shape.windowed_layers == shape.num_layers
-        else 2 * ((n.n_layers - n.window_layers) * seen + inside)
-    )
+def decode_pairs(shape: TransformerShape, seen: Term) -> Pairs:
+    """Twice the positions that one new token sees in all layers, of each attention."""
+    return _pairs(shape, lambda attention, layers: 2 * (layers * cached(attention, seen)))
 
 
-def doubled_pairs(shape: TransformerShape, seq: Term, pairs: str = "causal") -> Term:
-    """Twice the pairs (query, visible key) of one sequence and one head, summed over the layers; an exact integer."""
-    n = Dimensions(shape)
+def cached(attention: AnyAttention, seen: Term) -> Term:
+    """Positions that a layer keeps of `seen`, the new one included."""
+    if attention.window is None or attention.window >= int(seen):
+        return seen
+    window = Symbol("window", attention.window)
+    return (seen - 1) % window + 1 if attention.chunked else window
+
+
+def doubled_pairs(shape: TransformerShape, seq: Term, pairs: str = "causal") -> Pairs:
+    """Twice the pairs (query, visible key) of one sequence and one head in all layers, of each attention; exact."""
     if pairs == "full":
-        return n.n_layers * (2 * seq * seq)
+        return _pairs(shape, lambda _, layers: layers * (2 * seq * seq))
     if pairs == "half":
-        return n.n_layers * (seq * seq)
-    if not shape.windowed_layers or shape.sliding_window is None or shape.sliding_window >= seq:
-        return n.n_layers * (seq * (seq + 1))
-    inside = n.window_layers * (n.window * (n.window + 1) + 2 * n.window * (seq - n.window))
-    if shape.windowed_layers == shape.num_layers:
-        return inside
-    return (n.n_layers - n.window_layers) * (seq * (seq + 1)) + inside
+        return _pairs(shape, lambda _, layers: layers * (seq * seq))
+    return _pairs(shape, lambda attention, layers: layers * _doubled(attention, seq))
 
 
-def _forward(shape: TransformerShape, seq: Term, batch: Term, pairs: Term, *, absorbed: bool = False) -> dict[str, int]:
-    """absorbed: latent attention over the latents themselves, the matrices of keys and values moved to queries and
-    output."""
+def _doubled(attention: AnyAttention, seq: Term) -> Term:
+    if attention.window is None or attention.window >= int(seq):
+        return seq * (seq + 1)
+    window = Symbol("window", attention.window)
+    if attention.chunked:
+        rest = seq % window
+        return seq // window * (window * (window + 1)) + rest * (rest + 1)
+    return window * (window + 1) + 2 * window * (seq - window)
+
+
+def _pairs(shape: TransformerShape, count: Callable[[AnyAttention, Term], Term]) -> Pairs:
+    """`count` of each attention and the number of its layers, summed where only windows or rotations differ."""
+    sums: Pairs = {}
+    for attention, layers in windows(shape).items():
+        if not isinstance(attention, DeltaAttention):
+            pairs, key = count(attention, layers), LatentAttention if attention == shape.latent else Attention
+            sums[key] = sums[key] + pairs if key in sums else pairs
+    return sums
+
+
+def windows(shape: TransformerShape) -> dict[AnyAttention, Term]:
+    """Number of layers with each attention, where only windows make a difference, the whole one first."""
+    counts: dict[AnyAttention, int] = {}
+    for kind, count in shape.counts.items():
+        key = kind.attention
+        if isinstance(key, Attention):
+            key = Attention(key.window, key.chunked, False, "none")
+        counts[key] = counts.get(key, 0) + count
+    if len(counts) == 1:
+        return {key: Symbol("n_layers", count) for key, count in counts.items()}
+    names = {Attention: "full", LatentAttention: "latent", DeltaAttention: "delta"}
+    order = sorted(counts, key=lambda one: one.window or 0)
+    return {key: Symbol("window_layers" if key.window else f"{names[type(key)]}_layers", counts[key]) for key in order}
+
+
+def score_flops(shape: TransformerShape, batch: Term, pairs: Pairs, *, absorbed: bool = False) -> dict[str, Term]:
+    """FLOPs of queries times keys, and of weights times values.
+
+    absorbed: latent attention over the latents themselves, as decoding computes it.
+    """
     n = Dimensions(shape)
-    tokens = batch * seq * n.n_layers
-    routed = batch * seq * n.expert_layers
-    each = 6 if shape.gated else 4
-    ffn = each * (routed * n.d_model * n.d_ff)
+    of_keys, of_values = [], []
+    for attention, doubled in pairs.items():
+        width = values = n.head_dim
+        if attention is LatentAttention and shape.latent is not None:
+            m = LatentDimensions(shape.latent)
+            width = m.kv_rank + m.rope_dim if absorbed else m.nope_dim + m.rope_dim
+            values = m.kv_rank if absorbed else m.value_dim
+        of_keys.append(batch * n.n_heads * width * doubled)
+        of_values.append(batch * n.n_heads * values * doubled)
+    return {"keys": added(of_keys), "values": added(of_values)}
+
+
+def delta_flops(shape: TransformerShape, tokens: Term) -> Term:
+    """FLOPs of the state of linear attention: decayed, read by a key, written by a key and an error, read by a query.
+
+    These are the operations of the recurrence. Chunked kernels compute more, by their own choice of a chunk.
+    """
+    sizes = []
+    for attention, layers in shape.attentions.items():
+        if isinstance(attention, DeltaAttention):
+            s = DeltaDimensions(attention)
+            count = Symbol("n_layers" if len(shape.attentions) == 1 else "delta_layers", layers)
+            sizes.append(6 * (tokens * count * s.value_heads * s.key_dim * s.value_dim))
+    return added(sizes)
+
+
+def _forward(
+    shape: TransformerShape, seq: Term, batch: Term, pairs: Pairs, *, absorbed: bool = False
+) -> dict[str, int]:
+    n, tokens = Dimensions(shape), batch * seq
+    projections, ffn, router = [], [], []
+    for attention, layers in attention_groups(shape).items():
+        if isinstance(attention, Attention):
+            size = 4 * (tokens * layers * n.d_model * n.head_dim * (n.n_heads + n.n_kv_heads))
+            if attention.gated:
+                size = 2 * (tokens * layers * n.d_model * n.head_dim * (3 * n.n_heads + 2 * n.n_kv_heads))
+            projections.append(size)
+        else:
+            projections.append(2 * (tokens * layers * added(attention_matrices(shape, attention).values())))
+    each = 2 * shape.matrices_of_ffn
+    for one, layers in ffn_layers(shape).items():
+        m, routed = FfnDimensions(shape, one), tokens * layers
+        size = each * (routed * n.d_model * m.d_ff)
+        ffn.append(size if one.experts is None else m.active_experts * size)
+        if one.shared_d_ff is not None:
+            ffn.append(each * (routed * n.d_model * m.shared_d_ff))
+        if one.shared_gate:
+            ffn.append(2 * (routed * n.d_model))
+        if one.experts is not None:
+            router.append(2 * (routed * n.d_model * m.n_experts))
+    scores = score_flops(shape, batch, pairs, absorbed=absorbed)
+    alike = LatentAttention not in pairs
     terms: dict[str, int] = {
-        "projections": 4 * (tokens * n.d_model * n.head_dim * (n.n_heads + n.n_kv_heads)),
-        # twice 2·head_dim for each pair: once for q·k, once for the weights times v
-        "scores": 2 * (batch * n.n_heads * n.head_dim * pairs),
-        "ffn": ffn if shape.experts is None else n.active_experts * ffn,
+        "projections": added(projections),
+        # twice for each pair: once for q·k, once for the weights times v
+        "scores": 2 * scores["keys"] if alike else scores["keys"] + scores["values"],
+        "ffn": added(ffn),
     }
+    if any(isinstance(one, DeltaAttention) for one in shape.attentions):
+        terms["delta rule"] = delta_flops(shape, tokens)
     if shape.value_embeddings:
         layers = Symbol("value_layers", shape.value_embeddings)
-        terms["value gates"] = 2 * (batch * seq * layers * n.d_model * n.n_kv_heads)
-    if shape.latent is not None:
-        terms["projections"] = 2 * (tokens * added(latent_matrices(shape).values()))
-        pair = 2 * n.kv_rank + n.rope_dim if absorbed else n.nope_dim + n.rope_dim + n.value_dim
-        terms["scores"] = batch * n.n_heads * pair * pairs
-    if shape.shared_d_ff is not None:
-        terms["ffn"] = terms["ffn"] + each * (routed * n.d_model * n.shared_d_ff)
-    if shape.dense_layers:
-        terms["ffn"] = terms["ffn"] + each * (batch * seq * n.dense_layers * n.d_model * n.dense_d_ff)
-    if shape.experts is not None:
-        terms["router"] = 2 * (routed * n.d_model * n.n_experts)
+        terms["value gates"] = 2 * (tokens * layers * n.d_model * n.n_kv_heads)
+    if router:
+        terms["router"] = added(router)
     if shape.lora_rank is not None:
-        terms["adapters"] = 2 * (tokens * adapter_elements(shape, shape.active_experts))
-    return {**terms, "head": 2 * (batch * seq * n.d_model * n.vocab)}
+        (one,) = shape.ffns
+        terms["adapters"] = 2 * (tokens * n.n_layers * adapter_elements(shape, one.active))
+    return {**terms, "head": 2 * (tokens * n.d_model * n.vocab)}
 
 
 def backward_terms(shape: TransformerShape, forward: Mapping[str, int]) -> dict[str, int]:

@@ -1,136 +1,167 @@
-"""The kinds of layers that a shape has, where they stand in its depth, and the matrices of each.
+"""The kinds of layers of a shape as named numbers, their places in the depth, and the matrices of each.
 
-Most shapes have one kind. Beside layers with experts some have dense ones, and beside layers with rotary positions some
-without.
+Most shapes have one kind. Windows make no difference here: they change the pairs that scores are counted over, and the
+cache.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from accounting.formula import Symbol, Term
-from accounting.record import Record
-from accounting.shape import TransformerShape
+from accounting.shape import (
+    Attention,
+    DeltaAttention,
+    FeedForward,
+    Kind,
+    LatentAttention,
+    TransformerShape,
+    without_window,
+)
 
 
-class LayerKind(Record):
-    """Layers of a shape that cost alike.
-
-    Args:
-        dense: whether it has one feed-forward layer of dense_d_ff where others have experts.
-        rotated: whether its queries and keys are rotated.
-        words: what tells it from the other kinds of its shape, empty where there are none.
-    """
-
-    dense: bool
-    rotated: bool
-    words: str = ""
-
-    @property
-    def symbol(self) -> str:
-        """What the number of these layers is called in a formula."""
-        return "_".join([*self.words.split(), "layers"]) if self.words else "n_layers"
-
-
-class Stack(Record):
+@dataclass(frozen=True)
+class Stack:
     """The layers of a shape.
 
     Args:
-        counts: how many of each kind there are.
-        ends: the last and the first layer of each kind, where a backward pass may need most, from the top: its name,
-            its kind, and the layers below it by kind.
+        counts: number of layers of each kind, from the top.
+        names: the word that tells each kind from the others; empty where there is one kind.
+        ends: the last and the first layer of each kind, where a backward pass may need most memory, from the top: its
+            name, its kind, and the layers below it by kind.
     """
 
-    counts: dict[LayerKind, Term]
-    ends: tuple[tuple[str, LayerKind, dict[LayerKind, Term]], ...]
+    counts: dict[Kind, Term]
+    names: dict[Kind, str]
+    ends: tuple[tuple[str, Kind, dict[Kind, Term]], ...]
 
 
-@lru_cache(maxsize=64)  # a search over layouts asks for the same stages again
+@lru_cache(maxsize=64)  # a search over layouts needs the same stages again
 def stack(shape: TransformerShape) -> Stack:
     """The layers of a shape by kind.
 
     >>> from accounting import SHAPES
-    >>> [(kind.words, count) for kind, count in stack(SHAPES["deepseek-v3"]).counts.items()]
+    >>> found = stack(SHAPES["deepseek-v3"])
+    >>> [(found.names[kind], count) for kind, count in found.counts.items()]
     [('expert', 58), ('dense', 3)]
     """
-    if not shape.dense_layers and not 0 < shape.unrotated_layers < shape.num_layers:
-        kind = LayerKind(False, shape.position == "rope" and not shape.unrotated_layers)
-        layers = Symbol(kind.symbol, shape.num_layers)
-        return Stack({kind: layers}, (("last", kind, {kind: layers - 1}), ("first", kind, {kind: Term(0)})))
-    kinds = [_kind(shape, at) for at in range(shape.num_layers)]
-    counts = {kind: Symbol(kind.symbol, kinds.count(kind)) for kind in dict.fromkeys(reversed(kinds))}
-    ends = []
-    for name, order in (("last", reversed(range(len(kinds)))), ("first", range(len(kinds)))):
-        found: dict[LayerKind, int] = {}
-        for at in order:
-            found.setdefault(kinds[at], at)
-        ends += [(at, name, kind) for kind, at in found.items()]
+    layers, period = shape.num_layers, len(shape.leading) + len(shape.layers)
+    if len(shape.matrix_kinds) == 1:
+        ((kind, count),) = shape.matrix_kinds.items()
+        depth = Symbol("n_layers", count)
+        return Stack({kind: depth}, {kind: ""}, (("last", kind, {kind: depth - 1}), ("first", kind, {kind: Term(0)})))
+    lowest = {without_window(shape.kind_at(at)): at for at in reversed(range(min(layers, period)))}
+    places = [*range(min(layers, len(shape.leading))), *range(max(len(shape.leading), layers - period), layers)]
+    highest = {without_window(shape.kind_at(at)): at for at in places}
+    from_top = sorted(highest, key=lambda kind: -highest[kind])
+    names = _names(shape)
+    counts = {kind: Symbol("_".join([*names[kind].split(), "layers"]), shape.matrix_kinds[kind]) for kind in from_top}
+    ends = [(at, "last", kind) for kind, at in highest.items()] + [(at, "first", kind) for kind, at in lowest.items()]
     return Stack(
         counts,
+        names,
         tuple(
-            (
-                f"{name} {kind.words}",
-                kind,
-                {one: _all_but(count, kinds[at:].count(one)) for one, count in counts.items()},
-            )
+            (f"{name} {names[kind]}", kind, _below(shape, counts, at))
             for at, name, kind in sorted(ends, key=lambda end: -end[0])
         ),
     )
 
 
-def _all_but(count: Term, others: int) -> Term:
-    """count - others, and a plain nothing where that is one."""
-    return Term(0) if int(count) == others else count - others
+def _below(shape: TransformerShape, counts: dict[Kind, Term], depth: int) -> dict[Kind, Term]:
+    """Layers of each kind below the layer at this depth, as the count less the others."""
+    below = dict.fromkeys(counts, 0)
+    for kind, number in shape.counts_below(depth).items():
+        below[without_window(kind)] += number
+    return {kind: count - (int(count) - below[kind]) if below[kind] else Term(0) for kind, count in counts.items()}
 
 
-def _kind(shape: TransformerShape, at: int) -> LayerKind:
-    """The kind of layer `at` of the depth."""
-    layers, with_experts = shape.num_layers, shape.expert_layers
-    dense = at < shape.dense_layers
-    if shape.dense_interleaved:  # the last of every so many has experts
-        dense = (at + 1) * with_experts // layers == at * with_experts // layers
-    unrotated = (at + 1) * shape.unrotated_layers // layers > at * shape.unrotated_layers // layers
-    words = [("dense" if dense else "expert")] if shape.dense_layers else []
-    if 0 < shape.unrotated_layers < layers:
-        words.append("unrotated" if unrotated else "rotated")
-    return LayerKind(dense, shape.position == "rope" and not unrotated, " ".join(words))
+def _names(shape: TransformerShape) -> dict[Kind, str]:
+    """A name of each kind by what it has and others have not, numbered where that is the same."""
+    names: dict[Kind, str] = {}
+    for kind in shape.matrix_kinds:
+        words = [ffn_name(shape, kind.ffn)] if len(shape.ffns) > 1 else []
+        if len(attention_groups(shape)) > 1:
+            words.append(attention_name(kind.attention))
+        elif len({one.attention.rotated for one in shape.matrix_kinds}) > 1:
+            words.append("rotated" if kind.attention.rotated else "unrotated")
+        name = " ".join(words)
+        names[kind] = name if name not in names.values() else f"{name} {len(names) + 1}".strip()
+    return names
 
 
-def layer_matrices(shape: TransformerShape, kind: LayerKind) -> list[tuple[int, int, int]]:
+def ffn_name(shape: TransformerShape, ffn: FeedForward) -> str:
+    """The word for layers with this feed-forward layer among the others of the shape."""
+    alike = [one for one in shape.ffns if (one.experts is None) == (ffn.experts is None)]
+    number = f"{alike.index(ffn) + 1}" if alike.index(ffn) else ""
+    return ("dense" if ffn.experts is None else "expert") + number
+
+
+def attention_name(attention: Attention | LatentAttention | DeltaAttention) -> str:
+    """The word for layers with this attention where there are several."""
+    return {DeltaAttention: "delta", LatentAttention: "latent", Attention: "softmax"}[type(attention)]
+
+
+def attention_groups(
+    shape: TransformerShape,
+) -> dict[Attention | LatentAttention | DeltaAttention, Term]:
+    """Number of layers of each attention, where rotations make no difference either: they have no parameters."""
+    counts: dict[Attention | LatentAttention | DeltaAttention, int] = {}
+    for attention, count in shape.attentions.items():
+        key = attention
+        if isinstance(attention, Attention):
+            norm = "none" if attention.qk_norm == "l2" else attention.qk_norm
+            key = Attention(rotated=False, qk_norm=norm, sinks=attention.sinks, gated=attention.gated)
+        counts[key] = counts.get(key, 0) + count
+    if len(counts) == 1:
+        return {key: Symbol("n_layers", count) for key, count in counts.items()}
+    return {key: Symbol(f"{attention_name(key)}_layers", count) for key, count in counts.items()}
+
+
+def ffn_layers(shape: TransformerShape) -> dict[FeedForward, Term]:
+    """Number of layers with each feed-forward layer, those with experts first."""
+    if len(shape.ffns) == 1:
+        return {ffn: Symbol("n_layers", count) for ffn, count in shape.ffns.items()}
+    order = sorted(shape.ffns, key=lambda ffn: ffn.experts is None)
+    return {ffn: Symbol(f"{ffn_name(shape, ffn)}_layers", shape.ffns[ffn]) for ffn in order}
+
+
+def layer_matrices(shape: TransformerShape, kind: Kind) -> list[tuple[int, int, int]]:
     """The matrices of one layer: (rows, columns, how many); experts each count.
 
     Queries, keys and values are one matrix, and so are gate and up, as in `lm`; transformers has them apart, but for
     the gate and up of an expert.
     """
-    d, e, f = shape.d_model, shape.head_width, shape.d_ff
+    d, e, f, ffn = shape.d_model, shape.head_width, kind.d_ff, kind.ffn
     gates = 2 if shape.gated else 1
-    if not shape.beyond_lm:
-        found = [(d, (shape.num_heads + 2 * shape.kv_heads) * e, 1), (shape.num_heads * e, d, 1)]
-    elif shape.latent is not None:
-        found = _latent_matrices(shape)
+    if shape.plain:
+        sizes = [(d, (shape.num_heads + 2 * shape.kv_heads) * e, 1), (shape.num_heads * e, d, 1)]
+    elif isinstance(kind.attention, LatentAttention):
+        sizes = _latent_matrices(shape, kind.attention)
+    elif isinstance(kind.attention, DeltaAttention):
+        one = kind.attention
+        keys, values = one.key_heads * one.key_dim, one.value_heads * one.value_dim
+        sizes = [(d, 2 * keys + 2 * values, 1), (d, 2 * one.value_heads, 1), (values, d, 1)]
     else:
-        found = [(d, shape.num_heads * e, 1), (d, shape.kv_heads * e, 2), (shape.num_heads * e, d, 1)]
-    if kind.dense:
-        return [*found, (d, shape.dense_d_ff or 0, gates), (shape.dense_d_ff or 0, d, 1)]
-    if shape.experts is None and shape.beyond_lm:
-        return [*found, (d, f, gates), (f, d, 1)]
-    found += [(d, gates * f, shape.held_experts), (f, d, shape.held_experts)]
-    if shape.experts is not None:
-        found.append((d, shape.experts, 1))
-    if shape.shared_d_ff is not None:
-        found += [(d, shape.shared_d_ff, gates), (shape.shared_d_ff, d, 1)]
-    return found
+        wide = 2 if kind.attention.gated else 1
+        sizes = [(d, wide * shape.num_heads * e, 1), (d, shape.kv_heads * e, 2), (shape.num_heads * e, d, 1)]
+    if ffn.experts is None and not shape.plain:
+        return [*sizes, (d, f, gates), (f, d, 1)]
+    sizes += [(d, gates * f, ffn.held), (f, d, ffn.held)]
+    if ffn.experts is not None:
+        sizes.append((d, ffn.experts, 1))
+    if ffn.shared_d_ff is not None:
+        sizes += [(d, ffn.shared_d_ff, gates), (ffn.shared_d_ff, d, 1)]
+    return [*sizes, (d, 1, 1)] if ffn.shared_gate else sizes
 
 
-def _latent_matrices(shape: TransformerShape) -> list[tuple[int, int, int]]:
-    latent, d, heads = shape.latent, shape.d_model, shape.num_heads
-    assert latent is not None
-    of_query = latent.nope_dim + latent.rope_dim
-    found = [(d, heads * of_query, 1)]
+def _latent_matrices(shape: TransformerShape, latent: LatentAttention) -> list[tuple[int, int, int]]:
+    d, heads, width = shape.d_model, shape.num_heads, latent.nope_dim + latent.rope_dim
+    sizes = [(d, heads * width, 1)]
     if latent.q_rank is not None:
-        found = [(d, latent.q_rank, 1), (latent.q_rank, heads * of_query, 1)]
+        sizes = [(d, latent.q_rank, 1), (latent.q_rank, heads * width, 1)]
     return [
-        *found,
+        *sizes,
         (d, latent.kv_rank + latent.rope_dim, 1),
         (latent.kv_rank, heads * (latent.nope_dim + latent.value_dim), 1),
         (heads * latent.value_dim, d, 1),

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from accounting.breakdown import Breakdown, breakdown
 from accounting.counting.adapters import adapter_elements
-from accounting.counting.dimensions import Dimensions, latent_matrices
-from accounting.counting.flops import PAIRS, doubled_pairs, pairs_in_words
+from accounting.counting.dimensions import Dimensions, FfnDimensions, attention_matrices
+from accounting.counting.flops import PAIRS, delta_flops, doubled_pairs, pairs_in_words, score_flops
+from accounting.counting.layers import attention_groups, ffn_layers, ffn_name
 from accounting.formula import Symbol, Term
-from accounting.record import Record
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import FLOPs
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from accounting.counting.flops import Pairs
 
-class Matmul(Record):
+
+@dataclass(frozen=True)
+class Matmul:
     """One matrix multiplication of every layer together; weights: elements that a token multiplies, all layers'
     together."""
 
@@ -40,56 +47,58 @@ def matmul_flops(
     seq = Symbol("seq", shape.sequence(seq_len))
     batch = Symbol("batch", positive("batch_size", batch_size))
     choose("pairs", pairs, PAIRS)
-    found = matmuls(shape, batch * seq, batch, doubled_pairs(shape, seq, pairs))
+    parts = matmuls(shape, batch * seq, batch, doubled_pairs(shape, seq, pairs))
     words = f"matrix multiplications of all {shape.num_layers} layers; scores over {pairs_in_words(pairs)}"
-    return breakdown("forward FLOPs by matrix multiplication", FLOPs, {one.name: one.flops for one in found}, words)
+    return breakdown("forward FLOPs by matrix multiplication", FLOPs, {one.name: one.flops for one in parts}, words)
 
 
-def matmuls(shape: TransformerShape, tokens: Term, batch: Term, pairs: Term, *, absorbed: bool = False) -> list[Matmul]:
-    """The matrix multiplications over so many tokens, and twice so many pairs of a query and a key it sees.
+def matmuls(
+    shape: TransformerShape, tokens: Term, batch: Term, pairs: Pairs, *, absorbed: bool = False
+) -> list[Matmul]:
+    """The matrix multiplications over these tokens, and twice these pairs of a query and a key it sees.
 
-    absorbed: latent attention over the latents themselves, as decoding has it.
+    absorbed: latent attention over the latents themselves, as decoding computes it.
     """
     n = Dimensions(shape)
-    found = [Matmul(name, 2 * tokens * size, size) for name, size in _projections(shape).items()]
-    of_key, of_value = n.head_dim, n.head_dim  # elements multiplied for each pair of positions
-    if shape.latent is not None:
-        of_key = n.kv_rank + n.rope_dim if absorbed else n.nope_dim + n.rope_dim
-        of_value = n.kv_rank if absorbed else n.value_dim
-    scores = [
-        Matmul("scores: query·keyᵀ", batch * n.n_heads * of_key * pairs, Term(0)),
-        Matmul("scores: weights·value", batch * n.n_heads * of_value * pairs, Term(0)),
+    projections: dict[str, Term] = {}
+    for attention, layers in attention_groups(shape).items():
+        for name, size in attention_matrices(shape, attention).items():
+            elements = layers * size
+            projections[name] = projections[name] + elements if name in projections else elements
+    output = projections.pop("output")
+    parts = [Matmul(name, 2 * tokens * size, size) for name, size in projections.items()]
+    scores = score_flops(shape, batch, pairs, absorbed=absorbed)
+    parts += [
+        Matmul("scores: query·keyᵀ", scores["keys"], Term(0)),
+        Matmul("scores: weights·value", scores["values"], Term(0)),
     ]
-    found = [*found[:-1], *scores, found[-1]]  # the output's comes after them
+    if delta := delta_flops(shape, tokens):
+        parts.append(Matmul("delta rule", delta, Term(0)))
+    parts.append(Matmul("output", 2 * tokens * output, output))
     names = ("gate", "up", "down") if shape.gated else ("up", "down")
-    of_ffn = n.expert_layers * n.d_model * n.d_ff
-    if shape.experts is not None:
-        of_ffn = n.active_experts * of_ffn
-    found += [Matmul(f"ffn {name}", 2 * tokens * of_ffn, of_ffn, shape.experts is not None) for name in names]
-    if shape.shared_d_ff is not None:
-        shared = n.expert_layers * n.d_model * n.shared_d_ff
-        found += [Matmul(f"shared ffn {name}", 2 * tokens * shared, shared) for name in names]
-    if shape.dense_layers:
-        dense = n.dense_layers * n.d_model * n.dense_d_ff
-        found += [Matmul(f"dense ffn {name}", 2 * tokens * dense, dense) for name in names]
-    if shape.experts is not None:
-        router = n.expert_layers * n.d_model * n.n_experts
-        found.append(Matmul("router", 2 * tokens * router, router))
+    routers, gates = [], []
+    for ffn, layers in ffn_layers(shape).items():
+        m, words = FfnDimensions(shape, ffn), "ffn"
+        if ffn.experts is None and len(shape.ffns) > 1:
+            words = f"{ffn_name(shape, ffn)} ffn"
+        size = layers * n.d_model * m.d_ff
+        if ffn.experts is not None:
+            size = m.active_experts * size
+            router = layers * n.d_model * m.n_experts
+            routers.append(Matmul("router", 2 * tokens * router, router))
+        parts += [Matmul(f"{words} {name}", 2 * tokens * size, size, ffn.experts is not None) for name in names]
+        if ffn.shared_d_ff is not None:
+            shared = layers * n.d_model * m.shared_d_ff
+            parts += [Matmul(f"shared ffn {name}", 2 * tokens * shared, shared) for name in names]
+        if ffn.shared_gate:
+            gates.append(Matmul("shared gate", 2 * tokens * layers * n.d_model, layers * n.d_model))
+    parts += [*routers, *gates]
     if shape.value_embeddings:
-        gates = Symbol("value_layers", shape.value_embeddings) * n.n_kv_heads * n.d_model
-        found.append(Matmul("value gates", 2 * tokens * gates, gates))
+        elements = Symbol("value_layers", shape.value_embeddings) * n.n_kv_heads * n.d_model
+        parts.append(Matmul("value gates", 2 * tokens * elements, elements))
     if shape.lora_rank is not None:
-        adapters = n.n_layers * adapter_elements(shape, shape.active_experts)
-        found.append(Matmul("adapters", 2 * tokens * adapters, adapters))
+        (ffn,) = shape.ffns
+        adapters = n.n_layers * adapter_elements(shape, ffn.active)
+        parts.append(Matmul("adapters", 2 * tokens * adapters, adapters))
     head = n.d_model * n.vocab
-    return [*found, Matmul("head", 2 * tokens * head, head)]
-
-
-def _projections(shape: TransformerShape) -> dict[str, Term]:
-    """Elements of attention's matrices in all layers, in order, the output's last."""
-    n = Dimensions(shape)
-    if shape.latent is not None:
-        return {name: n.n_layers * size for name, size in latent_matrices(shape).items()}
-    queries = n.n_layers * n.d_model * n.n_heads * n.head_dim
-    keys = n.n_layers * n.d_model * n.n_kv_heads * n.head_dim
-    return {"query": queries, "key": keys, "value": keys, "output": queries}
+    return [*parts, Matmul("head", 2 * tokens * head, head)]

@@ -41,14 +41,14 @@ def _adamw(params: Term) -> dict[str, int]:
 
 
 def _muon(shape: TransformerShape) -> tuple[dict[str, int], str]:
-    found = matrices(shape)
-    inside = sum(rows * columns * count for (rows, columns), count in found.items())
+    sizes = matrices(shape)
+    inside = sum(rows * columns * count for (rows, columns), count in sizes.items())
     muon = Symbol("muon_params", inside)
     params = Symbol("n_params", int(parameters(shape).total) - inside)
     # A = XXᵀ, A·A, (bA + cA²)·X, with X of (rows, columns) and rows the smaller side
-    steps = sum(5 * count * (4 * rows * rows * columns + 2 * rows**3) for (rows, columns), count in found.items())
-    blends = sum(5 * count * (3 * rows * rows + 2 * rows * columns) for (rows, columns), count in found.items())
-    normal = sum(count * 3 * rows * columns for (rows, columns), count in found.items())
+    steps = sum(5 * count * (4 * rows * rows * columns + 2 * rows**3) for (rows, columns), count in sizes.items())
+    blends = sum(5 * count * (3 * rows * rows + 2 * rows * columns) for (rows, columns), count in sizes.items())
+    normal = sum(count * 3 * rows * columns for (rows, columns), count in sizes.items())
     terms: dict[str, int] = {f"adamw {name}": term for name, term in _adamw(params).items()}
     terms |= {
         "momentum": 4 * muon,  # μ·m + g, and once more for Nesterov

@@ -6,10 +6,10 @@ from functools import lru_cache
 
 from accounting.breakdown import Breakdown, breakdown
 from accounting.counting.adapters import adapter_elements, adapter_tensors
-from accounting.counting.dimensions import Dimensions, latent_matrices
-from accounting.counting.layers import LayerKind, layer_matrices, stack
+from accounting.counting.dimensions import Dimensions, FfnDimensions, attention_matrices, small_tensors
+from accounting.counting.layers import attention_groups, ffn_layers, layer_matrices, stack
 from accounting.formula import Symbol, Term, added
-from accounting.shape import TransformerShape, no_value_embeddings
+from accounting.shape import Attention, FeedForward, Kind, TransformerShape, no_value_embeddings
 from accounting.units import Parameters
 
 
@@ -21,44 +21,24 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
     the adapters are a component of their own, the last.
     """
     n = Dimensions(shape)
-    attention = n.d_model * n.head_dim * (n.n_heads + 2 * n.n_kv_heads) + n.n_heads * n.head_dim * n.d_model
-    if shape.latent is not None:
-        attention = added(latent_matrices(shape).values())
-    if shape.attention_sinks:
-        attention = attention + n.n_heads
-    if shape.biased_qkv:
-        attention = attention + n.head_dim * (n.n_heads + 2 * n.n_kv_heads)
-    if shape.bias:
-        attention = attention + n.d_model
-    matrices = 3 if shape.gated else 2
-    ffn = matrices * n.d_model * n.d_ff
-    if shape.bias:
-        ffn = ffn + (matrices - 1) * n.d_ff + n.d_model
-    router = 0
-    if shape.experts is not None:
-        experts = n.held_experts if shape.experts_held is not None else n.n_experts
-        experts = n.active_experts if active else experts
-        ffn = experts * ffn
-        router = n.expert_layers * n.d_model * n.n_experts
-        if shape.router_bias:
-            router = router + n.expert_layers * n.n_experts
-        if shape.shared_d_ff is not None:
-            ffn = ffn + matrices * n.d_model * n.shared_d_ff
-    ffn = n.expert_layers * ffn
-    if shape.dense_layers:
-        ffn = ffn + n.dense_layers * (matrices * n.d_model * n.dense_d_ff)
-    norms = shape.norms * (2 * n.d_model if shape.norm == "layernorm" and shape.bias else n.d_model)
-    if shape.qk_norm:
-        norms = norms + n.n_layers * 2 * n.head_dim
-    if shape.latent is not None:
-        norms = norms + n.n_layers * (n.q_rank + n.kv_rank)
+    attention = added(
+        layers * added([_attention_elements(shape, one), *small_tensors(shape, one)["others"]])
+        for one, layers in attention_groups(shape).items()
+    )
+    layers_of = ffn_layers(shape)
+    ffn = added(layers * _ffn_elements(shape, one, active) for one, layers in layers_of.items())
+    router = added(layers * size for one, layers in layers_of.items() for size in _router_sizes(shape, one))
+    norms: Term | int = shape.norms * (2 * n.d_model if shape.biased_norm else n.d_model)
+    for one, layers in attention_groups(shape).items():
+        if sizes := small_tensors(shape, one)["norms"]:
+            norms = norms + layers * (2 * sizes[0] if _equal(sizes) else added(sizes))
     return breakdown(
         "parameters" + (" (active)" if active else ""),
         Parameters,
         {
             "embedding": n.vocab * n.d_model,
             "positions": n.max_seq * n.d_model if shape.position == "learned" else 0,
-            "attention": n.n_layers * attention,
+            "attention": attention,
             **value_embeddings(shape),
             "ffn": ffn,
             "router": router,
@@ -75,6 +55,42 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
     )
 
 
+def _equal(sizes: list[Term]) -> bool:
+    return len(sizes) == 2 and sizes[0].text() == sizes[1].text()
+
+
+def _attention_elements(shape: TransformerShape, attention: object) -> Term:
+    n = Dimensions(shape)
+    if isinstance(attention, Attention):
+        queries = 2 * n.n_heads if attention.gated else n.n_heads
+        return n.d_model * n.head_dim * (queries + 2 * n.n_kv_heads) + n.n_heads * n.head_dim * n.d_model
+    return added(attention_matrices(shape, attention).values())  # type: ignore[arg-type]
+
+
+def _ffn_elements(shape: TransformerShape, ffn: FeedForward, active: bool) -> Term:
+    """Elements of one layer's feed-forward layers, of experts those that are held or active."""
+    m = FfnDimensions(shape, ffn)
+    total = _one_ffn(shape, m.d_ff)
+    if ffn.experts is not None:
+        total = (m.active_experts if active else m.held_experts) * total
+    if ffn.shared_d_ff is not None:
+        total = total + _one_ffn(shape, m.shared_d_ff)
+    return total + Dimensions(shape).d_model if ffn.shared_gate else total
+
+
+def _one_ffn(shape: TransformerShape, width: Term) -> Term:
+    n, matrices = Dimensions(shape), shape.matrices_of_ffn
+    elements = matrices * n.d_model * width
+    return elements + (matrices - 1) * width + n.d_model if shape.biased_ffn else elements
+
+
+def _router_sizes(shape: TransformerShape, ffn: FeedForward) -> list[Term]:
+    if ffn.experts is None:
+        return []
+    experts = FfnDimensions(shape, ffn).n_experts
+    return [Dimensions(shape).d_model * experts, *([experts] if ffn.router_bias else [])]
+
+
 def value_embeddings(shape: TransformerShape) -> dict[str, int]:
     """The parameters of the value embeddings and their gates, where a shape has them."""
     if not shape.value_embeddings:
@@ -87,14 +103,14 @@ def value_embeddings(shape: TransformerShape) -> dict[str, int]:
 def _adapters(shape: TransformerShape, active: bool) -> dict[str, int]:
     if shape.lora_rank is None:
         return {}
-    experts = shape.active_experts if active else shape.held_experts
-    return {"adapters": Dimensions(shape).n_layers * adapter_elements(shape, experts)}
+    (ffn,) = shape.ffns
+    return {"adapters": Dimensions(shape).n_layers * adapter_elements(shape, ffn.active if active else ffn.held)}
 
 
 def trained_parameters(shape: TransformerShape) -> int:
     """Parameters that have gradients: the adapters where there are any, else all.
 
-    >>> from accounting.record import replace
+    >>> from dataclasses import replace
     >>> from accounting import SHAPES
     >>> trained_parameters(replace(SHAPES["llama-3-8b"], lora_rank=16))
     41943040
@@ -108,23 +124,20 @@ def trained_symbol(shape: TransformerShape) -> Term:
     return Symbol("n_params" if shape.lora_rank is None else "adapter_params", trained_parameters(shape))
 
 
-def block_parameters(shape: TransformerShape, kind: LayerKind) -> tuple[int, int]:
+def block_parameters(shape: TransformerShape, kind: Kind) -> tuple[int, int]:
     """Parameters of one layer of this kind: of attention, and of the feed-forward layer with its router; no norms."""
-    counted = parameters(shape)
-    attention, ffn = int(counted["attention"]) // shape.num_layers, int(counted["ffn"])
-    of_dense = (3 if shape.gated else 2) * shape.d_model * (shape.dense_d_ff or 0)
-    if kind.dense:
-        return attention, of_dense
-    return attention, (ffn - shape.dense_layers * of_dense + int(counted["router"])) // shape.expert_layers
+    attention = _attention_elements(shape, kind.attention) + sum(small_tensors(shape, kind.attention)["others"])
+    return int(attention), int(_ffn_elements(shape, kind.ffn, False)) + sum(_router_sizes(shape, kind.ffn))
 
 
 def expert_parameters(shape: TransformerShape) -> int:
     """Parameters of the experts that are held, in all layers; neither shared ones nor routers."""
-    if shape.experts is None:
-        return 0
-    d, f, matrices = shape.d_model, shape.d_ff, 3 if shape.gated else 2
-    biases = (matrices - 1) * f + d if shape.bias else 0
-    return shape.expert_layers * shape.held_experts * (matrices * d * f + biases)
+    return sum(count * one.held * expert_elements(shape, one) for one, count in shape.ffns.items() if one.experts)
+
+
+def expert_elements(shape: TransformerShape, ffn: FeedForward) -> int:
+    """Parameters of one expert."""
+    return int(_one_ffn(shape, FfnDimensions(shape, ffn).d_ff))
 
 
 def matrices(shape: TransformerShape) -> dict[tuple[int, int], int]:
@@ -134,7 +147,7 @@ def matrices(shape: TransformerShape) -> dict[tuple[int, int], int]:
     for kind, layers in stack(shape).counts.items():
         for rows, columns, count in layer_matrices(shape, kind):
             key = (min(rows, columns), max(rows, columns))
-            counts[key] = counts.get(key, 0) + count * layers
+            counts[key] = counts.get(key, 0) + count * int(layers)
     return counts
 
 
@@ -145,28 +158,25 @@ def block_weights(shape: TransformerShape) -> int:
 
 def other_tensors(shape: TransformerShape) -> list[tuple[int, int]]:
     """The parameters that are no matrix of a block, as tensors: (how many, elements of one)."""
-    d, f, e, L = shape.d_model, shape.d_ff, shape.head_width, shape.num_layers
-    copies = shape.expert_layers * shape.held_experts
-    found = [(1 if shape.tied_embeddings else 2, shape.vocab_rows * d)]
+    d = shape.d_model
+    sizes = [(1 if shape.tied_embeddings else 2, shape.vocab_rows * d)]
     if shape.position == "learned":
-        found.append((1, shape.context_length * d))
-    if shape.biased_qkv and shape.beyond_lm:
-        found += [(L, shape.num_heads * e), (2 * L, shape.kv_heads * e)]
-    elif shape.biased_qkv:
-        found.append((L, (shape.num_heads + 2 * shape.kv_heads) * e))
-    if shape.bias:
-        found += [(L, d), (copies, (2 if shape.gated else 1) * f), (copies, d)]
+        sizes.append((1, int(Dimensions(shape).max_seq) * d))
+    for attention, layers in attention_groups(shape).items():
+        small = small_tensors(shape, attention)
+        sizes += [(int(layers), int(size)) for size in (*small["others"], *small["norms"])]
+    for ffn, count in shape.ffns.items():
+        gates = shape.matrices_of_ffn - 1
+        merged = gates if shape.plain or ffn.experts is not None else 1  # gate and up as one tensor
+        if shape.biased_ffn:
+            sizes += [(count * ffn.held * gates // merged, merged * (ffn.d_ff or 0)), (count * ffn.held, d)]
+            if ffn.shared_d_ff is not None:
+                sizes += [(count * gates, ffn.shared_d_ff), (count, d)]
+        if ffn.router_bias:
+            sizes.append((count, ffn.experts or 0))
     if shape.norms:
-        found.append((shape.norms * (2 if shape.norm == "layernorm" and shape.bias else 1), d))
-    if shape.qk_norm:
-        found.append((2 * L, e))
-    if shape.latent is not None:
-        found += [(L, rank) for rank in (shape.latent.q_rank, shape.latent.kv_rank) if rank is not None]
-    if shape.attention_sinks:
-        found.append((L, shape.num_heads))
-    if shape.router_bias:
-        found.append((shape.expert_layers, shape.experts or 0))
-    return found
+        sizes.append((shape.norms * (2 if shape.biased_norm else 1), d))
+    return sizes
 
 
 def tensors(shape: TransformerShape) -> list[tuple[int, int]]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import csv
 import os
+from dataclasses import dataclass
 
-from accounting.record import Record
-from accounting.shape import unknown
+from accounting.shape import named
 from accounting.units import ByteRate, Bytes, FLOPRate, human
 
 TYPE_CHECKING = False
@@ -25,7 +25,8 @@ FORMATS = ("bf16", "fp16", "tf32", "fp32", "fp8", "int8")
 TABLE = os.path.join(os.path.dirname(__file__), "devices.csv")
 
 
-class Device(Record):
+@dataclass(frozen=True)
+class Device:
     """One accelerator: peaks in FLOP/s by number format, memory in bytes, bandwidth in bytes/s (0 where it is not
     known), and where they are from."""
 
@@ -76,10 +77,7 @@ def measured_device(
 
 def device(name: str) -> Device:
     """The device of that name, else KeyError with the names there are."""
-    try:
-        return DEVICES[name]
-    except KeyError:
-        raise unknown("device", name, DEVICES) from None
+    return named("device", name, DEVICES)
 
 
 def rows() -> list[dict[str, str]]:

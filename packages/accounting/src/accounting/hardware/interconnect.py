@@ -7,9 +7,10 @@ adapter a device. A device whose server is not listed has to be given both.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from accounting.hardware.devices import ROWS
-from accounting.record import Record
-from accounting.shape import positive, unknown
+from accounting.shape import named, positive
 from accounting.units import ByteRate
 
 TYPE_CHECKING = False
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Interconnect(Record):
+@dataclass(frozen=True)
+class Interconnect:
     """What joins the devices of a cluster.
 
     Args:
@@ -60,7 +62,4 @@ def interconnect(device_name: str) -> Interconnect:
     >>> interconnect("h100").node_size
     8
     """
-    try:
-        return INTERCONNECTS[device_name]
-    except KeyError:
-        raise unknown("server with a known interconnect", device_name, INTERCONNECTS) from None
+    return named("server with a known interconnect", device_name, INTERCONNECTS)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
 from accounting.counting.adapters import OF_FFN_MATRICES, adapted, rank_of
-from accounting.counting.dimensions import Dimensions
-from accounting.counting.layers import LayerKind, stack
+from accounting.counting.dimensions import Dimensions, FfnDimensions
+from accounting.counting.layers import stack
 from accounting.counting.parameters import block_weights
 from accounting.formula import Symbol, Term
 from accounting.memory import transformers_blocks
 from accounting.memory.records import Component, total_bytes
 from accounting.policy import DEFAULT, Policy
-from accounting.shape import TransformerShape, no_value_embeddings, positive
+from accounting.shape import FeedForward, Kind, TransformerShape, no_value_embeddings, positive
 from accounting.units import Bytes
 
 TYPE_CHECKING = False
@@ -48,7 +48,10 @@ class ForwardPass:
         self.shape, self.policy, self.stack = shape, policy, stack(shape)
         if shape.lora_rank is not None:
             _only_counted_adapters(shape, policy)
-        if shape.beyond_lm:
+        self.transformers = policy.model_code == "transformers" or (policy.model_code == "auto" and not shape.plain)
+        if policy.model_code == "lm" and not shape.plain:
+            raise ValueError("lm has no such layers, so that model_code 'lm' is not counted: use 'transformers'")
+        if self.transformers:
             transformers_blocks.only_counted(self)
         if context_shards > 1 and policy.attention_kernel == "blocks":
             raise ValueError("attention_kernel 'blocks' is lm's on a CPU, where no sequence is shared: use 'fused'")
@@ -66,6 +69,11 @@ class ForwardPass:
         # shares
         tp = Symbol("tp", shards)
         self.between: Term = self.tokens if shards == 1 else self.batch * ((self.queries + (tp - 1)) // tp)
+
+    @property
+    def window(self) -> int | None:
+        """The narrowest window, of any layer."""
+        return min((kind.attention.window for kind in self.shape.counts if kind.attention.window), default=None)
 
     @property
     def narrow(self) -> bool:
@@ -88,7 +96,8 @@ class ForwardPass:
 def _only_counted_adapters(shape: TransformerShape, policy: Policy) -> None:
     """ValueError for adapters whose memory is not counted."""
     for name, chosen, counted in (
-        ("experts", shape.experts, (None,)),
+        ("experts", next(iter(shape.ffns)).experts, (None,)),
+        ("model_code", policy.model_code, ("auto", "lm")),
         ("loss", policy.loss, ("plain",)),
         ("precision", policy.precision, ("fp32", "bf16")),
         ("norm_kernel", policy.norm_kernel, ("fused", "composite")),
@@ -133,8 +142,8 @@ def saved_activations(
 
 def shared_tensors(run: ForwardPass) -> dict[Component, Tensors]:
     """What all layers share: the token ids, a complex rotation for every position and pair, the mask of a window."""
-    window, tables = run.shape.sliding_window, []
-    if run.shape.beyond_lm:
+    window, tables = run.window, []
+    if run.transformers:
         return {Component.TOKEN_IDS: [(1, 8 * run.tokens)], Component.TABLES: transformers_blocks.tables(run)}
     if run.shape.position == "rope":
         tables.append((1, 4 * (run.n.max_seq * run.n.head_dim)))
@@ -145,7 +154,7 @@ def shared_tensors(run: ForwardPass) -> dict[Component, Tensors]:
     return {Component.TOKEN_IDS: ids, Component.TABLES: tables}
 
 
-def saved_by_layers(run: ForwardPass, layers: dict[LayerKind, Term]) -> dict[Component, Tensors]:
+def saved_by_layers(run: ForwardPass, layers: dict[Kind, Term]) -> dict[Component, Tensors]:
     """What so many layers of each kind save until their backward."""
     saved: dict[Component, Tensors] = {}
     for kind, count in layers.items():
@@ -156,7 +165,7 @@ def saved_by_layers(run: ForwardPass, layers: dict[LayerKind, Term]) -> dict[Com
     return saved
 
 
-def saved_by_block(run: ForwardPass, kind: LayerKind) -> dict[Component, Tensors]:
+def saved_by_block(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
     """What one block saves until its backward; with checkpointing the rest is computed again then."""
     if run.policy.activation_checkpointing == "full":
         return {Component.BLOCK_INPUTS: [(1, run.between * run.n.d_model * run.residual)]}
@@ -164,36 +173,36 @@ def saved_by_block(run: ForwardPass, kind: LayerKind) -> dict[Component, Tensors
     if run.policy.activation_checkpointing == "selective":
         del block[Component.ATTENTION_WEIGHTS]
         # the copies that score matrices want are made inside, from what is saved
-        block[Component.QKV] = _entering_attention(run)
+        block[Component.QKV] = _entering_attention(run, kind)
     return block
 
 
-def block_tensors(run: ForwardPass, kind: LayerKind) -> dict[Component, Tensors]:
+def block_tensors(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
     """What one block saves when nothing is recomputed."""
     shape, n, act, tokens = run.shape, run.n, run.act, run.tokens
-    norms = 4 if shape.post_norm else 2
+    norms = shape.norms_of_block
     saved: dict[Component, Tensors] = {
         Component.NORMS: [(norms * count, size) for count, size in norm_tensors(run, run.between, n.d_model)],
         Component.ATTENTION_INPUT: [(1, run.between * n.d_model * act)],
     }
     ffn_input: Tensors = [(1, run.between * n.d_model * act)]
-    if shape.beyond_lm:
+    if run.transformers:
         saved |= transformers_blocks.of_attention(run, kind)
         return {**saved, Component.FFN_INPUT: ffn_input, **transformers_blocks.of_ffn(run, kind)}
     if shape.qk_norm:
         saved[Component.QK_NORMS] = _qk_norms(run)
-    saved[Component.QKV] = _qkv(run)
+    saved[Component.QKV] = _qkv(run, kind)
     saved[Component.ATTENTION_WEIGHTS] = _attention_weights(run)
     saved[Component.ATTENTION_OUTPUT] = [(1, tokens * n.n_heads * n.head_dim * act)]
     saved[Component.FFN_INPUT] = ffn_input
     # gated: gate and up, which are one storage of 2·d_ff, the product, and unless the kernel computes it again the
     # activated gate; else before and after
-    hidden = tokens * n.d_ff * act
+    hidden = tokens * FfnDimensions(shape, kind.ffn).d_ff * act
     outputs = 1 if run.policy.gate_kernel == "fused" else 2
     inside: Tensors = [(1, 2 * hidden), (outputs, hidden)] if shape.gated else [(2, hidden)]
-    saved[Component.FFN_HIDDEN] = [(shape.active_experts * count, size) for count, size in inside]
-    if shape.experts is not None:
-        saved[Component.ROUTER] = _router(run)
+    saved[Component.FFN_HIDDEN] = [(kind.ffn.active * count, size) for count, size in inside]
+    if kind.ffn.experts is not None:
+        saved[Component.ROUTER] = _router(run, kind.ffn)
     if run.policy.precision == "autocast":
         saved[Component.WEIGHTS_IN_BF16] = [(1, 2 * Symbol("block_weights", block_weights(shape)))]
     return saved if shape.lora_rank is None else _with_adapters(run, saved)
@@ -219,11 +228,11 @@ def _with_adapters(run: ForwardPass, saved: dict[Component, Tensors]) -> dict[Co
     return found
 
 
-def _router(run: ForwardPass) -> Tensors:
+def _router(run: ForwardPass, ffn: FeedForward) -> Tensors:
     """The router's probabilities and indices, and what the experts read and gave."""
-    tokens, act, active = run.tokens, run.act, run.shape.active_experts
+    tokens, act, active = run.tokens, run.act, ffn.active
     return [
-        (1, tokens * run.n.n_experts * act),  # of a token its probabilities
+        (1, tokens * FfnDimensions(run.shape, ffn).n_experts * act),  # of a token its probabilities
         (1, tokens * act),  # and their sum over those chosen
         (active, 8 * tokens),  # of a choice its index
         (active, 16 * tokens),  # its place among the token's and among the expert's
@@ -254,18 +263,18 @@ def _attention_weights(run: ForwardPass) -> Tensors:
     """The seq × seq weights of every head, those of each block of queries, or a log-sum-exp of each row."""
     n, kernel = run.n, run.policy.attention_kernel
     if kernel == "blocks":
-        seen = scores_in_blocks(int(run.seq), run.shape.sliding_window)
+        seen = scores_in_blocks(int(run.seq), run.window)
         return [(1, run.batch * n.n_heads * Symbol("block_scores", scores) * run.act) for scores in seen]
     if kernel == "eager":
         return [(1, run.batch * n.n_heads * run.queries * run.seq * run.act)]
     return [(1, 4 * (run.tokens * n.n_heads))]
 
 
-def _entering_attention(run: ForwardPass) -> Tensors:
+def _entering_attention(run: ForwardPass, kind: Kind) -> Tensors:
     """What attention's inside is computed from: views of the projection, or with norms of queries and keys one copy
     more."""
-    if run.shape.beyond_lm:
-        return transformers_blocks.entering(run)
+    if run.transformers:
+        return transformers_blocks.entering(run, kind)
     if run.policy.attention_kernel != "blocks":
         return _qkv_of_fused(run)
     n = run.n
@@ -290,7 +299,7 @@ def _qkv_of_fused(run: ForwardPass) -> Tensors:
     return [_projected(run), _rotated(run)] if changed else [_projected(run)]
 
 
-def _qkv(run: ForwardPass) -> Tensors:
+def _qkv(run: ForwardPass, kind: Kind) -> Tensors:
     """Queries, keys and values as attention saves them: views keep the whole of the storage they look into."""
     shape, n, act, kernel = run.shape, run.n, run.act, run.policy.norm_kernel
     if run.policy.attention_kernel == "fused":
@@ -303,7 +312,7 @@ def _qkv(run: ForwardPass) -> Tensors:
             (2, run.tokens * n.n_kv_heads * n.head_dim * act),
             *([_projected(run)] if raw else []),
         ]
-    copies = copies_of_heads(run)
+    copies = copies_of_heads(run, kind)
     if int(run.batch) == 1 or shape.kv_heads == 1:
         return [*copies, *reversed(_qkv_of_fused(run))]
     of_norm = run.head_norm_kernel == "fused" or (not run.narrow and kernel != "normalised")
@@ -324,11 +333,11 @@ def scores_in_blocks(length: int, window: int | None) -> list[int]:
     ]
 
 
-def copies_of_heads(run: ForwardPass) -> Tensors:
+def copies_of_heads(run: ForwardPass, kind: Kind) -> Tensors:
     """Whole score matrices want batch and key heads as one dimension, which copies unless one of the two is 1."""
     n, kernel = run.n, run.policy.attention_kernel
-    if run.shape.beyond_lm:
-        return transformers_blocks.repeated(run)
+    if run.transformers:
+        return transformers_blocks.repeated(run, kind)
     queries = (1, run.tokens * (n.n_heads * n.head_dim) * run.act)
     keys_and_values = (2, run.tokens * (n.n_kv_heads * n.head_dim) * run.act)
     if kernel == "blocks":

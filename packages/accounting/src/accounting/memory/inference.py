@@ -2,46 +2,100 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from accounting.breakdown import Breakdown, breakdown
 from accounting.counting.adapters import adapter_elements
-from accounting.counting.dimensions import Dimensions
-from accounting.counting.parameters import parameters
-from accounting.formula import Symbol, Term
-from accounting.shape import TransformerShape, choose, positive
+from accounting.counting.dimensions import DeltaDimensions, Dimensions, FfnDimensions, LatentDimensions
+from accounting.counting.flops import cached, windows
+from accounting.counting.parameters import expert_elements, expert_parameters, parameters
+from accounting.formula import Symbol, Term, added
+from accounting.shape import DeltaAttention, LatentAttention, TransformerShape, choose, positive, whole
 from accounting.units import Bytes
 
-BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
-SCALED = ("int8", "int4")  # stored in groups that share one bf16 scale
-GROUP = 128
-# what is not among the matrices of the blocks, which alone are quantised
+BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}  # of an element of the cache
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of weights: bits of an element, elements that share a scale, bits of the scale, and what it stores."""
+
+    bits: int
+    group: int = 0
+    scale_bits: int = 0
+    stores: str = "all"  # "blocks": the matrices of the blocks; "experts": those of the experts; the rest is bf16
+
+
+FORMATS = {
+    "fp32": Format(32),
+    "bf16": Format(16),
+    "fp16": Format(16),
+    "fp8": Format(8),
+    "int8": Format(8, 128, 16, "blocks"),
+    "int4": Format(4, 128, 16, "blocks"),
+    "mxfp4": Format(4, 32, 8, "experts"),  # OCP Microscaling Formats 1.0, as gpt-oss is published
+}
+# parameters that are no matrices of the blocks
 OUTSIDE = ("embedding", "positions", "value embeddings", "norms", "head", "adapters")
 
 
 def kv_cache(
-    shape: TransformerShape, batch_size: int = 1, context: int | None = None, *, dtype: str = "bf16"
+    shape: TransformerShape,
+    batch_size: int = 1,
+    context: int | None = None,
+    *,
+    dtype: str = "bf16",
+    page: int = 0,
+    read: bool = False,
 ) -> Breakdown:
     """Bytes of the keys and values of every layer, for batch_size sequences of `context` positions each.
 
-    A layer with a window keeps no more than the window.
+    Args:
+        shape: the model.
+        batch_size: sequences.
+        context: positions of each; the whole context unless given.
+        dtype: one of BITS.
+        page: positions of a block that an engine allocates to every layer alike, those with a window included, as
+            vLLM does without its hybrid cache manager; 0: a layer with a window keeps no more than the window, and
+            nothing is padded.
+        read: only those positions that the newest token sees, fewer where a chunk has just begun.
+
+    Returns:
+        Keys, values, and of linear attention the state in fp32 with the newest positions of its convolution.
     """
     choose("dtype", dtype, tuple(BITS))
     batch, seen = Symbol("batch", positive("batch_size", batch_size)), Symbol("context", shape.sequence(context))
+    if whole("page", page):
+        seen = (seen + (page - 1)) // page * page
     n = Dimensions(shape)
-    held = n.n_layers * seen
-    if shape.windowed_layers:
-        held = (n.n_layers - n.window_layers) * seen + n.window_layers * min(seen, n.window)
-    each = batch * n.n_kv_heads * n.head_dim * held
-    if shape.latent is not None:
-        latents = batch * (n.kv_rank + n.rope_dim) * held * BITS[dtype] // 8
-        return breakdown("KV cache", Bytes, {"keys": latents, "values": 0}, f"{dtype}, latents of keys and values")
-    stored = each * BITS[dtype] // 8
-    return breakdown("KV cache", Bytes, {"keys": stored, "values": stored}, f"{dtype}, nothing padded")
+    keys, latents, states = [], [], []
+    for attention, layers in windows(shape).items():
+        if isinstance(attention, LatentAttention):
+            m = LatentDimensions(attention)
+            latents.append(batch * (m.kv_rank + m.rope_dim) * (layers * seen))
+        elif isinstance(attention, DeltaAttention):
+            s = DeltaDimensions(attention)
+            newest = (2 * s.keys + s.values) * s.kernel * BITS[dtype] // 8
+            states.append(batch * layers * (4 * (s.values * s.key_dim) + newest))
+        else:
+            positions = seen
+            if attention.window is not None and not page:
+                positions = cached(attention, seen) if read else min(seen, Symbol("window", attention.window))
+            keys.append(layers * positions)
+    stored = batch * n.n_kv_heads * n.head_dim * added(keys) * BITS[dtype] // 8 if keys else Term(0)
+    terms = {"keys": stored, "values": stored}
+    if latents:
+        terms["keys"] = added([*([stored] if keys else []), added(latents) * BITS[dtype] // 8])
+    if states:
+        terms["states"] = added(states)
+    words = f"pages of {page} positions in every layer" if page else "nothing padded"
+    return breakdown("KV cache", Bytes, terms, f"{dtype}, {'latents of keys and values' if latents else words}")
 
 
 def weight_bytes(shape: TransformerShape, *, weights: str = "bf16") -> Breakdown:
-    """Bytes of the weights as stored: int8 and int4 for the matrices of the blocks, the rest of those models in bf16.
+    """Bytes of the weights as stored, in one of FORMATS; elements of a quantised format share a scale in groups.
 
-    Quantised elements share one bf16 scale in groups of 128.
+    int8 and int4 are of the matrices of the blocks, mxfp4 of those of the experts; the rest of such models is bf16.
     """
     counted = parameters(shape)
     inside = int(counted["attention"]) + int(counted["ffn"]) + int(counted["router"])
@@ -49,7 +103,7 @@ def weight_bytes(shape: TransformerShape, *, weights: str = "bf16") -> Breakdown
         "weights",
         Bytes,
         {
-            **_block_bytes(inside, weights),
+            **_block_bytes(inside, expert_parameters(shape), weights),
             **{name: int(counted[name]) * _width(weights) for name in OUTSIDE if name in counted},
         },
         _stored(weights),
@@ -67,11 +121,14 @@ def weights_read(shape: TransformerShape, tokens: int, *, weights: str = "bf16")
     Bytes(8_192)
     """
     counted = parameters(shape)
-    ffn = int(counted["ffn"])
-    if shape.experts is not None:
-        active = int(parameters(shape, active=True)["ffn"])
-        unread = (ffn - active) // (shape.experts - shape.active_experts) if shape.experts > shape.active_experts else 0
-        ffn -= unread * (shape.experts - min(shape.experts, shape.active_experts * positive("tokens", tokens)))
+    positive("tokens", tokens)
+    experts = unread = 0
+    for ffn, count in shape.ffns.items():
+        if ffn.experts is not None:
+            each = count * expert_elements(shape, ffn)
+            experts += each * min(ffn.held, ffn.active * tokens)
+            unread += each * (ffn.held - min(ffn.held, ffn.active * tokens))
+    inside = int(counted["attention"]) + int(counted["ffn"]) + int(counted["router"]) - unread
     width, rows = _width(weights), min(tokens, shape.vocab_rows)
     head = Symbol("vocab", shape.vocab_rows) * Symbol("d_model", shape.d_model)
     positions = min(tokens, shape.context_length) * shape.d_model if shape.position == "learned" else 0
@@ -79,7 +136,7 @@ def weights_read(shape: TransformerShape, tokens: int, *, weights: str = "bf16")
         "weights read",
         Bytes,
         {
-            **_block_bytes(int(counted["attention"]) + ffn + int(counted["router"]), weights),
+            **_block_bytes(inside, experts, weights),
             "embedding": 0 if shape.tied_embeddings else rows * Symbol("d_model", shape.d_model) * width,
             "positions": positions * width,
             "norms": int(counted["norms"]) * width,
@@ -102,26 +159,39 @@ def _value_embeddings_read(shape: TransformerShape, rows: int, width: int) -> di
 def _adapters_read(shape: TransformerShape, tokens: int, width: int) -> dict[str, Term]:
     if shape.lora_rank is None:
         return {}
-    experts = min(shape.held_experts, shape.active_experts * tokens)
-    return {"adapters": Dimensions(shape).n_layers * adapter_elements(shape, experts) * width}
+    (ffn,) = shape.ffns
+    return {
+        "adapters": Dimensions(shape).n_layers * adapter_elements(shape, min(ffn.held, ffn.active * tokens)) * width
+    }
 
 
-def _block_bytes(elements: int, weights: str) -> dict[str, Term]:
-    blocks = Symbol("block_elements", elements)
-    if choose("weights", weights, tuple(BITS)) not in SCALED:
-        return {"blocks": blocks * (BITS[weights] // 8), "scales": Term(0)}
-    return {"blocks": (blocks * BITS[weights] + 7) // 8, "scales": 2 * ((blocks + (GROUP - 1)) // GROUP)}
+def _block_bytes(elements: int, experts: int, weights: str) -> dict[str, Term]:
+    """Bytes of the matrices of the blocks, of which `experts` are of experts, and of their scales."""
+    form = FORMATS[choose("weights", weights, tuple(FORMATS))]
+    quantised = Symbol("block_elements", elements)
+    rest: Term | int = 0
+    if form.stores == "experts":
+        quantised, rest = Symbol("expert_params", experts), 2 * Symbol("other_elements", elements - experts)
+    if form.bits >= 8 and not form.group:
+        return {"blocks": quantised * (form.bits // 8), "scales": Term(0)}
+    scales = (quantised + (form.group - 1)) // form.group
+    return {
+        "blocks": (quantised * form.bits + 7) // 8 + rest,
+        "scales": form.scale_bits // 8 * scales,
+    }
 
 
 def _width(weights: str) -> int:
     """Bytes of one weight outside the matrices of the blocks, which alone are quantised."""
-    return 2 if weights in SCALED else BITS[choose("weights", weights, tuple(BITS))] // 8
+    form = FORMATS[choose("weights", weights, tuple(FORMATS))]
+    return form.bits // 8 if form.stores == "all" else 2
 
 
 def _stored(weights: str) -> str:
-    if weights in SCALED:
-        return f"{weights} for the blocks, bf16 scales for groups of {GROUP}, bf16 elsewhere"
-    return f"{weights} throughout"
+    form = FORMATS[weights]
+    if form.stores == "all":
+        return f"{weights} throughout"
+    return f"{weights} for the {form.stores}, {form.scale_bits}-bit scales for groups of {form.group}, bf16 elsewhere"
 
 
 def inference_memory(
@@ -137,7 +207,10 @@ def inference_memory(
     stored = dict(weight_bytes(shape, weights=weights).terms)
     cached: Term | int = sum(term for _, term in kv_cache(shape, batch_size, context, dtype=cache).terms)
     width = BITS["fp32" if weights == "fp32" else "bf16"] // 8
-    hidden = max((n.n_heads + 2 * n.n_kv_heads) * n.head_dim, (3 if shape.gated else 2) * shape.active_experts * n.d_ff)
+    hidden = max(
+        (n.n_heads + 2 * n.n_kv_heads) * n.head_dim,
+        *(shape.matrices_of_ffn * one.active * FfnDimensions(shape, one).d_ff for one in shape.ffns),
+    )
     return breakdown(
         "inference memory",
         Bytes,

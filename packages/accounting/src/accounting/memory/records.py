@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 
 from accounting.breakdown import Breakdown
 from accounting.formula import Term, added
-from accounting.record import Record
 from accounting.units import Bytes
 
 TYPE_CHECKING = False
@@ -79,7 +79,8 @@ class PhaseKind(Enum):
     OPTIMIZER_STEP = "optimizer step"
 
 
-class Item(Record):
+@dataclass(frozen=True)
+class Item:
     """Tensors that are alive together, under one name."""
 
     name: str
@@ -111,6 +112,7 @@ def plain_bytes(tensors: Iterable[tuple[int, Term]]) -> int:
     return sum(int(count) * int(size) for count, size in tensors)
 
 
+@dataclass(frozen=True)
 class Phase(Breakdown):
     """What is alive where a phase of a step needs most; `groups` says of each component what it is there for.
 

@@ -7,9 +7,10 @@ so that the highest point is at the last or at the first of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from accounting.counting.adapters import OF_FFN_MATRICES, adapted, adapter_elements, rank_of
-from accounting.counting.layers import LayerKind
+from accounting.counting.dimensions import FfnDimensions, LatentDimensions, attention_matrices
 from accounting.counting.parameters import block_parameters, parameters, tensors, trained_symbol, trained_tensors
 from accounting.formula import Symbol, Term, added
 from accounting.memory.activations import (
@@ -38,8 +39,7 @@ from accounting.memory.records import (
 )
 from accounting.memory.transformers_blocks import masks
 from accounting.policy import DEFAULT, Policy
-from accounting.record import Record
-from accounting.shape import TransformerShape
+from accounting.shape import Kind, TransformerShape
 from accounting.units import Bytes, Count, human
 
 TYPE_CHECKING = False
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from accounting.memory.records import Tensors
 
 
-class TrainingMemory(Record, Mapping[str, Count]):
+@dataclass(frozen=True)
+class TrainingMemory(Mapping[str, Count]):
     """The phases of a step, each with what is alive where it needs most; the components are those of the peak."""
 
     phases: tuple[Phase, ...]
@@ -83,7 +84,8 @@ class TrainingMemory(Record, Mapping[str, Count]):
         return int(self.total)
 
 
-class Gradients(Record):
+@dataclass(frozen=True)
+class Gradients:
     """Gradients of the weights at one moment: their bytes, the newest one's apart, and the whole tensors among them."""
 
     finished: Term
@@ -91,7 +93,8 @@ class Gradients(Record):
     tensors: Tensors
 
 
-class Moment(Record):
+@dataclass(frozen=True)
+class Moment:
     """One phase before anything is added up: its gradients, and all that comes and goes."""
 
     title: str
@@ -196,7 +199,7 @@ class Step:
         self.head = head_tensors(run)
         self.shared = shared_tensors(run)
         self.materialises_scores = self.policy.attention_kernel != "fused"
-        if self.materialises_scores and not self.shape.beyond_lm:
+        if self.materialises_scores and not self.run.transformers:
             self.shared[Component.MASK] = [(1, run.queries * run.seq * run.act)]
 
     @property
@@ -204,12 +207,13 @@ class Step:
         """The residual stream, or its gradient."""
         return 1, self.run.tokens * self.n.d_model * self.run.residual
 
-    def trained_in(self, kind: LayerKind) -> tuple[Term, Term]:
+    def trained_in(self, kind: Kind) -> tuple[Term, Term]:
         """Parameters with gradients of one block of this kind: of attention, and of the feed-forward layer."""
         if self.frozen:
             return adapter_elements(self.shape, 1, of_ffn=False), adapter_elements(self.shape, 1, of_ffn=True)
         attention, ffn = block_parameters(self.shape, kind)
-        prefix = "dense_" if kind.dense else "expert_" if self.shape.dense_layers else ""
+        several = len(self.shape.ffns) > 1
+        prefix = f"{'dense' if kind.ffn.experts is None else 'expert'}_" if several else ""
         return Symbol("attention_params", attention), Symbol(f"{prefix}ffn_params", ffn)
 
     def gradients(self, finished: Term, newest: Term, blocks: int = 0) -> Gradients:
@@ -329,22 +333,21 @@ class Step:
             ]
         return moments
 
-    def _ffn_gradients(self, kind: LayerKind) -> tuple[int, Term]:
+    def _ffn_gradients(self, kind: Kind) -> tuple[int, Term]:
         """Tensors of d_ff that meet where an activation is, or where an adapter's gradient meets its matrix's."""
-        shape, n, run = self.shape, self.n, self.run
-        each = 2 if shape.gated or "down" in shape.adapted else 1
-        if kind.dense:
-            return each, run.tokens * n.dense_d_ff * run.act
-        if shape.shared_d_ff is not None and shape.shared_d_ff > shape.active_experts * shape.d_ff:
-            return each, run.tokens * n.shared_d_ff * run.act
-        return each * shape.active_experts, run.tokens * n.d_ff * run.act
+        shape, run, ffn = self.shape, self.run, kind.ffn
+        m, each = FfnDimensions(shape, ffn), 2 if shape.gated or "down" in shape.adapted else 1
+        if (ffn.shared_d_ff or 0) > ffn.active * kind.d_ff:
+            return each, run.tokens * m.shared_d_ff * run.act
+        return each * ffn.active, run.tokens * m.d_ff * run.act
 
-    def _newest(self, kind: LayerKind, *, of_ffn: bool) -> Term:
+    def _newest(self, kind: Kind, *, of_ffn: bool) -> Term:
         """Elements of the first gradient of a layer that is there: of its last matrix, or of an adapter's half."""
         n = self.n
         if not self.frozen:
-            of_value = n.value_dim if self.shape.latent is not None else n.head_dim
-            return n.d_model * (n.dense_d_ff if kind.dense else n.d_ff) if of_ffn else n.n_heads * of_value * n.d_model
+            if of_ffn:
+                return n.d_model * FfnDimensions(self.shape, kind.ffn).d_ff
+            return list(attention_matrices(self.shape, kind.attention).values())[-1]
         halves = [
             rank_of(self.shape) * into
             for name, (into, _) in adapted(self.shape).items()
@@ -359,10 +362,11 @@ class Step:
         if self.policy.attention_kernel == "eager":
             return [(2, run.batch * n.n_heads * run.queries * run.seq * run.act)]
         if self.shape.latent is not None:
-            of_query, of_value = n.n_heads * (n.nope_dim + n.rope_dim), n.n_heads * n.value_dim
+            m = LatentDimensions(self.shape.latent)
+            of_query, of_value = n.n_heads * (m.nope_dim + m.rope_dim), n.n_heads * m.value_dim
             return [(2, run.tokens * of_query * run.act), (2, run.tokens * of_value * run.act)]
         if self.policy.attention_kernel == "blocks":  # of the block that sees most, and twice those of keys and values
-            most = Symbol("block_scores", max(scores_in_blocks(int(run.seq), self.shape.sliding_window)))
+            most = Symbol("block_scores", max(scores_in_blocks(int(run.seq), run.window)))
             keys = run.tokens * n.n_kv_heads * n.head_dim * run.act
             return [(1, run.batch * n.n_heads * most * run.act), (1, queries), (4, keys)]
         return [(3, queries), (1, run.tokens * n.d_model * run.act)]
@@ -387,33 +391,33 @@ class Step:
         alive = temporary("temporaries", *step_temporaries(self.shape, self.policy))
         return Moment("optimizer step", PhaseKind.OPTIMIZER_STEP, gradients, [alive])
 
-    def saved(self, layers: dict[LayerKind, Term], block: LayerKind | None = None) -> list[Item]:
+    def saved(self, layers: dict[Kind, Term], block: Kind | None = None) -> list[Item]:
         """What so many layers of each kind save, and what they share with each other and the block in its backward."""
         shared = self.shared
-        if self.shape.beyond_lm:
+        if self.run.transformers:
             shared = {**shared, Component.MASK: masks(self.run, layers, block)}
         return items(Group.SAVED, {**shared, **saved_by_layers(self.run, layers)})
 
-    def _ffn_backward(self, kind: LayerKind) -> list[Item]:
+    def _ffn_backward(self, kind: Kind) -> list[Item]:
         """What the block in its backward holds when that begins: all that it saved or computed again."""
         selective = self.policy.activation_checkpointing == "selective"
         found = saved_by_block(self.run, kind) if selective else self.whole_block[kind]
         return [*items(Group.THIS_BLOCK, found), *self._recomputed_input(kind)]
 
-    def _attention_backward(self, kind: LayerKind) -> list[Item]:
+    def _attention_backward(self, kind: Kind) -> list[Item]:
         """The same once the feed-forward layer is done: what is left, and half of the norms."""
         found = dict(self.whole_block[kind])
         if self.policy.activation_checkpointing == "selective":  # weights made once more, beside what they were made of
             again = found[Component.ATTENTION_WEIGHTS]
             found = {**saved_by_block(self.run, kind), Component.ATTENTION_WEIGHTS: again}
-            found[Component.QKV_COPIES] = copies_of_heads(self.run)
+            found[Component.QKV_COPIES] = copies_of_heads(self.run, kind)
         found = {one: tensors for one, tensors in found.items() if one not in OF_FFN}
         found[Component.NORMS] = [(count // 2, size) for count, size in found[Component.NORMS]]
         if self.materialises_scores and Component.ATTENTION_OUTPUT in found:  # the output's own backward is over then
             del found[Component.ATTENTION_OUTPUT]
         return [*items(Group.THIS_BLOCK, found), *self._recomputed_input(kind)]
 
-    def _recomputed_input(self, kind: LayerKind) -> list[Item]:
+    def _recomputed_input(self, kind: Kind) -> list[Item]:
         """The input of a block that is computed again, unless that saves it anyway, and not only something made of
         it."""
         if self.policy.activation_checkpointing != "full":

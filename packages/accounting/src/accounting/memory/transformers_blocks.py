@@ -7,9 +7,10 @@ transformers gives every token to every expert.
 
 from __future__ import annotations
 
-from accounting.counting.layers import LayerKind
+from accounting.counting.dimensions import FfnDimensions, LatentDimensions
 from accounting.formula import Term
 from accounting.memory.records import Component
+from accounting.shape import Attention, DeltaAttention, FeedForward, Kind, LatentAttention
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,29 +25,46 @@ def only_counted(run: ForwardPass) -> None:
         ("norm_kernel", run.policy.norm_kernel, ("fused", "composite")),
         ("gate_kernel", run.policy.gate_kernel, ("composite",)),
         ("attention_kernel", run.policy.attention_kernel, ("fused", "eager")),
-        ("qk_norm", run.shape.qk_norm, (False,)),
+        ("norm", run.shape.norm, ("rmsnorm",)),
         ("post_norm", run.shape.post_norm, (False,)),
+        ("block_norms", run.shape.block_norms, (None,)),
+        ("embedding_norm", run.shape.embedding_norm, (False,)),
+        ("position", run.shape.position, ("rope", "none")),
+        ("gated", run.shape.gated, (True,)),
+        ("lora_rank", run.shape.lora_rank, (None,)),
+        ("linear attention", any(isinstance(one, DeltaAttention) for one in run.shape.attentions), (False,)),
+        ("gated attention", any(isinstance(one, Attention) and one.gated for one in run.shape.attentions), (False,)),
+        ("qk_norm as wide as all heads", any(one.qk_norm == "width" for one in run.shape.attentions), (False,)),
+        ("shared_gate", any(one.shared_gate for one in run.shape.ffns), (False,)),
     ):
         if chosen not in counted:
             raise ValueError(
-                "the memory of training latent attention, shared experts, dense layers beside experts, attention sinks "
-                f"or Llama 4 is not counted with {name} {chosen!r}: it is with {' and '.join(map(str, counted))}"
+                "the memory of training as transformers computes it (latent attention, shared experts, dense layers "
+                f"beside experts, attention sinks, Llama 4, or model_code) is not counted with {name} {chosen!r}: "
+                f"it is with {' and '.join(map(str, counted))}"
             )
+    if run.shape.plain and (run.policy.allocator != "exact" or run.policy.optimizer in ("muon", "adamw8bit")):
+        raise ValueError(
+            "model_code 'transformers' is not counted with an allocator, Muon or 8-bit AdamW, which go tensor "
+            "by tensor: use 'lm'"
+        )
 
 
 def tables(run: ForwardPass) -> Tensors:
     """Cosines and sines of every position, which all layers share."""
     shape, n, positions = run.shape, run.n, run.queries
-    if shape.position != "rope" or shape.unrotated_layers == shape.num_layers:
+    rotated = [one for one in shape.attentions if one.rotated]
+    if not rotated:
         return []
     if shape.latent is not None:  # each of both twice in a row
-        return [(2, positions * n.rope_dim * run.act)]
-    if shape.unrotated_layers or shape.qk_l2_norm:  # complex numbers
+        return [(2, positions * LatentDimensions(shape.latent).rope_dim * run.act)]
+    if any(one.qk_norm == "l2" for one in rotated) or len(rotated) < len(shape.attentions):  # complex numbers
         return [(1, 4 * (positions * n.head_dim))]
-    return [(2, positions * (n.head_dim // 2) * run.act)]
+    width = n.head_dim // 2 if any(one.sinks for one in rotated) else n.head_dim
+    return [(2, positions * width * run.act)]
 
 
-def masks(run: ForwardPass, layers: dict[LayerKind, Term], block: LayerKind | None) -> Tensors:
+def masks(run: ForwardPass, layers: dict[Kind, Term], block: Kind | None) -> Tensors:
     """What score matrices are added to in so many layers of each kind, and in the block in its backward: made for each
     sequence, and kept for layers that are computed again.
 
@@ -55,51 +73,65 @@ def masks(run: ForwardPass, layers: dict[LayerKind, Term], block: LayerKind | No
     shape, policy = run.shape, run.policy
     if policy.attention_kernel != "eager" or policy.activation_checkpointing == "none":
         return []
-    kinds = len({kind.rotated for kind, count in layers.items() if count or kind == block})
-    if 0 < shape.windowed_layers < shape.num_layers and any(layers.values()):
+    kinds = len({kind.attention.rotated for kind, count in layers.items() if count or kind == block})
+    chunked = any(kind.attention.chunked for kind in shape.counts)
+    if not chunked and 0 < shape.windowed_layers < shape.num_layers and any(layers.values()):
         kinds = 2
     return [(kinds, run.batch * run.queries * run.seq * run.act)]
 
 
-def of_attention(run: ForwardPass, kind: LayerKind) -> dict[Component, Tensors]:
+def of_attention(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
     """What attention saves, its input apart."""
-    found: dict[Component, Tensors] = {}
-    if run.shape.latent is not None:
-        found[Component.LATENTS] = _latents(run)
-    elif kind.rotated and run.shape.qk_l2_norm:
-        found[Component.QK_NORMS] = _l2_norms(run)
-    if run.shape.unrotated_layers and not kind.rotated:  # what the queries of a position are multiplied by
-        found[Component.QK_SCALES] = [(1, 4 * run.queries)]
-    found[Component.QKV] = _eager(run) if run.policy.attention_kernel == "eager" else entering(run)
-    found[Component.ATTENTION_WEIGHTS] = _weights(run)
-    found[Component.ATTENTION_OUTPUT] = [(1, run.tokens * _value_width(run) * run.act)]
-    return found
+    saved: dict[Component, Tensors] = {}
+    attention = kind.attention
+    if isinstance(attention, LatentAttention):
+        saved[Component.LATENTS] = _latents(run, attention)
+    elif attention.qk_norm == "l2":
+        saved[Component.QK_NORMS] = _l2_norms(run)
+    elif attention.qk_norm == "head":
+        saved[Component.QK_NORMS] = _head_norms(run)
+    if run.shape.position == "rope" and not attention.rotated:  # scales of the queries of each position
+        saved[Component.QK_SCALES] = [(1, 4 * run.queries)]
+    eager = run.policy.attention_kernel == "eager"
+    saved[Component.QKV] = _eager(run, kind) if eager else entering(run, kind)
+    saved[Component.ATTENTION_WEIGHTS] = _weights(run, kind)
+    saved[Component.ATTENTION_OUTPUT] = [(1, run.tokens * _value_width(run, kind) * run.act)]
+    return saved
 
 
-def _value_width(run: ForwardPass) -> Term:
-    n = run.n
-    return n.n_heads * (n.value_dim if run.shape.latent is not None else n.head_dim)
+def _value_width(run: ForwardPass, kind: Kind) -> Term:
+    if isinstance(kind.attention, LatentAttention):
+        return run.n.n_heads * LatentDimensions(kind.attention).value_dim
+    return run.n.n_heads * run.n.head_dim
 
 
-def _latents(run: ForwardPass) -> Tensors:
+def _latents(run: ForwardPass, latent: LatentAttention) -> Tensors:
     """The latents before and after their norms; the part of the keys that is rotated lies beside that of keys and
     values."""
-    n, between, act = run.n, run.between, run.act
-    latent = run.shape.latent
-    found: Tensors = []
-    if latent is not None and latent.q_rank is not None:
-        found += [*_norm(run, n.q_rank, n.q_rank), (1, between * n.q_rank * act)]
-    return [*found, *_norm(run, n.kv_rank, n.kv_rank + n.rope_dim), (1, between * n.kv_rank * act)]
+    m, between, act = LatentDimensions(latent), run.between, run.act
+    saved: Tensors = []
+    if latent.q_rank is not None:
+        saved += [*_norm(run, m.q_rank, m.q_rank), (1, between * m.q_rank * act)]
+    return [*saved, *_norm(run, m.kv_rank, m.kv_rank + m.rope_dim), (1, between * m.kv_rank * act)]
 
 
-def _norm(run: ForwardPass, width: Term, stored: Term) -> Tensors:
-    """What an RMSNorm of so many elements saves, of whose input so many are stored together."""
-    statistic = (1, 4 * run.between)
+def _head_norms(run: ForwardPass) -> Tensors:
+    """Norms of each head of queries and keys."""
+    saved: Tensors = []
+    for heads in (run.n.n_heads, run.n.n_kv_heads):
+        saved += [(count, heads * size) for count, size in _norm(run, run.n.head_dim, run.n.head_dim, run.tokens)]
+    return saved
+
+
+def _norm(run: ForwardPass, width: Term, stored: Term, positions: Term | None = None) -> Tensors:
+    """Tensors that an RMSNorm of `width` elements saves, of whose input `stored` elements are one tensor."""
+    between = run.between if positions is None else positions
+    statistic = (1, 4 * between)
     if run.policy.norm_kernel == "fused":
-        return [(1, run.between * stored * run.act), statistic]
+        return [(1, between * stored * run.act), statistic]
     if run.narrow:  # in fp32 the input is a copy
-        return [(2, 4 * (run.between * width)), statistic]
-    return [(1, 4 * (run.between * stored)), (1, 4 * (run.between * width)), statistic]
+        return [(2, 4 * (between * width)), statistic]
+    return [(1, 4 * (between * stored)), (1, 4 * (between * width)), statistic]
 
 
 def _l2_norms(run: ForwardPass) -> Tensors:
@@ -111,60 +143,60 @@ def _l2_norms(run: ForwardPass) -> Tensors:
     return found
 
 
-def entering(run: ForwardPass) -> Tensors:
+def entering(run: ForwardPass, kind: Kind) -> Tensors:
     """Queries, keys and values as attention gets them; of latent attention the values lie beside a part of the keys."""
     n, tokens, act = run.n, run.tokens, run.act
-    if run.shape.latent is not None:
-        of_query = n.n_heads * (n.nope_dim + n.rope_dim)
-        return [(2, tokens * of_query * act), (1, tokens * (n.n_heads * (n.nope_dim + n.value_dim)) * act)]
+    if isinstance(kind.attention, LatentAttention):
+        m = LatentDimensions(kind.attention)
+        of_query = n.n_heads * (m.nope_dim + m.rope_dim)
+        return [(2, tokens * of_query * act), (1, tokens * (n.n_heads * (m.nope_dim + m.value_dim)) * act)]
     return [(1, tokens * (n.n_heads * n.head_dim) * act), (2, tokens * (n.n_kv_heads * n.head_dim) * act)]
 
 
-def _eager(run: ForwardPass) -> Tensors:
+def _eager(run: ForwardPass, kind: Kind) -> Tensors:
     """Queries, keys and values as explicit matrix multiplications keep them: keys and values of every query head, and
     with several sequences values in a row."""
     shape, n, tokens, act = run.shape, run.n, run.tokens, run.act
     one = int(run.batch) == 1
-    if shape.latent is not None:
-        queries, keys, values = entering(run)[0], entering(run)[0], entering(run)[1]
-        return [(1, queries[1]), (1, keys[1]), values if one else (1, tokens * _value_width(run) * act)]
+    if isinstance(kind.attention, LatentAttention):
+        (_, queries), values = entering(run, kind)
+        return [(2, queries), values if one else (1, tokens * _value_width(run, kind) * act)]
     heads = n.n_heads if shape.kv_heads < shape.num_heads and not (one and shape.kv_heads == 1) else n.n_kv_heads
     return [(1, tokens * (n.n_heads * n.head_dim) * act), (2, tokens * (heads * n.head_dim) * act)]
 
 
-def repeated(run: ForwardPass) -> Tensors:
+def repeated(run: ForwardPass, kind: Kind) -> Tensors:
     """Of those the copies that explicit matrix multiplications make of what attention gets."""
     shape, tokens, act = run.shape, run.tokens, run.act
     if run.policy.attention_kernel != "eager":
         return []
-    if shape.latent is None and shape.kv_heads < shape.num_heads:
-        return _eager(run)[1:]
-    return [] if int(run.batch) == 1 else [(1, tokens * _value_width(run) * act)]
+    if isinstance(kind.attention, Attention) and shape.kv_heads < shape.num_heads:
+        return _eager(run, kind)[1:]
+    return [] if int(run.batch) == 1 else [(1, tokens * _value_width(run, kind) * act)]
 
 
-def _weights(run: ForwardPass) -> Tensors:
+def _weights(run: ForwardPass, kind: Kind) -> Tensors:
     """A log-sum-exp of each row, or the weights: of latent attention in fp32 too, with sinks one more a row."""
-    shape, rows = run.shape, run.tokens * run.n.n_heads
+    rows = run.tokens * run.n.n_heads
     if run.policy.attention_kernel == "fused":
         return [(1, 4 * rows)]
-    if shape.attention_sinks:  # and which score of a row is largest
+    if kind.attention.sinks:  # and the index of the largest score of a row
         return [(1, rows * (run.seq + 1) * run.act), (1, 8 * rows)]
-    in_fp32 = [(1, 4 * (rows * run.seq))] if shape.latent is not None and run.narrow else []
+    in_fp32 = [(1, 4 * (rows * run.seq))] if run.narrow and run.shape.latent is not None else []
     return [*in_fp32, (1, rows * run.seq * run.act)]
 
 
-def of_ffn(run: ForwardPass, kind: LayerKind) -> dict[Component, Tensors]:
+def of_ffn(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
     """What the feed-forward layer saves, its input apart."""
-    shape, n, tokens = run.shape, run.n, run.tokens
-    if kind.dense:
-        return {Component.FFN_HIDDEN: _hidden(run, tokens * n.dense_d_ff * run.act)}
-    if shape.experts is None:
-        return {Component.FFN_HIDDEN: _hidden(run, tokens * n.d_ff * run.act)}
-    hidden = _hidden(run, tokens * n.d_ff * run.act, in_one=True)
-    found = {Component.FFN_HIDDEN: [(shape.active_experts * count, size) for count, size in hidden]}
-    if shape.shared_d_ff is not None:
-        found[Component.SHARED_FFN_HIDDEN] = _hidden(run, tokens * n.shared_d_ff * run.act)
-    return {**found, Component.ROUTER: _router(run)}
+    ffn, tokens = kind.ffn, run.tokens
+    m = FfnDimensions(run.shape, ffn)
+    if ffn.experts is None:
+        return {Component.FFN_HIDDEN: _hidden(run, tokens * m.d_ff * run.act)}
+    hidden = _hidden(run, tokens * m.d_ff * run.act, in_one=True)
+    saved = {Component.FFN_HIDDEN: [(ffn.active * count, size) for count, size in hidden]}
+    if ffn.shared_d_ff is not None:
+        saved[Component.SHARED_FFN_HIDDEN] = _hidden(run, tokens * m.shared_d_ff * run.act)
+    return {**saved, Component.ROUTER: _router(run, ffn)}
 
 
 def _hidden(run: ForwardPass, hidden: Term, *, in_one: bool = False) -> Tensors:
@@ -175,27 +207,27 @@ def _hidden(run: ForwardPass, hidden: Term, *, in_one: bool = False) -> Tensors:
     return [*before, (5 if run.shape.ffn == "clamped_swiglu" else 2, hidden)]
 
 
-def _router(run: ForwardPass) -> Tensors:
+def _router(run: ForwardPass, ffn: FeedForward) -> Tensors:
     """What makes the weights of the experts chosen, and what the experts read and gave."""
-    shape, n, tokens, act = run.shape, run.n, run.tokens, run.act
-    active = shape.active_experts
+    n, tokens, act, active = run.n, run.tokens, run.act, ffn.active
+    n_experts = FfnDimensions(run.shape, ffn).n_experts
     of_experts: Tensors = [(active, 16 * tokens), (3 * active, tokens * n.d_model * act)]
-    if shape.router == "softmax_of_chosen":  # their indices, probabilities, and those again by expert
+    if ffn.router == "softmax_of_chosen":  # their indices, probabilities, and those again by expert
         return [(active, 8 * tokens), (2 * active, tokens * act), *of_experts]
-    if shape.router == "sigmoid":
-        copies: Tensors = [(1, 4 * (tokens * n.d_model)), (1, 4 * (n.n_experts * n.d_model))] if run.narrow else []
+    if ffn.router == "sigmoid":
+        copies: Tensors = [(1, 4 * (tokens * n.d_model)), (1, 4 * (n_experts * n.d_model))] if run.narrow else []
         return [
             *copies,  # of input and matrix in fp32
-            (1, 4 * (tokens * n.n_experts)),
+            (1, 4 * (tokens * n_experts)),
             (active, 8 * tokens),
             (2 * active, 4 * tokens),
             (1, 4 * tokens),
             *of_experts,
         ]
-    if shape.router == "sigmoid_of_input":
+    if ffn.router == "sigmoid_of_input":
         return [(active, 8 * tokens), (2 * active, 4 * tokens), *of_experts]
     return [
-        (1, tokens * n.n_experts * act),
+        (1, tokens * n_experts * act),
         (1, tokens * act),
         (active, 8 * tokens),
         (2 * active, tokens * act),

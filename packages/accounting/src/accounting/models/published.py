@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from accounting.record import replace
-from accounting.shape import LatentAttention, TransformerShape, unknown
+from dataclasses import replace
+
+from accounting.shape import Attention, FeedForward, LatentAttention, Layer, TransformerShape
 
 _GPT2 = {"gpt2": (12, 768, 12), "gpt2-medium": (24, 1024, 16), "gpt2-large": (36, 1280, 20), "gpt2-xl": (48, 1600, 25)}
 
@@ -24,6 +25,9 @@ def _gpt2(layers: int, width: int, heads: int) -> TransformerShape:
         bias=True,
     )
 
+
+_DEEPSEEK = LatentAttention(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
+_SCOUT_FFN = FeedForward(experts=16, experts_per_token=1, shared_d_ff=8192, router="sigmoid_of_input")
 
 SHAPES: dict[str, TransformerShape] = {
     **{name: _gpt2(*sizes) for name, sizes in _GPT2.items()},
@@ -122,14 +126,13 @@ SHAPES: dict[str, TransformerShape] = {
         d_model=7168,
         num_heads=128,
         d_ff=2048,
-        head_dim=192,
-        experts=256,
-        experts_per_token=8,
-        dense_layers=3,
-        dense_d_ff=18432,
-        shared_d_ff=2048,
-        router="sigmoid",
-        latent=LatentAttention(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128),
+        leading=3 * (Layer(_DEEPSEEK, FeedForward(18432)),),
+        layers=(
+            Layer(
+                _DEEPSEEK,
+                FeedForward(experts=256, experts_per_token=8, shared_d_ff=2048, router="sigmoid"),
+            ),
+        ),
     ),
     **{
         name: TransformerShape(
@@ -143,13 +146,13 @@ SHAPES: dict[str, TransformerShape] = {
             head_dim=64,
             ffn="clamped_swiglu",
             bias=True,
-            sliding_window=128,
-            sliding_window_layers=layers // 2,
-            experts=experts,
-            experts_per_token=4,
-            router="softmax_of_chosen",
-            router_bias=True,
-            attention_sinks=True,
+            layers=tuple(
+                Layer(
+                    Attention(window, sinks=True),
+                    FeedForward(experts=experts, experts_per_token=4, router="softmax_of_chosen", router_bias=True),
+                )
+                for window in (128, None)
+            ),
         )
         for name, layers, experts in (("gpt-oss-20b", 24, 32), ("gpt-oss-120b", 36, 128))
     },
@@ -162,12 +165,10 @@ SHAPES: dict[str, TransformerShape] = {
         d_ff=8192,
         num_kv_heads=8,
         head_dim=128,
-        experts=16,
-        experts_per_token=1,
-        shared_d_ff=8192,
-        router="sigmoid_of_input",
-        unrotated_layers=12,
-        qk_l2_norm=True,
+        layers=(
+            *3 * (Layer(Attention(8192, chunked=True, qk_norm="l2"), _SCOUT_FFN),),
+            Layer(Attention(rotated=False), _SCOUT_FFN),
+        ),
     ),
     "gemma-2b": TransformerShape(
         vocab_size=256000,
@@ -193,8 +194,7 @@ SHAPES: dict[str, TransformerShape] = {
         ffn="geglu",
         tied_embeddings=True,
         post_norm=True,
-        sliding_window=4096,
-        sliding_window_layers=13,
+        layers=(Layer(Attention(4096)), Layer()),
     ),
     "gemma-3-1b": TransformerShape(
         vocab_size=262144,
@@ -209,15 +209,6 @@ SHAPES: dict[str, TransformerShape] = {
         tied_embeddings=True,
         post_norm=True,
         qk_norm=True,
-        sliding_window=512,
-        sliding_window_layers=22,
+        layers=(*5 * (Layer(Attention(512)),), Layer()),
     ),
 }
-
-
-def named(name: str) -> TransformerShape:
-    """The shape of that name, else KeyError with the names there are."""
-    try:
-        return SHAPES[name]
-    except KeyError:
-        raise unknown("shape", name, SHAPES) from None

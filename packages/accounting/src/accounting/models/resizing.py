@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from accounting.record import replace
-from accounting.shape import TransformerShape
+from dataclasses import replace
+
+from accounting.shape import DeltaAttention, LatentAttention, Layer, TransformerShape
 
 
 def lengthened(shape: TransformerShape, positions: int) -> TransformerShape:
@@ -12,41 +13,38 @@ def lengthened(shape: TransformerShape, positions: int) -> TransformerShape:
 
 
 def deepened(shape: TransformerShape, layers: int) -> TransformerShape:
-    """The shape with so many layers; of those that are special (with a window, dense beside experts, unrotated) the
-    same part as before, rounded down but at least one."""
-
-    def part(some: int) -> int:
-        return max(1, some * layers // shape.num_layers) if some else 0
-
-    windowed = shape.sliding_window_layers
-    return replace(
-        shape,
-        num_layers=layers,
-        sliding_window_layers=None if windowed is None else part(windowed),
-        dense_layers=part(shape.dense_layers),
-        unrotated_layers=part(shape.unrotated_layers),
-    )
+    """The shape with this number of layers: as large a part of them leads as before, rounded down but at least one."""
+    leading = len(shape.leading)
+    if leading:
+        leading = min(layers, max(1, leading * layers // shape.num_layers))
+    repeated = [shape.leading[at * len(shape.leading) // leading] for at in range(leading)]
+    return replace(shape, num_layers=layers, leading=tuple(repeated))
 
 
 def widened(shape: TransformerShape, kv_heads: int) -> TransformerShape:
-    """The shape with so many key heads, and everything across its width in proportion."""
+    """The shape with this number of key heads, and everything across its width in proportion."""
     heads = kv_heads * (shape.num_heads // shape.kv_heads)
     width = max(1, heads * shape.d_model // shape.num_heads)
 
     def wider(size: int | None) -> int | None:
         return None if size is None else max(1, width * size // shape.d_model)
 
-    latent = shape.latent
-    if latent is not None:
-        latent = replace(latent, q_rank=wider(latent.q_rank), kv_rank=wider(latent.kv_rank))
+    def layer(one: Layer) -> Layer:
+        attention, ffn = one.attention, one.ffn
+        if isinstance(attention, LatentAttention):
+            attention = replace(attention, q_rank=wider(attention.q_rank), kv_rank=wider(attention.kv_rank))
+        elif isinstance(attention, DeltaAttention):
+            raise ValueError("a wider model of linear attention is not defined here: give its sizes")
+        if ffn is not None:
+            ffn = replace(ffn, d_ff=wider(ffn.d_ff), shared_d_ff=wider(ffn.shared_d_ff))
+        return Layer(attention, ffn)
+
     return replace(
         shape,
         d_model=width,
         num_heads=heads,
         num_kv_heads=None if shape.num_kv_heads is None else kv_heads,
-        head_dim=shape.head_dim,
-        d_ff=wider(shape.d_ff),
-        dense_d_ff=wider(shape.dense_d_ff),
-        shared_d_ff=wider(shape.shared_d_ff),
-        latent=latent,
+        d_ff=max(1, width * shape.d_ff // shape.d_model),
+        leading=tuple(map(layer, shape.leading)),
+        layers=tuple(map(layer, shape.layers)),
     )

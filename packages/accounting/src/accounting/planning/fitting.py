@@ -8,6 +8,7 @@ batches are micro-batches of a replica.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from accounting.breakdown import Breakdown, breakdown
@@ -15,7 +16,6 @@ from accounting.formula import linear_in
 from accounting.memory.training import training_memory, training_peak
 from accounting.models.resizing import deepened, lengthened, widened
 from accounting.policy import DEFAULT, Policy
-from accounting.record import Record, replace
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import Bytes
 
@@ -110,7 +110,8 @@ def _least(make: Callable[[int], TransformerShape], layout: Layout | None) -> in
     return most
 
 
-class Line(Record):
+@dataclass(frozen=True)
+class Line:
     """peak = slope · batch + intercept, in bytes: exact from batch `first` on, where `phase` is the peak.
 
     per_sequence and fixed are what slope and intercept are made of, with their formulas.

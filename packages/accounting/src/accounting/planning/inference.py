@@ -7,6 +7,7 @@ is counted in bytes, not in seconds.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 from accounting.breakdown import Breakdown
@@ -15,9 +16,8 @@ from accounting.counting.flops import decode_flops, decode_pairs, prefill_flops
 from accounting.counting.matmuls import matmuls
 from accounting.formula import Symbol
 from accounting.hardware.devices import Device
-from accounting.memory.inference import BITS, inference_memory, kv_cache, weights_read
+from accounting.memory.inference import BITS, FORMATS, inference_memory, kv_cache, weights_read
 from accounting.planning.fitting import largest
-from accounting.record import Record
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import Bytes, FLOPs, Seconds
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Storage(Record):
+@dataclass(frozen=True)
+class Storage:
     """How a model that generates is stored: its weights, its cache, and the devices that share each layer."""
 
     weights: str = "bf16"
@@ -34,7 +35,7 @@ class Storage(Record):
     devices: int = 1
 
     def __post_init__(self) -> None:
-        choose("weights", self.weights, tuple(BITS))
+        choose("weights", self.weights, tuple(FORMATS))
         choose("cache", self.cache, tuple(BITS))
         positive("devices", self.devices)
 
@@ -42,7 +43,8 @@ class Storage(Record):
 PLAIN = Storage()
 
 
-class Roofline(Record):
+@dataclass(frozen=True)
+class Roofline:
     """Work and traffic of one device, the busiest; `sent` is what it sends to the others that share its layers."""
 
     flops: FLOPs
@@ -60,7 +62,8 @@ class Roofline(Record):
         return "arithmetic" if self.arithmetic >= self.traffic else "bandwidth"
 
 
-class Generation(Record):
+@dataclass(frozen=True)
+class Generation:
     """Reading a prompt and generating `output` tokens for each of batch_size sequences, by the roofline of each step.
 
     The first of them comes of the prefill, each of the others of a decoding step.
@@ -134,7 +137,8 @@ def decode_time(
     def of(mine: TransformerShape) -> tuple[FLOPs, Bytes]:
         flops = FLOPs(int(decode_flops(mine, length, batch_size).total))
         read = weights_read(mine, positive("batch_size", batch_size), weights=storage.weights)
-        return flops, Bytes(int(read.total) + int(kv_cache(mine, batch_size, length, dtype=storage.cache).total))
+        cache = kv_cache(mine, batch_size, length, dtype=storage.cache, read=True)
+        return flops, Bytes(int(read.total) + int(cache.total))
 
     return _roofline(shape, device, storage, batch_size, of)
 
@@ -161,9 +165,13 @@ def generation_time(
     def step(context: int) -> Roofline:
         return decode_time(shape, device, context, batch_size, storage=storage)
 
-    window = shape.sliding_window
-    bends = [window] if window is not None and first <= window < last else []
-    edges = [first - 1, *bends, last]
+    bends = set()  # contexts after which a layer reads no more, or begins a chunk
+    for kind in shape.counts:
+        if window := kind.attention.window:
+            steps = range(first // window * window, last, window) if kind.attention.chunked else (window,)
+            bends |= {at for at in steps if first <= at < last}
+            bends |= {at + 1 for at in steps if kind.attention.chunked and first <= at + 1 < last}
+    edges = [first - 1, *sorted(bends), last]
     seconds = sum(_steps(step, low + 1, high) for low, high in pairwise(edges))
     return Generation(
         prefill_time(shape, device, prompt, batch_size, storage=storage),
@@ -254,7 +262,8 @@ def _roofline(
     return Roofline(flops, moved, sent, Seconds(flops / peak), Seconds(moved / bandwidth))
 
 
-class Operator(Record):
+@dataclass(frozen=True)
+class Operator:
     """One operator of a decoding step on one device: its work, its traffic, and which of the two takes longer."""
 
     name: str
@@ -289,18 +298,21 @@ def decode_operators(
     seen, batch = Symbol("context", shape.sequence(context)), Symbol("batch", positive("batch_size", batch_size))
     found = matmuls(mine, batch, batch, decode_pairs(mine, seen), absorbed=True)
     read = weights_read(mine, batch_size, weights=storage.weights)
-    cache = kv_cache(mine, batch_size, int(seen), dtype=storage.cache)
+    cache = kv_cache(mine, batch_size, int(seen), dtype=storage.cache, read=True)
+    ffn = max(mine.ffns, key=lambda one: one.experts or 1)
     of_blocks = int(read["blocks"]) + int(read["scales"])
     # a group of experts is read as often as tokens choose others, so the blocks' bytes are shared out by what is read
-    experts = 1 if mine.experts is None else min(mine.experts, mine.active_experts * batch_size)
     elements = {
-        one.name: int(one.weights) // mine.active_experts * experts if one.of_experts else int(one.weights)
+        one.name: int(one.weights) // ffn.active * min(ffn.held, ffn.active * batch_size)
+        if one.of_experts
+        else int(one.weights)
         for one in found[:-1]
         if one.name not in ("adapters", "value gates")
     }
     total = sum(elements.values())
     moved = {name: of_blocks * share // total for name, share in elements.items()}
     moved["scores: query·keyᵀ"], moved["scores: weights·value"] = int(cache["keys"]), int(cache["values"])
+    moved["delta rule"] = int(cache["states"]) if "states" in cache else 0
     moved["head"] = int(read["head"])
     for name, apart in (("adapters", "adapters"), ("value gates", "value embeddings")):
         if apart in read:

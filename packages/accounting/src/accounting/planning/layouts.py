@@ -11,6 +11,7 @@ again; with stages the optimizer is sharded (ZeRO-1).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 
 from accounting.cluster.layout import Layout
@@ -20,7 +21,6 @@ from accounting.hardware.devices import Device
 from accounting.hardware.interconnect import Interconnect, interconnect
 from accounting.planning.step_time import EFFICIENCY, StepTime, step_time
 from accounting.policy import CHECKPOINTINGS, DEFAULT, Policy
-from accounting.record import Record, replace
 from accounting.shape import TransformerShape, positive
 from accounting.units import Bytes, Seconds, Tokens
 
@@ -32,7 +32,8 @@ MICRO_BATCHES = tuple(1 << power for power in range(7))  # sequences of a micro-
 RESERVE = Bytes(2 * 10**9)  # for driver, context and libraries on a device
 
 
-class Plan(Record):
+@dataclass(frozen=True)
+class Plan:
     """One layout that fits, with what it takes.
 
     Args:
@@ -167,8 +168,8 @@ def candidates(
 ) -> Iterator[tuple[Layout, int]]:
     """Every layout that fills the devices, with every micro-batch size that divides a replica's share of the
     sequences."""
+    widths = [shape.num_heads, *(size or 0 for ffn in shape.ffns for size in (ffn.d_ff, ffn.shared_d_ff))]
     for tensor in divisors(devices):
-        widths = (shape.num_heads, shape.d_ff, shape.dense_d_ff or 0, shape.shared_d_ff or 0)
         if tensor > node_size or any(width % tensor for width in widths):
             continue
         for pipeline in divisors(devices // tensor):
@@ -176,7 +177,7 @@ def candidates(
                 continue
             replicas = devices // tensor // pipeline
             stages = ((1,) if pipeline > 1 else (1, 2, 3)) if replicas > 1 else (0,)
-            experts = [part for part in divisors(replicas) if not (shape.experts or 1) % part]
+            experts = [part for part in divisors(replicas) if not shape.most_experts % part]
             for context in (part for part in divisors(replicas) if part == 1 or length >= part * CONTEXT_SHARE):
                 share, rest = divmod(sequences, replicas // context)
                 if rest:

@@ -7,12 +7,14 @@ them.
 
 from __future__ import annotations
 
-from accounting.record import Record
+from dataclasses import dataclass
+
 from accounting.shape import choose
 from accounting.units import FLOPs, Parameters, Tokens
 
 
-class Law(Record):
+@dataclass(frozen=True)
+class Law:
     """N = size · (C / compute)^exponent, or the minimum of loss E + A/N^alpha + B/D^beta at 6·N·D = C where it is
     fitted."""
 
@@ -67,7 +69,8 @@ LAWS = {
 }
 
 
-class ComputeOptimal(Record):
+@dataclass(frozen=True)
+class ComputeOptimal:
     """The answer of one law; loss in nats a token where the law has one, warning empty inside the law's range."""
 
     law: str

@@ -14,6 +14,8 @@ are 1F1B (Narayanan et al. 2021, arXiv:2104.04473). docs/design/cluster-plans.md
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from accounting.cluster.device import device_flops, replicated
 from accounting.cluster.layout import Layout, Place
 from accounting.cluster.memory import device_forward_pass
@@ -25,7 +27,6 @@ from accounting.hardware.interconnect import Interconnect
 from accounting.memory.activations import head_tensors, saved_by_layers
 from accounting.memory.records import total_bytes
 from accounting.policy import DEFAULT, Policy
-from accounting.record import Record, replace
 from accounting.shape import TransformerShape, positive
 from accounting.units import Bytes, Seconds
 
@@ -34,7 +35,8 @@ PASSES = 5  # over each saved tensor, and
 RECOMPUTED_PASSES = 2  # with full activation checkpointing: see the head of this file
 
 
-class StepTime(Record):
+@dataclass(frozen=True)
+class StepTime:
     """Seconds of a step by what they are spent on, and what a device sends in it.
 
     Args:
@@ -128,7 +130,8 @@ def step_time(
     )
 
 
-class _StageTime(Record):
+@dataclass(frozen=True)
+class _StageTime:
     """Seconds of one micro-batch on a stage, but for data and optimizer, which are of a step."""
 
     matmul: float

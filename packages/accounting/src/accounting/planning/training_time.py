@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from accounting.breakdown import Breakdown
 from accounting.counting.flops import training_flops
 from accounting.hardware.devices import Device
-from accounting.record import Record
 from accounting.shape import TransformerShape, positive
 from accounting.units import FLOPRate, Seconds, TokenRate, Tokens
 
 
-class TrainingTime(Record):
+@dataclass(frozen=True)
+class TrainingTime:
     """What a training run takes; `hours` are wall-clock, `device_hours` those of all devices, `cost` None without a
     price."""
 
