@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any
 
-STORED = ("fp32", "bf16", "int8", "int4")  # the weights that are compared
+STORED = ("fp32", "bf16", "fp8", "int8", "mxfp4", "int4")  # the weights that are compared
 UNBOUNDED = 1 << 39  # positions or sequences: a window, or no cache, ends what they take
 OUTPUT = 256  # new tokens, unless the context is too short for them
 
@@ -50,7 +50,7 @@ def infer(options: argparse.Namespace) -> Answer:
     note = (
         f"{options.batch:,} × {prompt:,} positions of prompt and {output:,} new tokens on {options.devices:,} × "
         f"{machine.name} ({machine.source}); {options.cache} cache of "
-        f"{human(kv_cache(shape, options.batch, prompt + output).total)} at the end in bf16; most sequences and "
+        f"{human(kv_cache(shape, options.batch, prompt + output, dtype=options.cache).total)} at the end; most sequences and "
         "longest context are what fits the memory; a lower bound of time, arithmetic and memory traffic overlapping "
         "perfectly, every expert that the batch can choose read"
     )
