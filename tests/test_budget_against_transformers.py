@@ -14,6 +14,11 @@ accounting = pytest.importorskip("accounting", reason="the budget is in accounti
 from family_configs import FEW, published_config, small_config  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
+LIKE_PUBLISHED = (
+    *("Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen2Moe", "Qwen3Next", "Gemma", "Gemma2", "Phi3", "Olmo2"),
+    *("Olmo3", "Olmoe", "SmolLM3", "Glm", "Glm4", "Glm4Moe", "Cohere", "Cohere2", "Granite", "Starcoder2", "GPTNeoX"),
+    *("OPT", "Bloom", "Falcon"),
+)
 CASES = [
     ("DeepseekV3", {}),
     ("DeepseekV3", FEW | {"first_k_dense_replace": 1, "n_routed_experts": 8, "n_shared_experts": 2, "q_lora_rank": 24}),
@@ -25,6 +30,13 @@ CASES = [
         "Llama4",
         FEW | {"interleave_moe_layer_step": 2, "num_local_experts": 4, "head_dim": 16, "num_key_value_heads": 2},
     ),
+    *[(family, {}) for family in LIKE_PUBLISHED],
+    ("Llama", {"attention_bias": True, "mlp_bias": True}),
+    ("DeepseekV2", {"num_experts_per_tok": 6}),
+    ("DeepseekV3", {"attention_bias": True}),
+    ("GptOss", {"attention_bias": False}),
+    ("Llama4", {"attention_bias": True}),
+    ("Qwen3Moe", {"decoder_sparse_step": 2}),
     ("Qwen3Moe", {"num_experts": 128, "moe_intermediate_size": 1536, "num_hidden_layers": 94, "head_dim": 128}),
 ]
 

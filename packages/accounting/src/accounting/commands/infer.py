@@ -47,10 +47,11 @@ def infer(options: argparse.Namespace) -> Answer:
         records.append({"weights": weights, **record})
         table.append(cells(weights, found, record))
         how += explained(shape, found, storage)
+    cache = kv_cache(shape, options.batch, prompt + output, dtype=options.cache).total
     note = (
         f"{options.batch:,} × {prompt:,} positions of prompt and {output:,} new tokens on {options.devices:,} × "
         f"{machine.name} ({machine.source}); {options.cache} cache of "
-        f"{human(kv_cache(shape, options.batch, prompt + output, dtype=options.cache).total)} at the end; most sequences and "
+        f"{human(cache)} at the end; most sequences and "
         "longest context are what fits the memory; a lower bound of time, arithmetic and memory traffic overlapping "
         "perfectly, every expert that the batch can choose read"
     )

@@ -230,7 +230,7 @@ class _Settings:
             self.whole("num_attention_heads"),
             d_ff,
             num_kv_heads=None if latent else self.kv_heads(),
-            head_dim=None if latent or self.get("head_dim") is None else self.whole("head_dim"),
+            head_dim=None if latent else self.head_dim(width),
             ffn=self.activation(),
             tied_embeddings=self.switch("tie_word_embeddings"),
             **self.norms(),
@@ -353,6 +353,12 @@ class _Settings:
             step = positive("decoder_sparse_step", self.get("decoder_sparse_step", 1))
             return at not in (self.listed("mlp_only_layers") or []) and (at + 1) % step == 0
         return True
+
+    def head_dim(self, width: int) -> int | None:
+        heads = self.whole("num_attention_heads")
+        if self.get("head_dim") is not None:
+            return self.whole("head_dim")
+        return width // heads if self.family == "glm4_moe" and width % heads else None
 
     def kv_heads(self) -> int | None:
         if self.family in ("gpt2", "opt", "bloom", "gpt_neox"):
