@@ -220,7 +220,7 @@ class _Settings:
             body = pattern(simple)
             run = next((at for at in range(layers) if simple[at] != simple[0]), 0) if len(body) == layers else 0
             sizes |= {"leading": tuple(simple[:run]), "layers": pattern(simple[run:])}
-        name = "moe_intermediate_size" if "moe_intermediate_size" in self.values else "intermediate_size"
+        name = "moe_intermediate_size" if "moe_intermediate_size" in DEFAULTS[self.family] else "intermediate_size"
         d_ff = 4 * width if self.get(name) is None else self.whole(name)
         return TransformerShape(
             self.whole("vocab_size"),
