@@ -5,8 +5,9 @@ python packages/accounting/benchmarks/published_runs.py [--fit | --write | --che
 published_runs.csv holds one run a row: layout, batch and published rate, each read in its source (SOURCES). Runs are in
 bf16 and tuned by their authors; of an untuned and a tuned number for one layout the tuned one is there. The rule for
 holding out does not look at rates: in order of the SHA-256 of a row's model, device, layout and framework, the second
-half is held out, and so are all mixtures of experts. --fit prints the constants of step_time.py that the other runs
-give; --write makes the table and planning/accuracy.csv; --check fails where they are not up to date.
+half is held out, and so are all mixtures of experts. Rows "not re-read" are from an earlier table, whose papers could
+not be read again: they are shown, and neither fitted nor counted. --fit prints the constants of step_time.py that the
+fitted runs give; --write makes the table and planning/accuracy.csv; --check fails where they are not up to date.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SUMMARY = HERE.parent / "src/accounting/planning/accuracy.csv"
 START, END = "<!-- published runs -->", "<!-- end of published runs -->"
 KEY = ("model", "device", "devices", "tensor", "pipeline", "virtual stages", "context", "expert", "zero")
 KEY += ("sequence parallel", "micro-batch", "batch", "length", "framework")
-FITTED = {"MATMULS": 0.9, "ATTENTION": 0.3, "PASSES": 6.0, "HIDDEN": 0.5}  # with the start of the fit
+FITTED = {"ATTENTION": 0.3, "PASSES": 6.0, "HIDDEN": 0.5}  # with the start of the fit
 
 SOURCES = {
     "megatron-2021": ("Narayanan et al. 2021, tables 1 and 2", "https://arxiv.org/abs/2104.04473"),
@@ -187,7 +188,7 @@ class Run:
             gradient_dtype=row["gradients"],
         )
         self.published = float(row["published"])
-        self.fitted = row["split"] == "fitted"
+        self.fitted, self.counted = row["split"] == "fitted", row["split"] != "not re-read"
         self.kind = "mixture" if self.shape.experts else "dense"
 
     @property
@@ -240,7 +241,7 @@ def summary() -> str:
         "kind,runs,held out,devices,frameworks,median,largest,median held out,largest held out,shortest,longest",
     ]
     for kind in ("dense", "mixture"):
-        some = [run for run in runs() if run.kind == kind]
+        some = [run for run in runs() if run.kind == kind and run.counted]
         errors = {run: run.error() for run in some}
         sizes = [abs(error) for error in errors.values()]
         unseen = [abs(error) for run, error in errors.items() if not run.fitted]
@@ -270,7 +271,7 @@ def table() -> str:
         lines.append(
             f"| {row['model']} | {run.devices:,} × {row['device']} | {', '.join(words) or 'replicas'}; "
             f"{run.micro_batch} × {run.length:,}; {row['checkpointing']} | {run.published:,.0f} {unit} | "
-            f"{run.rate(step):,.0f} | {error if run.fitted else f'**{error}**'} | "
+            f"{run.rate(step):,.0f} | {error if run.fitted else f'**{error}**' if run.counted else f'*{error}*'} | "
             f"{most} {rest[most] / float(step.total):.0%} | {row['source']} |"
         )
     lines.append("")

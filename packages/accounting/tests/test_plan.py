@@ -25,7 +25,7 @@ from accounting.hardware.devices import device
 from accounting.hardware.interconnect import Interconnect, interconnect
 from accounting.planning.accuracy import accuracy
 from accounting.planning.layouts import candidates, divisors, plan
-from accounting.planning.step_time import ATTENTION, MATMULS, _between_nodes, _shares, matmul_efficiency, step_time
+from accounting.planning.step_time import ATTENTION, _between_nodes, _shares, matmul_efficiency, step_time
 
 H100, JOINED = device("h100"), interconnect("h100")
 SMALL = TransformerShape(32000, 1024, 8, 1024, 16, 4096)
@@ -36,7 +36,7 @@ def test_one_device_computes_and_sends_nothing() -> None:
     step = step_time(SMALL, Layout(micro_batches=4), H100, JOINED, 2, policy=BF16, pairs="causal")
     forward = forward_flops(SMALL, None, 8, pairs="causal")
     weighted = int(forward.total) + int(forward["scores"]) * (1 / ATTENTION - 1)
-    assert float(step.matmul) == pytest.approx(3 * weighted / (float(H100.matmul) * MATMULS))
+    assert float(step.matmul) == pytest.approx(3 * weighted / float(H100.matmul))
     assert int(step.link_bytes) == int(step.network_bytes) == 0
     assert float(step.tensor) == float(step.bubble) == float(step.data) == 0
 
@@ -199,7 +199,7 @@ def published() -> Any:
 
 
 def test_published_runs_are_met(published: Any) -> None:
-    runs = [run for run in published.runs() if run.kind == "dense"]
+    runs = [run for run in published.runs() if run.kind == "dense" and run.counted]
     unseen = [run for run in runs if not run.fitted]
     assert len(runs) >= 40
     assert len({run.device.name for run in runs}) >= 6
@@ -211,7 +211,7 @@ def test_published_runs_are_met(published: Any) -> None:
 
 
 def test_half_of_the_published_runs_are_held_out_by_rule(published: Any) -> None:
-    runs = sorted(published.runs(), key=lambda run: run.key)
+    runs = sorted((run for run in published.runs() if run.counted), key=lambda run: run.key)
     for place, run in enumerate(runs):
         assert run.fitted == (place < len(runs) // 2 and run.kind == "dense"), run.row["model"]
         assert run.row["source"] in published.SOURCES
@@ -274,7 +274,7 @@ def test_no_device_is_promised_more_than_its_best_matmul() -> None:
     shape, joined = SHAPES["llama-3-8b"], interconnect("mi300x")
     best = plan(shape, device("mi300x"), 8, 10**10, joined_by=joined, pairs="causal", most=1)[0]
     assert best.mfu < device("mi300x").attainable
-    assert matmul_efficiency(device("mi300x")) < device("mi300x").attainable
+    assert matmul_efficiency(device("mi300x")) == device("mi300x").attainable
 
 
 def test_a_large_mixture_is_not_gathered_over_all_replicas() -> None:

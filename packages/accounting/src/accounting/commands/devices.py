@@ -35,8 +35,8 @@ def devices(options: argparse.Namespace) -> Answer:
         reached = {"matmul": float(one.matmul) or None, "matmul source": one.matmul_source or None}
         records.append({"device": one.name, **peaks, **reached, **sizes, "source": one.source, **between})
     note = wrapped(
-        "dense peaks in TFLOP/s, accumulated in fp32, and the best bf16 matmul that was measured; GB is 10^9 bytes; link and network are what a device sends "
-        "inside its node and to others, each way, in the maker's own server"
+        "dense peaks in TFLOP/s, accumulated in fp32, and the best bf16 matmul that was measured; GB is 10^9 bytes; "
+        "link and network are what a device sends inside its node and to others, each way, in the maker's own server"
     )
     sources = [f"{one.name}: {one.source}" for one in chosen]
     sources += [f"{one.name}, matmul: {one.matmul_source}" for one in chosen if one.matmul]

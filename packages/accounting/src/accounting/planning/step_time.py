@@ -4,9 +4,9 @@
          + exposed data-parallel traffic + the optimizer
     one micro-batch = matmuls + elementwise work + tensor-, context- and expert-parallel traffic
 
-A device's best measured matmul, measured collectives and NCCL's latencies are given; four constants are fitted, the
-same ones for every device: the matmuls of a model reach MATMULS of the best one, those inside attention ATTENTION of
-that; elementwise work (norms, activations, the softmax of an unfused kernel, residual sums) reads and writes every
+A device's best measured matmul, which the matmuls of a model reach, measured collectives and NCCL's latencies are
+given; three constants are fitted, the same ones for every device: matmuls inside attention reach ATTENTION of that
+rate; elementwise work (norms, activations, the softmax of an unfused kernel, residual sums) reads and writes every
 saved tensor PASSES times at the memory's bandwidth, and 40% more often with full activation checkpointing; HIDDEN of
 data-parallel traffic runs beside the passes that can hide it. Traffic inside a layer is waited for. Schedules are 1F1B
 (Narayanan et al. 2021, arXiv:2104.04473). Fit, held-out runs and errors: docs/design/cluster-plans.md.
@@ -31,10 +31,9 @@ from accounting.shape import TransformerShape, positive
 from accounting.units import Bytes, Seconds
 
 # fitted by benchmarks/published_runs.py --fit to the runs of its table that are not held out
-MATMULS = 0.952
-ATTENTION = 0.215
-PASSES = 7.42
-HIDDEN = 0.591
+ATTENTION = 0.193
+PASSES = 7.32
+HIDDEN = 0.512
 RECOMPUTED_PASSES = 0.4  # a recomputed tensor is written and read once more, beside five times without recomputation
 
 
@@ -137,7 +136,7 @@ def step_time(
 
 def matmul_efficiency(device: Device) -> float:
     """Part of the dense peak that the matmuls of a model are expected to reach on a device."""
-    return min(1.0, MATMULS * device.attainable)
+    return min(1.0, device.attainable)
 
 
 class _StageTime(Record):
