@@ -5,6 +5,7 @@ import pytest
 
 import accounting
 from accounting import DEVICES, INTERCONNECTS, SHAPES, ByteRate, Interconnect, Layout, Policy, decode_time, step_time
+from accounting.hardware.devices import device
 from accounting.hardware.interconnect import interconnect
 
 # (multiprocessors or compute units, boost clock in MHz, FLOPs a clock of one in fp16 with fp32 sums, and in fp32)
@@ -114,6 +115,13 @@ def test_measured_rates_have_a_source_and_stay_near_the_peak() -> None:
     google = [DEVICES[name].attainable for name in ("tpu-v6e", "tpu7x")]
     assert DEVICES["tpu-v5p"].attainable == pytest.approx(sum(google) / 2)  # nobody measured it: the maker's mean
     assert accounting.measured_device("mine", 1e12).attainable == 1.0
+
+
+def test_names_are_of_any_case() -> None:
+    assert device("H100") is DEVICES["h100"]
+    assert interconnect("GB200").node_size == 72
+    with pytest.raises(KeyError, match="h100"):
+        device("h101")
 
 
 def test_collectives_reach_what_was_measured_or_four_fifths() -> None:

@@ -55,16 +55,16 @@ def time(options: argparse.Namespace) -> Answer:
     length, flops, count = shape.sequence(options.context), int(run.flops.total), int(run.tokens)
     each, rate = flops / count, float(run.tokens_per_second)
     peak = human(machine.peak(dtype))
-    given = "given"
+    source = "given"
     if options.hfu is not None:
-        given = f"HFU·model FLOPs/hardware FLOPs = {options.hfu:g}/{more:.4f}"
+        source = f"HFU·model FLOPs/hardware FLOPs = {options.hfu:g}/{more:.4f}"
     elif options.mfu is None:
-        given = f"tokens a second·FLOPs a token/peak = {rate:,.0f}·{each:,.0f}/{peak}"
+        source = f"tokens a second·FLOPs a token/peak = {rate:,.0f}·{each:,.0f}/{peak}"
     seconds = float(run.seconds)
     figures = [
         Figure("tokens", count, "tokens", f"{count:,}", f"whole sequences of {length:,}"),
         Figure("model FLOPs", flops, "FLOP", human(FLOPs(flops)), f"tokens·FLOPs a token = {count:,}·{each:,.0f}"),
-        Figure("MFU", part, "", f"{part:.1%}", given),
+        Figure("MFU", part, "", f"{part:.1%}", source),
     ]
     if checkpointing != "none":
         how = f"MFU·hardware FLOPs/model FLOPs = {part:g}·{more:.4f}, recomputing: {checkpointing}"

@@ -50,12 +50,12 @@ class Device(Record):
 
     @property
     def measured(self) -> bool:
-        """Whether its rate was measured rather than published: it is then no dense peak of a number format."""
+        """True if the rate itself was measured, not published as the dense peak of a number format."""
         return self.source == MEASURED
 
     @property
     def known_bandwidth(self) -> ByteRate:
-        """The bandwidth; ValueError where none is known."""
+        """The bandwidth; ValueError if unknown."""
         if not self.bandwidth:
             raise ValueError(f"{self.name} has no known bandwidth: give one to measured_device")
         return self.bandwidth
@@ -90,21 +90,21 @@ class Device(Record):
 def measured_device(
     name: str, flops_per_second: float, *, dtype: str = "fp32", memory: int = 0, bandwidth: float = 0.0
 ) -> Device:
-    """A device nobody published figures of, such as this CPU, by a measured FLOP/s (of a large matrix multiplication).
+    """A device without published figures, such as this CPU, by the measured FLOP/s of a large matmul.
 
-    memory in bytes and bandwidth in bytes/s may be left out; what needs them then says so.
+    Without memory in bytes or bandwidth in bytes/s, functions that need them raise ValueError.
     """
     for label, value in (("flops_per_second", flops_per_second), ("memory", memory), ("bandwidth", bandwidth)):
         lowest = 0 if label != "flops_per_second" else 1
         if isinstance(value, bool) or not lowest <= value < float("inf"):
-            raise ValueError(f"{label} must be a number of at least {lowest}, and {value!r} is not: measure it again")
+            raise ValueError(f"expected {label} of at least {lowest}, got {value!r}: measure it again")
     return Device(name, {dtype: FLOPRate(flops_per_second)}, Bytes(int(memory)), ByteRate(bandwidth), MEASURED)
 
 
 def device(name: str) -> Device:
-    """The device of that name, else KeyError with the names there are."""
+    """The device of that name, in upper or lower case; KeyError with the listed names for any other."""
     try:
-        return DEVICES[name]
+        return DEVICES[name.lower()]
     except KeyError:
         raise unknown("device", name, DEVICES) from None
 

@@ -1,4 +1,4 @@
-"""How fast devices reach each other: inside a node and between nodes, each figure with its maker's document.
+"""Rates between devices, inside a node and between nodes, each figure with its maker's document.
 
 The table is devices.csv, beside the devices' own figures. Rates are of one device in one direction, in bytes a second:
 half of NVIDIA's NVLink figures, which add both directions up. The network is that of the maker's own server, one
@@ -91,6 +91,6 @@ def interconnect(device_name: str) -> Interconnect:
     8
     """
     try:
-        return INTERCONNECTS[device_name]
+        return INTERCONNECTS[device_name.lower()]
     except KeyError:
         raise unknown("server with a known interconnect", device_name, INTERCONNECTS) from None
