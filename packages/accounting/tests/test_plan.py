@@ -173,6 +173,11 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         (["llama-3-8b", "--devices", "8xl4", "--tokens", "1T"], "--link"),
         (["llama-3-70b", "--devices", "8xh100", "--tokens", "1T"], "fits no layout"),
         (["llama-3-8b", "--devices", "8xh101", "--tokens", "1T"], "h100"),
+        (
+            ["gpt2", "--devices", "8xrtx-4090", "--tokens", "1B", "--node-size", "8", "--link", "0", "--network", "1"],
+            "link",
+        ),
+        (["gpt2", "--devices", "8xh100", "--tokens", "1B", "--network", "0"], "network"),
     ],
 )
 def test_the_command_says_what_is_wrong(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:

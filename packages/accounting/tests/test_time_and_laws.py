@@ -125,7 +125,7 @@ def test_generation_is_the_sum_of_its_steps() -> None:
         assert money == pytest.approx(2.0 * sum(steps) / 3600 / (batch * output) * 1e6)
     with pytest.raises(ValueError, match="output must be at least 2"):
         accounting.generation_time(SHAPES["gpt2"], device, 10, 1)
-    with pytest.raises(ValueError, match="price money"):
+    with pytest.raises(ValueError, match="price"):
         found.cost_per_million_prompt_tokens(-1.0)
 
 
@@ -227,7 +227,7 @@ def test_refusals() -> None:
         compute_optimal(1e20, parameters=1e9)
     with pytest.raises(ValueError, match="law 'mine' is not known"):
         compute_optimal(1e20, law="mine")
-    with pytest.raises(ValueError, match="flops_per_second must be a number of at least 1"):
+    with pytest.raises(ValueError, match="flops_per_second"):
         measured_device("broken", float("nan"))
 
 
