@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting import SHAPES, ByteRate, Layout, Policy, TransformerShape, forward_flops, training_time
+from accounting import SHAPES, ByteRate, Layout, Policy, Seconds, TransformerShape, forward_flops, human, training_time
 from accounting.cluster.device import replicated
 from accounting.cluster.layout import Place
 from accounting.cluster.memory import fullest
@@ -273,6 +273,19 @@ def test_mfu_is_what_time_takes() -> None:
         best = plan(SMALL, H100, 8, 10**9, batch_tokens=32 * 1024, pairs=pairs, most=1)[0]
         run = training_time(SMALL, int(best.tokens), H100, best.mfu, devices=8, pairs=pairs)
         assert float(run.seconds) == pytest.approx(float(best.seconds))
+
+
+def test_a_utilisation_beyond_the_hardware_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["time", "gpt2", "--tokens", "1e9", "--device", "h100", "--activation-checkpointing", "full", "--mfu"]
+    assert main([*arguments, "0.9"]) == 2  # 112% of the peak, with the recomputed FLOPs
+    assert "80." in capsys.readouterr().err
+    assert main([*arguments, "0.7"]) == 0
+
+
+def test_long_runs_are_in_years(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "llama-3-8b", "--devices", "8xh100", "--tokens", "100T", "--most", "1"]) == 0
+    assert "years" in capsys.readouterr().out
+    assert human(Seconds(3 * 365.25 * 86_400)) == "3.00 years"
 
 
 def test_no_device_is_promised_more_than_its_best_matmul() -> None:
