@@ -15,7 +15,6 @@ LOSS_KERNELS = ("operators", "fused")
 OPTIMIZERS = ("adamw", "adamw8bit", "sgd", "muon")
 OPTIMIZER_STEPS = ("fused", "foreach", "loop")
 ALLOCATORS = ("exact", "cuda")
-MODEL_CODES = ("auto", "lm", "transformers")
 GRADIENT_DTYPES = ("weights", "fp32")
 LOGITS_CHUNK_BYTES = 512 << 20  # what lm takes on CUDA: lm.loss.CHUNK_BYTES["cuda"]
 
@@ -69,9 +68,6 @@ class Policy:
             counter that fused AdamW keeps on the device for each parameter.
         gradient_dtype: "weights" as the weights; "fp32" adds every gradient up in fp32, in buffers that are there from
             the start, as Megatron-LM does for bf16 weights.
-        model_code: whose model saves the activations: "lm" of this repository (one matrix for queries, keys and values,
-            one for gate and up); "transformers" (a matrix each); "auto" is lm's where lm has such layers. Both without
-            dropout, whose masks are not counted.
         overhead_bytes: what driver, context and libraries take besides, in every phase.
 
     >>> Policy(precision="bf16", activation_checkpointing="full").description
@@ -91,7 +87,6 @@ class Policy:
     gradient_accumulation: bool = False
     allocator: str = "exact"
     gradient_dtype: str = "weights"
-    model_code: str = "auto"
     overhead_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -107,7 +102,6 @@ class Policy:
             ("loss_kernel", LOSS_KERNELS),
             ("allocator", ALLOCATORS),
             ("gradient_dtype", GRADIENT_DTYPES),
-            ("model_code", MODEL_CODES),
         ):
             choose(name, getattr(self, name), among)
         positive("logits_chunk_bytes", self.logits_chunk_bytes)

@@ -142,8 +142,8 @@ def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerS
         keys = split(kv, layout.tensor)[place.tensor_rank]
         heads = keys * group
     else:
-        mine = place.tensor_rank * kv // layout.tensor
-        sharing = [rank for rank in range(layout.tensor) if rank * kv // layout.tensor == mine]
+        key = place.tensor_rank * kv // layout.tensor
+        sharing = [rank for rank in range(layout.tensor) if rank * kv // layout.tensor == key]
         keys, heads = 1, split(group, len(sharing))[sharing.index(place.tensor_rank)]
     layers = split(shape.num_layers, layout.pipeline)
     before = sum(layers[: place.stage])

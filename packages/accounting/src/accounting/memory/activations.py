@@ -48,9 +48,7 @@ class ForwardPass:
         self.shape, self.policy, self.stack = shape, policy, stack(shape)
         if shape.lora_rank is not None:
             _only_counted_adapters(shape, policy)
-        self.transformers = policy.model_code == "transformers" or (policy.model_code == "auto" and not shape.plain)
-        if policy.model_code == "lm" and not shape.plain:
-            raise ValueError("lm has no such layers, so that model_code 'lm' is not counted: use 'transformers'")
+        self.transformers = not shape.plain
         if self.transformers:
             transformers_blocks.only_counted(self)
         if context_shards > 1 and policy.attention_kernel == "blocks":
@@ -97,7 +95,6 @@ def _only_counted_adapters(shape: TransformerShape, policy: Policy) -> None:
     """ValueError for adapters whose memory is not counted."""
     for name, chosen, counted in (
         ("experts", next(iter(shape.ffns)).experts, (None,)),
-        ("model_code", policy.model_code, ("auto", "lm")),
         ("loss", policy.loss, ("plain",)),
         ("precision", policy.precision, ("fp32", "bf16")),
         ("norm_kernel", policy.norm_kernel, ("fused", "composite")),

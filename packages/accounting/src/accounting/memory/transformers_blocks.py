@@ -40,14 +40,9 @@ def only_counted(run: ForwardPass) -> None:
         if chosen not in counted:
             raise ValueError(
                 "the memory of training as transformers computes it (latent attention, shared experts, dense layers "
-                f"beside experts, attention sinks, Llama 4, or model_code) is not counted with {name} {chosen!r}: "
+                f"beside experts, attention sinks or Llama 4) is not counted with {name} {chosen!r}: "
                 f"it is with {' and '.join(map(str, counted))}"
             )
-    if run.shape.plain and (run.policy.allocator != "exact" or run.policy.optimizer in ("muon", "adamw8bit")):
-        raise ValueError(
-            "model_code 'transformers' is not counted with an allocator, Muon or 8-bit AdamW, which go tensor "
-            "by tensor: use 'lm'"
-        )
 
 
 def tables(run: ForwardPass) -> Tensors:

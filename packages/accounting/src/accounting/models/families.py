@@ -27,7 +27,15 @@ ALIASES = {"kimi_k2": "deepseek_v3", "llama4": "llama4_text", "gemma3": "gemma3_
 
 
 def _defaults(
-    vocab: int, context: int, layers: int, width: int, heads: int, kv_heads: int | None, d_ff: int | None, **more: Any
+    vocab: int,
+    context: int,
+    layers: int,
+    width: int,
+    heads: int,
+    kv_heads: int | None,
+    d_ff: int | None,
+    /,
+    **more: Any,
 ) -> dict[str, Any]:
     return {
         "vocab_size": vocab,
@@ -205,16 +213,14 @@ class _Settings:
         depth = [Layer(self.attention(at, layers), self.ffn(at)) for at in range(layers)]
         latent, uniform = isinstance(depth[0].attention, LatentAttention), len(set(depth)) == 1
         sizes: dict[str, Any] = {}
-        only = depth[0].attention
-        if uniform and depth[0].ffn is None and isinstance(only, Attention) and only == Attention(only.window):
+        only, ffn = depth[0].attention, depth[0].ffn
+        experts: dict[str, Any] = (
+            {} if ffn is None else {"experts": ffn.experts, "experts_per_token": ffn.experts_per_token}
+        )
+        if uniform and ffn is None and isinstance(only, Attention) and only == Attention(only.window):
             sizes["sliding_window"] = only.window
-        elif (
-            uniform
-            and only == Attention()
-            and depth[0].ffn
-            == FeedForward(experts=depth[0].ffn.experts, experts_per_token=depth[0].ffn.experts_per_token)
-        ):
-            sizes |= {"experts": depth[0].ffn.experts, "experts_per_token": depth[0].ffn.experts_per_token}
+        elif uniform and only == Attention() and ffn == FeedForward(**experts):
+            sizes |= experts
         else:
             simple = [Layer(None if one.attention == Attention() else one.attention, one.ffn) for one in depth]
             body = pattern(simple)
@@ -247,8 +253,8 @@ class _Settings:
             return LatentAttention(ranks, *map(self.whole, names))
         kind = self.kind(at, layers)
         if kind == "linear_attention":
-            names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
-            return DeltaAttention(*(self.whole(f"linear_{name}") for name in names))
+            parts = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
+            return DeltaAttention(*(self.whole(f"linear_{part}") for part in parts))
         window = None
         if kind == "sliding_attention":
             window = self.whole("sliding_window")

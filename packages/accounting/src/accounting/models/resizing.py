@@ -26,13 +26,16 @@ def widened(shape: TransformerShape, kv_heads: int) -> TransformerShape:
     heads = kv_heads * (shape.num_heads // shape.kv_heads)
     width = max(1, heads * shape.d_model // shape.num_heads)
 
+    def widen(size: int) -> int:
+        return max(1, width * size // shape.d_model)
+
     def wider(size: int | None) -> int | None:
-        return None if size is None else max(1, width * size // shape.d_model)
+        return None if size is None else widen(size)
 
     def layer(one: Layer) -> Layer:
         attention, ffn = one.attention, one.ffn
         if isinstance(attention, LatentAttention):
-            attention = replace(attention, q_rank=wider(attention.q_rank), kv_rank=wider(attention.kv_rank))
+            attention = replace(attention, q_rank=wider(attention.q_rank), kv_rank=widen(attention.kv_rank))
         elif isinstance(attention, DeltaAttention):
             raise ValueError("a wider model of linear attention is not defined here: give its sizes")
         if ffn is not None:
@@ -44,7 +47,7 @@ def widened(shape: TransformerShape, kv_heads: int) -> TransformerShape:
         d_model=width,
         num_heads=heads,
         num_kv_heads=None if shape.num_kv_heads is None else kv_heads,
-        d_ff=max(1, width * shape.d_ff // shape.d_model),
+        d_ff=widen(shape.d_ff),
         leading=tuple(map(layer, shape.leading)),
         layers=tuple(map(layer, shape.layers)),
     )
