@@ -73,22 +73,25 @@ def configuration(name: str, shape: TransformerShape) -> Any:
     if shape.position == "learned":
         sizes = {"n_embd": shape.d_model, "n_layer": shape.num_layers, "n_head": shape.num_heads}
         return transformers.GPT2Config(vocab_size=shape.vocab_size, n_positions=shape.context_length, **sizes)
+    (ffn,) = shape.ffns
+    window = next((kind.attention.window for kind in shape.counts if kind.attention.window), None)
+    chosen = {"num_experts_per_tok": ffn.experts_per_token}
     if name.startswith("mixtral"):
-        chosen = {"num_local_experts": shape.experts, "num_experts_per_tok": shape.experts_per_token}
+        chosen["num_local_experts"] = ffn.experts
         return transformers.MixtralConfig(**llama(shape, sliding_window=None, **chosen))
     if name.startswith("mistral"):
-        return transformers.MistralConfig(**llama(shape, sliding_window=shape.sliding_window))
+        return transformers.MistralConfig(**llama(shape, sliding_window=window))
     if name.startswith("qwen2"):
         return transformers.Qwen2Config(**llama(shape))
-    if shape.experts and name.startswith("qwen3"):
-        chosen = {"num_experts": shape.experts, "num_experts_per_tok": shape.experts_per_token}
+    if ffn.experts and name.startswith("qwen3"):
+        chosen["num_experts"] = ffn.experts
         return transformers.Qwen3MoeConfig(**llama(shape, moe_intermediate_size=shape.d_ff, **chosen))
     if name.startswith("qwen3"):
         return transformers.Qwen3Config(**llama(shape))
     if name.startswith("gemma-2-"):
-        return transformers.Gemma2Config(**llama(shape, sliding_window=shape.sliding_window))
+        return transformers.Gemma2Config(**llama(shape, sliding_window=window))
     if name.startswith("gemma-3-"):
-        return transformers.Gemma3TextConfig(**llama(shape, sliding_window=shape.sliding_window))
+        return transformers.Gemma3TextConfig(**llama(shape, sliding_window=window))
     if name.startswith("gemma"):
         return transformers.GemmaConfig(**llama(shape))
     return transformers.LlamaConfig(**llama(shape))
@@ -145,13 +148,13 @@ def one_shape(name: str, problems: list[str]) -> tuple[list[str], list[str]]:
     ids = torch.zeros(1, LENGTH, dtype=torch.int64, device=device)
     flops: list[str] = []
     modules = "which experts run is a value"
-    if not (shape.experts and device == "meta"):
+    if not (shape.most_experts > 1 and device == "meta"):
         seen = int(summary(models["eager"], input_data=[ids], verbose=0, device=device).total_params)
         if seen != ours + (shape.vocab_rows * shape.d_model if shape.tied_embeddings else 0):
             problems.append(f"{name}: torchinfo sees {seen:,} parameters")
         modules = f"{seen:,}"
     rows = [f"| {name} | {ours:,} | {theirs:,} | {without:,} | {modules} |"]
-    if shape.experts and device == "meta":  # which expert a token goes to is a value
+    if shape.most_experts > 1 and device == "meta":  # which expert a token goes to is a value
         return rows, flops
     for counter, (how, counted, formula, _) in COUNTERS.items():
         if device == "meta" and counter in WANT_VALUES:

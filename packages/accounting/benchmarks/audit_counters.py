@@ -103,12 +103,12 @@ def norm_elements(shape: TransformerShape) -> int:
 
 def functions(shape: TransformerShape) -> int:
     """One for each number that torch's softmax or SiLU gives, and for each bias that addmm adds."""
-    T, L = LENGTH, shape.num_layers
+    T, L, (ffn,) = LENGTH, shape.num_layers, shape.ffns
     found = L * shape.num_heads * T * T + norm_elements(shape)
     if shape.ffn == "swiglu":  # Gemma's GELU is written out too
-        found += L * (shape.experts_per_token or 1) * shape.d_ff * T
-    if shape.experts:
-        found += L * T * shape.experts
+        found += L * ffn.active * shape.d_ff * T
+    if ffn.experts:
+        found += L * T * ffn.experts
     if (
         shape.bias
     ):  # GPT-2's GELU is written out, its projections are addmm, whose bias is counted once, not for each position
@@ -131,7 +131,7 @@ def linear_modules(shape: TransformerShape) -> int:
     if shape.norm == "layernorm":
         return LENGTH * (found + 4 * shape.norms * shape.d_model)
     found += int(count["attention"]) - (bias if shape.biased_qkv else 0)
-    return LENGTH * (found + (0 if shape.experts else int(count["ffn"])))
+    return LENGTH * (found + (0 if shape.most_experts > 1 else int(count["ffn"])))
 
 
 def once_a_sequence(shape: TransformerShape) -> int:
@@ -143,7 +143,7 @@ def once_a_sequence(shape: TransformerShape) -> int:
         inputs_outputs = ((d, 3 * d), (d, d), (d, f), (f, d))
         return found + shape.num_layers * sum(wide * (deep * wide + wide) for deep, wide in inputs_outputs)
     found += int(count["attention"]) + LENGTH * int(count["router"])
-    return found + (0 if shape.experts else int(count["ffn"]))
+    return found + (0 if shape.most_experts > 1 else int(count["ffn"]))
 
 
 def total(shape: TransformerShape) -> int:

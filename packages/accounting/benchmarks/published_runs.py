@@ -189,7 +189,7 @@ class Run:
         )
         self.published = float(row["published"])
         self.fitted, self.counted = row["split"] == "fitted", row["split"] != "not re-read"
-        self.kind = "mixture" if self.shape.experts else "dense"
+        self.kind = "mixture" if self.shape.most_experts > 1 else "dense"
 
     @property
     def key(self) -> str:

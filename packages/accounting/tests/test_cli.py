@@ -1,5 +1,6 @@
 """The command: tables that add up, machine-readable faces, and one sentence for a mistake."""
 
+import contextlib
 import csv
 import io
 import json
@@ -7,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -14,9 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import accounting
-from accounting import SHAPES, Policy, max_batch_size, memory_line, training_memory
+from accounting import SHAPES, Policy, from_huggingface, max_batch_size, memory_line, training_memory
 from accounting.commands import sections
 from accounting.commands.parser import main
+from accounting.models.families import FAMILIES
+from accounting.shape import NotCounted
 
 XL = ["report", "gpt2-xl-swiglu", "--context", "1024", "--batch", "4"]
 
@@ -347,7 +351,9 @@ def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:
     assert "+28,265,472" in run(capsys, "compare", "gpt2", "gpt2-swiglu")
     assert "warning:" in run(capsys, "optimal", "--compute", "5.76e23")
     stored = run(capsys, "infer", "gpt2", "--device", "rtx-4090", "--batch", "8").splitlines()
-    assert [line.split()[0] for line in stored[:5]] == ["weights", "fp32", "bf16", "int8", "int4"]
+    assert [line.split()[0] for line in stored[:6]] == ["weights", "fp32", "bf16", "fp8", "int8", "int4"]
+    stored = run(capsys, "infer", "gpt-oss-20b", "--device", "h100").splitlines()
+    assert [line.split()[0] for line in stored[:7]] == ["weights", "fp32", "bf16", "fp8", "int8", "mxfp4", "int4"]
     table = run(capsys, "peak", "gpt2", "gpt2-swiglu", "--precision", "bf16").splitlines()
     assert [line.split()[0] for line in table[:3]] == ["shape", "gpt2", "gpt2-swiglu"]
     line, shape = table[1].replace(",", "").split(), SHAPES["gpt2"]
@@ -357,6 +363,46 @@ def test_fit_time_compare_optimal(capsys: pytest.CaptureFixture[str]) -> None:
             line[2]
         )
     assert "92.6" in run(capsys, "optimal", "--compute", "5.76e23")
+
+
+def test_infer_names_the_cache_of_one_device_in_its_own_format(capsys: pytest.CaptureFixture[str]) -> None:
+    """Keys and values of 32 layers of 8 heads of 128: 131,072 bytes a position in bf16."""
+    command = ("infer", "llama-3-8b", "--device", "h100", "--prompt", "8000", "--output", "192", "--cache")
+    for cache, devices, size in (("bf16", 1, "1.07 GB"), ("fp8", 1, "536.87 MB"), ("fp8", 8, "67.11 MB")):
+        words = " ".join(run(capsys, *command, cache, "--devices", str(devices)).split())
+        assert f"{cache} cache of {size} on a device" in words
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_report_of_every_family_names_the_tables_it_leaves_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, family: str
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": family, "num_experts_per_tok": 2}))
+    tables = json.loads(run(capsys, "report", str(path), "--context", "1024", "--precision", "bf16", "--json"))
+    titles = [table["title"] for table in tables]
+    assert {"parameters", "forward FLOPs", "KV cache"} <= set(titles)
+    trained = any(title.startswith("training memory at its peak") for title in titles)
+    assert ("peak, phases, line, batch, because" in tables[0]["convention"]) != trained
+    with contextlib.ExitStack() as stack:
+        if not trained:
+            stack.enter_context(pytest.raises(NotCounted))
+        training_memory(from_huggingface(str(path)), 1, 1024, policy=Policy(precision="bf16"))
+
+
+def test_report_names_what_a_config_has_beside_the_shape(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    gemma: dict[str, Any] = {"model_type": "gemma3", "text_config": {}, "vision_config": {"hidden_size": 1152}}
+    deepseek: dict[str, Any] = {"model_type": "deepseek_v3", "num_nextn_predict_layers": 1}
+    for config, name in ((gemma, "vision_config"), (deepseek, "num_nextn_predict_layers")):
+        path.write_text(json.dumps(config))
+        for shape in (path, tmp_path):
+            words = " ".join(run(capsys, "report", str(shape), "--only", "parameters").split())
+            assert f"not in any table: {name} of the config.json" in words
+        (table,) = json.loads(run(capsys, "report", str(path), "--only", "parameters", "--json"))
+        assert name in table["convention"]
+    path.write_text(json.dumps({**deepseek, "num_nextn_predict_layers": 0}))
+    assert "not in any table" not in run(capsys, "report", str(path), "--only", "parameters")
 
 
 @pytest.mark.parametrize(

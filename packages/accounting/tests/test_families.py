@@ -21,6 +21,7 @@ from accounting import (
     device_traffic,
     elementwise_flops,
     forward_flops,
+    from_config,
     largest_shape,
     longest_context,
     max_batch_size,
@@ -35,7 +36,7 @@ from accounting.commands.parser import main
 from accounting.counting.layers import stack
 from accounting.counting.parameters import block_parameters, expert_parameters, tensors
 from accounting.planning.fitting import peak_bytes
-from accounting.shape import Attention, FeedForward, LatentAttention, Layer
+from accounting.shape import Attention, FeedForward, LatentAttention, Layer, NotCounted
 
 NAMES = ["deepseek-v3", "gpt-oss-20b", "gpt-oss-120b", "llama-4-scout"]
 BF16 = Policy(precision="bf16")
@@ -64,11 +65,13 @@ def families(draw: st.DrawFn) -> TransformerShape:
         experts=experts,
         experts_per_token=draw(st.integers(1, experts)),
         shared_d_ff=draw(st.none() | st.integers(4, 60)),
-        router=draw(st.sampled_from(["softmax", "sigmoid", "softmax_of_chosen", "sigmoid_of_input"])),
+        router="sigmoid" if latent else "softmax_of_chosen" if sinks else "sigmoid_of_input",
         router_bias=draw(st.booleans()),
     )
     ffns = [routed, FeedForward(draw(st.integers(4, 60)))]
-    layer = st.builds(Layer, st.just(ranks) if latent else st.sampled_from(attentions), st.sampled_from(ffns))
+    layer = st.builds(Layer, st.just(ranks) if latent else st.just(attentions[0]), st.sampled_from(ffns))
+    if not latent:
+        layer |= st.builds(Layer, st.just(attentions[1]), st.just(routed))
     return TransformerShape(
         draw(st.integers(4, 200)),
         64,
@@ -224,6 +227,15 @@ def test_refused_by_name(name: str, change: dict[str, Any], message: str) -> Non
         training_memory(SHAPES[name], 1, 128, policy=Policy(**change))
     with pytest.raises(ValueError, match="lora_rank 8: adapters are not counted for latent attention"):
         replace(SHAPES[name], lora_rank=8)
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["deepseek_v2", "glm4_moe", "qwen2_moe", "qwen3_next", "smollm3", "olmo2", "cohere", "opt", "bloom", "falcon"],
+)
+def test_memory_of_unverified_families_is_refused(family: str) -> None:
+    with pytest.raises(NotCounted, match="the memory of training"):
+        training_memory(from_config({"model_type": family, "num_experts_per_tok": 2}), 1, 128)
 
 
 def test_value_embeddings_are_refused() -> None:

@@ -17,8 +17,11 @@ from accounting import (
     Storage,
     affordable_tokens,
     compute_optimal,
+    kv_cache,
     measured_device,
     training_time,
+    weight_bytes,
+    weights_read,
 )
 from accounting.hardware.measuring import this_machine
 from accounting.planning.inference import decode_operators, device_inference_memory
@@ -169,6 +172,33 @@ def test_few_tokens_read_few_experts() -> None:
     alone, crowd = (accounting.decode_time(shape, device, 1, batch) for batch in (1, 64))
     assert int(alone.moved) < 2 * 13e9
     assert int(crowd.moved) > 2 * 46e9
+
+
+def test_mxfp4_is_the_checkpoint_of_gpt_oss() -> None:
+    """Model card of gpt-oss, table 1: 12.8 and 60.8 GiB; by hand, matrices of experts at 4.25 bits, all else bf16."""
+    for name, layers, experts, gib in (("gpt-oss-20b", 24, 32, 12.8), ("gpt-oss-120b", 36, 128, 60.8)):
+        quantised = layers * experts * (5760 + 2880) * 2880
+        attention = 2880 * 64 * (2 * 64 + 2 * 8) + (64 + 2 * 8) * 64 + 2880 + 64  # 64 sinks
+        rest = layers * (attention + (2880 + 1) * experts + experts * (5760 + 2880) + 2 * 2880)
+        rest += 2880 + 2 * 201088 * 2880
+        stored = weight_bytes(SHAPES[name], weights="mxfp4")
+        assert stored["scales"] == quantised // 32
+        assert stored.total == quantised * 17 // 32 + 2 * rest
+        assert round(int(stored.total) / 2**30, 1) == gib
+    read, plain = (weights_read(SHAPES["gpt-oss-20b"], 1, weights=weights) for weights in ("mxfp4", "bf16"))
+    active = 24 * 4 * (5760 + 2880) * 2880  # four experts of 32 in each layer
+    assert int(plain.total) - int(read.total) == 2 * active - active * 17 // 32
+    with pytest.raises(ValueError, match="mxfp4"):
+        weight_bytes(SHAPES["llama-3-8b"], weights="mxfp4")
+
+
+def test_pages_of_the_cache() -> None:
+    """gpt-oss-20b, 32 sequences of 8,192 positions: 12 GiB where an engine allocates every layer alike."""
+    shape, each = SHAPES["gpt-oss-20b"], 2 * 8 * 64 * 2  # bytes of a position in one layer
+    assert kv_cache(shape, 32, 8192, page=16).total == 12 * 2**30
+    assert kv_cache(shape, 32, 8192).total == 32 * 12 * (8192 + 128) * each
+    assert kv_cache(shape, 1, 1000, page=16).total == 24 * 1008 * each
+    assert kv_cache(SHAPES["deepseek-v3"], 1, 1000, page=64).total == 61 * 1024 * 576 * 2
 
 
 def test_measured_device() -> None:

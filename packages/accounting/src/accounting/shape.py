@@ -27,6 +27,10 @@ ROUTERS = ("softmax", "sigmoid", "softmax_of_chosen", "sigmoid_of_input")
 MOST_LISTED = 1 << 14  # layers of a file, which are compared one by one to find their period
 
 
+class NotCounted(ValueError):
+    """A quantity that is not counted of a shape."""
+
+
 @dataclass(frozen=True)
 class Attention:
     """Softmax attention with the heads of the shape.
@@ -570,9 +574,9 @@ def _sums(pairs: Iterable[tuple[Value, int]]) -> dict[Value, int]:
 
 
 def no_value_embeddings(shape: TransformerShape, quantity: str) -> None:
-    """ValueError for a shape with value embeddings, of which this quantity is not counted."""
+    """NotCounted for a shape with value embeddings, of which this quantity is not counted."""
     if shape.value_embeddings:
-        raise ValueError(f"{quantity} is not counted of shapes with value embeddings")
+        raise NotCounted(f"{quantity} is not counted of shapes with value embeddings")
 
 
 def _booleans(record: object, names: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ from accounting.commands.answer import Answer
 from accounting.commands.options import shape_of, timed
 from accounting.commands.tables import columns, wrapped
 from accounting.hardware.devices import Device, device
-from accounting.memory.inference import kv_cache
+from accounting.memory.inference import FORMATS
 from accounting.planning.inference import (
     Generation,
     Storage,
@@ -41,18 +41,20 @@ def infer(options: argparse.Namespace) -> Answer:
         return operators(options, shape, machine, prompt + output - 1)
     table, records, how = [tuple(head)], [], []
     for weights in STORED:
+        if FORMATS[weights].stores == "experts" and shape.most_experts == 1:
+            continue
         storage = Storage(weights, options.cache, options.devices)
         found = generation_time(shape, machine, prompt, output, options.batch, storage=storage)
         record = figures(shape, machine, found, storage, options.price)
         records.append({"weights": weights, **record})
         table.append(cells(weights, found, record))
         how += explained(shape, found, storage)
-    cache = kv_cache(shape, options.batch, prompt + output, dtype=options.cache).total
+    cache = device_inference_memory(shape, options.batch, prompt + output, storage=storage)["kv cache"]
     note = (
         f"{options.batch:,} × {prompt:,} positions of prompt and {output:,} new tokens on {options.devices:,} × "
-        f"{machine.name} ({machine.source}); {options.cache} cache of "
-        f"{human(cache)} at the end; most sequences and "
-        "longest context are what fits the memory; a lower bound of time, arithmetic and memory traffic overlapping "
+        f"{machine.name} ({machine.source}); {options.cache} cache of {human(cache)} "
+        "on a device at the end, of layers with a window no more than the window; most sequences and longest context "
+        "are what fits the memory; a lower bound of time, arithmetic and memory traffic overlapping "
         "perfectly, every expert that the batch can choose read"
     )
     if options.devices > 1:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import accounting
 from accounting.commands.answer import Answer
 from accounting.commands.options import layout_of, name_of, policy_of, shape_of
 from accounting.commands.sections import Row, Section, as_json, records, section, text, whole_row
+from accounting.models.files import not_counted
 from accounting.policy import DEFAULT, Policy
-from accounting.shape import TransformerShape, choose
+from accounting.shape import NotCounted, TransformerShape, choose
 from accounting.units import Bytes, Count, FLOPs
 
 TYPE_CHECKING = False
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from accounting.cluster.layout import Layout
     from accounting.memory.training import TrainingMemory
 
-OF_TRAINING = ("elementwise", "peak", "phases", "line", "batch", "devices")  # not counted with value embeddings
 LIMITS = tuple((f"{size} GB", size * 10**9) for size in (24, 40, 80, 141))  # of the cards people have
 
 
@@ -57,6 +57,9 @@ def report(options: argparse.Namespace) -> Answer:
         limits,
     )
     found = sections(asked, only)
+    if found and (missing := not_counted(options.shape or "")):
+        note = f"{found[0].note}; not in any table: {', '.join(missing)} of the config.json"
+        found = (replace(found[0], note=note), *found[1:])
     if options.html:
         given = options.shape
         if given and os.path.exists(options.html) and os.path.exists(given) and os.path.samefile(options.html, given):
@@ -74,11 +77,25 @@ def report(options: argparse.Namespace) -> Answer:
 
 
 def sections(asked: Asked, only: tuple[str, ...] = ()) -> tuple[Section, ...]:
-    """The tables of a report, or only those of these names; ValueError for a name that is none."""
+    """The tables of a report, or only those of these names; ValueError for a name that is none.
+
+    Of a whole report those that are not counted of the shape are left out, and the first table's note gives the reason.
+    """
     for name in only:
         choose("table", name, tuple(TABLES))
-    left = only or [name for name in TABLES if not asked.shape.value_embeddings or name not in OF_TRAINING]
-    return tuple(one for name in left for one in TABLES[name](asked))
+    tables: list[Section] = []
+    reasons: dict[str, list[str]] = {}
+    for name in only or TABLES:
+        try:
+            tables += TABLES[name](asked)
+        except NotCounted as error:
+            if only:
+                raise
+            reasons.setdefault(str(error), []).append(name)
+    notes = [f"left out: {', '.join(names)}, because {reason}" for reason, names in reasons.items()]
+    if tables:
+        tables[0] = replace(tables[0], note="; ".join([tables[0].note, *notes]))
+    return tuple(tables)
 
 
 def _parameters(asked: Asked) -> list[Section]:

@@ -11,6 +11,7 @@ from accounting.shape import (
     Attention,
     DeltaAttention,
     LatentAttention,
+    NotCounted,
     TransformerShape,
     no_value_embeddings,
     positive,
@@ -28,7 +29,7 @@ def elementwise_flops(shape: TransformerShape, seq_len: int | None = None, batch
     length = shape.sequence(seq_len)
     groups = attention_groups(shape)
     if any(not isinstance(one, Attention | LatentAttention) or one.qk_norm == "width" for one in groups):
-        raise ValueError("elementwise FLOPs are not counted of linear attention, nor of norms as wide as all heads")
+        raise NotCounted("elementwise FLOPs are not counted of linear attention, nor of norms as wide as all heads")
     n, seq, batch = Dimensions(shape), Symbol("seq", length), Symbol("batch", positive("batch_size", batch_size))
     tokens = batch * seq
     return breakdown(

@@ -140,6 +140,11 @@ def expert_elements(shape: TransformerShape, ffn: FeedForward) -> int:
     return int(_one_ffn(shape, FfnDimensions(shape, ffn).d_ff))
 
 
+def expert_matrices(shape: TransformerShape, ffn: FeedForward) -> int:
+    """Elements of the matrices of one expert, its biases apart."""
+    return shape.matrices_of_ffn * shape.d_model * (ffn.d_ff or shape.d_ff)
+
+
 def matrices(shape: TransformerShape) -> dict[tuple[int, int], int]:
     """Weight matrices inside the blocks by (rows, columns), smaller side first: how many there are."""
     no_value_embeddings(shape, "each tensor of the parameters")

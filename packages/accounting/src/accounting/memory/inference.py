@@ -8,7 +8,7 @@ from accounting.breakdown import Breakdown, breakdown
 from accounting.counting.adapters import adapter_elements
 from accounting.counting.dimensions import DeltaDimensions, Dimensions, FfnDimensions, LatentDimensions
 from accounting.counting.flops import cached, windows
-from accounting.counting.parameters import expert_elements, expert_parameters, parameters
+from accounting.counting.parameters import expert_elements, expert_matrices, parameters
 from accounting.formula import Symbol, Term, added
 from accounting.shape import DeltaAttention, LatentAttention, TransformerShape, choose, positive, whole
 from accounting.units import Bytes
@@ -99,11 +99,12 @@ def weight_bytes(shape: TransformerShape, *, weights: str = "bf16") -> Breakdown
     """
     counted = parameters(shape)
     inside = int(counted["attention"]) + int(counted["ffn"]) + int(counted["router"])
+    experts = sum(count * ffn.held * expert_matrices(shape, ffn) for ffn, count in shape.ffns.items() if ffn.experts)
     return breakdown(
         "weights",
         Bytes,
         {
-            **_block_bytes(inside, expert_parameters(shape), weights),
+            **_block_bytes(inside, experts, weights),
             **{name: int(counted[name]) * _width(weights) for name in OUTSIDE if name in counted},
         },
         _stored(weights),
@@ -125,9 +126,9 @@ def weights_read(shape: TransformerShape, tokens: int, *, weights: str = "bf16")
     experts = unread = 0
     for ffn, count in shape.ffns.items():
         if ffn.experts is not None:
-            each = count * expert_elements(shape, ffn)
-            experts += each * min(ffn.held, ffn.active * tokens)
-            unread += each * (ffn.held - min(ffn.held, ffn.active * tokens))
+            read = min(ffn.held, ffn.active * tokens)
+            experts += count * read * expert_matrices(shape, ffn)
+            unread += count * (ffn.held - read) * expert_elements(shape, ffn)
     inside = int(counted["attention"]) + int(counted["ffn"]) + int(counted["router"]) - unread
     width, rows = _width(weights), min(tokens, shape.vocab_rows)
     head = Symbol("vocab", shape.vocab_rows) * Symbol("d_model", shape.d_model)
@@ -166,12 +167,14 @@ def _adapters_read(shape: TransformerShape, tokens: int, width: int) -> dict[str
 
 
 def _block_bytes(elements: int, experts: int, weights: str) -> dict[str, Term]:
-    """Bytes of the matrices of the blocks, of which `experts` are of experts, and of their scales."""
+    """Bytes of the matrices of the blocks, of which `experts` elements are matrices of experts, and of their scales."""
     form = FORMATS[choose("weights", weights, tuple(FORMATS))]
     quantised = Symbol("block_elements", elements)
     rest: Term | int = 0
     if form.stores == "experts":
-        quantised, rest = Symbol("expert_params", experts), 2 * Symbol("other_elements", elements - experts)
+        if not experts:
+            raise ValueError(f"weights {weights!r} are those of experts, and this model has none: use another format")
+        quantised, rest = Symbol("expert_elements", experts), 2 * Symbol("other_elements", elements - experts)
     if form.bits >= 8 and not form.group:
         return {"blocks": quantised * (form.bits // 8), "scales": Term(0)}
     scales = (quantised + (form.group - 1)) // form.group

@@ -28,12 +28,9 @@ def find(name: str) -> TransformerShape:
     """The shape of a known name, a config.json, a config.toml, or a folder with one of them in it."""
     if name.lower() in SHAPES:
         return SHAPES[name.lower()]
-    path = name
-    if os.path.isdir(path):
-        inside = [os.path.join(path, file) for file in ("config.toml", "config.json")]
-        path = next((file for file in inside if os.path.exists(file)), "")
-        if not path:
-            raise FileNotFoundError(f"{name} has neither config.json nor config.toml in it: give the file itself")
+    path = _file(name)
+    if not path:
+        raise FileNotFoundError(f"{name} has neither config.json nor config.toml in it: give the file itself")
     if not os.path.exists(path):
         if os.sep in name or name.endswith((".json", ".toml")):
             raise FileNotFoundError(
@@ -43,8 +40,18 @@ def find(name: str) -> TransformerShape:
     return from_run(path) if path.endswith(".toml") else from_huggingface(path)
 
 
+def _file(name: str) -> str:
+    """The name, or of a folder the file in it that describes a shape, "" if there is none."""
+    inside = [os.path.join(name, file) for file in ("config.toml", "config.json")]
+    return next(filter(os.path.exists, inside), "") if os.path.isdir(name) else name
+
+
 def from_huggingface(path: str) -> TransformerShape:
     """The shape that a config.json describes; ValueError for a family or a setting whose cost is not known here."""
+    return from_config(_contents(path))
+
+
+def _contents(path: str) -> dict[str, Any]:
     import json
 
     with open(path, encoding="utf-8") as file:
@@ -54,7 +61,7 @@ def from_huggingface(path: str) -> TransformerShape:
             raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(config, dict):
         raise ValueError(f"{path} holds {type(config).__name__}, and a config.json holds an object")
-    return from_config(config)
+    return config
 
 
 def from_config(config: Mapping[str, Any]) -> TransformerShape:
@@ -76,9 +83,14 @@ def text_of(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     return ALIASES.get(family, family), config
 
 
-def not_counted(config: Mapping[str, Any]) -> list[str]:
-    """Settings of a config.json whose parameters are not in the shape: other towers, and layers for further tokens."""
-    towers = [name for name in config if name.endswith("_config") and name.startswith(("vision", "audio"))]
+def not_counted(name: str) -> list[str]:
+    """Settings of the config.json of this name, if it is one, whose parameters are not in the shape: other towers, and
+    layers that predict further tokens."""
+    path = _file(name)
+    if name.lower() in SHAPES or path.endswith(".toml") or not os.path.exists(path):
+        return []
+    config = _contents(path)
+    towers = [key for key in config if key.startswith(("vision", "audio")) and key.endswith("_config") and config[key]]
     _, text = text_of(config)
     return towers + ["num_nextn_predict_layers"] * bool(text.get("num_nextn_predict_layers"))
 

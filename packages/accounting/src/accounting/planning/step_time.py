@@ -215,7 +215,7 @@ def _stage_time(
         in_node = max(1, min(members, interconnect.node_size // stride))
         link, network = _shares(size, members, stride, interconnect.node_size)
         if group is Joins.EXPERT and network:
-            network = _between_nodes(size, members, in_node, shape.experts_per_token or 1)
+            network = _between_nodes(size, members, in_node, max(one.active for one in shape.ffns))
         seconds[group] += max(link / interconnect.reached, network / interconnect.network_reached)
         if group is Joins.DATA:
             seconds[group] += rings * interconnect.latency(members, in_node)
