@@ -191,7 +191,7 @@ cdef inline void prefetch_next_words(const PairQueue *queue, const Words *words)
     for i in range(1, min(queue.heap_size, <size_t> 3)):
         pair = &queue.table.pairs[queue.heap[i].pair]
         for j in range(min(pair.postings_size, <uint32_t> PREFETCHED_WORDS)):
-            prefetch(<const uint8_t *> words.cells + pair.postings[j] * cell_size(words))
+            prefetch(<const uint8_t *> words.cells + pair.postings[j] * (sizeof(uint32_t) if words.wide else sizeof(uint16_t)))
 
 
 cdef void free_queue(PairQueue *queue) noexcept nogil:
