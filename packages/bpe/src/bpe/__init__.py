@@ -2,17 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-from bpe.tiktoken_api import Encoding
 from bpe.formats import TokenizerData
+from bpe.native.lazy_imports import import_lock
+from bpe.tiktoken_api import Encoding
 from bpe.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from bpe.corpus.sources import JsonLines, Parquet, PlainText, Source
     from bpe.counts import Counts, count
     from bpe.encoding.streaming import DecodeStream
     from bpe.loading import load
     from bpe.native.progress import Progress
     from bpe.published import encoding_for_model, encoding_name_for_model, get_encoding, list_encoding_names
-    from bpe.corpus.sources import JsonLines, Parquet, PlainText, Source
     from bpe.training import extend, train, train_from_counts, train_sentencepiece
 
 __version__ = "0.1.0"
@@ -64,12 +65,14 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name in _MODULE_OF:
-        found: object = getattr(import_module(f"bpe.{_MODULE_OF[name]}"), name)
+        with import_lock:
+            found: object = getattr(import_module(f"bpe.{_MODULE_OF[name]}"), name)
         globals()[name] = found
         return found
     if not name.startswith("__"):
         try:
-            return import_module(f"bpe.{name}")
+            with import_lock:
+                return import_module(f"bpe.{name}")
         except ModuleNotFoundError as error:
             if error.name != f"bpe.{name}":
                 raise

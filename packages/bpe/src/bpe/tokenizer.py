@@ -8,26 +8,25 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from bpe import formats, patterns
-
-from bpe.formats import reading
 from bpe.encoding.calls import NONE
 from bpe.encoding.policy import Special
 from bpe.encoding.text_encoder import Text, TextChunks
-from bpe.tiktoken_api import CACHE_BYTES, Encoding, Errors
-from bpe.formats import TokenizerData
+from bpe.formats import TokenizerData, reading
+from bpe.formats.vocabulary import SpecialNames, data_of_merges, data_of_ranks, merges_of
+from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import threads_for
 from bpe.patterns import SplitPattern
-from bpe.formats.vocabulary import SpecialNames, data_of_merges, data_of_ranks, merges_of
+from bpe.tiktoken_api import CACHE_BYTES, Encoding, Errors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from bpe.corpus.sources import Source
     from bpe.encoding.streaming import DecodeStream
     from bpe.native.atomic_file import StrPath
-    from bpe.outputs import Format
     from bpe.native.progress import Progress
-    from bpe.corpus.sources import Source
+    from bpe.outputs import Format
 
 
 class Tokenizer(Encoding):
@@ -264,7 +263,7 @@ class Tokenizer(Encoding):
             >>> tokenizer.count_tokens("low lower")
             3
         """
-        return self._calls.count_tokens(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
+        return self._count(text, allowed_special, disallowed_special)
 
     def encode_batch_to_numpy(
         self,
@@ -325,7 +324,8 @@ class Tokenizer(Encoding):
             >>> tokenizer.encode_arrow(pyarrow.array(["low", None, "lower"])).to_pylist()
             [[258], None, [259, 114]]
         """
-        from bpe.encoding.arrow import encode_column
+        with import_lock:
+            from bpe.encoding.arrow import encode_column
 
         rules = self._texts.policy.rules(allowed_special, disallowed_special)
         return encode_column(self._texts, array, rules, threads_for(workers, "workers"))
@@ -438,7 +438,8 @@ class Tokenizer(Encoding):
             >>> tokenizer.encode_file(["low lower"], "ids.npy")
             3
         """
-        from bpe.outputs.encode_source import encode_source, recipe_of
+        with import_lock:
+            from bpe.outputs.encode_source import encode_source, recipe_of
 
         recipe = recipe_of(self._texts, self.fingerprint, end_of_text, allowed_special)
         threads = threads_for(workers, "workers")
@@ -476,7 +477,8 @@ class Tokenizer(Encoding):
             >>> tokenizer.decode_arrow(pyarrow.array([[258], None, [259, 114]])).to_pylist()
             ['low', None, 'lower']
         """
-        from bpe.encoding.arrow import decode_column
+        with import_lock:
+            from bpe.encoding.arrow import decode_column
 
         return decode_column(self._decoder, array, errors)
 
@@ -488,7 +490,8 @@ class Tokenizer(Encoding):
             >>> stream.step(258), stream.step([260, 114]), stream.finish()
             ('low', ' lower', '')
         """
-        from bpe.encoding.streaming import DecodeStream
+        with import_lock:
+            from bpe.encoding.streaming import DecodeStream
 
         characters = self._data.characters
         if characters is not None and characters.strip:

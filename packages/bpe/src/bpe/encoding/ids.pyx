@@ -24,6 +24,8 @@ from bpe.native.memory cimport (
     BLOCKS_LAZY, block_with_pages, checked_malloc, checked_realloc, free_block, trim_block
 )
 
+from bpe.native.lazy_imports import import_lock
+
 cdef extern from "encoding/cache.h" nogil:
     enum:
         IDS_BEYOND              # ids that a batch of pretokens may write, or reserve, beyond those of its text
@@ -50,7 +52,12 @@ cdef object kept_guard = object()   # whoever looks at `kept` holds the GIL or a
 
 cdef inline int need_numpy() except -1:
     """Make NumPy's C API ready. Not at import: see bpe.native.lazy_imports."""
-    return _import_array() if PyArray_API == NULL else 0
+    return import_numpy() if PyArray_API == NULL else 0
+
+
+cdef int import_numpy() except -1:
+    with import_lock:
+        return _import_array()
 
 
 cdef class IdMemory:
