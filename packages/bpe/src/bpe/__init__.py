@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from bpe.formats import TokenizerData
+from bpe.native.lazy_imports import import_lock
 from bpe.tiktoken_api import Encoding
 from bpe.tokenizer import Tokenizer
 
@@ -64,12 +65,14 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name in _MODULE_OF:
-        found: object = getattr(import_module(f"bpe.{_MODULE_OF[name]}"), name)
+        with import_lock:
+            found: object = getattr(import_module(f"bpe.{_MODULE_OF[name]}"), name)
         globals()[name] = found
         return found
     if not name.startswith("__"):
         try:
-            return import_module(f"bpe.{name}")
+            with import_lock:
+                return import_module(f"bpe.{name}")
         except ModuleNotFoundError as error:
             if error.name != f"bpe.{name}":
                 raise

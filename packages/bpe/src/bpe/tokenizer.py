@@ -13,6 +13,7 @@ from bpe.encoding.policy import Special
 from bpe.encoding.text_encoder import Text, TextChunks
 from bpe.formats import TokenizerData, reading
 from bpe.formats.vocabulary import SpecialNames, data_of_merges, data_of_ranks, merges_of
+from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import threads_for
 from bpe.patterns import SplitPattern
@@ -262,7 +263,7 @@ class Tokenizer(Encoding):
             >>> tokenizer.count_tokens("low lower")
             3
         """
-        return self._calls.count_tokens(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
+        return self._count(text, allowed_special, disallowed_special)
 
     def encode_batch_to_numpy(
         self,
@@ -323,7 +324,8 @@ class Tokenizer(Encoding):
             >>> tokenizer.encode_arrow(pyarrow.array(["low", None, "lower"])).to_pylist()
             [[258], None, [259, 114]]
         """
-        from bpe.encoding.arrow import encode_column
+        with import_lock:
+            from bpe.encoding.arrow import encode_column
 
         rules = self._texts.policy.rules(allowed_special, disallowed_special)
         return encode_column(self._texts, array, rules, threads_for(workers, "workers"))
@@ -436,7 +438,8 @@ class Tokenizer(Encoding):
             >>> tokenizer.encode_file(["low lower"], "ids.npy")
             3
         """
-        from bpe.outputs.encode_source import encode_source, recipe_of
+        with import_lock:
+            from bpe.outputs.encode_source import encode_source, recipe_of
 
         recipe = recipe_of(self._texts, self.fingerprint, end_of_text, allowed_special)
         threads = threads_for(workers, "workers")
@@ -474,7 +477,8 @@ class Tokenizer(Encoding):
             >>> tokenizer.decode_arrow(pyarrow.array([[258], None, [259, 114]])).to_pylist()
             ['low', None, 'lower']
         """
-        from bpe.encoding.arrow import decode_column
+        with import_lock:
+            from bpe.encoding.arrow import decode_column
 
         return decode_column(self._decoder, array, errors)
 
@@ -486,7 +490,8 @@ class Tokenizer(Encoding):
             >>> stream.step(258), stream.step([260, 114]), stream.finish()
             ('low', ' lower', '')
         """
-        from bpe.encoding.streaming import DecodeStream
+        with import_lock:
+            from bpe.encoding.streaming import DecodeStream
 
         characters = self._data.characters
         if characters is not None and characters.strip:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
 
 from bpe.formats.pairs import all_within, merges_of_numbers, pairs_of_merges, pairs_of_numbers
+from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.patterns import Pattern
 
@@ -28,7 +29,8 @@ def __getattr__(name: str) -> Any:
     if name in ("gpt2", "huggingface", "native", "sentencepiece", "templates", "tiktoken"):
         from importlib import import_module
 
-        return import_module(f"bpe.formats.{name}")
+        with import_lock:
+            return import_module(f"bpe.formats.{name}")
     raise AttributeError(f"module 'bpe.formats' has no attribute {name!r}")
 
 
@@ -183,7 +185,8 @@ def refuse(source: StrPath, reason: str, line: int | None = None) -> NoReturn:
 def read_bytes(path: StrPath) -> bytes:
     """The bytes of a file, by its path or a URL; FileNotFoundError names it where there is none."""
     if "://" in os.fspath(path):
-        from bpe.corpus import remote
+        with import_lock:
+            from bpe.corpus import remote
 
         if remote.is_url(path):
             return remote.read_bytes(os.fspath(path))
@@ -193,7 +196,8 @@ def read_bytes(path: StrPath) -> bytes:
 
 def write_bytes(path: StrPath, data: bytes) -> None:
     """Write a file, at a path or a URL, whole or not at all."""
-    from bpe.corpus import remote  # when it is needed: `import bpe` does without
+    with import_lock:
+        from bpe.corpus import remote  # when it is needed: `import bpe` does without
 
     with remote.output(path) as file:
         file.write(data)

@@ -10,6 +10,7 @@ from bpe import formats, patterns
 from bpe.formats import TokenizerData
 from bpe.formats.vocabulary import SpecialNames, data_of_ranks, fixed_names, number_special_tokens
 from bpe.native.atomic_file import StrPath
+from bpe.native.lazy_imports import import_lock
 from bpe.patterns import SplitPattern
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def read_native(path: StrPath) -> Loaded:
 
 
 def _load(parse: Callable[[], TokenizerData], contents: list[bytes], *beside: Any) -> Loaded:
-    from bpe.formats import table_cache  # when it is needed: `import bpe` does without what that imports
+    with import_lock:
+        from bpe.formats import table_cache  # when it is needed: `import bpe` does without what that imports
 
     return table_cache.load(parse, contents, *beside)

@@ -35,6 +35,7 @@ from bpe.encoding.ranks import Ranks
 from bpe.formats import Merges, TokenizerData, check_ids
 from bpe.formats.vocabulary import Tables, make_tables
 from bpe.native.atomic_file import atomic_file
+from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 
@@ -95,7 +96,8 @@ def folder() -> Path | None:
 
 
 def _path_of(contents: Sequence[bytes], beside: Sequence[Any]) -> Path | None:
-    import hashlib  # here, for it loads OpenSSL
+    with import_lock:
+        import hashlib  # here, for it loads OpenSSL
 
     within = folder()
     if within is None:
@@ -213,7 +215,8 @@ def _sections_of(content: bytes) -> dict[str, memoryview]:
 
 
 def _loaded(sections: dict[str, memoryview]) -> Loaded:
-    from bpe.formats.packed import unpack
+    with import_lock:
+        from bpe.formats.packed import unpack
 
     def copy(name: str) -> bytes:  # so that nothing holds the whole file in memory
         return bytes(sections[name])
@@ -237,7 +240,8 @@ def _loaded(sections: dict[str, memoryview]) -> Loaded:
 
 
 def _write(path: Path, data: TokenizerData, tables: Tables) -> None:
-    from bpe.formats.packed import pack
+    with import_lock:
+        from bpe.formats.packed import pack
 
     vocab = data.vocab
     sections = {
