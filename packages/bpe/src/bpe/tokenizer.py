@@ -8,26 +8,24 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from bpe import formats, patterns
-
-from bpe.formats import reading
 from bpe.encoding.calls import NONE
 from bpe.encoding.policy import Special
 from bpe.encoding.text_encoder import Text, TextChunks
-from bpe.tiktoken_api import CACHE_BYTES, Encoding, Errors
-from bpe.formats import TokenizerData
+from bpe.formats import TokenizerData, reading
+from bpe.formats.vocabulary import SpecialNames, data_of_merges, data_of_ranks, merges_of
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import threads_for
 from bpe.patterns import SplitPattern
-from bpe.formats.vocabulary import SpecialNames, data_of_merges, data_of_ranks, merges_of
+from bpe.tiktoken_api import CACHE_BYTES, Encoding, Errors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from bpe.corpus.sources import Source
     from bpe.encoding.streaming import DecodeStream
     from bpe.native.atomic_file import StrPath
-    from bpe.outputs import Format
     from bpe.native.progress import Progress
-    from bpe.corpus.sources import Source
+    from bpe.outputs import Format
 
 
 class Tokenizer(Encoding):
@@ -39,8 +37,9 @@ class Tokenizer(Encoding):
     Args:
         vocab: {id: bytes}, the special tokens too or not.
         merges: pairs of bytes in order of rank, the two of each joined in vocab.
-        pattern: the split pattern: a name, a regular expression of the package `regex` (some thirty times slower),
-            several applied in sequence, or None for no split.
+        pattern: the split pattern: a name, a regular expression, several applied in sequence, or None for no split. An
+            expression is read as fancy-regex, as tiktoken's are, and compiled; one that fancy-regex does not read, or
+            that looks behind or far ahead, runs in the package `regex`, some thirty times slower, with a warning.
         special_tokens: names, which are appended to the vocabulary where it lacks them, or {name: id}.
         cache_bytes: the most that the caches of encoded pretokens may take. They change how fast it is, never an id.
 
@@ -115,7 +114,7 @@ class Tokenizer(Encoding):
 
         Args:
             path: the file.
-            pattern, special_tokens: as Tokenizer() takes them; but an expression is one of fancy-regex, as tiktoken's.
+            pattern, special_tokens: as Tokenizer() takes them.
 
         Raises:
             ValueError: what is wrong with the file, with its line; or as from_ranks().
@@ -208,7 +207,10 @@ class Tokenizer(Encoding):
             ValueError: a tokenizer.json cannot say what this tokenizer does.
         """
         data = self._data
-        formats.huggingface.write(path, data._replace(merges=list(self.merges)) if data.merges is None else data)
+        if data.merges is None:
+            characters = data.characters and data.characters._replace(late=())
+            data = data._replace(merges=list(self.merges), characters=characters)
+        formats.huggingface.write(path, data)
 
     # What it is
 
@@ -234,8 +236,8 @@ class Tokenizer(Encoding):
 
     @cached_property
     def pattern(self) -> SplitPattern:
-        """The split pattern: its name, its regular expressions, or None; a Pattern for those of another language than
-        `regex`'s and for steps of a tokenizer.json.
+        """The split pattern: its name, its regular expressions, or None; a Pattern for expressions of Oniguruma and for
+        steps of a tokenizer.json.
         """
         return self._data.pattern.given
 

@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import patterns
-
 from bpe.corpus import sources
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import pack_into, pack_table, packed_size, room_for
 from bpe.counting.spill import Spill
 from bpe.native.parallel import map_in_threads, stream
-from bpe.native.warn import warn_caller
 from bpe.native.progress import Progress
+from bpe.native.warn import warn_caller
 from bpe.scanning.safe_cut import safe_cut
 from bpe.scanning.special_tokens import SpecialTokens
 
@@ -97,10 +96,7 @@ def count_source(
     scanner = patterns.scanner_of(pattern)
     if scanner < 0:
         workers = 1
-        warn_caller(
-            f"no compiled scanner serves the pattern {pattern}: splitting goes through "
-            "`regex`, in one thread, some thirty times slower"
-        )
+        warn_caller(patterns.slow_warning(pattern))
     total = sources.size_of(source)
     threads, in_caller, chunk_bytes, room, share = plan(total, workers, memory_limit)
     tables = [PretokenCounts(room) for _ in range(threads)]
