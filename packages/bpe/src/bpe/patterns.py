@@ -104,10 +104,14 @@ _PROBES = ("", "aB1 é2\t\n.'s中\u0301-_ \r\n\n  <|x|>😀٣ ")
 class Pattern(NamedTuple):
     """A resolved split pattern.
 
-    name: the name in PATTERNS, or None where it is not one of those. expressions: applied in sequence, each to every
-    piece the one before it left; none at all means that the text is not split. language: that of the expressions;
-    PATTERNS are spelled so that it does not matter; "regex" only where fancy-regex does not read them. steps: instead of expressions, the steps of a tokenizer.json's
-    pre-tokenizer where they do more than isolate matches, as JSON (see bpe.expressions.steps).
+    Attributes:
+        name: the name in PATTERNS, or None for a pattern that is not one of those.
+        expressions: applied in sequence, each to every piece that the one before it left; empty if the text is not
+            split.
+        language: that of the expressions. PATTERNS are spelled so that it does not matter. "regex" only where
+            fancy-regex does not read one of them.
+        steps: instead of expressions, the steps of a tokenizer.json's pre-tokenizer that do more than isolate matches,
+            as JSON (see bpe.expressions.steps).
     """
 
     name: str | None
@@ -205,9 +209,9 @@ def _read_by_fancy_regex(expression: str) -> bool:
 def slow_warning(pattern: Pattern) -> str:
     """Return the warning about a pattern that `regex` splits by, with what would have it compiled."""
     return (
-        f"no compiled scanner serves the pattern {pattern}: texts are split by `regex` in one thread, some thirty times "
-        f"slower, because {_obstacle(pattern)}. Expressions of fancy-regex that look at most one character ahead, and "
-        "not behind, are compiled"
+        f"no compiled scanner serves the pattern {pattern}: texts are split by `regex` in one thread, some thirty "
+        f"times slower, because {_obstacle(pattern)}. Expressions of fancy-regex that look at most one character "
+        "ahead, and not behind, are compiled"
     )
 
 
@@ -303,7 +307,7 @@ def from_plain(value: Any) -> Pattern:
 
 
 def scanner_of(pattern: Pattern) -> int:
-    """Return the number of the compiled scanner of a pattern, which may be made first, or -1 where only `regex` serves."""
+    """Return the number of a pattern's compiled scanner, made if need be, or -1 where only `regex` serves."""
     if pattern.name is not None:
         return scanner.SCANNED.get(pattern.name, -1)
     return scanner.SCANNED[None] if pattern.whole else _scanner_of_automata(pattern)
@@ -372,8 +376,8 @@ def split(text: bytes, pattern: Pattern) -> list[bytes]:
     Each expression isolates its matches, as tokenizers' Split does: a match is a piece, and so is the text between two
     matches, where there is any. A byte that is no part of well-formed UTF-8 is one character of no category (no letter,
     no number, no mark, no space), so negated classes match it. The named patterns class characters as Unicode 16 does,
-    which tiktoken and tokenizers follow, and so do expressions of any language but `regex`; `\\s` leaves out U+001C to U+001F,
-    which `re` and str.isspace count as space. Raises ValueError where an expression matches the empty string.
+    which tiktoken and tokenizers follow, and so do expressions of any language but `regex`; `\\s` leaves out U+001C to
+    U+001F, which `re` and str.isspace count as space. Raises ValueError where an expression matches the empty string.
     """
     if pattern.name is not None:
         return _split_as_compiled(text, pattern)

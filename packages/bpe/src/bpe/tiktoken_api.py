@@ -89,7 +89,7 @@ class Encoding:
     ) -> None:
         """Become the encoding of these data: what every constructor ends with.
 
-        tables: makes the tables of the encoder, where bpe.formats.table_cache may know them already and has checked the ids.
+        tables: factory for the encoder's tables; table_cache passes one that reuses tables from disk (ids are checked).
         """
         if not 0 <= cache_bytes <= sys.maxsize:
             raise ValueError(f"cache_bytes is {cache_bytes}; it takes a number from 0 to {sys.maxsize}")
@@ -420,6 +420,25 @@ class Encoding:
             [b'low', b' lower']
         """
         return map_in_threads(self.decode_bytes, batch, num_threads)
+
+    # Private names that tiktoken's README uses to make an encoding of more special tokens
+
+    @property
+    def _pat_str(self) -> str:
+        pattern = self._data.pattern
+        if len(pattern.expressions) != 1:
+            raise ValueError(f"expected a split pattern of one expression, got {pattern}")
+        return pattern.expressions[0]
+
+    @property
+    def _mergeable_ranks(self) -> dict[bytes, int]:
+        if self._data.merges is not None:
+            raise ValueError("expected a tokenizer that merges by rank, got one with a list of merges")
+        return formats.ordinary_ids(self._data)
+
+    @property
+    def _special_tokens(self) -> dict[str, int]:
+        return dict(self._data.special_tokens)
 
 
 @cache

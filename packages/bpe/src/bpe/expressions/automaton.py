@@ -344,7 +344,10 @@ def leaves_gaps(automaton: Automaton) -> bool:
 
 
 def digest(levels: list[tuple[Automaton, bool]]) -> str:
-    """Return 24 hexadecimal digits of the SHA-256 of what automata do one after another: two patterns of one meaning have the same."""
+    """Return 24 hexadecimal digits of the SHA-256 of what automata do one after another.
+
+    Equal digests mean equal matches; two expressions of one meaning nearly always have the same digest.
+    """
     import hashlib
 
     return hashlib.sha256(repr([(*one[:4], in_bytes) for one, in_bytes in levels]).encode()).hexdigest()[:24]

@@ -15,7 +15,16 @@ from bpe.patterns import Pattern
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bpe.formats import gpt2, huggingface, native, sentencepiece, templates, tiktoken  # noqa: F401
+    from bpe.formats import (  # noqa: F401
+        gguf,
+        gpt2,
+        huggingface,
+        native,
+        sentencepiece,
+        tekken,
+        templates,
+        tiktoken,
+    )
     from bpe.native.atomic_file import StrPath
 
 Pair = tuple[bytes, bytes]
@@ -25,7 +34,7 @@ MAX_ID = 2**31 - 1
 
 def __getattr__(name: str) -> Any:
     """A format's module, imported when it is first asked for (PEP 562)."""
-    if name in ("gpt2", "huggingface", "native", "sentencepiece", "templates", "tiktoken"):
+    if name in ("gguf", "gpt2", "huggingface", "native", "sentencepiece", "tekken", "templates", "tiktoken"):
         from importlib import import_module
 
         return import_module(f"bpe.formats.{name}")

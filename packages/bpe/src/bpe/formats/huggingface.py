@@ -49,8 +49,35 @@ def warn_of_unused(tokenizer: TokenizerData, path: StrPath) -> None:
 
 @without_collector()
 def parse(data: bytes, path: StrPath) -> TokenizerData:
-    """The tokenizer of a tokenizer.json's bytes; path is what errors call it."""
+    """Return the tokenizer of a tokenizer.json's bytes; path is the name of the file in errors."""
+    return of_file(parse_json(data, path), path)
+
+
+@without_collector()
+def parse_folder(data: bytes, config_data: bytes, path: StrPath, config_path: StrPath) -> TokenizerData:
+    """Return the tokenizer of a tokenizer.json and of the added tokens that only its tokenizer_config.json has."""
     file = parse_json(data, path)
+    tokens = added_tokens_of_config(config_data, config_path)
+    if isinstance(file, dict) and isinstance(file.get("added_tokens", []), list):
+        entries = file.get("added_tokens") or []
+        texts = {entry.get("content") for entry in entries if isinstance(entry, dict)}
+        file["added_tokens"] = entries + [token for token in tokens if token["content"] not in texts]
+    return of_file(file, path)
+
+
+def added_tokens_of_config(data: bytes, path: StrPath) -> list[dict[str, Any]]:
+    """Return the added tokens of a tokenizer_config.json as a tokenizer.json has them."""
+    config = parse_json(data, path)
+    tokens = config.get("added_tokens_decoder") if isinstance(config, dict) else None
+    if tokens is None:
+        return []
+    if not isinstance(tokens, dict) or not all(key.isdecimal() and isinstance(v, dict) for key, v in tokens.items()):
+        refuse(path, 'expected "added_tokens_decoder" to be an object of ids and tokens')
+    return [{**token, "id": int(number)} for number, token in tokens.items()]
+
+
+def of_file(file: Any, path: StrPath) -> TokenizerData:
+    """Return the tokenizer of the content of a tokenizer.json."""
     if not isinstance(file, dict) or "model" not in file:
         refuse(path, 'not a tokenizer.json: it has no "model"')
     unused = {key: file[key] for key in ("truncation", "padding") if file.get(key) is not None}
@@ -296,7 +323,10 @@ def _pre_tokenizer(tokenizer: TokenizerData, byte_level: dict[str, Any], path: S
     if pattern.whole:
         return {**byte_level, "use_regex": False}
     if pattern.steps:
-        steps = json.loads(pattern.steps)
+        steps = [
+            {**step, "trim_offsets": byte_level["trim_offsets"]} if step["type"] == "ByteLevel" else step
+            for step in json.loads(pattern.steps)
+        ]
         if tokenizer.add_prefix_space:
             steps[0]["add_prefix_space"] = True
         return {"type": "Sequence", "pretokenizers": steps}

@@ -68,7 +68,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
 
 
 def fingerprint(tokenizer: TokenizerData) -> str:
-    """SHA-256, in hexadecimal, of all that decides what the tokenizer does: all in its file but its name."""
+    """Return the SHA-256, in hexadecimal, of all that decides what the tokenizer does: all of its file but the name."""
     return _checksum({**_to_json(tokenizer), "name": None})
 
 

@@ -196,7 +196,7 @@ def written(tokenizer: TokenizerData) -> dict[str, Any]:
 
 
 def merges_from_ranks(tokenizer: TokenizerData) -> list[Pair]:
-    """Return the merges of a tokenizer that merges characters by rank: each way to cut a token into two tokens, by rank.
+    """Return the merges of a tokenizer that merges characters by rank: each way to cut a token in two.
 
     Where a token can be made at two overlapping places from different halves, sentencepiece takes the leftmost, and a
     list of merges the pair that comes first.
@@ -225,7 +225,7 @@ def read(path: StrPath) -> TokenizerData:
 
 def parse(data: bytes, path: StrPath) -> TokenizerData:
     """The tokenizer of the bytes of a `sentencepiece` model file; path is what errors call it."""
-    pieces: list[tuple[str, float, str]] = []
+    pieces: list[tuple[str, float, int]] = []
     trainer: dict[int, Any] = {}
     normalizer: dict[int, Any] = {}
     for field, value in _fields(data, path):
@@ -236,12 +236,25 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
     kind = _MODELS.get(trainer.get(3, 1), "unknown")
     if kind != "BPE":
         refuse(path, f"a {kind} model of sentencepiece, which is not supported: only BPE is; use sentencepiece for it")
+    if normalizer.get(2) or normalizer.get(1, b"") not in (b"", b"identity"):
+        name = bytes(normalizer.get(1, b"")).decode("utf-8", "replace")
+        refuse(path, f"the normalizer {name!r} is not supported: only identity is")
+    # By default sentencepiece puts a space before a text and removes spaces that follow another.
+    return of_pieces(pieces, bool(normalizer.get(3, 1)), bool(normalizer.get(4, 1)), path)
+
+
+def of_pieces(pieces: list[tuple[str, float, int]], dummy_prefix: bool, trims: bool, path: StrPath) -> TokenizerData:
+    """Return the tokenizer of pieces, each its text, its score and its kind as a model numbers them.
+
+    dummy_prefix: a text is given a space in front. trims: runs of spaces become one, and those at the ends go.
+    """
     vocab: dict[int, bytes] = {}
     special: dict[str, int] = {}
     added: dict[str, int] = {}
     byte_ids: dict[int, int] = {}
     scores: dict[int, float] = {}
-    for number, (text, score, what) in enumerate(pieces):
+    for number, (text, score, kind) in enumerate(pieces):
+        what = _KINDS[kind]
         vocab[number] = text.replace(MARK, " ").encode()
         if what in ("unknown", "control"):
             special[text], vocab[number] = number, text.encode()
@@ -257,14 +270,10 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
         refuse(path, "a model without byte_fallback, which is not supported: characters it lacks would be lost")
     for number, token in byte_ids.items():
         vocab[token] = bytes([number])
-    if normalizer.get(2) or normalizer.get(1, b"") not in (b"", b"identity"):
-        name = bytes(normalizer.get(1, b"")).decode("utf-8", "replace")
-        refuse(path, f"the normalizer {name!r} is not supported: only identity is")
     steps: list[dict[str, Any]] = []
-    if normalizer.get(4, 1):  # remove_extra_whitespaces
+    if trims:
         steps.append({"type": "Replace", "pattern": {"Regex": r"\A +|[ ▁]+\z"}, "content": ""})
         steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
-    dummy_prefix = bool(normalizer.get(3, 1))
     if dummy_prefix:
         steps.append({"type": "Prepend", "prepend": MARK})
     steps.append({"type": "Replace", "pattern": {"String": " "}, "content": MARK})
@@ -329,7 +338,7 @@ def _merged(length: int, rank_of: dict[int, int]) -> list[int]:
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
 
 
-def _piece(data: bytes, path: StrPath) -> tuple[str, float, str]:
+def _piece(data: bytes, path: StrPath) -> tuple[str, float, int]:
     import struct
 
     text, score, kind = "", 0.0, 1
@@ -345,7 +354,7 @@ def _piece(data: bytes, path: StrPath) -> tuple[str, float, str]:
             kind = value
     if not text or kind not in _KINDS:
         refuse(path, f"a piece without text or of an unknown kind: {text!r}")
-    return text, score, _KINDS[kind]
+    return text, score, kind
 
 
 def _fields(data: bytes, path: StrPath) -> list[tuple[int, Any]]:

@@ -93,7 +93,7 @@ def data_of_ranks(
 
 
 def merges_of(data: TokenizerData) -> tuple[Pair, ...]:
-    """Return the pairs that a tokenizer merges, in order of rank; derived from the ranks where it has no list of merges."""
+    """Return the pairs that a tokenizer merges, in order of rank; derived where it has no list of merges."""
     if data.merges is not None:
         return tuple(data.merges)
     if data.characters is not None:
