@@ -343,3 +343,13 @@ def test_a_pattern_beside_a_file_that_holds_its_own_is_refused(tmp_path: Path) -
     with pytest.raises(ValueError, match="leave out pattern"):
         bpe.load(tmp_path / "model", pattern="gpt2")
     assert huggingface.read(tmp_path / "model" / "tokenizer.json").name is None
+
+
+def test_json_lines_are_documents_for_standard_output_too(tmp_path: Path) -> None:
+    tokenizer = bpe.train(["the cat sat on the mat"], 262)
+    tokenizer.save(tmp_path / "tok.json")
+    (tmp_path / "x.jsonl").write_text('{"text": "the cat"}\n"sat"\n')
+    command = [sys.executable, "-m", "bpe", "encode", str(tmp_path / "tok.json"), str(tmp_path / "x.jsonl")]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert lines == [{"ids": tokenizer.encode("the cat")}, tokenizer.encode("sat")]
