@@ -298,7 +298,7 @@ def test_a_special_token_that_is_a_space_is_not_the_byte_that_is_spelled_otherwi
     assert tokenizer.encode_ordinary(" ") == [byte], "the id of a special token never stands for ordinary text"
 
 
-SLOW = r"[a-z]+|[^a-z]+"
+SLOW = r"(?<!x)[a-z]+|[^a-z]+"
 
 
 def test_warnings_name_the_line_of_the_caller(tmp_path: Path) -> None:
