@@ -39,7 +39,7 @@ __all__ = [
     "train_from_counts",
     "train_sentencepiece",
 ]
-_MODULE_OF = {  # imported when first asked for: a process that only encodes does not load what trains
+_MODULE_OF = {  # imported at their first use: a process that only encodes does not load what trains
     "Counts": "counts",
     "DecodeStream": "encoding.streaming",
     "JsonLines": "corpus.sources",
@@ -61,7 +61,7 @@ _MODULE_OF = {  # imported when first asked for: a process that only encodes doe
 
 
 def __getattr__(name: str) -> object:
-    """A public name, or a module of the package, imported when it is first asked for (PEP 562)."""
+    """Import a public name, or a module of the package, at its first use (PEP 562)."""
     from importlib import import_module
 
     if name in _MODULE_OF:
@@ -80,4 +80,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    hidden = {"TYPE_CHECKING", "_MODULE_OF"}
+    return sorted({*globals(), *__all__} - hidden)

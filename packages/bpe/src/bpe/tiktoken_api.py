@@ -423,6 +423,25 @@ class Encoding(EncodeMethods):
         """
         return map_in_threads(self.decode_bytes, batch, num_threads)
 
+    # Private names that tiktoken's README uses to make an encoding of more special tokens
+
+    @property
+    def _pat_str(self) -> str:
+        pattern = self._data.pattern
+        if len(pattern.expressions) != 1:
+            raise ValueError(f"expected a split pattern of one expression, got {pattern}")
+        return pattern.expressions[0]
+
+    @property
+    def _mergeable_ranks(self) -> dict[bytes, int]:
+        if self._data.merges is not None:
+            raise ValueError("expected a tokenizer that merges by rank, got one with a list of merges")
+        return formats.ordinary_ids(self._data)
+
+    @property
+    def _special_tokens(self) -> dict[str, int]:
+        return dict(self._data.special_tokens)
+
 
 @cache
 def _stripping(decoder: type[Decoder]) -> type[Decoder]:

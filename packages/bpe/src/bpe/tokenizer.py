@@ -38,8 +38,9 @@ class Tokenizer(Encoding):
     Args:
         vocab: {id: bytes}, the special tokens too or not.
         merges: pairs of bytes in order of rank, the two of each joined in vocab.
-        pattern: the split pattern: a name, a regular expression of the package `regex` (some thirty times slower),
-            several applied in sequence, or None for no split.
+        pattern: the split pattern: a name, a regular expression, several applied in sequence, or None for no split. An
+            expression is read as fancy-regex, as tiktoken's are, and compiled; one that fancy-regex does not read, or
+            that looks behind or far ahead, runs in the package `regex`, some thirty times slower, with a warning.
         special_tokens: names, which are appended to the vocabulary where it lacks them, or {name: id}.
         cache_bytes: the most that the caches of encoded pretokens may take. They change how fast it is, never an id.
 
@@ -114,7 +115,7 @@ class Tokenizer(Encoding):
 
         Args:
             path: the file.
-            pattern, special_tokens: as Tokenizer() takes them; but an expression is one of fancy-regex, as tiktoken's.
+            pattern, special_tokens: as Tokenizer() takes them.
 
         Raises:
             ValueError: what is wrong with the file, with its line; or as from_ranks().
@@ -207,7 +208,10 @@ class Tokenizer(Encoding):
             ValueError: a tokenizer.json cannot say what this tokenizer does.
         """
         data = self._data
-        formats.huggingface.write(path, data._replace(merges=list(self.merges)) if data.merges is None else data)
+        if data.merges is None:
+            characters = data.characters and data.characters._replace(late=())
+            data = data._replace(merges=list(self.merges), characters=characters)
+        formats.huggingface.write(path, data)
 
     # What it is
 
@@ -233,8 +237,8 @@ class Tokenizer(Encoding):
 
     @cached_property
     def pattern(self) -> SplitPattern:
-        """The split pattern: its name, its regular expressions, or None; a Pattern for those of another language than
-        `regex`'s and for steps of a tokenizer.json.
+        """The split pattern: its name, its regular expressions, or None; a Pattern for expressions of Oniguruma and for
+        steps of a tokenizer.json.
         """
         return self._data.pattern.given
 

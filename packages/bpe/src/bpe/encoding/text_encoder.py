@@ -369,10 +369,7 @@ class TextEncoder:
         pattern = self.data.pattern
         if self._scanner < 0 and pattern not in _slow:
             _slow.add(pattern)
-            warn_caller(
-                f"no compiled scanner serves the pattern {pattern}: "
-                "texts are split by `regex`, some thirty times slower"
-            )
+            warn_caller(patterns.slow_warning(pattern))
 
 
 _slow: set[patterns.Pattern] = set()  # of which this process has been warned

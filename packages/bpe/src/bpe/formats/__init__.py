@@ -16,7 +16,16 @@ from bpe.patterns import Pattern
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bpe.formats import gpt2, huggingface, native, sentencepiece, templates, tiktoken  # noqa: F401
+    from bpe.formats import (  # noqa: F401
+        gguf,
+        gpt2,
+        huggingface,
+        native,
+        sentencepiece,
+        tekken,
+        templates,
+        tiktoken,
+    )
     from bpe.native.atomic_file import StrPath
 
 Pair = tuple[bytes, bytes]
@@ -26,7 +35,7 @@ MAX_ID = 2**31 - 1
 
 def __getattr__(name: str) -> Any:
     """A format's module, imported when it is first asked for (PEP 562)."""
-    if name in ("gpt2", "huggingface", "native", "sentencepiece", "templates", "tiktoken"):
+    if name in ("gguf", "gpt2", "huggingface", "native", "sentencepiece", "tekken", "templates", "tiktoken"):
         from importlib import import_module
 
         with import_lock:
@@ -99,12 +108,14 @@ class Characters(NamedTuple):
         byte_ids: the ids of the 256 bytes, which spell the characters that are no token.
         prepend: whether a text is given a space in front where it has none: "always", each piece between added tokens;
             "first", only the first; "never".
-        strip: how many spaces decoding takes from the beginning of a text: 0 or 1.
+        strip: number of spaces that decoding takes from the beginning of a text: 0 or 1.
+        late: where tokens are merged by rank, ids of tokens that rank after all others, in this order.
     """
 
     byte_ids: tuple[int, ...]
     prepend: str = "never"
     strip: int = 0
+    late: tuple[int, ...] = ()
 
 
 class TokenizerData(NamedTuple):
@@ -124,8 +135,8 @@ class TokenizerData(NamedTuple):
         prefix, suffix: special tokens that the template puts around an encoded text.
         pair: the template of two texts: names of special tokens, and 0 and 1 for the texts.
         characters: None where the vocabulary is byte-level. Otherwise a token is that of the text of its bytes, in
-            which a space stands for SentencePiece's "▁"; merges of None join by the order of the ids, those of single
-            characters first.
+            which a space stands for SentencePiece's "▁"; merges of None join by the order of the ids, but for those in
+            characters.late.
         unused: what a tokenizer.json says of truncation and padding, as JSON; kept, and never applied.
         name: what it is called.
     """

@@ -30,7 +30,6 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bpe.encoding import ranks
 from bpe.encoding.ranks import Ranks
 from bpe.formats import Merges, TokenizerData, check_ids
 from bpe.formats.vocabulary import Tables, make_tables
@@ -108,11 +107,17 @@ def _path_of(contents: Sequence[bytes], beside: Sequence[Any]) -> Path | None:
     return within / f"{known.hexdigest()}.tables"
 
 
-def _code() -> list[list[int]]:
-    """What changes with the code that makes tables: size and time of the files that hold it."""
-    package = Path(__file__).parent
-    files = [Path(__file__), Path(ranks.__file__), package / "vocabulary.py", *sorted(package.glob("formats/*.py"))]
-    return [[(state := os.stat(file)).st_size, state.st_mtime_ns] for file in files]
+def _code() -> list[Any]:
+    """Return what changes with the code that makes tables: the version, and in a source checkout each file's state.
+
+    Any module may change the result: a pattern's, a normalizer's, a format's. Wheels hold no sources of Cython.
+    """
+    package = Path(__file__).parents[1]
+    files: list[Path] = []
+    if (package / "encoding" / "ranks.pyx").exists():
+        files = sorted(file for ending in ("py", "so", "pyd") for file in package.rglob(f"*.{ending}"))
+    states = [(str(file.relative_to(package)), os.stat(file)) for file in files]
+    return [sys.modules["bpe"].__version__, *((name, state.st_size, state.st_mtime_ns) for name, state in states)]
 
 
 # Reading
