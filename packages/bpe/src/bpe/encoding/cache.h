@@ -25,11 +25,11 @@
 #include "native/cpu.h"
 
 enum {
-    WAYS = 2,               /* slots of a set */
-    INLINE_IDS = 3,         /* ids that a slot has room for */
-    COPIED_IDS = 16,        /* ids that are copied from the ring in one go, however few there are */
-    SWAP_EVERY = 16,        /* of the pretokens found second in their set, one in so many is moved to the front */
-    BATCH = 128,            /* pretokens */
+    WAYS = 2,        /* slots of a set */
+    INLINE_IDS = 3,  /* ids that a slot has room for */
+    COPIED_IDS = 16, /* ids that are copied from the ring in one go, however few there are */
+    SWAP_EVERY = 16, /* of the pretokens found second in their set, one in so many is moved to the front */
+    BATCH = 128,     /* pretokens */
     IDS_BEYOND = BATCH * (INLINE_IDS + 1) + COPIED_IDS /* ids that may be written beyond those of a batch */
 };
 #define IN_RING 0x80000000u /* flag in `count`: the ids are in the ring */

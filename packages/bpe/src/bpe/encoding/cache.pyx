@@ -153,7 +153,9 @@ cdef class Cache:
 
     cdef bint is_full(self) noexcept nogil:
         """True if the cache should grow and may."""
-        return not self.bounded and (self.taken * TAKEN_SHARE > self.slots() or self.evicted * EVICTED_SHARE > self.slots())
+        return not self.bounded and (
+            self.taken * TAKEN_SHARE > self.slots() or self.evicted * EVICTED_SHARE > self.slots()
+        )
 
     cdef size_t growth(self) noexcept nogil:
         """The factor, a power of two, by which the number of slots should grow.

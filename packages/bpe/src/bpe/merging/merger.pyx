@@ -268,11 +268,13 @@ cdef class Merger:
         reserve_places(&self.changes, size)
         if self.words.wide:
             replace_in_words(
-                &self.words, <uint32_t *> self.words.cells, &self.changes, &self.symbols, pair.postings, size, a, b, made
+                &self.words, <uint32_t *> self.words.cells, &self.changes, &self.symbols,
+                pair.postings, size, a, b, made
             )
         else:
             replace_in_words(
-                &self.words, <uint16_t *> self.words.cells, &self.changes, &self.symbols, pair.postings, size, a, b, made
+                &self.words, <uint16_t *> self.words.cells, &self.changes, &self.symbols,
+                pair.postings, size, a, b, made
             )
         pair.count = 0
         drop_postings(&self.table, pair)
