@@ -1,110 +1,103 @@
-"""step_time() beside published training runs: the table of docs/design/cluster-plans.md.
+"""step_time() beside published training runs: the table of docs/design/cluster-plans.md and the range of every plan.
 
-python packages/accounting/benchmarks/published_runs.py [--write]
+python packages/accounting/benchmarks/published_runs.py [--fit | --write | --check]
 
-Every run's layout, batch and precision are as published; its micro-batch and interleaving are too, where the paper
-names them, and else the smallest micro-batch and the interleaving that the paper describes. Rates are published as
-model FLOPs (MFU) or with recomputation counted (HFU), and are compared as they were published.
+published_runs.csv holds one run a row: layout, batch and published rate, each read in its source (SOURCES). Runs are in
+bf16 and tuned by their authors; of an untuned and a tuned number for one layout the tuned one is there. The rule for
+holding out does not look at rates: in order of the SHA-256 of a row's model, device, layout and framework, the second
+half is held out, and so are all mixtures of experts. Rows "not re-read" are from an earlier table, whose papers could
+not be read again: they are shown, and neither fitted nor counted. --fit prints the constants of step_time.py that the
+fitted runs give; --write makes the table and planning/accuracy.csv; --check fails where they are not up to date.
 """
 
 from __future__ import annotations
 
+import csv
+import hashlib
+import math
+import statistics
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from accounting import ByteRate, Bytes, Device, FLOPRate, Layout, Policy, TransformerShape, training_flops
-from accounting.hardware.devices import device
+from accounting import SHAPES, ByteRate, Layout, Policy, TransformerShape, training_flops
+from accounting.hardware.devices import Device, device
 from accounting.hardware.interconnect import Interconnect, interconnect
-from accounting.planning.step_time import EFFICIENCY, StepTime, step_time
+from accounting.planning import step_time as constants
+from accounting.planning.step_time import StepTime, step_time
+from accounting.record import replace
 
-PAGE = Path(__file__).parents[3] / "docs/design/cluster-plans.md"
+HERE = Path(__file__).parent
+PAGE = HERE.parents[2] / "docs/design/cluster-plans.md"
+SUMMARY = HERE.parent / "src/accounting/planning/accuracy.csv"
 START, END = "<!-- published runs -->", "<!-- end of published runs -->"
+KEY = ("model", "device", "devices", "tensor", "pipeline", "virtual stages", "context", "expert", "zero")
+KEY += ("sequence parallel", "micro-batch", "batch", "length", "framework")
+FITTED = {"ATTENTION": 0.3, "PASSES": 6.0, "HIDDEN": 0.5}  # with the start of the fit
 
-A100, H100 = device("a100-80gb"), device("h100")
-TPU_V4 = Device(
-    "tpu-v4",
-    {"bf16": FLOPRate(275e12)},
-    Bytes(32 * 2**30),
-    ByteRate(1228e9),
-    "Jouppi et al. 2023, arXiv:2304.01433",
-)
-# a pod of 4,096 chips in a three-dimensional torus of 50 GB/s links: a ring along one axis sends on two of them
-TPU_V4_POD = Interconnect(3072, ByteRate(100e9), ByteRate(3.125e9), "Jouppi et al. 2023; Chowdhery et al. 2022")
-UNFUSED = Policy(precision="bf16", attention_kernel="eager", activation_checkpointing="full")
-SELECTIVE = Policy(precision="bf16", attention_kernel="eager", activation_checkpointing="selective")
-FUSED = Policy(precision="bf16")
-REMATERIALISED = Policy(precision="bf16", activation_checkpointing="full")
-
-MEGATRON_2021 = "Narayanan et al. 2021, arXiv:2104.04473, tables 1 and 2"
-MEGATRON_2022 = "Korthikanti et al. 2022, arXiv:2205.05198, table 5"
-PALM = "Chowdhery et al. 2022, arXiv:2204.02311, table 3"
-LLAMA_3 = "Llama Team 2024, arXiv:2407.21783, table 4"
-
-
-@dataclass(frozen=True)
-class Run:
-    """A published run.
-
-    Args:
-        devices, tensor, pipeline, virtual_stages, batch, micro_batch: the layout, and sequences of a step and a pass.
-        utilisation: published part of the dense peak; with_recomputation says whether recomputed FLOPs are in it (HFU).
-    """
-
-    name: str
-    shape: TransformerShape
-    device: Device
-    joined_by: Interconnect
-    devices: int
-    tensor: int
-    pipeline: int
-    virtual_stages: int
-    batch: int
-    micro_batch: int
-    policy: Policy
-    utilisation: float
-    with_recomputation: bool
-    source: str
-    sequence_parallel: bool = False
-
-    @property
-    def layout(self) -> Layout:
-        data = self.devices // (self.tensor * self.pipeline)
-        return Layout(
-            data,
-            self.tensor,
-            self.pipeline,
-            1 if data > 1 else 0,
-            self.sequence_parallel,
-            self.batch // (data * self.micro_batch),
-        )
-
-    def predicted(self, efficiency: float = EFFICIENCY) -> tuple[StepTime, float]:
-        """The step, and the utilisation that it comes to, counted as the published one is."""
-        pairs = "full" if self.policy.attention_kernel == "eager" else "causal"
-        step = step_time(
-            self.shape,
-            self.layout,
-            self.device,
-            self.joined_by,
-            self.micro_batch,
-            policy=self.policy,
-            pairs=pairs,
-            efficiency=efficiency,
-            virtual_stages=self.virtual_stages,
-        )
-        flops = training_flops(self.shape, None, self.batch, recompute="full" if self.with_recomputation else "none")
-        return step, int(flops.total) / (float(step.total) * self.devices * float(self.device.peak("bf16")))
+SOURCES = {
+    "megatron-2021": ("Narayanan et al. 2021, tables 1 and 2", "https://arxiv.org/abs/2104.04473"),
+    "megatron-2022": ("Korthikanti et al. 2022, table 5", "https://arxiv.org/abs/2205.05198"),
+    "palm": ("Chowdhery et al. 2022, table 3", "https://arxiv.org/abs/2204.02311"),
+    "llama-3": ("Llama Team 2024, table 4", "https://arxiv.org/abs/2407.21783"),
+    "llm-foundry": (
+        "MosaicML llm-foundry, scripts/train/benchmarking, July 2025",
+        "https://github.com/mosaicml/llm-foundry/blob/main/scripts/train/benchmarking/README.md",
+    ),
+    "torchtitan-2024": (
+        "torchtitan, docs/performance.md, 2024",
+        "https://github.com/pytorch/torchtitan/blob/041336434916bdc0f88c1f89fda176fd3c2092e4/docs/performance.md",
+    ),
+    "torchtitan-h100": (
+        "torchtitan, benchmarks/llama3_h100_202412, December 2024",
+        "https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md",
+    ),
+    "torchtitan-async": (
+        "torchtitan, benchmarks/asyncTP_llama3_h100, vanilla tensor parallelism, June 2025",
+        "https://github.com/pytorch/torchtitan/blob/main/benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md",
+    ),
+    "kempner": (
+        "KempnerForge, benchmarks/mfu_scaling, April 2026",
+        "https://github.com/KempnerInstitute/KempnerForge/blob/main/benchmarks/mfu_scaling/mfu_scaling.md",
+    ),
+    "automodel": (
+        "NVIDIA NeMo AutoModel, docs/performance-summary, August 2026",
+        "https://github.com/NVIDIA-NeMo/Automodel/blob/main/docs/performance-summary.mdx",
+    ),
+    "megatron-bridge-26.04": (
+        "NVIDIA Megatron-Bridge, performance summary archive, container 26.04.01",
+        "https://docs.nvidia.com/nemo/megatron-bridge/latest/performance-summary-archive.html",
+    ),
+    "megatron-bridge-25.11": (
+        "NVIDIA Megatron-Bridge, performance summary archive, container 25.11",
+        "https://docs.nvidia.com/nemo/megatron-bridge/latest/performance-summary-archive.html",
+    ),
+    "maxtext-v4": (
+        "MaxText, configs/tpu/v4, August 2026",
+        "https://github.com/AI-Hypercomputer/maxtext/tree/main/src/maxtext/configs/tpu/v4",
+    ),
+    "maxtext-v5e": (
+        "MaxText, configs/tpu/v5e, August 2026",
+        "https://github.com/AI-Hypercomputer/maxtext/tree/main/src/maxtext/configs/tpu/v5e",
+    ),
+    "maxtext-v5p": (
+        "MaxText, configs/tpu/v5p, August 2026",
+        "https://github.com/AI-Hypercomputer/maxtext/tree/main/src/maxtext/configs/tpu/v5p",
+    ),
+    "tpu-recipes": (
+        "Google tpu-recipes, training/trillium, August 2026",
+        "https://github.com/AI-Hypercomputer/tpu-recipes/tree/main/training/trillium",
+    ),
+}
 
 
-def _gpt(layers: int, d_model: int, heads: int) -> TransformerShape:
+def _gpt(layers: int, width: int, heads: int, vocabulary: int = 51200) -> TransformerShape:
     return TransformerShape(
-        51200,
+        vocabulary,
         2048,
         layers,
-        d_model,
+        width,
         heads,
-        4 * d_model,
+        4 * width,
         ffn="gelu",
         norm="layernorm",
         position="learned",
@@ -113,139 +106,240 @@ def _gpt(layers: int, d_model: int, heads: int) -> TransformerShape:
     )
 
 
-def _megatron_2021(
-    name: str, sizes: tuple[int, int, int], devices: int, layout: tuple[int, int, int], batch: int, teraflops: float
-) -> Run:
-    joined = interconnect(A100.name)
-    tensor, pipeline, virtual = layout
-    return Run(
-        name,
-        _gpt(*sizes),
-        A100,
-        joined,
-        devices,
-        tensor,
-        pipeline,
-        virtual,
-        batch,
-        1,
-        UNFUSED,
-        teraflops / 312,
-        True,
-        MEGATRON_2021,
-    )
+def _maxtext(layers: int, width: int, heads: int, hidden: int) -> TransformerShape:
+    return TransformerShape(32000, 2048, layers, width, heads, hidden, head_dim=128)
 
 
-def _megatron_2022(
-    name: str,
-    sizes: tuple[int, int, int],
-    devices: int,
-    layout: tuple[int, int, int],
-    batches: tuple[int, int],
-    mfu: float,
-) -> Run:
-    joined = interconnect(A100.name)
-    tensor, pipeline, virtual = layout
-    return Run(
-        name,
-        _gpt(*sizes),
-        A100,
-        joined,
-        devices,
-        tensor,
-        pipeline,
-        virtual,
-        *batches,
-        SELECTIVE,
-        mfu,
-        False,
-        MEGATRON_2022,
-        sequence_parallel=True,
-    )
+GPT = {"1.7b": (24, 2304, 24), "3.6b": (30, 3072, 32), "7.5b": (36, 4096, 32), "18b": (40, 6144, 48)}
+GPT |= {"22b": (48, 6144, 64), "39b": (48, 8192, 64), "76b": (60, 10240, 80), "145b": (80, 12288, 96)}
+GPT |= {"175b": (96, 12288, 96), "310b": (96, 16384, 128), "530b": (105, 20480, 128), "1t": (128, 25600, 160)}
+MPT = {"1b": (24, 2048, 16), "3b": (32, 2560, 20), "7b": (32, 4096, 32), "13b": (40, 5120, 40)}
+MPT |= {"30b": (48, 7168, 56), "70b": (80, 8192, 64)}
+MAXTEXT = {"16b": (32, 4096, 64, 28672), "22b": (48, 6144, 24, 24576), "32b": (32, 8192, 64, 28672)}
+MAXTEXT |= {"52b": (32, 12288, 32, 49152), "64b": (64, 8192, 64, 28672), "128b": (64, 8192, 128, 57344)}
+MAXTEXT |= {"256b": (64, 16384, 128, 57344), "512b": (128, 16384, 128, 57344)}
+MODELS = {
+    **{f"gpt-{name}": _gpt(*sizes) for name, sizes in GPT.items()},
+    **{f"mpt-{name}": _gpt(*sizes, vocabulary=50368) for name, sizes in MPT.items()},
+    **{f"maxtext-{name}": _maxtext(*sizes) for name, sizes in MAXTEXT.items()},
+    "palm-540b": TransformerShape(
+        256000, 2048, 118, 18432, 48, 73728, num_kv_heads=1, head_dim=256, tied_embeddings=True
+    ),
+    "llama-2-13b": TransformerShape(32000, 4096, 40, 5120, 40, 13824),
+    "llama-2-70b": TransformerShape(32000, 4096, 80, 8192, 64, 28672, num_kv_heads=8),
+    "llama-3.1-405b": TransformerShape(128256, 8192, 126, 16384, 128, 53248, num_kv_heads=8),
+    "kempner-7b": TransformerShape(128256, 4096, 32, 4096, 32, 14336, num_kv_heads=8),
+    "kempner-13b": TransformerShape(128256, 4096, 40, 5120, 40, 17920, num_kv_heads=8),
+    "qwen3-235b-a22b": TransformerShape(
+        151936,
+        4096,
+        94,
+        4096,
+        64,
+        1536,
+        num_kv_heads=4,
+        head_dim=128,
+        qk_norm=True,
+        experts=128,
+        experts_per_token=8,
+    ),
+    "llama-3-8b-lora": replace(SHAPES["llama-3-8b"], lora_rank=16),
+}
+# H100s of Meta's Grand Teton: HBM2e of 2.4 TB/s, and 500 of 700 W, which nothing here counts
+DEVICES = {"h100-500w": replace(device("h100"), bandwidth=ByteRate(2.4e12))}
+# runs within one slice never use its network, of which no figure is needed
+JOINED = {
+    "h100-500w": interconnect("h100"),
+    "tpu-v4": Interconnect(3072, ByteRate(100e9), ByteRate(3.125e9), "Jouppi et al. 2023; Chowdhery et al. 2022"),
+    "tpu-v5p": Interconnect(6144, ByteRate(600e9), ByteRate(600e9), "Google Cloud documentation, TPU v5p"),
+    "kempner": replace(interconnect("h200"), node_size=4),
+}
 
 
-def _llama_3(devices: int, teraflops: float) -> Run:
-    joined = interconnect(H100.name)
-    shape = TransformerShape(128256, 8192, 126, 16384, 128, 53248, num_kv_heads=8)
-    name = f"Llama 3 405B, {devices:,}"
-    return Run(
-        name,
-        shape,
-        H100,
-        joined,
-        devices,
-        8,
-        16,
-        8,
-        2048,
-        1,
-        FUSED,
-        teraflops / 989,
-        False,
-        LLAMA_3,
-        sequence_parallel=True,
-    )
+class Run:
+    """A published run, of one row of published_runs.csv."""
+
+    def __init__(self, row: dict[str, str]) -> None:
+        self.row = row
+        whole = {name: int(row[name]) for name in KEY if row[name].isdigit()}
+        shape = MODELS.get(row["model"]) or SHAPES[row["model"]]
+        self.length = whole["length"]
+        self.shape = replace(shape, context_length=max(self.length, shape.context_length))
+        self.device: Device = DEVICES.get(row["device"]) or device(row["device"])
+        joined = JOINED.get(row["source"]) or JOINED.get(row["device"])
+        self.joined_by = joined or interconnect(row["device"])
+        self.devices, self.batch, self.micro_batch = whole["devices"], whole["batch"], whole["micro-batch"]
+        self.virtual_stages = whole["virtual stages"]
+        data = self.devices // (whole["tensor"] * whole["pipeline"] * whole["context"])
+        self.layout = Layout(
+            data,
+            whole["tensor"],
+            whole["pipeline"],
+            whole["zero"],
+            row["sequence parallel"] == "yes",
+            self.batch // (data * self.micro_batch),
+            context=whole["context"],
+            expert=whole["expert"],
+        )
+        self.policy = Policy(
+            precision="bf16",
+            attention_kernel=row["attention"],
+            activation_checkpointing=row["checkpointing"],
+            gradient_dtype=row["gradients"],
+        )
+        self.published = float(row["published"])
+        self.fitted, self.counted = row["split"] == "fitted", row["split"] != "not re-read"
+        self.kind = "mixture" if self.shape.experts else "dense"
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of the run without its rate: decides which runs are held out."""
+        return hashlib.sha256("|".join(self.row[name] for name in KEY).encode()).hexdigest()
+
+    def step(self) -> StepTime:
+        """The predicted step."""
+        return step_time(
+            self.shape,
+            self.layout,
+            self.device,
+            self.joined_by,
+            self.micro_batch,
+            self.length,
+            policy=self.policy,
+            pairs="full" if self.policy.attention_kernel == "eager" else "causal",
+            virtual_stages=self.virtual_stages,
+        )
+
+    def rate(self, step: StepTime) -> float:
+        """The predicted rate in the unit of the published one: TFLOP/s count all pairs of positions, as the sources
+        do, and "hardware" ones what is recomputed too."""
+        seconds = float(step.total) * self.devices
+        if self.row["unit"].startswith("tokens"):
+            return self.batch * self.length / seconds
+        recompute = "full" if self.row["unit"].startswith("hardware") else "none"
+        return int(training_flops(self.shape, self.length, self.batch, recompute=recompute).total) / seconds / 1e12
+
+    def error(self) -> float:
+        """Part by which the predicted rate is above the published one."""
+        return self.rate(self.step()) / self.published - 1
 
 
-_175B, _530B, _1T = (96, 12288, 96), (105, 20480, 128), (128, 25600, 160)
-_PALM = TransformerShape(256000, 2048, 118, 18432, 48, 73728, num_kv_heads=1, head_dim=256, tied_embeddings=True)
-RUNS = (
-    _megatron_2021("1.7B", (24, 2304, 24), 32, (1, 1, 1), 512, 137),
-    _megatron_2021("3.6B", (30, 3072, 32), 64, (2, 1, 1), 512, 138),
-    _megatron_2021("7.5B", (36, 4096, 32), 128, (4, 1, 1), 512, 142),
-    _megatron_2021("18B", (40, 6144, 48), 256, (8, 1, 1), 1024, 135),
-    _megatron_2021("39B", (48, 8192, 64), 512, (8, 2, 2), 1536, 138),
-    _megatron_2021("76B", (60, 10240, 80), 1024, (8, 4, 2), 1792, 140),
-    _megatron_2021("145B", (80, 12288, 96), 1536, (8, 8, 2), 2304, 148),
-    _megatron_2021("310B", (96, 16384, 128), 1920, (8, 16, 2), 2160, 155),
-    _megatron_2021("530B", _530B, 2520, (8, 35, 3), 2520, 163),
-    _megatron_2021("1T", _1T, 3072, (8, 64, 2), 3072, 163),
-    _megatron_2021("175B, 384", _175B, 384, (8, 12, 2), 1536, 153),
-    _megatron_2021("175B, 768", _175B, 768, (8, 12, 2), 1536, 149),
-    _megatron_2021("175B, 1,536", _175B, 1536, (8, 12, 2), 1536, 141),
-    _megatron_2022("22B", (48, 6144, 64), 8, (8, 1, 1), (4, 4), 0.415),
-    _megatron_2022("175B", _175B, 64, (8, 8, 3), (64, 1), 0.514),
-    _megatron_2022("530B", _530B, 280, (8, 35, 3), (280, 1), 0.560),
-    _megatron_2022("1T", _1T, 512, (8, 64, 1), (512, 1), 0.563),
-    Run("PaLM 540B", _PALM, TPU_V4, TPU_V4_POD, 6144, 12, 1, 1, 2048, 1, REMATERIALISED, 0.462, False, PALM),
-    _llama_3(8192, 430),
-    _llama_3(16384, 400),
-)
+def runs() -> list[Run]:
+    """Every run of the table."""
+    with open(HERE / "published_runs.csv", encoding="utf-8", newline="") as file:
+        return [Run(row) for row in csv.DictReader(file)]
 
 
-def errors(efficiency: float = EFFICIENCY) -> list[float]:
-    """By how much each prediction is above what was published, as a part of it."""
-    return [run.predicted(efficiency)[1] / run.utilisation - 1 for run in RUNS]
+def quantile(values: list[float], part: float) -> float:
+    """The value below which a part of the values lies, the nearest rank."""
+    return sorted(values)[max(0, math.ceil(part * len(values)) - 1)]
+
+
+def summary() -> str:
+    """accuracy.csv: errors of dense models and of mixtures of experts, and the range that nine runs in ten lie in."""
+    lines = [
+        "kind,runs,held out,devices,frameworks,median,largest,median held out,largest held out,shortest,longest",
+    ]
+    for kind in ("dense", "mixture"):
+        some = [run for run in runs() if run.kind == kind and run.counted]
+        errors = {run: run.error() for run in some}
+        sizes = [abs(error) for error in errors.values()]
+        unseen = [abs(error) for run, error in errors.items() if not run.fitted]
+        # a rate predicted too high by a part is a time predicted too short by it
+        low, high = (1 + quantile(list(errors.values()), part) for part in (0.05, 0.95))
+        counts = [len(some), len(unseen), len({run.device.name for run in some})]
+        counts.append(len({run.row["framework"] for run in some}))
+        figures = [statistics.median(sizes), max(sizes), statistics.median(unseen), max(unseen), low, high]
+        lines.append(",".join([kind, *map(str, counts), *(f"{figure:.3f}" for figure in figures)]))
+    return "\n".join(lines) + "\n"
 
 
 def table() -> str:
-    """The runs as a Markdown table, with the mean and the largest error below it."""
+    """The runs as a Markdown table, with the errors below it."""
     lines = [
-        "| run | device | layout | published | predicted | error | most of the rest of the step |",
-        "|---|---|---|---|---|---|---|",
+        "| model | devices | layout | published | predicted | error | most of the rest of the step | source |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for run in RUNS:
-        step, utilisation = run.predicted()
+    for run in runs():
+        step, row, layout = run.step(), run.row, run.layout
+        parts = {"zero": layout.zero, "tensor": layout.tensor, "context": layout.context, "expert": layout.expert}
+        words = [f"{name} {size}" for name, size in (*parts.items(), ("pipeline", layout.pipeline)) if size > 1]
         rest = {name: float(seconds) for name, seconds in step.parts.items() if name != "matmul"}
         most = max(rest, key=rest.__getitem__)
-        layout = run.layout
+        unit = {"t": "tok/s", "h": "TFLOP/s with recomputation", "m": "TFLOP/s"}[row["unit"][0]]
+        error = f"{run.rate(step) / run.published - 1:+.0%}"
         lines.append(
-            f"| {run.name} | {run.devices:,} × {run.device.name} | {layout.data} data × {layout.tensor} tensor × "
-            f"{layout.pipeline} pipeline | {run.utilisation:.1%} {'HFU' if run.with_recomputation else 'MFU'} | "
-            f"{utilisation:.1%} | {utilisation / run.utilisation - 1:+.0%} | "
-            f"{most} {rest[most] / float(step.total):.0%} |"
+            f"| {row['model']} | {run.devices:,} × {row['device']} | {', '.join(words) or 'replicas'}; "
+            f"{run.micro_batch} × {run.length:,}; {row['checkpointing']} | {run.published:,.0f} {unit} | "
+            f"{run.rate(step):,.0f} | {error if run.fitted else f'**{error}**' if run.counted else f'*{error}*'} | "
+            f"{most} {rest[most] / float(step.total):.0%} | {row['source']} |"
         )
-    found = [abs(error) for error in errors()]
     lines.append("")
-    lines.append(
-        f"Mean error {sum(found) / len(found):.1%}, largest {max(found):.0%}, at an efficiency of {EFFICIENCY}."
-    )
+    for row in csv.DictReader(summary().splitlines()):
+        lines.append(
+            f"{row['kind'].capitalize()}: {row['runs']} runs on {row['devices']} kinds of device by "
+            f"{row['frameworks']} frameworks: median error {float(row['median']):.0%}, largest "
+            f"{float(row['largest']):.0%}; of the "
+            f"{row['held out']} that no constant was fitted to {float(row['median held out']):.0%} and "
+            f"{float(row['largest held out']):.0%}. Nine in ten took between {float(row['shortest']):.2f} and "
+            f"{float(row['longest']):.2f} of the predicted time."
+        )
+        lines.append("")
+    lines += [f"- {name}: [{title}]({address})" for name, (title, address) in SOURCES.items()]
     return "\n".join(lines)
 
 
+def page() -> str:
+    """The page with the table as it is now."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
+    return f"{before}{START}\n\n{table()}\n\n{END}{rest.partition(END)[2]}"
+
+
+def fit() -> dict[str, float]:
+    """The constants of step_time.py with the least mean square logarithm of predicted over published rate, over the
+    fitted runs, by Gauss-Newton steps in the constants' logarithms; they are left set."""
+    some = [run for run in runs() if run.fitted]
+    logs = {name: math.log(start) for name, start in FITTED.items()}
+
+    def residuals(moved: str = "", by: float = 0.0) -> list[float]:
+        for name, value in logs.items():
+            setattr(constants, name, math.exp(value + (by if name == moved else 0)))
+        return [math.log1p(run.error()) for run in some]
+
+    for _ in range(20):
+        here = residuals()
+        slopes = [[(b - a) / 1e-4 for a, b in zip(here, residuals(name, 1e-4), strict=True)] for name in logs]
+        normal = [
+            [math.fsum(map(math.prod, zip(row, other, strict=True))) for other in slopes]
+            + [-math.fsum(map(math.prod, zip(row, here, strict=True)))]
+            for row in slopes
+        ]
+        for name, move in zip(logs, solved(normal), strict=True):
+            logs[name] += max(-0.5, min(0.5, move))
+    residuals()
+    return {name: math.exp(value) for name, value in logs.items()}
+
+
+def solved(rows: list[list[float]]) -> list[float]:
+    """The solution of linear equations, the right side last in each row, by Gauss-Jordan elimination."""
+    for place in range(len(rows)):
+        best = max(range(place, len(rows)), key=lambda row: abs(rows[row][place]))
+        rows[place], rows[best] = rows[best], rows[place]
+        rows[place] = [value / rows[place][place] for value in rows[place]]
+        for row in range(len(rows)):
+            if row != place:
+                rows[row] = [a - rows[row][place] * b for a, b in zip(rows[row], rows[place], strict=True)]
+    return [row[-1] for row in rows]
+
+
 if __name__ == "__main__":
-    print(table())
-    if "--write" in sys.argv[1:]:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{START}\n\n{table()}\n\n{END}{after}", encoding="utf-8")
+    if "--fit" in sys.argv[1:]:
+        print(*(f"{name} = {value:.3g}" for name, value in fit().items()), sep="\n")
+    elif "--write" in sys.argv[1:]:
+        SUMMARY.write_text(summary(), encoding="utf-8")
+        PAGE.write_text(page(), encoding="utf-8")
+    elif "--check" in sys.argv[1:]:
+        if SUMMARY.read_text(encoding="utf-8") != summary() or PAGE.read_text(encoding="utf-8") != page():
+            sys.exit("accuracy.csv or cluster-plans.md is not up to date: run published_runs.py --write")
+    else:
+        print(table())

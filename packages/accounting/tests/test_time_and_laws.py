@@ -125,7 +125,7 @@ def test_generation_is_the_sum_of_its_steps() -> None:
         assert money == pytest.approx(2.0 * sum(steps) / 3600 / (batch * output) * 1e6)
     with pytest.raises(ValueError, match="output must be at least 2"):
         accounting.generation_time(SHAPES["gpt2"], device, 10, 1)
-    with pytest.raises(ValueError, match="price must be money"):
+    with pytest.raises(ValueError, match="price"):
         found.cost_per_million_prompt_tokens(-1.0)
 
 
@@ -211,15 +211,15 @@ def test_devices_are_complete() -> None:
 def test_refusals() -> None:
     shape, device = SHAPES["gpt2"], DEVICES["h100"]
     for part in (0, 1.5, -1, float("nan"), True):
-        with pytest.raises(ValueError, match="mfu must be above 0 and at most 1"):
+        with pytest.raises(ValueError, match="mfu"):
             training_time(shape, 1, device, part)
     with pytest.raises(ValueError, match="rtx-2080-ti has no published bf16 peak, use one of fp16, fp32"):
         training_time(shape, 1, DEVICES["rtx-2080-ti"], 0.4)
     with pytest.raises(ValueError, match="m1 has no published fp16 peak, use one of fp32"):
         training_time(shape, 1, DEVICES["m1"], 0.4, dtype="fp16")
-    with pytest.raises(ValueError, match="price must be"):
+    with pytest.raises(ValueError, match="price"):
         training_time(shape, 1, device, 0.4, price=-1.0)
-    with pytest.raises(ValueError, match="hours must be above 0"):
+    with pytest.raises(ValueError, match="hours"):
         affordable_tokens(shape, 0, device, 0.4)
     with pytest.raises(ValueError, match="not both"):
         compute_optimal()
@@ -227,7 +227,7 @@ def test_refusals() -> None:
         compute_optimal(1e20, parameters=1e9)
     with pytest.raises(ValueError, match="law 'mine' is not known"):
         compute_optimal(1e20, law="mine")
-    with pytest.raises(ValueError, match="flops_per_second must be a number of at least 1"):
+    with pytest.raises(ValueError, match="flops_per_second"):
         measured_device("broken", float("nan"))
 
 

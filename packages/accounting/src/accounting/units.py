@@ -238,7 +238,7 @@ _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 
 def human(quantity: float, *, binary: bool = False) -> str:
     """A quantity with a prefix: `34.03 GB`, with binary=True (bytes only) `31.70 GiB`; seconds as µs, ms, s, min, h,
-    days."""
+    days, years of 365.25 days."""
     unit = getattr(quantity, "unit", "")
     if isinstance(quantity, Seconds):
         return _clock(float(quantity))
@@ -258,9 +258,9 @@ def human(quantity: float, *, binary: bool = False) -> str:
 
 
 def _clock(seconds: float) -> str:
-    for size, name in ((86_400, "days"), (3_600, "h"), (60, "min")):
+    for size, name in ((365.25 * 86_400, "years"), (86_400, "days"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:
-            return f"{seconds / size:.2f} {name}"
+            return f"{seconds / size:,.2f} {name}"
     if seconds >= 0.1:
         return f"{seconds:.2f} s"
     return f"{seconds * 1e3:.3f} ms" if seconds >= 1e-5 or not seconds else f"{seconds * 1e6:.3f} µs"

@@ -270,14 +270,15 @@ def _plan(to: argparse.ArgumentParser) -> None:
     to.add_argument("--batch-tokens", type=_whole, help="tokens of an optimizer step, 4,194,304 unless given")
     to.add_argument("--context", type=_whole, help="positions of a sequence, all that the shape has unless given")
     to.add_argument(
-        "--efficiency", type=_number, help="of the peak that matrix multiplications reach, 0.6 unless given"
+        "--efficiency", type=_number, help="of the peak that matmuls reach; as the device's was measured unless given"
     )
     to.add_argument("--price", type=_number, help="money for one device and hour")
-    to.add_argument("--memory", type=_number, metavar="GB", help="of a device, to be used: all but 2 GB or --overhead")
+    to.add_argument("--memory", type=_number, metavar="GB", help="of a device, to be used: all unless given")
     to.add_argument("--node-size", type=_whole, help="devices that the fast link joins")
     to.add_argument("--link", type=_number, metavar="GB/S", help="that a device sends inside its node")
     to.add_argument("--network", type=_number, metavar="GB/S", help="that a device sends to other nodes")
     to.add_argument("--most", type=_whole, default=10, help="layouts to show")
+    to.add_argument("--pairs", choices=PAIRS, default="full", help="pairs of positions that MFU counts, as time does")
     to.add_argument("--precision", choices=tuple(PRECISIONS), default="bf16")
     to.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
     to.add_argument("--attention-kernel", choices=ATTENTION_KERNELS, default="fused")

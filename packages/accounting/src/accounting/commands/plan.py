@@ -1,4 +1,4 @@
-"""`accounting plan`: the layouts of a cluster that a training run fits on, ranked by time."""
+"""`accounting plan`: the layouts of a cluster that a training run fits on, ranked by predicted time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from accounting.commands.tables import columns, wrapped
 from accounting.hardware.devices import Device, device
 from accounting.hardware.interconnect import INTERCONNECTS, Interconnect
 from accounting.planning import layouts
+from accounting.planning.accuracy import accuracy
 from accounting.planning.layouts import BATCH_TOKENS
-from accounting.planning.step_time import EFFICIENCY
+from accounting.planning.step_time import matmul_efficiency
 from accounting.record import replace
-from accounting.units import ByteRate, human
+from accounting.units import ByteRate, Seconds, human
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,37 +23,39 @@ if TYPE_CHECKING:
 
 
 def cluster(words: str) -> tuple[Device, int]:
-    """ "64xH100" as the device and how many; ValueError for what is neither."""
+    """Device and number of devices of "64xH100"; ValueError for anything else."""
     count, separator, name = words.lower().partition("x")
     if not separator or not count.isascii() or not count.isdigit() or not int(count):
-        raise ValueError(f"--devices is a number and a device, such as 64xh100, and {words!r} is not")
+        raise ValueError(f"expected --devices as a number and a device, such as 64xh100, got {words!r}")
     return device(name), int(count)
 
 
 def joined_by(machine: Device, options: argparse.Namespace) -> Interconnect:
-    """The maker's interconnect, with what the options say otherwise."""
-    known = INTERCONNECTS.get(machine.name)
-    given = {"node_size": options.node_size, "link": options.link, "network": options.network}
-    missing = [name for name, value in given.items() if value is None]
-    if known is None and missing:
-        flags = ", ".join("--" + name.replace("_", "-") for name in missing)
-        raise ValueError(f"no interconnect of {machine.name} is known: give {flags}")
-    rates: dict[str, Any] = {
-        name: ByteRate(value * GB) for name, value in (("link", options.link), ("network", options.network)) if value
+    """The interconnect of the maker's server, with the rates and node size of the options in place of its own."""
+    listed = INTERCONNECTS.get(machine.name)
+    own: dict[str, Any] = {"node_size": options.node_size}
+    own |= {
+        name: None if value is None else ByteRate(value * GB)
+        for name, value in (("link", options.link), ("network", options.network))
     }
-    if options.node_size is not None:
-        rates["node_size"] = options.node_size
-    if known is None:
-        return Interconnect(**rates, source="given")
-    return replace(known, **rates, source=f"{known.source}; {', '.join(rates)} given") if rates else known
+    missing = [name for name, value in own.items() if value is None]
+    if listed is None and missing:
+        flags = ", ".join("--" + name.replace("_", "-") for name in missing)
+        raise ValueError(f"expected {flags} for {machine.name}, whose interconnect is not listed")
+    own = {name: value for name, value in own.items() if value is not None}
+    if listed is None:
+        return Interconnect(**own, source="given")
+    if "link" in own:  # the listed measurement is of another link
+        own["measured"] = ByteRate(0.0)
+    rates = ", ".join(name for name in own if name != "measured")
+    return replace(listed, **own, source=f"{listed.source}; {rates} given") if own else listed
 
 
 def plan(options: argparse.Namespace) -> Answer:
     """The ranked layouts, in words and as records."""
     shape, (machine, count) = shape_of(options), cluster(options.cluster)
     joined = joined_by(machine, options)
-    efficiency = EFFICIENCY if options.efficiency is None else options.efficiency
-    found = layouts.plan(
+    plans = layouts.plan(
         shape,
         machine,
         count,
@@ -61,35 +64,37 @@ def plan(options: argparse.Namespace) -> Answer:
         seq_len=options.context,
         batch_tokens=BATCH_TOKENS if options.batch_tokens is None else options.batch_tokens,
         policy=policy_of(options),
-        efficiency=efficiency,
+        pairs=options.pairs,
+        efficiency=options.efficiency,
         price=options.price,
         memory_limit=None if options.memory is None else int(options.memory * GB),
         most=options.most,
     )
-    if not found:
+    if not plans:
         raise ValueError(
             f"{name_of(options)} fits no layout of {count:,} × {machine.name}: give more devices, "
             "a shorter --context, a smaller --batch-tokens or another --optimizer"
         )
-    rows = [row(one) for one in found]
+    rows = [row(one) for one in plans]
     shown = [name for name in rows[0] if any(each[name] for each in rows)]
     table = [tuple(shown), *(tuple(each[name] or "1" for name in shown) for each in rows)]
     details = []
-    for number, one in enumerate(found, 1):
+    for number, one in enumerate(plans, 1):
         parts = " + ".join(f"{name} {human(seconds)}" for name, seconds in one.step.parts.items() if float(seconds))
         details.append(
             f"{number}: {parts}; a device sends {human(one.step.link_bytes)} in its node and "
             f"{human(one.step.network_bytes)} to others a step"
         )
-    best = found[0]
-    counted = "all" if best.policy.attention_kernel == "eager" else "causal"
+    best = plans[0]
+    efficiency = matmul_efficiency(machine) if options.efficiency is None else options.efficiency
+    source = f"measured: {machine.matmul_source}" if machine.matmul else "as its maker's other devices were measured"
+    errors = accuracy(shape)
     note = (
-        f"{best.steps:,} steps of {int(best.tokens) // best.steps:,} tokens; matrix multiplications at "
-        f"{efficiency:.0%} of the dense peak ({machine.source}); "
+        f"{best.steps:,} steps of {int(best.tokens) // best.steps:,} tokens; matmuls at {efficiency:.0%} of the dense "
+        f"peak ({machine.source}; {source if options.efficiency is None else 'given'}); "
         f"{joined.node_size} devices a node, {human(joined.link)} inside it and "
-        f"{human(joined.network)} outside, each way and device ({joined.source}); MFU over {counted} pairs; "
-        "an estimate, off by 9% in the "
-        "mean and at most 25% over twenty published runs"
+        f"{human(joined.network)} outside, each way and device ({joined.source}); MFU counts {options.pairs} pairs; "
+        f"the first time is predicted for a tuned run, and 'range' is what nine in ten took of {errors.words}"
     )
     text = "\n".join(
         [
@@ -99,11 +104,11 @@ def plan(options: argparse.Namespace) -> Answer:
             wrapped(note),
         ]
     )
-    return Answer(text, [record(one) for one in found])
+    return Answer(text, [record(one) for one in plans])
 
 
 def row(one: Plan) -> dict[str, str]:
-    """A plan as a row of the table; a column that is empty in every row is left out."""
+    """A plan as a row of the table, from which the caller leaves out columns that are empty in every row."""
     layout = one.layout
     return {
         "data": f"{layout.data:,}",
@@ -118,9 +123,16 @@ def row(one: Plan) -> dict[str, str]:
         "step": human(one.step.total),
         "bound by": one.step.bound,
         "MFU": f"{one.mfu:.1%}",
-        "days": f"{float(one.seconds) / 86400:,.1f}",
+        "time": human(one.seconds),
+        "range": between(one.shortest, one.longest),
         "cost": "" if one.cost is None else f"{one.cost:,.0f}",
     }
+
+
+def between(shortest: Seconds, longest: Seconds) -> str:
+    """A range with its unit once: "14.0–20.7 days"."""
+    low, high = human(shortest).split(), human(longest).split()
+    return f"{low[0]}–{high[0]} {high[1]}" if low[1] == high[1] else f"{' '.join(low)} – {' '.join(high)}"
 
 
 def record(one: Plan) -> dict[str, Any]:
@@ -145,5 +157,7 @@ def record(one: Plan) -> dict[str, Any]:
         "MFU": one.mfu,
         "steps": one.steps,
         "seconds": float(one.seconds),
+        "shortest seconds": float(one.shortest),
+        "longest seconds": float(one.longest),
         "cost": one.cost,
     }

@@ -1,4 +1,4 @@
-"""`accounting time`: hours and money of a training run, or the tokens that hours are good for."""
+"""`accounting time`: hours and money of a training run, or the tokens of a number of hours."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ YEAR = 365.25 * 86_400  # seconds
 
 
 class Figure(Record):
-    """One figure of the answer: exact value and unit for a program, words for a person, and how it follows from
-    others."""
+    """One figure of the answer: exact value and unit for programs, formatted value for readers, and its formula."""
 
     name: str
     value: float
@@ -33,7 +32,7 @@ class Figure(Record):
 
 
 def time(options: argparse.Namespace) -> Answer:
-    """Every figure of a run, each with how it follows from the others."""
+    """Every figure of a run, each with its formula."""
     shape = shape_of(options)
     machine, dtype = machine_of(options)
     common: dict[str, Any] = {
@@ -45,22 +44,27 @@ def time(options: argparse.Namespace) -> Answer:
     checkpointing = options.activation_checkpointing
     more = recomputation(shape, options.context, checkpointing=checkpointing, pairs=options.pairs)
     part = utilisation(options, shape, machine, more, common)
+    if part * more > 1:
+        raise ValueError(
+            f"expected an MFU of at most {1 / more:.1%} with activation checkpointing {checkpointing}, got {part:.1%}: "
+            f"with the recomputed FLOPs it is {part * more:.1%} of the peak"
+        )
     run = training_time(
         shape, tokens_of(options, shape, machine, part, common), machine, part, price=options.price, **common
     )
     length, flops, count = shape.sequence(options.context), int(run.flops.total), int(run.tokens)
     each, rate = flops / count, float(run.tokens_per_second)
     peak = human(machine.peak(dtype))
-    given = "given"
+    source = "given"
     if options.hfu is not None:
-        given = f"HFU·model FLOPs/hardware FLOPs = {options.hfu:g}/{more:.4f}"
+        source = f"HFU·model FLOPs/hardware FLOPs = {options.hfu:g}/{more:.4f}"
     elif options.mfu is None:
-        given = f"tokens a second·FLOPs a token/peak = {rate:,.0f}·{each:,.0f}/{peak}"
+        source = f"tokens a second·FLOPs a token/peak = {rate:,.0f}·{each:,.0f}/{peak}"
     seconds = float(run.seconds)
     figures = [
         Figure("tokens", count, "tokens", f"{count:,}", f"whole sequences of {length:,}"),
         Figure("model FLOPs", flops, "FLOP", human(FLOPs(flops)), f"tokens·FLOPs a token = {count:,}·{each:,.0f}"),
-        Figure("MFU", part, "", f"{part:.1%}", given),
+        Figure("MFU", part, "", f"{part:.1%}", source),
     ]
     if checkpointing != "none":
         how = f"MFU·hardware FLOPs/model FLOPs = {part:g}·{more:.4f}, recomputing: {checkpointing}"
@@ -91,21 +95,19 @@ def time(options: argparse.Namespace) -> Answer:
 def utilisation(
     options: argparse.Namespace, shape: TransformerShape, machine: Device, more: float, common: dict[str, Any]
 ) -> float:
-    """The MFU that was given, or follows from an HFU or from measured tokens a second."""
+    """The MFU of the options, or that of their HFU or measured tokens a second."""
     if options.mfu is not None:
         return float(options.mfu)
     if options.hfu is not None:
         if options.activation_checkpointing == "none":
-            raise ValueError("--hfu counts what is recomputed: say what by --activation-checkpointing, or give --mfu")
+            raise ValueError("expected --activation-checkpointing beside --hfu, which counts recomputed FLOPs")
         if not 0 < options.hfu <= 1:
-            raise ValueError(
-                f"--hfu must be above 0 and at most 1, and {options.hfu:g} is not: 0.4 means 40% of the peak"
-            )
+            raise ValueError(f"expected --hfu above 0 and at most 1, got {options.hfu:g}: 0.4 means 40% of the peak")
         return float(options.hfu) / more
     part = mfu(shape, options.tokens_per_second, machine, **common)
     if part > 1:
         raise ValueError(
-            f"--tokens-per-second {options.tokens_per_second:,.0f} would be {part:.0%} of the peak: "
+            f"expected --tokens-per-second below the peak, got {options.tokens_per_second:,.0f}, {part:.0%} of it: "
             "measure it again, or give all of the --devices that reached it"
         )
     return part
@@ -114,14 +116,14 @@ def utilisation(
 def tokens_of(
     options: argparse.Namespace, shape: TransformerShape, machine: Device, part: float, common: dict[str, Any]
 ) -> int:
-    """The tokens of the run: given, of so many steps, or those that the hours are good for."""
+    """The tokens of the run: by --tokens, --steps or --hours."""
     if options.tokens is not None:
         return int(options.tokens)
     if options.steps is not None:
         if options.batch is None:
-            raise ValueError("--steps are of a batch: give --batch, its sequences")
+            raise ValueError("expected --batch, the sequences of a step, beside --steps")
         return int(options.steps) * int(options.batch) * shape.sequence(options.context)
     tokens = int(affordable_tokens(shape, options.hours, machine, part, **common))
     if not tokens:
-        raise ValueError(f"hours {options.hours:g} are not enough for one sequence: give more, or a smaller shape")
+        raise ValueError(f"expected hours for at least one sequence, got {options.hours:g}: give more")
     return tokens

@@ -1,10 +1,13 @@
 """Devices: dense peaks by number format, memory and bandwidth, each with its maker's document.
 
 The table is devices.csv beside this file. Peaks are without sparsity, which doubles the figures of many datasheets, and
-for products accumulated in fp32, which GeForce cards do at half the rate of fp16 accumulation. Memory is the
-datasheet's number in units of 10^9 bytes: cards are built in GiB, and the difference is about what driver and context
-take. A figure that could not be compared with such a document is left out, and what needs it says so. Prices are left
-out too: they change.
+for matmuls accumulated in fp32, which GeForce cards do at half the rate of fp16 accumulation. Memory is the
+datasheet's number in units of 10^9 bytes. Cards are built in GiB (an H100 of 80 GB has 85.5): the 7% between the two is
+what driver, context and communication buffers take, so plans may use all of the datasheet's number. A figure that could
+not be compared with such a document is left out, and code that needs it raises an error. Prices are left out because
+they change.
+
+A peak is reached by nobody: `matmul` is the best rate of bf16 matmuls that was measured and published.
 """
 
 from __future__ import annotations
@@ -26,26 +29,50 @@ TABLE = os.path.join(os.path.dirname(__file__), "devices.csv")
 
 
 class Device(Record):
-    """One accelerator: peaks in FLOP/s by number format, memory in bytes, bandwidth in bytes/s (0 where it is not
-    known), and where they are from."""
+    """One accelerator.
+
+    Args:
+        peaks: dense FLOP/s by number format.
+        memory: bytes.
+        bandwidth: bytes/s of the memory, 0 if unknown.
+        source: the document of these figures.
+        matmul: best measured FLOP/s of bf16 matmuls, 0 if nobody published one.
+        matmul_source: the document of that measurement.
+    """
 
     name: str
     peaks: dict[str, FLOPRate]
     memory: Bytes
     bandwidth: ByteRate
     source: str
+    matmul: FLOPRate = FLOPRate(0.0)
+    matmul_source: str = ""
 
     @property
     def measured(self) -> bool:
-        """Whether its rate was measured rather than published: it is then no dense peak of a number format."""
+        """True if the rate itself was measured, not published as the dense peak of a number format."""
         return self.source == MEASURED
 
     @property
     def known_bandwidth(self) -> ByteRate:
-        """The bandwidth; ValueError where none is known."""
+        """The bandwidth; ValueError if unknown."""
         if not self.bandwidth:
             raise ValueError(f"{self.name} has no known bandwidth: give one to measured_device")
         return self.bandwidth
+
+    @property
+    def attainable(self) -> float:
+        """Part of the peak that the best measured matmul reaches: the mean of the maker's other devices if this one has
+        no published measurement, 1 if the rate itself was measured."""
+        if self.measured:
+            return 1.0
+        if self.matmul:
+            return float(self.matmul) / float(self.peaks["bf16"])
+        maker = self.source.split()[0].rstrip("'s:")
+        parts = [one.attainable for one in DEVICES.values() if one.matmul and one.source.startswith(maker)]
+        if not parts:
+            parts = [one.attainable for one in DEVICES.values() if one.matmul]
+        return sum(parts) / len(parts)
 
     def rate_in_words(self, dtype: str) -> str:
         """The rate that a utilisation is a part of."""
@@ -63,21 +90,21 @@ class Device(Record):
 def measured_device(
     name: str, flops_per_second: float, *, dtype: str = "fp32", memory: int = 0, bandwidth: float = 0.0
 ) -> Device:
-    """A device nobody published figures of, such as this CPU, by a measured FLOP/s (of a large matrix multiplication).
+    """A device without published figures, such as this CPU, by the measured FLOP/s of a large matmul.
 
-    memory in bytes and bandwidth in bytes/s may be left out; what needs them then says so.
+    Without memory in bytes or bandwidth in bytes/s, functions that need them raise ValueError.
     """
     for label, value in (("flops_per_second", flops_per_second), ("memory", memory), ("bandwidth", bandwidth)):
         lowest = 0 if label != "flops_per_second" else 1
         if isinstance(value, bool) or not lowest <= value < float("inf"):
-            raise ValueError(f"{label} must be a number of at least {lowest}, and {value!r} is not: measure it again")
+            raise ValueError(f"expected {label} of at least {lowest}, got {value!r}: measure it again")
     return Device(name, {dtype: FLOPRate(flops_per_second)}, Bytes(int(memory)), ByteRate(bandwidth), MEASURED)
 
 
 def device(name: str) -> Device:
-    """The device of that name, else KeyError with the names there are."""
+    """The device of that name, in upper or lower case; KeyError with the listed names for any other."""
     try:
-        return DEVICES[name]
+        return DEVICES[name.lower()]
     except KeyError:
         raise unknown("device", name, DEVICES) from None
 
@@ -96,6 +123,8 @@ def _from_row(row: Mapping[str, str]) -> Device:
         memory=Bytes(round(float(row["memory GB"]) * 1e9)),
         bandwidth=ByteRate(float(row["bandwidth GB/s"] or 0) * 1e9),
         source=row["source"],
+        matmul=FLOPRate(float(row["matmul TFLOP/s"] or 0) * 1e12),
+        matmul_source=row["matmul source"],
     )
 
 

@@ -1,8 +1,13 @@
-"""How fast devices reach each other: inside a node and between nodes, each figure with its maker's document.
+"""Rates between devices, inside a node and between nodes, each figure with its maker's document.
 
 The table is devices.csv, beside the devices' own figures. Rates are of one device in one direction, in bytes a second:
 half of NVIDIA's NVLink figures, which add both directions up. The network is that of the maker's own server, one
-adapter a device. A device whose server is not listed has to be given both.
+adapter a device. For a device whose server is not listed the caller gives both.
+
+Collectives do not reach these rates. `reached` is a measured one where somebody published it, and else 80% of the
+datasheet's, which is what ml-engineering (Bekman, 2026) finds usual. A collective also waits for each hop of its ring:
+the latencies are those that NCCL itself plans with (src/graph/tuning.cc, ring, simple protocol). A torus has no ring of
+all its devices, and its hops are left out.
 """
 
 from __future__ import annotations
@@ -17,26 +22,50 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+COLLECTIVE = 0.8  # of a datasheet's rate that collectives reach, where no measurement is published
+LINK_HOP, NETWORK_HOP = 3.4e-6, 9.6e-6  # seconds of one hop of a ring
+LARGEST_RING = 72  # devices that one switch joins: larger nodes are tori
+
+
 class Interconnect(Record):
-    """What joins the devices of a cluster.
+    """Links between the devices of a cluster.
 
     Args:
         node_size: devices that the fast link joins.
-        link: bytes/s that a device sends inside its node.
-        network: bytes/s that a device sends to other nodes.
-        source: the document that says so.
+        link: bytes/s that a device sends inside its node, by the datasheet.
+        network: bytes/s that a device sends to other nodes, by the datasheet.
+        source: the document of these figures.
+        measured: bytes/s that collectives were measured to reach inside a node, 0 if nobody published one.
     """
 
     node_size: int
     link: ByteRate
     network: ByteRate
     source: str
+    measured: ByteRate = ByteRate(0.0)
 
     def __post_init__(self) -> None:
         positive("node_size", self.node_size)
         for name in ("link", "network"):
             if not 0 < float(getattr(self, name)) < float("inf"):
-                raise ValueError(f"{name} must be above 0 bytes a second, and {float(getattr(self, name)):g} is not")
+                raise ValueError(f"expected {name} above 0 bytes a second, got {float(getattr(self, name)):g}")
+
+    @property
+    def reached(self) -> float:
+        """Bytes/s that a collective reaches inside a node."""
+        return float(self.measured) or COLLECTIVE * float(self.link)
+
+    @property
+    def network_reached(self) -> float:
+        """Bytes/s that a collective reaches between nodes."""
+        return COLLECTIVE * float(self.network)
+
+    def latency(self, devices: int, in_node: int) -> float:
+        """Seconds that one pass round a ring of devices, in_node of them to a node, waits for its hops."""
+        if self.node_size > LARGEST_RING:
+            return 0.0
+        nodes = -(-devices // in_node)
+        return (devices - nodes) * LINK_HOP + (nodes - 1) * NETWORK_HOP
 
 
 def _from_row(row: Mapping[str, str]) -> Interconnect:
@@ -44,7 +73,8 @@ def _from_row(row: Mapping[str, str]) -> Interconnect:
         node_size=int(row["node size"]),
         link=ByteRate(float(row["link GB/s"]) * 1e9),
         network=ByteRate(float(row["network Gb/s"]) * 1e9 / 8),
-        source=row["interconnect source"],
+        source="; measured: ".join(filter(None, (row["interconnect source"], row["link measured source"]))),
+        measured=ByteRate(float(row["link measured GB/s"] or 0) * 1e9),
     )
 
 
@@ -52,15 +82,15 @@ INTERCONNECTS: dict[str, Interconnect] = {row["name"]: _from_row(row) for row in
 
 
 def interconnect(device_name: str) -> Interconnect:
-    """What joins devices of this name in their maker's server.
+    """Links of the devices of this name in their maker's server.
 
     Raises:
-        KeyError: no server of it is listed; the message names those that are.
+        KeyError: its server is not listed; the message names the listed ones.
 
     >>> interconnect("h100").node_size
     8
     """
     try:
-        return INTERCONNECTS[device_name]
+        return INTERCONNECTS[device_name.lower()]
     except KeyError:
         raise unknown("server with a known interconnect", device_name, INTERCONNECTS) from None

@@ -1,4 +1,4 @@
-"""This machine as a device: what a large product and a long copy take, by torch or numpy, whichever is installed."""
+"""This machine as a device: the rates of a large matmul and a long copy, by torch or numpy, whichever is installed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 WIDTH = 2048
-COPIED = 64 << 20  # numbers of 4 bytes, far more than any cache holds
+COPIED = 64 << 20  # elements of 4 bytes, far more than a cache
 SECONDS = 1.0
 
 
 def this_machine(seconds: float = SECONDS) -> Device:
-    """The CPU's best FLOP/s of fp32 products and bytes/s of copies, each tried for so many seconds, and its memory.
+    """The CPU's best FLOP/s of fp32 matmuls and bytes/s of copies, each tried for `seconds`, and its memory.
 
-    ValueError: neither torch nor numpy is there to do the arithmetic.
+    Raises:
+        ValueError: neither torch nor numpy is installed.
     """
     library = _library()
     if library.__name__ == "torch":
@@ -49,7 +50,7 @@ def _library() -> Any:
 
 
 def _fastest(work: Callable[[], Any], seconds: float) -> float:
-    """The shortest time of one of as many runs as fit into so many seconds, at least two."""
+    """The shortest of all runs that fit into `seconds`, at least two."""
     best, until = float("inf"), time.perf_counter() + seconds
     runs = 0
     while runs < 2 or time.perf_counter() < until:

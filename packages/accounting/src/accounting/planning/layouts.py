@@ -1,9 +1,9 @@
 """plan(): the layouts of a cluster that a training run fits on, fastest first.
 
-Every product of tensor, context, pipeline and data-parallel devices that fills the cluster is tried, with every
-micro-batch size and activation checkpointing, and of a mixture of experts with every number of devices that share the
-experts. step_time times them, and from the fastest on they are held against the memory of a device until enough of them
-fit. Tensor parallelism stays inside a node; sequences are shared in parts of at least 4,096 positions. ZeRO-2 and
+Candidates are all products of tensor, context, pipeline and data-parallel devices that fill the cluster, with every
+micro-batch size and activation checkpointing, and for a mixture of experts with every number of devices that share the
+experts. step_time times them; then, from the fastest on, their memory is compared with a device's until enough fit.
+Tensor parallelism stays inside a node; sequences are shared in parts of at least 4,096 positions. ZeRO-2 and
 ZeRO-3 go without pipeline stages, whose micro-batches would have every gradient reduced and every parameter gathered
 again; with stages the optimizer is sharded (ZeRO-1).
 """
@@ -18,35 +18,34 @@ from accounting.cluster.memory import fullest
 from accounting.counting.flops import training_flops
 from accounting.hardware.devices import Device
 from accounting.hardware.interconnect import Interconnect, interconnect
-from accounting.planning.step_time import EFFICIENCY, StepTime, step_time
+from accounting.planning.accuracy import accuracy
+from accounting.planning.step_time import StepTime, step_time
 from accounting.policy import CHECKPOINTINGS, DEFAULT, Policy
 from accounting.record import Record, replace
 from accounting.shape import TransformerShape, positive
 from accounting.units import Bytes, Seconds, Tokens
 
-BATCH_TOKENS = (
-    1 << 22
-)  # of an optimizer step, unless given: about what models of 1B to 100B parameters are trained with
-CONTEXT_SHARE = 4096  # positions of a sequence that a device has at least, where several share it
-MICRO_BATCHES = tuple(1 << power for power in range(7))  # sequences of a micro-batch that are tried
-RESERVE = Bytes(2 * 10**9)  # for driver, context and libraries on a device
+BATCH_TOKENS = 1 << 22  # default for an optimizer step: usual for models of 1B to 100B parameters
+CONTEXT_SHARE = 4096  # fewest positions of a sequence on a device, if several share it
+MICRO_BATCHES = tuple(1 << power for power in range(7))  # candidates for the sequences of a micro-batch
 
 
 class Plan(Record):
-    """One layout that fits, with what it takes.
+    """One layout that fits, its memory and its time.
 
     Args:
         layout: devices by data, tensor and pipeline, ZeRO stage, micro-batches of a step.
         micro_batch_size: sequences of a micro-batch on a replica.
-        policy: how a step is computed; its activation_checkpointing was chosen.
+        policy: precision, kernels and optimizer of a step; plan() chose its activation_checkpointing.
         memory: bytes on the fullest device.
         step: seconds of a step, by what they are spent on, and bytes sent.
         steps: optimizer steps of the run.
         tokens: of the run, whole steps.
-        mfu: the model's FLOPs over what the devices could do in the time (Chowdhery et al. 2022), over the pairs of
-            positions that the attention kernel computes: a fused one leaves out what a causal mask hides.
-        seconds: wall clock of the run.
-        cost: money, None without a price.
+        mfu: the model's FLOPs over those of the devices' peak in that time (Chowdhery et al. 2022), counted over the
+            `pairs` of positions given to plan(), as training_time() counts them.
+        seconds: predicted wall clock of the run.
+        shortest, longest: range of the wall clock, by what published runs took of their predicted time.
+        cost: money for the predicted time, None without a price.
     """
 
     layout: Layout
@@ -58,6 +57,8 @@ class Plan(Record):
     tokens: Tokens
     mfu: float
     seconds: Seconds
+    shortest: Seconds
+    longest: Seconds
     cost: float | None
 
 
@@ -71,7 +72,8 @@ def plan(
     seq_len: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
     policy: Policy | None = None,
-    efficiency: float = EFFICIENCY,
+    pairs: str = "full",
+    efficiency: float | None = None,
     price: float | None = None,
     memory_limit: int | None = None,
     most: int = 10,
@@ -79,23 +81,23 @@ def plan(
     """The layouts of `devices` devices that a run of so many tokens fits on, fastest first.
 
     Args:
-        joined_by: link and network; those of the maker's server unless given.
+        joined_by: link and network, those of the maker's server if None.
         seq_len: positions of a sequence; the whole context unless given.
         batch_tokens: tokens of an optimizer step, rounded down to whole sequences.
-        policy: precision, optimizer and kernels; bf16 with fused kernels unless given. Activation checkpointing is
-            chosen.
-        efficiency: of the dense peak that matrix multiplications reach.
+        policy: precision, optimizer and kernels; bf16 with fused kernels if None. Activation checkpointing is chosen.
+        pairs: pairs of positions that MFU counts; those that take time are the attention kernel's.
+        efficiency: part of the dense peak that matmuls reach; by the device's best measured matmul if None.
         price: money for one device and hour.
-        memory_limit: bytes of a device that may be used; all but 2 GB unless given, all of them where the policy says
-            what the overhead is.
-        most: layouts to return at the most.
+        memory_limit: bytes of a device that may be used; the datasheet's memory if None, which leaves some 7% of a card
+            to driver, context and communication buffers.
+        most: maximum number of layouts.
 
     Returns:
-        Plans in order of time; none where nothing fits.
+        Plans in order of time, empty if nothing fits.
 
     Raises:
-        ValueError: a number that cannot be, or a batch that no number of replicas divides.
-        KeyError: no interconnect is known of the device, and none was given.
+        ValueError: a number out of range, or a batch that no number of replicas divides.
+        KeyError: the device has no listed interconnect, and joined_by is None.
 
     >>> from accounting import DEVICES, SHAPES
     >>> best = plan(SHAPES["llama-3-8b"], DEVICES["h100"], 64, 10**12, most=1)[0]
@@ -105,17 +107,16 @@ def plan(
     positive("devices", devices)
     positive("most", most)
     if price is not None and not 0 <= price < float("inf"):
-        raise ValueError(f"price must be money for one device and hour, and {price!r} is not: leave it out if unknown")
+        raise ValueError(f"expected price as money for one device and hour, got {price!r}: leave it out if unknown")
     length = shape.sequence(seq_len)
     sequences = positive("batch_tokens", batch_tokens) // length
     if not sequences:
-        raise ValueError(f"batch_tokens {batch_tokens:,} are less than one sequence of {length:,}: give more")
+        raise ValueError(f"expected batch_tokens of at least one sequence of {length:,}, got {batch_tokens:,}")
     steps = -(-positive("tokens", tokens) // (sequences * length))
     joined = interconnect(device.name) if joined_by is None else joined_by
     policy = replace(DEFAULT, precision="bf16") if policy is None else policy
-    reserve = 0 if policy.overhead_bytes else int(RESERVE)
-    limit = int(device.memory) - reserve if memory_limit is None else positive("memory_limit", memory_limit)
-    pairs = "full" if policy.attention_kernel == "eager" else "causal"
+    limit = int(device.memory) if memory_limit is None else positive("memory_limit", memory_limit)
+    computed = "full" if policy.attention_kernel == "eager" else "causal"
     flops = int(training_flops(shape, length, sequences, pairs=pairs).total)
 
     timed = []
@@ -123,17 +124,18 @@ def plan(
         for checkpointing in CHECKPOINTINGS:
             chosen = replace(policy, activation_checkpointing=checkpointing)
             step = step_time(
-                shape, layout, device, joined, micro_batch, length, policy=chosen, pairs=pairs, efficiency=efficiency
+                shape, layout, device, joined, micro_batch, length, policy=chosen, pairs=computed, efficiency=efficiency
             )
             timed.append((float(step.total), layout, micro_batch, chosen, step))
     if not timed:
         raise ValueError(
-            f"no number of replicas of {devices:,} devices divides the {sequences:,} sequences of a batch: "
-            f"give batch_tokens that are a multiple of {length:,} times a divisor of the devices"
+            f"expected sequences of a batch that some number of replicas of {devices:,} devices divides, got "
+            f"{sequences:,}: give batch_tokens that are a multiple of {length:,} times a divisor of the devices"
         )
     timed.sort(key=lambda one: (one[0], int(one[4].network_bytes), int(one[4].link_bytes)))
     peak = float(device.peak("fp32" if policy.precision == "fp32" else "bf16"))
-    found: list[Plan] = []
+    errors = accuracy(shape)
+    plans: list[Plan] = []
     fitting = set()  # layouts that fit already, with less recomputed
     for seconds, layout, micro_batch, chosen, step in timed:
         if (layout, micro_batch) in fitting:
@@ -143,7 +145,7 @@ def plan(
             continue
         fitting.add((layout, micro_batch))
         whole = Seconds(seconds * steps)
-        found.append(
+        plans.append(
             Plan(
                 layout,
                 micro_batch,
@@ -154,12 +156,14 @@ def plan(
                 Tokens(steps * sequences * length),
                 flops / (seconds * devices * peak),
                 whole,
+                Seconds(float(whole) * errors.shortest),
+                Seconds(float(whole) * errors.longest),
                 None if price is None else price * devices * float(whole) / 3600,
             )
         )
-        if len(found) == most:
+        if len(plans) == most:
             break
-    return found
+    return plans
 
 
 def candidates(

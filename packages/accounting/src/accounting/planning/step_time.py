@@ -1,15 +1,15 @@
 """Seconds of one optimizer step on the devices of a layout, and what bounds them.
 
     step = (micro-batches + (stages - 1) / virtual stages) · one micro-batch on the slowest stage
-         + what of data-parallel traffic no pass hides + the optimizer
-    one micro-batch = matrix multiplications + what lies between them + tensor-, context- and expert-parallel traffic
+         + exposed data-parallel traffic + the optimizer
+    one micro-batch = matmuls + elementwise work + tensor-, context- and expert-parallel traffic
 
-Three rules stand for what a profiler would show. Matrix multiplications run at `efficiency` of the dense peak. What
-lies between them (norms, activations, the softmax of an unfused kernel, residual sums) is bound by memory: every saved
-tensor is written and read in the forward pass and read in the backward pass, and its gradient is written and read;
-recomputation writes and reads it once more. Traffic inside a layer is waited for, while gradients travel beside the
-backward pass of the last micro-batch, or with ZeRO-3 beside all passes, and only the rest of them is exposed. Schedules
-are 1F1B (Narayanan et al. 2021, arXiv:2104.04473). docs/design/cluster-plans.md holds all of it against published runs.
+A device's best measured matmul, which the matmuls of a model reach, measured collectives and NCCL's latencies are
+given; three constants are fitted, the same ones for every device: matmuls inside attention reach ATTENTION of that
+rate; elementwise work (norms, activations, the softmax of an unfused kernel, residual sums) reads and writes every
+saved tensor PASSES times at the memory's bandwidth, and 40% more often with full activation checkpointing; HIDDEN of
+data-parallel traffic runs beside the passes that can hide it. Traffic inside a layer is waited for. Schedules are 1F1B
+(Narayanan et al. 2021, arXiv:2104.04473). Fit, held-out runs and errors: docs/design/cluster-plans.md.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from accounting.cluster.device import device_flops, replicated
 from accounting.cluster.layout import Layout, Place
 from accounting.cluster.memory import device_forward_pass
 from accounting.cluster.traffic import Joins, device_traffic
-from accounting.cluster.zero import shard_of
+from accounting.cluster.zero import shard_of, zero_traffic
 from accounting.counting.flops import backward_terms
+from accounting.formula import Term
 from accounting.hardware.devices import Device
 from accounting.hardware.interconnect import Interconnect
 from accounting.memory.activations import head_tensors, saved_by_layers
@@ -29,22 +30,24 @@ from accounting.record import Record, replace
 from accounting.shape import TransformerShape, positive
 from accounting.units import Bytes, Seconds
 
-EFFICIENCY = 0.60  # of the dense peak that matrix multiplications reach: fitted to Megatron-LM's runs of 2021 alone
-PASSES = 5  # over each saved tensor, and
-RECOMPUTED_PASSES = 2  # with full activation checkpointing: see the head of this file
+# fitted by benchmarks/published_runs.py --fit to the runs of its table that are not held out
+ATTENTION = 0.193
+PASSES = 7.32
+HIDDEN = 0.512
+RECOMPUTED_PASSES = 0.4  # a recomputed tensor is written and read once more, beside five times without recomputation
 
 
 class StepTime(Record):
-    """Seconds of a step by what they are spent on, and what a device sends in it.
+    """Seconds of a step by cause, and the bytes that a device sends in it.
 
     Args:
-        matmul: matrix multiplications, recomputed ones included.
-        memory: what lies between them.
+        matmul: matmuls, recomputed ones included.
+        memory: elementwise work between them.
         tensor: traffic of tensor parallelism.
         context: keys and values of context parallelism.
         expert: tokens sent to the experts of other devices, and back.
         bubble: idle while the pipeline fills and empties, its own traffic included.
-        data: traffic of gradients and parameters that no pass hides.
+        data: exposed traffic of gradients and parameters.
         optimizer: reading and writing parameters, gradients and optimizer state.
         link_bytes: sent inside the node.
         network_bytes: sent to other nodes.
@@ -63,7 +66,7 @@ class StepTime(Record):
 
     @property
     def parts(self) -> dict[str, Seconds]:
-        """Seconds by what they are spent on."""
+        """Seconds by cause."""
         names = ("matmul", "memory", "tensor", "context", "expert", "bubble", "data", "optimizer")
         return {name: getattr(self, name) for name in names}
 
@@ -73,7 +76,7 @@ class StepTime(Record):
 
     @property
     def bound(self) -> str:
-        """What takes most of the step."""
+        """The largest part of the step."""
         return max(self.parts, key=lambda name: float(self.parts[name]))
 
 
@@ -87,33 +90,36 @@ def step_time(
     *,
     policy: Policy = DEFAULT,
     pairs: str = "full",
-    efficiency: float = EFFICIENCY,
+    efficiency: float | None = None,
     virtual_stages: int = 1,
 ) -> StepTime:
     """Seconds of an optimizer step of `layout.micro_batches` micro-batches of batch_size sequences on each replica.
 
     Args:
-        pairs: what attention computes: "full" where the kernel multiplies what a causal mask hides, "causal" where it
-            does not.
-        efficiency: of the dense peak that matrix multiplications reach, above 0 and at most 1.
+        pairs: pairs of positions that the attention kernel multiplies: "full" or "causal".
+        efficiency: part of the dense peak that matmuls reach, above 0 and at most 1; by the device's best measured
+            matmul if None.
         virtual_stages: runs of layers on each stage, of an interleaved schedule.
 
     Returns:
-        Its parts add up; the slowest of the first and the last stage decides.
+        The time of the slower of the first and the last stage; its parts add up.
 
     Raises:
-        ValueError: an efficiency that cannot be, or a layout that the shape cannot be shared over.
+        ValueError: an efficiency outside (0, 1], or a layout that the shape cannot be shared over.
     """
+    if efficiency is None:
+        efficiency = matmul_efficiency(device)
     if isinstance(efficiency, bool) or not 0 < efficiency <= 1:
-        raise ValueError(f"efficiency must be above 0 and at most 1, and {efficiency!r} is not")
+        raise ValueError(f"expected efficiency above 0 and at most 1, got {efficiency!r}")
     positive("virtual_stages", virtual_stages)
     stages = {0, layout.pipeline - 1}
     common = (shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency)
-    stage = max((_stage_time(Place(stage), *common) for stage in stages), key=lambda found: found.micro_batch)
+    stage = max((_stage_time(Place(stage), *common) for stage in stages), key=lambda time: time.micro_batch)
     idle = (layout.pipeline - 1) / virtual_stages
     passes = layout.micro_batches
     # two thirds of a pass is its backward; ZeRO-2 sends in every backward, ZeRO-3 in every pass
-    hidden = stage.micro_batch * {2: passes * 2 / 3, 3: passes}.get(layout.zero, 2 / 3)
+    window = stage.micro_batch * {2: passes * 2 / 3, 3: passes}.get(layout.zero, 2 / 3)
+    exposed = stage.data - HIDDEN * min(stage.data, window)
     return StepTime(
         Seconds(stage.matmul * passes),
         Seconds(stage.memory * passes),
@@ -121,15 +127,20 @@ def step_time(
         Seconds(stage.context * passes),
         Seconds(stage.expert * passes),
         Seconds((stage.micro_batch + stage.pipeline) * idle),
-        Seconds(max(0.0, stage.data - hidden)),
+        Seconds(exposed),
         Seconds(stage.optimizer),
         Bytes(stage.link_bytes),
         Bytes(stage.network_bytes),
     )
 
 
+def matmul_efficiency(device: Device) -> float:
+    """Part of the dense peak that the matmuls of a model are expected to reach on a device."""
+    return min(1.0, device.attainable)
+
+
 class _StageTime(Record):
-    """Seconds of one micro-batch on a stage, but for data and optimizer, which are of a step."""
+    """Seconds of one micro-batch on a stage; of a step for data and optimizer."""
 
     matmul: float
     memory: float
@@ -168,28 +179,49 @@ def _stage_time(
     }[policy.activation_checkpointing]
     peak = float(device.peak("fp32" if policy.precision == "fp32" else "bf16"))
     both = forward + sum(backward_terms(shape, {name: int(flops[name]) for name in flops}).values())
-    passes = PASSES + (RECOMPUTED_PASSES if policy.activation_checkpointing == "full" else 0)
+    # in attention, forward and backward; every kind of checkpointing computes it once more
+    scores = int(flops["scores"]) * (3 if policy.activation_checkpointing == "none" else 4)
+    passes = PASSES * (1 + (RECOMPUTED_PASSES if policy.activation_checkpointing == "full" else 0))
+
+    # weights are read forward and backward, and their gradients added up: much for experts that few tokens reach
+    trained = sum(int(one.trained) for one in replicated(shape, layout, place))
+    weights = trained * (2 * policy.bytes.weights + 2 * policy.gradient_bytes)
 
     sent = device_traffic(shape, layout, place, batch_size, seq_len, policy=policy).by_group()
-    # devices of a group, and how far apart they are: tensor ranks are neighbours, then those of a sequence, replicas,
-    # stages
-    spans = {
-        Joins.TENSOR: (layout.tensor, 1),
-        Joins.CONTEXT: (layout.context, layout.tensor),
-        Joins.EXPERT: (layout.expert, layout.tensor),
-        Joins.DATA: (layout.replicas, layout.tensor),
-        Joins.PIPELINE: (layout.pipeline, layout.tensor * layout.replicas),
-    }
-    seconds, link_bytes, network_bytes = {}, 0, 0
-    for group, (devices, stride) in spans.items():
-        link, network = _shares(int(sent[group]), devices, stride, interconnect.node_size)
-        seconds[group] = max(link / float(interconnect.link), network / float(interconnect.network))
+    # bytes, size of a group, distance of its members: tensor ranks are neighbours, then ranks of a sequence, replicas,
+    # stages; the devices that hold the same experts are as far apart as the experts are shared
+    groups = [
+        (Joins.TENSOR, int(sent[Joins.TENSOR]), layout.tensor, 1),
+        (Joins.CONTEXT, int(sent[Joins.CONTEXT]), layout.context, layout.tensor),
+        (Joins.EXPERT, int(sent[Joins.EXPERT]), layout.expert, layout.tensor),
+        (Joins.PIPELINE, int(sent[Joins.PIPELINE]), layout.pipeline, layout.tensor * layout.replicas),
+    ]
+    micro_batches = layout.micro_batches
+    number = (Term(policy.bytes.weights), Term(policy.gradient_bytes), layout.zero, Term(micro_batches))
+    for one in replicated(shape, layout, place):
+        copies = int(one.devices)
+        if copies > 1:
+            size = sum(int(term) for term in zero_traffic(one, *number).values())
+            groups.append((Joins.DATA, size, copies, layout.tensor * layout.replicas // copies))
+
+    # a layer is gathered forward and backward and reduced in each ZeRO-3 pass; once a step and reduced in each pass of
+    # ZeRO-2; gathered and reduced once a step otherwise
+    rings = {3: 3 * micro_batches, 2: 1 + micro_batches}.get(layout.zero, 2) * -(-shape.num_layers // layout.pipeline)
+    seconds, link_bytes, network_bytes = dict.fromkeys(Joins, 0.0), 0, 0
+    for group, size, members, stride in groups:
+        in_node = max(1, min(members, interconnect.node_size // stride))
+        link, network = _shares(size, members, stride, interconnect.node_size)
+        if group is Joins.EXPERT and network:
+            network = _between_nodes(size, members, in_node, shape.experts_per_token or 1)
+        seconds[group] += max(link / interconnect.reached, network / interconnect.network_reached)
+        if group is Joins.DATA:
+            seconds[group] += rings * interconnect.latency(members, in_node)
         link_bytes, network_bytes = link_bytes + link, network_bytes + network
 
-    micro_batches = layout.micro_batches
     return _StageTime(
-        matmul=(both + recomputed) / (peak * efficiency),
-        memory=_saved_bytes(shape, layout, place, batch_size, seq_len, policy) * passes / float(device.known_bandwidth),
+        matmul=(both + recomputed - scores + scores / ATTENTION) / (peak * efficiency),
+        memory=(_saved_bytes(shape, layout, place, batch_size, seq_len, policy) * passes + weights)
+        / float(device.known_bandwidth),
         tensor=seconds[Joins.TENSOR] / micro_batches,
         context=seconds[Joins.CONTEXT] / micro_batches,
         expert=seconds[Joins.EXPERT] / micro_batches,
@@ -204,13 +236,21 @@ def _stage_time(
 def _shares(sent: int, devices: int, stride: int, node_size: int) -> tuple[int, int]:
     """Bytes that a device sends inside its node and to others, of a ring over devices that are `stride` apart.
 
-    Of the group's devices in one node, each hands its bytes to the next, and one at a time crosses to the next node:
-    with as many rings as there are adapters, each adapter carries its share of what leaves the node.
+    Each device of the group passes its bytes to the next one in its node, and one crosses to the next node: with as
+    many rings as adapters, each adapter carries its share of the bytes that leave the node.
     """
     in_node = max(1, min(devices, node_size // stride)) if stride <= node_size else 1
     if in_node >= devices:
         return sent, 0
     return (sent if in_node > 1 else 0), sent // in_node
+
+
+def _between_nodes(sent: int, devices: int, in_node: int, experts: int) -> int:
+    """Bytes of an all-to-all that leave the node: a token goes once to each other node with one of its experts, and
+    from there to the devices that hold them (DeepSeek-V3, arXiv:2412.19437)."""
+    nodes = -(-devices // in_node)
+    reached = (nodes - 1) * (1 - (1 - 1 / nodes) ** experts)
+    return round(sent * reached / (experts * (devices - 1) / devices))
 
 
 def _saved_bytes(
@@ -226,8 +266,7 @@ def _saved_bytes(
 
 
 def _optimizer_bytes(shape: TransformerShape, layout: Layout, place: Place, policy: Policy) -> int:
-    """Bytes that AdamW reads and writes: weights, gradients, two fp32 moments, and master weights where they are
-    kept."""
+    """Bytes that AdamW reads and writes: weights, gradients, two fp32 moments, and fp32 master weights if any."""
     share = sum(
         int(shard_of(one.trained, one.devices) if layout.zero else one.trained)
         for one in replicated(shape, layout, place)

@@ -11,8 +11,8 @@ from accounting.units import FLOPRate, Seconds, TokenRate, Tokens
 
 
 class TrainingTime(Record):
-    """What a training run takes; `hours` are wall-clock, `device_hours` those of all devices, `cost` None without a
-    price."""
+    """Time and cost of a training run; `hours` are wall-clock, `device_hours` those of all devices, `cost` None without
+    a price."""
 
     flops: Breakdown
     tokens: Tokens
@@ -47,8 +47,8 @@ def training_time(
     pairs: str = "full",
     price: float | None = None,
 ) -> TrainingTime:
-    """The time of training on so many tokens at a model FLOPs utilisation (Chowdhery et al. 2022), devices scaling
-    linearly.
+    """Time of training on a number of tokens at a model FLOPs utilisation (Chowdhery et al. 2022), with devices that
+    scale linearly.
 
     tokens are rounded up to whole sequences. mfu is the part of the peak of `dtype` that the model's own FLOPs reach,
     above 0 and at most 1; price is money for one device and hour. The optimizer's FLOPs are left out, as MFU leaves
@@ -59,7 +59,7 @@ def training_time(
     sequences = -(-positive("tokens", tokens) // length)
     flops = training_flops(shape, length, sequences, pairs=pairs)
     if price is not None and not 0 <= price < float("inf"):
-        raise ValueError(f"price must be money for one device and hour, and {price!r} is not: leave it out if unknown")
+        raise ValueError(f"expected price as money for one device and hour, got {price!r}: leave it out if unknown")
     seconds = Seconds(flops.total / rate)
     return TrainingTime(
         flops,
@@ -75,17 +75,16 @@ def training_time(
 def recomputation(
     shape: TransformerShape, seq_len: int | None = None, *, checkpointing: str = "full", pairs: str = "full"
 ) -> float:
-    """The hardware's FLOPs over the model's, and so HFU over MFU: about 4/3 where every block is computed again.
+    """The hardware's FLOPs over the model's, hence HFU over MFU: about 4/3 with full activation checkpointing.
 
-    Megatron-LM's 140 of 312 TFLOP/s are of both passes and of what is recomputed (Narayanan et al. 2021): an HFU of
-    44.9%.
+    Megatron-LM's 140 of 312 TFLOP/s include recomputed FLOPs (Narayanan et al. 2021): an HFU of 44.9%.
 
     >>> from accounting import SHAPES
     >>> round(0.4487 / recomputation(SHAPES["gpt3-175b"], 2048), 3)
     0.338
     """
     whole, again = (
-        int(training_flops(shape, seq_len, pairs=pairs, recompute=what).total) for what in ("none", checkpointing)
+        int(training_flops(shape, seq_len, pairs=pairs, recompute=blocks).total) for blocks in ("none", checkpointing)
     )
     return again / whole
 
@@ -101,16 +100,16 @@ def affordable_tokens(
     dtype: str = "bf16",
     pairs: str = "full",
 ) -> Tokens:
-    """The most tokens, in whole sequences, that training reaches in so many hours: the total to give to a schedule."""
+    """The most tokens, in whole sequences, that training reaches in a number of hours: the total of a schedule."""
     if not 0 < hours < float("inf"):
-        raise ValueError(f"hours must be above 0, and {hours!r} is not")
+        raise ValueError(f"expected hours above 0, got {hours!r}")
     length = shape.sequence(seq_len)
     each, rate = training_flops(shape, length, 1, pairs=pairs).total, _rate(device, dtype, mfu, devices)
     about = hours * 3600 * float(rate) / int(each)
     if about >= 2**53:  # where floating-point numbers no longer tell one sequence from the next
         raise ValueError(f"hours {hours:g} are more than can be counted to a sequence: give fewer")
     sequences = int(about)
-    # the division may round across a whole number; the promise is that this many fit and one more does not
+    # the division may round across a whole number, while the result is exact: it fits, and one sequence more does not
     while sequences and (each * sequences) / rate > Seconds(hours * 3600):
         sequences -= 1
     while (each * (sequences + 1)) / rate <= Seconds(hours * 3600):
@@ -130,7 +129,7 @@ def mfu(
 ) -> float:
     """The part of the peak that a measured rate of training, of all devices together, amounts to."""
     if not 0 < tokens_per_second < float("inf"):
-        raise ValueError(f"tokens_per_second must be above 0, and {tokens_per_second!r} is not")
+        raise ValueError(f"expected tokens_per_second above 0, got {tokens_per_second!r}")
     length = shape.sequence(seq_len)
     each = int(training_flops(shape, length, 1, pairs=pairs).total) / length
     return each * tokens_per_second / float(_rate(device, dtype, 1.0, devices))
@@ -138,5 +137,5 @@ def mfu(
 
 def _rate(device: Device, dtype: str, part: float, devices: int) -> FLOPRate:
     if isinstance(part, bool) or not 0 < part <= 1:
-        raise ValueError(f"mfu must be above 0 and at most 1, and {part!r} is not: 0.4 means 40% of the peak")
+        raise ValueError(f"expected mfu above 0 and at most 1, got {part!r}: 0.4 means 40% of the peak")
     return FLOPRate(float(device.peak(dtype)) * part * positive("devices", devices))
