@@ -165,7 +165,7 @@ class Encoding(EncodeMethods):
         apart = self._texts.special_ids
         return sorted(token for number, token in self._data.vocab.items() if number not in apart)
 
-    # Text to ids. What is marked as compiled is a declaration: its body is in encoding/calls.pyx.
+    # Text to ids. @compiled replaces a method by the one of the same name in encoding/calls.pyx, with this signature.
 
     @compiled
     def encode(self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all") -> list[int]:
@@ -189,7 +189,7 @@ class Encoding(EncodeMethods):
             >>> tokenizer.encode("low<|endoftext|>", allowed_special="all")
             [258, 256]
         """
-        raise NotImplementedError
+        return super().encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
 
     @compiled
     def encode_ordinary(self, text: Text) -> list[int]:
@@ -199,7 +199,7 @@ class Encoding(EncodeMethods):
             >>> len(tokenizer.encode_ordinary("<|endoftext|>"))
             13
         """
-        raise NotImplementedError
+        return super().encode_ordinary(text)
 
     @compiled
     def encode_to_numpy(
@@ -221,7 +221,7 @@ class Encoding(EncodeMethods):
             >>> tokenizer.encode_to_numpy("lower")
             array([259, 114], dtype=uint32)
         """
-        raise NotImplementedError
+        return super().encode_to_numpy(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
 
     def encode_batch(
         self,

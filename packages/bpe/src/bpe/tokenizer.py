@@ -1,4 +1,4 @@
-"""Tokenizer: a vocabulary with its merges, made, kept, and used beyond what tiktoken's interface offers."""
+"""Tokenizer: construction, saving, and the methods that tiktoken does not have."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Tokenizer(Encoding):
         vocab: {id: bytes}, the special tokens too or not.
         merges: pairs of bytes in order of rank, the two of each joined in vocab.
         pattern: the split pattern: a name, a regular expression, several applied in sequence, or None for no split. An
-            expression is read as fancy-regex, as tiktoken's are, and compiled; one that fancy-regex does not read, or
-            that looks behind or far ahead, runs in the package `regex`, some thirty times slower, with a warning.
+            expression is read as fancy-regex, like tiktoken's, and compiled; one that looks behind or far ahead runs
+            in the package `regex`, some thirty times slower, with a warning.
         special_tokens: names, which are appended to the vocabulary where it lacks them, or {name: id}.
         cache_bytes: the most that the caches of encoded pretokens may take. They change how fast it is, never an id.
 
@@ -388,8 +388,7 @@ class Tokenizer(Encoding):
         As tokenizers' encode(add_special_tokens=True); encode() adds none. Without a template the ids as they are.
 
         Args:
-            ids: those of a text.
-            pair: those of a second text, which the template for two puts together with the first.
+            ids, pair: of a text, and of a second one for the template of two texts.
 
         Example:
             >>> tokenizer.add_special_tokens([258])
@@ -412,9 +411,8 @@ class Tokenizer(Encoding):
     ) -> int:
         """Encode a corpus into token files, in several threads and in bounded memory.
 
-        As training does, this takes the special tokens of a corpus for what they are, where encode() would refuse them.
-        Beside X.npy goes X.json: count, dtype, bytes of text, this tokenizer's fingerprint, the id of <|endoftext|>,
-        and the SHA-256 of the ids. Files appear whole or not at all.
+        Special tokens in the corpus are recognised, as in training; encode() refuses them. X.json beside X.npy holds
+        count, dtype, bytes of text, fingerprint, the id of <|endoftext|>, SHA-256. Files appear whole or not at all.
 
         Args:
             source: as bpe.train() takes it.
@@ -423,8 +421,7 @@ class Tokenizer(Encoding):
             format: what trainers read: see bpe.outputs.writers. A document is a text of the source, and one ends after
                 each end of text in it.
             end_of_text: a special token that is put after each text that does not end in it; none, if None.
-            shard_tokens: the most ids of a file: X-00000.npy, X-00001.npy and so on are written. Where a call was
-                stopped, the same call goes on after the last whole file.
+            shard_tokens: the most ids of a file: X-00000.npy, X-00001.npy …; a stopped call goes on after the last.
             allowed_special: the special tokens to recognise: "all", or a collection of names. Others are ordinary text.
             workers: threads; as many as there are processors, if None.
             progress: True for bars, or a function of (phase, done, total).

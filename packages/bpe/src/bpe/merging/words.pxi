@@ -1,5 +1,6 @@
 # The words: the distinct pretokens of two symbols or more, in one array of cells. A posting of a pair is the cell of
-# its first symbol, so replacing a pair takes a few steps, and all merges together take time in proportion to the length.
+# its first symbol, so replacing a pair takes a few steps, and all merges together take time in proportion to the
+# length.
 #
 # Words that occur equally often are a group, which has their count once. A symbol has one cell when the word is loaded,
 # and all cells of its two halves when a merge makes it:
