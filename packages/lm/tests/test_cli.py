@@ -19,7 +19,7 @@ from lm.commands.cli import main
 from lm.commands.configuration import configuration
 from lm.data import open_tokens, write_tokens
 from lm.model import Transformer
-from lm.training.run_folder import load, read_config
+from lm.training.run import Run, read_config
 from lm.training.trainer import Trainer
 from lm.training.validation import evaluate
 
@@ -70,7 +70,7 @@ def test_a_checkpoint_is_chosen_by_its_step(work, capsys):
     assert train(work, "--train.eval_every", "2", "--train.checkpoint_every", "2", "--train.learning_rate", "0.5") == 0
     capsys.readouterr()
     held = open_tokens(work / "heldout.npy")
-    losses = {step: evaluate(load(work / "run", step), held).loss for step in (4, 6)}
+    losses = {step: evaluate(Run.load(work / "run", step), held).loss for step in (4, 6)}
     lines = [json.loads(line) for line in (work / "run" / "metrics.jsonl").read_text().splitlines()]
     found = {line["step"]: line["val_loss"] for line in lines if "val_loss" in line}
     assert len(set(found.values())) == 3
@@ -100,7 +100,7 @@ def test_train_and_eval(work, capsys):
     assert said.err == ""
     assert read_config(work / "run")[1].seed == 3
     assert main(["eval", str(work / "run"), "--data", str(work / "heldout.npy"), "--stride", "4"]) == 0
-    score = evaluate(load(work / "run"), open_tokens(work / "heldout.npy"), stride=4)
+    score = evaluate(Run.load(work / "run"), open_tokens(work / "heldout.npy"), stride=4)
     assert f"{score.bits_per_byte:.4f} bits per byte, over 200 tokens" in capsys.readouterr().out
 
 
@@ -186,7 +186,7 @@ def test_a_full_disk_is_one_sentence(work, capsys, monkeypatch, full):
     (work / "tok.json").write_text("{}")
     if full == "tokenizer":
         error.filename = str(work / "tok.json")
-        monkeypatch.setattr("lm.training.loop.check_tokenizer", lambda *_: None)
+        monkeypatch.setattr("lm.training.train.check_tokenizer", lambda *_: None)
         monkeypatch.setattr("lm.tokenizer.atomic_write", fail)
         assert train(work, "--tokenizer", str(work / "tok.json"), "--quiet") == 2
         assert not list((work / "run").glob(".tokenizer*"))

@@ -339,7 +339,7 @@ def test_every_end_of_text_that_prepare_takes_ends_generation(tmp_path, data):
     from lm.commands.cli import main
     from lm.interop.loading import model_text
     from lm.special_tokens import END_OF_TEXT
-    from lm.training.run_folder import read_config
+    from lm.training.run import read_config
 
     (tmp_path / "t.jsonl").write_text("".join(f'{{"text": "it is {n}"}}\n' for n in range(400)))
     for name in (*END_OF_TEXT, "<my end>"):

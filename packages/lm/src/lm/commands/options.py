@@ -78,7 +78,7 @@ def step_of(options: argparse.Namespace) -> int | None:
         return None if step is None else int(step)
     if step != "best":
         raise ValueError(f'--step must be a number of steps or "best", and {step!r} is neither')
-    from lm.training.run_folder import best_step
+    from lm.training.run import best_step
 
     return best_step(options.run)
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from lm.interop.loading import load
 from lm.model import Transformer
 from lm.training import checkpoint
-from lm.training.run_folder import read_config
+from lm.training.run import read_config
 
 # Bytes that no text in UTF-8 has.
 NEVER = frozenset([0xC0, 0xC1, *range(0xF5, 0x100)])

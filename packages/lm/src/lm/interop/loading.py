@@ -14,8 +14,7 @@ from lm.interop.model_folder import of_folder
 from lm.special_tokens import stop_ids
 from lm.text_config import TextConfig, read_text_config
 from lm.tokenizer import PAIR, kept_tokenizer, load_tokenizer
-from lm.training.run_folder import load as load_run
-from lm.training.run_folder import read_config
+from lm.training.run import Run, is_run, read_config
 
 if TYPE_CHECKING:
     from lm.chat_template import ChatTemplate
@@ -74,7 +73,7 @@ def refuse_what_is_no_number(model: Transformer, path: str | Path) -> None:
 def read_model(path: Path, step: int | None) -> Transformer:
     """The model in a run or in another program's files, on the CPU."""
     if is_run(path):
-        return load_run(path, step)
+        return Run.load(path, step)
     if step is not None:
         raise ValueError(f"{path} is no run, and only a run has steps: leave out step {step}")
     from lm import interop
@@ -110,11 +109,6 @@ def text_config(path: Path) -> TextConfig:
 
         return gguf_text_config(path)
     return read_text_config(path)
-
-
-def is_run(path: str | Path) -> bool:
-    """Whether a folder is one of our runs."""
-    return (Path(path) / "config.toml").is_file()
 
 
 def located(path: str | Path) -> Path:

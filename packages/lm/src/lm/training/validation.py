@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from lm.data import Tokens, windows_of
-from lm.loss import IGNORE
+from lm.documents import document_ids_of
+from lm.loss import IGNORE, chunked_cross_entropy
 from lm.model import Transformer
-from lm.training.model_with_loss import ModelWithLoss
+from lm.progress import progress_bar
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,27 @@ def mixed(scores: Sequence[tuple[float, Score]]) -> Score:
     sizes = [share * score.bytes / score.tokens for share, score in scores if score.bytes is not None]
     size = sum(sizes) / whole * tokens if len(sizes) == len(scores) else None
     return Score(sum(share * score.loss for share, score in scores) / whole * tokens, tokens, size)
+
+
+def sum_of_losses(model: Transformer, inputs: Tensor, targets: Tensor, end_of_text: int | None = None) -> Tensor:
+    """Return the sum of the targets' losses in nats, a scalar; the logits never stand in memory whole.
+
+    Args:
+        model: The model.
+        inputs: (batch, seq) int64.
+        targets: (batch, scored) int64, those of the last `scored` inputs; loss.IGNORE does not count.
+        end_of_text: The id that begins a document, if the documents of a row do not see each other; else None.
+    """
+    document_ids = None if end_of_text is None else document_ids_of(inputs, end_of_text)
+    hidden = model.hidden(inputs, document_ids)[:, inputs.shape[1] - targets.shape[1] :]
+    return chunked_cross_entropy(
+        hidden,
+        model.head_weight,
+        targets,
+        vocab_size=model.config.vocab_size,
+        softcap=model.config.logit_softcap,
+        reduction="sum",
+    )
 
 
 @torch.inference_mode()
@@ -112,12 +133,16 @@ def evaluate(
     if document_masking and before is None:
         raise ValueError("documents are told apart by the end-of-text token, and the tokens do not say which that is")
     if summed is None:
-        summed = ModelWithLoss(model, before if document_masking else None)
+        separator = before if document_masking else None
+
+        def summed(inputs: Tensor, targets: Tensor) -> Tensor:
+            return sum_of_losses(model, inputs, targets, separator)
+
     device = model.embedding.weight.device
     was_training = model.training
     model.eval()
     total = sum(end - first for _, first, end in windows)
-    with tqdm(total=total, desc="evaluate", unit="token", unit_scale=True, disable=not progress) as bar:
+    with progress_bar("evaluate", total, "token", unit_scale=True, disable=not progress) as bar:
         for group in alike(windows, batch_size):
             begin, first, end = group[0]
             rows = np.empty((len(group), end - begin + 1), dtype=np.int64)
