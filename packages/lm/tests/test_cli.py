@@ -133,7 +133,8 @@ def test_train_on_a_mixture_from_the_command_line_or_the_configuration(work, cap
     assert "data.more" in capsys.readouterr().err
 
 
-def test_the_live_line_shows_what_matters(work, capsys):
+def test_the_live_line_shows_what_matters(work, capsys, monkeypatch):
+    monkeypatch.setattr("lm.progress.LOG_INTERVAL", 0.0)
     assert train(work) == 0
     line = capsys.readouterr().err
     for part in ("6/6", "loss ", " bits/byte", " tokens/s"):

@@ -106,6 +106,11 @@ def evaluate(
         run's
     own does.
     """
+    if not isinstance(tokens, Tokens) and not hasattr(tokens, "dtype"):
+        raise TypeError(
+            f"expected lm.data.Tokens or an array of ids, got {type(tokens).__name__}: "
+            f"open a file with lm.data.open_tokens, and of a mixture take .heldout"
+        )
     config = model.config
     context = config.context_length if context_length is None else context_length
     stride = context if stride is None else stride
@@ -142,28 +147,30 @@ def evaluate(
     was_training = model.training
     model.eval()
     total = sum(end - first for _, first, end in windows)
-    with progress_bar("evaluate", total, "token", unit_scale=True, disable=not progress) as bar:
-        for group in alike(windows, batch_size):
-            begin, first, end = group[0]
-            rows = np.empty((len(group), end - begin + 1), dtype=np.int64)
-            for row, (start, _, stop) in zip(rows, group, strict=True):
-                # Input i is the token before target i. Targets are ids[1:], or all ids and then end_of_text is the
-                # first input.
-                if before is None:
-                    row[:] = ids[start : stop + 1]
-                else:
-                    row[1:] = ids[start:stop]
-                    row[0] = ids[start - 1] if start else before
-            both = torch.from_numpy(rows).to(device)
-            wanted_targets = both[:, 1 + first - begin :]
-            if mask is not None:
-                marks = np.stack([mask[start + shift : stop + shift] for _, start, stop in group])
-                wanted_targets = wanted_targets.masked_fill(torch.from_numpy(marks == 0).to(device), IGNORE)
-            loss = summed(both[:, :-1], wanted_targets)
-            nats += float(loss)
-            scored += int((wanted_targets != IGNORE).sum())
-            bar.update(len(group) * (end - first))
-    model.train(was_training)
+    try:
+        with progress_bar("evaluate", total, "token", unit_scale=True, disable=not progress) as bar:
+            for group in alike(windows, batch_size):
+                begin, first, end = group[0]
+                rows = np.empty((len(group), end - begin + 1), dtype=np.int64)
+                for row, (start, _, stop) in zip(rows, group, strict=True):
+                    # Input i is the token before target i. Targets are ids[1:], or all ids and then end_of_text is the
+                    # first input.
+                    if before is None:
+                        row[:] = ids[start : stop + 1]
+                    else:
+                        row[1:] = ids[start:stop]
+                        row[0] = ids[start - 1] if start else before
+                both = torch.from_numpy(rows).to(device)
+                wanted_targets = both[:, 1 + first - begin :]
+                if mask is not None:
+                    marks = np.stack([mask[start + shift : stop + shift] for _, start, stop in group])
+                    wanted_targets = wanted_targets.masked_fill(torch.from_numpy(marks == 0).to(device), IGNORE)
+                loss = summed(both[:, :-1], wanted_targets)
+                nats += float(loss)
+                scored += int((wanted_targets != IGNORE).sum())
+                bar.update(len(group) * (end - first))
+    finally:
+        model.train(was_training)
     size = tokens.bytes if isinstance(tokens, Tokens) and mask is None else None
     share = size * scored / len(ids) if size else None
     return Score(nats, scored, share)
