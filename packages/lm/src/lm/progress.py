@@ -51,7 +51,7 @@ class LogLines(tqdm):  # type: ignore[misc]  # tqdm has no types
 
     def close(self) -> None:
         if not getattr(self, "disable", True):
-            if self.has_written:
+            if self.has_written or time.monotonic() - self.wrote_at >= LOG_INTERVAL:
                 self.write_line()
             self.disable = True
             self._decr_instances(self)
