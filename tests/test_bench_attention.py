@@ -232,7 +232,7 @@ def test_the_page_has_a_place_for_the_tables(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(TABLES, "decode", decode)
     monkeypatch.setitem(TABLES, "lengths", lengths)
     for names in (["decode", "lengths"], ["lengths"], ["decode"]):
-        bench_attention.produce(names, options("--readme"), "cpu", "python tools/bench_attention.py")
+        bench_attention.produce(names, options("--readme"), "cpu", "python packages/lm/benchmarks/bench_attention.py")
     assert "the device is gone" in capsys.readouterr().err
     before, after = text.split(bench_attention.BEGIN)[0], text.split(bench_attention.END)[1]
     written = copy.read_text()
@@ -241,7 +241,7 @@ def test_the_page_has_a_place_for_the_tables(monkeypatch, tmp_path, capsys):
     held = written[len(before) : -len(after)].splitlines()
     assert held[1] == "<!-- table lengths -->"
     assert held[2].startswith("**Attention over length**: a device, 20")
-    assert held[2].endswith("`python tools/bench_attention.py`.")
+    assert held[2].endswith("`python packages/lm/benchmarks/bench_attention.py`.")
     assert held[3:7] == ["", "| fast |", "", "![TFLOP/s over length](lm-attention.svg)"]
     assert held[7:9] == ["", "<!-- table decode -->"]
     assert held[9].endswith("(1 of 2 rows: it was stopped).")

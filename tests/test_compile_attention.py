@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("triton", reason="the kernels are written in Triton")
-TOOL = Path(__file__).parent.parent / "tools/compile_attention.py"
+TOOL = Path(__file__).parent.parent / "packages/lm/benchmarks/compile_attention.py"
 
 
 def compiled(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:

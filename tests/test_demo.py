@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-DEMO = ROOT / "tools" / "demo.py"
+DEMO = ROOT / "demo" / "demo.py"
 
 
 def prose(size: int) -> str:

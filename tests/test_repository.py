@@ -8,7 +8,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from oldest import lower_bounds, oldest
 
 ROOT = Path(__file__).parent.parent
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if line and line[0] != "#")
@@ -35,19 +34,6 @@ def test_one_version() -> None:
 def test_the_installed_version_is_that_of_the_source(package: str) -> None:
     assert "version" in project(package)["dynamic"]
     assert importlib.metadata.version(f"groundup-{package}") == importlib.import_module(package).__version__
-
-
-def test_oldest_versions_are_the_lower_bounds() -> None:
-    pins = oldest()
-    assert pins["numpy"] == "1.26"
-    assert "ruff" not in pins
-    assert not [name for name in pins if name.startswith("groundup")]
-    assert lower_bounds(
-        ["numpy>=1.26,<3", "lm_eval>=0.4.9; python_version > '3'", "x>=2; python_version < '3'", "y"]
-    ) == {
-        "numpy": "1.26",
-        "lm-eval": "0.4.9",
-    }
 
 
 def test_hooks_use_the_versions_of_the_sessions() -> None:

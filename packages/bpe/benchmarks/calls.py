@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from encoding import PAGE, cut, messages_of, read
+from encode import PAGE, cut, messages_of, read
 from peers import ENCODERS, processor
 
 import bpe

@@ -186,10 +186,10 @@ def on_nodes(path: Path, size: int, nodes: int) -> dict[str, Any]:
 def steps(path: Path, size: int) -> dict[str, Any]:
     """What the plan is made of, a step at a time in this process: parts, their sum, and the writing of ids."""
     import bpe
-    from bpe.corpus import sources
     from bpe.cluster.counting import _Reader
     from bpe.cluster.jobs import encode_part, recipe_for, write_file
     from bpe.cluster.ranges import parts_of
+    from bpe.corpus import sources
     from bpe.counting.records import add_sorted, sorted_blocks
 
     file = sources.PlainText(path)

@@ -4,7 +4,8 @@
 
 Each measurement is a process of its own that runs the few lines a user would write, on one thread, with the text
 already read. Loading ends when a first letter is encoded, for which both make what they put off. bpe keeps the tables
-of a large tokenizer on disk (bpe.formats.table_cache): it is measured with the tables of an earlier process and without.
+of a large tokenizer on disk (bpe.formats.table_cache): it is measured with and without the tables of an earlier
+process.
 Seconds are CPU time, since the host of a virtual machine takes time of its own; a ratio is the median over the rounds
 of gigatoken's seconds over those of bpe in the same round. --write puts the table into docs/design/performance/bpe.md.
 """
@@ -23,10 +24,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from encoding import PAGE
+from encode import PAGE
 from peers import processor
 
-BEGIN, END = "<!-- written by nox -s bench -- first: begin -->\n", "<!-- end of first -->\n"
+BEGIN, END = "<!-- written by nox -s bench -- first_pass: begin -->\n", "<!-- end of first -->\n"
 PROGRAM = """
 import sys, time
 with open(sys.argv[2], encoding="utf-8", errors="replace") as file:
@@ -117,7 +118,7 @@ def main() -> None:
     print("\n".join(out))
     if options.write:
         command = (
-            f"nox -s bench -- first {' '.join(path.name for path in options.texts)} --tokenizers "
+            f"nox -s bench -- first_pass {' '.join(path.name for path in options.texts)} --tokenizers "
             f"{' '.join(Path(name).name for name in options.tokenizers)} --rounds {options.rounds} --write"
         )
         before, _, rest = PAGE.read_text().partition(BEGIN)

@@ -28,12 +28,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from encoding import PAGE, measure
+from encode import PAGE, measure
 from peers import processor
 
 import bpe
 
-BEGIN, END = "<!-- written by nox -s bench -- sentencepiece: begin -->\n", "<!-- end of sentencepiece -->\n"
+BEGIN, END = "<!-- written by nox -s bench -- sentencepiece_style: begin -->\n", "<!-- end of sentencepiece -->\n"
 SLOW, PART = "tokenizers", 1 << 20  # who gets only so many bytes of a text
 CANDIDATES = ("bpe, str to array", "bpe, str to list", "gigatoken", "gigatoken, to list", "fastokens", "tokenizers")
 BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -154,7 +154,7 @@ def main() -> None:
         training = training_table(options.training, options.vocab_size, options.rounds, Path(folder))
         encoding = encoding_table(options.texts, options.rounds, shapes(Path(folder, "bpe")))
     names = " ".join(Path(file).name for file in options.training)
-    command = f"nox -s bench -- sentencepiece {names} --texts {' '.join(text.name for text in options.texts)}"
+    command = f"nox -s bench -- sentencepiece_style {names} --texts {' '.join(text.name for text in options.texts)}"
     command += f" --vocab-size {options.vocab_size} --rounds {options.rounds} --write"
     megabytes = sum(map(os.path.getsize, options.training)) / 1e6
     out = [

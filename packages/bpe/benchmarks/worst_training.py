@@ -35,7 +35,7 @@ from peers import GPT2, SPECIAL, TRAINERS
 
 BOUND = 5.0
 PAGE = Path(__file__).parents[3] / "docs/design/performance/bpe.md"
-BEGIN = "<!-- written by nox -s bench -- worst-train{}: begin -->\n"
+BEGIN = "<!-- written by nox -s bench -- worst_training{}: begin -->\n"
 END = "<!-- end of worst-train{} -->\n"
 CANDIDATES = ("bpe", "gigabpe", "tokenizers", "rustbpe")
 

@@ -19,12 +19,12 @@ from strategies import PIECES
 
 import bpe
 from bpe import reference
-from bpe.merging.conventions import CONVENTIONS
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import pack_table
 from bpe.expressions.steps import Splitting
 from bpe.formats import Merges, TokenizerData, gpt2, huggingface, native, tiktoken
 from bpe.formats.gpt2 import PRINTABLE
+from bpe.merging.conventions import CONVENTIONS
 from bpe.merging.merger import Merger
 from bpe.native import cpu
 from bpe.patterns import from_plain, of_steps, resolve, scanner_of, to_plain

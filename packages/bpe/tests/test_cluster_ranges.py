@@ -13,8 +13,8 @@ from strategies import TEXTS as ANY_TEXTS
 
 import bpe
 from bpe import patterns
-from bpe.corpus import sources
 from bpe.cluster import jobs, ranges
+from bpe.corpus import sources
 from bpe.counting.records import split
 from bpe.outputs import arrow_files, encode_source
 from bpe.patterns import scanner_of

@@ -25,11 +25,11 @@ from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.encoding.encoder import Encoder
 from bpe.encoding.ranks import Ranks
 from bpe.formats import TokenizerData
+from bpe.formats.vocabulary import encoder_tables
 from bpe.merging.merger import Merger
 from bpe.native import cpu
 from bpe.scanning import scanner
 from bpe.scanning.special_tokens import Rules, SpecialTokens
-from bpe.formats.vocabulary import encoder_tables
 
 NONE = SpecialTokens()
 BYTES = [bytes([byte]) for byte in range(256)]

@@ -22,14 +22,13 @@ from test_windows import growing_vocabularies
 
 import bpe
 from bpe import patterns
-from bpe.formats import table_cache
 from bpe.encoding.encoder import Encoder
 from bpe.encoding.ranks import Ranks
-from bpe.formats import TokenizerData, native
-from bpe.native import cpu
-from bpe.scanning.special_tokens import Rules, SpecialTokens
+from bpe.formats import TokenizerData, native, table_cache
 from bpe.formats.table_cache import KeptVocabulary
 from bpe.formats.vocabulary import make_tables
+from bpe.native import cpu
+from bpe.scanning.special_tokens import Rules, SpecialTokens
 
 
 @pytest.fixture

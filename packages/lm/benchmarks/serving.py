@@ -217,7 +217,7 @@ def main() -> None:
         "|---|---|---|---|---|---|",
         *rows,
         "",
-        f"`nox -s bench -- serve --requests {options.requests} --tokens {options.tokens} --rounds {options.rounds} "
+        f"`nox -s bench -- serving --requests {options.requests} --tokens {options.tokens} --rounds {options.rounds} "
         f"--threads {options.threads}`, "
         f"{time.strftime('%-d %B %Y')}, {processor()}, load {busy:.1f} before; a random Llama "
         f"of {sum(p.numel() for p in lm.Transformer(CONFIG).parameters()) / 1e6:.0f} million parameters in fp32, "

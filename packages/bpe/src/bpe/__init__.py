@@ -2,17 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from bpe.tiktoken_api import Encoding
 from bpe.formats import TokenizerData
+from bpe.tiktoken_api import Encoding
 from bpe.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from bpe.corpus.sources import JsonLines, Parquet, PlainText, Source
     from bpe.counts import Counts, count
     from bpe.encoding.streaming import DecodeStream
     from bpe.loading import load
     from bpe.native.progress import Progress
     from bpe.published import encoding_for_model, encoding_name_for_model, get_encoding, list_encoding_names
-    from bpe.corpus.sources import JsonLines, Parquet, PlainText, Source
     from bpe.training import extend, train, train_from_counts, train_sentencepiece
 
 __version__ = "0.1.0"

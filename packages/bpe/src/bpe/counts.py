@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bpe import patterns
-
 from bpe.corpus import sources
 from bpe.counting.count import count_source
 from bpe.counting.pretoken_counts import PretokenCounts

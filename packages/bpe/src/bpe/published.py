@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bpe.formats import TokenizerData, gpt2, tiktoken
+from bpe.formats.table_cache import load
+from bpe.formats.vocabulary import data_of_ranks
 from bpe.native.atomic_file import write_atomically
 from bpe.native.once import made_once
 from bpe.patterns import resolve
-from bpe.formats.table_cache import load
 from bpe.tokenizer import Tokenizer
-from bpe.formats.vocabulary import data_of_ranks
 
 HOST = "https://openaipublic.blob.core.windows.net"
 TIMEOUT = 60.0  # seconds without a byte

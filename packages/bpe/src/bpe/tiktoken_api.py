@@ -15,10 +15,10 @@ from bpe.encoding.calls import NONE, Calls
 from bpe.encoding.policy import Special
 from bpe.encoding.text_encoder import Text, TextEncoder
 from bpe.formats import TokenizerData
+from bpe.formats.vocabulary import Tables, make_tables, number_special_tokens, vocabulary_of_ranks
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 from bpe.native.parallel import map_in_threads, threads_for
-from bpe.formats.vocabulary import Tables, make_tables, number_special_tokens, vocabulary_of_ranks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,7 +89,7 @@ class Encoding:
     ) -> None:
         """Become the encoding of these data: what every constructor ends with.
 
-        tables: makes the tables of the encoder, where bpe.formats.table_cache may know them already and has checked the ids.
+        tables: factory for the encoder's tables; table_cache passes one that reuses tables from disk (ids checked).
         """
         if not 0 <= cache_bytes <= sys.maxsize:
             raise ValueError(f"cache_bytes is {cache_bytes}; it takes a number from 0 to {sys.maxsize}")

@@ -8,26 +8,24 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from bpe import formats, patterns
-
-from bpe.formats import reading
 from bpe.encoding.calls import NONE
 from bpe.encoding.policy import Special
 from bpe.encoding.text_encoder import Text, TextChunks
-from bpe.tiktoken_api import CACHE_BYTES, Encoding, Errors
-from bpe.formats import TokenizerData
+from bpe.formats import TokenizerData, reading
+from bpe.formats.vocabulary import SpecialNames, data_of_merges, data_of_ranks, merges_of
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import threads_for
 from bpe.patterns import SplitPattern
-from bpe.formats.vocabulary import SpecialNames, data_of_merges, data_of_ranks, merges_of
+from bpe.tiktoken_api import CACHE_BYTES, Encoding, Errors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from bpe.corpus.sources import Source
     from bpe.encoding.streaming import DecodeStream
     from bpe.native.atomic_file import StrPath
-    from bpe.outputs import Format
     from bpe.native.progress import Progress
-    from bpe.corpus.sources import Source
+    from bpe.outputs import Format
 
 
 class Tokenizer(Encoding):

@@ -8,18 +8,17 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from bpe import formats, patterns
-
-from bpe.corpus import sources
 from bpe._alphabet import Alphabet
-from bpe.merging.conventions import CONVENTIONS, Convention, TieBreak
+from bpe.corpus import sources
 from bpe.counting.count import count_source
 from bpe.counting.records import number_of_records
 from bpe.counts import Counts, checked_resources, named
 from bpe.formats import Characters, Merges, TokenizerData
+from bpe.merging.conventions import CONVENTIONS, Convention, TieBreak
 from bpe.merging.learn import Rule, learn
 from bpe.native.atomic_file import StrPath
-from bpe.native.warn import warn_caller
 from bpe.native.progress import Progress, reporter
+from bpe.native.warn import warn_caller
 from bpe.scanning.special_tokens import SpecialTokens
 from bpe.tokenizer import Tokenizer
 

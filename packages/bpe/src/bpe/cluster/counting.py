@@ -22,11 +22,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bpe import patterns
-
-from bpe.corpus import sources
 from bpe.cluster.datasets import is_dataset, texts_of
 from bpe.cluster.ranges import Part, absolute, parts_of, share_of, source_of
 from bpe.cluster.session import RETRIES, Summary, connected, remote, run_tasks, this_task
+from bpe.corpus import sources
 from bpe.counting.count import count_source
 from bpe.counting.records import add_sorted, sorted_blocks, split
 from bpe.counts import Counts, checked_resources, named

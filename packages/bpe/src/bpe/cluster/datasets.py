@@ -23,8 +23,8 @@ from bpe.cluster.manifest import EncodedFile, Manifest, output_name
 from bpe.cluster.session import Summary, TaskReport, this_task
 from bpe.native.arrow import pyarrow
 from bpe.native.lazy_imports import numpy as np
-from bpe.outputs.encode_source import Encoded, encoded_groups, write_encoded
 from bpe.native.progress import Progress
+from bpe.outputs.encode_source import Encoded, encoded_groups, write_encoded
 
 if TYPE_CHECKING:
     from bpe.tokenizer import Tokenizer

@@ -17,17 +17,17 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bpe.corpus import remote as urls
-from bpe.corpus import sources
 from bpe.cluster.datasets import encode_dataset, is_dataset
 from bpe.cluster.jobs import PART, Job, Jobs, PartOfFile, Whole, recipe_for, run_job
 from bpe.cluster.manifest import EncodedFile, Manifest, output_name
 from bpe.cluster.ranges import absolute, share_of
 from bpe.cluster.session import Summary, connected, remote, run_tasks
+from bpe.corpus import remote as urls
+from bpe.corpus import sources
 from bpe.native.atomic_file import StrPath, write_atomically
 from bpe.native.parallel import threads_for
-from bpe.outputs.writers import writer_of
 from bpe.native.progress import Progress, reporter
+from bpe.outputs.writers import writer_of
 
 if TYPE_CHECKING:
     from bpe.outputs import Format

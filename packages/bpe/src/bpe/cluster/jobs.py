@@ -21,10 +21,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bpe.corpus import sources
 from bpe.cluster.manifest import EncodedFile, description
 from bpe.cluster.ranges import Part, parts_of, source_of
 from bpe.cluster.session import this_task
+from bpe.corpus import sources
 from bpe.native.parallel import stream
 from bpe.outputs.encode_source import Encoded, Recipe, checked_dtype, encoded_groups, recipe_of, write_encoded
 from bpe.outputs.writers import writer_of

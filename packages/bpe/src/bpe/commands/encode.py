@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, Literal
 
-from bpe.corpus import compressed, remote, sources
 from bpe.commands.cluster import add_cluster_argument, encode_on_cluster
 from bpe.commands.corpus import Place, corpus, keep_apart, place, standard_input, suffix_of
+from bpe.corpus import compressed, remote, sources
 from bpe.loading import NAMED, load
 from bpe.native.json_lines import parse_line
 from bpe.native.lazy_imports import numpy as np
-from bpe.outputs import FORMATS
 from bpe.native.progress import Progress, reporter, watched
+from bpe.outputs import FORMATS
 from bpe.tokenizer import Tokenizer
 
 BLOCK = 1 << 20  # bytes read, or ids decoded, at a time

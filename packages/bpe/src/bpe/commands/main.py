@@ -11,9 +11,9 @@ import sys
 import warnings
 from pathlib import Path
 
-from bpe.corpus import compressed
 from bpe.commands import count, encode, report, train
 from bpe.commands.corpus import place
+from bpe.corpus import compressed
 from bpe.loading import NAMED, load
 from bpe.native.atomic_file import write_atomically
 from bpe.reporting import page

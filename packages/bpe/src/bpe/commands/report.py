@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bpe.corpus import sources
 from bpe.commands.corpus import corpus
+from bpe.corpus import sources
 from bpe.loading import NAMED, load
 from bpe.native.atomic_file import write_atomically
 from bpe.reporting import report

@@ -11,8 +11,8 @@ from typing import Any
 from bpe.commands.cluster import add_cluster_argument, train_on_cluster
 from bpe.commands.corpus import check_place, corpus, keep_apart, place, size
 from bpe.commands.count import add_counts_arguments, read_counts
-from bpe.merging.conventions import CONVENTIONS
 from bpe.loading import load
+from bpe.merging.conventions import CONVENTIONS
 from bpe.native.progress import watched
 from bpe.reporting.report import longest_tokens, shown
 from bpe.tokenizer import Tokenizer

@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import patterns
-
 from bpe.corpus import sources
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import pack_into, pack_table, packed_size, room_for
 from bpe.counting.spill import Spill
 from bpe.native.parallel import map_in_threads, stream
-from bpe.native.warn import warn_caller
 from bpe.native.progress import Progress
+from bpe.native.warn import warn_caller
 from bpe.scanning.safe_cut import safe_cut
 from bpe.scanning.special_tokens import SpecialTokens
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from bpe import formats, patterns
 from bpe.formats import TokenizerData
+from bpe.formats.vocabulary import SpecialNames, data_of_ranks, fixed_names, number_special_tokens
 from bpe.native.atomic_file import StrPath
 from bpe.patterns import SplitPattern
-from bpe.formats.vocabulary import SpecialNames, data_of_ranks, fixed_names, number_special_tokens
 
 if TYPE_CHECKING:
     from bpe.formats.table_cache import Loaded

@@ -33,10 +33,10 @@ from typing import Any, NamedTuple
 from bpe.encoding import ranks
 from bpe.encoding.ranks import Ranks
 from bpe.formats import Merges, TokenizerData, check_ids
+from bpe.formats.vocabulary import Tables, make_tables
 from bpe.native.atomic_file import atomic_file
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
-from bpe.formats.vocabulary import Tables, make_tables
 
 FORMAT = "tables of groundup-bpe, version 1"
 ALIGNMENT = 8

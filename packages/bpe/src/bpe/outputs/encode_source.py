@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bpe.corpus import remote, sources
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import stream
+from bpe.native.progress import Progress, reporter
 from bpe.outputs.shards import Shards
 from bpe.outputs.writers import Writer, description_of, writer_of
-from bpe.native.progress import Progress, reporter
 
 CHUNK = 4 << 20  # bytes of text that a thread encodes at a time
 

@@ -18,8 +18,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 
 from bpe.formats import TokenizerData
-from bpe.native.lazy_imports import regex
 from bpe.formats.vocabulary import encoder_tables
+from bpe.native.lazy_imports import regex
 
 _CLASS_ESCAPES = "sSdDwWhpP"
 _CHARACTER_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a"}

@@ -1,8 +1,8 @@
 """The tiles of the attention kernels by family of devices: of sm90 measured, of the others reasoned.
 
-tools/compile_attention.py compiles every row. Where nothing was measured, those stand here whose registers do not spill
-and whose shared memory fits; with windows or documents some spill 32 bytes at most, and the keys' kernel on sm100 at 64
-and 128 up to 128. On sm90 the keys' kernel spills up to 224 bytes at 128 and 256, and is the fastest so.
+benchmarks/compile_attention.py compiles every row. Where nothing was measured, those stand here whose registers do not
+spill and whose shared memory fits; with windows or documents some spill 32 bytes at most, and the keys' kernel on sm100
+at 64 and 128 up to 128. On sm90 the keys' kernel spills up to 224 bytes at 128 and 256, and is the fastest so.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The main job, end to end: text → tokenizer → tokens → budget → model → text → a page to look at.
 
-    python tools/demo.py [--corpus FILE …] [--minutes 6] [--vocab-size 4096] [--out runs/demo]
+    python demo/demo.py [--corpus FILE …] [--minutes 6] [--vocab-size 4096] [--out runs/demo]
 
 Every stage leaves a whole file or none, and a stage whose file is there is not done again: stopped at any point, the
 same command goes on from there. The folder is a run folder of `lm` with the tokenizer and the tokens beside it.
@@ -8,22 +8,29 @@ same command goes on from there. The folder is a run folder of `lm` with the tok
 
 from __future__ import annotations
 
+import os
+import time
+
+BEGAN = time.monotonic()  # before torch is imported, whose loading is a part of the demo's time
+
+# OpenMP threads spin before they sleep. With the default of an unset OMP_WAIT_POLICY any other program on the machine
+# makes a training step ten times slower; without spinning a step takes half as long again.
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+
 import argparse
 import dataclasses
 import hashlib
 import importlib.resources
 import json
 import math
+import re
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import before_torch
 import corpus
 import demo_page
-import memory_peak
 import torch
 from demo_budget import Budget
 from tqdm import tqdm
@@ -103,7 +110,7 @@ class Demo:
         self.train_tokenizer()
         self.encode()
         self.compress()
-        self.resident = memory_peak.reset()
+        self.resident = reset_peak_memory()
         self.plan()
         self.train_model()
         self.score()
@@ -271,7 +278,7 @@ class Demo:
             lm.Transformer(self.model_config), self.heldout_tokens, stride=self.stride, max_tokens=20_000
         )
         scoring = (time.perf_counter() - begun) / score.tokens
-        left = 60 * self.options.minutes - (time.monotonic() - before_torch.BEGAN)
+        left = 60 * self.options.minutes - (time.monotonic() - BEGAN)
         left -= min(RESERVE, 0.1 * left) + scoring * (len(self.heldout_tokens) + EVALUATIONS * EVAL_TOKENS)
         left *= 1 - MARGIN
         return {
@@ -293,7 +300,7 @@ class Demo:
         data = {name: self.folder / f"{name}.npy" for name in ("train", "heldout")}
         result = lm.train(self.model_config, self.train_config, data, self.folder, on_step=said)
         if self.kept("trained.json") is None:
-            peak = memory_peak.read()
+            peak = peak_memory()
             measured = {
                 "seconds": result.seconds,
                 "memory": peak - self.resident if peak is not None and self.resident is not None else None,
@@ -375,6 +382,24 @@ def said(line: dict[str, Any]) -> None:
         tqdm.write(
             f"step {line['step']:>6,}: held-out loss {line['val_loss']:.3f}, {bits:.3f} bits/byte", file=sys.stderr
         )
+
+
+def reset_peak_memory() -> int | None:
+    """Start measuring the peak of this process's memory; the bytes resident now, or None where Linux's /proc is not."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again at the present size (proc(5))
+    except OSError:
+        return None
+    return peak_memory()
+
+
+def peak_memory() -> int | None:
+    """Return the most bytes resident since reset_peak_memory()."""
+    try:
+        match = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(match[1]) * 1024 if match else None
 
 
 def python() -> str:

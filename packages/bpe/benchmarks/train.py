@@ -1,6 +1,6 @@
 """Train beside peers, taking turns: seconds, MB/s, peak memory, and whether results agree.
 
-    python packages/bpe/benchmarks/training.py FILE … [--vocab-size 32000 10000] [--rounds 3] [--only NAME …]
+    python packages/bpe/benchmarks/train.py FILE … [--vocab-size 32000 10000] [--rounds 3] [--only NAME …]
         [--counting]               MB/s of each FILE: scanned, and counted by 1, 2, … threads
         [--words [6000000]]        so many distinct words, of the lengths and the counts that words have
         [--growth [1 2 4 …]]       the first FILE's sentences in new orders and with new words, as many times its size

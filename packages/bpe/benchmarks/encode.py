@@ -1,6 +1,6 @@
 """Encode beside peers, taking turns: MB/s on the first pass and warm, memory, time to load, and whether ids agree.
 
-    python packages/bpe/benchmarks/encoding.py FILE … --tokenizers TOKENIZER … [--rounds 3] [--only NAME …]
+    python packages/bpe/benchmarks/encode.py FILE … --tokenizers TOKENIZER … [--rounds 3] [--only NAME …]
         [--write]
 
 A tokenizer is whatever `bpe encode` takes: a tokenizer.json, a .tiktoken file, a published name. Each round gives each

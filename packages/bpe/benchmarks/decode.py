@@ -1,6 +1,6 @@
 """Decode the ids of one text with this package and its peers, taking turns: MB/s of text, at once and in short pieces.
 
-    python packages/bpe/benchmarks/decoding.py FILE --tokenizer tokenizer.json [--rounds 3] [--only NAME …]
+    python packages/bpe/benchmarks/decode.py FILE --tokenizer tokenizer.json [--rounds 3] [--only NAME …]
 
 The tokenizer is a Hugging Face tokenizer.json, which every candidate reads; tiktoken gets its ranks. Each round gives
 each candidate a process of its own, on one thread. "At once" is the best of five passes over all ids; "in pieces" the

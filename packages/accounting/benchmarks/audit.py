@@ -2,7 +2,7 @@
 docs/design/audit.md.
 
 nox -s audit, or in an environment with torch and PACKAGES:
-    python tools/audit.py [--check]
+    python packages/accounting/benchmarks/audit.py [--check]
 
 Models are built by transformers from the shapes' own config.json, on the meta device. Every difference is a formula in
 our own components, and the page says so only where that formula gives the other's figure to the last digit; else this
@@ -45,7 +45,7 @@ from accounting import (  # noqa: E402
 )
 from accounting.counting.parameters import tensors  # noqa: E402
 
-PAGE = Path(__file__).parent.parent / "docs/design/audit.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/design/audit.md"
 PACKAGES = (
     *("torch", "transformers", "fvcore", "calflops", "deepspeed", "ptflops", "thop", "torchinfo", "llm-analysis"),
     *("accelerate", "bitsandbytes"),
@@ -250,8 +250,8 @@ def page(problems: list[str]) -> str:
             "",
             paragraph(
                 "Our figures beside those of the packages that count too. Written by `nox -s audit` "
-                "(tools/audit.py), which builds every model with transformers from its config.json, lets each package "
-                "count it, and fails unless each "
+                "(benchmarks/audit.py), which builds every model with transformers from its config.json, "
+                "lets each package count it, and fails unless each "
                 f"difference is, to the last digit, what its reason says. With {versions}."
             ),
             "",

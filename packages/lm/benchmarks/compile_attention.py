@@ -1,8 +1,8 @@
 """Compile lm's attention kernels for CUDA devices that need not be here, and say what each takes of them.
 
-    python tools/compile_attention.py                       every device of the settings' table
-    python tools/compile_attention.py --arch 90 --head-dim 64 --dtype bfloat16 --kernel forward
-    python tools/compile_attention.py --arch 90 --head-dim 128 --kernel keys --tiles 64,128,8,2,tma 64,64,4,3
+    python packages/lm/benchmarks/compile_attention.py                       every device of the settings' table
+    python packages/lm/benchmarks/compile_attention.py --arch 90 --head-dim 64 --dtype bfloat16 --kernel forward
+    python packages/lm/benchmarks/compile_attention.py --arch 90 --kernel keys --tiles 64,128,8,2,tma 64,64,4,3
 
 Nothing is launched: Triton compiles to machine code with the assembler that it carries, and the registers, spills and
 shared memory stand in what comes out. A row is marked where registers spill or shared memory does not fit: the exit

@@ -1,6 +1,6 @@
 """A line of JSON for what this commit takes, behind those of the commits before it, and what has become slower.
 
-    python tools/bench_history.py history.jsonl [--rounds 5] [--threshold 1.15]
+    python tools/history.py history.jsonl [--rounds 5] [--threshold 1.15]
 
 Each of the MEASUREMENTS runs in a process of its own, in turns; what counts is the least processor time of the rounds,
 which other work on the machine disturbs least. The corpus is the running Python's standard library, the same on one
@@ -23,9 +23,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import corpus
-
 ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT / "demo"))
+import corpus  # noqa: E402
+
 MEASUREMENTS = {
     "import bpe": ("", "import bpe"),
     "import accounting": ("", "import accounting"),
@@ -125,7 +126,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("history", type=Path, help="a file of JSON lines, made if there is none")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threshold", type=float, default=1.15)
+    parser.add_argument("--threshold", type=float, default=1.1)
     parser.add_argument("--only", nargs="+", choices=sorted(MEASUREMENTS), help="these measurements alone")
     options = parser.parse_args()
 

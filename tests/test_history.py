@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench_history import compared, read
+from history import compared, read
 
-TOOL = Path(__file__).parent.parent / "tools" / "bench_history.py"
+TOOL = Path(__file__).parent.parent / "tools" / "history.py"
 
 
 def line(commit: str, machine: str = "m", **seconds: float) -> dict[str, object]:

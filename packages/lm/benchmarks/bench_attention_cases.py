@@ -1,4 +1,4 @@
-"""What tools/bench_attention.py measures: attention and its peers, the cases of each table, and how a call is timed."""
+"""The measurements of bench_attention.py: attention and its peers, the cases of each table, timing of a call."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """lm's attention kernels beside their peers on a CUDA device, taking turns: four tables.
 
-    python tools/bench_attention.py                           all tables
-    python tools/bench_attention.py --tables lengths --lengths 4096 --head-dims 64 --rounds 20 --tune
-    python tools/bench_attention.py --readme                  the tables and the plot into docs/design/performance
+    python packages/lm/benchmarks/bench_attention.py # all tables
+    python packages/lm/benchmarks/bench_attention.py --tables lengths --lengths 4096 --head-dims 64 --rounds 20 --tune
+    python packages/lm/benchmarks/bench_attention.py --readme # into docs/design/performance
 
 lengths  TFLOP/s forward, backward and both, over length. Each case has 16,384 positions in all and 2,048 numbers each:
          a batch of shorter texts, or one text longer than that. FLOPs are those of the exact mask, 4 · head_dim a
@@ -63,7 +63,7 @@ from lm.ops import triton as kernels
 
 __all__ = ["PEERS", "Case", "clock", "main", "measure"]
 
-PAGE = Path(__file__).parent.parent / "docs/design/performance/lm.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/design/performance/lm.md"
 BEGIN, END = "<!-- bench-attention: begin -->", "<!-- bench-attention: end -->"
 TITLES = {
     "lengths": "Attention over length",
@@ -456,7 +456,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in options.dtypes:
             tune(length_cases(options), "cuda", DTYPES[name])
     given = sys.argv[1:] if arguments is None else arguments
-    produce(options.tables, options, "cuda", shlex.join(["python", "tools/bench_attention.py", *given]))
+    command = shlex.join(["python", "packages/lm/benchmarks/bench_attention.py", *given])
+    produce(options.tables, options, "cuda", command)
     return 0
 
 
