@@ -352,12 +352,11 @@ def bench(session: nox.Session) -> None:
         "products": f"{LM}/benchmarks/products.py",
         "twins": f"{LM}/benchmarks/twins.py",
         "llamas": f"{LM}/benchmarks/llamas.py",
-        "speculation": f"{LM}/benchmarks/speculation.py",
     }
     which, *arguments = session.posargs or [""]
     if which not in programs:
         session.error(f"Say what to measure after --: one of {', '.join(programs)}, and its arguments.")
-    if which in ("lm", "generate", "products", "twins", "llamas", "speculation"):
+    if which in ("lm", "generate", "products", "twins", "llamas"):
         install(session, ACCOUNTING, LM, "transformers")
         if which == "llamas":
             session.install(*CONSTRAINTS, "llama-cpp-python", "gguf")
