@@ -243,7 +243,6 @@ def test_the_best_checkpoint_is_exported_and_reported(work):
     for model in (lm.load(run, "best"), lm.load(work / "best-export"), lm.load(work / "step-export")):
         for name, weight in model.state_dict().items():
             assert torch.equal(weight, saved[name]), name
-    assert main(["report", str(run), "--samples", "0", "--step", "best"]) == 0
     with pytest.raises(ValueError, match="best"):
         lm.to_huggingface(lm.load(run), work / "memory", step="best")
 
@@ -308,6 +307,39 @@ def test_report_has_what_the_run_writes(work, capsys):
     assert "<b>once upon</b>" in page
     assert main(["report", str(work / "run"), "--samples", "0"]) == 0
     assert '<pre class="sample">' not in (work / "run" / "report.html").read_text()
+    assert main(["report", str(work / "run"), "--samples", "1", "--step", "4"]) == 2
+    assert "4" in capsys.readouterr().err  # which was not saved
+    assert main(["report", str(work / "run"), "--samples", "1", "--step", "6"]) == 0
+    assert "From the step-6 checkpoint" in (work / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("option", ["--step=best", "--step=6", "--prompt=a", "--device=cpu", "--dtype=bf16"])
+def test_options_of_samples_are_refused_without_samples(work, capsys, option):
+    assert train(work, "--quiet") == 0
+    assert main(["report", str(work / "run"), "--samples", "0", option]) == 2
+    assert option.partition("=")[0] in capsys.readouterr().err
+    if option.startswith("--step"):  # the run keeps no tokenizer
+        assert main(["report", str(work / "run"), option]) == 2
+        assert "tokenizer" in capsys.readouterr().err
+    assert not (work / "run" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "says"),
+    [
+        (["--resume"], "--resume", "the same command continues"),
+        (["--resume", "runs/first"], "--resume", "the same command continues"),
+        (["--resume=runs/first"], "--resume", "the same command continues"),
+        (["--verbose"], "--verbose", "--section.key"),
+    ],
+)
+def test_an_option_that_is_unknown_is_not_said_to_lack_a_value(work, capsys, arguments, name, says):
+    assert train(work, "--quiet", *arguments) == 2
+    error = capsys.readouterr().err
+    assert name in error
+    assert says in error
+    assert "lacks" not in error
+    assert not (work / "run" / "config.toml").exists()
 
 
 def test_a_call_that_is_refused_leaves_the_run_its_tokenizer(work, capsys):

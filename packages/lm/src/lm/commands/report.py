@@ -46,6 +46,10 @@ def report(options: argparse.Namespace) -> None:
 
     if options.samples is not None and options.samples < 0:
         raise ValueError(f"--samples must be at least 0, got {options.samples}")
+    of_samples = {"--step": None, "--prompt": [], "--device": "auto", "--dtype": "fp32"}
+    useless = [name for name, default in of_samples.items() if getattr(options, name[2:]) != default]
+    if options.samples == 0 and useless:
+        raise ValueError(f"{useless[0]} has no effect with --samples 0: leave one of them out")
     if options.watch is not None and not options.watch > 0:
         raise ValueError(f"--watch must be more than 0 seconds, got {options.watch}")
     while True:
@@ -80,8 +84,12 @@ def samples(runs: list[Run], options: argparse.Namespace) -> list[Section]:
         if any((run.folder / "checkpoints").glob("*/model.safetensors"))
     ]
     able = [run for run, path in kept if path is not None]
-    if count == 0 or not able or (count is None and not options.prompt and find_spec("bpe") is None):
-        if count or options.prompt:
+    if (
+        count == 0
+        or not able
+        or (count is None and not options.prompt and not options.step and find_spec("bpe") is None)
+    ):
+        if count or options.prompt or options.step:
             raise ValueError(
                 f"{' and '.join(map(str, options.runs))} keep no tokenizer, or no checkpoint, to write samples with"
             )
