@@ -46,7 +46,7 @@ def report(options: argparse.Namespace) -> None:
 
     if options.samples is not None and options.samples < 0:
         raise ValueError(f"--samples must be at least 0, got {options.samples}")
-    of_samples = {"--step": None, "--prompt": [], "--device": "auto", "--dtype": "fp32"}
+    of_samples: dict[str, object] = {"--step": None, "--prompt": [], "--device": "auto", "--dtype": "fp32"}
     useless = [name for name, default in of_samples.items() if getattr(options, name[2:]) != default]
     if options.samples == 0 and useless:
         raise ValueError(f"{useless[0]} has no effect with --samples 0: leave one of them out")
