@@ -270,6 +270,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
 
 def test_without_tqdm_bars_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tqdm", None)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with pytest.raises(ImportError, match=r"progress bars need tqdm: pip install groundup-bpe\[progress\]"):
         bpe.train(["some text"], 258, progress=True)
 
