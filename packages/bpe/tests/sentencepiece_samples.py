@@ -51,9 +51,11 @@ def shapes() -> dict[str, bpe.Tokenizer]:
     replaced = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
     prepended = {"type": "Prepend", "prepend": "▁"}
     made = {
-        "llama-2": base._replace(pattern=whole, characters=never, normalizer=json.dumps([prepended, replaced])),
-        "gemma": base._replace(pattern=whole, characters=never, normalizer=json.dumps([replaced])),
-        "prepended-and-split": base._replace(characters=never, normalizer=json.dumps([prepended])),
+        "llama-2": base._replace(
+            pattern=whole, characters=never, normalizer=json.dumps([prepended, replaced], ensure_ascii=False)
+        ),
+        "gemma": base._replace(pattern=whole, characters=never, normalizer=json.dumps([replaced], ensure_ascii=False)),
+        "prepended-and-split": base._replace(characters=never, normalizer=json.dumps([prepended], ensure_ascii=False)),
         "metaspace-always-split": base,
         "metaspace-first-whole": base._replace(pattern=whole, characters=base.characters._replace(prepend="first")),
         "metaspace-never-whole": base._replace(pattern=whole, characters=never),

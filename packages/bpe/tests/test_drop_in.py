@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import multiprocessing
 import pickle
@@ -416,3 +417,38 @@ def test_an_encoding_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert loaded == ["cl100k_base"]
     finally:
         bpe.get_encoding.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "name", ["encode", "encode_ordinary", "encode_to_numpy", "encode_batch", "decode", "decode_batch"]
+)
+@pytest.mark.parametrize("one", [OURS, ENCODING], ids=["Tokenizer", "Encoding"])
+def test_methods_of_an_object_have_signatures_and_docstrings(one: bpe.Encoding, name: str) -> None:
+    ours = inspect.signature(getattr(one, name))
+    theirs = inspect.signature(getattr(THEIRS, name))
+    assert [(p.name, p.kind, p.default) for p in ours.parameters.values()] == [
+        (p.name, p.kind, p.default) for p in theirs.parameters.values()
+    ]
+    assert ">>>" in (inspect.getdoc(getattr(one, name)) or "")
+    assert getattr(one, name).__qualname__ == f"Encoding.{name}"
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_methods_go_to_processes(method: str) -> None:
+    texts = ["some words", "more words 12"]
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        for one in (OURS, ENCODING):
+            for name in ("encode", "encode_ordinary"):
+                assert pool.map(getattr(one, name), texts) == [getattr(THEIRS, name)(text) for text in texts]
+            encode = functools.partial(one.encode, allowed_special="all")
+            assert pool.map(encode, [f"a{EOT}"]) == [THEIRS.encode(f"a{EOT}", allowed_special="all")]
+            (ids,) = pool.map(one.encode_to_numpy, ["words"])
+            assert ids.tolist() == THEIRS.encode("words")
+
+
+def test_a_method_called_with_another_object_is_a_type_error() -> None:
+    for wrong in (5, object.__new__(object), bpe.Encoding.__new__(bpe.Encoding)):
+        for name in ("encode", "encode_ordinary", "encode_to_numpy"):
+            with pytest.raises(TypeError, match=type(wrong).__name__):
+                getattr(bpe.Encoding, name)(wrong, "text")

@@ -22,7 +22,6 @@ import bpe
 from bpe import reference
 from bpe.encoding.batch import Batch
 from bpe.encoding.encoder import Encoder
-from bpe.encoding.ids import release_kept_pages
 from bpe.encoding.shared_text import SharedText
 from bpe.merging.merger import Merger
 from bpe.native.parallel import run_together
@@ -126,19 +125,6 @@ print(memory() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell a process its memory")
-@pytest.mark.thread_unsafe(reason="the pages are kept for all threads of the process")
-def test_the_pages_of_dropped_ids_can_be_given_back() -> None:
-    tokenizer, text = trained(["ab"], 1), "abc" * 700_000
-    expected = tokenizer.encode(text[:3000])
-    for _ in range(3):
-        ids = tokenizer.encode_to_numpy(text)
-        assert ids[: len(expected)].tolist() == expected
-        del ids
-    assert release_kept_pages() in (0, *range(1 << 20, 1 << 24))  # 0 where the system has no pages of that kind
-    assert release_kept_pages() == 0
-    assert tokenizer.encode_to_numpy(text).size == len(text) // 3 * 2
-
-
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="sanitizers keep what is freed in memory")
 def test_the_cache_is_bounded() -> None:
     """Words that never come back fill whatever a cache may take, and no more."""

@@ -6,19 +6,19 @@ import pytest
 import tiktoken
 from tokenizers import Regex, pre_tokenizers
 
-from bpe import patterns
+from bpe.expressions.properties import CATEGORIES
 from bpe.scanning import scanner
 
 EVERY = "".join(chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
 SINGLE_BYTES = {bytes([byte]): byte for byte in range(256)}
-CLASSES = [rf"\p{{{category}}}" for category in patterns.CATEGORIES if category != "Cs"] + [r"\s"]
+CLASSES = [rf"\p{{{category}}}" for category in CATEGORIES if category != "Cs"] + [r"\s"]
 TABLE = scanner.categories()
 
 
 def ours(expression: str) -> str:
     if expression == r"\s":
         return "".join(character for character in EVERY if TABLE[ord(character)] & 0x80)
-    number = patterns.CATEGORIES.index(expression[3:5])
+    number = CATEGORIES.index(expression[3:5])
     return "".join(character for character in EVERY if TABLE[ord(character)] & 0x7F == number)
 
 
@@ -39,7 +39,7 @@ def test_tokenizers_classes_every_character_as_we_do(expression: str) -> None:
         if not (
             TABLE[ord(character)] & 0x80
             if expression == r"\s"
-            else patterns.CATEGORIES[TABLE[ord(character)] & 0x7F].startswith(group)
+            else CATEGORIES[TABLE[ord(character)] & 0x7F].startswith(group)
         )
     )
     assert rest == "".join(rest_of_ours)
@@ -51,4 +51,4 @@ def test_the_tables_are_those_of_unicode() -> None:
     for character in EVERY:
         category = old.category(character)
         if category != "Cn" and category == unicodedata.category(character):
-            assert patterns.CATEGORIES[TABLE[ord(character)] & 0x7F] == category
+            assert CATEGORIES[TABLE[ord(character)] & 0x7F] == category

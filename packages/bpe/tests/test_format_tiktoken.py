@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import warnings
 from pathlib import Path
 
 import pytest
@@ -90,9 +89,7 @@ def test_the_pattern_of_a_file_is_read_in_tiktokens_language(tmp_path: Path, pat
     assert loaded.encode(text) == theirs
     loaded.save(tmp_path / "x.bpe")
     assert bpe.load(tmp_path / "x.bpe").encode(text) == theirs
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # `regex` warns of sets in sets, and bpe of a slow pattern
-        assert bpe.Tokenizer.from_ranks(ranks, pattern=pattern).encode(text) != theirs  # one's own language
+    assert bpe.Tokenizer.from_ranks(ranks, pattern=pattern).encode(text) == theirs
 
 
 small_ranks = st.lists(st.text(alphabet="ab", min_size=2, max_size=5), unique=True, max_size=12)

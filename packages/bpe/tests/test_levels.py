@@ -20,13 +20,10 @@ from test_windows import growing_vocabularies, long_texts
 
 import bpe
 from bpe import patterns
-from bpe.counting import records
-from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.encoding.encoder import Encoder
 from bpe.encoding.ranks import Ranks
 from bpe.formats import TokenizerData
 from bpe.formats.vocabulary import encoder_tables
-from bpe.merging.merger import Merger
 from bpe.native import cpu
 from bpe.scanning import scanner
 from bpe.scanning.special_tokens import Rules, SpecialTokens
@@ -123,35 +120,6 @@ def test_scanning(name: str, data: bytes) -> None:
     expected = scanner.split(data, name, level="portable")
     for level in cpu.available():
         assert scanner.split(data, name, level=level) == expected, level
-
-
-@settings(max_examples=50)
-@given(
-    counts=st.dictionaries(st.text("abé", min_size=1, max_size=45).map(str.encode), st.integers(1, 99), max_size=60),
-    by_bytes=st.booleans(),
-)
-def test_training(counts: dict[bytes, int], by_bytes: bool) -> None:
-    merges = {}
-    for level in cpu.available():
-        table = PretokenCounts()
-        for word, count in counts.items():
-            table.add_count(word, count)
-        merger = Merger(
-            records.pack_table(table),
-            tokens=BYTES,
-            by_bytes=by_bytes,
-            most=60,
-            min_count=1,
-            max_token_bytes=0,
-            floor=1,
-            level=level,
-            few_long=0,
-        )
-        made = 0
-        while (now := merger.advance(7)) > made:
-            made = now
-        merges[level] = list(merger.made_from(0))
-    assert all(found == merges["portable"] for found in merges.values())
 
 
 PROGRAM = """

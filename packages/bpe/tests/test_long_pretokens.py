@@ -80,8 +80,8 @@ def test_one_merge_in_a_long_pretoken_can_be_interrupted() -> None:
     table.add_count(b"ab" * 6_000_000, 1)
     merger = Merger(
         pack_table(table), tokens=[bytes([byte]) for byte in range(256)], by_bytes=True, most=4, min_count=1,
-        max_token_bytes=0, floor=1, pass_rare=0,
-    )  # fmt: skip  # a pass is heard at its end: it takes a tenth of a second for a gigabyte
+        max_token_bytes=0, floor=1,
+    )  # fmt: skip
     made: list[int] = []
     with rings_after(0.002):
         made.extend(map(merger.advance, [1]))  # no bytecode between the call's end and the list

@@ -14,7 +14,6 @@ from bpe.formats import Merges
 from bpe.formats.gpt2 import PRINTABLE
 from bpe.merging.learn import Rule, learn
 from bpe.merging.merger import Merger
-from bpe.native import cpu
 
 WORDS = st.dictionaries(
     st.text(alphabet="abc", min_size=1, max_size=14).map(str.encode),
@@ -49,12 +48,6 @@ def merge(
     vocab_size: int,
     tie_break: str,
     floor: int,
-    level: str | None = None,
-    long_word: int = 64,
-    few_symbols: int = 1024,
-    pass_rare: int = 200,
-    long_rare_word: int | None = None,
-    few_long: int = 0,
     consume: bool = False,
     **bounds: int,
 ) -> list[tuple[bytes, bytes]]:
@@ -71,12 +64,6 @@ def merge(
         max_token_bytes=bounds.get("max_token_bytes", 0),
         floor=floor,
         consume=consume,
-        level=level,
-        long_word=long_word,
-        long_rare_word=long_word if long_rare_word is None else long_rare_word,
-        few_symbols=few_symbols,
-        few_long=few_long,
-        pass_rare=pass_rare,
     )
     made = 0
     while (now := merger.advance(3)) > made:
@@ -90,12 +77,6 @@ def merge(
 
 @given(
     counts=st.one_of(WORDS, LONG_WORDS, WORDS_WITH_RUNS, WORDS_OF_SEVERAL_VECTORS),
-    level=st.sampled_from(cpu.available()),
-    long_word=st.sampled_from([1, 5, 30, 512]),
-    long_rare_word=st.sampled_from([1, 5, 512]),
-    few_symbols=st.sampled_from([0, 260, 1024]),
-    few_long=st.sampled_from([0, 1000]),  # as bytes first, or at once
-    pass_rare=st.sampled_from([0, 2, 10, 2**40]),  # never by passes, as long as pairs are common, or all the time
     extra=st.one_of(st.integers(0, 40), st.just(40_000), st.just(70_000)),  # cells have 16 bits, or 32
     tie_break=st.sampled_from(["bytes", "huggingface", "ids"]),
     floor=st.sampled_from([1, 2, 5, 1000, 2**40]),
@@ -105,12 +86,6 @@ def merge(
 )
 def test_merges_as_the_reference_whatever_the_floor(
     counts: dict[bytes, int],
-    level: str,
-    long_word: int,
-    long_rare_word: int,
-    few_symbols: int,
-    few_long: int,
-    pass_rare: int,
     extra: int,
     tie_break: str,
     floor: int,
@@ -130,9 +105,7 @@ def test_merges_as_the_reference_whatever_the_floor(
     if tie_break == "huggingface" and bound:
         bound = max(2, bound - 1)
     bounds = {"min_count": min_count, "max_token_bytes": bound}
-    longest_short = {"long_word": long_word, "long_rare_word": long_rare_word}
-    few = {"few_symbols": few_symbols, "few_long": few_long, "pass_rare": pass_rare, "consume": consume}
-    assert merge(counts, 256 + extra, tie_break, floor, level, **longest_short, **few, **bounds) == expected
+    assert merge(counts, 256 + extra, tie_break, floor, consume, **bounds) == expected
 
 
 RUNS = st.builds(lambda piece, times: piece * times, st.text("ab", min_size=1, max_size=6), st.integers(100, 300))
@@ -153,52 +126,25 @@ def test_words_of_hundreds_of_bytes_and_more(words: list[bytes], extra: int, tie
 
 
 @pytest.mark.parametrize("most", [40, 40_000])  # cells of long words have 16 bits, or 32
-@pytest.mark.parametrize("few_symbols", [0, 1024])
-def test_a_symbol_has_more_cells_than_sixteen_bits_can_say(most: int, few_symbols: int) -> None:
+def test_a_symbol_has_more_cells_than_sixteen_bits_can_say(most: int) -> None:
     counts = {b"a" * 70_000 + b"b" + b"a" * 40_001: 1, b"ab" * 300: 2, b"aab": 5}
     _, expected = reference.train(counts, 256 + most, special_tokens=[])
     assert max(len(left + right) for left, right in expected) > 1 << 16
-    assert merge(counts, 256 + most, "bytes", 1000, few_symbols=few_symbols) == expected
+    assert merge(counts, 256 + most, "bytes", 1000) == expected
 
 
-@pytest.mark.parametrize("long_word", [64, 1 << 15])
 @pytest.mark.parametrize("floor", [1, 300, 5000])
-def test_what_postings_leave_is_used_for_others(long_word: int, floor: int) -> None:
+def test_what_postings_leave_is_used_for_others(floor: int) -> None:
     word = bytes(random.Random(3).choices(b"ab", k=30_000))  # thousands of postings to a pair
     _, expected = reference.train({word: 1}, 300, special_tokens=[])
-    for few_symbols in (0, 1024):
-        assert merge({word: 1}, 300, "bytes", floor, long_word=long_word, few_symbols=few_symbols) == expected
+    assert merge({word: 1}, 300, "bytes", floor) == expected
 
 
-@pytest.mark.parametrize("level", cpu.available())
-@pytest.mark.parametrize("letters", [1, 2, 4, 20, 253, 254, 255, 256])  # a pass needs a byte for borders and one more
-def test_passes_over_long_words_merge_as_postings_do(letters: int, level: str) -> None:
-    draw = random.Random(letters)
-    alphabet = draw.sample(range(256), letters)
-    words = [bytes([*draw.choices(alphabet, k=draw.randrange(1, 3000)), *alphabet]) for _ in range(40)]
-    words += [word * draw.randrange(1, 4) for word in words[:5]] + [bytes(alphabet[:1]) * 4000]
-    counts = {word: draw.choice([1, 1, 1, 2, 900]) for word in words}
-    expected = merge(counts, 900, "bytes", 1, "portable", pass_rare=0)
-    for pass_rare in (1, 60, 200, 2**40):
-        for long_word in (40, 512):
-            assert merge(counts, 900, "bytes", 1, level, long_word=long_word, pass_rare=pass_rare) == expected
-
-
-def test_passes_over_megabytes_of_words_of_several_counts() -> None:
-    draw = random.Random(5)
-    four_letters = bytes(b"ACGT"[byte % 4] for byte in range(256))
-    counts = {draw.randbytes(size).translate(four_letters): count for size, count in [(3_000_000, 1), (4_000_000, 9)]}
-    for size in (20, 100):
-        counts |= {draw.randbytes(size).translate(four_letters): draw.choice([1, 2, 9]) for _ in range(20_000)}
-    assert merge(counts, 500, "bytes", 1000, consume=True) == merge(counts, 500, "bytes", 1000, pass_rare=0)
-
-
-def visited(word: bytes, merges: int, long_word: int) -> int:
+def visited(word: bytes, merges: int) -> int:
     """Symbols that a Merger looks at to make so many merges of one word."""
     alphabet = [bytes([byte]) for byte in range(256)]
     merger = Merger(
         table({word: 1}), tokens=alphabet, by_bytes=True, most=merges, min_count=1, max_token_bytes=0, floor=1,
-        long_word=long_word, long_rare_word=long_word,
     )  # fmt: skip
     made = 0
     while (now := merger.advance(merges)) > made:
@@ -217,19 +163,15 @@ def test_the_work_follows_the_length_of_a_word(kind: str) -> None:
         "every byte": draw.randbytes(size),
         "words": b" ".join(draw.choices([b"once", b"upon", b"a", b"time", b"there", b"was"], k=size // 4))[:size],
     }[kind]
-    assert visited(word, 300, 512) < 8 * size
-    if kind != "every byte":  # whose pairs are rare
-        assert visited(word, 300, size) > 100 * size  # held as short words are, it would take the square
+    assert visited(word, 300) < 8 * size
 
 
 @given(
     words=st.lists(st.lists(st.integers(0, 258), min_size=2, max_size=12), min_size=1, max_size=8, unique_by=tuple),
-    long_word=st.sampled_from([1, 3, 6]),
+    floor=st.sampled_from([1, 4, 100]),
 )
-@example(words=[[0, 0, 1, 1], [0, 1, 0, 1, 1], [3, 0]], long_word=3)  # "ab" is two symbols, in pairs that tie
-def test_words_of_symbols_of_several_bytes_are_merged_alike_long_or_short(
-    words: list[list[int]], long_word: int
-) -> None:
+@example(words=[[0, 0, 1, 1], [0, 1, 0, 1, 1], [3, 0]], floor=4)  # "ab" is two symbols, in pairs that tie
+def test_pairs_are_counted_alike_with_few_symbols_and_with_many(words: list[list[int]], floor: int) -> None:
     tokens = [*(bytes([byte]) for byte in range(256)), b"ab", b"aba", b"bb"]
     letters = [97, 98, 99, 256, 257, 258]
     records = b"".join(
@@ -237,17 +179,28 @@ def test_words_of_symbols_of_several_bytes_are_merged_alike_long_or_short(
         for number, word in enumerate(words)
     )
 
-    def merged(long_word: int) -> list[tuple[int, int, int]]:
+    def merged(unused: int) -> list[tuple[bytes, bytes, int]]:
+        """Merges beside tokens that do not occur: more than 1,024 symbols are counted by the survey (recount.pxi)."""
         merger = Merger(
-            records, tokens=tokens, spelled=True, by_bytes=True, most=30, min_count=1, max_token_bytes=0, floor=4,
-            long_word=long_word, long_rare_word=long_word,
+            records, tokens=[*tokens, *(b"z%d" % i for i in range(unused))], spelled=True, by_bytes=True, most=30,
+            min_count=1, max_token_bytes=0, floor=floor,
         )  # fmt: skip
         made = 0
         while (now := merger.advance(30)) > made:
             made = now
-        return merger.made_from(0)
+        names, _ = merger.result()
+        return [(names[left], names[right], count) for left, right, count in merger.made_from(0)]
 
-    assert merged(long_word) == merged(512)
+    assert merged(0) == merged(1100)
+
+
+@pytest.mark.parametrize("letters", [1, 2, 4, 20, 256])
+def test_as_the_reference_where_pairs_are_counted_again_with_many_symbols(letters: int) -> None:
+    draw = random.Random(letters)
+    alphabet = draw.sample(range(256), letters)
+    counts = {bytes(draw.choices(alphabet, k=draw.randrange(1, 300))): draw.choice([1, 1, 2, 9]) for _ in range(30)}
+    _, expected = reference.train(counts, 1500, special_tokens=[])
+    assert merge(counts, 1500, "bytes", 40) == expected
 
 
 @given(counts=st.one_of(WORDS, WORDS_WITH_RUNS), tie_break=st.sampled_from(["bytes", "huggingface", "ids"]))

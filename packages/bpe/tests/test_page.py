@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from strategies import PIECES, TEXTS, corpus
 import bpe
 from bpe import patterns
 from bpe.formats import TokenizerData
+from bpe.patterns import PATTERNS
 from bpe.reporting import javascript
 from bpe.reporting.page import SAMPLE, page
 from bpe.tokenizer import Tokenizer
@@ -343,28 +346,51 @@ def test_a_page_stands_alone(tokenizers) -> None:
 
 def test_a_pattern_beyond_javascript_is_drawn_as_it_stands() -> None:
     source = page(Tokenizer({i: bytes([i]) for i in range(256)}, [], pattern=r"(a|b)\1|\X"), "abb")
-    assert "which this page" in source
+    assert "this page&#x27;s encoder does not run" in source
     columns = source.partition("<main>")[2].partition("</main>")[0]
     assert columns.count('class="bpe-t ') == 3
     assert "data-vocabulary" not in columns
 
 
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
 @pytest.mark.parametrize(
-    "expression", [r"(a)\1", r"\X+", "(?x)a b", r"(?:a){e<=1}", r"a(?#b)", r"\Ka", "(?|a|b)", r"(?R)?a"]
+    "pattern", [*PATTERNS, r"(?>a|b)c++|\d{1,2}?|(?<=c)[^\s\p{L}]+|\b\w|c$|(?s:.)", r"(?i:ſ|k)+|[^\d]"]
 )
-def test_what_javascript_cannot_say_is_refused(expression: str) -> None:
-    with pytest.raises(ValueError, match="which this page's encoder cannot say"):
-        javascript.javascript(expression, {})
+def test_an_expression_matches_in_javascript_as_here(pattern: str) -> None:
+    resolved = patterns.resolve(pattern)
+    text = SAMPLE + " abcc 12345 \u0660\u2028\u00a0 K\u212a it's IT'S\n\n  "
+    pieces = [text]
+    for expression in resolved.expressions:
+        classes: dict[str, int] = {}
+        translated = javascript.javascript(patterns.tree_of(expression, resolved.language), classes)
+        program = """
+            const [source, classes, pieces] = JSON.parse(require("fs").readFileSync(0));
+            const splitter = new RegExp(source.replace(/§(\\d+)§/g, (_, index) => `[${classes[index]}]`), "gu");
+            const parts = pieces.flatMap((piece) => {
+                let at = 0;
+                const found = [];
+                for (const match of piece.matchAll(splitter)) {
+                    if (match[0]) found.push(piece.slice(at, match.index), match[0]);
+                    if (match[0]) at = match.index + match[0].length;
+                }
+                return [...found, piece.slice(at)].filter((part) => part);
+            });
+            console.log(JSON.stringify(parts));
+        """
+        values = json.dumps([translated, list(classes), pieces])
+        result = subprocess.run(["node", "-e", program], input=values, capture_output=True, text=True, check=True)
+        pieces = json.loads(result.stdout)
+    assert [piece.encode() for piece in pieces] == patterns.split(text.encode(), resolved)
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"normalizer": "NFKD"}, "does not normalize to NFKD"),
-        ({"add_prefix_space": True}, "puts no space before"),
-        ({"normalized": frozenset({"<|endoftext|>"})}, "as &#x27;&lt;|endoftext|&gt;&#x27; is to be looked for"),
-        ({"lstrip": frozenset({"<|endoftext|>"})}, "is to be looked for"),
-        ({"single_word": frozenset({"<|endoftext|>"})}, "is to be looked for"),
+        ({"add_prefix_space": True}, "does not put a space before"),
+        ({"normalized": frozenset({"<|endoftext|>"})}, "options of the token &#x27;&lt;|endoftext|&gt;&#x27;"),
+        ({"lstrip": frozenset({"<|endoftext|>"})}, "does not know the options"),
+        ({"single_word": frozenset({"<|endoftext|>"})}, "does not know the options"),
     ],
 )
 def test_what_the_pages_encoder_does_not_do_is_drawn_as_it_stands_and_said(

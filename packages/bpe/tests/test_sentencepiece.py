@@ -117,7 +117,6 @@ def test_a_long_text_is_split_where_nothing_is_merged(pair: tuple[tokenizers.Tok
         (("model", "merges", 0), ["q", "☃"], "is not in the vocabulary"),
         (("pre_tokenizer",), {"type": "Whitespace"}, "the pre-tokenizer 'Whitespace'"),
         (("decoder",), {"type": "ByteLevel"}, "the decoder ByteLevel"),
-        (("decoder",), None, "the decoder none"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(

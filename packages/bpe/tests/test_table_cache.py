@@ -350,7 +350,7 @@ def test_threads_and_processes_at_once(folder: Path, tmp_path: Path) -> None:
     path = written(tmp_path)
     ids = bpe.Tokenizer.from_data(sample()).encode(TEXTS[1])
     program = (
-        "import sys, bpe; from bpe import table_cache; table_cache.SMALLEST = 0\n"
+        "import sys, bpe; from bpe.formats import table_cache; table_cache.SMALLEST = 0\n"
         "for _ in range(20): assert str(bpe.load(sys.argv[1]).encode(sys.argv[2])) == sys.argv[3]\n"
     )
     arguments = [sys.executable, "-c", program, str(path), TEXTS[1], str(ids)]
@@ -365,7 +365,7 @@ def test_lists_need_no_numpy(folder: Path, tmp_path: Path) -> None:
     path = written(tmp_path)
     loaded_twice(lambda: bpe.load(path))
     program = (
-        "import sys, bpe; from bpe import table_cache; table_cache.SMALLEST = 0\n"
+        "import sys, bpe; from bpe.formats import table_cache; table_cache.SMALLEST = 0\n"
         "tokenizer = bpe.load(sys.argv[1])\n"
         "assert tokenizer.decode(tokenizer.encode('the path', allowed_special='all')) == 'the path'\n"
         "assert 'numpy' not in sys.modules\n"

@@ -94,7 +94,7 @@ def test_without_a_pattern_merges_cross_words() -> None:
 
 def test_a_regular_expression_is_slower_and_says_so() -> None:
     with pytest.warns(UserWarning, match="no compiled scanner"):
-        tokenizer = bpe.train(["aa1bb1aa1"], 258, pattern=r"[a-z]+|[^a-z]+", special_tokens=[])
+        tokenizer = bpe.train(["aa1bb1aa1"], 258, pattern=r"(?<!x)[a-z]+|[^a-z]+", special_tokens=[])
     assert list(tokenizer.merges) == [(b"a", b"a"), (b"b", b"b")]
     assert tokenizer.encode("aa1") == [256, ord("1")]
 
@@ -270,6 +270,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
 
 def test_without_tqdm_bars_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tqdm", None)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with pytest.raises(ImportError, match=r"progress bars need tqdm: pip install groundup-bpe\[progress\]"):
         bpe.train(["some text"], 258, progress=True)
 
@@ -298,7 +299,7 @@ def test_a_special_token_that_is_a_space_is_not_the_byte_that_is_spelled_otherwi
     assert tokenizer.encode_ordinary(" ") == [byte], "the id of a special token never stands for ordinary text"
 
 
-SLOW = r"[a-z]+|[^a-z]+"
+SLOW = r"(?<!x)[a-z]+|[^a-z]+"
 
 
 def test_warnings_name_the_line_of_the_caller(tmp_path: Path) -> None:

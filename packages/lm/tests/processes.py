@@ -17,8 +17,8 @@ import torch.distributed as dist
 from runs import metrics, run, stop_at
 from torch.distributed.checkpoint import FileSystemWriter
 
-from lm.training import distributed, loop, trainer
-from lm.training import folders as folders_of_hosts
+from lm.training import distributed, trainer
+from lm.training import run as run_module
 
 
 def free_port():
@@ -97,13 +97,13 @@ def with_another_version(rank, data, folder, config, of):
     if rank == 1 and of == "torch":
         torch.__version__ = "1.0"
     elif rank == 1:
-        loop.start.version = lambda: "1.0"
+        run_module.version = lambda: "1.0"
     run(data, folder, config)
 
 
 def each(rank, data, folders, config, slow=None):
     """Each rank with data and a folder of its own; `slow` sleeps in its third step, longer than the others wait."""
-    loop.SHARED_WITHIN = folders_of_hosts.SEEN_WITHIN = 0.2
+    distributed.SHARED_WITHIN = 0.2
     if rank == slow:
         real, count = trainer.clip_grad_norm_, iter(range(100))
 

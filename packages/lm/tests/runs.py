@@ -10,7 +10,7 @@ import torch
 
 from lm.config import ModelConfig, TrainConfig
 from lm.training import checkpoint
-from lm.training.loop import train
+from lm.training.train import train
 
 MODEL = ModelConfig(50, 16, 2, 16, 2, 24)
 CONFIG = TrainConfig(

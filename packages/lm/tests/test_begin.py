@@ -14,8 +14,8 @@ import lm
 from lm.commands.cli import main
 from lm.interop import loading, to_huggingface
 from lm.model import Transformer
-from lm.training.loop import Stopped
-from lm.training.run_folder import read
+from lm.training.run import read
+from lm.training.train import Stopped
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
 

@@ -15,7 +15,7 @@ import torch
 from runs import TIMES, metrics
 
 from lm.training import checkpoint
-from lm.training.run_folder import read_config
+from lm.training.run import read_config
 
 pytestmark = [
     pytest.mark.soak,  # each process compiles for some twenty seconds

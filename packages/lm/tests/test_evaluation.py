@@ -27,7 +27,6 @@ from lm.interop import to_huggingface
 from lm.interop.loading import load
 from lm.model import Transformer
 from lm.tokenizer import keep_tokenizer
-from lm.training import checkpoint
 from lm.training.validation import evaluate
 
 needs_bpe = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
@@ -469,17 +468,16 @@ def test_tokens_that_were_only_pushed_away(tmp_path, corpus, capsys, exported):
 
 
 @needs_bpe
-def test_a_run_that_began_elsewhere_is_not_held_against_its_seed(tmp_path, corpus):
+def test_a_run_that_began_from_weights_is_compared_with_what_config_toml_names(tmp_path, corpus):
     from corpora import tokenizer
 
-    folder = trained(tmp_path / "run", corpus, tokenizer())
-    other = dict(load(folder).state_dict())
-    torch.manual_seed(99)
-    other["embedding.weight"] = torch.randn_like(other["embedding.weight"])
-    model = load(folder)
-    model.load_state_dict(other)
-    checkpoint.save(folder / "checkpoints", 21, model, None, {})
-    assert undertrained(folder, tokenizer()).sign == "distance"
+    first, second = (trained(tmp_path / name, corpus, tokenizer()) for name in ("first", "second"))
+    with (second / "config.toml").open("a") as config:
+        config.write(f'\n[start]\nkind = "weights"\nfrom = "{first}"\nstep = 20\n')
+    assert undertrained(second, tokenizer()) == undertrained(first, tokenizer())
+    assert undertrained(second, tokenizer()).sign == "moved"
+    first.rename(tmp_path / "gone")  # then its beginning cannot be rebuilt
+    assert undertrained(second, tokenizer()).sign == "distance"
 
 
 def load_ids(path: Path) -> list[int]:

@@ -28,8 +28,8 @@ from lm.experiments.run_trials import work as work_of
 from lm.experiments.trials import BASE, Ablations, BatchSizes, LearningRates, Mean, Outcome, Trial, gap
 from lm.model import Transformer
 from lm.training import checkpoint
-from lm.training.loop import OutOfMemory
-from lm.training.run_folder import lock
+from lm.training.run import lock
+from lm.training.train import OutOfMemory
 from lm.training.trainer import Trainer
 
 MODEL = ModelConfig(vocab_size=24, context_length=8, num_layers=1, d_model=16, num_heads=2, d_ff=32)

@@ -339,7 +339,7 @@ def test_every_end_of_text_that_prepare_takes_ends_generation(tmp_path, data):
     from lm.commands.cli import main
     from lm.interop.loading import model_text
     from lm.special_tokens import END_OF_TEXT
-    from lm.training.run_folder import read_config
+    from lm.training.run import read_config
 
     (tmp_path / "t.jsonl").write_text("".join(f'{{"text": "it is {n}"}}\n' for n in range(400)))
     for name in (*END_OF_TEXT, "<my end>"):
@@ -356,3 +356,68 @@ def test_every_end_of_text_that_prepare_takes_ends_generation(tmp_path, data):
         assert main([*train, *given, *settings]) == 0
         assert read_config(folder / "run")[2]["end_of_text"] == 256
         assert model_text(folder / "run").stop_tokens == [256]
+
+
+PLACES = ["", "head", "embedding", "blocks.0", "blocks.1.attention", "blocks.0.ffn.down", "final_norm"]
+
+
+@pytest.mark.parametrize("native", [None, False])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_hook_is_called_for_every_token_and_changes_each(place, native):
+    model, prompt = make(context_length=24, dtype=torch.float32), [5, 6, 7]
+    calls = []
+    steer = torch.randn(model.config.vocab_size if place in ("", "head") else model.config.d_model)
+
+    def hook(module, inputs, output):
+        calls.append(place)
+        return output + 3 * steer
+
+    model.get_submodule(place).register_forward_hook(hook)
+    ids, want = list(prompt), []
+    with torch.no_grad():
+        for _ in range(8):
+            want.append(int(model(torch.tensor([ids]))[0, -1].argmax()))
+            ids.append(want[-1])
+    calls.clear()
+    batch = Scheduler(model, rows=1, native=native)
+    text = batch.add(prompt, max_new_tokens=8, sampling=Sampling(temperature=0))
+    while batch.texts:
+        batch.step()
+    assert text.tokens == want
+    assert len(calls) == 8
+
+
+@pytest.mark.parametrize("part", ["", "blocks.1", "blocks.0.attention", "blocks.0.ffn", "embedding"])
+@pytest.mark.parametrize("way", ["subclass", "instance"])
+def test_a_forward_of_its_own_is_used_for_every_token(part, way):
+    model = make(context_length=24, dtype=torch.float32)
+    module = model.get_submodule(part)
+    plain, calls = type(module), []
+
+    def forward(self, *arguments, **named):
+        calls.append(part)
+        return plain.forward(self, *arguments, **named)
+
+    if way == "subclass":
+        module.__class__ = type("Other", (plain,), {"forward": forward})
+    else:
+        module.forward = forward.__get__(module)
+    generate(model, [1, 2, 3], max_new_tokens=6, temperature=0)
+    assert len(calls) == 6
+
+
+@pytest.mark.parametrize("native", [None, False])
+def test_a_model_in_training_generates_without_dropout_and_keeps_its_mode(native):
+    model = make(context_length=24, dtype=torch.float32)
+    want = generate(model, [1, 2, 3], max_new_tokens=8, temperature=0)
+    model.set_dropout(0.5)
+    model.train()
+    model.blocks[1].eval()
+    modes = [module.training for module in model.modules()]
+    for _ in range(4):
+        batch = Scheduler(model, rows=1, native=native)
+        text = batch.add([1, 2, 3], max_new_tokens=8, sampling=Sampling(temperature=0))
+        while batch.texts:
+            batch.step()
+        assert text.tokens == want
+    assert [module.training for module in model.modules()] == modes

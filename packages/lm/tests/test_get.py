@@ -161,6 +161,26 @@ def test_a_model_comes_by_its_name_once(serve, tmp_path, monkeypatch):
     assert len(hub.seen) == seen
     with pytest.raises(FileNotFoundError, match="has no hf://me/large"):
         lm.load("hf://me/large")
+    assert lm.load("me/small").config == found.config  # as people type it
+    assert lm.from_huggingface("me/small").config == lm.from_huggingface("hf://me/small").config == found.config
+    with pytest.raises(FileNotFoundError, match="no me/large on this machine"):
+        lm.load("me/large")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "me" / "small").mkdir(parents=True)  # a path of this machine goes before a name of the Hub
+    with pytest.raises(FileNotFoundError, match="holds no model"):
+        lm.load("me/small")
+
+
+def test_a_bare_name_without_a_hub_is_one_sentence(monkeypatch, tmp_path):
+    import lm
+    from lm.commands.cli import main
+
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.chdir(tmp_path)
+    for call in (lm.load, lm.from_huggingface):
+        with pytest.raises(FileNotFoundError, match="gpt2-of-nobody"):
+            call("gpt2-of-nobody")
+    assert main(["export", "gpt2-of-nobody", "--out", "x"]) == 2
 
 
 # From end to end

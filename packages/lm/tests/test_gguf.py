@@ -178,7 +178,7 @@ def test_what_is_in_the_way_or_does_not_fit_is_refused(tmp_path, tokenizer, caps
         with pytest.raises(ValueError, match=says):
             to_gguf(model, **{"path": tmp_path / "model.gguf", **arguments})
     (tmp_path / "model.gguf").write_text("mine")
-    with pytest.raises(FileExistsError, match="no GGUF file"):
+    with pytest.raises(FileExistsError, match="not a GGUF file"):
         to_gguf(model, tmp_path / "model.gguf")
     with pytest.raises(ValueError, match="288 tokens, and the model's vocab_size is 19"):
         to_gguf(make(vocab_size=19), tmp_path / "small.gguf", tokenizer=tokenizer)

@@ -155,7 +155,7 @@ def test_what_cannot_be_loaded_is_one_sentence(tmp_path):
         (".", {}, FileNotFoundError, "holds no model"),
         ("nowhere", {"dtype": "int4"}, ValueError, "dtype 'int4' is unknown: use one of fp32"),
         ("nowhere", {"device": "tpu"}, (ValueError, RuntimeError), "tpu"),
-        ("hf://one", {}, ValueError, "hf://OWNER/NAME"),
+        ("hf://one/two/three", {}, ValueError, "hf://OWNER/NAME"),
     ]:
         with pytest.raises(error, match=says):
             lm.load(path if path.startswith("hf:") else tmp_path / path, **more)

@@ -17,7 +17,7 @@ from lm.loss import cross_entropy
 from lm.model import Transformer
 from lm.optimizer import adamw
 from lm.training import checkpoint
-from lm.training.loop import Stopped
+from lm.training.train import Stopped
 from lm.training.trainer import Trainer
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from lm.data import DataSet, Mixture, Tokens, batch, open_data, write_tokens
 
 
 def part(name, weight, ids, tokenizer=None):
-    return DataSet(name, Fraction(weight), Tokens(name, np.asarray(ids, dtype=np.uint16), name, tokenizer))
+    tokens = Tokens(path=Path(name), ids=np.asarray(ids, dtype=np.uint16), sha256=name, tokenizer=tokenizer)
+    return DataSet(name, Fraction(weight), tokens)
 
 
 @given(weights=st.lists(st.integers(1, 50), min_size=1, max_size=7), begin=st.integers(0, 10**12))

@@ -15,7 +15,7 @@ from lm.config import ModelConfig
 from lm.model import Transformer
 from lm.optimizer import adamw, muon, orthogonalize, row_splits
 from lm.training import checkpoint
-from lm.training.loop import Stopped
+from lm.training.train import Stopped
 
 MUON = dataclasses.replace(CONFIG, optimizer="muon", embedding_learning_rate=3e-2, head_learning_rate=5e-3)
 

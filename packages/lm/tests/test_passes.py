@@ -20,7 +20,7 @@ from lm.loss import chunked_cross_entropy
 from lm.model import Transformer
 from lm.ops.cpu import build as building
 from lm.ops.cpu import passes
-from lm.training.loop import Stopped, train
+from lm.training.train import Stopped, train
 
 COMPILER = shutil.which(building.compiler())
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler on this machine")

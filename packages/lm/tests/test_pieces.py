@@ -26,7 +26,7 @@ from lm.model import Transformer
 from lm.piece_tokenizer import PieceTokenizer
 from lm.special_tokens import prompt_ids, stop_ids
 from lm.tokenizer import load_tokenizer
-from lm.training.run_folder import read_config
+from lm.training.run import read_config
 
 
 @pytest.fixture(scope="module")

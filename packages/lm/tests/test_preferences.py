@@ -20,8 +20,8 @@ from lm.commands.cli import main
 from lm.data import open_data, open_tokens, write_tokens
 from lm.loss import IGNORE
 from lm.model import Transformer
-from lm.training.loop import Stopped
 from lm.training.preference import PreferenceLoss, count_pairs, evaluate_pairs
+from lm.training.train import Stopped
 
 bpe_only = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
 WINDOW, END = 16, 3

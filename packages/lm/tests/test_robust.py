@@ -23,8 +23,9 @@ from lm.data.token_file import write_tokens
 from lm.files import atomic_write
 from lm.interop.importing import import_run
 from lm.interop.loading import load
-from lm.training import checkpoint, metrics
-from lm.training.loop import train
+from lm.training import checkpoint
+from lm.training import run as run_module
+from lm.training.train import train
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_a_line_of_metrics_waits_for_space(tmp_path, capsys, monkeypatch):
     stop = threading.Event()
     monkeypatch.setattr(stop, "wait", lambda seconds: False)
     file, waiting = Full(True, True, False, True), bytearray(b"a line of metrics\n")
-    metrics.write_all(file, waiting, tmp_path / "metrics.jsonl", stop, 1e9)
+    run_module.write_all(file, waiting, tmp_path / "metrics.jsonl", stop, 1e9)
     assert (file.held, waiting) == (b"a line of metrics\n", b"")
     said = capsys.readouterr().err
     assert said == f"the disk of {tmp_path / 'metrics.jsonl'} is full: the run waits for space\n"
@@ -74,10 +75,10 @@ def test_a_line_that_cannot_wait_longer_is_written_with_the_next(tmp_path, capsy
     if asked:
         stop.set()
     file, waiting = Full(False, True), bytearray(b"first line\n")
-    metrics.write_all(file, waiting, tmp_path / "metrics.jsonl", stop, 1e9 if asked else 0.0)
+    run_module.write_all(file, waiting, tmp_path / "metrics.jsonl", stop, 1e9 if asked else 0.0)
     assert (file.held, waiting) == (b"first", b" line\n")
     waiting.extend(b"second\n")
-    metrics.write_all(file, waiting, tmp_path / "metrics.jsonl", threading.Event(), 0.0)
+    run_module.write_all(file, waiting, tmp_path / "metrics.jsonl", threading.Event(), 0.0)
     assert file.held == b"first line\nsecond\n"
     capsys.readouterr()
 
@@ -143,7 +144,7 @@ def test_an_error_of_the_disk_that_does_not_pass_is_raised(tmp_path):
             raise OSError(errno.EIO, "Input/output error")
 
     with pytest.raises(OSError, match="Input/output"):
-        metrics.write_all(Broken(), bytearray(b"x"), tmp_path / "metrics.jsonl", threading.Event(), 1e9)
+        run_module.write_all(Broken(), bytearray(b"x"), tmp_path / "metrics.jsonl", threading.Event(), 1e9)
 
 
 @pytest.fixture

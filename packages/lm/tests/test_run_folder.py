@@ -17,10 +17,10 @@ from lm.config import TrainConfig
 from lm.data import write_tokens
 from lm.interop import import_run, to_huggingface
 from lm.model import Transformer
-from lm.training import measure, start
+from lm.training import measure
 from lm.training.checkpoint import Damaged
-from lm.training.loop import Diverged, Stopped
-from lm.training.run_folder import RunConfig, load, read, write
+from lm.training.run import Run, RunConfig, read, write
+from lm.training.train import Diverged, Stopped, train
 from lm.training.trainer import Trainer
 
 STABLE = dataclasses.replace(CONFIG, schedule="linear", decay_steps=5)
@@ -60,8 +60,6 @@ def test_a_run_trained_longer_is_that_of_the_longer_one_where_the_rates_are(data
         run(data, tmp_path / "run", config)
     run(data, tmp_path / "whole", longer)
     capsys.readouterr()
-    from lm.training.loop import train
-
     train(MODEL, longer, data, tmp_path / "run", progress=True)
     said = capsys.readouterr().err
     at = 12 if schedule == "stable" else 20
@@ -75,11 +73,10 @@ def test_a_run_trained_longer_is_that_of_the_longer_one_where_the_rates_are(data
         run(data, tmp_path / "run", config)
 
 
-def test_a_run_whose_rate_fell_is_trained_longer_and_says_what_it_is_not(data, ended):
+def test_a_run_whose_rate_fell_is_trained_longer_and_says_what_it_is_not(data, ended, capsys):
     longer = dataclasses.replace(CONFIG, steps=30)
-    said = start.longer(CONFIG, longer, 20)
-    assert "is not one of 30 steps from its beginning" in said
-    assert run(data, ended, longer).steps == 30
+    assert train(MODEL, longer, data, ended).steps == 30
+    assert "is not one of 30 steps from its beginning" in capsys.readouterr().err
     assert [line["step"] for line in metrics(ended) if "loss" in line] == list(range(1, 31))
 
 
@@ -92,8 +89,6 @@ def test_a_run_moves_to_another_device_and_number_of_threads_where_that_is_asked
     ):
         run(data, ended, free)
     moved = dataclasses.replace(CONFIG, steps=24, threads=2)
-    from lm.training.loop import train
-
     train(MODEL, moved, data, ended)
     said = capsys.readouterr().err
     assert "threads 1, now 2: the run continues to rounding, not to the bit" in said
@@ -165,13 +160,13 @@ def test_a_run_begins_with_the_weights_of_another(data, whole, tmp_path):
     assert metrics(tmp_path / "tuned")[0]["loss"] < 3.2 < metrics(whole)[0]["loss"]
     with pytest.raises(ValueError, match=r"train\.init_from = "):
         run(data, tmp_path / "tuned", dataclasses.replace(config, init_from="scratch"))
-    with pytest.raises(FileNotFoundError, match="holds no run"):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
         run(data, tmp_path / "other", dataclasses.replace(config, init_from=str(tmp_path / "nowhere")))
 
 
 def test_import_then_fine_tune_then_fine_tune_again_as_one_would_type_it(data, whole, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    to_huggingface(load(whole), tmp_path / "exported")
+    to_huggingface(Run.load(whole), tmp_path / "exported")
     import_run("exported", "runs/tuned")
     given = ["--data", str(data), "--train.steps", "3", "--train.warmup_steps", "0", "--train.device", "cpu"]
     given += ["--train.learning_rate", "1e-9", "--train.threads", "1"]
@@ -195,7 +190,7 @@ def test_import_then_fine_tune_then_fine_tune_again_as_one_would_type_it(data, w
 
 def test_fine_tuning_and_then_again_with_other_data_is_a_line_each(data, whole, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    to_huggingface(load(whole), tmp_path / "exported")
+    to_huggingface(Run.load(whole), tmp_path / "exported")
     (tmp_path / "other").mkdir()
     write_tokens(tmp_path / "other" / "train.npy", some_tokens(3000, seed=1))
 
@@ -220,7 +215,7 @@ def test_a_folder_whose_run_began_with_another_model_is_refused(data, whole, tmp
     monkeypatch.chdir(tmp_path)
     given = ["--data", str(data), "--out", "run", "--quiet", "--train.steps", "2", "--train.warmup_steps", "0"]
     torch.manual_seed(5)
-    for name, model in ("one", load(whole)), ("other", Transformer(MODEL)):
+    for name, model in ("one", Run.load(whole)), ("other", Transformer(MODEL)):
         to_huggingface(model, tmp_path / name)
     assert main(["train", "one", *given]) == 0, capsys.readouterr().err
     before = weights(tmp_path / "run", 2)
@@ -293,8 +288,8 @@ def test_the_optimizer_may_be_missing_where_only_weights_are_wanted(whole, ended
         return tensor
 
     monkeypatch.setattr(torch.nn.init, "trunc_normal_", drawn)
-    assert_same_weights(load(ended).state_dict(), weights(whole))
-    assert_same_weights(load(ended, 16).state_dict(), weights(whole, 16))
+    assert_same_weights(Run.load(ended).state_dict(), weights(whole))
+    assert_same_weights(Run.load(ended, 16).state_dict(), weights(whole, 16))
 
 
 def test_a_pickled_optimizer_is_not_run_and_is_one_sentence(data, ended):
@@ -339,7 +334,7 @@ def test_a_run_of_an_earlier_version_is_refused_by_name(data, tmp_path):
     with pytest.raises(ValueError, match=r"written by another version .*'documents'.*'document_masking'"):
         run(data, tmp_path)
     with pytest.raises(ValueError, match="another version"):
-        load(tmp_path)
+        Run.load(tmp_path)
 
 
 def test_weights_of_another_model_are_refused_by_name(tmp_path):
@@ -348,7 +343,7 @@ def test_weights_of_another_model_are_refused_by_name(tmp_path):
     checkpoint.save(tmp_path / "checkpoints", 0, tensors, None, {})
     write(tmp_path, RunConfig(MODEL, TrainConfig(1, warmup_steps=0)))
     with pytest.raises(ValueError, match=r"the weights lack 'embedding\.weight', and the model says otherwise"):
-        load(tmp_path)
+        Run.load(tmp_path)
 
 
 def test_data_of_another_tokenizer_is_refused_before_a_branch_begins(whole, tmp_path):
@@ -357,6 +352,7 @@ def test_data_of_another_tokenizer_is_refused_before_a_branch_begins(whole, tmp_
         run(tmp_path, tmp_path / "run", dataclasses.replace(CONFIG, init_from=str(whole)))
 
 
-def test_measuring_says_what_it_does(capsys):
+def test_measuring_says_what_it_does(capsys, monkeypatch):
+    monkeypatch.setattr("lm.progress.LOG_INTERVAL", 0.0)
     measure.measure(MODEL, CONFIG, steps=1, warmup=0, progress=True)
     assert "measuring steps" in capsys.readouterr().err

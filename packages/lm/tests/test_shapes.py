@@ -18,7 +18,7 @@ from lm.loss import chunked_cross_entropy, cross_entropy
 from lm.model import Transformer, softcapped
 from lm.ops.cpu.int8 import quantized
 from lm.training import budget
-from lm.training.loop import Stopped
+from lm.training.train import Stopped
 
 BOTH = ModelConfig(50, 16, 3, 16, 4, 24, num_kv_heads=2, qk_norm=True, value_embeddings=True, logit_softcap=4.0)
 

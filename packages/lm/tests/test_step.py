@@ -17,12 +17,11 @@ from lm.activation_checkpointing import checkpoint_activations
 from lm.data import open_tokens
 from lm.loss import CHUNK_BYTES
 from lm.model import Transformer
-from lm.training import budget, checkpoint, loop, trainer
+from lm.training import budget, checkpoint, train, trainer
 from lm.training import measure as measuring
-from lm.training.loop import OutOfMemory, Stopped
 from lm.training.measure import Speed, compile_pays, measure, verdict
-from lm.training.model_with_loss import ModelWithLoss
-from lm.training.trainer import Trainer
+from lm.training.train import OutOfMemory, Stopped
+from lm.training.trainer import ModelWithLoss, Trainer
 from lm.training.validation import evaluate
 
 END = 3
@@ -192,7 +191,7 @@ def test_what_is_not_on_this_machine_is_refused():
 
 def test_tf32_is_put_back():
     before = torch.get_float32_matmul_precision()
-    with machine.arithmetic("tf32"):
+    with machine.float32_matmul_precision("tf32"):
         assert torch.get_float32_matmul_precision() == "high"
     assert torch.get_float32_matmul_precision() == before
 
@@ -303,11 +302,12 @@ def test_a_model_beyond_memory_is_refused_with_what_fits(data, tmp_path, monkeyp
         (needs(1) - 1, r"write --train\.activation_checkpointing full --train\.micro_batch_size [1-9]"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(budget, "memory_of", lambda device, room=room: room)
+            for module in (budget, train):
+                patch.setattr(module, "memory_of", lambda device, room=room: room)
             with pytest.raises(OutOfMemory, match=f"^not enough memory on CPU .*{says}"):  # before anything is written
                 run(data, tmp_path, config)
             assert not (tmp_path / "config.toml").exists()
-            patch.setattr(loop, "beyond", lambda *_: None)
+            patch.setattr(train, "beyond", lambda *_: None)
             patch.setattr(Trainer, "forward_backward", full)
             with pytest.raises(OutOfMemory, match=f"^out of memory on CPU .*{says}"):
                 run(data, tmp_path / "full", config)

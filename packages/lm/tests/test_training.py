@@ -27,9 +27,9 @@ from lm.loss import IGNORE
 from lm.model import Transformer
 from lm.training import checkpoint
 from lm.training.checkpoint import NotSaved
-from lm.training.loop import Diverged, Stopped
 from lm.training.measure import measure_speed
-from lm.training.run_folder import Taken, load, lock, read_config
+from lm.training.run import Run, Taken, lock, read_config
+from lm.training.train import Diverged, Stopped
 from lm.training.trainer import Trainer, compile_blocks, in_trouble
 
 
@@ -67,7 +67,7 @@ def test_a_run_writes_what_it_says(data, whole):
     assert result.heldout.bits_per_byte == pytest.approx(result.heldout.loss / 3 / math.log(2))
     assert result.steps == 20
     assert result.loss == lines[-1]["loss"] < lines[0]["loss"] - 0.5
-    model = load(folder)
+    model = Run.load(folder)
     assert not model.training
     for name, weight in result.model.state_dict().items():
         assert torch.equal(model.state_dict()[name], weight)
@@ -139,7 +139,7 @@ KILLED = """
 import sys, torch
 sys.path[:0] = sys.argv[4:]
 from lm.config import ModelConfig, TrainConfig
-from lm.training.loop import train
+from lm.training.train import train
 model = ModelConfig(50, 16, 2, 16, 2, 24)
 every = {"eval_every": 150, "eval_tokens": 100, "checkpoint_every": 10}
 config = TrainConfig(int(sys.argv[3]), batch_size=2, threads=1, device="cpu", **every)
@@ -320,7 +320,7 @@ def test_a_diverged_run_stops_and_keeps_its_state(data, tmp_path, monkeypatch):
     ):
         run(data, tmp_path)
     assert checkpoint.load(tmp_path / "checkpoints").step == 15
-    assert all(p.isfinite().all() for p in load(tmp_path).parameters())
+    assert all(p.isfinite().all() for p in Run.load(tmp_path).parameters())
 
 
 def test_a_second_ctrl_c_ends_at_once(data, tmp_path):
@@ -374,12 +374,12 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(data, tmp_path):
 
 def test_load_without_a_run_or_a_checkpoint(data, tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no run"):
-        load(tmp_path)
+        Run.load(tmp_path)
     with pytest.raises(Stopped):
         run(data, tmp_path, on_step=stop_at(1))
     shutil.rmtree(tmp_path / "checkpoints")
     with pytest.raises(FileNotFoundError, match="no checkpoint yet"):
-        load(tmp_path)
+        Run.load(tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own, of several kinds

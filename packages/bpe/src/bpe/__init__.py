@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from bpe.formats import TokenizerData
+from bpe.native.lazy_imports import import_lock
 from bpe.tiktoken_api import Encoding
 from bpe.tokenizer import Tokenizer
 
@@ -38,7 +39,7 @@ __all__ = [
     "train_from_counts",
     "train_sentencepiece",
 ]
-_MODULE_OF = {  # imported when first asked for: a process that only encodes does not load what trains
+_MODULE_OF = {  # imported at their first use: a process that only encodes does not load what trains
     "Counts": "counts",
     "DecodeStream": "encoding.streaming",
     "JsonLines": "corpus.sources",
@@ -60,16 +61,18 @@ _MODULE_OF = {  # imported when first asked for: a process that only encodes doe
 
 
 def __getattr__(name: str) -> object:
-    """A public name, or a module of the package, imported when it is first asked for (PEP 562)."""
+    """Import a public name, or a module of the package, at its first use (PEP 562)."""
     from importlib import import_module
 
     if name in _MODULE_OF:
-        found: object = getattr(import_module(f"bpe.{_MODULE_OF[name]}"), name)
+        with import_lock:
+            found: object = getattr(import_module(f"bpe.{_MODULE_OF[name]}"), name)
         globals()[name] = found
         return found
     if not name.startswith("__"):
         try:
-            return import_module(f"bpe.{name}")
+            with import_lock:
+                return import_module(f"bpe.{name}")
         except ModuleNotFoundError as error:
             if error.name != f"bpe.{name}":
                 raise
@@ -77,4 +80,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    hidden = {"TYPE_CHECKING", "_MODULE_OF"}
+    return sorted({*globals(), *__all__} - hidden)

@@ -1,4 +1,4 @@
-"""A tokenizer by what a person would call it: a published name, or a file of any format, known by its content."""
+"""bpe.load(): a published name, a name of the Hugging Face Hub, a path or a URL; the content tells the format."""
 
 from __future__ import annotations
 
@@ -9,17 +9,29 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
+from bpe.formats import gguf, huggingface, reading
 from bpe.patterns import SplitPattern
 from bpe.published import DOWNLOADS, get_encoding
 from bpe.tokenizer import Tokenizer
 
 NAMED = (
     "a file or folder of any format (saved by this package, tokenizer.json, vocab.json and merges.txt, .tiktoken, "
-    "a BPE model of sentencepiece), or "
-    "the name of a published encoding"
+    "a BPE model of sentencepiece, tekken.json, .gguf), the name of a published encoding, or owner/name on the Hub"
 )
 
+IN_FOLDER = ("tokenizer.json", "vocab.json", "encoder.json", "tekken.json", "tokenizer.model")
+HUB_FILES = [*IN_FOLDER, "merges.txt", "vocab.bpe", "tokenizer_config.json"]
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")  # owner/model
+REMEDY = "leave out pattern and special_tokens"
+
+# Vocabularies whose files hold no pattern and whose model's code does, by SHA-256.
+PATTERN_OF = {
+    "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186": "qwen2",  # qwen.tiktoken
+    "b34b360dbb493e781e479794586d661700670d65564001f23024971d1f2fa126": "gpt2",  # Whisper's multilingual.tiktoken
+    "82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55": "llama3",  # Llama 3's tokenizer.model
+}
 PAIRS = ("vocab.json", "encoder.json", "merges.txt", "vocab.bpe")
 
 
@@ -29,23 +41,23 @@ def load(
     pattern: SplitPattern = None,
     special_tokens: Mapping[str, int] | list[str] | None = None,
 ) -> Tokenizer:
-    """The tokenizer of a file of any format, of a folder, or of a published encoding.
+    """Return the tokenizer of a file of any format, of a folder, of a published encoding, or of a model on the Hub.
 
     Args:
         name_or_path: the path or the URL of a file that Tokenizer.save() wrote, a tokenizer.json, vocab.json or
-            merges.txt of GPT-2's two files, a .tiktoken file, a BPE model of sentencepiece; the folder of a Hugging
-            Face model; or a name of list_encoding_names(). What a file is, its content tells.
-        pattern: the split pattern, for a file that holds none: .tiktoken (an expression is one of fancy-regex, as
-            tiktoken's are), or GPT-2's two (one of `regex`). A published .tiktoken file is known by its hash and needs
-            none.
+            merges.txt of GPT-2's two files, a .tiktoken file, a BPE model of sentencepiece, a tekken.json or a .gguf
+            file; the folder of a Hugging Face model; a name of list_encoding_names(); or a model on the Hugging Face
+            Hub as owner/name, from the cache of huggingface_hub or downloaded into it. The content tells the format.
+        pattern: the split pattern, for a file that holds none: .tiktoken or GPT-2's two, as Tokenizer() takes it. A
+            published .tiktoken file is known by its hash and needs none.
         special_tokens: names or {name: id}, for the same files.
 
     Returns:
         A tokenizer.
 
     Raises:
-        FileNotFoundError: there is no such file or encoding; the message has the names that are near.
-        ValueError: the file is of none of these formats or wrong, or says itself what pattern or special_tokens says.
+        FileNotFoundError: there is no such file, encoding or model; the message has the names that are near.
+        ValueError: the file is of none of these formats or wrong, or has its own pattern and special tokens.
 
     Example:
         >>> tokenizer.save("tokenizer.bpe")
@@ -58,14 +70,25 @@ def load(
         if remote.is_url(name_or_path):
             return _by_url(os.fspath(name_or_path), pattern, special_tokens)
     path = Path(name_or_path)
+    holds_its_own = pattern is not None or special_tokens is not None
     if not path.exists():
-        return _published(os.fspath(name_or_path), pattern is not None or special_tokens is not None)
+        name = os.fspath(name_or_path)
+        if name in DOWNLOADS:
+            if holds_its_own:
+                raise ValueError(f"{name} has its own split pattern and special tokens: {REMEDY}")
+            return get_encoding(name)
+        path = _of_hub(name) if HUB_NAME.fullmatch(name) else _missing(name)
+    config = None
     if path.is_dir():
-        path = _in_folder(path)
+        folder, path = path, _in_folder(path)
+        config = folder / "tokenizer_config.json"
     with open(path, "rb") as file:
         start = file.read(4096)
     if path.name in PAIRS:
         vocab, merges = _pair(path)
+        if special_tokens is None and config is not None and config.exists():
+            tokens = huggingface.added_tokens_of_config(config.read_bytes(), config)
+            special_tokens = {token["content"]: token["id"] for token in tokens} or None
         return Tokenizer.from_gpt2(
             vocab,
             merges,
@@ -74,17 +97,49 @@ def load(
         )
     if re.match(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n", start):
         return _tiktoken(path, pattern, special_tokens)
-    if pattern is not None or special_tokens is not None:
-        raise ValueError(
-            f"{path}: this file holds its own split pattern and special tokens, and none are given beside it"
-        )
+    if holds_its_own:
+        raise ValueError(f"{path} has its own split pattern and special tokens: {REMEDY}")
     if b'"groundup-bpe"' in start[:64]:
         return Tokenizer.load(path)
+    if start.startswith(gguf.MAGIC):
+        return Tokenizer.from_data(gguf.read(path))
     if start.lstrip()[:1] == b"{":
+        if b'"token_bytes"' in start or path.name.startswith("tekken"):
+            return Tokenizer._made(*reading.read_tekken(path))
+        if config is not None and config.exists():
+            return Tokenizer._made(*reading.read_huggingface(path, config))
         return Tokenizer.from_huggingface(path)
     if start[:1] == b"\n":  # the first field of a message of protocol buffers
         return Tokenizer.from_sentencepiece(path)
-    raise ValueError(f"{path}: not a tokenizer of any format that is read here: {NAMED}")
+    raise ValueError(f"{path}: not a tokenizer of any format: expected {NAMED}")
+
+
+def _of_hub(name: str) -> Path:
+    """Return the folder of a model's tokenizer in the cache of huggingface_hub, downloaded if need be."""
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise FileNotFoundError(
+            errno.ENOENT, "not a file; to load a model of the Hugging Face Hub, install huggingface_hub", name
+        ) from None
+    for offline in (True, False):
+        try:
+            folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=HUB_FILES, local_files_only=offline))
+            if offline and not any((folder / file).exists() for file in IN_FOLDER):
+                continue  # another part of the model is there
+            return folder
+        except (OSError, ValueError) as error:  # as LocalEntryNotFoundError and RepositoryNotFoundError are
+            reason = str(error).strip().partition("\n")[0]
+    raise FileNotFoundError(errno.ENOENT, f"neither a file nor to be loaded from the Hugging Face Hub: {reason}", name)
+
+
+def _missing(name: str) -> NoReturn:
+    """Raise FileNotFoundError with the names that are near."""
+    folder = Path(name).parent if name else Path()
+    files = sorted(os.listdir(folder)) if folder.is_dir() else []
+    near = difflib.get_close_matches(Path(name).name, [*DOWNLOADS, *files], cutoff=0.55)
+    names = f"; did you mean {' or '.join(near)}?" if near else f"; those are {', '.join(DOWNLOADS)}"
+    raise FileNotFoundError(errno.ENOENT, f"no such file or published encoding{names}", name)
 
 
 def _by_url(url: str, pattern: SplitPattern, special_tokens: Mapping[str, int] | list[str] | None) -> Tokenizer:
@@ -100,23 +155,11 @@ def _by_url(url: str, pattern: SplitPattern, special_tokens: Mapping[str, int] |
             raise ValueError(str(error).replace(os.fspath(path), url)) from None
 
 
-def _published(name: str, more: bool) -> Tokenizer:
-    if name in DOWNLOADS:
-        if more:
-            raise ValueError(f"{name} has its own split pattern and special tokens, and none are given beside it")
-        return get_encoding(name)
-    near = difflib.get_close_matches(
-        name, [*DOWNLOADS, *sorted(os.listdir(Path(name).parent if name else "."))], cutoff=0.55
-    )
-    said = f"; did you mean {' or '.join(near)}?" if near else f"; those are {', '.join(DOWNLOADS)}"
-    raise FileNotFoundError(errno.ENOENT, f"no such file, and no published encoding of that name{said}", name)
-
-
 def _in_folder(folder: Path) -> Path:
-    for name in ("tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model"):
+    for name in IN_FOLDER:
         if (folder / name).exists():
             return folder / name
-    raise ValueError(f"{folder}: a folder with no tokenizer.json, tokenizer.model, nor vocab.json and merges.txt")
+    raise ValueError(f"{folder}: expected a folder with one of {', '.join(IN_FOLDER)}, got none of them")
 
 
 def _pair(path: Path) -> tuple[Path, Path]:
@@ -129,13 +172,14 @@ def _tiktoken(path: Path, pattern: SplitPattern, special_tokens: Mapping[str, in
     if pattern is None:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         for download in DOWNLOADS.values():
-            if any(known == digest for _, known in download.files):
+            if any(digest == published for _, published in download.files):
                 pattern = download.pattern
                 special_tokens = download.special_tokens if special_tokens is None else special_tokens
                 break
-        else:
+        pattern = PATTERN_OF.get(digest, pattern)
+        if pattern is None:
             raise ValueError(
-                f"{path}: a .tiktoken file holds neither split pattern nor special tokens, and this is no published "
-                "one: its pattern has to be given, to bpe.load() or to `bpe convert`"
+                f"{path}: a .tiktoken file holds neither split pattern nor special tokens, and this one is not "
+                "known: give its pattern to bpe.load() or to `bpe convert`"
             )
     return Tokenizer.from_tiktoken(path, pattern=pattern, special_tokens=special_tokens or {})

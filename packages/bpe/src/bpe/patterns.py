@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from bpe.expressions.step_options import GPT2
 from bpe.native.lazy_imports import regex
 from bpe.native.once import made_once
 from bpe.scanning import scanner
@@ -25,7 +26,7 @@ _NEWLINES_AND_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 
 PATTERNS: dict[str, tuple[str, ...]] = {
     # also r50k and p50k
-    "gpt2": (r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",),
+    "gpt2": (GPT2,),
     # white space that ends the text is one pretoken, line ends and all: this is what sets it apart from llama3
     "cl100k": (
         _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -61,11 +62,6 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# The general categories in the order of scanning/unicode.h.
-CATEGORIES = (
-    "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn".split()  # noqa: SIM905
-)
-
 _ALIASES = {
     "r50k": "gpt2",
     "r50k_base": "gpt2",
@@ -87,8 +83,19 @@ _OTHER_SPELLINGS = {
 
 _NAME_OF: dict[tuple[str, ...], str] = {expressions: name for name, expressions in PATTERNS.items()}
 
-# The digest of what the automata of a pattern do, for those that a scanner of another kind serves faster.
-_SAME_AS: dict[str, str] = {}
+# Digests of automata of the named patterns (bpe.expressions.automaton.digest), so that a file which writes one of them
+# in another way is served by the same scanner, two to five times faster than its automata. cl100k has a second digest,
+# for the way in which tiktoken writes it.
+SCANNED_BY_DIGEST = {
+    "9d7b1f590fc99e56e6de2170": "gpt2",
+    "d6c42db168cb938a1ccc43e8": "cl100k",
+    "a2f708cf2774e2999358173a": "o200k",
+    "399f57e96ac713dd58ab8b30": "llama3",
+    "360d216aba2f03d90d639e72": "qwen2",
+    "591adb1855a9341b182ee83b": "qwen3.5",
+    "f4ed06555520110c0d017840": "deepseek-v3",
+    "5e51b9142464bd6333c2ff1b": "cl100k",
+}
 
 # An expression that can match nothing usually does so here: beside letters, digits, marks, signs, spaces and the ends.
 _PROBES = ("", "aB1 é2\t\n.'s中\u0301-_ \r\n\n  <|x|>😀٣ ")
@@ -97,15 +104,19 @@ _PROBES = ("", "aB1 é2\t\n.'s中\u0301-_ \r\n\n  <|x|>😀٣ ")
 class Pattern(NamedTuple):
     """A resolved split pattern.
 
-    name: the name in PATTERNS, or None where it is not one of those. expressions: applied in sequence, each to every
-    piece the one before it left; none at all means that the text is not split. language: that of the expressions;
-    PATTERNS are spelled so that it does not matter. steps: instead of expressions, the steps of a tokenizer.json's
-    pre-tokenizer where they do more than isolate matches, as JSON (see bpe.expressions.steps).
+    Attributes:
+        name: the name in PATTERNS, or None for a pattern that is not one of those.
+        expressions: applied in sequence, each to every piece that the one before it left; empty if the text is not
+            split.
+        language: that of the expressions. PATTERNS are spelled so that it does not matter. "regex" only where
+            fancy-regex does not read one of them.
+        steps: instead of expressions, the steps of a tokenizer.json's pre-tokenizer that do more than isolate matches,
+            as JSON (see bpe.expressions.steps).
     """
 
     name: str | None
     expressions: tuple[str, ...]
-    language: Language = "regex"
+    language: Language = "fancy-regex"
     steps: str = ""
 
     @property
@@ -115,10 +126,10 @@ class Pattern(NamedTuple):
 
     @property
     def given(self) -> SplitPattern:
-        """What a tokenizer is given for this pattern: its name, its expressions of `regex`, None, or the pattern."""
+        """The argument that resolves to this pattern: its name, its expressions, None, or the pattern itself."""
         if self.name or self.whole:
             return self.name
-        if self.language != "regex":
+        if self.steps or self.language == "oniguruma":
             return self
         return self.expressions[0] if len(self.expressions) == 1 else self.expressions
 
@@ -129,14 +140,20 @@ class Pattern(NamedTuple):
 SplitPattern = str | tuple[str, ...] | Pattern | None
 
 
-def resolve(pattern: SplitPattern, language: Language = "regex") -> Pattern:
-    """The Pattern meant by a name, a regular expression, several in sequence, or None for no split.
+def resolve(pattern: SplitPattern, language: Literal["oniguruma", "fancy-regex"] | None = None) -> Pattern:
+    """Return the Pattern of a name, a regular expression, several in sequence, or None for no split.
 
-    An expression that is one of the named patterns, as published, gets its name. A plain word that is no name is an
-    error, not an expression. language: of which the expressions are: "regex", the Python package; "oniguruma", as a
-    tokenizer.json has them; "fancy-regex", as tiktoken has them. Raises ValueError naming the pattern where it is
-    unknown, empty, does not compile, asks for what is not supported, or can match the empty string; TypeError where it
-    is no str.
+    An expression that is one of the named patterns, as published, gets its name. A plain word that is not a name is an
+    error, not an expression.
+
+    Args:
+        pattern: the name, the expressions, None, or a Pattern, which is returned.
+        language: that of the expressions: "oniguruma", as a tokenizer.json has them, or "fancy-regex", as tiktoken has
+            them. If None, fancy-regex where it reads all of them, else that of the Python package `regex`.
+
+    Raises:
+        ValueError: the pattern is unknown, empty, does not compile, is not supported, or can match the empty string.
+        TypeError: it is not a str.
     """
     if isinstance(pattern, Pattern):
         return pattern
@@ -160,101 +177,149 @@ def resolve(pattern: SplitPattern, language: Language = "regex") -> Pattern:
         expressions = tuple(map(str, pattern))
     else:
         raise TypeError(f"a split pattern is a str, a tuple of str or None, not {pattern!r}")
-    known = _NAME_OF.get(expressions)
-    if known is None and language != "oniguruma":
-        known = _OTHER_SPELLINGS.get(expressions[0]) if len(expressions) == 1 else None
-    if known is not None:
-        return Pattern(known, PATTERNS[known])
-    for expression in expressions:
-        if language == "regex" or not expression or _automaton_of(expression, language) is None:
-            _compile(expression, language)
-    return Pattern(None, expressions, language if expressions else "regex")
+    named = _NAME_OF.get(expressions)
+    if named is None and language != "oniguruma" and len(expressions) == 1:
+        named = _OTHER_SPELLINGS.get(expressions[0])
+    if named is not None:
+        return Pattern(named, PATTERNS[named])
+    if not expressions:
+        return Pattern(None, ())
+    if language is None:
+        readable = all(map(_read_by_fancy_regex, expressions))
+        return _checked(Pattern(None, expressions, "fancy-regex" if readable else "regex"))
+    return _checked(Pattern(None, expressions, language))
+
+
+def _checked(pattern: Pattern) -> Pattern:
+    for expression in pattern.expressions:
+        # An automaton is proof that the expression compiles and never matches the empty string.
+        if pattern.language == "regex" or not expression or _automaton_of(expression, pattern.language) is None:
+            _compile(expression, pattern.language)
+    return pattern
+
+
+def _read_by_fancy_regex(expression: str) -> bool:
+    try:
+        tree_of(expression, "fancy-regex")
+    except ValueError:
+        return False
+    return True
+
+
+def slow_warning(pattern: Pattern) -> str:
+    """Return the warning about a pattern that `regex` splits by, with what would have it compiled."""
+    return (
+        f"no compiled scanner serves the pattern {pattern}: texts are split by `regex` in one thread, some thirty "
+        f"times slower, because {_obstacle(pattern)}. Expressions of fancy-regex that look at most one character "
+        "ahead, and not behind, are compiled"
+    )
+
+
+def _obstacle(pattern: Pattern) -> str:
+    from bpe.expressions import automaton
+
+    if pattern.steps:
+        return "its steps do more than isolate matches"
+    for expression in pattern.expressions:
+        try:
+            reason = automaton.obstacle(
+                tree_of(expression, "fancy-regex" if pattern.language == "regex" else pattern.language)
+            )
+        except ValueError as error:
+            return str(error)
+        if reason:
+            return reason
+    return "it is of the package `regex`"
 
 
 def _is_word(pattern: str) -> bool:
-    """Whether this looks like a name rather than an expression."""
+    """True if this looks like a name rather than an expression."""
     return pattern[:1].isascii() and pattern[:1].isalpha() and all(one.isalnum() or one in "_.-" for one in pattern)
 
 
 def of_steps(steps: Sequence[Mapping[str, Any]]) -> Pattern:
-    """The pattern of a tokenizer.json's pre-tokenizer: its steps in order, those of a Sequence side by side.
+    """Return the pattern of a tokenizer.json's pre-tokenizer: its steps in order, those of a Sequence side by side.
 
-    Where all that the steps do is to isolate matches before ByteLevel, their expressions, else the steps. Raises
+    If the steps only isolate matches before ByteLevel, the pattern holds their expressions, else the steps. Raises
     ValueError where a step is not supported.
     """
     import json
 
     from bpe.expressions.step_options import checked
 
-    made = [checked(step) for step in steps]
-    *before, last = made
-    isolate = all(_isolates(step) for step in before)
-    if isolate and last == {**last, "type": "ByteLevel", "add_prefix_space": False}:
+    options = [checked(step) for step in steps]
+    *before, last = options
+    if all(_splits(step) for step in before) and last == {**last, "type": "ByteLevel", "add_prefix_space": False}:
         expressions = tuple(step["pattern"]["Regex"] for step in before)
         if last["use_regex"]:
             expressions += PATTERNS["gpt2"]
+        isolates = all(step["behavior"] == "Isolated" for step in before)
+        if not isolates and expressions in _NAME_OF:  # a named pattern matches every character: nothing is removed
+            return Pattern(_NAME_OF[expressions], expressions)
         try:
-            return resolve(expressions or None, "oniguruma")
+            if isolates:
+                return resolve(expressions or None, "oniguruma")
         except ValueError as error:
             if "can match the empty string" not in str(error):
                 raise
     from bpe.expressions.steps import tree_of
 
-    for step in made:
+    for step in options:
         if step["type"] == "Split":  # the others have no expression that could be refused
             tree_of(step)
-    return Pattern(None, (), "oniguruma", json.dumps(made, ensure_ascii=False))
+    return Pattern(None, (), "oniguruma", json.dumps(options, ensure_ascii=False))
 
 
-def _isolates(step: Mapping[str, Any]) -> bool:
-    return step["type"] == "Split" and step["behavior"] == "Isolated" and "Regex" in step["pattern"]
+def _splits(step: Mapping[str, Any]) -> bool:
+    """True for a Split that makes each match of an expression a piece."""
+    ways = ("Isolated", False), ("Isolated", True), ("Removed", True)
+    return step["type"] == "Split" and "Regex" in step["pattern"] and (step["behavior"], step["invert"]) in ways
 
 
 def to_plain(pattern: Pattern) -> Any:
-    """A pattern as JSON has it: a name, a list of expressions of `regex`, or an object. See from_plain()."""
+    """Return a pattern as JSON has it: a name, a list of expressions, or an object. See from_plain()."""
     if pattern.name is not None:
         return pattern.name
     if pattern.steps:
         import json
 
         return {"steps": json.loads(pattern.steps)}
-    if pattern.language != "regex":
+    if pattern.language == "oniguruma":
         return {"language": pattern.language, "expressions": list(pattern.expressions)}
     return list(pattern.expressions)
 
 
 def from_plain(value: Any) -> Pattern:
-    """The pattern that to_plain() wrote. Raises ValueError where it is none."""
-    language: Any = "regex"
+    """Return the pattern that to_plain() wrote. Raises ValueError for any other value."""
+    language: Any = None
     if isinstance(value, dict) and value.keys() == {"steps"} and isinstance(value["steps"], list):
         if value["steps"] and all(isinstance(step, dict) for step in value["steps"]):
             return of_steps(value["steps"])
     elif isinstance(value, dict) and value.keys() == {"language", "expressions"}:
         language, value = value["language"], value["expressions"]
-    if language in ("regex", "oniguruma", "fancy-regex") and isinstance(value, list):
+    if language in (None, "oniguruma", "fancy-regex") and isinstance(value, list):
         value = tuple(value)
         if all(isinstance(expression, str) for expression in value):
             return resolve(value or None, language)
     if not isinstance(value, str):
-        raise ValueError(f"no split pattern: {str(value)[:80]}")
+        raise ValueError(f"expected a split pattern, got {str(value)[:80]}")
     return resolve(value)
 
 
 def scanner_of(pattern: Pattern) -> int:
-    """The number of the compiled scanner that serves a pattern, made if need be, or -1 where only `regex` does."""
+    """Return the number of a pattern's compiled scanner, made if need be, or -1 where only `regex` serves."""
     if pattern.name is not None:
         return scanner.SCANNED.get(pattern.name, -1)
-    return scanner.SCANNED[None] if pattern.whole else _made_scanner(pattern)
+    return scanner.SCANNED[None] if pattern.whole else _scanner_of_automata(pattern)
 
 
 @made_once
-def _made_scanner(pattern: Pattern) -> int:
-    """That of the automata of a pattern which has no name, or of the named pattern that does the same."""
+def _scanner_of_automata(pattern: Pattern) -> int:
     import json
 
     from bpe.expressions import automaton, steps
 
-    made = []
+    automata = []
     if pattern.steps:
         levels = steps.levels(tuple(json.loads(pattern.steps)))
         if levels is None:
@@ -263,7 +328,7 @@ def _made_scanner(pattern: Pattern) -> int:
             compiled = automaton.compile_tree(level.tree)
             if compiled is None or (level.drops and automaton.leaves_gaps(compiled)):
                 return -1
-            made.append((compiled, level.in_bytes))
+            automata.append((compiled, level.in_bytes))
     elif pattern.language == "regex":
         return -1
     else:
@@ -271,20 +336,20 @@ def _made_scanner(pattern: Pattern) -> int:
             compiled = _automaton_of(expression, pattern.language)
             if compiled is None:
                 return -1
-            made.append((compiled, False))
-    if not made:
+            automata.append((compiled, False))
+    if not automata:
         return scanner.SCANNED[None]
-    known = _SAME_AS.get(automaton.digest(made))
-    if known is not None:
-        return scanner.SCANNED[known]
-    return scanner.register_splitter([automaton.scanner_level(compiled, in_bytes) for compiled, in_bytes in made])
+    named = SCANNED_BY_DIGEST.get(automaton.digest(automata))
+    if named is not None:
+        return scanner.SCANNED[named]
+    return scanner.register_splitter([automaton.scanner_level(compiled, in_bytes) for compiled, in_bytes in automata])
 
 
-@functools.lru_cache(maxsize=16)  # resolve() asks for it, and then _made_scanner()
+@functools.lru_cache(maxsize=16)  # called by resolve(), and then by scanner_of()
 def _automaton_of(expression: str, language: Language) -> Automaton | None:
-    """The automaton of an expression, which then matches no empty text; None where there is none.
+    """Return the automaton of an expression, which never matches the empty text, or None where it has none.
 
-    ValueError where the expression is not supported.
+    Raises ValueError where the expression is not supported.
     """
     from bpe.expressions import automaton
 
@@ -292,7 +357,7 @@ def _automaton_of(expression: str, language: Language) -> Automaton | None:
 
 
 def tree_of(expression: str, language: Language) -> Node:
-    """The tree of an expression of Oniguruma or fancy-regex. Raises ValueError where it is not supported."""
+    """Return the tree of an expression of Oniguruma or fancy-regex. Raises ValueError where it is not supported."""
     from bpe.expressions.cursor import Refused
     from bpe.expressions.parsing import parse
 
@@ -311,8 +376,8 @@ def split(text: bytes, pattern: Pattern) -> list[bytes]:
     Each expression isolates its matches, as tokenizers' Split does: a match is a piece, and so is the text between two
     matches, where there is any. A byte that is no part of well-formed UTF-8 is one character of no category (no letter,
     no number, no mark, no space), so negated classes match it. The named patterns class characters as Unicode 16 does,
-    which tiktoken and tokenizers follow, any other as the installed `regex` does; `\\s` leaves out U+001C to U+001F,
-    which `re` and str.isspace count as space. Raises ValueError where an expression matches the empty string.
+    which tiktoken and tokenizers follow, and so do expressions of any language but `regex`; `\\s` leaves out U+001C to
+    U+001F, which `re` and str.isspace count as space. Raises ValueError where an expression matches the empty string.
     """
     if pattern.name is not None:
         return _split_as_compiled(text, pattern)
@@ -329,7 +394,7 @@ def _split_as_compiled(text: bytes, pattern: Pattern) -> list[bytes]:
     whole = text.decode("utf-8", "surrogateescape")
     pieces = [whole.translate(_stand_ins())] if whole else []
     for expression in pattern.expressions:
-        pieces = [part for piece in pieces for part in _isolate(piece, expression)]
+        pieces = [part for piece in pieces for part in _isolate(piece, expression, "regex")]
     ends = list(itertools.accumulate(map(len, pieces), initial=0))
     return [whole[begin:end].encode("utf-8", "surrogateescape") for begin, end in itertools.pairwise(ends)]
 
@@ -337,6 +402,8 @@ def _split_as_compiled(text: bytes, pattern: Pattern) -> list[bytes]:
 @functools.cache
 def _stand_ins() -> dict[int, int]:
     """For each character whose category differs between `regex` and the compiled tables: one of which it does not."""
+    from bpe.expressions.properties import CATEGORIES
+
     every = "".join(map(chr, range(0x110000)))
     ours = scanner.categories()
     theirs = bytearray(len(ours))
@@ -361,7 +428,7 @@ def _splitting(steps: str) -> Splitting:
     return Splitting(tuple(json.loads(steps)))
 
 
-def _isolate(text: str, expression: str, language: Language = "regex") -> list[str]:
+def _isolate(text: str, expression: str, language: Language) -> list[str]:
     parts = []
     end = 0
     for match in _compile(expression, language).finditer(text):
@@ -377,17 +444,17 @@ def _isolate(text: str, expression: str, language: Language = "regex") -> list[s
 
 
 @functools.cache
-def _compile(expression: str, language: Language = "regex") -> regex.Pattern[str]:
+def _compile(expression: str, language: Language) -> regex.Pattern[str]:
     if not expression:
         raise ValueError("the split pattern '' is empty: use None for no split")
     if language != "regex":
         from bpe.expressions.spelling import spelled
 
-        meant = spelled(tree_of(expression, language))
+        plain = spelled(tree_of(expression, language))
     else:
-        meant = expression
+        plain = expression
     try:
-        compiled = regex.compile(meant)
+        compiled = regex.compile(plain)
     except (regex.error, OverflowError, RecursionError) as error:
         raise ValueError(f"the split pattern {expression!r} does not compile: {error}") from None
     if any(match.start() == match.end() for probe in _PROBES for match in compiled.finditer(probe)):

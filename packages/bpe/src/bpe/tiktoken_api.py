@@ -11,11 +11,12 @@ from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from bpe import formats, patterns
-from bpe.encoding.calls import NONE, Calls
+from bpe.encoding.calls import NONE, EncodeMethods, compiled
 from bpe.encoding.policy import Special
 from bpe.encoding.text_encoder import Text, TextEncoder
 from bpe.formats import TokenizerData
 from bpe.formats.vocabulary import Tables, make_tables, number_special_tokens, vocabulary_of_ranks
+from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 from bpe.native.parallel import map_in_threads, threads_for
@@ -32,7 +33,7 @@ Any_Encoding = TypeVar("Any_Encoding", bound="Encoding")
 CACHE_BYTES = 64 << 20
 
 
-class Encoding:
+class Encoding(EncodeMethods):
     """A byte-level BPE encoding, as tiktoken.Encoding.
 
     A token's rank is its id, any two neighbours that join to a token merge, the lowest rank first, and a pretoken that
@@ -89,7 +90,8 @@ class Encoding:
     ) -> None:
         """Become the encoding of these data: what every constructor ends with.
 
-        tables: factory for the encoder's tables; table_cache passes one that reuses tables from disk (ids checked).
+        tables: factory for the encoder's tables; formats/table_cache.py passes one that reads them from disk, and has
+            checked the ids.
         """
         if not 0 <= cache_bytes <= sys.maxsize:
             raise ValueError(f"cache_bytes is {cache_bytes}; it takes a number from 0 to {sys.maxsize}")
@@ -97,12 +99,7 @@ class Encoding:
             formats.check_ids(data.vocab)
         self._data, self._cache_bytes = data, cache_bytes
         special_ids = formats.split_off_ids(data)
-        self._texts = TextEncoder(data, special_ids, tables or partial(make_tables, data), cache_bytes)
-        self._calls = Calls(self._texts)
-        # A short text spends its time in the call itself: these go to the compiled calls without another in between.
-        for compiled in ("encode", "encode_ordinary", "encode_to_numpy"):
-            if getattr(type(self), compiled) is getattr(Encoding, compiled):  # not what a subclass has of its own
-                setattr(self, compiled, getattr(self._calls, compiled))
+        self._use(TextEncoder(data, special_ids, tables or partial(make_tables, data), cache_bytes))
 
     @classmethod
     def _made(
@@ -116,7 +113,8 @@ class Encoding:
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from bpe.formats.packed import pack
+        with import_lock:
+            from bpe.formats.packed import pack
 
         return _remake, (type(self), pack(self._data), self._cache_bytes)
 
@@ -167,8 +165,9 @@ class Encoding:
         apart = self._texts.special_ids
         return sorted(token for number, token in self._data.vocab.items() if number not in apart)
 
-    # Text to ids
+    # Text to ids. @compiled replaces a method by the one of the same name in encoding/calls.pyx, with this signature.
 
+    @compiled
     def encode(self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all") -> list[int]:
         """The ids of a text.
 
@@ -190,8 +189,9 @@ class Encoding:
             >>> tokenizer.encode("low<|endoftext|>", allowed_special="all")
             [258, 256]
         """
-        return self._calls.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
+        return super().encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
 
+    @compiled
     def encode_ordinary(self, text: Text) -> list[int]:
         """The ids of a text in which no special token is recognised, as encode(text, disallowed_special=()).
 
@@ -199,8 +199,9 @@ class Encoding:
             >>> len(tokenizer.encode_ordinary("<|endoftext|>"))
             13
         """
-        return self._calls.encode_ordinary(text)
+        return super().encode_ordinary(text)
 
+    @compiled
     def encode_to_numpy(
         self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
     ) -> NDArray[np.uint32]:
@@ -220,7 +221,7 @@ class Encoding:
             >>> tokenizer.encode_to_numpy("lower")
             array([259, 114], dtype=uint32)
         """
-        return self._calls.encode_to_numpy(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
+        return super().encode_to_numpy(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
 
     def encode_batch(
         self,
@@ -319,7 +320,8 @@ class Encoding:
 
     @made_once_property
     def _decoder(self) -> Decoder:
-        from bpe.encoding.decoder import Decoder
+        with import_lock:
+            from bpe.encoding.decoder import Decoder
 
         if self._data.characters is not None and self._data.characters.strip:
             return _stripping(Decoder)(self._data.vocab)
@@ -421,6 +423,25 @@ class Encoding:
         """
         return map_in_threads(self.decode_bytes, batch, num_threads)
 
+    # Private names that tiktoken's README uses to make an encoding of more special tokens
+
+    @property
+    def _pat_str(self) -> str:
+        pattern = self._data.pattern
+        if len(pattern.expressions) != 1:
+            raise ValueError(f"expected a split pattern of one expression, got {pattern}")
+        return pattern.expressions[0]
+
+    @property
+    def _mergeable_ranks(self) -> dict[bytes, int]:
+        if self._data.merges is not None:
+            raise ValueError("expected a tokenizer that merges by rank, got one with a list of merges")
+        return formats.ordinary_ids(self._data)
+
+    @property
+    def _special_tokens(self) -> dict[str, int]:
+        return dict(self._data.special_tokens)
+
 
 @cache
 def _stripping(decoder: type[Decoder]) -> type[Decoder]:
@@ -440,6 +461,7 @@ def _stripping(decoder: type[Decoder]) -> type[Decoder]:
 
 
 def _remake(kind: type[Any_Encoding], packed: bytes, cache_bytes: int) -> Any_Encoding:
-    from bpe.formats.packed import unpack
+    with import_lock:
+        from bpe.formats.packed import unpack
 
     return kind._made(unpack(packed), None, cache_bytes)

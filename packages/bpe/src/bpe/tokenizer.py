@@ -1,4 +1,4 @@
-"""Tokenizer: a vocabulary with its merges, made, kept, and used beyond what tiktoken's interface offers."""
+"""Tokenizer: construction, saving, and the methods that tiktoken does not have."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from bpe.encoding.policy import Special
 from bpe.encoding.text_encoder import Text, TextChunks
 from bpe.formats import TokenizerData, reading
 from bpe.formats.vocabulary import SpecialNames, data_of_merges, data_of_ranks, merges_of
+from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import threads_for
 from bpe.patterns import SplitPattern
@@ -37,8 +38,9 @@ class Tokenizer(Encoding):
     Args:
         vocab: {id: bytes}, the special tokens too or not.
         merges: pairs of bytes in order of rank, the two of each joined in vocab.
-        pattern: the split pattern: a name, a regular expression of the package `regex` (some thirty times slower),
-            several applied in sequence, or None for no split.
+        pattern: the split pattern: a name, a regular expression, several applied in sequence, or None for no split. An
+            expression is read as fancy-regex, like tiktoken's, and compiled; one that looks behind or far ahead runs
+            in the package `regex`, some thirty times slower, with a warning.
         special_tokens: names, which are appended to the vocabulary where it lacks them, or {name: id}.
         cache_bytes: the most that the caches of encoded pretokens may take. They change how fast it is, never an id.
 
@@ -113,7 +115,7 @@ class Tokenizer(Encoding):
 
         Args:
             path: the file.
-            pattern, special_tokens: as Tokenizer() takes them; but an expression is one of fancy-regex, as tiktoken's.
+            pattern, special_tokens: as Tokenizer() takes them.
 
         Raises:
             ValueError: what is wrong with the file, with its line; or as from_ranks().
@@ -206,7 +208,10 @@ class Tokenizer(Encoding):
             ValueError: a tokenizer.json cannot say what this tokenizer does.
         """
         data = self._data
-        formats.huggingface.write(path, data._replace(merges=list(self.merges)) if data.merges is None else data)
+        if data.merges is None:
+            characters = data.characters and data.characters._replace(late=())
+            data = data._replace(merges=list(self.merges), characters=characters)
+        formats.huggingface.write(path, data)
 
     # What it is
 
@@ -232,8 +237,8 @@ class Tokenizer(Encoding):
 
     @cached_property
     def pattern(self) -> SplitPattern:
-        """The split pattern: its name, its regular expressions, or None; a Pattern for those of another language than
-        `regex`'s and for steps of a tokenizer.json.
+        """The split pattern: its name, its regular expressions, or None; a Pattern for expressions of Oniguruma and for
+        steps of a tokenizer.json.
         """
         return self._data.pattern.given
 
@@ -262,7 +267,7 @@ class Tokenizer(Encoding):
             >>> tokenizer.count_tokens("low lower")
             3
         """
-        return self._calls.count_tokens(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
+        return self._count(text, allowed_special, disallowed_special)
 
     def encode_batch_to_numpy(
         self,
@@ -323,7 +328,8 @@ class Tokenizer(Encoding):
             >>> tokenizer.encode_arrow(pyarrow.array(["low", None, "lower"])).to_pylist()
             [[258], None, [259, 114]]
         """
-        from bpe.encoding.arrow import encode_column
+        with import_lock:
+            from bpe.encoding.arrow import encode_column
 
         rules = self._texts.policy.rules(allowed_special, disallowed_special)
         return encode_column(self._texts, array, rules, threads_for(workers, "workers"))
@@ -382,8 +388,7 @@ class Tokenizer(Encoding):
         As tokenizers' encode(add_special_tokens=True); encode() adds none. Without a template the ids as they are.
 
         Args:
-            ids: those of a text.
-            pair: those of a second text, which the template for two puts together with the first.
+            ids, pair: of a text, and of a second one for the template of two texts.
 
         Example:
             >>> tokenizer.add_special_tokens([258])
@@ -406,9 +411,8 @@ class Tokenizer(Encoding):
     ) -> int:
         """Encode a corpus into token files, in several threads and in bounded memory.
 
-        As training does, this takes the special tokens of a corpus for what they are, where encode() would refuse them.
-        Beside X.npy goes X.json: count, dtype, bytes of text, this tokenizer's fingerprint, the id of <|endoftext|>,
-        and the SHA-256 of the ids. Files appear whole or not at all.
+        Special tokens in the corpus are recognised, as in training; encode() refuses them. X.json beside X.npy holds
+        count, dtype, bytes of text, fingerprint, the id of <|endoftext|>, SHA-256. Files appear whole or not at all.
 
         Args:
             source: as bpe.train() takes it.
@@ -417,8 +421,7 @@ class Tokenizer(Encoding):
             format: what trainers read: see bpe.outputs.writers. A document is a text of the source, and one ends after
                 each end of text in it.
             end_of_text: a special token that is put after each text that does not end in it; none, if None.
-            shard_tokens: the most ids of a file: X-00000.npy, X-00001.npy and so on are written. Where a call was
-                stopped, the same call goes on after the last whole file.
+            shard_tokens: the most ids of a file: X-00000.npy, X-00001.npy …; a stopped call goes on after the last.
             allowed_special: the special tokens to recognise: "all", or a collection of names. Others are ordinary text.
             workers: threads; as many as there are processors, if None.
             progress: True for bars, or a function of (phase, done, total).
@@ -436,7 +439,8 @@ class Tokenizer(Encoding):
             >>> tokenizer.encode_file(["low lower"], "ids.npy")
             3
         """
-        from bpe.outputs.encode_source import encode_source, recipe_of
+        with import_lock:
+            from bpe.outputs.encode_source import encode_source, recipe_of
 
         recipe = recipe_of(self._texts, self.fingerprint, end_of_text, allowed_special)
         threads = threads_for(workers, "workers")
@@ -474,7 +478,8 @@ class Tokenizer(Encoding):
             >>> tokenizer.decode_arrow(pyarrow.array([[258], None, [259, 114]])).to_pylist()
             ['low', None, 'lower']
         """
-        from bpe.encoding.arrow import decode_column
+        with import_lock:
+            from bpe.encoding.arrow import decode_column
 
         return decode_column(self._decoder, array, errors)
 
@@ -486,7 +491,8 @@ class Tokenizer(Encoding):
             >>> stream.step(258), stream.step([260, 114]), stream.finish()
             ('low', ' lower', '')
         """
-        from bpe.encoding.streaming import DecodeStream
+        with import_lock:
+            from bpe.encoding.streaming import DecodeStream
 
         characters = self._data.characters
         if characters is not None and characters.strip:

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from lm.config import ModelConfig, TrainConfig
     from lm.generation.stream import generate, generate_batch, stream
     from lm.interop import from_gguf, from_huggingface, from_llama2c, from_nanogpt, to_gguf, to_huggingface
-    from lm.interop.begin import train
     from lm.interop.loading import load
     from lm.model import Transformer
     from lm.ops.cpu.fused import fuse
     from lm.training import checkpoint as checkpoint
+    from lm.training.train import train
     from lm.training.validation import evaluate
 
 __version__ = "0.1.0"
@@ -49,7 +49,7 @@ _HOME = {
     ),
     "load": "lm.interop.loading",
     "stream": "lm.generation.stream",
-    "train": "lm.interop.begin",
+    "train": "lm.training.train",
 }
 
 # `import lm` is enough to write lm.model.Block: a module is imported when its name is first used.

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import os
 import tomllib
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
 
 if TYPE_CHECKING:
     from accounting import TransformerShape
@@ -58,6 +61,8 @@ OTHERS_NAMES = {
 
 Config = TypeVar("Config")
 
+BY_STEPS: Any = None  # a default that depends on `steps`
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -74,13 +79,13 @@ class ModelConfig:
     head_dim: int | None = None  # width of a head; None: d_model / num_heads
     ffn: FFN = "swiglu"  # three matrices, the others two; gelu: its tanh form (GPT-2); gelu_exact: by erf
     norm: Norm = "rmsnorm"
-    norm_placement: NormPlacement = "pre"  # of what enters attention and feed-forward; post: of each sum
+    norm_placement: NormPlacement = "pre"  # normalise each sublayer's input; post: after the residual sum
     norm_eps: float = 1e-5  # added to the mean square, or to the variance
     position: Position = "rope"  # rotary embedding of queries and keys; learned: an embedding added to the tokens'
     rope_theta: float = 10000.0  # pair j of a head rotates by theta^(-2j / head_dim) from one position to the next
     rope_factor: float = 1.0  # rotations are slowed by it, to read further than was trained (arXiv:2306.15595)
-    # Llama 3.1's rule for that: rotations that go round less often than rope_low_freq_factor in so many positions are
-    # slowed, those that do more often than rope_high_freq_factor are not, those between in part. None: all are slowed.
+    # Llama 3.1 scaling: rotations of fewer turns in this many positions than rope_low_freq_factor are slowed by
+    # rope_factor, those of more than rope_high_freq_factor are not, those between in part. None: all are slowed.
     rope_original_context_length: int | None = None
     rope_low_freq_factor: float = 1.0
     rope_high_freq_factor: float = 4.0
@@ -119,6 +124,8 @@ class ModelConfig:
                 f"num_kv_heads {self.kv_heads} does not divide num_heads {self.num_heads}: "
                 f"every key head serves the same number of query heads"
             )
+        for name in ("rope_theta", "rope_factor"):
+            refuse_without_effect(self, name, self.position == "rope", "position 'rope'")
         if self.position == "rope" and self.head_width % 2:
             raise ValueError(f"head_dim {self.head_width} is odd, and rope turns pairs: make it even")
 
@@ -189,12 +196,14 @@ class TrainConfig:
     # by its tokens, so that this changes memory and, but for rounding, not the result.
     micro_batch_size: int | None = None
     learning_rate: float = 1e-3  # the highest, at the end of the warm-up
-    min_learning_rate: float = 0.0  # at the last step of "cosine" and "linear"
+    min_learning_rate: float = 0.0  # that "cosine" and "linear" would reach at step `steps`, one after the last
     embedding_learning_rate: float | None = None  # the highest of embeddings; None: learning_rate
     head_learning_rate: float | None = None  # the highest of a head that is no embedding; None: learning_rate
-    warmup_steps: int = 100  # over which the rate rises in a line
+    warmup_steps: int = BY_STEPS  # of linear warm-up; if left out, 100, or a tenth of fewer than 100 steps
     schedule: Schedule = "cosine"  # after the warm-up: half a cosine, a line over the last decay_steps, or constant
-    decay_steps: int | None = None  # of "linear"; None: all after the warm-up
+    # Length of the line of "linear": it leaves learning_rate at step `steps` - decay_steps, which is the last at that
+    # rate, and would reach min_learning_rate at step `steps`. None: all steps after the warm-up.
+    decay_steps: int | None = None
     # muon, normuon: for the matrices of the blocks, each step made orthogonal (see optimizer.Muon); AdamW for the rest.
     optimizer: OptimizerName = "adamw"
     momentum: float = 0.95  # of muon and normuon
@@ -204,10 +213,10 @@ class TrainConfig:
     eps: float = 1e-8
     gradient_clip: float = 1.0  # the largest global norm of the gradients; 0: no limit
     seed: int = 0  # of the initial weights and of the order of the data
-    log_every: int = 1  # steps
-    eval_every: int = 500  # steps; 0: only at the end
+    log_every: int = 1  # log a line of metrics every N steps
+    eval_every: int = 500  # evaluate every N steps; 0: only at the end
     eval_tokens: int = 65536  # held-out tokens scored on the way, always the same ones; 0: all
-    checkpoint_every: int = 500  # steps; 0: only at the end
+    checkpoint_every: int = 500  # save a checkpoint every N steps; 0: only at the end
     keep_checkpoints: int = 2  # the newest that stay, beside the best
     threads: int = 0  # of the CPU; 0: torch's own choice
     compile: Compile = "off"  # the blocks by torch.compile; auto: measured at the start of a long run
@@ -216,7 +225,7 @@ class TrainConfig:
     # auto: bf16 on CUDA (fp16 where it has none), fp32 elsewhere. tf32: CUDA's faster products of fp32 numbers.
     # bf16, fp16: products in those, weights and their updates in fp32; fp16 with a loss scale.
     precision: Precision = "auto"
-    activation_checkpointing: ActivationCheckpointing = "none"  # recompute attention's inside; full: blocks
+    activation_checkpointing: ActivationCheckpointing = "none"  # selective: recompute attention; full: all blocks
     parallel: Parallel = "ddp"  # of several processes: ddp, all of the model on each; fsdp, a part on each
     # dpo: of each pair the better answer is made likelier than the other (see preference.py), for data that `lm data
     # preferences` made.
@@ -230,6 +239,8 @@ class TrainConfig:
     collective_timeout: int = 600  # seconds after which a process under torchrun that does not answer counts as lost
 
     def __post_init__(self) -> None:
+        if self.warmup_steps is BY_STEPS:
+            object.__setattr__(self, "warmup_steps", 100 if self.steps >= 100 else self.steps // 10)
         check_types(self)
         for name in ("steps", "batch_size", "log_every", "keep_checkpoints", "collective_timeout"):
             at_least(name, getattr(self, name), 1)
@@ -266,6 +277,13 @@ class TrainConfig:
                     f"warmup_steps {self.warmup_steps} and decay_steps {self.decay_steps} are together more than "
                     f"steps {self.steps}: shorten one of them"
                 )
+        for name, has_effect, needed in (
+            ("min_learning_rate", self.schedule != "constant", "schedule 'cosine' or 'linear'"),
+            ("momentum", self.optimizer != "adamw", "optimizer 'muon' or 'normuon'"),
+            ("dpo_beta", self.objective == "dpo", "objective 'dpo'"),
+            ("lora_alpha", self.lora_rank > 0, "a lora_rank"),
+        ):
+            refuse_without_effect(self, name, has_effect, needed)
         if self.micro_batch_size is not None:
             at_least("micro_batch_size", self.micro_batch_size, 1)
             if self.batch_size % self.micro_batch_size:
@@ -308,6 +326,8 @@ def override(tables: dict[str, dict[str, Any]], setting: str, text: str, kinds: 
     if not dot or section not in kinds:
         every = {field: f"--{name}.{field}" for name, kind in kinds.items() for field in settable(kind)}
         near = nearest(key, every)
+        if key == "resume":
+            raise KeyError("--resume is not an option: the same command continues a run")
         meant = (
             f"did you mean {every[near[0]]}?"
             if near
@@ -371,11 +391,17 @@ def as_declared(kind: type, name: str, value: object) -> object:
 
 
 def check_types(config: Any) -> None:
-    """TypeError for a field that is not of its declared type. An integer passes for a float."""
+    """TypeError for a field that is not of its declared type. An integer passes for a float.
+
+    NumPy's scalars become Python's, and a path becomes its text.
+    """
     for name, declared in typing.get_type_hints(type(config)).items():
         if name not in settable(type(config)):
             continue
         value = getattr(config, name)
+        if isinstance(value, np.generic | os.PathLike):
+            value = value.item() if isinstance(value, np.generic) else os.fspath(value)
+            object.__setattr__(config, name, value)
         if typing.get_origin(declared) is Literal:
             if not isinstance(value, str):
                 raise TypeError(f"{name} must be a word, and {value!r} is not")
@@ -394,6 +420,13 @@ def check_types(config: Any) -> None:
             }
             names = " or ".join(words[kind] for kind in allowed if kind is not int or float not in allowed)
             raise TypeError(f"{name} must be {names}, and {value!r} is not")
+
+
+def refuse_without_effect(config: Any, name: str, has_effect: bool, needed: str) -> None:
+    """ValueError: a setting that would do nothing was changed from its default."""
+    value = getattr(config, name)
+    if not has_effect and value != settable(type(config))[name].default:
+        raise ValueError(f"{name} {value} has no effect without {needed}: leave it out, or choose that")
 
 
 def at_least(name: str, value: float, bound: int) -> None:

@@ -6,8 +6,10 @@ import contextlib
 import ctypes
 import functools
 import os
+import platform
 import re
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,8 +53,8 @@ def choose_precision(name: Precision, device: torch.device) -> Precision:
 
 
 @contextlib.contextmanager
-def arithmetic(precision: str) -> Iterator[None]:
-    """What products of fp32 matrices are computed in: TF32 where that is asked for, else fp32; puts back what was."""
+def float32_matmul_precision(precision: str) -> Iterator[None]:
+    """Multiply fp32 matrices in TF32 if that is the precision, else in fp32; the former setting is restored."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     try:
@@ -65,6 +67,43 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
     """Runs products in bf16 or fp16 where that is the precision; else changes nothing."""
     dtype = AUTOCAST.get(precision)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
+
+
+def launched() -> bool:
+    """True if torchrun, or a program that sets its variables, started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+
+
+def local_rank() -> int:
+    """Return the number of this process among those of this machine."""
+    return int(os.environ.get("LOCAL_RANK", "0")) if launched() else 0
+
+
+def describe_machine(device: torch.device | str = "cpu") -> dict[str, str | int]:
+    """Return versions, system, processor and device in words, for a run's report."""
+    machine: dict[str, str | int] = {
+        "Python": platform.python_version(),
+        "torch": torch.__version__,
+        "system": platform.platform(terse=True),
+        "processor": cpuinfo().get("model name") or platform.processor() or platform.machine(),
+        "processors": os.cpu_count() or 1,
+        "threads": torch.get_num_threads(),
+    }
+    with contextlib.suppress(metadata.PackageNotFoundError):  # imported from its source
+        machine["groundup-lm"] = metadata.version("groundup-lm")
+    if torch.device(device).type == "cuda":
+        machine["device"] = torch.cuda.get_device_name(device)
+        machine["CUDA"] = torch.version.cuda or "unknown"
+    return machine
+
+
+def cpuinfo() -> dict[str, str]:
+    """Return what Linux says of the first processor, by the names of /proc/cpuinfo; empty on other systems."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    except OSError:
+        return {}
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
 def in_words(device: torch.device) -> str:

@@ -15,9 +15,18 @@ def document_ids_of(ids: Tensor, end_of_text: int) -> Tensor:
     return (ids == end_of_text).cumsum(dim=1)
 
 
-def positions_of(document_ids: Tensor | None, start: int, end: int) -> slice | Tensor:
-    """The positions of the tokens start … end - 1 of each row, or of each in its own document."""
-    return slice(start, end) if document_ids is None else positions_in(document_ids)
+def positions_of(document_ids: Tensor | None, start: int | Tensor, length: int) -> slice | Tensor:
+    """Positions of `length` tokens of each row: from `start` on, or of each in its own document.
+
+    start: one for all rows, or of the one token of each row (batch,).
+    """
+    if document_ids is not None:
+        if isinstance(start, Tensor) or start:
+            raise ValueError(
+                f"expected start 0 beside document_ids, got {start}: documents have positions of their own"
+            )
+        return positions_in(document_ids)
+    return start[:, None] if isinstance(start, Tensor) else slice(start, start + length)
 
 
 def positions_in(document_ids: Tensor) -> Tensor:

@@ -103,12 +103,12 @@ def apply_rotary_emb(x: Tensor, rope: Tensor) -> Tensor:
 
 
 class LayerCache(Protocol):
-    """What one layer's attention asks of a key/value cache (see generation.kv_cache)."""
+    """Key/value cache of one layer (see generation.kv_cache)."""
 
     length: int  # positions that it holds
 
-    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Appends k, v (batch, kv_heads, seq, head_dim) and gives all that were appended so far."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None) -> Tensor:
+        """Append k, v (batch, kv_heads, seq, head_dim) and return attention of q to all positions so far."""
         ...
 
 
@@ -168,15 +168,16 @@ class Attention(nn.Module):
             qk = torch.cat((self.q_norm(qk[:, :, : self.heads]), self.k_norm(qk[:, :, self.heads :])), dim=2)
         if rope is None and self.config.position == "rope":  # called alone, not by a Transformer
             start = 0 if cache is None else cache.length
-            rope = rope_at(self.config, positions_of(document_ids, start, start + qk.shape[1]), qk)
+            rope = rope_at(self.config, positions_of(document_ids, start, qk.shape[1]), qk)
         if rope is not None:
             qk = apply_rotary_emb(qk, rope)  # queries and keys alike
         q, k = qk.transpose(1, 2).split_with_sizes((self.heads, self.kv_heads), dim=1)
         v = v.transpose(1, 2)  # each (batch, heads or kv_heads, seq, head_dim)
-        if cache is not None:
-            k, v = cache.extend(k, v)  # (batch, kv_heads, all seq so far, head_dim)
         attend = recomputed(attention) if self.recompute else attention
-        y = attend(q, k, v, sliding_window=self.config.sliding_window, document_ids=document_ids)
+        if cache is not None:
+            y = cache.attend(q, k, v, self.config.sliding_window)
+        else:
+            y = attend(q, k, v, sliding_window=self.config.sliding_window, document_ids=document_ids)
         return y.transpose(1, 2).flatten(2)
 
 
@@ -273,23 +274,34 @@ class Transformer(nn.Module):
             initialise(parameter, name, config)
 
     def forward(
-        self, ids: Tensor, document_ids: Tensor | None = None, *, start: int = 0, cache: list[LayerCache] | None = None
+        self,
+        ids: Tensor,
+        document_ids: Tensor | None = None,
+        *,
+        start: int | Tensor = 0,
+        cache: list[LayerCache] | None = None,
     ) -> Tensor:
         """Logits of each next token, in the dtype of the weights.
 
         document_ids (batch, seq): a token sees only its own document, a contiguous run with positions of its own.
-        start: the position of ids[:, 0], for a cache that holds the tokens before it.
+        start: the position of ids[:, 0], for a cache that holds the tokens before it; or, for one token of each of
+            several sequences, their positions (batch,), which are not checked against the context.
         """
         return self.logits(self.hidden(ids, document_ids, start=start, cache=cache))
 
     def hidden(
-        self, ids: Tensor, document_ids: Tensor | None = None, *, start: int = 0, cache: list[LayerCache] | None = None
+        self,
+        ids: Tensor,
+        document_ids: Tensor | None = None,
+        *,
+        start: int | Tensor = 0,
+        cache: list[LayerCache] | None = None,
     ) -> Tensor:
-        """What the head reads: (batch, seq, d_model). ValueError: a sequence longer than the context."""
-        end, context = start + ids.shape[1], self.config.context_length
-        if end > context:
-            raise ValueError(f"a sequence of {end} tokens is longer than the context of {context}")
-        positions = positions_of(document_ids, start, end)
+        """Input of the head: (batch, seq, d_model). ValueError: a sequence longer than the context."""
+        context = self.config.context_length
+        if isinstance(start, int) and start + ids.shape[1] > context:
+            raise ValueError(f"a sequence of {start + ids.shape[1]} tokens is longer than the context of {context}")
+        positions = positions_of(document_ids, start, ids.shape[1])
         x = self.embedding(ids)  # (batch, seq, d_model)
         if self.positions is not None:
             x = x + self.positions.weight[positions]  # a slice, which keeps no index for the backward pass

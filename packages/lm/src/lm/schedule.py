@@ -20,7 +20,10 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 
 
 def cosine(step: int, *, max_lr: float, min_lr: float = 0.0, warmup_steps: int = 0, total_steps: int) -> float:
-    """Linear warm-up, then half a cosine from max_lr down to min_lr at total_steps, and min_lr from there on."""
+    """Linear warm-up, then half a cosine from max_lr down to min_lr.
+
+    min_lr is the rate of step total_steps and of those after; the last step of training is the one before it.
+    """
     if step < warmup_steps:
         return warmup(step, max_lr, warmup_steps)
     if step >= total_steps:
@@ -38,9 +41,9 @@ def linear(
     total_steps: int,
     decay_steps: int | None = None,
 ) -> float:
-    """Linear warm-up, max_lr, and over the last decay_steps (all after the warm-up, if not given) a line down to
-    min_lr.
+    """Linear warm-up, max_lr, and over the last decay_steps (all after the warm-up, if not given) a line to min_lr.
 
+    Step total_steps - decay_steps is the last at max_lr; min_lr is the rate of step total_steps, one after the last.
     With few decay_steps this is warm-up–stable–decay. (Hu et al. 2024, arXiv:2404.06395)
     """
     if step < warmup_steps:

@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
     encode = commands.add_parser(
         "encode",
         help="text to ids",
-        epilog="Without --out ids go to standard output: a text's on one line, with --jsonl a document's.",
+        epilog="Without --out ids go to standard output: a text's on one line, of JSON lines a document's.",
     )
     encode.add_argument("tokenizer", help=NAMED)
     encode.add_argument("text", nargs="*", help="files (default: standard input, which is also -)")
@@ -114,8 +114,9 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
         if isinstance(sources.file_of(name), sources.Parquet):
             raise ValueError(f"{name}: Parquet is read for --out X.npy only")
     with _output(options.out) as out, reporter(watched() and (bool(options.text) or options.out is not None)) as report:
-        for file in _inputs(options.text, report, "encoding bytes"):
-            if options.jsonl:
+        files = _inputs(options.text, report, "encoding bytes")
+        for name, file in zip(options.text or ["-"], files, strict=True):
+            if options.jsonl or isinstance(sources.file_of(name), sources.JsonLines):
                 _encode_documents(tokenizer, file, out, options)
             else:
                 _encode_text(tokenizer, file, out, options.special)

@@ -11,6 +11,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import bpe
 from bpe.commands import count, encode, report, train
 from bpe.commands.corpus import place
 from bpe.corpus import compressed
@@ -73,6 +74,7 @@ def _sentence(error: BaseException) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bpe", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"bpe {bpe.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
 
     train.add(commands)

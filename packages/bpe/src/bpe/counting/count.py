@@ -96,10 +96,7 @@ def count_source(
     scanner = patterns.scanner_of(pattern)
     if scanner < 0:
         workers = 1
-        warn_caller(
-            f"no compiled scanner serves the pattern {pattern}: splitting goes through "
-            "`regex`, in one thread, some thirty times slower"
-        )
+        warn_caller(patterns.slow_warning(pattern))
     total = sources.size_of(source)
     threads, in_caller, chunk_bytes, room, share = plan(total, workers, memory_limit)
     tables = [PretokenCounts(room) for _ in range(threads)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bpe.encoding.text_encoder import JOINED_TEXT, SHARED_TEXT, TextEncoder
 from bpe.native.arrow import pyarrow
+from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import map_in_threads, run_together
 
@@ -134,8 +135,9 @@ def _encode_rows(
     """(the ids of all rows, where those of each end). Short rows are encoded one each by several threads, then each
     long one by all of them.
     """
-    from bpe.encoding.column import Column
-    from bpe.encoding.shared_text import SharedText
+    with import_lock:
+        from bpe.encoding.column import Column
+        from bpe.encoding.shared_text import SharedText
 
     longest = SHARED_TEXT if threads > 1 else 1 << 62
     column = Column(texts.encoder, text, begins, sizes, rules, threads=threads, longest=longest)
@@ -180,7 +182,8 @@ def _decode_array(decoder: Decoder, array: Any, errors: str) -> Any:
     lists: tuple[Callable[[Any], bool], ...] = (types.is_list, types.is_large_list, types.is_fixed_size_list)
     if not any(is_list(kind) for is_list in lists) or not types.is_integer(kind.value_type):
         raise TypeError(f"the array holds {kind}, not lists of ids")
-    from pyarrow import compute
+    with import_lock:
+        from pyarrow import compute
 
     values = array.flatten()  # without those of rows that are null
     if values.null_count:

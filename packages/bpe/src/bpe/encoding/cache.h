@@ -25,17 +25,14 @@
 #include "native/cpu.h"
 
 enum {
-    WAYS = 2,               /* slots of a set */
-    INLINE_IDS = 3,         /* ids that a slot has room for */
-    COPIED_IDS = 16,        /* ids that are copied from the ring in one go, however few there are */
-    SWAP_EVERY = 16,        /* of the pretokens found second in their set, one in so many is moved to the front */
-    BATCH = 128,            /* pretokens */
-    UNKEPT_IDS = 8 * BATCH, /* ids of a batch's pretokens that the admission filter kept out of the cache */
+    WAYS = 2,        /* slots of a set */
+    INLINE_IDS = 3,  /* ids that a slot has room for */
+    COPIED_IDS = 16, /* ids that are copied from the ring in one go, however few there are */
+    SWAP_EVERY = 16, /* of the pretokens found second in their set, one in so many is moved to the front */
+    BATCH = 128,     /* pretokens */
     IDS_BEYOND = BATCH * (INLINE_IDS + 1) + COPIED_IDS /* ids that may be written beyond those of a batch */
 };
-/* Flags in `count` */
-#define IN_RING 0x80000000u  /* the ids are in the ring, */
-#define IN_BATCH 0x40000000u /* or, with it, at the address in ids[0] and ids[1], for as long as the batch lasts */
+#define IN_RING 0x80000000u /* flag in `count`: the ids are in the ring */
 
 typedef struct {
     uint64_t low, high;
@@ -55,9 +52,6 @@ typedef struct {
     packed_key keys[BATCH];
     cache_slot *sets[BATCH];
     size_t begins[BATCH + 1];
-    cache_slot unkept[BATCH]; /* of pretokens that are not put into the cache */
-    uint32_t unkept_ids[UNKEPT_IDS + COPIED_IDS];
-    size_t unkept_size;
 } cache_batch;
 
 static inline uint64_t cache_place(const cache_slot *slot) { return (uint64_t)slot->ids[1] << 32 | slot->ids[0]; }
@@ -147,7 +141,6 @@ static void cache_prepare(const cache_table *table, const uint8_t *text, size_t 
                           size_t count, cache_batch *batch, fetch_function fetch) {
     size_t longs = fetch(table->slots, table->mask, table->seed, text, size, begin, ends, count, batch);
     batch->begins[count] = ends[count - 1];
-    batch->unkept_size = 0;
     for (size_t i = 0; longs; i++)
         if (batch->keys[i].high >= LONG_KEY) {
             if (batch->sets[i]->low == batch->keys[i].low) prefetch(cache_entry(table, batch->sets[i]));
@@ -192,45 +185,17 @@ static size_t cache_take(const cache_table *table, const uint8_t *text, const ca
             at += slot->count;
             continue;
         }
-        const size_t found = slot->count & ~(IN_RING | IN_BATCH);
-        const uint8_t *entry;
+        const size_t found = slot->count & ~IN_RING;
+        const uint8_t *entry = cache_entry(table, slot);
         if ((size_t)(limit - at) < found + COPIED_IDS + (count - i) * (INLINE_IDS + 1)) break;
-        if (slot->count & IN_BATCH) { /* of this very pretoken */
-            entry = (const uint8_t *)(uintptr_t)cache_place(slot);
-        } else {
-            entry = cache_entry(table, slot);
-            if (!cache_alive(table, slot)) break;
-            if (key.high >= LONG_KEY &&
-                memcmp(entry + found * sizeof *at, text + batch->begins[i], key.high - LONG_KEY))
-                break;
-        }
+        if (!cache_alive(table, slot)) break;
+        if (key.high >= LONG_KEY && memcmp(entry + found * sizeof *at, text + batch->begins[i], key.high - LONG_KEY))
+            break;
         if (found <= COPIED_IDS) memcpy(at, entry, COPIED_IDS * sizeof *at);
         else memcpy(at, entry, found * sizeof *at);
         at += found;
     }
     *to = at;
     return i;
-}
-
-/* Give pretoken number i of a batch its ids, of which COPIED_IDS may be read, without a place in the cache; returns
- * whether there was room for them. */
-static inline int cache_hold(cache_batch *batch, size_t i, const uint32_t *ids, size_t count) {
-    cache_slot *slot = &batch->unkept[i];
-    memcpy(slot->ids, ids, sizeof slot->ids);
-    slot->count = (uint32_t)count;
-    if (count > INLINE_IDS) {
-        uint32_t *place = batch->unkept_ids + batch->unkept_size;
-        if (count > UNKEPT_IDS - batch->unkept_size) return 0;
-        if (count <= COPIED_IDS) memcpy(place, ids, COPIED_IDS * sizeof *ids);
-        else memcpy(place, ids, count * sizeof *ids);
-        batch->unkept_size += count;
-        slot->ids[0] = (uint32_t)(uintptr_t)place;
-        slot->ids[1] = (uint32_t)((uint64_t)(uintptr_t)place >> 32);
-        slot->count |= IN_RING | IN_BATCH;
-    }
-    slot->low = batch->keys[i].low;
-    slot->high = batch->keys[i].high;
-    batch->sets[i] = slot;
-    return 1;
 }
 #endif

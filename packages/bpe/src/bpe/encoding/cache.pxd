@@ -45,7 +45,6 @@ cdef extern from "encoding/cache.h" nogil:
         const cache_table *table, const uint8_t *text, size_t size, size_t begin, const size_t *ends, size_t count,
         cache_batch *batch, fetch_function fetch
     )
-    bint cache_hold(cache_batch *batch, size_t i, const uint32_t *ids, size_t count)
     bint cache_matches(const cache_slot *slot, packed_key key)
     bint cache_full(const cache_slot *set)
     bint cache_holds(const cache_slot *set, packed_key key)
@@ -61,13 +60,6 @@ cdef class Cache:
     cdef bint bounded           # its pool lets it grow no more
     cdef size_t text_left       # bytes of the text that are to come, as far as known
     cdef size_t text_seen, taken_before     # bytes since the text began or the cache grew, and slots in use then
-    cdef size_t lookups         # since the admission filter was last judged,
-    cdef size_t misses          # and those of short pretokens that had to be merged
-    cdef size_t repeats         # misses that the admission filter had seen before
-    cdef bint filtering         # the admission filter is on
-    cdef bint many_new          # many pretokens were new when it was last judged
-    cdef uint64_t *seen         # the admission filter: a bit for each pretoken seen, by its hash
-    cdef size_t seen_mask, seen_count
     cdef Work work
     cdef Ids ids                # of the text that is being encoded
     cdef size_t slots(self) noexcept nogil
@@ -77,9 +69,6 @@ cdef class Cache:
     cdef cache_slot *put(self, cache_slot *first, const cache_slot *slot) noexcept nogil
     cdef const cache_slot *look_again(self, packed_key key, const uint8_t *text) noexcept nogil
     cdef uint64_t take_ring(self, size_t size) noexcept nogil
-    cdef void judge_filter(self, size_t lookups) noexcept nogil
-    cdef bint make_filter(self) noexcept nogil
-    cdef bint seen_before(self, packed_key key) noexcept nogil
     cdef void expect(self, size_t size) noexcept nogil
     cdef void advance(self, size_t size) noexcept nogil
     cdef bint is_full(self) noexcept nogil

@@ -9,19 +9,13 @@ entries overwrite the oldest. A slot whose entry was overwritten counts as free.
 
 A cache starts small and grows when a third of its slots are taken, as far as its pool allows. So the cache of a short
 text stays in the processor's nearest caches, and a long text gets all the memory that is allowed.
-
-In base64 and the like, most pretokens are new and never come back; inserting one then costs about as much as merging
-it. If more than a sixth of the lookups are misses of short pretokens, twice in a row, an admission filter is switched
-on (the doorkeeper of TinyLFU: Einziger, Friedman and Manes 2017). It inserts a short pretoken only when it comes for
-the second time; the first time it sets a bit.
 """
 
 cimport cython
 
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy
 
-from bpe.encoding.ids cimport free_ids, free_ids_keeping_pages
+from bpe.encoding.ids cimport free_ids
 from bpe.encoding.ranks cimport free_work
 from bpe.native.bytes cimport LONG_KEY
 from bpe.native.hash_seed cimport hash_seed
@@ -36,15 +30,6 @@ cdef enum:
     EVICTED_SHARE = 32
     MOST_GROWTH = 16            # times its slots that a cache grows at once
 
-    # The admission filter is judged each JUDGED_EVERY lookups. It is switched on when twice in a row more than 1 lookup
-    # in NEW_SHARE was a miss, and off when fewer are, or when more than 1 miss in REPEAT_SHARE had been seen before.
-    JUDGED_EVERY = 1 << 12
-    NEW_SHARE = 6
-    REPEAT_SHARE = 4
-    SEEN_BITS = 32              # for each slot, up to MOST_SEEN_BITS, which are in near memory
-    MOST_SEEN_BITS = 1 << 20
-    FORGET_SHARE = 8            # when 1 bit in so many is set, all are cleared, or too much would seem to be seen
-
     # The pool
     NEW_SLOTS = 1 << 12         # of a new cache
     SPARE_SLOTS = 1 << 10       # of a cache that is thrown away after use, where the bound leaves no more
@@ -57,8 +42,7 @@ cdef class Cache:
     """A cache, used by one thread at a time.
 
     Args:
-        slots: How many slots to begin with, a power of two. Each takes SLOT_BYTES, and at most SEEN_BITS bits more for
-            the admission filter.
+        slots: The number of slots to begin with, a power of two. Each takes SLOT_BYTES.
     """
 
     def __cinit__(self, size_t slots):
@@ -70,7 +54,6 @@ cdef class Cache:
 
     def __dealloc__(self):
         free_table(&self.table)
-        free(self.seen)
         free_work(&self.work)
         free_ids(&self.ids)
 
@@ -157,45 +140,6 @@ cdef class Cache:
         self.table.written = place + size
         return place
 
-    # The admission filter
-
-    cdef void judge_filter(self, size_t lookups) noexcept nogil:
-        """Count lookups, and switch the filter on or off now and then."""
-        cdef bint many_new
-        self.lookups += lookups
-        if self.lookups < JUDGED_EVERY:
-            return
-        many_new = self.misses * NEW_SHARE > self.lookups
-        if self.filtering:
-            self.filtering = many_new and self.repeats * REPEAT_SHARE <= self.misses
-        elif many_new and self.many_new:
-            self.filtering = self.make_filter()
-        self.many_new = many_new
-        self.lookups = self.misses = self.repeats = 0
-
-    cdef bint make_filter(self) noexcept nogil:
-        """Make room for it; returns whether there is memory."""
-        cdef size_t bits = min(SEEN_BITS * self.slots(), <size_t> MOST_SEEN_BITS)
-        if self.seen == NULL or self.seen_mask + 1 < bits:
-            free(self.seen)
-            self.seen = <uint64_t *> calloc(bits // 64, sizeof(uint64_t))
-            self.seen_mask, self.seen_count = bits - 1, 0
-        return self.seen != NULL
-
-    cdef bint seen_before(self, packed_key key) noexcept nogil:
-        """Whether a short pretoken, or one with the same bit, was seen before; now it is."""
-        cdef uint64_t place = cache_hash(&self.table, key) >> 40 & self.seen_mask
-        cdef uint64_t bit = <uint64_t> 1 << (place & 63)
-        if self.seen[place >> 6] & bit:
-            self.repeats += 1
-            return True
-        self.seen[place >> 6] |= bit
-        self.seen_count += 1
-        if self.seen_count * FORGET_SHARE > self.seen_mask:
-            memset(self.seen, 0, (self.seen_mask + 1) // 8)
-            self.seen_count = 0
-        return False
-
     # Growing
 
     cdef void expect(self, size_t size) noexcept nogil:
@@ -208,9 +152,10 @@ cdef class Cache:
         self.text_left -= min(self.text_left, size)
 
     cdef bint is_full(self) noexcept nogil:
-        """Whether the cache should grow, and may; twice as late with the admission filter, which fills it slowly."""
-        cdef size_t most = self.slots() << 1 if self.filtering else self.slots()
-        return not self.bounded and (self.taken * TAKEN_SHARE > most or self.evicted * EVICTED_SHARE > self.slots())
+        """True if the cache should grow and may."""
+        return not self.bounded and (
+            self.taken * TAKEN_SHARE > self.slots() or self.evicted * EVICTED_SHARE > self.slots()
+        )
 
     cdef size_t growth(self) noexcept nogil:
         """The factor, a power of two, by which the number of slots should grow.
@@ -293,7 +238,7 @@ cdef class CachePool:
         self.busy -= 1
         cache.ids.size = 0
         if cache.ids.room > MOST_IDS:
-            free_ids_keeping_pages(&cache.ids)
+            free_ids(&cache.ids)
         if cache.slots() == SPARE_SLOTS:
             return
         if cache.slots() > NEW_SLOTS and cache.slots() * SLOT_BYTES > self.bytes // self.sharers:

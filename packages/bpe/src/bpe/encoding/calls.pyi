@@ -1,5 +1,5 @@
-from collections.abc import Collection
-from typing import Literal, Self
+from collections.abc import Callable, Collection
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,11 +8,17 @@ from bpe.encoding.text_encoder import TextEncoder
 
 _Text = str | bytes | bytearray | memoryview
 _Special = Literal["all"] | Collection[str]
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 NONE: frozenset[str]
 
-class Calls:
-    def __new__(cls, texts: TextEncoder) -> Self: ...
+def compiled(declaration: _Method) -> _Method: ...
+
+class EncodeMethods:
+    @property
+    def _texts(self) -> TextEncoder: ...
+    def _use(self, texts: TextEncoder) -> None: ...
+    def _count(self, text: _Text, allowed: _Special, disallowed: _Special) -> int: ...
     def encode(
         self, text: _Text, *, allowed_special: _Special = ..., disallowed_special: _Special = "all"
     ) -> list[int]: ...
@@ -20,6 +26,3 @@ class Calls:
     def encode_to_numpy(
         self, text: _Text, *, allowed_special: _Special = ..., disallowed_special: _Special = "all"
     ) -> NDArray[np.uint32]: ...
-    def count_tokens(
-        self, text: _Text, *, allowed_special: _Special = ..., disallowed_special: _Special = "all"
-    ) -> int: ...

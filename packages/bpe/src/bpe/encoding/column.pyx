@@ -1,7 +1,7 @@
 """A column of texts encoded by several threads at once: where each lies in one piece of memory in, ids in one out.
 
 It is what encode_arrow() has under it. No Python object is made of a text or of an id. Each thread takes the next rows,
-encodes them one after another with a cache of its own, and leaves their ids in one segment of memory; joined() copies
+encodes them one after another with a cache of its own, and leaves their ids in one segment of memory; join() copies
 the segments to their places in the result.
 """
 
@@ -36,7 +36,7 @@ ctypedef struct Segment:        # the ids of the rows from number `first` to bef
 
 
 cdef class Column:
-    """Rows to be encoded by every thread that calls work(); then joined() gives the ids of all.
+    """Rows to be encoded by every thread that calls work(); then ends() and join() give the ids of all.
 
     Args:
         encoder: What encodes them.
@@ -167,7 +167,7 @@ cdef class Column:
         return 0
 
     def set_count(self, size_t row, int64_t count):
-        """Say how many ids a row has that was left to the caller, who writes them to joined()'s result."""
+        """Say how many ids a row has that was left to the caller, who writes them beside those of join()."""
         self.counts[row] = count
 
     def ends(self, int64_t[::1] ends not None):

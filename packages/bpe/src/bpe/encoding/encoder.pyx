@@ -18,7 +18,7 @@
       |  settle                the others of the batch are looked up once more, or merged, 32 side by side
       |    join, filter, probe     bytes to symbols; pairs looked up in the table of merges            lanes.h
       |    merge_lanes             the pair of the lowest rank first, until none merges                steps.h
-      |    Cache.keep              the ids into the cache, if the admission filter lets them           cache.pyx
+      |    Cache.keep              the ids into the cache                                              cache.pyx
       v
     ids of the batch           383 2068 7586 21831                                                     (GPT-2)
 
@@ -44,7 +44,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from bpe.encoding.cache cimport (
-    BATCH, COPIED_IDS, IN_RING, INLINE_IDS, Cache, CachePool, cache_batch, cache_entry, cache_full, cache_hold,
+    BATCH, COPIED_IDS, IN_RING, INLINE_IDS, Cache, CachePool, cache_batch, cache_entry, cache_full,
     cache_holds, cache_prepare, cache_second_set, cache_set, cache_slot, cache_take, choose_fetch
 )
 from bpe.encoding.ids cimport Ids, reserve, reserve_for_text, to_array
@@ -64,7 +64,6 @@ cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
 
 cdef enum:
-    CHEAP = 24                  # bytes of a pretoken that is merged about as soon as it is put into a cache
     SHORT_TEXT = 1 << 12        # bytes of a text that is encoded before another thread could make use of the GIL
     SIGNAL_BYTES = 1 << 24      # of a text that are encoded between two looks for a signal
     SHARED_INTS = 1 << 20       # ids below this have one Python int each, which all lists share (see to_list())
@@ -86,7 +85,7 @@ cdef class Encoder:
     Args:
         ranks: Symbols and merges.
         ids: The id of each symbol, an array of uint32.
-        scanner: A bpe.scanning.scanner.scanner_of().
+        scanner: A bpe.patterns.scanner_of().
         cache_bytes: The most that all caches together may take.
         space: What is given a space in front: "never" anything, "first" a text that does not begin with one, "each"
             such a text and what follows a special token, "always" both, even where they begin with a space.
@@ -172,7 +171,6 @@ cdef class Encoder:
                         cache, batch.keys[i], text + batch.begins[i], batch.begins[i + 1] - batch.begins[i], out
                     )
                 i += 1
-            cache.judge_filter(wanted)
             cache.advance(begin - batch.begins[0])
             if cache.is_full():
                 self.pool.let_grow(cache, cache.growth())
@@ -218,7 +216,7 @@ cdef class Encoder:
     cdef void merge_together(
         self, Cache cache, cache_batch *batch, const Piece *pieces, const size_t *numbers, size_t count
     ) noexcept nogil:
-        """Merge pretokens of a batch side by side, and put them into the cache if the admission filter lets them in."""
+        """Merge pretokens of a batch side by side, and put them into the cache."""
         cdef uint32_t ids[LANE_BYTES + COPIED_IDS]
         cdef Lane *lane
         cdef size_t k, i, n, size
@@ -232,10 +230,6 @@ cdef class Encoder:
             if self.first_beginning != NONE:
                 size = spell_beginnings(self, ids, size)
             i = numbers[k]
-            if pieces[k].size <= CHEAP:
-                cache.misses += 1
-                if cache.filtering and not cache.seen_before(batch.keys[i]) and cache_hold(batch, i, ids, size):
-                    continue
             batch.sets[i] = cache.keep(batch.keys[i], batch.sets[i], pieces[k].text, ids, size)
 
     cdef int encode_one(

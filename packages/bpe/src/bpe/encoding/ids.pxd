@@ -14,7 +14,6 @@ cdef int reserve_for_text(Ids *ids, size_t size) except -1
 cdef int grow(Ids *ids, size_t room) except -1 nogil
 cdef object to_array(Ids *ids)
 cdef void free_ids(Ids *ids) noexcept nogil
-cdef void free_ids_keeping_pages(Ids *ids) noexcept
 
 
 cdef inline int reserve(Ids *ids, size_t more) except -1 nogil:

@@ -3,26 +3,22 @@
 A buffer always has one owner:
 
     owner            what is in it                         comes from            goes to
-    Cache.ids        the ids of the text being encoded     the system, `kept`    IdMemory if many, else it stays
+    Cache.ids        the ids of the text being encoded     the system            IdMemory if many, else it stays
     a local Ids      the ids of a part of a text or batch  the system            IdMemory, or the system
-    IdMemory         the ids that NumPy arrays look into   one of these two      `kept` if it is larger, or the system
-    kept             nothing: pages that were freed        IdMemory              the next long text
+    IdMemory         the ids that NumPy arrays look into   one of these two      the system
 
-The ids of a long text get pages of their own, which the system clears when they are first written. A program that
-encodes one text after another, and drops the ids of each, would have them cleared again and again: `kept` makes that 4
-to 20% faster for texts of 4 to 10 MB on an Intel Xeon, and 1 to 7% for texts of 4 to 30 MB on a Zen 5 (`python
-benchmarks/parts.py pages FILE`). release_kept_pages() gives them back.
+The ids of a long text get pages of their own, which never move while they are written.
 """
-
-cimport cython
 
 from cpython.ref cimport Py_INCREF
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from bpe.native.memory cimport (
-    BLOCKS_LAZY, block_with_pages, checked_malloc, checked_realloc, free_block, trim_block
+    BLOCKS_LAZY, checked_malloc, checked_realloc, free_block, trim_block, zeroed_block
 )
+
+from bpe.native.lazy_imports import import_lock
 
 cdef extern from "encoding/cache.h" nogil:
     enum:
@@ -41,23 +37,23 @@ cdef extern from "numpy/arrayobject.h":
 
 cdef enum:
     LONG_TEXT = 1 << 20         # bytes of a text whose ids get pages of their own
-    MOST_KEPT = 1 << 26         # bytes of such pages that are kept
     FEW = 1 << 14               # ids that are copied into an array, so that their memory serves the next text
-
-cdef Ids kept
-cdef object kept_guard = object()   # whoever looks at `kept` holds the GIL or a critical section of this
-
 
 cdef inline int need_numpy() except -1:
     """Make NumPy's C API ready. Not at import: see bpe.native.lazy_imports."""
-    return _import_array() if PyArray_API == NULL else 0
+    return import_numpy() if PyArray_API == NULL else 0
+
+
+cdef int import_numpy() except -1:
+    with import_lock:
+        return _import_array()
 
 
 cdef class IdMemory:
     """Owns ids that arrays look into: the memory is freed with the last of the arrays."""
 
     def __dealloc__(self):
-        free_ids_keeping_pages(&self.owned)
+        free_ids(&self.owned)
 
     cdef object view(self, const uint32_t *ids, Py_ssize_t size):
         """Some of the ids as an array."""
@@ -89,10 +85,8 @@ cdef int reserve_for_text(Ids *ids, size_t size) except -1:
     """
     cdef size_t bytes = (size + IDS_BEYOND) * sizeof(uint32_t)
     cdef uint32_t *pages
-    cdef Ids old
     if BLOCKS_LAZY and size >= LONG_TEXT and ids.size == 0:
-        take_kept(&old)
-        pages = <uint32_t *> block_with_pages(bytes, old.ids, old.mapped)
+        pages = <uint32_t *> zeroed_block(bytes)
         if pages != NULL:
             free_ids(ids)
             ids.ids, ids.mapped, ids.room = pages, bytes, bytes // sizeof(uint32_t)
@@ -137,37 +131,3 @@ cdef void free_ids(Ids *ids) noexcept nogil:
     else:
         free(ids.ids)
     memset(ids, 0, sizeof(Ids))
-
-
-cdef void free_ids_keeping_pages(Ids *ids) noexcept:
-    """Free ids; their pages are kept for the next long text, if they are more than those that are kept already."""
-    global kept
-    cdef Ids less
-    if not ids.mapped:
-        free_ids(ids)
-        return
-    if ids.size:
-        trim(ids)
-    with cython.critical_section(kept_guard):
-        if kept.mapped < ids.mapped <= MOST_KEPT:
-            less, kept = kept, ids[0]
-        else:
-            less = ids[0]
-    free_ids(&less)
-    memset(ids, 0, sizeof(Ids))
-
-
-cdef void take_kept(Ids *ids) noexcept:
-    """Take the pages that are kept, if there are any."""
-    with cython.critical_section(kept_guard):
-        ids[0] = kept
-        memset(&kept, 0, sizeof(Ids))
-
-
-def release_kept_pages():
-    """Give the pages that are kept for the next long text back to the system; returns how many bytes these were."""
-    cdef Ids old
-    take_kept(&old)
-    size = old.mapped
-    free_ids(&old)
-    return size

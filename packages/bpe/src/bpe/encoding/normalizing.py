@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bpe.native.lazy_imports import regex
+from bpe.native.lazy_imports import import_lock, regex
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 _OPTIONS: dict[str, dict[str, tuple[type | tuple[type, ...], Any]]] = {  # their types, and what is meant without them
@@ -65,8 +65,9 @@ def _checked_step(step: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _replaced(step: Mapping[str, Any]) -> Callable[[str], str]:
-    from bpe import patterns
-    from bpe.expressions.spelling import spelled
+    with import_lock:
+        from bpe import patterns
+        from bpe.expressions.spelling import spelled
 
     pattern, content = step["pattern"], step["content"]
     if isinstance(pattern.get("String"), str) and pattern["String"]:
@@ -151,7 +152,8 @@ def _to_form(text: str, form: str) -> str:
     """A text in one of FORMS, as tokenizers has it."""
     if text.isascii():
         return text
-    import unicodedata  # a megabyte that most tokenizers do without
+    with import_lock:
+        import unicodedata  # a megabyte that most tokenizers do without
 
     if unicodedata.is_normalized(form, text):  # type: ignore[arg-type]  # and so is every part of it
         return text
@@ -163,21 +165,24 @@ def _to_form(text: str, form: str) -> str:
 @functools.cache
 def _inert() -> re.Pattern[str]:
     """What tokenizers' normalizers leave alone, which follow Unicode 9; Python's follow the Unicode of each Python."""
-    from bpe.encoding.inert import INERT
+    with import_lock:
+        from bpe.encoding.inert import INERT
 
     ranges = "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in INERT)
     return re.compile(f"([{ranges}]+)")
 
 
 def _codes(name: str) -> list[int]:
-    from bpe.encoding import normalizer_tables
-    from bpe.expressions.properties import parse_ranges
+    with import_lock:
+        from bpe.encoding import normalizer_tables
+        from bpe.expressions.properties import parse_ranges
 
     return [code for first, last in parse_ranges(getattr(normalizer_tables, name)) for code in range(first, last + 1)]
 
 
 def _codes_of_white_space() -> list[int]:
-    from bpe.expressions.properties import white_space
+    with import_lock:
+        from bpe.expressions.properties import white_space
 
     return [code for first, last in white_space() for code in range(first, last + 1)]
 
@@ -199,7 +204,8 @@ def _spaced() -> dict[int, str]:
 
 @functools.cache
 def _lower() -> dict[int, str]:
-    from bpe.encoding.normalizer_tables import LOWERCASE
+    with import_lock:
+        from bpe.encoding.normalizer_tables import LOWERCASE
 
     pairs = (entry.split("=") for entry in LOWERCASE.split())
     return {int(code, 16): "".join(chr(int(one, 16)) for one in lower.split(",")) for code, lower in pairs}

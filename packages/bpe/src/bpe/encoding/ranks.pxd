@@ -31,12 +31,10 @@ cdef extern from "encoding/lanes.h" nogil:
         size_t count
 
 cdef extern from "encoding/steps.h" nogil:
-    ctypedef struct LaneFunctions:
-        pass
-    LaneFunctions choose_lane_functions(int level)
+    ctypedef uint32_t (*lowest_function)(const uint32_t *keys, size_t count) noexcept nogil
+    lowest_function choose_lowest(int level)
     void merge_lanes(
-        const MergeTables *tables, const LaneFunctions *level, Lane *lanes, const Piece *pieces, size_t count,
-        bint with_places
+        const MergeTables *tables, lowest_function lowest, Lane *lanes, const Piece *pieces, size_t count
     )
 
 ctypedef struct Linked:         # a symbol of a window that is merged with a heap
@@ -67,7 +65,7 @@ cdef class Ranks:
     cdef uint32_t *size
     cdef bint all_bytes                 # each byte is a symbol
     cdef MergeTables tables
-    cdef LaneFunctions lane_functions
+    cdef lowest_function lowest
     cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
     cdef size_t whole_mask
     cdef size_t longest_whole           # 0: there are none

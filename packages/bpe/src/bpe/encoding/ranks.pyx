@@ -64,7 +64,7 @@ cdef class Ranks:
     def __cinit__(self, *, symbols=(), merges=None, bint ignore_merges=False, aliases=None, level=None, parts=None):
         cdef const uint32_t[:, ::1] listed = None
         cdef size_t count
-        self.lane_functions = choose_lane_functions(level_of(level))
+        self.lowest = choose_lowest(level_of(level))
         memset(self.tables.symbol_of_byte, 0xFF, sizeof(self.tables.symbol_of_byte))
         if parts is not None:
             self.hold_symbols(bytes(parts["text"]), memoryview(parts["sizes"]).cast("I"))
@@ -142,7 +142,7 @@ cdef class Ranks:
 
     cdef void merge_pieces(self, Lane *lanes, const Piece *pieces, size_t count) noexcept nogil:
         """Merge pieces of at most LANE_BYTES bytes, each in the lane of its number; each byte must be a symbol."""
-        merge_lanes(&self.tables, &self.lane_functions, lanes, pieces, count, False)
+        merge_lanes(&self.tables, self.lowest, lanes, pieces, count)
 
     cdef bint spelled(self, const uint8_t *text, size_t size) noexcept nogil:
         """Whether each byte of a text is a symbol."""

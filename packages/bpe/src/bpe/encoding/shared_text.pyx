@@ -24,7 +24,7 @@ from libc.string cimport memcpy
 from bpe.scanning.blocks cimport Block, Blocks, Room
 from bpe.encoding.cache cimport Cache
 from bpe.encoding.encoder cimport BLOCK, Encoder, most_bytes
-from bpe.encoding.ids cimport Ids, free_ids, free_ids_keeping_pages, reserve, reserve_for_text, to_array
+from bpe.encoding.ids cimport Ids, free_ids, reserve, reserve_for_text, to_array
 from bpe.native.memory cimport HUGE_PAGE, touch_block
 from bpe.scanning.special_tokens cimport Rules
 from bpe.native.text cimport TextBuffer
@@ -81,7 +81,7 @@ cdef class SharedText:
     def __dealloc__(self):
         free_all(self.waiting)
         free_all(self.unused)
-        free_ids_keeping_pages(&self.out)
+        free_ids(&self.out)
         if self.lock != NULL:
             PyThread_free_lock(self.lock)
 

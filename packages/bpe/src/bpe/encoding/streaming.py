@@ -6,9 +6,9 @@ those of a character that is not complete are kept.
 
 from __future__ import annotations
 
-import codecs
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from encodings import utf_8, utf_16_le
 from typing import TYPE_CHECKING
 
 from bpe.native.lazy_imports import numpy as np
@@ -108,7 +108,7 @@ def _joiner() -> Callable[[str | bytes | memoryview | None], bytes]:
 
     A surrogate pair that two chunks share becomes one character.
     """
-    halves = codecs.getincrementaldecoder("utf-16-le")("replace")
+    halves = utf_16_le.IncrementalDecoder("replace")
 
     def join(chunk: str | bytes | memoryview | None) -> bytes:
         if chunk is None:
@@ -130,7 +130,7 @@ class DecodeStream:
 
     def __init__(self, decode_bytes: Callable[[list[int]], bytes], begin: bytes = b"") -> None:
         self._decode_bytes, self._begin, self._begun = decode_bytes, begin, False
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = utf_8.IncrementalDecoder("replace")
 
     def step(self, tokens: int | Iterable[int]) -> str:
         """The text that is certain after these ids: whole characters only.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bpe import patterns
 from bpe.encoding.encoder import Encoder
 from bpe.encoding.policy import Policy
+from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 from bpe.native.parallel import map_in_threads, run_together
@@ -48,7 +49,8 @@ def preparation_of(data: TokenizerData) -> Preparation | None:
     asks = (data.normalizer, data.add_prefix_space, data.lstrip, data.rstrip, data.single_word, data.normalized)
     if data.characters is None and not any(asks):
         return None
-    from bpe.encoding.preparing import Preparation
+    with import_lock:
+        from bpe.encoding.preparing import Preparation
 
     return Preparation(data) if Preparation.needed(data) else None
 
@@ -60,7 +62,8 @@ def _scanner_of_joins(data: TokenizerData) -> int:
     """
     if data.characters is None:
         return -1
-    from bpe.scanning.scanner import register_joins
+    with import_lock:
+        from bpe.scanning.scanner import register_joins
 
     split_off = {*data.special_tokens.values(), *data.added_tokens.values()}
     tokens = [token for number, token in data.vocab.items() if number not in split_off]
@@ -193,8 +196,9 @@ class TextEncoder:
         if not self.direct and not self._unchanged(texts):
             self.warn_if_slow()  # not in a thread, which has no caller
             return map_in_threads(alone, texts, threads)
-        from bpe.encoding.batch import Batch
-        from bpe.encoding.shared_text import SharedText
+        with import_lock:
+            from bpe.encoding.batch import Batch
+            from bpe.encoding.shared_text import SharedText
 
         batch = Batch(self.encoder, texts, rules, threads=threads, longest=SHARED_TEXT)
         run_together(batch.work, min(threads, 1 + batch.size // THREAD_TEXT))
@@ -228,7 +232,8 @@ class TextEncoder:
 
     def chunks(self, chunks: TextChunks, rules: Rules, room: int = STREAMED) -> Iterator[NDArray[np.uint32]]:
         """The ids of the chunks joined, in arrays, as they become certain. room: bytes that are encoded together."""
-        from bpe.encoding.streaming import encode_chunks
+        with import_lock:
+            from bpe.encoding.streaming import encode_chunks
 
         if self._preparation is not None and self._preparation.goes_on:
             return self._chunks_of_characters(chunks, rules, self._preparation, room)
@@ -258,7 +263,8 @@ class TextEncoder:
         if len(texts) == 1 or not all(begins):
             pairs = zip(texts, begins, strict=True)
             return [self.encoder.encode_array(text, rules, begin) for text, begin in pairs]
-        from bpe.encoding.batch import Batch
+        with import_lock:
+            from bpe.encoding.batch import Batch
 
         batch = Batch(self.encoder, texts, rules, threads=1)
         batch.work()
@@ -268,7 +274,8 @@ class TextEncoder:
         self, chunks: TextChunks, rules: Rules, preparation: Preparation, room: int
     ) -> Iterator[NDArray[np.uint32]]:
         """chunks() of a tokenizer that puts a space before a text and not before what goes on from it."""
-        from bpe.encoding.streaming import encode_chunks, last_cut
+        with import_lock:
+            from bpe.encoding.streaming import encode_chunks, last_cut
 
         continued = False
 
@@ -309,7 +316,8 @@ class TextEncoder:
 
     def _last_cut(self, text: bytes, special: SpecialTokens) -> int:
         """The last place at which a text that begins with a pretoken may be cut, whatever follows it; 0 for none."""
-        from bpe.encoding.streaming import last_bounded_end, last_cut
+        with import_lock:
+            from bpe.encoding.streaming import last_bounded_end, last_cut
 
         found = last_cut(len(text), lambda at: self.safe_cut(text, at, special), special.longest)
         if found or self._scanner < 0 or self._preparation is not None or self.data.pattern.name is None:
@@ -331,7 +339,8 @@ class TextEncoder:
             tokens: those that are not special, sorted.
             number: the id of one.
         """
-        from bpe.encoding.unstable import completions, unstable_from
+        with import_lock:
+            from bpe.encoding.unstable import completions, unstable_from
 
         data, special = checked(text, rules, repair=False), rules.recognised
         ids = self.unprepared_to_ids(data, special).tolist()
@@ -360,10 +369,7 @@ class TextEncoder:
         pattern = self.data.pattern
         if self._scanner < 0 and pattern not in _slow:
             _slow.add(pattern)
-            warn_caller(
-                f"no compiled scanner serves the pattern {pattern}: "
-                "texts are split by `regex`, some thirty times slower"
-            )
+            warn_caller(patterns.slow_warning(pattern))
 
 
 _slow: set[patterns.Pattern] = set()  # of which this process has been warned

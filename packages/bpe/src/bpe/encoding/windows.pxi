@@ -113,7 +113,7 @@ cdef int join_lanes(
             found += 1
         begin += LANE_BYTES - OVERLAP
         count += 1
-    merge_lanes(&ranks.tables, &ranks.lane_functions, work.lanes, pieces, found, True)
+    merge_lanes(&ranks.tables, ranks.lowest, work.lanes, pieces, found)
     for lane in work.lanes[:found]:
         bits = lane.alive
         for i in range(lane.count):

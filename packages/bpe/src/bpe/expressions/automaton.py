@@ -10,8 +10,8 @@ known in the step over that character, so looking one character ahead costs noth
                                   over " "               a match ends before it (the second branch); go on
                                   over "a"               (?!\\S) fails; a match ends here by the second branch
 
-What an automaton cannot say here is None: looking behind, looking ahead further than a character, and groups that give
-nothing back unless they are runs of one set.
+Not supported: looking behind, looking ahead further than a character, and groups that give nothing back unless they are
+runs of one set. compile_tree() returns None for these, and obstacle() says which it is.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from bpe.native.printable import PRINTABLE
 
 MOST_PLACES, MOST_STATES, MOST_CLASSES = 4000, 1500, 250
 MOST_ENTRIES = 0x7FFF  # of a table, whose entries are 15 bits and a flag
+TOO_LARGE = "it needs too many states"
 MATCH = 0x8000
 CLEAN, ENDS = 1, 2
 
@@ -49,26 +50,36 @@ class Automaton(NamedTuple):
 
 
 class _Beyond(Exception):
-    """An expression that no automaton of this kind says."""
+    """An expression that no automaton of this kind says, and why."""
 
 
 def compile_tree(node: Node) -> Automaton | None:
-    """The automaton of a tree; the same for all trees of one meaning. None where there is none, or it is too large,
-    or the expression matches the empty text.
-    """
+    """Return the automaton of a tree, or None where obstacle() names a reason."""
     try:
-        program = _Program(node)
-        split_at, split_class, members = _partition(program.sets)
-        rows = _determinize(program, members, len(members))
+        return _compile(node)
     except _Beyond:
         return None
-    rows = _minimize(rows)
+
+
+def obstacle(node: Node) -> str:
+    """Return the reason why compile_tree() returns None for a tree; "" where it does not."""
+    try:
+        _compile(node)
+    except _Beyond as reason:
+        return str(reason)
+    return ""
+
+
+def _compile(node: Node) -> Automaton:
+    program = _Program(node)
+    split_at, split_class, members = _partition(program.sets)
+    rows = _minimize(_determinize(program, members, len(members)))
     if any(MATCH & entry for entry in rows[1]):
-        return None
+        raise _Beyond("it can match the empty string")
     begins, class_of, rows = _join_classes(split_at, split_class, rows)
     width = len(rows[0])
     if width - 1 > MOST_CLASSES or len(rows) * width > MOST_ENTRIES:
-        return None
+        raise _Beyond(TOO_LARGE)
     table = tuple((entry & ~MATCH) * width | entry & MATCH for row in rows for entry in row)
     return Automaton(begins, class_of, width - 1, table, _cuts(rows))
 
@@ -90,7 +101,7 @@ class _Program:
 
     def put(self, *place: object) -> int:
         if len(self.places) >= MOST_PLACES:
-            raise _Beyond
+            raise _Beyond(TOO_LARGE)
         self.places.append(place)
         return len(self.places) - 1
 
@@ -112,20 +123,18 @@ class _Program:
                 return self.add(part, after)
             if isinstance(part, Repeat) and part.greed != "lazy":
                 return self.repeat(Repeat(part.part, part.least, part.most, "possessive"), after)
-            raise _Beyond
-        if isinstance(node, Edge) and not node.end:
-            raise _Beyond
+            raise _Beyond("an atomic group holds more than a run of one set of characters")
         chars, at_end = _next_character(node)
         return self.put("look", self.number_of(chars), at_end, after)
 
     def repeat(self, node: Repeat, after: int) -> int:
         part, most = node.part, node.most
         if most != 0 and _least_size(part) == 0:
-            raise _Beyond
+            raise _Beyond("it repeats a part that can match the empty string")
         leave = after
         if node.greed == "possessive" and after != 0:  # at the end of the expression nothing could be given back
             if not isinstance(part, Chars):
-                raise _Beyond
+                raise _Beyond("it repeats possessively more than one set of characters")
             leave = self.put("look", self.number_of(complement(part.chars)), True, after)
         lazy = node.greed == "lazy"
         if most is None:
@@ -149,7 +158,11 @@ def _next_character(node: Node) -> tuple[CharSet, bool]:
     if isinstance(node, Look) and node.ahead:
         chars, at_end = _first_character(node.part)
         return (chars, at_end) if node.wanted else (complement(chars), not at_end)
-    raise _Beyond
+    if isinstance(node, Look):
+        raise _Beyond("it looks behind")
+    if isinstance(node, Edge):
+        raise _Beyond("it asks for the beginning of the text or of a line")
+    raise _Beyond("it looks ahead further than one character")
 
 
 def _first_character(node: Node) -> tuple[CharSet, bool]:
@@ -214,7 +227,7 @@ def _determinize(program: _Program, members: list[int], class_count: int) -> lis
             kept, matched = _step(places, state, held)
             if kept and kept not in numbers:
                 if len(numbers) >= MOST_STATES:
-                    raise _Beyond
+                    raise _Beyond(TOO_LARGE)
                 numbers[kept] = len(numbers) + 1
                 waiting.append(kept)
             row.append((numbers[kept] if kept else 0) | (MATCH if matched else 0))
@@ -331,10 +344,13 @@ def leaves_gaps(automaton: Automaton) -> bool:
 
 
 def digest(levels: list[tuple[Automaton, bool]]) -> str:
-    """SHA-256, in hexadecimal, of what automata do one after another: two patterns of one meaning have the same."""
+    """Return 24 hexadecimal digits of the SHA-256 of what automata do one after another.
+
+    Equal digests mean equal matches; two expressions of one meaning nearly always have the same digest.
+    """
     import hashlib
 
-    return hashlib.sha256(repr([(*one[:4], in_bytes) for one, in_bytes in levels]).encode()).hexdigest()
+    return hashlib.sha256(repr([(*one[:4], in_bytes) for one, in_bytes in levels]).encode()).hexdigest()[:24]
 
 
 def scanner_level(automaton: Automaton, in_bytes: bool) -> tuple[int, bool, bytes, bytes, bytes, bytes, bytes]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from bpe.expressions.sets import EVERYTHING, CharSet, complement, difference, of_text, size, union
 from bpe.scanning import scanner
 
+# The general categories in the order of scanning/unicode.h.
 CATEGORIES = (
     "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn".split()  # noqa: SIM905
 )

@@ -12,6 +12,7 @@ from bpe.expressions.cursor import Refused
 
 Step = Mapping[str, Any]
 
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # the expression of ByteLevel
 BEHAVIOURS = ("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous")
 _OPTIONS: dict[str, dict[str, tuple[type, Any]]] = {  # of each step: their types, and what is meant where one lacks
     "Split": {"pattern": (dict, None), "behavior": (str, None), "invert": (bool, False)},

@@ -35,7 +35,7 @@ from bpe.expressions.cursor import Refused
 from bpe.expressions.parsing import parse
 from bpe.expressions.sets import CharSet, complement, of_text, union
 from bpe.expressions.spelling import spelled
-from bpe.expressions.step_options import Step
+from bpe.expressions.step_options import GPT2, Step
 from bpe.expressions.tree import Chars, Choice, Node, Repeat, Sequence
 from bpe.native.lazy_imports import regex
 from bpe.native.printable import PRINTABLE
@@ -49,9 +49,6 @@ class Level(NamedTuple):
     tree: Node
     in_bytes: bool
     drops: bool
-
-
-GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
 def tree_of(step: Step) -> Node:

@@ -9,13 +9,23 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
 
 from bpe.formats.pairs import all_within, merges_of_numbers, pairs_of_merges, pairs_of_numbers
+from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.patterns import Pattern
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bpe.formats import gpt2, huggingface, native, sentencepiece, templates, tiktoken  # noqa: F401
+    from bpe.formats import (  # noqa: F401
+        gguf,
+        gpt2,
+        huggingface,
+        native,
+        sentencepiece,
+        tekken,
+        templates,
+        tiktoken,
+    )
     from bpe.native.atomic_file import StrPath
 
 Pair = tuple[bytes, bytes]
@@ -25,10 +35,11 @@ MAX_ID = 2**31 - 1
 
 def __getattr__(name: str) -> Any:
     """A format's module, imported when it is first asked for (PEP 562)."""
-    if name in ("gpt2", "huggingface", "native", "sentencepiece", "templates", "tiktoken"):
+    if name in ("gguf", "gpt2", "huggingface", "native", "sentencepiece", "tekken", "templates", "tiktoken"):
         from importlib import import_module
 
-        return import_module(f"bpe.formats.{name}")
+        with import_lock:
+            return import_module(f"bpe.formats.{name}")
     raise AttributeError(f"module 'bpe.formats' has no attribute {name!r}")
 
 
@@ -97,12 +108,14 @@ class Characters(NamedTuple):
         byte_ids: the ids of the 256 bytes, which spell the characters that are no token.
         prepend: whether a text is given a space in front where it has none: "always", each piece between added tokens;
             "first", only the first; "never".
-        strip: how many spaces decoding takes from the beginning of a text: 0 or 1.
+        strip: number of spaces that decoding takes from the beginning of a text: 0 or 1.
+        late: where tokens are merged by rank, ids of tokens that rank after all others, in this order.
     """
 
     byte_ids: tuple[int, ...]
     prepend: str = "never"
     strip: int = 0
+    late: tuple[int, ...] = ()
 
 
 class TokenizerData(NamedTuple):
@@ -122,8 +135,8 @@ class TokenizerData(NamedTuple):
         prefix, suffix: special tokens that the template puts around an encoded text.
         pair: the template of two texts: names of special tokens, and 0 and 1 for the texts.
         characters: None where the vocabulary is byte-level. Otherwise a token is that of the text of its bytes, in
-            which a space stands for SentencePiece's "▁"; merges of None join by the order of the ids, those of single
-            characters first.
+            which a space stands for SentencePiece's "▁"; merges of None join by the order of the ids, but for those in
+            characters.late.
         unused: what a tokenizer.json says of truncation and padding, as JSON; kept, and never applied.
         name: what it is called.
     """
@@ -183,7 +196,8 @@ def refuse(source: StrPath, reason: str, line: int | None = None) -> NoReturn:
 def read_bytes(path: StrPath) -> bytes:
     """The bytes of a file, by its path or a URL; FileNotFoundError names it where there is none."""
     if "://" in os.fspath(path):
-        from bpe.corpus import remote
+        with import_lock:
+            from bpe.corpus import remote
 
         if remote.is_url(path):
             return remote.read_bytes(os.fspath(path))
@@ -193,7 +207,8 @@ def read_bytes(path: StrPath) -> bytes:
 
 def write_bytes(path: StrPath, data: bytes) -> None:
     """Write a file, at a path or a URL, whole or not at all."""
-    from bpe.corpus import remote  # when it is needed: `import bpe` does without
+    with import_lock:
+        from bpe.corpus import remote  # when it is needed: `import bpe` does without
 
     with remote.output(path) as file:
         file.write(data)

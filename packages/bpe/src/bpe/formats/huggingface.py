@@ -27,7 +27,6 @@ from bpe.formats import (
 from bpe.formats.gpt2 import encode_text, from_printable, read_merges, read_tokens, to_printable
 from bpe.formats.templates import flag, parts_of, post_processor, read_post_processor
 from bpe.native.atomic_file import StrPath
-from bpe.native.lazy_imports import regex
 from bpe.native.warn import warn_caller
 from bpe.patterns import Pattern, of_steps, tree_of
 
@@ -50,8 +49,35 @@ def warn_of_unused(tokenizer: TokenizerData, path: StrPath) -> None:
 
 @without_collector()
 def parse(data: bytes, path: StrPath) -> TokenizerData:
-    """The tokenizer of a tokenizer.json's bytes; path is what errors call it."""
+    """Return the tokenizer of a tokenizer.json's bytes; path is the name of the file in errors."""
+    return of_file(parse_json(data, path), path)
+
+
+@without_collector()
+def parse_folder(data: bytes, config_data: bytes, path: StrPath, config_path: StrPath) -> TokenizerData:
+    """Return the tokenizer of a tokenizer.json and of the added tokens that only its tokenizer_config.json has."""
     file = parse_json(data, path)
+    tokens = added_tokens_of_config(config_data, config_path)
+    if isinstance(file, dict) and isinstance(file.get("added_tokens", []), list):
+        entries = file.get("added_tokens") or []
+        texts = {entry.get("content") for entry in entries if isinstance(entry, dict)}
+        file["added_tokens"] = entries + [token for token in tokens if token["content"] not in texts]
+    return of_file(file, path)
+
+
+def added_tokens_of_config(data: bytes, path: StrPath) -> list[dict[str, Any]]:
+    """Return the added tokens of a tokenizer_config.json as a tokenizer.json has them."""
+    config = parse_json(data, path)
+    tokens = config.get("added_tokens_decoder") if isinstance(config, dict) else None
+    if tokens is None:
+        return []
+    if not isinstance(tokens, dict) or not all(key.isdecimal() and isinstance(v, dict) for key, v in tokens.items()):
+        refuse(path, 'expected "added_tokens_decoder" to be an object of ids and tokens')
+    return [{**token, "id": int(number)} for number, token in tokens.items()]
+
+
+def of_file(file: Any, path: StrPath) -> TokenizerData:
+    """Return the tokenizer of the content of a tokenizer.json."""
     if not isinstance(file, dict) or "model" not in file:
         refuse(path, 'not a tokenizer.json: it has no "model"')
     unused = {key: file[key] for key in ("truncation", "padding") if file.get(key) is not None}
@@ -297,7 +323,10 @@ def _pre_tokenizer(tokenizer: TokenizerData, byte_level: dict[str, Any], path: S
     if pattern.whole:
         return {**byte_level, "use_regex": False}
     if pattern.steps:
-        steps = json.loads(pattern.steps)
+        steps = [
+            {**step, "trim_offsets": byte_level["trim_offsets"]} if step["type"] == "ByteLevel" else step
+            for step in json.loads(pattern.steps)
+        ]
         if tokenizer.add_prefix_space:
             steps[0]["add_prefix_space"] = True
         return {"type": "Sequence", "pretokenizers": steps}
@@ -319,22 +348,11 @@ def _check_decoder(value: Any, path: StrPath) -> None:
 
 
 def _check_portable(expression: str, pattern: Pattern, path: StrPath) -> None:
-    """Refuse an expression that Oniguruma, the engine of tokenizers, reads otherwise than the pattern's language."""
+    """Refuse an expression that Oniguruma, the engine of tokenizers, reads differently."""
     if pattern.name is not None or pattern.language == "oniguruma":
         return
     try:
-        theirs = tree_of(expression, "oniguruma")
-        if pattern.language == "fancy-regex" and tree_of(expression, "fancy-regex") != theirs:
-            raise ValueError("they match otherwise")
+        if tree_of(expression, "fancy-regex") != tree_of(expression, "oniguruma"):
+            raise ValueError("Oniguruma, the engine of tokenizers, reads it differently")
     except ValueError as error:
-        refuse(path, f"the pattern {expression!r} cannot be said in a tokenizer.json: {error}")
-    # In Oniguruma ^ and $ are the ends of a line, {1,3}+ repeats a repetition, \\Z stands before a last line end too,
-    # (?m) lets the dot match line ends, and [a&&b] is the intersection of two classes.
-    without_classes = regex.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "", expression)
-    found = regex.search(r"[$^]|\{[\d,]+\}\+|\(\?[a-z-]*[ms]", without_classes) or regex.search(
-        r"\\[ZwWbBhHX]|\[(?:\\.|[^\]\\])*?(?:&&|\[:)", expression
-    )
-    if found and pattern.language == "regex":
-        refuse(
-            path, f"the pattern {expression!r} holds {found.group()!r}, which tokenizers and `regex` read differently"
-        )
+        refuse(path, f"a tokenizer.json cannot express the pattern {expression!r}: {error}")

@@ -68,7 +68,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
 
 
 def fingerprint(tokenizer: TokenizerData) -> str:
-    """SHA-256, in hexadecimal, of all that decides what the tokenizer does: all in its file but its name."""
+    """Return the SHA-256, in hexadecimal, of all that decides what the tokenizer does: all of its file but the name."""
     return _checksum({**_to_json(tokenizer), "name": None})
 
 
@@ -105,12 +105,13 @@ def _is_template(value: Any) -> bool:
 def _is_characters(value: Any) -> bool:
     return (
         isinstance(value, list)
-        and len(value) == 3
+        and len(value) in (3, 4)
         and isinstance(value[0], list)
         and len(value[0]) == 256
         and are_ids(value[0])
         and value[1] in ("always", "first", "never")
         and value[2] in (0, 1)
+        and (len(value) == 3 or (isinstance(value[3], list) and are_ids(value[3])))
     )
 
 
@@ -156,10 +157,12 @@ FIELDS = {
     "pair": Field("pair", list, _is_template, "a list of special tokens, 0 and 1", tuple),
     "characters": Field(
         "characters",
-        lambda value: value and [list(value.byte_ids), value.prepend, value.strip],
+        lambda value: (
+            value and [list(value.byte_ids), value.prepend, value.strip, *([list(value.late)] if value.late else [])]
+        ),
         lambda v: v is None or _is_characters(v),
-        "null, or the ids of 256 bytes, where a space is put, and how many are taken",
-        lambda v: v and Characters(tuple(v[0]), v[1], v[2]),
+        "null, or the ids of 256 bytes, where a space is put, how many are taken, and the ids that rank last",
+        lambda v: v and Characters(tuple(v[0]), v[1], v[2], *map(tuple, v[3:])),
     ),
     "unused": Field(
         "unused",
@@ -269,7 +272,8 @@ def _check_split_off(special: dict[str, int], added: dict[str, int], vocab: dict
     for number, texts in texts_of.items():
         # A text that spells a single byte, as "Ġ" does 0x20, may be that byte too.
         single = [token for text in texts if (token := from_printable(text)) is not None and len(token) == 1]
-        if vocab.get(number) not in [*(text.encode() for text in texts), *single]:
+        marked = [text.replace("▁", " ").encode() for text in texts]  # as a tokenizer of characters decodes them
+        if vocab.get(number) not in [*(text.encode() for text in texts), *marked, *single]:
             held = vocab.get(number)
             refuse(source, f"the token {texts[0]!r} has the id {number}, which the vocabulary gives to {held!r}")
     both = sorted(special.keys() & added.keys())

@@ -33,8 +33,8 @@ def unpack(packed: bytes) -> TokenizerData:
         plain["merges"] = [(left.encode("latin-1"), right.encode("latin-1")) for left, right in plain["merges"]]
     plain["pattern"] = from_plain(plain["pattern"])
     if plain["characters"] is not None:
-        numbers, *rest = plain["characters"]
-        plain["characters"] = Characters(tuple(numbers), *rest)
+        byte_ids, prepend, strip, late = plain["characters"]
+        plain["characters"] = Characters(tuple(byte_ids), prepend, strip, tuple(late))
     for name, default in TokenizerData._field_defaults.items():
         if isinstance(default, (frozenset, tuple)):
             plain[name] = type(default)(plain[name])

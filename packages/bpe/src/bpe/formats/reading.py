@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bpe import formats, patterns
 from bpe.formats import TokenizerData
 from bpe.formats.vocabulary import SpecialNames, data_of_ranks, fixed_names, number_special_tokens
 from bpe.native.atomic_file import StrPath
+from bpe.native.lazy_imports import import_lock
 from bpe.patterns import SplitPattern
 
 if TYPE_CHECKING:
@@ -39,10 +41,15 @@ def read_gpt2(vocab_json: StrPath, merges_txt: StrPath, pattern: SplitPattern, s
     return _load(parse, [vocab_data, merges_data], "gpt2", patterns.to_plain(split), special)
 
 
-def read_huggingface(path: StrPath) -> Loaded:
-    """See Tokenizer.from_huggingface()."""
+def read_huggingface(path: StrPath, config_path: StrPath | None = None) -> Loaded:
+    """See Tokenizer.from_huggingface(). config_path: a tokenizer_config.json, whose added tokens belong to it too."""
     content = formats.read_bytes(path)
-    loaded = _load(lambda: formats.huggingface.parse(content, path), [content], "huggingface")
+    if config_path is None:
+        loaded = _load(lambda: formats.huggingface.parse(content, path), [content], "huggingface")
+    else:
+        config = formats.read_bytes(config_path)
+        parse = partial(formats.huggingface.parse_folder, content, config, path, config_path)
+        loaded = _load(parse, [content, config], "huggingface with its configuration")
     if loaded.data.unused:
         formats.huggingface.warn_of_unused(loaded.data, path)
     return loaded
@@ -54,6 +61,12 @@ def read_sentencepiece(path: StrPath) -> Loaded:
     return _load(lambda: formats.sentencepiece.parse(content, path), [content], "sentencepiece")
 
 
+def read_tekken(path: StrPath) -> Loaded:
+    """Read a tekken.json."""
+    content = formats.read_bytes(path)
+    return _load(lambda: formats.tekken.parse(content, path), [content], "tekken")
+
+
 def read_native(path: StrPath) -> Loaded:
     """See Tokenizer.load()."""
     content = formats.read_bytes(path)
@@ -61,6 +74,7 @@ def read_native(path: StrPath) -> Loaded:
 
 
 def _load(parse: Callable[[], TokenizerData], contents: list[bytes], *beside: Any) -> Loaded:
-    from bpe.formats import table_cache  # when it is needed: `import bpe` does without what that imports
+    with import_lock:
+        from bpe.formats import table_cache  # when it is needed: `import bpe` does without what that imports
 
     return table_cache.load(parse, contents, *beside)

@@ -8,10 +8,11 @@ refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from bpe.encoding import normalizing
-from bpe.formats import Characters, Pair, TokenizerData, check_id, check_merges, read_bytes, refuse
+from bpe.formats import Characters, Pair, TokenizerData, check_id, check_merges, read_bytes, refuse, split_off_ids
 from bpe.formats.templates import flag, parts_of
 from bpe.native.atomic_file import StrPath
 from bpe.patterns import Pattern, resolve
@@ -55,15 +56,13 @@ def read_model(
         check_id(number, path, text)
         if text in added and added[text] != number:
             refuse(path, f"{text!r} has the id {number} in the vocabulary and {added[text]} as an added token")
-        if number in byte_ids:
-            continue
-        if number in by_id:
+        if number in by_id and not (number in byte_ids and (text in BYTE_TOKENS or by_id[number] == text.encode())):
             refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and {text!r}")
-        by_id[number] = _utf8(text, path) if text in added else _utf8(text.replace(MARK, " "), path)
-        if text not in added:
-            if " " in text:
-                refuse(path, f"the token {text!r} has a space that is not written {MARK}")
-            tokens[text] = by_id[number]
+        if text in BYTE_TOKENS:
+            continue
+        if " " in text and text not in added:
+            refuse(path, f"the token {text!r} has a space that is not written {MARK}")
+        tokens[text] = by_id[number] = _utf8(text.replace(MARK, " "), path)
     if len(set(byte_ids)) < 256:
         refuse(path, "two of the tokens <0x00> to <0xFF> have one id")
     if MARK not in tokens:
@@ -72,15 +71,17 @@ def read_model(
         if text not in vocab:
             if number in by_id:
                 refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and the added token {text!r}")
-            by_id[number] = _utf8(text, path)
+            by_id[number] = _utf8(text.replace(MARK, " "), path)
     return by_id, _read_merges(merges, tokens, path), byte_ids
 
 
 def _byte_ids(vocab: dict[str, Any], path: StrPath) -> tuple[int, ...]:
-    for token in BYTE_TOKENS:
-        if token not in vocab:
+    byte_ids = []
+    for byte, token in enumerate(BYTE_TOKENS):
+        if token not in vocab and (byte > 127 or chr(byte) not in vocab):  # Gemma 2 has a tab instead of <0x09>
             refuse(path, f'"byte_fallback" is set, but the vocabulary has no token {token}')
-    return tuple(check_id(vocab[token], path, token) for token in BYTE_TOKENS)
+        byte_ids.append(check_id(vocab[token] if token in vocab else vocab[chr(byte)], path, token))
+    return tuple(byte_ids)
 
 
 def _read_merges(merges: list[Any], tokens: dict[str, bytes], path: StrPath) -> Sequence[Pair]:
@@ -133,6 +134,8 @@ def read_decoder(value: Any, path: StrPath) -> int:
     """How many spaces decoding takes from the beginning of a text: 0 or 1."""
     steps = parts_of(value, "decoders", path)
     kinds = [step["type"] for step in steps]
+    if not kinds:  # tokenizers would join the tokens by spaces: ids become text as if the usual decoder were there
+        return 0
     if kinds not in (["Replace", "ByteFallback", "Fuse"], ["Replace", "ByteFallback", "Fuse", "Strip"]):
         refuse(path, f'the decoder {", ".join(kinds) or "none"} beside "byte_fallback" is not supported')
     if steps[0].get("pattern") != {"String": MARK} or steps[0].get("content") != " ":
@@ -153,7 +156,11 @@ def written(tokenizer: TokenizerData) -> dict[str, Any]:
     spelling = {
         number: spelled(token) for number, token in tokenizer.vocab.items() if number not in characters.byte_ids
     }
-    spelling |= dict(zip(characters.byte_ids, BYTE_TOKENS, strict=True))
+    texts = set(spelling.values())
+    merged = {half for merge in merges for half in merge if len(half) == 1} if merges else set()
+    for byte, number in enumerate(characters.byte_ids):
+        is_piece = bytes([byte]) in merged and spelled(bytes([byte])) not in texts  # see _byte_ids()
+        spelling[number] = spelled(bytes([byte])) if is_piece else BYTE_TOKENS[byte]
     spelling |= {number: text for text, number in (tokenizer.special_tokens | tokenizer.added_tokens).items()}
     pre_tokenizer = None
     if characters.prepend != "never" or not tokenizer.pattern.whole or not _marks_spaces(tokenizer.normalizer):
@@ -187,6 +194,26 @@ def written(tokenizer: TokenizerData) -> dict[str, Any]:
 
 # `sentencepiece` model files
 
+
+def merges_from_ranks(tokenizer: TokenizerData) -> list[Pair]:
+    """Return the merges of a tokenizer that merges characters by rank: each way to cut a token in two.
+
+    Where a token can be made at two overlapping places from different halves, sentencepiece takes the leftmost, and a
+    list of merges the pair that comes first.
+    """
+    characters = tokenizer.characters
+    assert characters is not None
+    others = {*characters.byte_ids, *split_off_ids(tokenizer)}
+    texts = {token.decode(): number for number, token in tokenizer.vocab.items() if number not in others}
+    rank_of = {number: place for place, number in enumerate(characters.late, max(tokenizer.vocab) + 1)}
+    return [
+        (text[:cut].encode(), text[cut:].encode())
+        for text in sorted(texts, key=lambda text: rank_of.get(texts[text], texts[text]))
+        for cut in range(1, len(text))
+        if text[:cut] in texts and text[cut:] in texts
+    ]
+
+
 _KINDS = {1: "normal", 2: "unknown", 3: "control", 4: "user defined", 5: "unused", 6: "byte"}
 _MODELS = {1: "Unigram", 2: "BPE", 3: "word", 4: "character"}
 
@@ -198,7 +225,7 @@ def read(path: StrPath) -> TokenizerData:
 
 def parse(data: bytes, path: StrPath) -> TokenizerData:
     """The tokenizer of the bytes of a `sentencepiece` model file; path is what errors call it."""
-    pieces: list[tuple[str, float, str]] = []
+    pieces: list[tuple[str, float, int]] = []
     trainer: dict[int, Any] = {}
     normalizer: dict[int, Any] = {}
     for field, value in _fields(data, path):
@@ -209,12 +236,25 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
     kind = _MODELS.get(trainer.get(3, 1), "unknown")
     if kind != "BPE":
         refuse(path, f"a {kind} model of sentencepiece, which is not supported: only BPE is; use sentencepiece for it")
+    if normalizer.get(2) or normalizer.get(1, b"") not in (b"", b"identity"):
+        name = bytes(normalizer.get(1, b"")).decode("utf-8", "replace")
+        refuse(path, f"the normalizer {name!r} is not supported: only identity is")
+    # By default sentencepiece puts a space before a text and removes spaces that follow another.
+    return of_pieces(pieces, bool(normalizer.get(3, 1)), bool(normalizer.get(4, 1)), path)
+
+
+def of_pieces(pieces: list[tuple[str, float, int]], dummy_prefix: bool, trims: bool, path: StrPath) -> TokenizerData:
+    """Return the tokenizer of pieces, each its text, its score and its kind as a model numbers them.
+
+    dummy_prefix: a text is given a space in front. trims: runs of spaces become one, and those at the ends go.
+    """
     vocab: dict[int, bytes] = {}
     special: dict[str, int] = {}
     added: dict[str, int] = {}
     byte_ids: dict[int, int] = {}
-    last_score = float("inf")
-    for number, (text, score, what) in enumerate(pieces):
+    scores: dict[int, float] = {}
+    for number, (text, score, kind) in enumerate(pieces):
+        what = _KINDS[kind]
         vocab[number] = text.replace(MARK, " ").encode()
         if what in ("unknown", "control"):
             special[text], vocab[number] = number, text.encode()
@@ -225,21 +265,15 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
         elif what == "unused":
             refuse(path, f"the piece {text!r} is unused, which is not supported")
         elif len(text) > 1:
-            if score > last_score:
-                refuse(path, f"the piece {text!r} has a higher score than one before it, which is not supported")
-            last_score = score
+            scores[number] = score
     if set(byte_ids) != set(range(256)):
         refuse(path, "a model without byte_fallback, which is not supported: characters it lacks would be lost")
     for number, token in byte_ids.items():
         vocab[token] = bytes([number])
-    if normalizer.get(2) or normalizer.get(1, b"") not in (b"", b"identity"):
-        name = bytes(normalizer.get(1, b"")).decode("utf-8", "replace")
-        refuse(path, f"the normalizer {name!r} is not supported: only identity is")
     steps: list[dict[str, Any]] = []
-    if normalizer.get(4, 1):  # remove_extra_whitespaces
+    if trims:
         steps.append({"type": "Replace", "pattern": {"Regex": r"\A +|[ ▁]+\z"}, "content": ""})
         steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
-    dummy_prefix = bool(normalizer.get(3, 1))
     if dummy_prefix:
         steps.append({"type": "Prepend", "prepend": MARK})
     steps.append({"type": "Replace", "pattern": {"String": " "}, "content": MARK})
@@ -250,11 +284,61 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
         pattern=resolve(None),
         added_tokens=added,
         normalizer=normalizing.checked(steps),
-        characters=Characters(tuple(byte_ids[byte] for byte in range(256)), "never", int(dummy_prefix)),
+        characters=Characters(
+            tuple(byte_ids[byte] for byte in range(256)),
+            "never",
+            int(dummy_prefix),
+            _late(scores, {number: text for number, (text, *_) in enumerate(pieces)}, path),
+        ),
     )
 
 
-def _piece(data: bytes, path: StrPath) -> tuple[str, float, str]:
+def _late(scores: dict[int, float], texts: dict[int, str], path: StrPath) -> tuple[int, ...]:
+    """Return the ids of the pieces that do not rank by their ids, in order of rank: see Characters."""
+    order = sorted(scores, key=lambda number: (-scores[number], number))
+    tied: dict[float, list[int]] = {}
+    for number in order:
+        tied.setdefault(scores[number], []).append(number)
+    for ids in tied.values():
+        if len(ids) > 1:
+            begin = order.index(ids[0])
+            order[begin : begin + len(ids)] = _order_of_tied(ids, texts, path)
+    in_order = 0  # the pieces that rank by their ids
+    while in_order < len(order) and (in_order == 0 or order[in_order] > order[in_order - 1]):
+        in_order += 1
+    return tuple(order[in_order:])
+
+
+def _order_of_tied(ids: list[int], texts: dict[int, str], path: StrPath) -> list[int]:
+    """Return pieces of one score in an order by which merging gives what sentencepiece gives.
+
+    sentencepiece joins the leftmost pair that makes any of them. Llama 2 and Mistral have such pieces, runs of spaces:
+    merged by doubling, and then the longest first, a run of any length becomes the same pieces. That is tried here with
+    every length up to four times that of the longest piece, after which both repeat themselves.
+    """
+    sizes = {len(texts[number]): number for number in ids}
+    if any(set(texts[number]) != {MARK} for number in ids):
+        refuse(path, f"the pieces {texts[ids[0]]!r} and {texts[ids[1]]!r} have the same score, which is not supported")
+    order = sorted(sizes, key=lambda size: (size, 0) if size & (size - 1) == 0 else (max(sizes) + 1, -size))
+    rank_of = {size: rank for rank, size in enumerate(order)}
+    for length in range(2, 4 * max(sizes) + 1):
+        if _merged(length, dict.fromkeys(sizes, 0)) != _merged(length, rank_of):
+            refuse(path, "its runs of spaces have the same score and lengths that are not supported")
+    return [sizes[size] for size in order]
+
+
+def _merged(length: int, rank_of: dict[int, int]) -> list[int]:
+    """Return the sizes of the pieces of a run: the leftmost pair of the least rank is merged, until none has any."""
+    parts = [1] * length
+    while True:
+        ranks = [(rank_of[a + b], at) for at, (a, b) in enumerate(pairwise(parts)) if a + b in rank_of]
+        if not ranks:
+            return parts
+        _, at = min(ranks)
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+
+
+def _piece(data: bytes, path: StrPath) -> tuple[str, float, int]:
     import struct
 
     text, score, kind = "", 0.0, 1
@@ -270,7 +354,7 @@ def _piece(data: bytes, path: StrPath) -> tuple[str, float, str]:
             kind = value
     if not text or kind not in _KINDS:
         refuse(path, f"a piece without text or of an unknown kind: {text!r}")
-    return text, score, _KINDS[kind]
+    return text, score, kind
 
 
 def _fields(data: bytes, path: StrPath) -> list[tuple[int, Any]]:

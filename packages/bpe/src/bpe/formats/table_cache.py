@@ -30,11 +30,11 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bpe.encoding import ranks
 from bpe.encoding.ranks import Ranks
 from bpe.formats import Merges, TokenizerData, check_ids
 from bpe.formats.vocabulary import Tables, make_tables
 from bpe.native.atomic_file import atomic_file
+from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 
@@ -95,7 +95,8 @@ def folder() -> Path | None:
 
 
 def _path_of(contents: Sequence[bytes], beside: Sequence[Any]) -> Path | None:
-    import hashlib  # here, for it loads OpenSSL
+    with import_lock:
+        import hashlib  # here, for it loads OpenSSL
 
     within = folder()
     if within is None:
@@ -106,11 +107,17 @@ def _path_of(contents: Sequence[bytes], beside: Sequence[Any]) -> Path | None:
     return within / f"{known.hexdigest()}.tables"
 
 
-def _code() -> list[list[int]]:
-    """What changes with the code that makes tables: size and time of the files that hold it."""
-    package = Path(__file__).parent
-    files = [Path(__file__), Path(ranks.__file__), package / "vocabulary.py", *sorted(package.glob("formats/*.py"))]
-    return [[(state := os.stat(file)).st_size, state.st_mtime_ns] for file in files]
+def _code() -> list[Any]:
+    """Return what changes with the code that makes tables: the version, and in a source checkout each file's state.
+
+    Any module may change the result: a pattern's, a normalizer's, a format's. Wheels hold no sources of Cython.
+    """
+    package = Path(__file__).parents[1]
+    files: list[Path] = []
+    if (package / "encoding" / "ranks.pyx").exists():
+        files = sorted(file for ending in ("py", "so", "pyd") for file in package.rglob(f"*.{ending}"))
+    states = [(str(file.relative_to(package)), os.stat(file)) for file in files]
+    return [sys.modules["bpe"].__version__, *((name, state.st_size, state.st_mtime_ns) for name, state in states)]
 
 
 # Reading
@@ -213,7 +220,8 @@ def _sections_of(content: bytes) -> dict[str, memoryview]:
 
 
 def _loaded(sections: dict[str, memoryview]) -> Loaded:
-    from bpe.formats.packed import unpack
+    with import_lock:
+        from bpe.formats.packed import unpack
 
     def copy(name: str) -> bytes:  # so that nothing holds the whole file in memory
         return bytes(sections[name])
@@ -237,7 +245,8 @@ def _loaded(sections: dict[str, memoryview]) -> Loaded:
 
 
 def _write(path: Path, data: TokenizerData, tables: Tables) -> None:
-    from bpe.formats.packed import pack
+    with import_lock:
+        from bpe.formats.packed import pack
 
     vocab = data.vocab
     sections = {

@@ -80,13 +80,13 @@ def _parse_by_line(data: bytes, source: StrPath) -> dict[bytes, int]:
         if len(fields) != 2 or not fields[0]:
             refuse(source, f"not a token in base64, a space and a rank: {line[:80]!r}", number)
         try:
-            token = base64.b64decode(fields[0], validate=True)
+            token = b"" if fields[0] == b"=" else base64.b64decode(fields[0], validate=True)
         except (binascii.Error, ValueError):
             refuse(source, f"not base64: {fields[0][:80]!r}", number)
-        if not token:
-            refuse(source, "an empty token", number)
         if not (fields[1].isdigit() and len(fields[1]) <= 10 and int(fields[1]) <= MAX_ID):
             refuse(source, f"a rank is a whole number from 0 to {MAX_ID}, not {fields[1][:80]!r}", number)
+        if not token:  # as at the end of Whisper's file: no text is ever encoded to it
+            continue
         rank = int(fields[1])
         if token in ranks:
             refuse(source, f"the token {token!r} stands twice, with ranks {ranks[token]} and {rank}", number)

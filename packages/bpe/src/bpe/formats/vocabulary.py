@@ -93,11 +93,11 @@ def data_of_ranks(
 
 
 def merges_of(data: TokenizerData) -> tuple[Pair, ...]:
-    """The pairs that a tokenizer merges, in order of rank. ValueError where its tokens are joined by their scores."""
+    """Return the pairs that a tokenizer merges, in order of rank; derived where it has no list of merges."""
     if data.merges is not None:
         return tuple(data.merges)
     if data.characters is not None:
-        raise ValueError("a model of sentencepiece has no merges: its tokens are joined by their scores")
+        return tuple(formats.sentencepiece.merges_from_ranks(data))
     return tuple(formats.tiktoken.merges_from_ranks(formats.ordinary_ids(data)))
 
 
@@ -158,13 +158,18 @@ def character_tables(
     """
     assert data.characters is not None
     byte_ids = data.characters.byte_ids
+    apart = {data.vocab[number] for number in special}
+    for left, right in data.merges or ():  # as Gemma 3's runs of spaces, which are added tokens that text is merged to
+        apart -= {left, right, left + right}
     of_bytes = set(byte_ids)
     tokens = {
         token: number
         for number, token in sorted(data.vocab.items(), reverse=True)
-        if number not in special and number not in of_bytes
+        if number not in of_bytes and (number not in special or token not in apart)
     }
-    tokens = dict(sorted(tokens.items(), key=lambda item: item[1]))  # by rank, where there is no list of merges
+    # By rank, where there is no list of merges.
+    rank_of = {number: place for place, number in enumerate(data.characters.late, max(data.vocab) + 1)}
+    tokens = dict(sorted(tokens.items(), key=lambda item: rank_of.get(item[1], item[1])))
     characters = [MARK, *(token for token in tokens if 1 < len(token) <= 4 and len(token.decode()) == 1)]
     joined = {token[:size]: token[size - 1 : size] for token in characters for size in range(2, len(token) + 1)}
     partial = {prefix: 0 for prefix in joined if prefix not in tokens}

@@ -15,12 +15,6 @@ class Merger:
         max_token_bytes: int,
         floor: int,
         consume: bool = False,
-        level: str | None = None,
-        long_word: int = 64,
-        long_rare_word: int = 1,
-        few_symbols: int = 1024,
-        few_long: int = 524288,
-        pass_rare: int = 200,
     ) -> Self: ...
     def apply(self, left: int, right: int) -> int: ...
     def advance(self, merges: int) -> int: ...

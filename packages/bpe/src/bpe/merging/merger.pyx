@@ -1,14 +1,11 @@
 """Merging: counted pretokens to the list of merges.
 
-The commonest pair of adjacent symbols becomes a new symbol, again and again. Eight structures do it, each in a file of
+The commonest pair of adjacent symbols becomes a new symbol, again and again. Five structures do it, each in a file of
 its own:
 
     SymbolTable  symbols.pxi     the bytes that each symbol stands for
-    Words        words.pxi       the distinct pretokens as symbols, with their counts, if they are short
-    LongWords    long_words.pxi  the others, and rare ones, held so that merging takes time in proportion to length
-    ByteWords    byte_words.pxi  the long words as bytes, before they are loaded
-    Passes       passes.pxi      the first merges of these, of pairs that stand nearly everywhere
-    PairTable    pairs.pxi       the pairs by hash, each with its count and its postings, the words that it occurs in
+    Words        words.pxi       the distinct pretokens as symbols, with their counts
+    PairTable    pairs.pxi       the pairs by hash, each with its count and its postings, the places where it occurs
     PairQueue    queue.pxi       which pair is the best
     Changes      replace.pxi     what replacing a pair in its words changes around it
 
@@ -24,7 +21,7 @@ that it broke, and adds the pairs that the new symbol makes. What keeps this fas
 * Before all pairs are counted again, the words are closed up: the places of what was merged are given back.
 * The changes of one merge are summed by neighbouring symbol, and reach the table once for each neighbour.
 * Most pairs that a merge breaks are below the floor, and not in the table: a filter of a byte to a slot says so.
-* Whether a posting is stale, which cannot be predicted, is found out without a branch in long words.
+* Stale postings are filtered without a branch, which would be mispredicted.
 * Cells of words have 16 bits where that will do for every symbol: what takes fewer cache lines is merged faster.
 * Postings are in order, so that the next words are known and prefetched; so is what the next merge will probably need.
 
@@ -38,54 +35,19 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndS
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort
-from libc.string cimport memchr, memcmp, memcpy, memmove, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from bpe.counting.records import total_size
-from bpe.native.bytes cimport count_leading_zeros, count_trailing_zeros, hash_pair, prefetch, prefetch_far
-from bpe.native.cpu cimport level_of
+from bpe.native.bytes cimport count_leading_zeros, hash_pair, prefetch, prefetch_far
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport checked_block, checked_malloc, checked_realloc, free_block, trim_block, trim_heap
-
-cdef extern from "merging/find.h" nogil:
-    enum:
-        FIND_SLACK
-    size_t find_narrow(const uint16_t *symbols, size_t size, uint32_t a, uint32_t b)
-    size_t find_wide(const uint32_t *symbols, size_t size, uint32_t a, uint32_t b)
-
-cdef extern from "merging/passes.h" nogil:
-    enum:
-        PASS_SLACK
-    ctypedef struct pass_neighbours:
-        uint32_t left[4][256]
-        uint32_t right[4][256]
-        size_t doubles, replaced
-    ctypedef size_t (*pass_function)(uint8_t *, size_t, uint8_t, uint8_t, uint8_t, pass_neighbours *) noexcept
-    pass_function choose_pass(int level)
-
-cdef extern from "merging/rewrite.h" nogil:
-    enum:
-        REWRITE_MOST
-        REWRITE_BATCH
-        REWRITE_HEADER
-    ctypedef struct rewritten:
-        uint32_t found, size
-        uint16_t *before
-    ctypedef struct rewritten_batch:
-        rewritten *of
-    ctypedef void (*rewrite_function)(
-        uint16_t *, const uint32_t *, size_t, uint32_t, uint32_t, uint32_t, rewritten_batch *
-    ) noexcept
-    rewrite_function choose_rewrite(int level)
 
 include "symbols.pxi"
 include "words.pxi"
 include "pairs.pxi"
 include "queue.pxi"
 include "replace.pxi"
-include "long_words.pxi"
 include "few_symbols.pxi"
-include "byte_words.pxi"
-include "passes.pxi"
 include "recount.pxi"
 
 cdef enum:
@@ -116,29 +78,15 @@ cdef class Merger:
         max_token_bytes: No merge gives a longer token; 0 for no bound.
         floor: Pairs that count less are left out as long as there are others. It changes time and memory only.
         consume: Merging may write into the records, a bytearray, as soon as it has read them, and nobody else does.
-        level: The SIMD level; by default that of the process.
-        long_word: Words of more symbols are held as long ones. It changes time and memory only.
-        long_rare_word: The same for rare words.
-        few_symbols: Up to so many symbols, pairs are counted in an array of all that there can be. Likewise.
-        few_long: Of smaller records rare words are as others; of fewer symbols long words are not held as bytes first,
-            nor merged by passes. Likewise.
-        pass_rare: A pass is made over all long words for a pair that stands at one place in so many, or more; 0: never.
-            Likewise.
     """
 
     cdef SymbolTable symbols
     cdef Words words
-    cdef LongWords long_words
-    cdef ByteWords byte_words
-    cdef Passes passes
     cdef PairTable table
     cdef PairQueue queue
     cdef Changes changes
     cdef Merge *merges
     cdef size_t first           # symbols there were to start from
-    cdef size_t few_symbols
-    cdef int level
-    cdef bint by_passes         # the byte words are merged by passes
     cdef int64_t min_count
     cdef int64_t weight         # about the sum of the counts of all pairs
     cdef size_t work            # done by advance() so far
@@ -146,15 +94,11 @@ cdef class Merger:
 
     def __cinit__(
         self, const uint8_t[::1] records not None, *, list tokens not None, bint spelled=False, bint by_bytes,
-        size_t most, int64_t min_count, size_t max_token_bytes, int64_t floor, bint consume=False, level=None,
-        size_t long_word=LONG_WORD, size_t long_rare_word=LONG_RARE_WORD, size_t few_symbols=FEW_SYMBOLS,
-        size_t few_long=FEW_LONG, size_t pass_rare=PASS_RARE,
+        size_t most, int64_t min_count, size_t max_token_bytes, int64_t floor, bint consume=False,
     ):
         cdef uint8_t symbol_of[256]
         if not spelled and sorted(tokens) != [bytes([byte]) for byte in range(256)]:
             raise ValueError("the tokens must be the 256 bytes, each once")
-        self.few_symbols = min(few_symbols, <size_t> FEW_SYMBOLS)
-        self.level = level_of(level)
         self.first = len(tokens)
         self.symbols.most = self.first + most
         self.merges = <Merge *> checked_malloc(most * sizeof(Merge))
@@ -168,40 +112,10 @@ cdef class Merger:
                 symbol_of[<uint8_t> token[0]] = symbol
             memcpy(reserve_symbol(&self.symbols, len(token)), <const char *> token, len(token))
             add_symbol(&self.symbols, len(token))
-        cdef const uint8_t *bytes_to_symbols = NULL if spelled else symbol_of
-        cdef LongestShort longest
-        longest.common = long_word
-        longest.rare = long_rare_word if <size_t> records.shape[0] >= few_long else long_word
-        cdef size_t longer = load_words(
-            &self.words, records, bytes_to_symbols, self.symbols.most, &longest, self.level
-        )
-        self.long_words.widest = <size_t> -1
-        if longer:
-            self.load_long(records, bytes_to_symbols, &longest, longer, few_long)
+        load_words(&self.words, records, NULL if spelled else symbol_of, self.symbols.most)
         if consume:
             self.use_for_postings(records.base)
-        self.passes.rare = pass_rare
         self.count_pairs()
-
-    cdef int load_long(
-        self, const uint8_t[::1] records, const uint8_t *symbol_of, const LongestShort *longest, size_t count,
-        size_t few_long,
-    ) except -1:
-        """Load the `count` long words: as bytes, if they are bytes, and many."""
-        cdef size_t symbol_size = sizeof(uint32_t) if symbol_of == NULL else 1
-        cdef LongRecords found
-        found.records = NULL
-        try:
-            find_long_records(&found, records, symbol_size, longest, count)
-            check_cells(self.words.size + found.cells)
-            if (
-                symbol_of == NULL or found.cells < few_long
-                or not load_byte_words(&self.byte_words, &found, symbol_of, self.symbols.most)
-            ):
-                load_long_words(&self.long_words, &found, symbol_of, self.words.size, self.symbols.most)
-        finally:
-            free(found.records)
-        return 0
 
     cdef int use_for_postings(self, records) except -1:
         """Let postings go where the records are, which have been read."""
@@ -216,8 +130,6 @@ cdef class Merger:
     def __dealloc__(self):
         free_symbols(&self.symbols)
         free_words(&self.words)
-        free_long_words(&self.long_words)
-        free_byte_words(&self.byte_words)
         free_pairs(&self.table)
         free_queue(&self.queue)
         free_changes(&self.changes)
@@ -301,39 +213,22 @@ cdef class Merger:
 
     @property
     def visited(self):
-        """The symbols that were looked at while merging, in all; those that a pass looks at together count once."""
+        """The number of postings that merging has processed."""
         return self.changes.visited
 
     cdef int count_pairs(self) except -1:
-        """Count all pairs in the words as they are, and put those that reach the floor into the queue.
-
-        The first time, passes over the byte words may begin; the second time they have ended.
-        """
+        """Count all pairs in the words as they are, and put those that reach the floor into the queue."""
         cdef size_t i
-        cdef bint first = self.table.slots == NULL
-        if not first:
+        if self.table.slots != NULL:
             self.close_up()
         clear_pairs(&self.table)
         clear_queue(&self.queue)
         reserve_pairs(&self.table, PAIRS_PER_SYMBOL * self.symbols.most)
         make_slots(&self.table, 0)
-        self.by_passes = False
-        if self.byte_words.codes != NULL:
-            with nogil:
-                tally_byte_words(&self.byte_words)
-                self.by_passes = (      # not where the short words, which are counted again when passes end, are many
-                    first and self.words.size < self.byte_words.size // 4
-                    and begin_passes(&self.passes, &self.byte_words, self.level)
-                )
-        if self.symbols.count <= self.few_symbols or self.byte_words.codes != NULL:
-            count_pairs_of_few(
-                &self.table, &self.words, &self.long_words, &self.byte_words, self.by_passes, &self.symbols
-            )
+        if self.symbols.count <= FEW_SYMBOLS:
+            count_pairs_of_few(&self.table, &self.words, &self.symbols)
         else:
-            count_all_pairs(&self.table, &self.words, &self.long_words, &self.symbols, self.weight)
-        if self.byte_words.codes != NULL and not self.by_passes:
-            load_from_bytes(&self.long_words, &self.byte_words, self.words.size, self.symbols.most)
-            free_byte_words(&self.byte_words)
+            count_all_pairs(&self.table, &self.words, &self.symbols, self.weight)
         with nogil:
             for i in range(self.table.size):
                 push_pair(&self.queue, <uint32_t> i)
@@ -342,19 +237,13 @@ cdef class Merger:
     cdef void close_up(self) noexcept:
         """Move what is left of the words together."""
         if self.words.wide:
-            close_up_words(&self.words, <uint32_t *> self.words.cells)
+            close_up_words(&self.words, <uint32_t *> self.words.cells, &self.symbols)
         else:
-            close_up_words(&self.words, <uint16_t *> self.words.cells)
-        if self.long_words.wide:
-            close_up_long_words(&self.long_words, <uint32_t *> self.long_words.cells, &self.symbols)
-        else:
-            close_up_long_words(&self.long_words, <uint16_t *> self.long_words.cells, &self.symbols)
+            close_up_words(&self.words, <uint16_t *> self.words.cells, &self.symbols)
 
     cdef inline bint can_go_on(self) noexcept nogil:
-        """Whether the next pair can be replaced in the long words as they are held."""
-        if self.byte_words.codes != NULL:
-            return self.by_passes
-        return self.symbols.widest <= self.long_words.widest // 2   # there is room for the length of any new symbol
+        """True if the next pair can be replaced before the words are closed up."""
+        return self.symbols.widest <= self.words.widest // 2    # there is room for the length of any new symbol
 
     cdef int make_symbol(self, uint32_t left, uint32_t right, int64_t count) except -1 nogil:
         """The symbol of a merge."""
@@ -372,24 +261,20 @@ cdef class Merger:
         cdef uint32_t a = left_of(pair.key), b = right_of(pair.key)
         cdef Side *left = &self.changes.left
         cdef Side *right = &self.changes.right
-        cdef size_t size = pair.postings_size, short = first_long(&self.long_words, pair.postings, size)
+        cdef size_t size = pair.postings_size
         self.work += size + 1
         self.changes.visited += size
         prefetch_next_pairs(&self.queue)
         reserve_places(&self.changes, size)
-        replace_in_words(&self.words, &self.changes, pair.postings, short, a, b, made)
-        if self.by_passes:
-            self.work += self.byte_words.size // 64
-            self.by_passes = replace_by_pass(&self.passes, &self.byte_words, &self.changes, a, b, made)
-        elif self.long_words.wide:
-            replace_in_long_words(
-                &self.long_words, <uint32_t *> self.long_words.cells, &self.changes, &self.symbols,
-                pair.postings + short, size - short, a, b, made,
+        if self.words.wide:
+            replace_in_words(
+                &self.words, <uint32_t *> self.words.cells, &self.changes, &self.symbols,
+                pair.postings, size, a, b, made
             )
         else:
-            replace_in_long_words(
-                &self.long_words, <uint16_t *> self.long_words.cells, &self.changes, &self.symbols,
-                pair.postings + short, size - short, a, b, made,
+            replace_in_words(
+                &self.words, <uint16_t *> self.words.cells, &self.changes, &self.symbols,
+                pair.postings, size, a, b, made
             )
         pair.count = 0
         drop_postings(&self.table, pair)
@@ -431,7 +316,7 @@ cdef class Merger:
         while posted < wanted:
             place = &side.beside[side.neighbours[i].symbol].places.next
             if place[0] != NULL:
-                place[0][0] = side.neighbours[i].word
+                place[0][0] = side.neighbours[i].place
                 place[0] += 1
                 posted += 1
             i += 1
@@ -445,7 +330,7 @@ cdef class Merger:
         if self.changes.doubles >= self.table.floor and is_short(&self.table, &self.symbols, key):
             postings = new_postings(&self.table, size)
             if size:
-                memcpy(postings, self.changes.double_words, size * sizeof(uint32_t))
+                memcpy(postings, self.changes.double_places, size * sizeof(uint32_t))
             self.add_counted(key, self.changes.doubles, postings, size)
         return 0
 

@@ -187,11 +187,11 @@ cdef inline void prefetch_next_postings(const PairQueue *queue) noexcept nogil:
 
 cdef inline void prefetch_next_words(const PairQueue *queue, const Words *words) noexcept nogil:
     cdef const Pair *pair
-    cdef size_t i, j
+    cdef size_t i, j, width = sizeof(uint32_t) if words.wide else sizeof(uint16_t)
     for i in range(1, min(queue.heap_size, <size_t> 3)):
         pair = &queue.table.pairs[queue.heap[i].pair]
         for j in range(min(pair.postings_size, <uint32_t> PREFETCHED_WORDS)):
-            prefetch(<const uint8_t *> words.cells + pair.postings[j] * cell_size(words))
+            prefetch(<const uint8_t *> words.cells + pair.postings[j] * width)
 
 
 cdef void free_queue(PairQueue *queue) noexcept nogil:

@@ -38,14 +38,14 @@ ctypedef struct Survey:
 
 
 cdef int count_all_pairs(
-    PairTable *table, const Words *words, const LongWords *long_words, const SymbolTable *symbols, int64_t weight
+    PairTable *table, const Words *words, const SymbolTable *symbols, int64_t weight
 ) except -1:
     """weight: about the sum of all counts. The words have been closed up.
 
     There are four times as many bounds as pairs may reach the floor at most, or as many as cells. With a quarter of
     those, nearly every bound reaches a floor of 4, and counting all pairs takes two to three times as long.
     """
-    cdef size_t cells = words.size + long_words.cells_size, slots = LEAST_BOUNDS
+    cdef size_t cells = words.size, slots = LEAST_BOUNDS
     cdef size_t most = min(cells, <size_t> MOST_BOUNDS, <size_t> (max(weight, <int64_t> 0) // table.floor) * 4)
     cdef Survey survey
     while slots < most:
@@ -58,8 +58,8 @@ cdef int count_all_pairs(
             survey.bounds = <uint32_t *> checked_block(slots * sizeof(uint32_t))
         with nogil:
             if survey.bounds != NULL:
-                go_over(&survey, BOUND, words, long_words)
-            go_over(&survey, TALLY, words, long_words)
+                go_over(&survey, BOUND, words)
+            go_over(&survey, TALLY, words)
             post_listed(&survey, symbols)
     finally:
         free_block(survey.bounds, slots * sizeof(uint32_t))
@@ -67,36 +67,17 @@ cdef int count_all_pairs(
     return 0
 
 
-cdef int go_over(Survey *survey, int purpose, const Words *words, const LongWords *long_words) except -1 nogil:
+cdef int go_over(Survey *survey, int purpose, const Words *words) except -1 nogil:
     survey.purpose, survey.group_size = purpose, 0
     if words.wide:
         see_words(survey, words, <uint32_t *> words.cells)
     else:
         see_words(survey, words, <uint16_t *> words.cells)
-    if long_words.wide:
-        see_long_words(survey, long_words, <uint32_t *> long_words.cells)
-    else:
-        see_long_words(survey, long_words, <uint16_t *> long_words.cells)
     take_group(survey)
     return 0
 
 
 cdef int see_words(Survey *survey, const Words *words, Cell *cells) except -1 nogil:
-    cdef const Cell *word = cells
-    cdef const Cell *symbols
-    cdef int64_t count
-    cdef size_t i, countdown = SIGNAL_INTERVAL
-    while word < cells + words.size:
-        memcpy(&count, word + 1, 8)
-        symbols = word + header(cells)
-        for i in range(<size_t> word[0] - 1):
-            see_pair(survey, key_of(symbols[i], symbols[i + 1]), count, <uint32_t> (word - cells))
-        word = symbols + word[0]
-        check_signals(&countdown)
-    return 0
-
-
-cdef int see_long_words(Survey *survey, const LongWords *words, Cell *cells) except -1 nogil:
     cdef const Cell *cell
     cdef const Cell *end
     cdef size_t group, countdown = SIGNAL_INTERVAL
@@ -107,7 +88,7 @@ cdef int see_long_words(Survey *survey, const LongWords *words, Cell *cells) exc
             if cell[0] != border(cells) and cell[1] != border(cells):
                 see_pair(
                     survey, key_of(cell[0], cell[1]), words.groups[group].count,
-                    <uint32_t> (words.first_place + (cell - cells)),
+                    <uint32_t> (cell - cells),
                 )
             cell += 1
             check_signals(&countdown)

@@ -10,7 +10,7 @@ ctypedef struct SymbolTable:
     size_t *begin               # where the bytes of each symbol begin
     uint32_t *size              # how many bytes each has
     uint64_t *head              # the first eight as a big-endian number, zeros where there are fewer
-    uint32_t *width             # how many cells each takes in a long word (see long_words.pxi)
+    uint32_t *width             # number of cells of each in a word (see words.pxi)
     size_t widest               # the most of these
 
 

@@ -1,24 +1,37 @@
-"""NumPy and regex, imported when they are first asked for something: training needs neither, and they take 20 MB."""
+"""Imports inside functions: NumPy and regex, which training does without (20 MB), and the lock for all such imports.
+
+A fork waits for `import_lock`. Without it a process that forks while another thread imports a module leaves its child
+an import lock that no thread of the child releases, and the child hangs at its own import of that module.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
+import threading
 from typing import TYPE_CHECKING, Any
+
+import_lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=import_lock.acquire, after_in_parent=import_lock.release, after_in_child=import_lock.release
+    )
 
 if TYPE_CHECKING:
     import numpy as numpy
     import regex as regex
 else:
 
-    class _Later:
-        """A module that is imported when it is first asked for a name."""
+    class _LazyModule:
+        """A module that is imported with the first access to one of its names."""
 
         def __init__(self, name: str) -> None:
             self.__name__ = name
 
         def __getattr__(self, attribute: str) -> Any:
-            module = importlib.import_module(self.__name__)
+            with import_lock:
+                module = importlib.import_module(self.__name__)
             vars(self).update(vars(module))
             return getattr(module, attribute)
 
-    numpy, regex = _Later("numpy"), _Later("regex")
+    numpy, regex = _LazyModule("numpy"), _LazyModule("regex")

@@ -58,27 +58,6 @@ static size_t trim_block(void *block, size_t size, size_t used) {
     return kept;
 }
 
-/* A block that takes over the pages of another, as far as these go, if it can. What is in it may be anything, and the
- * other is freed.
- *
- * Where it gains: encoding/ids.pyx. Moving and growing in one call leaves one mapping: before Linux 6.17 several
- * neighbouring ones could not be moved at once. */
-static void *block_with_pages(size_t size, void *other, size_t other_size) {
-    void *block = zeroed_block(size); /* an aligned place to move the pages to */
-    if (block == NULL || size < LARGE || other_size < LARGE) {
-        free_block(other, other_size);
-        return block;
-    }
-    size_t wanted = whole_pages(size), there = whole_pages(other_size);
-    if (there > wanted) {
-        munmap((uint8_t *)other + wanted, there - wanted);
-        there = wanted;
-    }
-    if (mremap(other, there, wanted, MREMAP_MAYMOVE | MREMAP_FIXED, block) != MAP_FAILED) return block;
-    munmap(other, there);
-    return zeroed_block(size); /* the one at `block` may be gone */
-}
-
 /* A larger block that begins with what is in another, which it replaces; what follows may be anything. NULL: there is
  * no memory, and the other stays as it was. */
 static void *grow_block(void *block, size_t old_size, size_t size) {
@@ -118,11 +97,6 @@ static size_t trim_block(void *block, size_t size, size_t used) {
     (void)block;
     (void)used;
     return size;
-}
-static void *block_with_pages(size_t size, void *other, size_t other_size) {
-    (void)other_size;
-    free(other);
-    return calloc(size, 1);
 }
 static void *grow_block(void *block, size_t old_size, size_t size) {
     (void)old_size;

@@ -22,7 +22,6 @@ cdef extern from "native/memory.h" nogil:
     void *zeroed_block(size_t size)
     void free_block(void *block, size_t size)
     size_t trim_block(void *block, size_t size, size_t used)
-    void *block_with_pages(size_t size, void *other, size_t other_size)
     void *grow_block(void *block, size_t old_size, size_t size)
     void touch_block(void *part, size_t size)
     void trim_heap()

@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 Progress = Callable[[str, int, int | None], None]  # phase, done, total (None: not known)
+
+
+_LOG_INTERVAL = 30.0  # seconds between two lines of a log
+
+
+class _LogLines:
+    """A plain line every thirty seconds, and one at the end of a long phase, for a stderr that is not a terminal."""
+
+    def __init__(self) -> None:
+        self._phase, self._line = "", ""
+        self._wrote_at = time.monotonic()
+        self._has_written = False
+
+    def __call__(self, phase: str, done: int, total: int | None) -> None:
+        if phase != self._phase:
+            self.close()
+            self._phase, self._wrote_at = phase, time.monotonic()
+        self._line = f"{phase}: {done:,}" + ("" if total is None else f" of {total:,} ({done / max(1, total):.0%})")
+        if time.monotonic() - self._wrote_at >= _LOG_INTERVAL:
+            self._wrote_at, self._has_written = time.monotonic(), True
+            print(self._line, file=sys.stderr, flush=True)
+        if done == total:
+            self.close()
+
+    def close(self) -> None:
+        if self._has_written:
+            print(self._line, file=sys.stderr, flush=True)
+        self._phase, self._has_written = "", False
 
 
 class _Bars:
@@ -55,12 +84,13 @@ def watched() -> bool:
 def reporter(progress: Progress | bool | None) -> Iterator[Progress]:
     """The function to call: the caller's own, or one that draws bars for True, or does nothing for None and False.
 
-    Bars need tqdm, the extra `progress`. They are taken down at the end, and when an error ends the work.
+    If stderr is not a terminal, True writes a plain line every thirty seconds instead. Bars need tqdm, the extra
+    `progress`. They are taken down at the end, and when an error ends the work.
     """
     if progress is not True:
         yield progress or (lambda phase, done, total: None)
         return
-    bars = _Bars()
+    bars = _Bars() if sys.stderr is not None and sys.stderr.isatty() else _LogLines()
     try:
         yield bars
     finally:

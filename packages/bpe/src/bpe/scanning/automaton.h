@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "scanning/characters.h"
-#include "scanning/levels.h"
+#include "scanning/scanner_state.h"
 
 #define MOST_SPLITTERS 4096
 #define MATCH_BEFORE 0x8000 /* of an entry: a match ends before the character */

@@ -22,7 +22,7 @@ cdef class Blocks:
     Args:
         text: The text.
         special: The special tokens, none of which may be cut in two.
-        scanner: What scanner.scanner_of() gives for the split pattern; not -1.
+        scanner: Number of the scanner of the split pattern, from bpe.patterns.scanner_of(); not -1.
         block: About how many bytes or code points a block has.
     """
 

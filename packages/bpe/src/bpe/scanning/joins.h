@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "scanning/classify.h"
-#include "scanning/levels.h"
+#include "scanning/scanner_state.h"
 
 #define MOST_JOINS 4096
 

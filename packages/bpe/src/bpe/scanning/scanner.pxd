@@ -15,7 +15,7 @@ cdef extern from "scanning/characters.h" nogil:
 cdef extern from "scanning/places.h" nogil:
     ctypedef size_t (*places_function)(uint64_t ones, size_t base, size_t *places) noexcept nogil
 
-cdef extern from "scanning/levels.h" nogil:
+cdef extern from "scanning/scanner_state.h" nogil:
     enum:
         MOST_LEVELS
     ctypedef struct level_place:

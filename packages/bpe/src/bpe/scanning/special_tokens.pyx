@@ -146,7 +146,7 @@ cdef class Rules:
         """The error for a text that holds this special token."""
         cdef str name = self.refused.names[index].decode()
         return ValueError(
-            f"the text holds the special token {name!r}, which is not allowed here; to have it encoded as one "
+            f"the text holds the disallowed special token {name!r}; to have it encoded as one "
             f"pass allowed_special={{{name!r}}} (or 'all'), to have it encoded as ordinary text "
             f"disallowed_special=() (or a set without it)"
         )

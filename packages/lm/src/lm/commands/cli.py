@@ -14,32 +14,36 @@ import warnings
 from collections.abc import Sequence
 
 from lm.commands.options import STOPPED, Ended
+from lm.config import did_you_mean
 from lm.extras import MissingExtra
 
-# The files of this folder, in the order of `lm --help`.
+# The files of this folder, in the order of `lm --help`: that in which a model comes to be and is used.
 COMMANDS = (
-    "chat",
     "data",
-    "eval",
-    "experiment",
-    "export",
-    "generate",
-    "import",
-    "plan",
     "presets",
-    "profile",
-    "report",
-    "serve",
+    "plan",
     "train",
+    "report",
+    "experiment",
+    "profile",
+    "eval",
     "undertrained",
+    "generate",
+    "chat",
+    "serve",
+    "export",
+    "import",
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        parser.error(f"there is no command {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)}")
     options, rest = parser.parse_known_args(arguments)
     if rest and not options.takes_settings:
-        parser.error(f"unknown argument {rest[0]!r}")
+        options.parser.error(f"unknown argument {rest[0]!r}")
     options.settings = rest
     warnings.formatwarning = lambda message, *_, **__: f"lm: {message}\n"  # without the line of code that it came from
     # Torch's threads spin for work before they sleep. When they spin for long, as they do unasked, anything else that

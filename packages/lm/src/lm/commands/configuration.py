@@ -50,6 +50,8 @@ def tables_of(name: str, settings: list[str]) -> dict[str, dict[str, Any]]:
         if not equals:
             following = next(pairs, None)
             if following is None:
+                if "." not in setting:
+                    override(tables, setting, "", SECTIONS)  # raises: it is not a setting
                 raise ValueError(f"{setting} lacks its value: write {setting} VALUE")
             value = following
         override(tables, setting, value, SECTIONS)

@@ -232,9 +232,8 @@ def template_and_context(options: argparse.Namespace) -> tuple[ChatTemplate, int
 
 def context_of(folder: Path) -> int | None:
     """The context length of the run or the Hugging Face model in a folder, None where there is neither."""
-    from lm.interop.loading import is_run
     from lm.text_config import read_object
-    from lm.training.run_folder import read_config
+    from lm.training.run import is_run, read_config
 
     if is_run(folder):
         return read_config(folder)[0].context_length

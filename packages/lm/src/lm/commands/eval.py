@@ -55,7 +55,7 @@ def on_data(model: Any, options: argparse.Namespace) -> None:
     from lm.data import check_range, open_heldout
     from lm.interop.loading import read_tokenizer, tokenizer_of
     from lm.training import validation as scoring
-    from lm.training.run_folder import read_config
+    from lm.training.run import read_config
 
     tokens = open_heldout(options.data)
     check_range(tokens, model.config.vocab_size)

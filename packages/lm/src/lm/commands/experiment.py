@@ -137,7 +137,7 @@ def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], 
     from lm.experiments import page
     from lm.experiments.on_cluster import RunsFailed
     from lm.experiments.run_trials import frequencies, run
-    from lm.training.loop import OutOfMemory, Stopped
+    from lm.training.train import OutOfMemory, Stopped
 
     for name in ("jobs", "seeds"):
         if getattr(options, name) < 1:

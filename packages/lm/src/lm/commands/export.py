@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from lm.commands.options import Commands, add
+from lm.commands.options import Commands, add, add_step, step_of
 
 
 def register(commands: Commands) -> None:
@@ -15,10 +15,11 @@ def register(commands: Commands) -> None:
     made.add_argument(
         "--dtype",
         choices=("fp32", "fp16", "bf16", "q8_0"),
-        help="numbers of the weights (default: fp32, in a .gguf fp16; fp16 and q8_0 are for a .gguf)",
+        help="dtype of the weights (default: fp32, in a .gguf fp16; fp16 and q8_0 are for a .gguf)",
     )
-    made.add_argument("--shard-bytes", type=int, help="cut weights above so many bytes into files (default: 5 billion)")
+    made.add_argument("--shard-bytes", type=int, help="split weights above this size into files (default: 5 billion)")
     made.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
+    add_step(made)
 
 
 def export(options: argparse.Namespace) -> None:
@@ -28,8 +29,16 @@ def export(options: argparse.Namespace) -> None:
     if options.out.endswith(".gguf"):
         if options.shard_bytes is not None:
             raise ValueError("--shard-bytes is for a folder: a .gguf is one file")
-        print(to_gguf(options.run, options.out, dtype=options.dtype or "fp16", tokenizer=options.tokenizer))
+        dtype = options.dtype or "fp16"
+        print(to_gguf(options.run, options.out, dtype=dtype, tokenizer=options.tokenizer, step=step_of(options)))
         return
-    shard_bytes = SHARD_BYTES if options.shard_bytes is None else options.shard_bytes
-    dtype = options.dtype or "fp32"
-    print(to_huggingface(options.run, options.out, dtype=dtype, shard_bytes=shard_bytes, tokenizer=options.tokenizer))
+    print(
+        to_huggingface(
+            options.run,
+            options.out,
+            dtype=options.dtype or "fp32",
+            shard_bytes=SHARD_BYTES if options.shard_bytes is None else options.shard_bytes,
+            tokenizer=options.tokenizer,
+            step=step_of(options),
+        )
+    )

@@ -28,13 +28,6 @@ def register(commands: Commands) -> None:
         default="slide",
         help="past the context: forget the older half and go on, refuse to begin, or end there",
     )
-    made.add_argument(
-        "--speculate",
-        type=int,
-        default=0,
-        metavar="N",
-        help="guess up to N tokens from earlier places of the text: the same text, faster where it repeats itself",
-    )
     made.add_argument("--timing", action="store_true", help="say how fast it was, prompt and continuation apart")
 
 
@@ -54,10 +47,9 @@ def generate(options: argparse.Namespace) -> None:
         "sampling": sampling_of(options),
         "stop_tokens": text.stop_tokens,
         "when_full": options.when_full,
-        "speculate": options.speculate,
     }
     ids = prompt_ids(tokenizer, options.prompt, text.end_of_text)
-    check_request(model, ids, options.max_new_tokens, options.when_full, speculate=options.speculate)
+    check_request(model, ids, options.max_new_tokens, options.when_full)
     capacity = min(model.config.context_length, len(ids) + options.max_new_tokens)
     batch = Scheduler(model, rows=options.samples, capacity=capacity)
     writers = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from lm.generation.sampling import Sampling
@@ -38,7 +38,7 @@ def add(
 
         formatter = WithSettings
     made = commands.add_parser(name, help=text, description=text, allow_abbrev=False, formatter_class=formatter)
-    made.set_defaults(command=run, takes_settings=takes_settings)
+    made.set_defaults(command=run, parser=made, takes_settings=takes_settings)
     return made
 
 
@@ -51,11 +51,11 @@ def add_model(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "run",
         metavar="RUN",
-        help="the folder of a run, another program's model, or hf://OWNER/NAME on the Hugging Face Hub",
+        help="the folder of a run, another program's model, or OWNER/NAME on the Hugging Face Hub",
     )
     made.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
     add_step(made)
-    add_device(made)
+    add_device(made, dtype=None)
     made.add_argument("--int8", action="store_true", help="weights as int8: faster on a CPU, and a little less exact")
 
 
@@ -68,30 +68,26 @@ def add_step(made: argparse.ArgumentParser) -> None:
     )
 
 
-def step_of(options: argparse.Namespace) -> int | None:
-    """The checkpoint of add_step()'s argument; None for the newest.
-
-    ValueError: it is no number, or there is no best one.
-    """
+def step_of(options: argparse.Namespace) -> int | Literal["best"] | None:
+    """Return the checkpoint of add_step()'s argument; None for the newest. ValueError: neither a number nor "best"."""
     step: str | None = getattr(options, "step", None)
     if step is None or step.isdecimal():
         return None if step is None else int(step)
     if step != "best":
-        raise ValueError(f'--step must be a number of steps or "best", and {step!r} is neither')
-    from lm.training.run_folder import best_step
-
-    return best_step(options.run)
+        raise ValueError(f'--step must be a number of steps or "best", got {step!r}')
+    return "best"
 
 
-def add_device(made: argparse.ArgumentParser) -> None:
-    """The arguments that say where a model computes, and in what numbers."""
+def add_device(made: argparse.ArgumentParser, *, dtype: str | None = "fp32") -> None:
+    """Add --device and --dtype. dtype: the default; None is bf16 on CUDA and fp32 elsewhere."""
     made.add_argument(
         "--device",
         choices=DEVICES,
         default="auto",
         help="where the model computes (default: cuda or mps if here, else cpu)",
     )
-    made.add_argument("--dtype", choices=DTYPES, default="fp32", help="the numbers of its weights (default: fp32)")
+    default = dtype or "bf16 on cuda, else fp32"
+    made.add_argument("--dtype", choices=DTYPES, default=dtype, help=f"dtype of its weights (default: {default})")
 
 
 def model_of(options: argparse.Namespace) -> Transformer:
@@ -101,16 +97,19 @@ def model_of(options: argparse.Namespace) -> Transformer:
     """
     seed = getattr(options, "seed", None)
     if seed is not None and not 0 <= seed < 1 << 63:
-        raise ValueError(f"--seed must be at least 0 and less than 2^63, and {seed} is not")
+        raise ValueError(f"--seed must be at least 0 and less than 2^63, got {seed}")
+    from lm.device import choose_device
     from lm.interop.loading import load
 
     if not getattr(options, "int8", False):
-        return load(options.run, step_of(options), device=options.device, dtype=options.dtype)
+        device = choose_device(options.device)
+        dtype = options.dtype or ("bf16" if device.type == "cuda" else "fp32")
+        return load(options.run, step_of(options), device=device, dtype=dtype)
     from lm.ops.cpu.int8 import quantized
 
     if options.device not in ("auto", "cpu"):
         raise ValueError(f"--int8 is for decoding on a CPU, and --device is {options.device}: leave one of them out")
-    return quantized(load(options.run, step_of(options), dtype=options.dtype))
+    return quantized(load(options.run, step_of(options), dtype=options.dtype or "fp32"))
 
 
 def add_sampling(made: argparse.ArgumentParser) -> None:

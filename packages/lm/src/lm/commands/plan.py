@@ -29,7 +29,7 @@ def plan(options: argparse.Namespace) -> None:
         what_fits,
     )
     from lm.training.measure import measure
-    from lm.training.start import resolve
+    from lm.training.run import resolve
 
     model, config = configuration(options.config, options.settings)
     config = resolve(config)

@@ -34,7 +34,7 @@ def profile(options: argparse.Namespace) -> None:
 
     from lm.device import choose_device, in_words
     from lm.training import profile as profiling
-    from lm.training.start import resolve
+    from lm.training.run import resolve
 
     if options.most < 1:
         raise ValueError(f"--most must be at least 1, and {options.most} is not")

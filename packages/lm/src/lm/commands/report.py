@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lm.commands.options import Commands, add, add_device
+from lm.commands.options import Commands, add, add_device, add_step, step_of
 
 if TYPE_CHECKING:
     from lm.reporting.report import Run, Section
@@ -29,6 +29,7 @@ def register(commands: Commands) -> None:
     made.add_argument(
         "--by", choices=("step", "tokens", "time"), help="what curves are over (default: step, for several runs tokens)"
     )
+    add_step(made)
     add_device(made)
     made.add_argument(
         "--watch",
@@ -44,9 +45,13 @@ def report(options: argparse.Namespace) -> None:
     from lm.reporting.report import read, write
 
     if options.samples is not None and options.samples < 0:
-        raise ValueError(f"--samples must be at least 0, and {options.samples} is not")
+        raise ValueError(f"--samples must be at least 0, got {options.samples}")
+    of_samples: dict[str, object] = {"--step": None, "--prompt": [], "--device": "auto", "--dtype": "fp32"}
+    useless = [name for name, default in of_samples.items() if getattr(options, name[2:]) != default]
+    if options.samples == 0 and useless:
+        raise ValueError(f"{useless[0]} has no effect with --samples 0: leave one of them out")
     if options.watch is not None and not options.watch > 0:
-        raise ValueError(f"--watch takes seconds, more than 0, and {options.watch} is not")
+        raise ValueError(f"--watch must be more than 0 seconds, got {options.watch}")
     while True:
         runs = [read(folder) for folder in options.runs]
         going = options.watch is not None and not all(run.finished for run in runs)
@@ -79,17 +84,22 @@ def samples(runs: list[Run], options: argparse.Namespace) -> list[Section]:
         if any((run.folder / "checkpoints").glob("*/model.safetensors"))
     ]
     able = [run for run, path in kept if path is not None]
-    if count == 0 or not able or (count is None and not options.prompt and find_spec("bpe") is None):
-        if count or options.prompt:
+    if (
+        count == 0
+        or not able
+        or (count is None and not options.prompt and not options.step and find_spec("bpe") is None)
+    ):
+        if count or options.prompt or options.step:
             raise ValueError(
                 f"{' and '.join(map(str, options.runs))} keep no tokenizer, or no checkpoint, to write samples with"
             )
         return []
+    step = {None: "newest", "best": "best"}.get(options.step, f"step-{options.step}")
     drawn = []
     for run in able:
         written = write_samples(options, run.folder, 2 if count is None else count)
         drawn.append((f"<h3>{text(run.name)}</h3>" if len(runs) > 1 else "") + cards(written))
-    return [Section("Samples", Html("".join(drawn)), "From the newest checkpoint, at temperature 0.8, seeds 0, 1, …")]
+    return [Section("Samples", Html("".join(drawn)), f"From the {step} checkpoint, at temperature 0.8, seeds 0, 1, …")]
 
 
 def write_samples(options: argparse.Namespace, folder: Path, count: int) -> list[tuple[str, str]]:
@@ -98,7 +108,8 @@ def write_samples(options: argparse.Namespace, folder: Path, count: int) -> list
     from lm.interop.loading import load, model_text
     from lm.special_tokens import prompt_ids
 
-    model, text = load(folder, device=options.device, dtype=options.dtype), model_text(folder)
+    model = load(folder, step_of(options), device=options.device, dtype=options.dtype)
+    text = model_text(folder)
     ends = text.stop_tokens
     written = []
     for prompt in options.prompt or [""]:

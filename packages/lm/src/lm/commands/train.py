@@ -44,10 +44,10 @@ def train(options: argparse.Namespace) -> None:
     model, config = configuration_to_train(options.config, begin_with_weights(options))
     data, out = data_of(options.config, options.data), Path(options.out)
 
-    from lm.device import keep_freed_memory
-    from lm.interop.begin import train as train_model
-    from lm.training import loop
-    from lm.training.distributed import Lost, local_rank
+    from lm.device import keep_freed_memory, local_rank
+    from lm.training import train as training
+    from lm.training.distributed import Lost
+    from lm.training.train import train as train_model
 
     if config.device in ("auto", "cpu"):
         keep_freed_memory()
@@ -64,9 +64,9 @@ def train(options: argparse.Namespace) -> None:
             branch=options.branch,
             step=options.step,
         )
-    except loop.Stopped as stopped:
+    except training.Stopped as stopped:
         raise Ended(str(stopped), STOPPED) from None
-    except (loop.Diverged, loop.OutOfMemory, Lost) as failed:
+    except (training.Diverged, training.OutOfMemory, Lost) as failed:
         raise Ended(str(failed), FAILED) from None
     if local_rank():
         return

@@ -4,8 +4,7 @@ from lm.data.batches import batch, get_batch, shuffled, windows_of
 from lm.data.mixture import DataSet, Mixture, open_data, open_heldout
 from lm.data.prefetch import prefetched
 from lm.data.shards import Ids, Shards
-from lm.data.token_file import Tokens, TokenWriter, check_range, describe, open_tokens, write_tokens
-from lm.data.token_folder import token_files
+from lm.data.token_file import Tokens, TokenWriter, check_range, describe, open_tokens, token_files, write_tokens
 
 __all__ = [
     "DataSet",

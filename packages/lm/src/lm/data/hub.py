@@ -24,7 +24,7 @@ from typing import Any
 from lm.extras import need
 from lm.files import atomic_write, sha256
 
-MODEL = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
+MODEL = re.compile(r"hf://(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[\w./-]+))?")
 # What of a model's repository is downloaded: its sizes, its tokenizer, its weights as safetensors, and its card, whose
 # checksum an export of ours has.
 WANTED = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "README.md", "curves.svg")

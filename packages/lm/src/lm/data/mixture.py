@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lm.data.batches import inputs_and_targets, write_window
-from lm.data.token_file import Tokens, check_range, open_tokens
-from lm.data.token_folder import token_files
+from lm.data.batches import inputs_and_targets, not_enough, write_window
+from lm.data.token_file import Tokens, check_range, open_tokens, token_files
 from lm.data.token_formats import ENDINGS
 from lm.loss import IGNORE
 
@@ -120,8 +119,8 @@ class Mixture:
                     f"{part.tokens.path} holds conversations packed into windows of {packed} tokens, and the model's "
                     f"context_length is {context_length}: prepare them with `lm data chat --context {context_length}`"
                 )
-            rows = np.empty(context_length + 1, dtype=np.int64)
-            write_window(part.tokens.ids, 0, 0, rows, packed=packed is not None)
+            if packed is None and len(part.tokens) <= context_length:
+                raise ValueError(not_enough(len(part.tokens), context_length))
 
     def pick(self, row: int) -> tuple[int, int]:
         """Which set a row of the run comes from, and which of that set's rows it is; all are counted from 0."""

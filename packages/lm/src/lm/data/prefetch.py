@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ Batch = tuple[Tensor, Tensor]
 AHEAD = 4  # batches that wait, pinned, for the device
 
 
-def prefetched(make: Callable[[int], Batch], begin: int, end: int, device: torch.device) -> Iterator[Batch]:
+def prefetched(make: Callable[[int], Batch], begin: int, end: int, device: torch.device) -> Generator[Batch]:
     """make(begin), …, make(end - 1), in order, on the device.
 
     On CUDA a thread makes them ahead of time in pinned memory, and the copy does not keep the host waiting. Elsewhere

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from lm.data.documents import Document, documents, is_one_text
 from lm.data.format_writer import FormatWriter, ending_of
 from lm.data.infill import FillInTheMiddle
-from lm.data.token_file import TokenWriter
-from lm.data.token_folder import PREPARED
+from lm.data.token_file import PREPARED, TokenWriter
 from lm.data.token_formats import ENDINGS
 from lm.files import Locked, atomic_write, lock
 

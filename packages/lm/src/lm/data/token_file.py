@@ -1,6 +1,6 @@
-"""Token data: files of ids, each with a JSON beside it that says what they are; several files are read as one.
+"""Token data: .npy files of ids, each with a JSON description beside it; several files are read as one.
 
-This package writes .npy; token_formats.py has what it reads beside them.
+Other formats are read by token_formats.py.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,18 +19,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lm.data import token_formats
 from lm.data.shards import Ids, Shards
-from lm.data.token_formats import DTYPES, map_tokens, mark_of_documents
+from lm.data.token_formats import DTYPES, ENDINGS
 from lm.files import atomic_file, atomic_write
 
 BLOCK = 1 << 22  # ids at a time
 SIGNED = {"int32": "uint32"}  # what Megatron-LM's ids are read as
 READ_THROUGH = 1 << 28  # bytes of ids up to which opening reads them all: a fraction of a second
+PREPARED = "prepared.json"  # of prepare: what the folder is made of, and whether it is finished
+HELD_OUT = re.compile(r"(heldout|held-out|held_out|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
+TRAINING = re.compile(r"train(?![a-z])", re.IGNORECASE)
+NEITHER = re.compile(r"test(?![a-z])", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """Tokens of one file, or of several as one, with what the JSON beside them says; None where it does not say.
+    """Tokens of one file, or of several as one, with their description; None for what it does not say.
 
     Attributes:
         path: The file, or the folder of several.
@@ -84,14 +90,57 @@ class Tokens:
         return None if not self.bytes else self.bytes / len(self.ids)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """The content of the JSON beside a file of ids; see Tokens for what is optional.
+
+    Attributes:
+        count: Number of ids.
+        dtype: "uint16" or "uint32"; Megatron-LM's ids may be "int32".
+        sha256: Of the ids, the file's header aside.
+        mask: SHA-256 of the mask, X.mask.
+    """
+
+    count: int
+    dtype: str
+    sha256: str
+    highest: int | None = None
+    tokenizer: str | None = None
+    bytes: int | None = None
+    end_of_text: int | None = None
+    mask: str | None = None
+    window: int | None = None
+    pairs: bool | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> Description:
+        """Read X.json. ValueError: it lacks a value that it must have, or has one of another type."""
+        try:
+            table = json.loads(path.read_text())
+            values = {key: table[key] for key in ("count", "dtype", "sha256")}
+            values |= {field.name: table[field.name] for field in fields(cls) if field.name in table}
+            for field in fields(cls):
+                kind = {"str": str, "int": int, "bool": bool}[str(field.type).partition(" ")[0]]
+                if field.name in values and type(values[field.name]) is not kind:
+                    raise TypeError(f"{field.name} is {values[field.name]!r}")
+        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} does not say count, dtype and sha256 ({error!r}): write it again") from None
+        return cls(**values)
+
+    def write(self, path: Path) -> None:
+        """Write the JSON beside a file of ids."""
+        table = {key: value for key, value in vars(self).items() if value is not None}
+        atomic_write(description_path(path), json.dumps(table, indent=1) + "\n")
+
+
 class Unfinished(Exception):
-    """What is written is not wanted."""
+    """Ends an atomic_file whose content is to be removed."""
 
 
 class TokenWriter:
-    """Writes ids as they come to X.npy, and what is known of them to X.json; neither appears before `finish`.
+    """Writes ids as they come to X.npy, and their description to X.json; neither appears before `finish`.
 
-    Leaving the `with` without having finished, an error or Ctrl-C, removes what was written so far.
+    Leaving the `with` without having finished, as after an error or Ctrl-C, removes what was written so far.
     """
 
     def __init__(self, path: str | Path, *, dtype: str = "uint16") -> None:
@@ -101,7 +150,7 @@ class TokenWriter:
         if dtype not in DTYPES:
             raise ValueError(f"dtype {dtype!r} holds no token ids: use one of {', '.join(DTYPES)}")
         self.dtype, self.top = np.dtype(dtype).newbyteorder("<"), int(np.iinfo(dtype).max)
-        description_of(self.path)
+        description_path(self.path)
         self.count, self.highest, self.digest = 0, 0, hashlib.sha256()
         self.pending = contextlib.ExitStack()
         self.file = self.pending.enter_context(atomic_file(self.path))
@@ -116,7 +165,7 @@ class TokenWriter:
         self.pending.__exit__(Unfinished, Unfinished(), None)  # nothing, once it is finished
 
     def write(self, ids: NDArray[Any]) -> None:
-        """Adds a flat array of ids. ValueError: one that the dtype cannot hold."""
+        """Add a flat array of ids. ValueError: one that the dtype cannot hold."""
         if not ids.size:
             return
         low, high = int(ids.min()), int(ids.max())
@@ -141,24 +190,23 @@ class TokenWriter:
         window: int | None = None,
         pairs: bool = False,
     ) -> None:
-        """Puts both files in their place, the JSON first. ValueError: there are no ids."""
+        """Put both files in their place, the JSON first. ValueError: there are no ids."""
         if not self.count:
             raise ValueError(f"there are no tokens to write to {self.path}")
         self.file.seek(0)
         self.file.write(header(self.dtype, self.count))
-        describe_as(
-            self.path,
-            self.count,
-            self.dtype.name,
-            self.digest.hexdigest(),
-            self.highest,
-            tokenizer,
-            text_bytes,
-            end_of_text,
-            mask,
-            window,
-            pairs,
-        )
+        Description(
+            count=self.count,
+            dtype=self.dtype.name,
+            sha256=self.digest.hexdigest(),
+            highest=self.highest,
+            tokenizer=tokenizer,
+            bytes=text_bytes,
+            end_of_text=end_of_text,
+            mask=mask,
+            window=window,
+            pairs=pairs or None,
+        ).write(self.path)
         self.pending.close()
 
 
@@ -174,10 +222,9 @@ def write_tokens(
     window: int | None = None,
     pairs: bool = False,
 ) -> Tokens:
-    """Writes ids, one array or many in turn, to X.npy and what is known of them to X.json; neither appears before it is
-    whole.
+    """Write ids, one array or several in turn, to X.npy and their description to X.json; neither appears half-written.
 
-    mask: which of them are learned, to X.mask; window and pairs: of packed conversations (see Tokens).
+    mask: 1 for ids that are learned, written to X.mask; window and pairs: of packed conversations (see Tokens).
     ValueError: an id that the dtype cannot hold, no ids at all, or a path that does not end in .npy.
     """
     with TokenWriter(path, dtype=dtype) as writer:
@@ -196,7 +243,7 @@ def write_tokens(
 
 
 def write_mask(path: str | Path, mask: NDArray[Any], count: int) -> str:
-    """Writes a mask of so many ids to X.mask, which is a .npy by another name; its SHA-256."""
+    """Write a mask of `count` ids to X.mask, a .npy by another name; return its SHA-256."""
     if mask.shape != (count,):
         raise ValueError(f"a mask of shape {mask.shape} does not go with {count} ids: give one for each")
     target = Path(path).with_suffix(".mask")
@@ -207,22 +254,22 @@ def write_mask(path: str | Path, mask: NDArray[Any], count: int) -> str:
 
 
 def open_mask(path: Path, count: int, sha256: str, verify: bool | None) -> NDArray[Any]:
-    """The mask beside a file of so many ids. FileNotFoundError, ValueError: it is not there, or not as written."""
+    """Open the mask beside a file of `count` ids. FileNotFoundError, ValueError: it is missing, or not as written."""
     if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}, which says what of the tokens is learned: prepare them again")
+        raise FileNotFoundError(f"there is no {path}, which says which tokens are learned: prepare them again")
     try:
         mask = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is no mask that can be read: {error}") from None
+        raise ValueError(f"{path} is not a mask that can be read: {error}") from None
     if mask.dtype != np.uint8 or mask.shape != (count,):
         raise ValueError(
             f"{path} holds {mask.dtype} of shape {mask.shape}, and there are {count} ids: prepare them again"
         )
     if verify or (verify is None and count <= READ_THROUGH):
-        found = hashlib.sha256(np.ascontiguousarray(mask).data).hexdigest()
-        if found != sha256:
+        digest = hashlib.sha256(np.ascontiguousarray(mask).data).hexdigest()
+        if digest != sha256:
             raise ValueError(
-                f"{path} is damaged: its SHA-256 is {found[:16]}…, and the JSON beside it says {sha256[:16]}…: "
+                f"{path} is damaged: its SHA-256 is {digest[:16]}…, and the JSON beside it says {sha256[:16]}…: "
                 f"prepare the tokens again"
             )
     return np.asarray(mask)
@@ -247,37 +294,26 @@ def describe(
     dtype: of bare ids, which say nothing of themselves: "uint16" or "uint32".
     """
     path = Path(path)
-    ids = map_tokens(path, dtype).ids
-    describe_as(path, len(ids), ids.dtype.name, *examine(ids), tokenizer, text_bytes, end_of_text)
+    ids = map_tokens(path, dtype)[0]
+    sha256, highest = examine(ids)
+    Description(
+        count=len(ids),
+        dtype=ids.dtype.name,
+        sha256=sha256,
+        highest=highest,
+        tokenizer=tokenizer,
+        bytes=text_bytes,
+        end_of_text=end_of_text,
+    ).write(path)
     return open_tokens(path, verify=False)
 
 
-def describe_as(
-    path: Path,
-    count: int,
-    dtype: str,
-    sha256: str,
-    highest: int,
-    tokenizer: str | None,
-    text_bytes: int | None,
-    end_of_text: int | None,
-    mask: str | None = None,
-    window: int | None = None,
-    pairs: bool = False,
-) -> None:
-    says: dict[str, object] = {"count": count, "dtype": dtype, "sha256": sha256, "highest": highest}
-    known = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text, "mask": mask, "window": window}
-    known |= {"pairs": pairs or None}
-    says.update({key: value for key, value in known.items() if value is not None})
-    atomic_write(description_of(path), json.dumps(says, indent=1) + "\n")
-
-
-def description_of(path: Path) -> Path:
-    """Where the JSON beside X.npy goes. FileExistsError: something else has that name, a tokenizer perhaps."""
+def description_path(path: Path) -> Path:
+    """Return the path of the JSON beside X.npy. FileExistsError: another file has that name, a tokenizer perhaps."""
     beside = path.with_suffix(".json")
     if beside.exists():
         try:
-            read_description(beside)
+            Description.read(beside)
         except ValueError:
             raise FileExistsError(
                 f"{beside} is there and is no description of ids, and that of {path.name} would take its place: "
@@ -290,9 +326,8 @@ def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None 
     """Opens X.npy, or a file of another of the formats that token_formats.py reads, with what X.json beside it says; or
     several such files, in their order, as one.
 
-    verify: whether to read the ids through and compare their hash; if not given, where there are no more than
-        READ_THROUGH
-    bytes of them. Where there is no JSON, the ids are hashed and nothing else is known of them.
+    verify: read the ids through and compare their hash; None: if there are at most READ_THROUGH bytes of them. Without
+    a JSON, the ids are hashed and nothing else is known of them.
 
     FileNotFoundError: a file is missing. ValueError: file and JSON contradict each other, a file is not flat uint16 or
     uint32, or files come from different tokenizers.
@@ -312,13 +347,13 @@ def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None 
         if (other.tokenizer, other.end_of_text) != (first.tokenizer, first.end_of_text):
             raise ValueError(f"{first.path} and {other.path} were made by different tokenizers: encode both with one")
     return Tokens(
-        paths[0].parent,
-        Shards([np.asarray(one.ids) for one in opened]),
-        hashlib.sha256("".join(one.sha256 for one in opened).encode()).hexdigest(),
-        first.tokenizer,
-        total([one.bytes for one in opened]),
-        first.end_of_text,
-        greatest([one.highest for one in opened]),
+        path=paths[0].parent,
+        ids=Shards([np.asarray(one.ids) for one in opened]),
+        sha256=hashlib.sha256("".join(one.sha256 for one in opened).encode()).hexdigest(),
+        tokenizer=first.tokenizer,
+        bytes=combined(sum, [one.bytes for one in opened]),
+        end_of_text=first.end_of_text,
+        highest=combined(max, [one.highest for one in opened]),
         **masks_of(opened),
         window=window_of(opened),
         pairs=all(one.pairs for one in opened),
@@ -328,14 +363,14 @@ def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None 
 
 def window_of(opened: Sequence[Tokens]) -> int | None:
     """The window that the conversations of all files were packed into. ValueError: they were packed differently."""
-    known = {one.window for one in opened}
-    if len(known) > 1:
-        said = ", ".join(sorted("none" if window is None else str(window) for window in known))
+    windows = {one.window for one in opened}
+    if len(windows) > 1:
+        names = ", ".join(sorted("none" if window is None else str(window) for window in windows))
         raise ValueError(
-            f"{opened[0].path.parent} holds files packed into different windows ({said}): "
+            f"{opened[0].path.parent} holds files packed into different windows ({names}): "
             "prepare all with one --context"
         )
-    return known.pop()
+    return windows.pop()
 
 
 def masks_of(opened: Sequence[Tokens]) -> dict[str, Any]:
@@ -350,81 +385,85 @@ def masks_of(opened: Sequence[Tokens]) -> dict[str, Any]:
 
 def open_one(path: Path, verify: bool | None) -> Tokens:
     beside = path.with_suffix(".json")
-    says = read_description(beside) if beside.exists() else None
-    mapped = map_tokens(path, None if says is None else says["dtype"])
-    ids = mapped.ids
-    if says is None:
-        found, top = examine(ids)
-        return Tokens(path, ids, found, end_of_text=mark_of_documents(mapped, None), highest=top, files=sizes(path))
-    if (says["count"], SIGNED.get(says["dtype"], says["dtype"])) != (len(ids), ids.dtype.name):
+    about = Description.read(beside) if beside.exists() else None
+    ids, ends = map_tokens(path, None if about is None else about.dtype)
+    end_of_text = None if about is None else about.end_of_text
+    if ends is not None:
+        end_of_text = token_formats.infer_end_of_text(ids, ends, end_of_text)
+    if about is None:
+        digest, top = examine(ids)
+        return Tokens(path=path, ids=ids, sha256=digest, end_of_text=end_of_text, highest=top, files=(file_size(path),))
+    if (about.count, SIGNED.get(about.dtype, about.dtype)) != (len(ids), ids.dtype.name):
         raise ValueError(
-            f"{path} holds {len(ids)} ids of {ids.dtype.name}, and {beside.name} says {says['count']} of "
-            f"{says['dtype']}: encode the text again"
+            f"{path} holds {len(ids)} ids of {ids.dtype.name}, and {beside.name} says {about.count} of "
+            f"{about.dtype}: encode the text again"
         )
-    sha256, highest = says["sha256"], says.get("highest")
+    highest = about.highest
     if verify or (verify is None and ids.nbytes <= READ_THROUGH):
-        found, highest = examine(ids)
-        if found != sha256:
+        digest, highest = examine(ids)
+        if digest != about.sha256:
             raise ValueError(
-                f"{path} is damaged: its SHA-256 is {found[:16]}…, and {beside.name} says {sha256[:16]}…: "
+                f"{path} is damaged: its SHA-256 is {digest[:16]}…, and {beside.name} says {about.sha256[:16]}…: "
                 f"encode the text again"
             )
-        if says.get("highest") not in (None, highest):
+        if about.highest not in (None, highest):
             raise ValueError(
-                f"{beside} is damaged: it says that the highest id is {says['highest']}, "
-                f"and {path.name} holds {highest}"
+                f"{beside} is damaged: it says that the highest id is {about.highest}, and {path.name} holds {highest}"
             )
-    mask, digest = None, says.get("mask")
-    if digest is not None:
-        mask = open_mask(path.with_suffix(".mask"), len(ids), digest, verify)
-    packed = says.get("window")
-    if packed is not None and (packed < 1 or len(ids) % packed):
-        raise ValueError(f"{beside} is damaged: {len(ids)} ids are no whole windows of {packed}")
+    mask, mask_path = None, path.with_suffix(".mask")
+    if about.mask is not None:
+        mask = open_mask(mask_path, len(ids), about.mask, verify)
+    if about.window is not None and (about.window < 1 or len(ids) % about.window):
+        raise ValueError(f"{beside} is damaged: {len(ids)} ids are not a whole number of windows of {about.window}")
     return Tokens(
-        path,
-        ids,
-        sha256,
-        says.get("tokenizer"),
-        says.get("bytes"),
-        mark_of_documents(mapped, says.get("end_of_text")),
-        highest,
-        mask,
-        digest,
-        packed,
-        says.get("pairs", False),
-        sizes(path, *([] if mask is None else [path.with_suffix(".mask")])),
+        path=path,
+        ids=ids,
+        sha256=about.sha256,
+        tokenizer=about.tokenizer,
+        bytes=about.bytes,
+        end_of_text=end_of_text,
+        highest=highest,
+        mask=mask,
+        mask_sha256=about.mask,
+        window=about.window,
+        pairs=bool(about.pairs),
+        files=(file_size(path), *([] if mask is None else [file_size(mask_path)])),
     )
 
 
-def sizes(*paths: Path) -> tuple[tuple[Path, int], ...]:
-    """Each file with its bytes."""
-    return tuple((path, path.stat().st_size) for path in paths)
+def map_tokens(path: Path, dtype: str | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Memory-map the ids of a token file; with the ends of its documents, if the format has them.
+
+    Args:
+        path: The file; its name and content tell its format.
+        dtype: The description's dtype; None without one. Bare ids are then uint16, as nanoGPT writes them.
+
+    Raises:
+        FileNotFoundError: The file, or the index that belongs to it, is missing.
+        ValueError: It is not one of these formats, is cut short, or holds no ids.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no token file {path}: encode a text into it first")
+    if path.suffix not in ENDINGS:
+        raise ValueError(f"{path} is no token file by its name, which ends in one of {', '.join(ENDINGS)}")
+    if path.suffix != ".npy":
+        ids, ends = token_formats.map_other(path, dtype)
+    else:
+        try:
+            ids, ends = np.load(path, mmap_mode="r", allow_pickle=False), None
+        except (ValueError, EOFError) as error:
+            raise ValueError(f"{path} is not a .npy file that can be read: {error}") from None
+    if ids.ndim != 1 or ids.dtype.name not in DTYPES or not len(ids):
+        raise ValueError(
+            f"{path} holds {ids.dtype.name} of shape {ids.shape}, and token data is flat, not empty, "
+            f"{' or '.join(DTYPES)}"
+        )
+    return np.asarray(ids), ends  # the same memory without np.memmap's class, whose slices cost more
 
 
-def read_description(path: Path) -> dict[str, Any]:
-    """The JSON beside a .npy of ids. ValueError: it does not say what it must, or says it in another type."""
-    kinds = {
-        "count": int,
-        "dtype": str,
-        "sha256": str,
-        "highest": int,
-        "tokenizer": str,
-        "bytes": int,
-        "end_of_text": int,
-        "mask": str,
-        "window": int,
-        "pairs": bool,
-    }
-    try:
-        says = json.loads(path.read_text())
-        for key in ("count", "dtype", "sha256"):
-            says[key]
-        for key, kind in kinds.items():
-            if key in says and type(says[key]) is not kind:
-                raise TypeError(f"{key} is {says[key]!r}")
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} does not say count, dtype and sha256 ({error!r}): write it again") from None
-    return says  # type: ignore[no-any-return]
+def file_size(path: Path) -> tuple[Path, int]:
+    """Return a file with its size in bytes."""
+    return path, path.stat().st_size
 
 
 def examine(ids: NDArray[Any]) -> tuple[str, int]:
@@ -449,11 +488,52 @@ def check_range(tokens: Tokens, vocab_size: int) -> None:
         )
 
 
-def total(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+def combined(combine: Callable[[list[int]], int], values: Sequence[int | None]) -> int | None:
+    """Return the sum or the maximum of the values; None if one of them is not known."""
+    numbers = [value for value in values if value is not None]
+    return combine(numbers) if len(numbers) == len(values) else None
 
 
-def greatest(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return max(known) if len(known) == len(values) else None
+def token_files(folder: str | Path, *, unfinished: bool = False) -> tuple[list[Path], list[Path]]:
+    """The token files of a folder that are for training, and those held out, each in the order of their names.
+
+    They are the .npy files; where there are none, the .bin files, then .ds, .parquet and .arrow.
+
+    Names that begin with heldout, val, valid, validation or dev are held out, those that begin with test are left
+    alone. The others are for training; where some of them begin with train, only those. Numbers in names count as
+    numbers.
+    unfinished: also of a folder that prepare has not finished. ValueError: it has not.
+    FileNotFoundError: no such folder, or nothing in it to train on.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}: make it with `lm data prepare` or `lm data get`")
+    if not unfinished and not finished(folder):
+        raise ValueError(f"{folder} is not finished: the `lm data` command that began it goes on with it")
+    there = list(folder.iterdir())
+    ending = next((ending for ending in ENDINGS if any(path.suffix == ending for path in there)), None)
+    names = sorted((path for path in there if path.suffix == ending), key=by_number)
+    heldout = [path for path in names if HELD_OUT.match(path.name)]
+    others = [path for path in names if path not in heldout and not NEITHER.match(path.name)]
+    named = [path for path in others if TRAINING.match(path.name)]
+    if not others:
+        raise FileNotFoundError(
+            f"there is no token file to train on in {folder}: it takes train.npy, train-00000.npy and so on, or any "
+            f"file of ids, which end in {', '.join(ENDINGS)}"
+        )
+    return named or others, heldout
+
+
+def finished(folder: Path) -> bool:
+    """Whether a folder is whole, as one is that was not made by prepare."""
+    try:
+        return bool(json.loads((folder / PREPARED).read_text())["finished"])
+    except FileNotFoundError:
+        return True
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def by_number(path: Path) -> list[tuple[int, str]]:
+    """A key by which part-2 comes before part-10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.stem)]

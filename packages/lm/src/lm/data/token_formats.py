@@ -1,7 +1,6 @@
-"""The formats that token files come in, each mapped as a flat array of ids, with where its documents end.
+"""Token files of other programs, each mapped as a flat array of ids, with the ends of its documents.
 
-file        made by                                                 ids             where documents end
-X.npy       this package, `bpe encode`, NumPy                       uint16, uint32
+file        made by                                                 ids             ends of documents
 X.bin       nanoGPT, OLMo-core, CS336, `--format bin`               bare ids        X.bin.index, where there is one
 X.bin       Megatron-LM, GPT-NeoX: X.idx beside it                  uint16, int32   X.idx
 X.bin       llm.c, modded-nanogpt: a header of 256 int32            uint16, uint32
@@ -32,64 +31,36 @@ MEGATRON_DTYPES = {4: "<i4", 8: "<u2"}
 
 
 class Mapped(NamedTuple):
-    """The ids of a file, and the places among them where its documents end; None where it does not say."""
+    """The ids of a file, and the places among them where its documents end; None if the format has none."""
 
     ids: NDArray[Any]
     ends: NDArray[Any] | None = None
 
 
-def map_tokens(path: Path, dtype: str | None) -> Mapped:
-    """The ids of a token file, memory-mapped; those of Parquet and Arrow in a temporary file.
-
-    Args:
-        path: The file, whose name and content say what it is.
-        dtype: What the JSON beside it says of the ids; None where it does not say. Bare ids are uint16, as nanoGPT
-            writes them, where nothing says otherwise.
-
-    Raises:
-        FileNotFoundError: There is no such file, or the index that belongs to it is missing.
-        ValueError: It is none of these formats, is cut short, or holds no ids.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no token file {path}: encode a text into it first")
-    if path.suffix not in ENDINGS:
-        raise ValueError(f"{path} is no token file by its name, which ends in one of {', '.join(ENDINGS)}")
-    mapped = {".npy": of_npy, ".bin": of_bin, ".ds": of_datatrove}.get(path.suffix, of_rows)(path, dtype)
-    ids = mapped.ids.view("<u4") if mapped.ids.dtype.name == "int32" else mapped.ids
-    if ids.ndim != 1 or ids.dtype.name not in DTYPES or not len(ids):
-        raise ValueError(
-            f"{path} holds {ids.dtype.name} of shape {ids.shape}, and token data is flat, not empty, "
-            f"{' or '.join(DTYPES)}"
-        )
-    ends = mapped.ends
+def map_other(path: Path, dtype: str | None) -> Mapped:
+    """Map a file that is not a .npy (see token_file.map_tokens); Parquet and Arrow through a temporary file."""
+    ids, ends = {".bin": of_bin, ".ds": of_datatrove}.get(path.suffix, of_rows)(path, dtype)
+    if ids.dtype.name == "int32":
+        ids = ids.view("<u4")
     if ends is not None and len(ends) and (int(ends[-1]) > len(ids) or bool((ends[1:] < ends[:-1]).any())):
         raise ValueError(f"{path} holds {len(ids)} ids, and its index of documents is of another file")
-    return Mapped(np.asarray(ids), ends)  # the same memory without np.memmap's class, whose slices cost more
+    return Mapped(ids, ends)
 
 
-def mark_of_documents(mapped: Mapped, said: int | None) -> int | None:
-    """The id that ends every document and nothing else, by which documents are known; None where there is none.
+def infer_end_of_text(ids: NDArray[Any], ends: NDArray[Any], described: int | None) -> int | None:
+    """Return the id that ends every document and occurs nowhere else; None if there is none.
 
-    said: what the JSON beside the file says that it is.
+    described: the description's end_of_text, which it must not contradict.
     """
-    if mapped.ends is None:
-        return said
-    room = min(LOOKED_AT, len(mapped.ids) - 1)  # without the last id: the last document may go on in another file
-    ends = np.unique(mapped.ends[(mapped.ends > 0) & (mapped.ends <= room)].astype(np.int64))
+    room = min(LOOKED_AT, len(ids) - 1)  # without the last id: the last document may go on in another file
+    ends = np.unique(ends[(ends > 0) & (ends <= room)].astype(np.int64))
     if not len(ends):
-        return said
-    last = mapped.ids[ends - 1]
+        return described
+    last = ids[ends - 1]
     mark = int(last[0])
-    if bool((last != mark).any()) or int((mapped.ids[:room] == mark).sum()) != len(ends):
+    if bool((last != mark).any()) or int((ids[:room] == mark).sum()) != len(ends):
         return None
-    return mark if said in (None, mark) else None
-
-
-def of_npy(path: Path, dtype: str | None) -> Mapped:
-    try:
-        return Mapped(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a .npy file that can be read: {error}") from None
+    return mark if described in (None, mark) else None
 
 
 def of_bin(path: Path, dtype: str | None) -> Mapped:
@@ -107,20 +78,22 @@ def of_bin(path: Path, dtype: str | None) -> Mapped:
             return Mapped(ids)
     if path.with_suffix(".idx").exists():
         return of_megatron(path)
-    ids = bare(path, dtype or "uint16")
-    if dtype is None:
-        refuse_wide(path, ids)
-    return Mapped(ids, ends_beside(path))
+    return bare_with_ends(path, dtype)
 
 
 def of_datatrove(path: Path, dtype: str | None) -> Mapped:
-    """datatrove's: its .metadata says how many bytes an id has."""
+    """datatrove's: its .metadata has the number of bytes of an id."""
     about = path.with_name(path.name + ".metadata")
     if about.exists():
         size = about.read_text().partition("\n")[0].rpartition("|")[2]
         if size not in ("2", "4"):
             raise ValueError(f"{about} does not say whether an id has 2 bytes or 4 (NAME|2 in its first line)")
         dtype = f"<u{size}"
+    return bare_with_ends(path, dtype)
+
+
+def bare_with_ends(path: Path, dtype: str | None) -> Mapped:
+    """Bare ids, with the index beside them."""
     ids = bare(path, dtype or "uint16")
     if dtype is None:
         refuse_wide(path, ids)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lm.data.token_file import Tokens, open_tokens
-from lm.data.token_folder import finished, token_files
+from lm.data.token_file import Tokens, finished, open_tokens, token_files
 
 
 @dataclass

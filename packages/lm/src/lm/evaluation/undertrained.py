@@ -1,10 +1,9 @@
-"""Tokens that a model never learned: their rows of the embedding, or of the head, are what they are without any text.
+"""Find tokens that a model never learned, by their rows of the embedding or of the head.
 
-A run that was made here has a known beginning, the initialisation by its seed: the row of a token that never stood in
-the input is still the same, as embeddings have no weight decay. Where the beginning is not known, or the embedding is
-the head too, whose every row each step moves, the sign is that of Land and Bartolo 2024 (arXiv:2405.05417): rows of
-tokens that never occur are pushed the same way, so their distance (1 - cosine) from the mean of rows known to be unused
-is small.
+For a run that started from its seed the initialisation can be drawn again: the embedding row of a token that never
+occurred has not moved, as embeddings have no weight decay. For other models, and where the embedding is also the head
+(every step moves all its rows), the metric is that of Land and Bartolo 2024 (arXiv:2405.05417): rows of tokens that
+never occur are pushed the same way, so their distance (1 - cosine) from the mean row of unused tokens is small.
 """
 
 from __future__ import annotations
@@ -20,21 +19,24 @@ from torch import Tensor
 from lm.interop.loading import load
 from lm.model import Transformer
 from lm.training import checkpoint
-from lm.training.run_folder import read_config
+from lm.training.checkpoint import CHECKPOINTS
+from lm.training.run import is_run, read
+from lm.training.weights import from_weights
 
 # Bytes that no text in UTF-8 has.
 NEVER = frozenset([0xC0, 0xC1, *range(0xF5, 0x100)])
 MOVED = 1e-6  # of a row's length: what a conversion to another dtype and back may do
-KINSHIP = 10.0  # standard deviations beyond what rows of two unrelated models have in common
 
 
 @dataclass(frozen=True)
 class Undertrained:
-    """Tokens that are under-trained, the surest first: (id, sign). sign says what the number is, and limit its bound.
+    """Under-trained tokens, the most certain first.
 
-    known: ids of which it is known that no text has them, and against which the others were held; none where the
-        beginning is
-    known.
+    Attributes:
+        sign: The metric's name: "moved" (of the embedding row since initialisation) or "distance" (from unused rows).
+        limit: The threshold: tokens at or below it are listed.
+        tokens: (id, value of the metric).
+        known: Ids of unused tokens that the others were compared with; empty for "moved".
     """
 
     sign: str
@@ -100,28 +102,27 @@ def never_used(tokenizer: Any, size: int) -> list[int]:
 
 
 def beginning(path: Path, model: Transformer) -> Transformer | None:
-    """The model before its first step, where it is known: a run's initialisation by its seed.
+    """Return the model before its first step where config.toml says how to rebuild it, else None.
 
-    A run that began from an imported model began elsewhere: its rows have no direction in common with the
-    initialisation's.
+    That is the initialisation by the run's seed; for a run that started from another run's weights, that run's
+    beginning; and the step 0 of a model that was imported and then trained.
     """
-    if not (path / "config.toml").is_file():
+    if not is_run(path):
         return None
-    config, training, _ = read_config(path)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(training.seed)
-        start = Transformer(config)
-    kept = checkpoint.steps(path / "checkpoints")
-    if 0 in kept:  # an imported model, which has a beginning only once it was trained further
-        first = checkpoint.load(path / "checkpoints", 0)
-        if first is None or len(kept) == 1:
+    config = read(path)
+    if config.start and config.start.get("kind") != "import":
+        return beginning(Path(config.start["from"]), model)
+    if config.start:
+        checkpoints = path / CHECKPOINTS
+        if not config.train or max(checkpoint.steps(checkpoints), default=0) == 0:
             return None
-        start.load_state_dict(first.model)
-        return alike(start, model)
-    start = alike(start, model)
-    now, then = (rows_of(one.embedding.weight, config.vocab_size) for one in (model, start))
-    kinship = float(torch.cosine_similarity(now, then, dim=1).mean())
-    return start if kinship > KINSHIP / now.numel() ** 0.5 else None
+        first = checkpoint.load(checkpoints, 0) if 0 in checkpoint.steps(checkpoints) else None
+        return None if first is None else alike(from_weights(config.model, first.model), model)
+    if config.train is None:
+        return None
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(config.train.seed)
+        return alike(Transformer(config.model), model)
 
 
 def alike(start: Transformer, model: Transformer) -> Transformer:

@@ -1,1 +1,1 @@
-"""Experiments: learning-rate and batch-size sweeps and ablations."""
+"""Experiments: learning-rate and batch-size sweeps, ablations, and IsoFLOP grids."""

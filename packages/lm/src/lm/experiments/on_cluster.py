@@ -21,9 +21,9 @@ from lm.experiments.run_trials import OUTCOME, Tell, asked, perform, read_outcom
 from lm.experiments.trials import Outcome, Trial
 from lm.extras import need
 from lm.files import atomic_write
-from lm.training.loop import Stopped, stop_signals
-from lm.training.run_folder import CONFIG, METRICS
-from lm.training.start import version
+from lm.training.metrics import METRICS
+from lm.training.run import CONFIG, version
+from lm.training.train import Stopped, stop_signals
 
 RETRIES = 3  # of a run whose node or process was lost
 TO_SAVE = 60.0  # seconds that runs have to save when the experiment is stopped

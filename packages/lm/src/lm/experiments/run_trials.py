@@ -25,7 +25,7 @@ from lm.config import to_table
 from lm.data import Mixture, open_data
 from lm.experiments.trials import Experiment, Outcome, Trial
 from lm.files import atomic_write
-from lm.training.loop import Diverged, OutOfMemory, Stopped, train
+from lm.training.train import Diverged, OutOfMemory, Stopped, train
 
 OUTCOME = "outcome.json"
 SAMPLE = 10_000_000  # tokens that frequencies are counted in

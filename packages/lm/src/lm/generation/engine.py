@@ -13,7 +13,6 @@ from lm.generation.decoder import Decoder, NoPages
 from lm.generation.kv_cache import PAGE
 from lm.generation.prefixes import Prefixes
 from lm.generation.sampling import NO_NUMBERS, Constraint, Sampling, TokenLogprob, logprob_of
-from lm.generation.speculation import Drafts
 from lm.model import Transformer
 
 WHEN_FULL = ("slide", "refuse", "end")
@@ -45,7 +44,6 @@ class Sequence:
         context: int,
         top_logprobs: int | None,
         constraint: Constraint | None,
-        speculate: int,
     ) -> None:
         self.prompt, self.tokens, self.logprobs = list(ids), list[int](), list[TokenLogprob]()
         self.max_new_tokens, self.sampling, self.when_full = max_new_tokens, sampling, when_full
@@ -60,11 +58,6 @@ class Sequence:
         self.window, self.made_before = self.prompt[-context:], 0
         self.row, self.chunk, self.turn, self.cached = -1, 0, 0, 0
         self.waits = False  # for memory, which it had to give to an older text
-        self.drafts: Drafts | None = None
-        if speculate:
-            self.drafts = Drafts(speculate)
-            for token in self.prompt:
-                self.drafts.append(token)
 
     def unfed(self, length: int) -> list[int]:
         """The tokens that its row, which holds `length`, does not hold."""
@@ -124,7 +117,6 @@ class Scheduler:
         when_full: str = "slide",
         top_logprobs: int | None = None,
         constraint: Constraint | None = None,
-        speculate: int = 0,
     ) -> Sequence:
         """Takes a new text, which the next steps read.
 
@@ -137,12 +129,11 @@ class Scheduler:
             when_full: See max_new_tokens.
             top_logprobs: How many of the likeliest tokens are told beside each; None tells no logprobs.
             constraint: What allows only some tokens.
-            speculate: As for generate. A step may then give a text several tokens.
 
         Raises:
             ValueError: It cannot be continued so, or there is no room.
         """
-        check_request(self.model, ids, max_new_tokens, when_full, self.cache.capacity, speculate)
+        check_request(self.model, ids, max_new_tokens, when_full, self.cache.capacity)
         if not self.room:
             raise ValueError(f"the batch is full, it has {self.rows} rows: wait until a text has ended")
         text = Sequence(
@@ -155,7 +146,6 @@ class Scheduler:
             self.cache.capacity,
             top_logprobs,
             constraint,
-            speculate,
         )
         if text.ended is None:
             text.row = self.free_rows.pop()
@@ -169,8 +159,7 @@ class Scheduler:
             self._remove_ended()
 
     def step(self) -> list[tuple[Sequence, int | None]]:
-        """One token for every text that has been read, and more where guesses were right; then a chunk of a text that
-        has not been read.
+        """One token for every text that has been read; then a chunk of a text that has not been read.
 
         Returns:
             Each text that got a token, and the token; None where a stop token or the context ended it instead. What has
@@ -198,56 +187,28 @@ class Scheduler:
         return self.cache.lengths[text.row] >= len(text.window)
 
     def _step_all(self, going: list[Sequence]) -> list[tuple[Sequence, int | None]]:
-        began, made = time.perf_counter(), list[tuple[Sequence, int | None]]()
-        rows, tokens, of_text = list[int](), list[int](), list[int]()
-        for text in going:
-            fed = self._next_tokens(text)
-            of_text.append(len(fed))
-            tokens += fed
-            rows += [text.row] * len(fed)
-        logits, best = self.decoder.step(tokens, rows), self.decoder.likeliest
-        begin = 0
-        for text, count in zip(going, of_text, strict=True):
-            made += self._take(text, tokens[begin : begin + count], logits, best, begin)
-            begin += count
-        self.decode.add(len(made), time.perf_counter() - began)
-        return made
-
-    def _next_tokens(self, text: Sequence) -> list[int]:
-        """The token that comes next into a row, and guesses of those after it, for which there is room."""
-        length = self.cache.lengths[text.row]
-        unfed = text.unfed(length)
-        if text.drafts is None or len(unfed) > 1:
-            return unfed[:1]
-        guessed = text.drafts.guess(min(text.max_new_tokens - len(text.tokens), self.cache.capacity - length) - 1)
-        return unfed + guessed if self.cache.grow(text.row, length + 1 + len(guessed)) else unfed
-
-    def _take(
-        self, text: Sequence, fed: list[int], logits: Tensor, best: list[int] | None, begin: int
-    ) -> list[tuple[Sequence, int | None]]:
-        """Chooses the token after each that was fed, as long as the one before it was no wrong guess.
-
-        best, logits[begin]: of the first of them.
-        """
-        made = list[tuple[Sequence, int | None]]()
-        if text.unfed(self.cache.lengths[text.row]):
-            return made  # it is fed again what it had made before it gave its pages back
-        for at, token in enumerate(fed):
-            if at and (text.ended is not None or text.tokens[-1] != token):
-                self.cache.shorten(text.row, len(fed) - at)
-                break
-            of_token: Tensor | None = None  # a view, which is made only for those that look at it
-            if best is not None and text.sampling.is_greedy and text.constraint is None and text.top_logprobs is None:
-                chosen = best[begin + at]
-                if chosen < 0:
+        began, results = time.perf_counter(), list[tuple[Sequence, int | None]]()
+        tokens = [text.unfed(self.cache.lengths[text.row])[0] for text in going]
+        logits, likeliest = self.decoder.step(tokens, [text.row for text in going]), self.decoder.likeliest
+        for i, text in enumerate(going):
+            if text.unfed(self.cache.lengths[text.row]):
+                continue  # tokens from before it gave its pages back are fed again
+            row: Tensor | None = None  # a view, taken only for those that look at it
+            if (
+                likeliest is not None
+                and text.sampling.is_greedy
+                and text.constraint is None
+                and text.top_logprobs is None
+            ):
+                token = likeliest[i]
+                if token < 0:
                     raise ValueError(NO_NUMBERS)
             else:
-                of_token = logits[begin + at]
-                chosen = self._chosen(text, of_token)
-            made.append((text, self._continue(text, chosen, of_token)))
-        if text.drafts is not None:
-            text.drafts.learn(len(fed) - 1, len(made) - 1)
-        return made
+                row = logits[i]
+                token = self._chosen(text, row)
+            results.append((text, self._continue(text, token, row)))
+        self.decode.add(len(results), time.perf_counter() - began)
+        return results
 
     def _next_to_read(self) -> Sequence | None:
         """The text whose turn it is to have a chunk read; one that waits for memory only if all of it would fit."""
@@ -349,8 +310,6 @@ class Scheduler:
             text.ended = "stop"
             return None
         text.tokens.append(token)
-        if text.drafts is not None:
-            text.drafts.append(token)
         if text.top_logprobs is not None and logits is not None:
             text.logprobs.append(logprob_of(logits, token, text.top_logprobs))
         full = len(text.prompt) + len(text.tokens) >= self.cache.capacity
@@ -381,7 +340,6 @@ def check_request(
     max_new_tokens: int,
     when_full: str,
     context: int | None = None,
-    speculate: int = 0,
 ) -> None:
     """Checks a prompt and what is asked of it; context: the most tokens of a text, if not the model's.
 
@@ -406,8 +364,6 @@ def check_request(
         )
     if max_new_tokens < 0:
         raise ValueError(f"max_new_tokens must be at least 0, and {max_new_tokens} is not")
-    if speculate < 0:
-        raise ValueError(f"speculate must be at least 0, and {speculate} is not")
     if when_full not in WHEN_FULL:
         raise ValueError(f"when_full {when_full!r} is unknown: use one of {', '.join(WHEN_FULL)}")
     context = config.context_length if context is None else context

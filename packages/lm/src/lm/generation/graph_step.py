@@ -12,10 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lm.generation.kv_cache import Cache
-
 if TYPE_CHECKING:
-    from lm.generation.decoder import Buffers, Decoder
+    from lm.generation.decoder import Decoder
 
 
 class GraphSteps:
@@ -61,7 +59,6 @@ class RecordedStep:
         self.decoder, self.batch, cache = decoder, batch, decoder.cache
         self.host = np.zeros((batch, 3 + cache.table.shape[1]), dtype=np.int64)
         self.inputs = torch.zeros(self.host.shape, dtype=torch.int64, device=decoder.device)
-        self.buffers = decoder.new_buffers(batch, vector=False)
 
     def fill(self, tokens: Sequence[int], rows: Sequence[int], positions: list[int]) -> None:
         """Hands in the texts of the next step, the first of them again for every one that is lacking."""
@@ -91,45 +88,7 @@ class RecordedStep:
     @torch.inference_mode()
     def run(self) -> tuple[Tensor, Tensor]:
         """The operations: logits and likeliest."""
-        decoder, config = self.decoder, self.decoder.config
         tokens, at, new = self.inputs[:, 0], self.inputs[:, 1], self.inputs[:, 2]
-        places = PagedPlaces(decoder.cache, new, self.inputs[:, 3:], at + 1, config.sliding_window)
-        torch.index_select(decoder.model.embedding.weight, 0, tokens, out=self.buffers.x)
-        logits = decoder.run_blocks(self.buffers, places, at, tokens if config.value_embeddings else None)
+        logits = self.decoder.logits(tokens, at, new, slots=new, bias=None, pages=self.inputs[:, 3:])
         best, place = logits.max(-1)
         return logits, torch.where(best > -torch.inf, place, -1)
-
-
-class PagedPlaces:
-    """As decoder.Places, where the attention kernel finds the pages itself: tensors that a graph can read.
-
-    Args:
-        cache: The cache.
-        new: Slots of the new tokens, (batch,).
-        table: The pages of each text, (batch, pages).
-        lengths: Tokens of each text, the new one among them, (batch,).
-        sliding_window: The model's.
-    """
-
-    def __init__(self, cache: Cache, new: Tensor, table: Tensor, lengths: Tensor, sliding_window: int | None) -> None:
-        self.stores, self.page = cache.store.unbind(0), cache.page  # of each layer (2, kv_heads, slots, head_dim)
-        self.new, self.table, self.lengths, self.sliding_window = new, table, lengths, sliding_window
-
-    def write(self, layer: int, buffers: Buffers) -> None:
-        """Puts the keys and values of the new tokens at the end of their rows."""
-        self.stores[layer].index_copy_(2, self.new, buffers.kv.permute(1, 2, 0, 3))
-
-    def attend(self, layer: int, buffers: Buffers) -> Tensor:
-        """What the new tokens gather: (batch, heads, 1, head_dim)."""
-        from lm.ops.triton.flash import paged_attention
-
-        keys, values = self.stores[layer].unbind(0)
-        return paged_attention(
-            buffers.q.unsqueeze(2),
-            keys,
-            values,
-            self.table,
-            self.lengths,
-            page=self.page,
-            sliding_window=self.sliding_window,
-        )

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from lm.attention import attention
 from lm.device import memory_of
 from lm.model import Transformer
 
@@ -22,13 +24,13 @@ class LayerStore:
     def __init__(self, keys: Tensor, values: Tensor, length: int) -> None:
         self.keys, self.values, self.length = keys, values, length
 
-    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Appends k, v (batch, kv_heads, seq, head_dim) and gives views of all that was appended so far."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None) -> Tensor:
+        """Append k, v (batch, kv_heads, seq, head_dim) and return attention of q to all positions so far."""
         start, end = self.length, self.length + k.shape[2]
         self.keys[:, :, start:end] = k
         self.values[:, :, start:end] = v
         self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        return attention(q, self.keys[:, :, :end], self.values[:, :, :end], sliding_window=sliding_window)
 
 
 class PagedLayer:
@@ -43,20 +45,53 @@ class PagedLayer:
     def __init__(self, store: Tensor, slots: Tensor, length: int) -> None:
         self.store, self.slots, self.length = store, slots, length
 
-    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Appends k, v (1, kv_heads, seq, head_dim) and gives all that was appended so far: k and v themselves, if that
-        is all, else copies.
-
-        Copies, also where the pages lie in order: a product's last bits may depend on where its numbers lie.
-        """
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None) -> Tensor:
+        """Append k, v (1, kv_heads, seq, head_dim) and return attention of q to all positions so far."""
         begin, self.length = self.length, len(self.slots)
         new = self.slots[begin:]
         self.store[0].index_copy_(1, new, k[0])
         self.store[1].index_copy_(1, new, v[0])
-        if begin == 0:
-            return k, v
-        keys, values = self.store.index_select(2, self.slots).unsqueeze(1).unbind(0)
-        return keys, values
+        if begin:
+            # Copies even where the pages are in order: the last bits of a product may depend on alignment.
+            k, v = self.store.index_select(2, self.slots).unsqueeze(1).unbind(0)
+        return attention(q, k, v, sliding_window=sliding_window)
+
+
+class StepLayer:
+    """Keys and values of one layer in a step that appends one token to each of several sequences.
+
+    Everything but the store is the same for all layers, and a tensor, so that a CUDA graph can read it.
+
+    Args:
+        store: The layer's part of the cache, (2, kv_heads, slots, head_dim).
+        new: Slots of the new tokens, (batch,).
+        positions: Positions of the new tokens, (batch,).
+        slots: Slots of all positions of each sequence, (batch, seen), padded at the end; with `pages`, unused.
+        bias: Added to the scores: hides what a token does not see, (batch, 1, 1, seen), or None.
+        pages: Pages of each sequence, (batch, pages), for the attention kernel, which reads them itself; None on
+            devices without it.
+    """
+
+    def __init__(
+        self, store: Tensor, new: Tensor, positions: Tensor, slots: Tensor, bias: Tensor | None, pages: Tensor | None
+    ) -> None:
+        self.store, self.new, self.positions = store, new, positions
+        self.slots, self.bias, self.pages = slots, bias, pages
+        self.length = 0  # of no use: every sequence has its own, and the model is given the positions
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None) -> Tensor:
+        """Append k, v (batch, kv_heads, 1, head_dim) and return attention of q (batch, num_heads, 1, head_dim)."""
+        new = torch.stack((k, v)).squeeze(3).transpose(1, 2)  # (2, kv_heads, batch, head_dim)
+        self.store.index_copy_(2, self.new, new.to(self.store.dtype))
+        if self.pages is not None:
+            from lm.ops.triton.flash import paged_attention
+
+            lengths = self.positions + 1
+            keys, values = self.store.unbind(0)
+            return paged_attention(q, keys, values, self.pages, lengths, page=PAGE, sliding_window=sliding_window)
+        keys, values = self.store[:, :, self.slots].transpose(1, 2).unbind(0)  # (batch, kv_heads, seen, head_dim)
+        grouped = q.reshape(q.shape[0], keys.shape[1], -1, q.shape[3])  # (batch, kv_heads, group, head_dim)
+        return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=self.bias).view(q.shape)
 
 
 class Cache:
@@ -157,10 +192,6 @@ class Cache:
             self.users[page] -= 1
             if not self.users[page]:
                 self.free.append(page)
-
-    def shorten(self, row: int, tokens: int) -> None:
-        """Forgets a row's last tokens; its pages stay."""
-        self.lengths[row] -= tokens
 
     def clear(self, row: int) -> None:
         """Forgets a row's text."""

@@ -24,7 +24,6 @@ def generate(
     seed: int | None = None,
     stop_tokens: Collection[int] = (),
     when_full: str = "slide",
-    speculate: int = 0,
 ) -> list[int]:
     """Continues a text.
 
@@ -42,9 +41,6 @@ def generate(
         when_full: What happens at the end of the model's context. "slide" forgets the older half and reads the younger
             half again, "end" ends the text, "refuse" raises ValueError before anything is generated if it would come to
             that.
-        speculate: How many tokens are guessed at most from earlier places of the text, and computed together with the
-            next. The ids are the same, to the bit where steps are taken in C and but for rounding elsewhere, and come
-            faster where the text repeats itself; 0: none.
 
     Returns:
         The ids that follow, without `ids` themselves.
@@ -70,7 +66,6 @@ def generate(
             seed=seed,
             stop_tokens=stop_tokens,
             when_full=when_full,
-            speculate=speculate,
         )
     )
 
@@ -88,14 +83,13 @@ def stream(
     seed: int | None = None,
     stop_tokens: Collection[int] = (),
     when_full: str = "slide",
-    speculate: int = 0,
 ) -> Iterator[int]:
     """As generate(), but yields each id as soon as it is chosen.
 
     The arguments are checked before the first is asked for.
     """
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-    check_request(model, ids, max_new_tokens, when_full, speculate=speculate)
+    check_request(model, ids, max_new_tokens, when_full)
     batch = Scheduler(model, rows=1, capacity=min(model.config.context_length, len(ids) + max_new_tokens))
     text = batch.add(
         ids,
@@ -104,7 +98,6 @@ def stream(
         seed=seed,
         stop_tokens=stop_tokens,
         when_full=when_full,
-        speculate=speculate,
     )
     return _tokens(batch, text)
 
@@ -126,7 +119,6 @@ def generate_batch(
     seed: int | None = None,
     stop_tokens: Collection[int] = (),
     when_full: str = "slide",
-    speculate: int = 0,
     **settings: Any,
 ) -> list[list[list[int]]]:
     """Continues many texts together.
@@ -143,7 +135,6 @@ def generate_batch(
         seed: Of the first sample of each prompt.
         stop_tokens: Ids that end a text.
         when_full: As for generate().
-        speculate: As for generate().
         **settings: The settings of Sampling: temperature, top_k, top_p, min_p, repetition_penalty.
 
     Returns:
@@ -160,7 +151,7 @@ def generate_batch(
         raise ValueError(f"samples {samples} and rows {rows} must be at least 1")
     sampling = Sampling(**settings)
     for prompt in prompts:
-        check_request(model, prompt, max_new_tokens, when_full, speculate=speculate)
+        check_request(model, prompt, max_new_tokens, when_full)
     longest = max((len(prompt) for prompt in prompts), default=1)
     rows = min(rows, max(1, len(prompts) * samples))
     batch = Scheduler(model, rows=rows, capacity=min(model.config.context_length, longest + max_new_tokens))
@@ -177,7 +168,6 @@ def generate_batch(
                 seed=None if seed is None else seed + j,
                 stop_tokens=stop_tokens,
                 when_full=when_full,
-                speculate=speculate,
             )
             made[-1].append(text.tokens)
     while batch.texts:

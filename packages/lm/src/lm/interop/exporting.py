@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from lm.config import ModelConfig
 from lm.interop import gpt2, llama
 from lm.interop.card import card
-from lm.interop.loading import ModelText, load, model_text, read_tokenizer, tokenizer_of
+from lm.interop.loading import ModelText, load, located, model_text, read_tokenizer, tokenizer_of
 from lm.interop.model_folder import replacing, write_weights
 from lm.interop.tensors import Table, exported, with_biases
 from lm.model import Transformer
@@ -31,21 +31,30 @@ def to_huggingface(
     dtype: str = "fp32",
     shard_bytes: int = SHARD_BYTES,
     tokenizer: str | Path | None = None,
+    step: int | Literal["best"] | None = None,
 ) -> Path:
-    """Writes a Hugging Face folder; gives its path. Nothing appears at `folder` before it is whole.
+    """Write a Hugging Face folder that transformers loads as it is; nothing appears at `folder` until it is complete.
 
-    dtype: "fp32" or "bf16". shard_bytes: weights above it are cut into files of at most so much. tokenizer: a tokenizer
-        file,
-    by default the one that the run keeps. ValueError: no architecture of Hugging Face's is this model, with what it
-    lacks.
-    FileExistsError: `folder` holds something that no export of ours wrote.
+    Args:
+        model_or_run_dir: A model in memory, or a run or another program's model, as for lm.load.
+        folder: The folder to write.
+        dtype: "fp32" or "bf16".
+        shard_bytes: Weights above this size are split into files of at most this size.
+        tokenizer: A tokenizer file (default: the run's own).
+        step: For a run, the checkpoint of this step, or "best" (default: the newest).
+
+    Returns:
+        The path of the folder.
+
+    Raises:
+        ValueError: Hugging Face has no architecture for this model; the message names the setting.
+        FileExistsError: `folder` holds something that no export of ours wrote.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
     if shard_bytes < 1:
-        raise ValueError(f"shard_bytes must be at least 1, and {shard_bytes} is not")
-    run = None if isinstance(model_or_run_dir, Transformer) else Path(model_or_run_dir)
-    model = model_or_run_dir if isinstance(model_or_run_dir, Transformer) else load(model_or_run_dir)
+        raise ValueError(f"shard_bytes must be at least 1, got {shard_bytes}")
+    run, model = run_and_model(model_or_run_dir, step)
     config = model.config
     described = describe(config)
     if tokenizer is None and run is not None:
@@ -81,6 +90,17 @@ def to_huggingface(
         for name, page in card(config, run, described["architectures"][0], has_tokenizer=text is not None).items():
             (made / name).write_text(page, encoding="utf-8")
     return Path(folder)
+
+
+def run_and_model(
+    source: Transformer | str | Path, step: int | Literal["best"] | None
+) -> tuple[Path | None, Transformer]:
+    """Return the run or folder that an export is of, None for a model in memory, and the model at `step`."""
+    if not isinstance(source, Transformer):
+        return located(source), load(source, step)
+    if step is not None:
+        raise ValueError(f"a model in memory has no checkpoints: leave out step {step!r}, or name its run")
+    return None, source
 
 
 def describe(config: ModelConfig) -> dict[str, Any]:

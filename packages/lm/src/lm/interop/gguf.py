@@ -6,15 +6,15 @@ Architectures "llama" (whose rotary embedding turns the pairs (2i, 2i + 1), as o
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from lm.config import ModelConfig
 from lm.extras import need
 from lm.files import atomic_path, reason
-from lm.interop.exporting import special_names, text_of
-from lm.interop.loading import ModelText, load, tokenizer_of
+from lm.interop.exporting import run_and_model, special_names, text_of
+from lm.interop.loading import ModelText, tokenizer_of
 from lm.interop.tensors import Part, Table, exported, with_biases
 from lm.model import Transformer, rope_frequencies
 from lm.piece_tokenizer import SPACE, PieceTokenizer
@@ -39,14 +39,24 @@ def to_gguf(
     *,
     dtype: str = "fp16",
     tokenizer: str | Path | None = None,
+    step: int | Literal["best"] | None = None,
 ) -> Path:
-    """Writes a model and its tokenizer as a .gguf file, whole or not at all; gives its path.
+    """Write a model and its tokenizer as a .gguf file, whole or not at all.
 
-    dtype: of the matrices, "fp32", "fp16", "bf16" or "q8_0"; vectors stay in fp32. tokenizer: a tokenizer file, by
-        default the
-    one that the run keeps; without one llama.cpp reads ids only. ValueError: llama.cpp has no such model or tokenizer,
-    by name.
-    MissingExtra: the package gguf is not installed. FileExistsError: there is something else than a .gguf at `path`.
+    Args:
+        model_or_run_dir: A model in memory, or a run or another program's model, as for lm.load.
+        path: The file to write.
+        dtype: Of the matrices: "fp32", "fp16", "bf16" or "q8_0". Vectors stay in fp32.
+        tokenizer: A tokenizer file (default: the run's own). Without one llama.cpp reads ids only.
+        step: For a run, the checkpoint of this step, or "best" (default: the newest).
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        ValueError: llama.cpp has no such model or tokenizer; the message names the setting.
+        MissingExtra: The package gguf is not installed.
+        FileExistsError: Something other than a .gguf is at `path`.
     """
     gguf = need("gguf", "GGUF", "groundup-lm[gguf]")
     path = Path(path)
@@ -55,26 +65,23 @@ def to_gguf(
     if path.suffix != ".gguf":
         raise ValueError(f"{path} does not end in .gguf: rename it")
     if path.exists() and (not path.is_file() or path.read_bytes()[:4] != b"GGUF"):
-        raise FileExistsError(f"{path} is there already, and is no GGUF file: choose another name")
-    model = model_or_run_dir if isinstance(model_or_run_dir, Transformer) else load(model_or_run_dir)
-    if tokenizer is None and not isinstance(model_or_run_dir, Transformer):
-        tokenizer = tokenizer_of(model_or_run_dir)
+        raise FileExistsError(f"{path} is there already, and is not a GGUF file: choose another name")
+    run, model = run_and_model(model_or_run_dir, step)
+    if tokenizer is None and run is not None:
+        tokenizer = tokenizer_of(run)
     architecture = architecture_of(model.config)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary:
             writer = gguf.GGUFWriter(temporary, architecture)
             describe(writer, model.config, architecture)
-            writer.add_name(
-                "groundup" if isinstance(model_or_run_dir, Transformer) else Path(model_or_run_dir).resolve().name
-            )
+            writer.add_name("groundup" if run is None else run.resolve().name)
             writer.add_file_type(
                 getattr(gguf.LlamaFileType, f"{'ALL' if dtype == 'fp32' else 'MOSTLY'}_{DTYPES[dtype]}")
             )
             if tokenizer is None:
                 writer.add_tokenizer_model("none")
             else:
-                run = None if isinstance(model_or_run_dir, Transformer) else Path(model_or_run_dir)
                 text = text_of(run, tokenizer)
                 add_tokenizer(writer, text, model.config.vocab_size, tokenizer)
                 if text.kept_template is not None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lm.config import ModelConfig
 from lm.interop import gpt2, llama
+from lm.interop.loading import located
 from lm.interop.model_folder import read_json, read_weights, verify
 from lm.interop.tensors import built, check_sizes, imported
 from lm.model import Transformer
@@ -21,7 +22,8 @@ def from_huggingface(folder: str | Path) -> Transformer:
     """Reads the model of a Hugging Face folder: Llama, Mistral, Qwen2, Qwen3 and GPT-2.
 
     Args:
-        folder: A folder with config.json and the weights, as .safetensors or as pickled tensors, whole or in shards.
+        folder: A folder with config.json and the weights, as .safetensors or as pickled tensors, whole or in shards; or
+            a model on the Hub, "OWNER/NAME" or "hf://OWNER/NAME", which is downloaded.
 
     Returns:
         The model, in fp32 and eval mode.
@@ -30,9 +32,9 @@ def from_huggingface(folder: str | Path) -> Transformer:
         FileNotFoundError: There is no such folder.
         ValueError: With what is missing, altered, unknown or not supported, by name.
     """
-    folder = Path(folder)
+    folder = located(folder)
     if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"{folder} holds no Hugging Face model: there is no config.json in it")
+        raise FileNotFoundError(f"{folder} is not a Hugging Face model: there is no config.json in it")
     verify(folder)
     source = folder / "config.json"
     table = read_json(source)

@@ -17,7 +17,8 @@ from lm.interop.loading import (
 from lm.model import Transformer
 from lm.text_config import write_text_config
 from lm.training import checkpoint
-from lm.training.run_folder import CHECKPOINTS, RunConfig, write, writing
+from lm.training.checkpoint import CHECKPOINTS
+from lm.training.run import RunConfig, write, writing
 
 
 def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path | None = None) -> Transformer:

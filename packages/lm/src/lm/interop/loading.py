@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from lm.device import choose_device
+from lm.extras import MissingExtra
 from lm.interop.model_folder import of_folder
 from lm.special_tokens import stop_ids
 from lm.text_config import TextConfig, read_text_config
 from lm.tokenizer import PAIR, kept_tokenizer, load_tokenizer
-from lm.training.run_folder import load as load_run
-from lm.training.run_folder import read_config
+from lm.training.run import Run, best_step, is_run, read_config
 
 if TYPE_CHECKING:
     from lm.chat_template import ChatTemplate
     from lm.model import Transformer
 
 HUB = "hf://"
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?")  # gpt2, OWNER/NAME, OWNER/NAME@REVISION
+MODEL_FILES = (".gguf", ".pt", ".bin")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 
 
 def load(
     path: str | Path,
-    step: int | None = None,
+    step: int | Literal["best"] | None = None,
     *,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype = "fp32",
@@ -35,9 +38,10 @@ def load(
     """Loads a model to evaluate or to generate with, in eval mode.
 
     Args:
-        path: A run; a Hugging Face folder, or a model on the Hub, hf://OWNER/NAME, which is downloaded; a .gguf file;
-            nanoGPT's ckpt.pt, or the folder with it; or llama2.c's .bin file.
-        step: For a run, the checkpoint of this step. The newest whole one, if not given.
+        path: A run; a Hugging Face folder; a .gguf file; nanoGPT's ckpt.pt, or its folder; llama2.c's .bin file; or a
+            model on the Hub, which is downloaded: hf://OWNER/NAME, or its bare name ("gpt2", "OWNER/NAME") where
+            nothing on this machine has that path.
+        step: For a run, the checkpoint of this step, or "best", that of the best evaluation (default: the newest).
         device: "cpu", "cuda", "mps", or "auto", the fastest of them that is here.
         dtype: "fp32", "bf16", "fp16" or "fp64", or a torch.dtype: what the weights are converted to.
 
@@ -49,7 +53,7 @@ def load(
         ValueError: What is there is damaged or not supported, by name; or the device or the dtype is unknown.
 
     >>> import lm, tempfile
-    >>> lm.load("runs/first")
+    >>> lm.load("./runs/first")
     Traceback (most recent call last):
     FileNotFoundError: there is no runs/first: name a run, or a model to load
     """
@@ -71,12 +75,12 @@ def refuse_what_is_no_number(model: Transformer, path: str | Path) -> None:
             )
 
 
-def read_model(path: Path, step: int | None) -> Transformer:
-    """The model in a run or in another program's files, on the CPU."""
+def read_model(path: Path, step: int | Literal["best"] | None) -> Transformer:
+    """Read the model of a run or of another program's files, on the CPU."""
     if is_run(path):
-        return load_run(path, step)
+        return Run.load(path, best_step(path) if step == "best" else step)
     if step is not None:
-        raise ValueError(f"{path} is no run, and only a run has steps: leave out step {step}")
+        raise ValueError(f"{path} is not a run, and only a run has steps: leave out step {step}")
     from lm import interop
 
     if (path / "config.json").is_file():
@@ -112,24 +116,44 @@ def text_config(path: Path) -> TextConfig:
     return read_text_config(path)
 
 
-def is_run(path: str | Path) -> bool:
-    """Whether a folder is one of our runs."""
-    return (Path(path) / "config.toml").is_file()
+def hub_name(path: str | Path) -> str | None:
+    """Return the model's hf:// name if `path` names one on the Hub, else None.
+
+    A bare name ("gpt2", "openai-community/gpt2") is one where no file or folder of this machine has that path.
+    """
+    if not isinstance(path, str) or path.startswith(HUB):
+        return path if isinstance(path, str) else None
+    is_bare = HUB_NAME.fullmatch(path) and not path.endswith(MODEL_FILES) and not Path(path).exists()
+    return HUB + path if is_bare else None
 
 
 def located(path: str | Path) -> Path:
-    """Where a model lies on this machine: what is named hf://OWNER/NAME is downloaded."""
-    return downloaded(path) if isinstance(path, str) and path.startswith(HUB) else Path(path)
+    """Return a model's path on this machine; one on the Hub is downloaded.
+
+    Raises:
+        FileNotFoundError: A bare name is neither here nor to be downloaded, with the reason.
+    """
+    name = hub_name(path)
+    if name is None:
+        return Path(path)
+    if name == path:
+        return downloaded(name)
+    try:
+        return downloaded(name)
+    except (OSError, MissingExtra) as error:
+        raise FileNotFoundError(
+            f"there is no {path} on this machine, and as a model of the Hugging Face Hub: {error}"
+        ) from None
 
 
 def place_of(path: str | Path) -> str:
-    """What tells one model from another: its name on the Hub, or its path from the root."""
-    return path if isinstance(path, str) and path.startswith(HUB) else str(Path(path).resolve())
+    """Return what identifies a model: its hf:// name, or its absolute path."""
+    return hub_name(path) or str(Path(path).resolve())
 
 
 @functools.lru_cache(maxsize=8)
 def downloaded(name: str) -> Path:
-    """The folder of a model on the Hub, asked for once."""
+    """Return the folder of a model on the Hub; its newest revision is looked up once in a process."""
     from lm.data.hub import model_folder
 
     return model_folder(name)

@@ -3,8 +3,8 @@
 checkpoints/latest                  the name of the newest, moved last
 checkpoints/00001000/               the step
     model.safetensors               the weights
-    optimizer.pt                    the optimizer's state, read with weights_only; not there where there is none, as at
-    step 0 sharded/                        instead of both, what each process of a sharded run wrote (see sharded.py)
+    optimizer.pt                    the optimizer's state, read with weights_only; absent if it has none, as at step 0
+    sharded/                        instead of both, what each process of a sharded run wrote (see sharded.py)
     state.json                      the run's own state, and the SHA-256 of every file and of itself
 """
 
@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from lm.files import atomic_write, fsync, reason, sha256
 from lm.training import sharded
 
+CHECKPOINTS = "checkpoints"  # the folder in a run's folder
 MODEL, OPTIMIZER, SHARDED, STATE = "model.safetensors", "optimizer.pt", "sharded", "state.json"
 
 

@@ -10,12 +10,14 @@ process with the whole batch, but for rounding. What must be done once (writing,
 from __future__ import annotations
 
 import contextlib
-import os
+import dataclasses
 import platform
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -23,10 +25,12 @@ from torch import nn
 
 from lm.config import TrainConfig
 from lm.device import AUTOCAST
+from lm.training import checkpoint
+from lm.training.checkpoint import CHECKPOINTS
+from lm.training.run import CONFIG, Run
+from lm.training.trainer import Processes, Result
 
 # The modules that shard are imported where they are used: they take longer to load than one process's first step.
-
-Result = TypeVar("Result")
 
 # Every group that was made here, so that each lives as long as this process. A module of DistributedDataParallel that
 # is freed as the last owner of a gloo group waits, while it holds the GIL, for a thread that may be waiting for it.
@@ -42,105 +46,60 @@ class ProcessesDiffer(ValueError):
 
 
 @dataclass(frozen=True)
-class DistributedContext:
-    """The processes of a run: how many there are, and which of them this is."""
-
-    rank: int = 0
-    size: int = 1
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    keepers: tuple[int, ...] = (0,)  # that write a run's folder: one for each that there is (see folders.py)
-
-    @property
-    def is_main(self) -> bool:
-        """Whether this process does what is done once."""
-        return self.rank == 0
-
-    @property
-    def is_keeper(self) -> bool:
-        """Whether this process does what is done once for each folder of the run."""
-        return self.rank in self.keepers
+class DistributedContext(Processes):
+    """Several processes of a run, started by torchrun, each with one device."""
 
     def sum(self, *values: float) -> list[float]:
-        """Each value, added up over the processes: the same on all of them."""
-        if self.size == 1:
-            return list(values)
         dtype = torch.float32 if self.device.type == "mps" else torch.float64
         tensor = torch.tensor(values, dtype=dtype, device=self.device)
         dist.all_reduce(tensor)
         return cast("list[float]", tensor.tolist())
 
     def on_main(self, function: Callable[[], Result]) -> Result:
-        """What function gives in process 0, in every process; its exception too, so that none is left waiting."""
-        return self.on_rank(0, function)
-
-    def on_rank(self, rank: int, function: Callable[[], Result]) -> Result:
-        """As on_main, in another process."""
-        if self.size == 1:
-            return function()
-        sent: list[Any] = [None, None]
-        if self.rank == rank:
+        sent: list[Any] = [None, None]  # result, exception
+        if self.is_main:
             try:
                 sent = [function(), None]
             except Exception as error:
-                error.__cause__ = error.__context__ = None  # what may not be sent, and says nothing to the others
+                error.__cause__ = error.__context__ = None  # which may not be picklable
                 sent = [None, error]
-        dist.broadcast_object_list(sent, src=rank, device=self.device if self.device.type == "cuda" else None)
+        dist.broadcast_object_list(sent, src=0, device=self.device if self.device.type == "cuda" else None)
         if sent[1] is not None:
             raise sent[1]
         return cast(Result, sent[0])
 
-    def on_keepers(self, function: Callable[[], object]) -> None:
-        """Runs function in each keeper; the exception of the first that failed is raised in every process."""
-        if len(self.keepers) == 1:
-            self.on_main(function)
-            return
-        failed: Exception | None = None
-        if self.is_keeper:
-            try:
-                function()
-            except Exception as error:
-                error.__cause__ = error.__context__ = None
-                failed = error
-        for _, problem in self.gather(failed):
-            if problem is not None:
-                raise problem
-
     def on_all(self, function: Callable[[], Result]) -> Result:
-        """What function gives in this process, once it has ended in all of them.
+        """Call function in every process, and return its result when it has ended in all of them.
 
         Raises:
             Exception: The function's own, in the process where it failed.
             ProcessesDiffer: In the others; with the first process that failed, its host, and its error.
         """
-        if self.size == 1:
-            return function()
         result, failed = None, None
         try:
             result = function()
         except Exception as error:
             failed = error
-        said = self.gather(None if failed is None else f"{type(failed).__name__}: {failed}")
+        messages = self.gather(None if failed is None else f"{type(failed).__name__}: {failed}")
         if failed is not None:
             raise failed
-        for rank, (host, words) in enumerate(said):
-            if words is not None:
-                raise ProcessesDiffer(f"process {rank} on {host} cannot begin: {words}")
+        for rank, (host, message) in enumerate(messages):
+            if message is not None:
+                raise ProcessesDiffer(f"process {rank} on {host} cannot begin: {message}")
         return cast(Result, result)
 
     def gather(self, value: Any) -> list[tuple[str, Any]]:
-        """Each process's host and value, by its rank."""
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, (platform.node(), value))
-        return found
+        """Return each process's host and value, by its rank."""
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, (platform.node(), value))
+        return values
 
     def agree(self, facts: Mapping[str, Any]) -> None:
-        """Compares what every process knows by these names.
+        """Compare the values that every process has under these names.
 
         Raises:
             ProcessesDiffer: In every process, with the first name whose value is not that of process 0.
         """
-        if self.size == 1:
-            return
         (host, main), *others = self.gather(dict(facts))
         for rank, (other_host, other) in enumerate(others, 1):
             for name in sorted(main.keys() | other.keys()):
@@ -157,45 +116,17 @@ class DistributedContext:
         return group
 
     def barrier(self) -> None:
-        """Waits until every process is here."""
-        if self.size > 1:
-            self.sum(0.0)
-
-    def micro_batches(self, config: TrainConfig) -> int:
-        """How many micro-batches this process has in a step.
-
-        Raises:
-            ValueError: The processes cannot share a batch evenly, or micro-batches do not fill the part of one.
-        """
-        if config.batch_size % self.size:
-            raise ValueError(
-                f"batch_size {config.batch_size} is for the whole run, and {self.size} processes cannot share it "
-                f"evenly: make it a multiple of {self.size}"
-            )
-        own = config.batch_size // self.size
-        micro = config.micro_batch_size or own
-        if own % micro:
-            raise ValueError(
-                f"micro_batch_size {micro} does not divide the {own} sequences of each of {self.size} processes: "
-                f"choose a divisor"
-            )
-        return own // micro
-
-    def shards(self, config: TrainConfig) -> bool:
-        """Whether each process has a part of the weights only."""
-        return self.size > 1 and config.parallel == "fsdp"
+        """Wait until every process is here."""
+        self.sum(0.0)
 
     def parallelize(self, module: nn.Module, blocks: nn.ModuleList, config: TrainConfig) -> nn.Module:
-        """The module to call instead, whose gradients are the mean over the processes once its backward pass is
-        through.
+        """Return the module to call instead, whose gradients are the mean over the processes after its backward pass.
 
         "ddp" (Li et al. 2020, arXiv:2006.15704) keeps the whole of it everywhere. "fsdp" (Zhao et al. 2023,
         arXiv:2304.11277), torch's fully_shard, keeps a part of each weight in each process and gathers them block by
         block, in the precision of the products; gradients are summed in fp32. The module itself is then sharded in
         place.
         """
-        if self.size == 1:
-            return module
         if not self.shards(config):
             from torch.nn.parallel import DistributedDataParallel
 
@@ -214,7 +145,6 @@ class DistributedContext:
 
     @contextlib.contextmanager
     def gradient_sync(self, module: nn.Module, sync: bool) -> Iterator[None]:
-        """Exchanges gradients in the backward passes within, or not: those of a step but the last need not."""
         wrapped: Any = module
         if not sync and hasattr(module, "no_sync"):  # ddp
             with wrapped.no_sync():
@@ -225,19 +155,9 @@ class DistributedContext:
         yield
 
 
-def launched() -> bool:
-    """Whether torchrun, or what speaks as it does, started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
-
-
-def local_rank() -> int:
-    """Which of this machine's processes this is."""
-    return int(os.environ.get("LOCAL_RANK", "0")) if launched() else 0
-
-
 @contextlib.contextmanager
 def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
-    """The processes that torchrun started, or this one alone.
+    """The processes that torchrun started.
 
     Args:
         device: This process's.
@@ -246,9 +166,6 @@ def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
     Raises:
         Lost: One of them ended before its work was done, or did not answer in time.
     """
-    if not launched():
-        yield DistributedContext(device=device)
-        return
     if device.type == "cuda":
         torch.cuda.set_device(device)
     own = not dist.is_initialized()
@@ -282,6 +199,53 @@ def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
         if own:
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
+
+
+SHARED_WITHIN = 30.0  # seconds in which the others see what one process wrote: a network's disk takes some
+
+
+def seen_by_all(run: Run, folder: Path, processes: DistributedContext) -> Run:
+    """Wait until every process sees the run's configuration and checkpoint in its folder, as process 0 wrote them.
+
+    Args:
+        run: As process 0 has it.
+        folder: The run's folder, as this process calls it.
+        processes: All processes of the run.
+
+    Raises:
+        ValueError: A process does not see them in time.
+    """
+    text = processes.on_main(lambda: (folder / CONFIG).read_text())
+    saved = run.saved
+    if saved is not None:
+        saved = dataclasses.replace(saved, path=folder / CHECKPOINTS / saved.path.name)
+    run = dataclasses.replace(run, folder=folder, saved=saved)
+
+    def see() -> Run:
+        deadline = time.monotonic() + SHARED_WITHIN
+        while not sees(run, text):
+            if time.monotonic() > deadline:
+                what = CONFIG if run.saved is None else f"the checkpoint of step {run.saved.step}"
+                raise ValueError(
+                    f"{run.folder} does not hold {what} as process 0 sees it: give all processes one folder, on a disk "
+                    f"that all of them share"
+                )
+            time.sleep(0.2)
+        return run
+
+    return processes.on_all(see)
+
+
+def sees(run: Run, text: str) -> bool:
+    """True if the run's folder has this configuration and the run's checkpoint."""
+    try:
+        if (run.folder / CONFIG).read_text() != text:
+            return False
+        if run.saved is None:
+            return not checkpoint.steps(run.checkpoints)
+        return checkpoint.read_state(run.saved.path)[1] == run.saved.hashes
+    except (OSError, ValueError):
+        return False
 
 
 def broken(error: BaseException) -> bool:

@@ -10,14 +10,13 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from lm.config import DeviceName, ModelConfig, TrainConfig
 from lm.data import batch
-from lm.device import arithmetic, choose_device, choose_precision, threads
+from lm.device import choose_device, choose_precision, float32_matmul_precision, threads
 from lm.model import Transformer
-from lm.training.distributed import DistributedContext
-from lm.training.trainer import MicroBatch, Trainer
+from lm.progress import progress_bar
+from lm.training.trainer import MicroBatch, Processes, Trainer
 
 # Seconds: compile = "auto" does not try for shorter runs. Compiling took 17 s on two busy Zen 3 cores and saved 13% of
 # a step.
@@ -90,16 +89,16 @@ def measure(
     times = list[float]()
     with (
         threads(config.threads),
-        arithmetic(config.precision),
+        float32_matmul_precision(config.precision),
         torch.random.fork_rng(devices=[]),
-        tqdm(total=most, desc="measuring steps", unit="step", leave=False, disable=not progress) as bar,
+        progress_bar("measuring steps", most, "step", leave=False, disable=not progress) as bar,
     ):
         of = f" of its {passes}" if passes > run else ""
         bar.set_postfix_str(f"{run}{of} passes of {micro} x {context} tokens each; until {ENOUGH:.0f} s are measured")
         trainer = TimedTrainer(
             Transformer(model_config),
             config,
-            DistributedContext(device=device),
+            Processes(device=device),
             end_of_text=0 if config.document_masking else None,
         )
         if device.type == "cuda":

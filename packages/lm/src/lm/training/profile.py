@@ -26,11 +26,10 @@ from torch.utils.flop_counter import flop_registry
 
 from lm.config import DeviceName, ModelConfig, TrainConfig
 from lm.data import batch
-from lm.device import arithmetic, choose_device, choose_precision, in_words, known_device, threads
+from lm.device import choose_device, choose_precision, float32_matmul_precision, in_words, known_device, threads
 from lm.model import Transformer
 from lm.training.budget import memory_is_counted, policy, trained_shape
-from lm.training.distributed import DistributedContext
-from lm.training.trainer import MicroBatch, Trainer
+from lm.training.trainer import MicroBatch, Processes, Trainer
 
 if TYPE_CHECKING:
     from accounting import Device, TrainingMemory
@@ -275,11 +274,11 @@ def profile(
     )
     ids = np.random.default_rng(0).integers(0, model_config.vocab_size, run * micro * (context + 1), dtype=np.uint32)
     batches = (batch(ids, 0, index, 0, 1, micro, context) for index in itertools.count())
-    with threads(config.threads), arithmetic(config.precision), torch.random.fork_rng(devices=[]):
+    with threads(config.threads), float32_matmul_precision(config.precision), torch.random.fork_rng(devices=[]):
         trainer = PhasedTrainer(
             Transformer(model_config),
             config,
-            DistributedContext(device=device),
+            Processes(device=device),
             end_of_text=0 if config.document_masking else None,
         )
         trainer.timed_step(batches)

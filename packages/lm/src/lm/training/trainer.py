@@ -1,6 +1,6 @@
 """The Trainer: a model that learns, a step at a time.
 
-What is done between steps (logs, checkpoints, signals) is in loop.py.
+Logs, checkpoints and signals, between the steps, are in train.py.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ import math
 import statistics
 import time
 import warnings
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from lm.activation_checkpointing import checkpoint_activations
-from lm.config import TrainConfig
+from lm.config import ModelConfig, TrainConfig
 from lm.data import Mixture, Tokens
 from lm.data.batches import mix
-from lm.device import autocast
+from lm.device import autocast, peak_flops
 from lm.loss import IGNORE
 from lm.model import Transformer
 from lm.ops.cpu.fused import fuse
 from lm.optimizer import adamw, muon
 from lm.schedule import learning_rate
 from lm.sharding import full_tensor
-from lm.training.distributed import DistributedContext
-from lm.training.metrics import Throughput, finite
-from lm.training.model_with_loss import ModelWithLoss
+from lm.training.budget import trained_shape
 from lm.training.preference import PreferenceLoss, count_pairs, evaluate_pairs
-from lm.training.validation import Score, evaluate, mixed
+from lm.training.validation import Score, evaluate, mixed, sum_of_losses
 
+Result = TypeVar("Result")
 MicroBatch = tuple[Tensor, Tensor]  # inputs, targets: (micro_batch_size, context_length) each, int64
 
 # A gradient norm is an outlier when it is this many times the median of the last ones.
@@ -45,6 +45,120 @@ HISTORY_AT_LEAST = 32
 
 NO_TARGETS = "none of its tokens is to be learned"
 OVERFLOW = "the gradients overflow fp16, and the scale of the loss is lowered"
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that train a model together: here this one alone; distributed.DistributedContext is several."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def is_main(self) -> bool:
+        """True in the process that does what is done once."""
+        return self.rank == 0
+
+    def sum(self, *values: float) -> list[float]:
+        """Add up each value over the processes: the same on all of them."""
+        return list(values)
+
+    def on_main(self, function: Callable[[], Result]) -> Result:
+        """Call function in process 0, and return its result, or raise its exception, in every process."""
+        return function()
+
+    def on_all(self, function: Callable[[], Result]) -> Result:
+        """Call function in every process; an exception in one of them is raised in all."""
+        return function()
+
+    def shards(self, config: TrainConfig) -> bool:
+        """True if each process has only a part of the weights."""
+        return self.size > 1 and config.parallel == "fsdp"
+
+    def parallelize(self, module: nn.Module, blocks: nn.ModuleList, config: TrainConfig) -> nn.Module:
+        """Return the module to call instead, whose gradients are the mean over the processes."""
+        return module
+
+    def gradient_sync(self, module: nn.Module, sync: bool) -> contextlib.AbstractContextManager[None]:
+        """Exchange gradients in the backward passes within, or not: only the last of a step has to."""
+        return contextlib.nullcontext()
+
+    def micro_batches(self, config: TrainConfig) -> int:
+        """Return the number of micro-batches of this process in a step.
+
+        Raises:
+            ValueError: The processes cannot share a batch evenly, or micro-batches do not fill the part of one.
+        """
+        if config.batch_size % self.size:
+            raise ValueError(
+                f"batch_size {config.batch_size} is for the whole run, and {self.size} processes cannot share it "
+                f"evenly: make it a multiple of {self.size}"
+            )
+        own = config.batch_size // self.size
+        micro = config.micro_batch_size or own
+        if own % micro:
+            raise ValueError(
+                f"micro_batch_size {micro} does not divide the {own} sequences of each of {self.size} processes: "
+                f"choose a divisor"
+            )
+        return own // micro
+
+
+class ModelWithLoss(nn.Module):
+    """Inputs and targets → the sum of the targets' losses (see sum_of_losses).
+
+    Data-parallel wrappers exchange gradients when the backward pass of the module that they wrap ends, so that model
+    and loss are one module.
+    """
+
+    def __init__(self, model: Transformer, end_of_text: int | None = None) -> None:
+        super().__init__()
+        self.model, self.end_of_text = model, end_of_text
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return sum_of_losses(self.model, inputs, targets, self.end_of_text)
+
+
+class Throughput:
+    """Tokens a second over the last steps, and the share of the device's published peak that they use (MFU).
+
+    The first step is not counted: it compiles, and fills caches.
+    """
+
+    def __init__(self, model: ModelConfig, config: TrainConfig, processes: Processes) -> None:
+        self.tokens_per_step = config.batch_size * model.context_length
+        self.steps, self.seconds = -1, 0.0  # after the first
+        self.recent, self.weight = 0.0, 0.0  # exponentially weighted sum of seconds, and of the weights
+        peak, self.peak_tokens_per_second = peak_flops(processes.device, config.precision), math.nan
+        if peak is not None and not (config.lora_rank and model.value_embeddings):  # which accounting does not count
+            from accounting import training_flops  # here, because only MFU needs it
+
+            flops = int(training_flops(trained_shape(model, config), pairs="causal").total)
+            self.peak_tokens_per_second = peak * processes.size / (flops / model.context_length)
+
+    def update(self, seconds: float) -> None:
+        """Take in the duration of a step."""
+        self.steps += 1
+        if self.steps > 0:
+            self.seconds += seconds
+            self.recent, self.weight = 0.9 * self.recent + 0.1 * seconds, 0.9 * self.weight + 0.1
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Over the last steps, the later the more; None before the second."""
+        return self.tokens_per_step * self.weight / max(1e-9, self.recent) if self.weight else None
+
+    @property
+    def mean_tokens_per_second(self) -> float | None:
+        """Over all steps but the first; None before the second."""
+        return self.tokens_per_step * self.steps / max(1e-9, self.seconds) if self.steps > 0 else None
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation; None if the device's peak is not known. (Chowdhery et al. 2022, arXiv:2204.02311)"""
+        speed = self.tokens_per_second
+        return None if speed is None else finite(speed / self.peak_tokens_per_second)
 
 
 class Trainer:
@@ -67,19 +181,20 @@ class Trainer:
         self,
         model: Transformer,
         config: TrainConfig,
-        distributed: DistributedContext | None = None,
+        distributed: Processes | None = None,
         *,
         end_of_text: int | None = None,
         masked: bool = False,
         bytes_per_token: float | None = None,
         reference: Transformer | None = None,
     ) -> None:
-        self.config, self.distributed = config, distributed or DistributedContext()
+        self.config, self.distributed = config, distributed or Processes()
         self.device = self.distributed.device
         self.is_sharded = self.distributed.shards(config)
         on_meta = any(p.is_meta for p in model.parameters())
         self.model = model if on_meta else model.to(self.device)
-        checkpoint_activations(model, config.activation_checkpointing)
+        if config.activation_checkpointing != "none":
+            checkpoint_activations(model, config.activation_checkpointing)
         model.set_dropout(config.dropout)
         if self.device.type == "cpu":
             fuse(model)
@@ -108,7 +223,7 @@ class Trainer:
         self.score: Score | None = None  # of the last evaluation
         self.scored_at = -1  # its step
         self.best: list[float] | None = None  # step and loss of the best evaluation that has a checkpoint
-        self.stop_asked = False  # whether any process was asked to stop
+        self.stop_requested = False  # by any process
 
     def train_step(self, batches: Iterator[MicroBatch], *, stop: bool = False) -> dict[str, Any]:
         """One step of the optimizer: batch, forward, backward, clip, update, metrics.
@@ -118,7 +233,7 @@ class Trainer:
 
         Args:
             batches: The run's micro-batches, of which it takes the next accumulation_steps.
-            stop: Whether this process was asked to stop; stop_asked then says whether any was.
+            stop: True if this process is to stop; stop_requested is then True in every process.
 
         Returns:
             The step's line of metrics; "skipped" in it says why the step was skipped.
@@ -127,6 +242,11 @@ class Trainer:
         lr = learning_rate(self.config, self.step)
 
         micro_batches = [self.to_device(batch) for batch in itertools.islice(batches, self.accumulation_steps)]
+        if len(micro_batches) < self.accumulation_steps:
+            raise ValueError(
+                f"expected {self.accumulation_steps} micro-batches for step {self.step + 1}, got {len(micro_batches)}: "
+                f"the iterator is exhausted"
+            )
         num_targets = self.count_targets(micro_batches)
 
         with self.random_numbers():
@@ -137,8 +257,8 @@ class Trainer:
 
         # Processes must decide alike, and a norm could differ in its last bit: each takes the mean.
         size = self.distributed.size
-        loss, norm, asked = self.distributed.sum(loss, float(full_tensor(total_norm)) / size, float(stop))
-        self.stop_asked = bool(asked)
+        loss, norm, stopping = self.distributed.sum(loss, float(full_tensor(total_norm)) / size, float(stop))
+        self.stop_requested = bool(stopping)
 
         skipped = self.reason_to_skip(loss, norm, num_targets)
         if skipped is None:
@@ -218,11 +338,12 @@ class Trainer:
             "bits_per_byte": finite(Score(loss, 1, self.bytes_per_token).bits_per_byte),
             "learning_rate": lr,
             "gradient_norm": finite(norm),
-            "tokens_per_second": round(self.throughput.tokens_per_second, 1),
-            "seconds": round(self.seconds, 3),
         }
-        if self.throughput.mfu is not None:
-            line["mfu"] = round(self.throughput.mfu, 4)
+        if (speed := self.throughput.tokens_per_second) is not None:
+            line["tokens_per_second"] = round(speed, 1)
+        line["seconds"] = round(self.seconds, 3)
+        if (mfu := self.throughput.mfu) is not None:
+            line["mfu"] = round(mfu, 4)
         return line if skipped is None else {**line, "skipped": skipped}
 
     def evaluate(self, data: Mixture) -> dict[str, Any]:
@@ -326,3 +447,8 @@ def in_trouble(loss: float, norm: float, norms: list[float]) -> str | None:
     if len(norms) >= HISTORY_AT_LEAST and norm > OUTLIER * (usual := statistics.median(norms)):
         return f"the gradient norm is {norm:.3g}, and of late it was {usual:.3g}"
     return None
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None for NaN and infinities, which JSON does not have."""
+    return value if value is not None and math.isfinite(value) else None

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from lm.data import Tokens, windows_of
-from lm.loss import IGNORE
+from lm.documents import document_ids_of
+from lm.loss import IGNORE, chunked_cross_entropy
 from lm.model import Transformer
-from lm.training.model_with_loss import ModelWithLoss
+from lm.progress import progress_bar
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,27 @@ def mixed(scores: Sequence[tuple[float, Score]]) -> Score:
     return Score(sum(share * score.loss for share, score in scores) / whole * tokens, tokens, size)
 
 
+def sum_of_losses(model: Transformer, inputs: Tensor, targets: Tensor, end_of_text: int | None = None) -> Tensor:
+    """Return the sum of the targets' losses in nats, a scalar; the logits never stand in memory whole.
+
+    Args:
+        model: The model.
+        inputs: (batch, seq) int64.
+        targets: (batch, scored) int64, those of the last `scored` inputs; loss.IGNORE does not count.
+        end_of_text: The id that begins a document, if the documents of a row do not see each other; else None.
+    """
+    document_ids = None if end_of_text is None else document_ids_of(inputs, end_of_text)
+    hidden = model.hidden(inputs, document_ids)[:, inputs.shape[1] - targets.shape[1] :]
+    return chunked_cross_entropy(
+        hidden,
+        model.head_weight,
+        targets,
+        vocab_size=model.config.vocab_size,
+        softcap=model.config.logit_softcap,
+        reduction="sum",
+    )
+
+
 @torch.inference_mode()
 def evaluate(
     model: Transformer,
@@ -85,6 +106,11 @@ def evaluate(
         run's
     own does.
     """
+    if not isinstance(tokens, Tokens) and not hasattr(tokens, "dtype"):
+        raise TypeError(
+            f"expected lm.data.Tokens or an array of ids, got {type(tokens).__name__}: "
+            f"open a file with lm.data.open_tokens, and of a mixture take .heldout"
+        )
     config = model.config
     context = config.context_length if context_length is None else context_length
     stride = context if stride is None else stride
@@ -112,33 +138,39 @@ def evaluate(
     if document_masking and before is None:
         raise ValueError("documents are told apart by the end-of-text token, and the tokens do not say which that is")
     if summed is None:
-        summed = ModelWithLoss(model, before if document_masking else None)
+        separator = before if document_masking else None
+
+        def summed(inputs: Tensor, targets: Tensor) -> Tensor:
+            return sum_of_losses(model, inputs, targets, separator)
+
     device = model.embedding.weight.device
     was_training = model.training
     model.eval()
     total = sum(end - first for _, first, end in windows)
-    with tqdm(total=total, desc="evaluate", unit="token", unit_scale=True, disable=not progress) as bar:
-        for group in alike(windows, batch_size):
-            begin, first, end = group[0]
-            rows = np.empty((len(group), end - begin + 1), dtype=np.int64)
-            for row, (start, _, stop) in zip(rows, group, strict=True):
-                # Input i is the token before target i. Targets are ids[1:], or all ids and then end_of_text is the
-                # first input.
-                if before is None:
-                    row[:] = ids[start : stop + 1]
-                else:
-                    row[1:] = ids[start:stop]
-                    row[0] = ids[start - 1] if start else before
-            both = torch.from_numpy(rows).to(device)
-            wanted_targets = both[:, 1 + first - begin :]
-            if mask is not None:
-                marks = np.stack([mask[start + shift : stop + shift] for _, start, stop in group])
-                wanted_targets = wanted_targets.masked_fill(torch.from_numpy(marks == 0).to(device), IGNORE)
-            loss = summed(both[:, :-1], wanted_targets)
-            nats += float(loss)
-            scored += int((wanted_targets != IGNORE).sum())
-            bar.update(len(group) * (end - first))
-    model.train(was_training)
+    try:
+        with progress_bar("evaluate", total, "token", unit_scale=True, disable=not progress) as bar:
+            for group in alike(windows, batch_size):
+                begin, first, end = group[0]
+                rows = np.empty((len(group), end - begin + 1), dtype=np.int64)
+                for row, (start, _, stop) in zip(rows, group, strict=True):
+                    # Input i is the token before target i. Targets are ids[1:], or all ids and then end_of_text is the
+                    # first input.
+                    if before is None:
+                        row[:] = ids[start : stop + 1]
+                    else:
+                        row[1:] = ids[start:stop]
+                        row[0] = ids[start - 1] if start else before
+                both = torch.from_numpy(rows).to(device)
+                wanted_targets = both[:, 1 + first - begin :]
+                if mask is not None:
+                    marks = np.stack([mask[start + shift : stop + shift] for _, start, stop in group])
+                    wanted_targets = wanted_targets.masked_fill(torch.from_numpy(marks == 0).to(device), IGNORE)
+                loss = summed(both[:, :-1], wanted_targets)
+                nats += float(loss)
+                scored += int((wanted_targets != IGNORE).sum())
+                bar.update(len(group) * (end - first))
+    finally:
+        model.train(was_training)
     size = tokens.bytes if isinstance(tokens, Tokens) and mask is None else None
     share = size * scored / len(ids) if size else None
     return Score(nats, scored, share)

@@ -27,17 +27,9 @@ def from_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> Transfor
     return model
 
 
-def random_model(config: ModelConfig, seed: int) -> Transformer:
-    """A model with random weights, drawn on the CPU; the process's random numbers go on as if nothing had been
-    drawn."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        return Transformer(config)
-
-
 @torch.no_grad()
 def draw(model: Transformer, seed: int) -> None:
-    """Gives a sharded model the weights of random_model, of which no more than one is ever whole in memory."""
+    """Gives a sharded model the weights of train.random_model, of which no more than one is ever whole in memory."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         for module in on_meta(model.config).modules():

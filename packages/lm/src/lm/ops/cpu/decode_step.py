@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from lm import config as choices
 from lm.config import ModelConfig
-from lm.model import MLP, Block, RMSNorm, SwiGLU, Transformer, rope_cache
+from lm.model import MLP, Attention, Block, RMSNorm, SwiGLU, Transformer, rope_cache
 from lm.ops.cpu.build import Unavailable, built
-from lm.ops.cpu.fused import FusedRMSNorm
+from lm.ops.cpu.fused import FusedAttention, FusedRMSNorm, FusedSwiGLU, hooked
 from lm.ops.cpu.int8 import Int8Linear
 from lm.ops.cpu.products import is_linear
 
@@ -237,6 +237,15 @@ def native_step(model: Transformer, cache: Cache) -> NativeStep | Unavailable:
         return Unavailable(f"the model is on {cache.store.device}")
     if model.config.value_embeddings:
         return Unavailable("the model has value embeddings")
+    for module in model.modules():
+        if not is_plain(module):
+            return Unavailable(f"a {type(module).__name__} of the model has a hook or a forward of its own")
+    parts = [model, model.embedding]
+    for block in model.blocks:
+        parts += [block, cast(Block, block).attention, cast(Block, block).ffn]
+    for module in parts:
+        if type(module) not in PLAIN:
+            return Unavailable(f"there is a {type(module).__name__} in the model")
     library = checked(cache.store.dtype)
     if isinstance(library, Unavailable):
         return library
@@ -244,6 +253,14 @@ def native_step(model: Transformer, cache: Cache) -> NativeStep | Unavailable:
         return NativeStep(library, model, cache)
     except Unavailable as reason:
         return reason
+
+
+PLAIN = (Transformer, nn.Embedding, Block, Attention, FusedAttention, SwiGLU, FusedSwiGLU, MLP)
+
+
+def is_plain(module: nn.Module) -> bool:
+    """True if a call of the module is its class's forward: it has no hooks, and no forward of its own."""
+    return not hooked(module) and "forward" not in vars(module)
 
 
 class OneRow:

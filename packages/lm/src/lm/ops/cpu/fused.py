@@ -48,7 +48,7 @@ def fuse(model: Module) -> Module:
 
 
 def hooked(module: nn.Module) -> bool:
-    """Whether a call of the module does more than its forward."""
+    """True if a call of the module does more than its forward."""
     return bool(
         module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
     )

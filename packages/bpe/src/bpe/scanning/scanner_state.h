@@ -1,0 +1,18 @@
+/* The state of the automaton and joins scanners in a text: fields of a Scanner. */
+#ifndef BPE_SCANNER_STATE_H
+#define BPE_SCANNER_STATE_H
+#include <stddef.h>
+#include <stdint.h>
+
+#define MOST_LEVELS 8
+
+/* Place of an automaton in a text: the rest of its piece, and the end of a match found behind a gap, or 0. */
+typedef struct {
+    size_t at, end, match;
+} level_place;
+
+/* State from one 64 bytes to the next: 1 if the last byte was a space, an ASCII letter, or 0x80 and above. */
+typedef struct {
+    uint64_t blank, letter, high;
+} joins_before;
+#endif

@@ -1,0 +1,66 @@
+"""Progress of a long piece of work: a bar on a terminal, a plain line every thirty seconds in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from tqdm import tqdm
+
+LOG_INTERVAL = 30.0  # seconds between two lines of a log
+
+
+def progress_bar(description: str, total: int | None, unit: str, *, initial: int = 0, **options: Any) -> tqdm[Any]:
+    """A tqdm bar on stderr, or one that writes plain lines if stderr is not a terminal.
+
+    Args:
+        description: The name of the work.
+        total: How many units it has; None if not known.
+        unit: What is counted.
+        initial: Units done before.
+        options: Others of tqdm's.
+    """
+    kind = tqdm if options.get("disable") or sys.stderr.isatty() else LogLines
+    return kind(desc=description, total=total, unit=unit, initial=initial, **options)
+
+
+class LogLines(tqdm):  # type: ignore[misc]  # tqdm has no types
+    """A tqdm bar that never moves the cursor: a line every LOG_INTERVAL seconds, and one at the end of long work."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.wrote_at = time.monotonic()
+        self.has_written = False
+        super().__init__(*arguments, **options, ncols=100, mininterval=1.0, maxinterval=1.0, delay=1e-9)
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+        if time.monotonic() - self.wrote_at >= LOG_INTERVAL:
+            self.write_line()
+        return True
+
+    def write_line(self) -> None:
+        self.wrote_at, self.has_written = time.monotonic(), True
+        self.fp.write(str(self).strip() + "\n")
+        self.fp.flush()
+
+    def moveto(self, n: int) -> None:
+        """Stay on the line."""
+
+    def clear(self, nolock: bool = False) -> None:
+        """Leave what is written."""
+
+    def close(self) -> None:
+        if not getattr(self, "disable", True):
+            if self.has_written or time.monotonic() - self.wrote_at >= LOG_INTERVAL:
+                self.write_line()
+            self.disable = True
+            self._decr_instances(self)
+
+
+def skip_first(bar: tqdm[Any]) -> None:
+    """Count one unit whose time says nothing of the next ones, as a first step that compiles."""
+    if not bar.disable:
+        bar.n += 1
+        bar.initial += 1
+        bar.last_print_n, bar.start_t = bar.n, bar._time()
+        bar.last_print_t = bar.start_t

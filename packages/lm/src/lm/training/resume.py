@@ -1,0 +1,227 @@
+"""Continuing a run, and beginning one from another: what may differ, and what the user is told.
+
+POLICY          the table: may a setting differ between a run and its continuation
+refuse_changes  raises for what may not; refuse_edited for a config.toml edited after the checkpoint
+notes           lines for the user on what is not as before
+origin          the checkpoint of another run that a new run begins with; copy_origin copies it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import Tensor
+
+from lm.config import ModelConfig, TrainConfig, settable, to_table
+from lm.files import atomic_write
+from lm.schedule import learning_rate
+from lm.training import checkpoint
+from lm.training.checkpoint import CHECKPOINTS, Checkpoint
+from lm.training.metrics import METRICS, read_lines
+
+if TYPE_CHECKING:
+    from lm.training.run import RunConfig
+
+# May a setting of [train] differ between a run and its continuation?
+#     free       yes: it changes nothing that is learned
+#     rounding   yes: it changes the last bits of a step, and the run says so
+#     exact      no: it changes what is learned. Only `steps` may rise, and `precision` change with the device.
+# Everything in [model] and [data] is exact.
+Policy = Literal["free", "rounding", "exact"]
+POLICY: dict[str, Policy] = {
+    **dict.fromkeys(("log_every", "eval_every", "eval_tokens", "checkpoint_every", "keep_checkpoints"), "free"),
+    **dict.fromkeys(("micro_batch_size", "activation_checkpointing", "parallel", "collective_timeout"), "free"),
+    **dict.fromkeys(("device", "threads", "compile"), "rounding"),
+    **dict.fromkeys(("steps", "batch_size", "warmup_steps", "schedule", "decay_steps", "seed"), "exact"),
+    **dict.fromkeys(("learning_rate", "min_learning_rate", "embedding_learning_rate", "head_learning_rate"), "exact"),
+    **dict.fromkeys(("optimizer", "momentum", "weight_decay", "beta1", "beta2", "eps", "gradient_clip"), "exact"),
+    **dict.fromkeys(("document_masking", "precision", "objective", "dpo_beta", "dropout"), "exact"),
+    **dict.fromkeys(("lora_rank", "lora_alpha", "init_from"), "exact"),
+}
+SECTIONS: dict[str, type] = {"model": ModelConfig, "train": TrainConfig}
+
+
+def tables_of(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """The settings of a run by section; no "train" for an imported model that had no training."""
+    train = {} if config.train is None else {"train": to_table(config.train)}
+    return {"model": to_table(config.model), **train}
+
+
+def exact_settings(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """The settings that a checkpoint records, to notice an edited config.toml: all that are not free."""
+    tables = {"train": {}, **tables_of(config)}
+    return {
+        name: {key: value for key, value in table.items() if name != "train" or POLICY[key] != "free"}
+        for name, table in tables.items()
+    }
+
+
+def refused_changes(
+    before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Each setting that may not differ between a run and its continuation, and does: its name and both values."""
+    for section, old_table in before.items():
+        new_table = now[section]
+        for key, old, new in differences(old_table, new_table):
+            if section == "train" and (
+                POLICY.get(key) in ("free", "rounding")
+                or (key == "steps" and new > old)
+                or (key == "precision" and old_table.get("device") != new_table.get("device"))
+            ):
+                continue
+            if (section, key, old) == ("data", "end_of_text", None):  # a run from before it was recorded
+                continue
+            yield f"{section}.{key}", old, new
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """The keys whose values differ, in order, with both values; None where a table lacks the key."""
+    for key in sorted(before.keys() | now.keys()):
+        if before.get(key) != now.get(key):
+            yield key, before.get(key), now.get(key)
+
+
+def refuse_changes(run_dir: Path, earlier: RunConfig, requested: RunConfig) -> None:
+    """ValueError: the request differs from the run in the folder where a continuation may not; by name."""
+    before, now = {**tables_of(earlier), "data": earlier.data}, {**tables_of(requested), "data": requested.data}
+    if earlier.train is None:  # an imported model knows only the tokenizer of its data
+        now["data"] = {key: requested.data.get(key) for key in earlier.data}
+    for name, old, new in refused_changes(before, now):
+        remedy = "ask for the same to continue it, choose another folder, or begin there with --branch"
+        if name == "train.steps":
+            remedy = "a run can be trained longer, not shorter; --branch makes one that ends earlier"
+        raise ValueError(f"the run in {run_dir} has {name} = {old!r}, and this call asks for {new!r}: {remedy}")
+
+
+def refuse_edited(saved: Checkpoint, config: RunConfig) -> None:
+    """ValueError: config.toml was edited after the checkpoint was saved, with the first setting that differs."""
+    if (recorded := saved.state.get("config")) is None:
+        return
+    now = exact_settings(config)
+    # A setting added to this program since then had its present default.
+    before = {section: {**defaults(SECTIONS[section], now[section]), **table} for section, table in recorded.items()}
+    for name, old, new in refused_changes(before, now):
+        raise ValueError(
+            f"checkpoint {saved.path} was made with {name} = {old!r}, and config.toml has {new!r}: "
+            f"put that back to continue the run, or choose another folder"
+        )
+
+
+def defaults(kind: type, names: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults, other than None, of those settings of a configuration that are among the names."""
+    fields = {name: field.default for name, field in settable(kind).items() if name in names}
+    return {name: default for name, default in fields.items() if default not in (MISSING, None)}
+
+
+def notes(saved: Checkpoint, earlier: TrainConfig | None, config: RunConfig) -> Iterator[str]:
+    """Lines for the user of a run that has a checkpoint: the step it continues from, and what changed."""
+    assert config.train is not None
+    run_dir, steps = saved.path.parent.parent, config.train.steps
+    if not saved.step:
+        yield from origin_notes(config)
+    elif saved.step == steps:
+        yield f"{run_dir} has all of its {steps} steps: nothing is left to train"
+    else:
+        yield f"continuing {run_dir} from step {saved.step} of {steps}"
+    if earlier is not None and earlier.steps != steps:
+        raised = f"steps raised from {earlier.steps} to {steps}"
+        if all(learning_rate(earlier, step) == learning_rate(config.train, step) for step in range(saved.step)):
+            yield f"{raised}: the run is, to the bit, one of {steps} steps"
+        else:
+            yield (
+                f"{raised}: the learning rate was that of {earlier.steps} steps so far and is that of {steps} from "
+                f"here on, so that the run is not one of {steps} steps from its beginning"
+            )
+
+
+def origin_notes(config: RunConfig) -> Iterator[str]:
+    """Lines for the user of a run that begins with other weights than random ones."""
+    start = config.start
+    if start.get("kind") == "branch":
+        yield f"going on from step {start['step']} of {start['from']}, with its optimizer"
+    elif start.get("kind") == "weights":
+        yield f"beginning with the weights of {start['from']} at its step {start['step']}, and a new optimizer"
+    elif start.get("kind") == "import":
+        yield "beginning with the imported weights, and a new optimizer"
+
+
+def rounding_note(saved: Checkpoint, now: Mapping[str, Any]) -> str | None:
+    """A line for the user if the steps so far were computed in another way (see run.computed_by), else None."""
+    changes = [f"{key} {old}, now {new}" for key, old, new in differences(saved.state.get("computed_by", now), now)]
+    if not changes:
+        return None
+    return f"the steps so far were computed with {'; '.join(changes)}: the run continues to rounding, not to the bit"
+
+
+def source_of(config: TrainConfig, branch: str | Path | None, step: int | None) -> Path:
+    """Return the run that a new run begins from."""
+    has_weights = config.init_from != "scratch"
+    if branch is not None and has_weights:
+        raise ValueError(
+            f"--branch {branch} goes on with a run's weights and optimizer, and init_from {config.init_from} "
+            f"takes weights alone: choose one"
+        )
+    if branch is None and step is not None:
+        raise ValueError(f"step {step} is of the run that --branch names: name it")
+    return Path(config.init_from if branch is None else branch)
+
+
+def origin(
+    run_dir: Path, config: RunConfig, source: Path, other: RunConfig, step: int | None, *, is_branch: bool
+) -> dict[str, Any]:
+    """The [start] of a new run that begins from a checkpoint of another run; `other` is that run's configuration."""
+    assert config.train is not None
+    if source.resolve() == run_dir.resolve():
+        raise ValueError(f"{source} is the folder of this run itself: choose another --out")
+    for key, old, new in differences(to_table(other.model), to_table(config.model)):
+        raise ValueError(
+            f"the run in {source} has model.{key} = {old!r}, and this call asks for {new!r}: ask for the same"
+        )
+    tokenizer = other.data.get("tokenizer")
+    if tokenizer is not None and config.data.get("tokenizer") not in (None, tokenizer):
+        raise ValueError(
+            f"the data was made by another tokenizer than the one of {source}: encode the text with that one"
+        )
+    saved = checkpoint.load(source / CHECKPOINTS, step, weights_only=not is_branch)
+    if saved is None:
+        raise FileNotFoundError(f"the run in {source} has no checkpoint to begin from: train it for longer")
+    if is_branch and saved.step >= config.train.steps:
+        raise ValueError(
+            f"the checkpoint of {source} is of step {saved.step}, and train.steps is {config.train.steps}: raise it, "
+            f"or name an earlier one with --step"
+        )
+    kind = "branch" if is_branch else "weights"
+    return {"kind": kind, "from": str(source), "step": saved.step, "weights": saved.weights_fingerprint}
+
+
+def refuse_other_origin(run_dir: Path, start: Mapping[str, Any], branch: str | Path | None, step: int | None) -> None:
+    """ValueError: this call names another branch than the one that the run began from."""
+    if branch is None:
+        return
+    origin = (start.get("from"), start.get("step")) if start.get("kind") == "branch" else None
+    if origin is None or origin[0] != str(branch) or step not in (None, origin[1]):
+        began = "did not begin as a branch" if origin is None else f"began from {origin[0]} at step {origin[1]}"
+        raise ValueError(f"the run in {run_dir} {began}: leave --branch out to continue it, or choose another --out")
+
+
+def copy_origin(
+    run_dir: Path, config: RunConfig, source: Path, plain_weights: Callable[[Checkpoint], Mapping[str, Tensor]]
+) -> Checkpoint | None:
+    """Copy a checkpoint of another run as the first of this one; for a branch with its optimizer and its metrics.
+
+    Raises:
+        ValueError: The other run's checkpoint is no longer the one that this run began from.
+    """
+    start, folder = config.start, run_dir / CHECKPOINTS
+    saved = checkpoint.load(source / CHECKPOINTS, start["step"], weights_only=start["kind"] == "weights")
+    if saved is None or saved.weights_fingerprint != start["weights"]:
+        raise ValueError(f"the run in {run_dir} began from step {start['step']} of {source}, which has changed since")
+    if start["kind"] == "weights":
+        checkpoint.save(folder, 0, plain_weights(saved), None, {"config": exact_settings(config)})
+    else:
+        atomic_write(run_dir / METRICS, "".join(read_lines(source / METRICS, saved.step)))
+        checkpoint.copy(saved, folder, {**saved.state, "best": None, "config": exact_settings(config)})
+    return checkpoint.load(folder)

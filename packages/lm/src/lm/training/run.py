@@ -1,0 +1,504 @@
+"""A run: its folder, its configuration, the checkpoint that it continues from, and what it began with.
+
+RUN/config.toml      the configuration, resolved; the fingerprints of the data; the model that the run began with
+RUN/metrics.jsonl    a line for each step logged and for each evaluation
+RUN/checkpoints/     see checkpoint.py
+RUN/reference/       the first weights of a run by preferences
+
+Run.open reads and checks, Run.prepare writes before the first step, Run.save saves, Run.load gives the model. What
+only a continued run, a branch or a run with the weights of another needs is in resume.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import json
+import math
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import metadata
+from io import RawIOBase
+from pathlib import Path
+from typing import Any, cast
+
+import tomli_w
+import torch
+from torch import Tensor
+
+from lm.config import DeviceName, ModelConfig, TrainConfig, from_table, read_toml, to_table
+from lm.device import choose_device, choose_precision, describe_machine
+from lm.files import Locked, atomic_write, fsync, reason
+from lm.files import lock as lock_file
+from lm.lora import merged
+from lm.model import Transformer
+from lm.ops.cpu import passes
+from lm.tokenizer import keep_tokenizer, kept_tokenizer
+from lm.training import checkpoint, resume
+from lm.training.checkpoint import CHECKPOINTS, Checkpoint, Damaged
+from lm.training.metrics import METRICS, Line, read_lines
+from lm.training.trainer import Processes, Trainer
+from lm.training.weights import from_weights
+
+CONFIG, REFERENCE, ENVIRONMENT = "config.toml", "reference", "environment.json"
+
+# Stands for the training of an imported model that has had none here: its configuration has no [train].
+UNTRAINED = {"steps": 1, "warmup_steps": 0}
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The content of a run's config.toml.
+
+    Attributes:
+        model: The model.
+        train: Its training; None for an imported model without any.
+        data: The fingerprints of the data.
+        start: The origin of the first weights, empty for random ones: its kind ("import", "weights" or "branch"), and
+            for the last two the run's path, the step and the hash of the weights.
+    """
+
+    model: ModelConfig
+    train: TrainConfig | None
+    data: dict[str, Any] = field(default_factory=dict)
+    start: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run in a folder.
+
+    Attributes:
+        folder: The folder.
+        config: The configuration that it trains by.
+        saved: The checkpoint to continue from; None before the first step.
+        notes: Lines for the user: where the run continues, and what is not as before.
+        is_written: True if config.toml has this configuration already.
+    """
+
+    folder: Path
+    config: RunConfig
+    saved: Checkpoint | None = None
+    notes: tuple[str, ...] = ()
+    is_written: bool = False
+
+    @property
+    def training(self) -> TrainConfig:
+        """The configuration of its training, which an opened run has."""
+        assert self.config.train is not None
+        return self.config.train
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / CHECKPOINTS
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        model: ModelConfig,
+        requested: TrainConfig,
+        data: dict[str, Any],
+        *,
+        restart: bool = False,
+        branch: str | Path | None = None,
+        step: int | None = None,
+    ) -> Run:
+        """Read the run in a folder and check it against the request; write nothing, unless restart removes the old one.
+
+        Args:
+            folder: The run's folder, which need not exist.
+            model: The model requested.
+            requested: The training requested.
+            data: The data's fingerprints (see Mixture.fingerprints).
+            restart: Remove an earlier run in the folder.
+            branch: A run whose checkpoint of `step` (None: the newest) this one continues from.
+            step: See branch.
+
+        Raises:
+            ValueError: The folder does not go with the request, or something is missing; by name.
+        """
+        if restart:
+            with writing(folder):
+                remove(folder)
+        earlier = read(folder) if is_run(folder) else None
+        config = RunConfig(model, resolve(requested, None if earlier is None else earlier.train), data)
+        if earlier is not None:
+            resume.refuse_changes(folder, earlier, config)
+        if earlier is not None and earlier.train is not None:
+            resume.refuse_other_origin(folder, earlier.start, branch, step)
+            start = earlier.start
+        elif earlier is not None:
+            start = {"kind": "import", **earlier.start}
+        elif branch is not None or step is not None or requested.init_from != "scratch":
+            source = resume.source_of(requested, branch, step)
+            start = resume.origin(folder, config, source, read(source), step, is_branch=branch is not None)
+        else:
+            start = {}
+        config = dataclasses.replace(config, start=start)
+        if not start and (requested.lora_rank or requested.objective == "dpo"):
+            adapts = f"lora_rank {requested.lora_rank}" if requested.lora_rank else "objective 'dpo'"
+            raise ValueError(
+                f"{adapts} adapts weights, and this run begins with random ones: name a model with --train.init_from"
+            )
+        saved = None if earlier is None else find_checkpoint(folder)
+        if saved is None:
+            refuse_missing_files(folder, earlier)
+            return cls(folder, config, None, tuple(resume.origin_notes(config)) if start else (), earlier == config)
+        assert earlier is not None
+        resume.refuse_edited(saved, config)
+        return cls(folder, config, saved, tuple(resume.notes(saved, earlier.train, config)), earlier == config)
+
+    def prepare(self, tokenizer: Path | None = None) -> Run:
+        """Write configuration, environment, tokenizer and the checkpoint of another run that this one begins with.
+
+        Returns:
+            The run with the checkpoint to continue from.
+        """
+        config, start, saved = self.config, self.config.start, self.saved
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not self.is_written:
+                write(self.folder, config)
+            if not (self.folder / ENVIRONMENT).exists():
+                machine = {**describe_machine(self.training.device), "begun": time.strftime("%Y-%m-%d %H:%M %z")}
+                atomic_write(self.folder / ENVIRONMENT, json.dumps(machine, indent=1) + "\n")
+            source = Path(start["from"]) if start.get("kind") in ("weights", "branch") else None
+            if tokenizer is None and source is not None and kept_tokenizer(self.folder) is None:
+                tokenizer = kept_tokenizer(source)
+            if tokenizer is not None:
+                keep_tokenizer(tokenizer, self.folder)
+            if saved is None and source is not None:
+                saved = resume.copy_origin(self.folder, config, source, lambda s: plain_weights(read(source), s))
+            if self.training.objective == "dpo" and not self.training.lora_rank:
+                keep_reference(self.folder, source if start.get("kind") == "branch" else None)
+            self.checkpoints.mkdir(exist_ok=True)
+        return dataclasses.replace(self, saved=saved, is_written=True)
+
+    def state(self, trainer: Trainer) -> dict[str, Any]:
+        """Return what a checkpoint holds beside weights and optimizer."""
+        return trainer.state() | {
+            "computed_by": computed_by(self.training, trainer.distributed),
+            "config": resume.exact_settings(self.config),
+        }
+
+    def save(self, trainer: Trainer) -> None:
+        """Save the state after a step; process 0 writes. (A sharded run has a ShardedSaver.)
+
+        Raises:
+            checkpoint.NotSaved: In every process.
+        """
+        state, best = self.state(trainer), int(trainer.best[0]) if trainer.best else None
+
+        def write() -> None:
+            fsync(self.folder / METRICS)  # after a power failure the checkpoint must find the lines that led to it
+            step, model, optimizer = trainer.step, trainer.model, trainer.optimizer
+            keep = self.training.keep_checkpoints
+            checkpoint.save(self.checkpoints, step, model, optimizer, state, keep=keep, best=best)
+
+        trainer.distributed.on_main(write)
+
+    @property
+    def failed(self) -> bool:
+        """False: save raises what fails (see ShardedSaver.failed)."""
+        return False
+
+    def finish(self) -> None:
+        """Do nothing: save has written all (see ShardedSaver.finish)."""
+
+    @staticmethod
+    def load(folder: str | Path, step: int | None = None) -> Transformer:
+        """Load the model of a run, in eval mode, from its newest whole checkpoint or the one of `step`.
+
+        Only weights are read: the optimizer need not be there.
+
+        Raises:
+            FileNotFoundError: There is no run, or no checkpoint in it yet.
+            checkpoint.Damaged: The checkpoint named is, or all there are.
+        """
+        config = read(folder)
+        saved = checkpoint.load(Path(folder) / CHECKPOINTS, step, weights_only=True)
+        if saved is None:
+            raise FileNotFoundError(f"the run in {folder} has no checkpoint yet: train it for longer")
+        return from_weights(config.model, plain_weights(config, saved)).eval()
+
+
+def resolve(requested: TrainConfig, earlier: TrainConfig | None = None) -> TrainConfig:
+    """Name device, precision and threads where they are left open: those of the run so far, else this machine's.
+
+    Args:
+        requested: The training requested.
+        earlier: The training of the run so far; None for a new run, whose compile may stay "auto", to be measured.
+
+    Raises:
+        ValueError: The device is not on this machine, or does not have the precision.
+    """
+    device = find_device(requested, earlier)
+    precision = requested.precision
+    if earlier is not None and precision == "auto":
+        precision = "auto" if earlier.precision == "tf32" and device.type != "cuda" else earlier.precision
+    precision = choose_precision(precision, device)
+    if precision == "fp16" and requested.parallel == "fsdp":
+        raise ValueError("precision 'fp16' goes with parallel 'ddp': its loss scale is not shared between shards")
+    return dataclasses.replace(
+        requested,
+        device=cast(DeviceName, device.type),
+        precision=precision,
+        threads=requested.threads or (torch.get_num_threads() if earlier is None else earlier.threads),
+        compile=earlier.compile if earlier is not None and requested.compile == "auto" else requested.compile,
+    )
+
+
+def find_device(requested: TrainConfig, earlier: TrainConfig | None, index: int = 0) -> torch.device:
+    """Return the device requested, or else that of the run so far; index: of the CUDA devices."""
+    if earlier is None or requested.device != "auto":
+        return choose_device(requested.device, index)
+    try:
+        return choose_device(earlier.device, index)
+    except ValueError:
+        raise ValueError(
+            f"the run so far was on {earlier.device!r}, which is not on this machine: --train.device cpu moves it"
+        ) from None
+
+
+def computed_by(config: TrainConfig, processes: Processes) -> dict[str, Any]:
+    """What the last bits of a step depend on beside the configuration: saved, and compared when a run continues."""
+    return {
+        "torch": torch.__version__,
+        "groundup-lm": version(),
+        "processes": processes.size,
+        "device": config.device,
+        "precision": config.precision,
+        "threads": config.threads,
+        "compile": config.compile,
+        "fused passes": passes.means(processes.device),
+    }
+
+
+def version() -> str:
+    """This package's version, or "unknown" if it is imported from its source."""
+    try:
+        return metadata.version("groundup-lm")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def is_run(path: str | Path) -> bool:
+    """True if a folder holds a run."""
+    return (Path(path) / CONFIG).is_file()
+
+
+def best_step(run_dir: str | Path) -> int:
+    """Return the step of the run's checkpoint with the best evaluation.
+
+    Raises:
+        FileNotFoundError: There is no run.
+        ValueError: No checkpoint is of a step that was evaluated.
+    """
+    read(run_dir)
+    saved = checkpoint.load(Path(run_dir) / CHECKPOINTS, weights_only=True)
+    if saved is None or not saved.state.get("best"):
+        raise ValueError(
+            f"{run_dir} has no checkpoint of a step that was evaluated on held-out data: name a step, or none"
+        )
+    return int(saved.state["best"][0])
+
+
+def plain_weights(config: RunConfig, saved: Checkpoint) -> dict[str, Tensor]:
+    """Return the weights of a checkpoint by name, with adapters merged in."""
+    train = config.train
+    if train is None or not train.lora_rank:
+        return saved.model
+    return merged(saved.model, train.lora_rank, train.lora_alpha)
+
+
+def read(run_dir: str | Path) -> RunConfig:
+    """Read the configuration of a run.
+
+    Raises:
+        FileNotFoundError: There is no run.
+        ValueError: The file is not one, or another version of this program wrote it.
+    """
+    path = Path(run_dir) / CONFIG
+    if not path.is_file():
+        raise FileNotFoundError(f"{run_dir} holds no run: there is no {CONFIG} in it")
+    tables = read_toml(path)
+    if not isinstance(tables.get("model"), dict):
+        raise ValueError(f"{path} is not the configuration of a run: there is no [model] in it")
+    try:
+        model = from_table(ModelConfig, tables["model"], "model")
+        train = from_table(TrainConfig, tables["train"], "train") if "train" in tables else None
+    except KeyError as error:
+        raise ValueError(
+            f"{path} was written by another version of this program, or edited: {error.args[0]}; "
+            f"rename the setting there, or use the version that made the run"
+        ) from None
+    return RunConfig(model, train, dict(tables.get("data", {})), dict(tables.get("start", {})))
+
+
+def read_config(run_dir: str | Path) -> tuple[ModelConfig, TrainConfig, dict[str, Any]]:
+    """Read the model, the training and the data's fingerprints of a run."""
+    config = read(run_dir)
+    return config.model, config.train or from_table(TrainConfig, UNTRAINED, "train"), config.data
+
+
+def write(run_dir: Path, config: RunConfig) -> None:
+    """Write a run's configuration, whole or not at all."""
+    tables: dict[str, Any] = {"model": to_table(config.model)}
+    if config.train is not None:
+        tables["train"] = to_table(config.train)
+    tables |= {name: table for name, table in (("data", config.data), ("start", config.start)) if table}
+    atomic_write(run_dir / CONFIG, tomli_w.dumps(tables))
+
+
+def find_checkpoint(run_dir: Path) -> Checkpoint | None:
+    """Return the newest whole checkpoint of a run; None if it has none yet.
+
+    Raises:
+        checkpoint.Damaged: All are, with the ways forward.
+    """
+    try:
+        return checkpoint.load(run_dir / CHECKPOINTS)
+    except Damaged as damage:
+        raise Damaged(
+            f"no checkpoint in {run_dir} is whole: {damage}. Put the files back from a copy; or begin with whole "
+            f"weights alone, `--train.init_from {run_dir} --out ANOTHER`; or begin again with --restart"
+        ) from None
+
+
+def refuse_missing_files(run_dir: Path, config: RunConfig | None) -> None:
+    """Refuse a folder that lacks its checkpoint, or has metrics of an earlier run without one.
+
+    Raises:
+        ValueError: With what is missing.
+    """
+    checkpoints, metrics = run_dir / CHECKPOINTS, run_dir / METRICS
+    if config is None and not checkpoints.exists() and not metrics.exists():
+        return
+    start = {} if config is None else config.start
+    if config is not None and (config.train is None or start.get("kind") == "import"):
+        raise ValueError(f"{run_dir} is an imported model whose {CHECKPOINTS} are missing: import it again")
+    if config is not None and not start and checkpoints.is_dir() and not (checkpoints / "latest").exists():
+        return  # the run was stopped before its first checkpoint
+    if len(read_lines(metrics)) > len(
+        read_lines(metrics, start.get("step", 0) if start.get("kind") == "branch" else 0)
+    ):
+        missing = f"{CONFIG} is" if config is None else "the checkpoints that they led to are"
+        raise ValueError(
+            f"{run_dir} has metrics of an earlier run, and {missing} missing: "
+            f"--restart removes them and begins again, or choose another folder"
+        )
+    if config is None and checkpoint.steps(checkpoints):
+        raise ValueError(
+            f"{run_dir} has checkpoints and no {CONFIG}: --restart removes them and begins again, "
+            "or choose another folder"
+        )
+    if config is not None and (checkpoints / "latest").exists():
+        raise ValueError(f"{checkpoints} has lost its checkpoints: put them back, or begin again with --restart")
+
+
+def keep_reference(run_dir: Path, branched_from: Path | None) -> None:
+    """Copy the weights of step 0, or the reference of the run that this one branched from: preferences need them."""
+    if checkpoint.steps(run_dir / REFERENCE):
+        return
+    folder = run_dir / CHECKPOINTS if branched_from is None else branched_from / REFERENCE
+    saved = checkpoint.load(folder, 0, weights_only=True)
+    assert saved is not None
+    checkpoint.save(run_dir / REFERENCE, 0, saved.model, None, {})
+
+
+def remove(run_dir: Path) -> None:
+    """Remove what a run wrote, so that it begins again.
+
+    Raises:
+        ValueError: It began from an imported model, whose weights would be lost.
+    """
+    if is_run(run_dir):
+        tables = read_toml(run_dir / CONFIG)
+        if "train" not in tables or tables.get("start", {}).get("kind") == "import":
+            raise ValueError(f"--restart would remove the imported weights in {run_dir}: import them again instead")
+    for name in (CONFIG, METRICS, ENVIRONMENT, "report.html"):
+        (run_dir / name).unlink(missing_ok=True)
+    for tokenizer in run_dir.glob("tokenizer.*"):
+        tokenizer.unlink()
+    for name in (CHECKPOINTS, REFERENCE, "tensorboard"):
+        shutil.rmtree(run_dir / name, ignore_errors=True)
+
+
+class Taken(ValueError):
+    """Another process is training in this folder."""
+
+
+@contextlib.contextmanager
+def lock(run_dir: Path) -> Iterator[None]:
+    """Keep other processes from training in the folder; the lock ends with this process, however it ends.
+
+    Raises:
+        Taken: By which one.
+    """
+    with contextlib.ExitStack() as stack:
+        with writing(run_dir):
+            run_dir.mkdir(parents=True, exist_ok=True)
+            try:
+                stack.enter_context(lock_file(run_dir / ".lock"))
+            except Locked as locked:
+                raise Taken(f"{locked.holder} is training in {run_dir}: let it end, or choose another folder") from None
+        yield
+
+
+@contextlib.contextmanager
+def writing(run_dir: Path) -> Iterator[None]:
+    """Turn an error in writing into NotSaved, with the folder and a remedy."""
+    try:
+        yield
+    except checkpoint.NotSaved:
+        raise
+    except OSError as error:
+        why = reason(error, run_dir)
+        raise checkpoint.NotSaved(f"the run in {run_dir} cannot be written: {why}") from error
+
+
+@contextlib.contextmanager
+def log_to(
+    path: Path, *listeners: Callable[[Line], None], stop: threading.Event | None = None, patience: float = math.inf
+) -> Iterator[Callable[[Line], None]]:
+    """A function that appends lines of metrics to a file at once, and passes them to the listeners.
+
+    On a full disk it warns and waits for space: `patience` seconds, or until the run is told to stop. What could not be
+    written by then is written with the next line.
+    """
+    with open(path, "ab", buffering=0) as file:
+        pending = bytearray()
+
+        def log(line: Line) -> None:
+            pending.extend(
+                json.dumps({key: value for key, value in line.items() if value is not None}).encode() + b"\n"
+            )
+            write_all(file, pending, path, stop or threading.Event(), patience)
+            for listener in listeners:
+                listener(line)
+
+        yield log
+        if pending:
+            write_all(file, pending, path, stop or threading.Event(), 0.0)
+
+
+def write_all(file: RawIOBase, pending: bytearray, path: Path, stop: threading.Event, patience: float) -> None:
+    """Write the pending bytes and remove them, as far as the disk has space in time (see log_to)."""
+    deadline, has_warned = time.monotonic() + patience, False
+    while pending:
+        try:
+            del pending[: file.write(pending) or 0]
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            if not has_warned:
+                print(f"the disk of {path} is full: the run waits for space", file=sys.stderr)
+                has_warned = True
+            if time.monotonic() >= deadline or stop.wait(1.0):
+                return

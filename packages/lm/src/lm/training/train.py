@@ -1,0 +1,482 @@
+"""Training: `train` opens a run, builds its trainer and runs its steps.
+
+The same call continues the run, to the bit, from wherever it was stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from lm import lora
+from lm.config import ModelConfig, TrainConfig, to_table
+from lm.data import Mixture, open_data, prefetched
+from lm.device import float32_matmul_precision, in_words, launched, local_rank, memory_of, threads
+from lm.model import Transformer
+from lm.progress import progress_bar, skip_first
+from lm.tokenizer import check_tokenizer
+from lm.training import checkpoint, distributed, metrics, resume, run, sharded
+from lm.training.budget import beyond, ran_out, what_fits
+from lm.training.checkpoint import CHECKPOINTS
+from lm.training.distributed import DistributedContext
+from lm.training.measure import compile_pays
+from lm.training.metrics import METRICS, Line
+from lm.training.run import REFERENCE, Run
+from lm.training.sharded_saver import ShardedSaver
+from lm.training.trainer import Processes, Trainer
+from lm.training.validation import Score
+from lm.training.weights import draw, fill, from_weights, load_optimizer, on_meta
+
+INITIAL = "initial"  # the folder, in a run's, of the imported model that it began with
+SKIPS_IN_A_ROW = 10
+
+
+class Stopped(Exception):
+    """The run was asked to stop, and did so after a whole step, its state saved: the same call continues it."""
+
+
+class Diverged(RuntimeError):
+    """Too many steps in a row were skipped. The state of the last good one is saved."""
+
+
+class OutOfMemory(RuntimeError):
+    """A step does not fit the device: with the setting to lower, and what would fit."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run.
+
+    Attributes:
+        model: The model, in eval mode.
+        steps: Steps in all.
+        loss: The last training loss, in nats a token.
+        heldout: The score on the held-out sample; None where nothing is held out.
+        seconds: In steps and evaluations, over all of the run.
+        tokens_per_second: In this call.
+    """
+
+    model: Transformer
+    steps: int
+    loss: float
+    heldout: Score | None
+    seconds: float
+    tokens_per_second: float
+
+
+def train(
+    model_config: ModelConfig | None,
+    train_config: TrainConfig,
+    data: str | Path | Mapping[str, Any] | Mixture,
+    run_dir: str | Path,
+    *,
+    progress: bool = True,
+    on_step: Callable[[Line], None] | None = None,
+    tensorboard: bool = False,
+    tokenizer: str | Path | None = None,
+    restart: bool = False,
+    branch: str | Path | None = None,
+    step: int | None = None,
+) -> Result:
+    """Train a model in run_dir, or continue the training that stopped there.
+
+    A continued run gives the losses and weights of one that never stopped, bit for bit on a CPU with as many threads,
+    and with a C compiler if there was one (see ops.cpu). With more `steps` it is trained longer. On another device, or
+    by another number of processes, it continues to rounding, and says so. Under torchrun all processes call this with
+    the same arguments and one folder, which all of them see; rank 0 writes and calls on_step.
+
+    Args:
+        model_config: The model; None for that of init_from.
+        train_config: Its training. init_from may name any model that lm.load reads, on the Hugging Face Hub too: it is
+            imported as a run in RUN_DIR/initial, which keeps its tokenizer and its chat template.
+        data: A folder of token files, {"train": path, "heldout": path}, or a mixture of such sets (see data.open_data).
+        run_dir: The run's folder.
+        progress: Print what is done, with a live line, on stderr.
+        on_step: Called with each line of metrics.jsonl as it is written.
+        tensorboard: Write the metrics under run_dir/tensorboard too.
+        tokenizer: The file of the tokenizer that made the data, kept in the run.
+        restart: Remove a run that is there, and begin again.
+        branch: Another run, whose checkpoint of `step` (its newest, if None) this one continues: weights, optimizer,
+            metrics and the place in the data. The model must be the same; other settings may differ, and if none does,
+            the rest is to the bit what the other run would have done.
+        step: See branch.
+
+    Returns:
+        The result, with the model.
+
+    Raises:
+        Stopped: After Ctrl-C or SIGTERM, once the step is done and saved.
+        Diverged: The loss stayed NaN, or the gradient far outside its history.
+        ValueError: The run in run_dir has another configuration, other data or another origin, by name; something of it
+            is missing; another process is training in it; no model is given; or the processes were not given the same.
+        checkpoint.NotSaved: The disk is full or read-only.
+        OutOfMemory: With what would fit.
+        distributed.Lost: Another process of the run has ended.
+    """
+    run_dir, config = Path(run_dir), train_config
+    if isinstance(model_config, Transformer):
+        raise TypeError("expected a ModelConfig, got a Transformer: pass model.config, and its run as init_from")
+    if config.init_from != "scratch":
+        config = with_initial_run(config, run_dir, restart)
+    if model_config is None:
+        if config.init_from == "scratch":
+            raise ValueError("there is no [model]: describe one, or name one to begin with by train.init_from")
+        model_config = run.read(config.init_from).model
+    model, device = model_config, run.find_device(config, earlier_training(run_dir, restart), local_rank())
+    with contextlib.ExitStack() as stack:
+        # to the end: torchrun's signal may not cut off the message about a process that was lost
+        stop = stack.enter_context(stop_signals())
+        processes = Processes(device=device)
+        if launched():
+            processes = stack.enter_context(distributed.join(device, config.collective_timeout))
+
+        def say(line: str) -> None:
+            if progress and processes.is_main:
+                print(line, file=sys.stderr)
+
+        path = None if tokenizer is None else Path(tokenizer)
+        mixture = processes.on_all(lambda: open_and_check(model, config, data, path))
+        if isinstance(processes, DistributedContext):
+            processes.agree(facts(model, config, mixture))
+        processes.micro_batches(config)
+        own = config.batch_size // processes.size  # sequences of this process in a step
+        if may_exceed_memory(model, config, device, own) and (message := beyond(model, config, device, own)):
+            raise OutOfMemory(message)
+        processes.on_main(lambda: stack.enter_context(run.lock(run_dir)))
+        opened = processes.on_main(
+            lambda: Run.open(run_dir, model, config, mixture.fingerprints(), restart=restart, branch=branch, step=step)
+        )
+        for line in opened.notes:
+            say(line)
+        try:
+            opened = with_compile_decided(opened, processes, say)
+            config = opened.training
+            stack.enter_context(threads(config.threads))
+            stack.enter_context(float32_matmul_precision(config.precision))
+            opened = processes.on_main(lambda: opened.prepare(path))
+            if isinstance(processes, DistributedContext):
+                opened = distributed.seen_by_all(opened, run_dir, processes)
+            shared = f", {processes.size} processes ({config.parallel})" if processes.size > 1 else ""
+            say(f"training on {in_words(device)} in {config.precision}{shared}")
+            trainer = build_trainer(opened, mixture, processes)
+            if opened.saved is not None:
+                note = resume.rounding_note(opened.saved, run.computed_by(config, processes))
+                if note is not None:
+                    say(note)
+            with run.writing(run_dir), log_of(run_dir, trainer, on_step, tensorboard, stop) as log:
+                return run_steps(trainer, opened, mixture, stop, log, progress=progress)
+        except (RuntimeError, MemoryError) as error:
+            if not ran_out(error):
+                raise
+            raise OutOfMemory(what_fits(model, config, device, own)) from error
+
+
+def run_steps(
+    trainer: Trainer,
+    run: Run,
+    data: Mixture,
+    stop: threading.Event,
+    log: Callable[[Line], None],
+    *,
+    progress: bool,
+) -> Result:
+    """Run the steps that are left, each followed by what is due: metrics, an evaluation, a checkpoint, the end."""
+    config, processes = trainer.config, trainer.distributed
+    with contextlib.ExitStack() as stack:
+        batches = stack.enter_context(contextlib.closing(micro_batches(trainer, data)))
+        saver: Run | ShardedSaver = run
+        if isinstance(processes, DistributedContext) and trainer.is_sharded:
+            saver = stack.enter_context(ShardedSaver(run, processes))
+        disable = not (progress and processes.is_main)
+        bar = stack.enter_context(progress_bar("train", config.steps, "step", initial=trainer.step, disable=disable))
+        first = trainer.step + 1
+        trainer.model.train()
+        while trainer.step < config.steps:
+            line = trainer.train_step(batches, stop=stop.is_set() or saver.failed)
+            step, skipped = trainer.step, line.get("skipped")
+            if due(step, config.log_every, config.steps) or skipped:
+                log(line)
+            if skipped and processes.is_main:
+                bar.write(f"step {step} is skipped: {skipped}", file=sys.stderr)
+            bar.set_postfix_str(metrics.in_short(line), refresh=False)
+            if step == first:
+                skip_first(bar)
+            else:
+                bar.update()
+            if due(step, config.eval_every, config.steps) and data.heldout:
+                data.refuse_shortened()
+                log(trainer.evaluate(data))
+            # With one process, a signal that came after the step counts too.
+            stopping = stop.is_set() if processes.size == 1 else trainer.stop_requested
+            diverged = trainer.skips_in_a_row >= SKIPS_IN_A_ROW
+            if due(step, config.checkpoint_every, config.steps) or stopping or diverged:
+                saver.save(trainer)
+            if stopping or diverged or step == config.steps:
+                saver.finish()
+            if diverged:
+                raise Diverged(divergence_message(trainer, run.folder, str(skipped)))
+            if stopping and step < config.steps:
+                raise Stopped(f"stopped after step {step} of {config.steps}: the same command continues it")
+    trainer.model.eval()
+    speed = trainer.throughput.mean_tokens_per_second
+    return Result(trainer.model, trainer.step, trainer.loss, trainer.score, trainer.seconds, speed or math.nan)
+
+
+def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
+    """Return the trainer of a run, at the step of its checkpoint, or at step 0 with random weights."""
+    config, saved, shape = run.training, run.saved, run.config.model
+    sharding = processes.shards(config)
+    in_parts = sharding and saved is not None and saved.is_sharded  # each process reads its own part
+    weights = {} if saved is None or in_parts else saved.model
+    if config.lora_rank:
+        model = lora.add(on_meta(shape), config.lora_rank, config.lora_alpha)
+        weights = {**lora.drawn(model, config.seed), **weights}  # at step 0 a plain model's, without adapters
+        if not sharding:
+            fill(model.to_empty(device="cpu"), weights)
+    elif sharding:
+        model = on_meta(shape)  # no process ever has the whole of it
+    elif saved is None:
+        model = random_model(shape, config.seed)
+    else:
+        model = from_weights(shape, weights)
+    reference = None
+    if config.objective == "dpo" and not config.lora_rank:
+        first = checkpoint.load(run.folder / REFERENCE, 0, weights_only=True)
+        assert first is not None
+        reference = from_weights(shape, first.model)
+    trainer = Trainer(
+        model,
+        config,
+        processes,
+        end_of_text=data.end_of_text if config.document_masking else None,
+        masked=data.masked,
+        bytes_per_token=data.bytes_per_token,
+        reference=reference,
+    )
+    if saved is None:
+        if sharding:
+            draw(model, config.seed)
+        return trainer
+    if in_parts:
+        sharded.read_into(saved.path / checkpoint.SHARDED, model, trainer.optimizer)
+    else:
+        if sharding:
+            fill(model, weights)
+        if saved.optimizer:
+            load_optimizer(trainer.optimizer, model, saved)
+    if saved.step:  # step 0 is that of weights from elsewhere, which have no history
+        trainer.restore(saved.step, saved.state)
+    return trainer
+
+
+def random_model(config: ModelConfig, seed: int) -> Transformer:
+    """Return a model with random weights drawn on the CPU; the process's random state stays as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return Transformer(config)
+
+
+def micro_batches(trainer: Trainer, data: Mixture) -> Generator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield this process's micro-batches of every step that is left, in order."""
+    config, processes, count = trainer.config, trainer.distributed, trainer.accumulation_steps
+    size = config.batch_size // processes.size // count
+    context = trainer.model.config.context_length
+
+    def make(index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        data.refuse_shortened()
+        return data.batch(config.seed, index, processes.rank, processes.size, size, context)
+
+    with contextlib.closing(prefetched(make, trainer.step * count, config.steps * count, processes.device)) as batches:
+        yield from batches
+
+
+def open_and_check(
+    model: ModelConfig, config: TrainConfig, data: str | Path | Mapping[str, Any] | Mixture, tokenizer: Path | None
+) -> Mixture:
+    """Open the data and check that it goes with the model, its training and the tokenizer."""
+    mixture = data if isinstance(data, Mixture) else open_data(data)
+    if tokenizer is not None:
+        check_tokenizer(tokenizer, mixture, model.vocab_size)
+    mixture.check(model.vocab_size, model.context_length)
+    if config.head_learning_rate is not None and model.tied_embeddings:
+        raise ValueError(
+            f"head_learning_rate {config.head_learning_rate} is of a head of its own, and this model's is its "
+            f"embedding: give embedding_learning_rate"
+        )
+    if config.objective == "dpo" and not mixture.pairs:
+        raise ValueError("objective 'dpo' learns from pairs, and the data holds none: `lm data preferences` makes them")
+    if config.objective != "dpo" and any(part.tokens.pairs for part in mixture.parts):
+        raise ValueError(
+            f"the data holds pairs, and objective {config.objective!r} would learn both of each: use 'dpo'"
+        )
+    if config.objective == "dpo" and not config.document_masking:
+        raise ValueError("objective 'dpo' goes with document_masking: without it the second of a pair sees the first")
+    if config.document_masking and mixture.end_of_text is None:
+        raise ValueError("documents are told apart by the end-of-text token, and the data does not say which that is")
+    return mixture
+
+
+def with_initial_run(config: TrainConfig, run_dir: Path, restart: bool) -> TrainConfig:
+    """Return a configuration whose init_from is a run: another program's model is imported as one in run_dir.
+
+    Raises:
+        ValueError: The run in run_dir began with another model, and restart is False.
+    """
+    source, initial = config.init_from, run_dir / INITIAL
+    if run.is_run(source):
+        earlier = earlier_training(run_dir, restart)
+        if earlier is not None and Path(earlier.init_from).resolve() == Path(source).resolve():
+            return dataclasses.replace(config, init_from=earlier.init_from)  # the same folder by another path
+        return dataclasses.replace(config, init_from=str(Path(source)))
+
+    from lm.interop.importing import import_run
+    from lm.interop.loading import located, place_of
+
+    def is_imported() -> bool:
+        return run.is_run(initial) and run.read(initial).start.get("from") == place_of(source)
+
+    if run.is_run(initial) and not is_imported() and run.is_run(run_dir) and not restart:
+        began = run.read(initial).start.get("from", "another model")
+        raise ValueError(
+            f"the run in {run_dir} began with {began}, and this call names {source}: choose another "
+            f"folder, or begin again with --restart"
+        )
+    if not launched() or os.environ["RANK"] == "0":
+        if not is_imported():
+            located(source)
+            shutil.rmtree(initial, ignore_errors=True)  # left by an interrupted import
+            import_run(source, initial)
+    else:
+        deadline = time.monotonic() + config.collective_timeout
+        while not is_imported():
+            if time.monotonic() > deadline:
+                raise ValueError(
+                    f"{initial} is not there after {config.collective_timeout} s: look at what process 0 says, and "
+                    f"give all processes one folder"
+                )
+            time.sleep(0.2)
+    return dataclasses.replace(config, init_from=str(initial))
+
+
+def earlier_training(run_dir: Path, restart: bool) -> TrainConfig | None:
+    """Return the training of the run in a folder; None if it cannot be read, which Run.open reports to all."""
+    if not restart and run.is_run(run_dir):
+        with contextlib.suppress(ValueError, TypeError, OSError):
+            return run.read(run_dir).train
+    return None
+
+
+def may_exceed_memory(model: ModelConfig, config: TrainConfig, device: torch.device, own: int) -> bool:
+    """True if a step on a CPU is so large that its memory must be counted by accounting.
+
+    The bound is far above any step's need: 64 values a token for each unit of each layer's width, and the scores.
+    """
+    if device.type != "cpu":
+        return False
+    width = model.d_model + model.d_ff + 2 * model.num_heads * model.head_width + model.num_heads * model.context_length
+    rows = model.vocab_rows * model.d_model + model.num_layers * width * max(width, 64)
+    tokens = (config.micro_batch_size or own) * model.context_length
+    return 64 * (rows + tokens * (model.num_layers * width + model.vocab_rows)) > memory_of(device) // 4
+
+
+def facts(model: ModelConfig, config: TrainConfig, data: Mixture) -> dict[str, Any]:
+    """Return what every process of a run must have been given alike, by name."""
+    tables = {"model": to_table(model), "train": to_table(config), "data": data.fingerprints()}
+    settings = {f"{section}.{key}": value for section, table in tables.items() for key, value in table.items()}
+    return {**settings, "the version of torch": torch.__version__, "the version of groundup-lm": run.version()}
+
+
+def with_compile_decided(opened: Run, processes: Processes, say: Callable[[str], None]) -> Run:
+    """Return the run with compile "auto" decided: all processes measure their part of a step, process 0 decides."""
+    config = opened.training
+    if config.compile != "auto":
+        return opened
+    say("measuring whether torch.compile pays for this run")
+    own = dataclasses.replace(config, batch_size=config.batch_size // processes.size)
+    pays, why = processes.on_all(lambda: compile_pays(opened.config.model, own, device=processes.device))
+    pays, why = processes.on_main(lambda: (pays, why))
+    say(why)
+    decided = dataclasses.replace(config, compile="on" if pays else "off")
+    return dataclasses.replace(opened, config=dataclasses.replace(opened.config, train=decided), is_written=False)
+
+
+@contextlib.contextmanager
+def log_of(
+    run_dir: Path,
+    trainer: Trainer,
+    on_step: Callable[[Line], None] | None,
+    tensorboard: bool,
+    stop: threading.Event,
+) -> Iterator[Callable[[Line], None]]:
+    """A function that takes lines of metrics: in process 0 to metrics.jsonl and the listeners, elsewhere to nobody."""
+    if not trainer.distributed.is_main:
+        yield lambda line: None
+        return
+    if trainer.step or (run_dir / METRICS).exists():
+        metrics.truncate(run_dir / METRICS, trainer.step)
+    with contextlib.ExitStack() as stack:
+        listeners = [on_step] if on_step is not None else []
+        if tensorboard:
+            from lm.reporting.board import board
+
+            listeners.append(stack.enter_context(board(run_dir / "tensorboard", trainer.step)))
+        # The other processes wait in the next exchange of gradients, and not for ever.
+        alone = trainer.distributed.size == 1
+        patience = math.inf if alone else trainer.config.collective_timeout / 2
+        yield stack.enter_context(run.log_to(run_dir / METRICS, *listeners, stop=stop, patience=patience))
+
+
+def divergence_message(trainer: Trainer, run_dir: Path, skipped: str) -> str:
+    """Say why a run ends that skipped too many steps, and the remedy: a branch with another rate."""
+    config, steps = trainer.config, checkpoint.steps(run_dir / CHECKPOINTS)
+    return (
+        f"{trainer.skips_in_a_row} steps in a row were skipped, the last because {skipped}: look at the data, or go "
+        f"on from a checkpoint (of step {' or '.join(map(str, steps))}) with a lower learning_rate than "
+        f"{config.learning_rate:g}: --branch {run_dir} --step {steps[0]} --train.learning_rate "
+        f"{config.learning_rate / 2:g} --out ANOTHER"
+    )
+
+
+def due(step: int, every: int, last: int) -> bool:
+    """True if what happens every `every` steps (0: only after the last) happens after this one."""
+    return step == last or (every > 0 and step % every == 0)
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set instead of ending the process; the second one ends it.
+
+    In the main thread only.
+    """
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def request(number: int, frame: FrameType | None) -> None:
+        event.set()
+        if not launched():  # torchrun passes on what the terminal sent already, and kills after 30 seconds by itself
+            signal.signal(number, before[signal.Signals(number)] or signal.SIG_DFL)
+
+    for number in before:
+        signal.signal(number, request)
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)

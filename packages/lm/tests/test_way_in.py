@@ -1,0 +1,133 @@
+"""From the call of lm.train to the first step: the files on the way, and what a continuation may change."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from runs import CONFIG, MODEL, run, some_tokens
+
+import lm
+from lm.config import ModelConfig, TrainConfig, from_table, read_toml
+from lm.data import write_tokens
+from lm.training import resume
+from lm.training.budget import policy
+from lm.training.train import may_exceed_memory, train
+from lm.training.trainer import Throughput, Trainer
+
+SOURCES = Path(lm.__file__).parent
+
+
+class FirstStep(Exception):
+    """Raised in place of the first step."""
+
+
+def test_one_process_visits_at_most_twelve_files_before_the_first_step(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    write_tokens(tmp_path / "data" / "train.npy", some_tokens(1000), end_of_text=0)
+    write_tokens(tmp_path / "data" / "heldout.npy", some_tokens(200), end_of_text=0)
+    files = set()
+
+    def visit(frame, event, argument):
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and frame.f_code.co_name != "<module>" and path.is_relative_to(SOURCES):
+            files.add(path.relative_to(SOURCES).as_posix())
+
+    def train_step(self, *arguments, **options):
+        raise FirstStep
+
+    monkeypatch.setattr(Trainer, "train_step", train_step)
+    sys.setprofile(visit)
+    try:
+        with pytest.raises(FirstStep):
+            train(MODEL, CONFIG, tmp_path / "data", tmp_path / "run")
+    finally:
+        sys.setprofile(None)
+    assert len(files) <= 12, sorted(files)
+    assert {"training/train.py", "training/run.py", "training/trainer.py", "model.py"} <= files
+    assert "training/distributed.py" not in files
+
+
+def test_each_setting_of_training_has_a_policy():
+    fields = {field.name for field in dataclasses.fields(TrainConfig)} - {"_"}
+    assert set(resume.POLICY) == fields
+
+
+OTHER_VALUES = {
+    "schedule": "constant",
+    "decay_steps": None,
+    "optimizer": "muon",
+    "document_masking": True,
+    "precision": "bf16",
+    "objective": "dpo",
+    "lora_rank": 2,
+    "init_from": "elsewhere",
+    "parallel": "fsdp",
+    "activation_checkpointing": "full",
+    "micro_batch_size": 2,
+    "device": "cuda",
+    "compile": "on",
+    "embedding_learning_rate": 1.0,
+    "head_learning_rate": 1.0,
+}
+
+
+@pytest.mark.parametrize("name", sorted(resume.POLICY))
+def test_what_may_differ_is_what_the_table_says(name):
+    before = {"train": {field: getattr(CONFIG, field) for field in resume.POLICY}}
+    old = before["train"][name]
+    new = OTHER_VALUES[name] if name in OTHER_VALUES else old + 1 if isinstance(old, int) else old / 2 or 0.25
+    now = {"train": {**before["train"], name: new}}
+    refused = [key for key, _, _ in resume.refused_changes(before, now)]
+    may_differ = resume.POLICY[name] != "exact" or name == "steps" or new == old
+    assert refused == ([] if may_differ else [f"train.{name}"])
+    if name == "steps":
+        assert list(resume.refused_changes(now, before)) == [("train.steps", new, old)]
+
+
+def test_the_quick_bound_on_memory_is_above_what_accounting_counts(monkeypatch):
+    """Where the bound lets a step pass uncounted, accounting must count less than the memory that there is."""
+    accounting = pytest.importorskip("accounting")
+    cpu = torch.device("cpu")
+    presets = [read_toml(path) for path in sorted((SOURCES / "presets").glob("*.toml"))]
+    shapes = [
+        (from_table(ModelConfig, t["model"], "model"), from_table(TrainConfig, t["train"], "train")) for t in presets
+    ]
+    shapes += [(MODEL, CONFIG), (dataclasses.replace(MODEL, vocab_size=50_000), CONFIG)]
+    for model, config in shapes:
+        if model.value_embeddings:
+            continue
+        needed = int(
+            accounting.training_memory(model.shape(), config.batch_size, policy=policy(model, config, cpu)).total
+        )
+        config = dataclasses.replace(config, micro_batch_size=None)
+        monkeypatch.setattr("lm.training.train.memory_of", lambda device, size=needed: size)
+        assert may_exceed_memory(model, config, cpu, config.batch_size), (model, needed)
+
+
+def test_tokens_per_second_is_near_the_truth_after_six_steps():
+    """The first step compiles: here it takes a thousand times as long as the others."""
+    throughput = Throughput(MODEL, CONFIG, Trainer(lm.Transformer(MODEL), CONFIG).distributed)
+    truth = CONFIG.batch_size * MODEL.context_length / 0.05
+    throughput.update(50.0)
+    assert throughput.tokens_per_second is None
+    for seconds in (0.05, 0.052, 0.048, 0.05, 0.051):
+        throughput.update(seconds)
+    assert throughput.tokens_per_second == pytest.approx(truth, rel=0.1)
+    assert throughput.mean_tokens_per_second == pytest.approx(truth, rel=0.1)
+
+
+def test_an_exhausted_iterator_of_batches_is_refused():
+    trainer = Trainer(lm.Transformer(MODEL), CONFIG)
+    with pytest.raises(ValueError, match="step 1"):
+        trainer.train_step(iter([]))
+    assert trainer.step == 0
+
+
+def test_a_model_in_place_of_its_configuration_is_refused(tmp_path):
+    write_tokens(tmp_path / "train.npy", some_tokens(1000))
+    with pytest.raises(TypeError, match="ModelConfig"):
+        run(tmp_path / "train.npy", tmp_path / "run", model=lm.Transformer(MODEL))
