@@ -309,7 +309,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """What needs CUDA: kernels' tests and speed, training, accounting's peaks; compute-sanitizer comes last.
+    """Tests and measurements on CUDA: kernels, training, accounting's peaks; compute-sanitizer comes last.
 
     A failure does not keep the rest from running, and tables are written row by row.
     """

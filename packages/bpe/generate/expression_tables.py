@@ -14,7 +14,6 @@ They are written as ruff formats them, so ruff is needed.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -23,8 +22,8 @@ import regex
 import regex._regex_core
 import tokenizers
 from tokenizers import Regex, normalizers, pre_tokenizers
+from unicode_tables import PACKAGE, write_or_check
 
-PACKAGE = Path(__file__).parent.parent / "src" / "bpe"
 EVERY = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 ASSIGNED = "".join(chr(code) for code in EVERY if not regex.match(r"\p{Cn}|\p{Co}", chr(code)))
 BINARY = [
@@ -227,22 +226,9 @@ def formatted(path: Path, text: str) -> str:
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare instead of writing")
-    arguments = parser.parse_args()
-    files = {
+if __name__ == "__main__":
+    tables = {
         PACKAGE / "encoding" / "normalizer_tables.py": normalizer_module(),
         PACKAGE / "expressions" / "unicode_sets.py": sets_module(),
     }
-    files = {path: formatted(path, text) for path, text in files.items()}
-    stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
-    for path in stale:
-        if not arguments.check:
-            path.write_text(files[path])
-        print(f"{path}: {'out of date' if arguments.check else 'written'}")
-    return int(arguments.check and bool(stale))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(__doc__, {path: formatted(path, text) for path, text in tables.items()}))

@@ -160,18 +160,19 @@ INERT = (  # first, last
 '''
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def write_or_check(description: str, files: dict[Path, str]) -> int:
+    """Write the files that are out of date, or with --check only name them; return the exit status."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
-    arguments = parser.parse_args()
-    files = {PACKAGE / "scanning" / "unicode.h": header(), PACKAGE / "encoding" / "inert.py": inert_module()}
+    check = parser.parse_args().check
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     for path in stale:
-        if not arguments.check:
+        if not check:
             path.write_text(files[path])
-        print(f"{path}: {'out of date' if arguments.check else 'written'}")
-    return int(arguments.check and bool(stale))
+        print(f"{path}: {'out of date' if check else 'written'}")
+    return int(check and bool(stale))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tables = {PACKAGE / "scanning" / "unicode.h": header(), PACKAGE / "encoding" / "inert.py": inert_module()}
+    sys.exit(write_or_check(__doc__, tables))

@@ -89,7 +89,7 @@ def test_what_may_differ_is_what_the_table_says(name):
 
 
 def test_the_quick_bound_on_memory_is_above_what_accounting_counts(monkeypatch):
-    """Where the bound lets a step pass uncounted, accounting must count less than the memory that there is."""
+    """If the bound lets a step pass uncounted, accounting counts less than the memory available."""
     accounting = pytest.importorskip("accounting")
     cpu = torch.device("cpu")
     presets = [read_toml(path) for path in sorted((SOURCES / "presets").glob("*.toml"))]

@@ -66,9 +66,9 @@ def __getattr__(name: str) -> object:
 
     if name in _MODULE_OF:
         with import_lock:
-            found: object = getattr(import_module(f"bpe.{_MODULE_OF[name]}"), name)
-        globals()[name] = found
-        return found
+            value: object = getattr(import_module(f"bpe.{_MODULE_OF[name]}"), name)
+        globals()[name] = value
+        return value
     if not name.startswith("__"):
         try:
             with import_lock:

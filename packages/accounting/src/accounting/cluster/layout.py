@@ -158,11 +158,11 @@ def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerS
         if one.ffn is None and (layout.expert == 1 or shape.experts is None):
             return one
         ffn = shape.kind(one).ffn
-        held = ffn.experts_held
+        experts_held = ffn.experts_held
         if layout.expert > 1 and ffn.experts is not None:
-            held = split(ffn.held, layout.expert)[0]
+            experts_held = split(ffn.held, layout.expert)[0]
         width = ffn.d_ff if one.ffn is None else one.ffn.d_ff
-        share = replace(ffn, d_ff=part(width), shared_d_ff=part(ffn.shared_d_ff), experts_held=held)
+        share = replace(ffn, d_ff=part(width), shared_d_ff=part(ffn.shared_d_ff), experts_held=experts_held)
         return Layer(one.attention, share)
 
     mine = shape.between(before, after)

@@ -56,10 +56,10 @@ def report(options: argparse.Namespace) -> Answer:
         layout_of(options),
         limits,
     )
-    found = sections(asked, only)
-    if found and (missing := not_counted(options.shape or "")):
-        note = f"{found[0].note}; not in any table: {', '.join(missing)} of the config.json"
-        found = (replace(found[0], note=note), *found[1:])
+    tables = sections(asked, only)
+    if tables and (missing := not_counted(options.shape or "")):
+        note = f"{tables[0].note}; not in any table: {', '.join(missing)} of the config.json"
+        tables = (replace(tables[0], note=note), *tables[1:])
     if options.html:
         given = options.shape
         if given and os.path.exists(options.html) and os.path.exists(given) and os.path.samefile(options.html, given):
@@ -67,13 +67,13 @@ def report(options: argparse.Namespace) -> Answer:
         from accounting.commands.page import page  # here, because nothing but a page needs it
 
         drawn = limits[:1] if options.device else limits
-        words = page(name_of(options), asked, found, limits=drawn, explain=options.explain)
+        words = page(name_of(options), asked, tables, limits=drawn, explain=options.explain)
         with open(options.html, "w", encoding="utf-8") as file:
             file.write(words)
         return Answer(f"wrote {options.html}", [])
     if options.json or options.csv:  # formulas take longer to write than the tables
-        return Answer("", records(found), as_json(found))
-    return Answer(text(found, binary=options.gib, explain=options.explain), [])
+        return Answer("", records(tables), as_json(tables))
+    return Answer(text(tables, binary=options.gib, explain=options.explain), [])
 
 
 def sections(asked: Asked, only: tuple[str, ...] = ()) -> tuple[Section, ...]:

@@ -49,19 +49,19 @@ def rank_of(shape: TransformerShape) -> Term:
 def adapter_elements(shape: TransformerShape, experts: int, *, of_ffn: bool | None = None) -> Term:
     """Elements of the adapters of one layer, with those of so many experts; of_ffn: of the feed-forward layer alone, or
     of attention alone."""
-    rank, found = rank_of(shape), []
+    rank, terms = rank_of(shape), []
     for name, (into, out) in adapted(shape).items():
         if of_ffn is None or of_ffn == (name in OF_FFN_MATRICES):
             one = rank * (into + out)
-            found.append(experts * one if name in OF_FFN_MATRICES else one)
-    return added(found)
+            terms.append(experts * one if name in OF_FFN_MATRICES else one)
+    return added(terms)
 
 
 def adapter_tensors(shape: TransformerShape) -> list[tuple[int, int]]:
     """The adapters of all layers as tensors: (how many, elements of one)."""
     rank, (ffn, *_) = shape.lora_rank or 0, shape.ffns
-    found = []
+    tensors = []
     for name, (into, out) in adapted(shape).items():
         copies = shape.num_layers * (ffn.held if name in OF_FFN_MATRICES else 1)
-        found += [(copies, rank * int(into)), (copies, rank * int(out))]
-    return found
+        tensors += [(copies, rank * int(into)), (copies, rank * int(out))]
+    return tensors

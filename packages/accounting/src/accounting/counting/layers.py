@@ -42,8 +42,8 @@ def stack(shape: TransformerShape) -> Stack:
     """The layers of a shape by kind.
 
     >>> from accounting import SHAPES
-    >>> found = stack(SHAPES["deepseek-v3"])
-    >>> [(found.names[kind], count) for kind, count in found.counts.items()]
+    >>> layers = stack(SHAPES["deepseek-v3"])
+    >>> [(layers.names[kind], count) for kind, count in layers.counts.items()]
     [('expert', 58), ('dense', 3)]
     """
     layers, period = shape.num_layers, len(shape.leading) + len(shape.layers)

@@ -281,8 +281,8 @@ class _Settings:
         """The kind of one layer's attention: each family says it in its own way."""
         family, kinds = self.family, self.listed("layer_types", layers)
         if kinds is not None and family not in ("mistral", "mixtral", "phi3", "starcoder2", "qwen3_moe"):
-            known = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention")
-            if not isinstance(kinds[at], str) or kinds[at] not in known:
+            counted = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention")
+            if not isinstance(kinds[at], str) or kinds[at] not in counted:
                 raise ValueError(f"layer_types has {kinds[at]!r:.80}, whose cost is not known here")
             return str(kinds[at])
         if family == "qwen3_next":
@@ -380,12 +380,12 @@ class _Settings:
         if self.family == "gpt_oss" and name == "silu":
             return "clamped_swiglu"
         kind = "silu" if name in ("silu", "swish") else "gelu" if name.startswith("gelu") else name
-        known = {"silu": "swiglu", "gelu": "geglu"}
+        activations = {"silu": "swiglu", "gelu": "geglu"}
         if self.family in PLAIN_FFN:
-            known = {"silu": "silu", "gelu": "gelu", "relu": "relu"}
-        if kind not in known:
-            raise ValueError(f"activation {name!r:.80} is not known here: it must be one of {', '.join(known)}")
-        return known[kind]
+            activations = {"silu": "silu", "gelu": "gelu", "relu": "relu"}
+        if kind not in activations:
+            raise ValueError(f"activation {name!r:.80} is not known here: it must be one of {', '.join(activations)}")
+        return activations[kind]
 
     def norms(self) -> dict[str, Any]:
         """Norms and positions."""

@@ -106,8 +106,8 @@ def from_run(path: str) -> TransformerShape:
             raise ValueError(f"{path} is not TOML: {error}") from None
     if not isinstance(model, dict):
         raise ValueError(f"{path} has no [model] table: give the config.toml of an lm run")
-    known = {one.name for one in fields(TransformerShape)}
-    others = [name for name in model if name not in known and name not in _FREE and not name.startswith("rope_")]
+    names = {field.name for field in fields(TransformerShape)}
+    others = [name for name in model if name not in names and name not in _FREE and not name.startswith("rope_")]
     if others:
         raise ValueError(f"{path} sets {', '.join(others)}, whose cost is not known here")
     if isinstance(model.get("ffn"), str):
@@ -116,6 +116,6 @@ def from_run(path: str) -> TransformerShape:
         layers = model.get("num_layers")
         model["value_embeddings"] = (layers + 1) // 2 if enabled and isinstance(layers, int) else 0
     try:
-        return TransformerShape(**{name: value for name, value in model.items() if name in known})
+        return TransformerShape(**{name: value for name, value in model.items() if name in names})
     except TypeError as error:
         raise ValueError(f"{path} does not describe a model: {error}") from None

@@ -525,7 +525,7 @@ def token_files(folder: str | Path, *, unfinished: bool = False) -> tuple[list[P
 
 
 def finished(folder: Path) -> bool:
-    """Whether a folder is whole, as one is that was not made by prepare."""
+    """True if a folder is complete: prepare() finished it, or did not write it."""
     try:
         return bool(json.loads((folder / PREPARED).read_text())["finished"])
     except FileNotFoundError:

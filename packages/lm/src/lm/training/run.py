@@ -267,7 +267,7 @@ def find_device(requested: TrainConfig, earlier: TrainConfig | None, index: int 
 
 
 def computed_by(config: TrainConfig, processes: Processes) -> dict[str, Any]:
-    """What the last bits of a step depend on beside the configuration: saved, and compared when a run continues."""
+    """Return what can change the last bits of a step beside the configuration; saved, and compared on resume."""
     return {
         "torch": torch.__version__,
         "groundup-lm": version(),
