@@ -25,7 +25,7 @@ from bpe.tokenizer import Tokenizer
 BYTES = {bytes([i]): i for i in range(256)}
 CUSTOM = {
     "tiktoken's gpt2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s|(?>x+)",
-    "an ending": r"\A\w+|\d{2,3}?|(?<=a)b|(?<!a)[b-d]+(?=\w)|\p{Lu}{2}|[[:punct:]]+|\bé\B|\S|\s++\Z|\s",
+    "an ending": r"\A\w+|\d{2,3}?|(?<=a)b|(?<!a)[b-d]+(?=\w)|\p{Lu}{2}|[[:punct:]]+|\bé\B|\S|\s++\z|\s",
     "without case": r"(?i)straße|ſ+|[k-m]+|.",
     "a sequence": ("(?:ab)+", r"\s", "[^\\]a-c\u4e00-\u9fff-]+"),
 }
