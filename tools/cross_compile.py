@@ -3,12 +3,15 @@
     python tools/cross_compile.py        # needs ziglang, Cython, NumPy and a network for NumPy's wheels
 
 Warnings are errors. A conversion that narrows on Windows, where `long` has 32 bits, and not on macOS is an error too.
-Nothing is linked or run. The sizes that Python.h expects of pyconfig.h are written for each target: this Python's own
-pyconfig.h describes this machine.
+What needs no Python is also linked with its tests (packages/bpe/tests/native_headers.c) and run: for Windows by Wine,
+for ARM by QEMU's user mode, where these programs are installed. Nothing else is run. The sizes that Python.h expects
+of pyconfig.h are written for each target: this Python's own pyconfig.h describes this machine.
 """
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 import shutil
 import subprocess
@@ -64,6 +67,10 @@ typedef SSIZE_T ssize_t;
 #define HAVE_STRING_H 1
 #define HAVE_LONG_DOUBLE 1
 """
+RUNNERS = {
+    "x86_64-windows-gnu": "wine",
+    "aarch64-linux-musl": "qemu-aarch64",
+}  # programs without libraries of their own
 # Cython writes functions that a module may not use; clang ignores an attribute of the omp.h that gcc has
 FLAGS = (
     *("-c", "-O1", "-Wall", "-Wno-unused-function", "-Wno-ignored-attributes", "-Wno-pass-failed"),
@@ -76,13 +83,13 @@ OPENMP = Path(
 )
 
 
-def numpy_headers(platform: str, folder: Path) -> Path:
-    """Return the folder of NumPy's headers for a platform, from its wheel."""
+def numpy_headers(tag: str, folder: Path) -> Path:
+    """Return the folder of NumPy's headers for a platform's tag, from its wheel."""
     version = subprocess.run(
         [sys.executable, "-c", "import numpy; print(numpy.__version__)"], capture_output=True, text=True, check=True
     ).stdout.strip()
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-    command += ["--python-version", "3.13", "--platform", platform, "--dest", str(folder), f"numpy=={version}"]
+    command += ["--python-version", "3.13", "--platform", tag, "--dest", str(folder), f"numpy=={version}"]
     subprocess.run(command, check=True)
     (wheel,) = folder.glob("numpy-*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -101,21 +108,45 @@ def warnings(target: str, sources: list[Path], includes: list[Path], *flags: str
     return messages
 
 
+def run_headers(folder: Path) -> list[str]:
+    """Return the failures of the tests of bpe's headers, here and by each emulator; print what ran."""
+    command = [*("-O1", "-Wno-unused-function", f"-I{BPE}"), str(BPE.parents[1] / "tests/native_headers.c"), "-o"]
+    here = folder / "here"
+    subprocess.run(["cc", *command, str(here)], check=True)
+    output = subprocess.run([str(here)], capture_output=True, text=True).stdout
+    print(f"headers, here: {output.strip()}")
+    failures = [] if ", 0 failures" in output else [output]
+    for target, runner in RUNNERS.items():
+        if not shutil.which(runner):
+            print(f"headers, {target}: compiled, not run: {runner} was not found")
+        program = folder / f"{target}.exe"
+        subprocess.run([sys.executable, "-m", "ziglang", "cc", "-target", target, *command, str(program)], check=True)
+        if shutil.which(runner):
+            # zig's library for Windows cannot ask the processor, which is this one
+            levels = [str(len(output.split(";")[0].split()) - 1)] if target.startswith(platform.machine()) else []
+            environment = os.environ | {"WINEPREFIX": str(folder / "wine"), "WINEDEBUG": "-all"}
+            result = subprocess.run([runner, str(program), *levels], capture_output=True, text=True, env=environment)
+            print(f"headers, {target} by {runner}: {result.stdout.strip()}")
+            failures += [] if ", 0 failures" in result.stdout else [f"{target}: {result.stdout}{result.stderr}"]
+    return failures
+
+
 def main() -> int:
-    """Compile everything for every target; status 1 if there is a warning."""
+    """Compile everything, run the tests of the headers; status 1 if there is a warning or a failure."""
     command = [sys.executable, "setup.py", "build_ext", "--inplace"]
     subprocess.run(command, cwd=BPE.parents[1], check=True, capture_output=True)
     sources = sorted(BPE.rglob("*.c"))
     narrowing: dict[str, set[str]] = {}
-    failures = []
-    for target, platform in TARGETS.items():
+    with tempfile.TemporaryDirectory() as name:
+        failures = run_headers(Path(name))
+    for target, tag in TARGETS.items():
         with tempfile.TemporaryDirectory() as name:
             python = Path(name, "python")
             shutil.copytree(sysconfig.get_path("include"), python)
             (python / "pyconfig.h").write_text(PYCONFIG)
             if OPENMP.exists():
                 shutil.copy(OPENMP, python)  # zig has no omp.h, and gcc's is the same everywhere
-            includes = [python, BPE, numpy_headers(platform, Path(name))]
+            includes = [python, BPE, numpy_headers(tag, Path(name))]
             messages = warnings(target, sources, includes, "-Wshorten-64-to-32")
             for real in ("float", "double"):
                 messages += warnings(target, sorted(LM.glob("*.c")), includes, f"-DREAL={real}", "-fopenmp")
