@@ -12,8 +12,9 @@ from format_samples import TEXTS, VARIANTS, encode, peer_of, put, sample, says, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bpe
 from bpe import Tokenizer, patterns, reference
-from bpe.formats import huggingface
+from bpe.formats import gpt2, huggingface
 
 
 @pytest.mark.parametrize("changes", VARIANTS, ids=lambda changes: str(changes)[:40])
@@ -126,6 +127,27 @@ def test_older_and_other_ways_to_say_the_same(tmp_path: Path) -> None:
         assert peer.encode(text).ids == encode(data, text)
 
 
+def test_bytes_without_tokens_and_tokens_without_bytes_are_as_in_tokenizers(tmp_path: Path) -> None:
+    def fewer(file: dict[str, Any]) -> None:
+        model = file["model"]
+        for byte in (0xC0, 0xFF, ord("!"), ord("x")):
+            del model["vocab"][gpt2.to_printable(bytes([byte]))]
+        model["vocab"] |= {"世界": 400, "th世": 401, "世": 402}
+        model["merges"] += [["th", "世"]]
+
+    path = saved(tmp_path, fewer, ignore_merges=True)
+    tokenizer, peer = Tokenizer.from_huggingface(path), peer_of(path)
+    tokenizer.to_huggingface(tmp_path / "written.json")
+    tokenizer.save(tmp_path / "saved.bpe")
+    others = [bpe.load(tmp_path / name) for name in ("written.json", "saved.bpe")]
+    assert [other.data for other in others] == [tokenizer.data] * 2
+    for text in ("th!!e x xx th世 世界", "!", "txhx!", "x" * 99, "世界", "!the" * 40, *TEXTS):
+        ids = peer.encode(text, add_special_tokens=False).ids
+        assert [t.encode(text, allowed_special="all") for t in (tokenizer, *others)] == [ids] * 3, text
+    assert tokenizer.encode(b"th\xff\xc0e") == tokenizer.encode("the")
+    assert tokenizer.decode([400, 401]) == peer.decode([400, 401]) == "世界th世"
+
+
 def split_with(expression: str, behaviour: str = "Isolated", invert: bool = False) -> Callable[[dict[str, Any]], None]:
     step = {"type": "Split", "pattern": {"Regex": expression}, "behavior": behaviour, "invert": invert}
     last = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
@@ -142,9 +164,8 @@ def split_with(expression: str, behaviour: str = "Isolated", invert: bool = Fals
         (put("model", "vocab", value=[]), "the model has no"),
         (put("model", "vocab", "a", value=98), "the id 98 stands twice, for b'a' and 'b'"),
         (put("model", "vocab", "a", value="x"), "the id of 'a' is 'x'"),
-        (put("model", "vocab", "▁the", value=999), "the token '▁the' has a character that stands for no byte"),
         (put("model", "vocab", "<s>", value=999), "'<s>' has the id 999 in the vocabulary and 300 as an added token"),
-        (put("model", "vocab", value={"a": 1}), "no token for byte 0x00"),
+        (put("model", "vocab", value={"世": 1}), "none of its tokens stands for bytes"),
         (put("model", "merges", 0, value="a b c"), "merge 0: not two tokens with a space between: 'a b c'"),
         (put("model", "merges", 1, value=["a", ["b"]]), "merge 1: not two tokens"),
         (put("model", "merges", 1, value=["a", "世"]), "merge 1: '世' is not in the vocabulary"),
@@ -217,7 +238,7 @@ def test_what_is_not_supported_or_wrong_is_refused_by_name(
         ({"pattern": patterns.Pattern(None, (r"\s+$",))}, "reads it differently"),
         ({"pattern": patterns.Pattern(None, (r"a\Z",))}, "cannot express the pattern"),
         ({"pattern": patterns.resolve("llama3"), "add_prefix_space": True}, "only under the gpt2 pattern or none"),
-        ({"special_tokens": {"<x>": 97}}, "no token for byte 0x61"),
+        ({"special_tokens": {"<x>": 97}}, "would not come back as it is"),
         ({"normalizer": "Lowercase"}, "the normalizer 'Lowercase' is not supported"),
         ({"prefix": ("<tool>",)}, "which is no special token of the file"),
         ({"special_tokens": {"<s>": 300, "<x>": 300}}, "would not come back as it is"),

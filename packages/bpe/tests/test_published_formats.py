@@ -17,7 +17,7 @@ from sentencepiece_samples import shapes, texts
 from tokenizers import Tokenizer as Peer
 
 import bpe
-from bpe.formats import huggingface, sentencepiece, table_cache
+from bpe.formats import gguf, gpt2, huggingface, sentencepiece, table_cache
 
 TEXTS = [*texts(3, 60), *("a" + " " * count + "b" for count in range(2, 70)), " " * 40, "\t\t\tx", "\n\n\n"]
 
@@ -38,12 +38,12 @@ def field(number: int, value: bytes | int | float) -> bytes:
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
-def model_of(pieces: list[tuple[str, float, int]]) -> bytes:
+def model_of(pieces: list[tuple[str, float, int]], prefix: bool = True) -> bytes:
     """A model of sentencepiece, as protocol buffers."""
     parts = [
         field(1, field(1, text.encode()) + field(2, float(score)) + field(3, kind)) for text, score, kind in pieces
     ]
-    normalizer = field(1, b"identity") + field(3, 1) + field(4, 0)
+    normalizer = field(1, b"identity") + field(3, int(prefix)) + field(4, 0)
     return b"".join(parts) + field(2, field(3, 2) + field(35, 1)) + field(3, normalizer)
 
 
@@ -98,6 +98,27 @@ def test_a_model_becomes_a_tokenizer_json_of_the_same_ids_and_is_reported_beside
     command += ["--on", str(tmp_path / "text.txt")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_pieces_that_the_user_defined_are_found_in_the_text_with_its_space(tmp_path: Path, prefix: bool) -> None:
+    sentencepiece_package = pytest.importorskip("sentencepiece")
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(model_of([*pieces_with_runs([2, 4]), ("[REF]", 0.0, 4), ("[R]▁", 0.0, 4)], prefix=prefix))
+    peer = sentencepiece_package.SentencePieceProcessor(model_file=str(path))
+    tokenizer = bpe.load(path)
+    chance = random.Random(2)
+    parts = ["[REF]", "[R]", " ", "the", "a", "▁", "é", "\n", "<s>"]
+    texts = ["".join(chance.choice(parts) for _ in range(chance.randrange(9))) for _ in range(400)]
+    for text in texts:
+        ids = tokenizer.encode(text, disallowed_special=())
+        assert ids == peer.encode(text), text
+        assert list(tokenizer.encode_iterable([*text], disallowed_special=())) == ids, text
+    tokenizer.to_huggingface(tmp_path / "tokenizer.json")
+    written = Peer.from_file(str(tmp_path / "tokenizer.json"))
+    for text in texts:
+        if "[" not in text:  # what follows these pieces a tokenizer.json says otherwise
+            assert written.encode(text).ids == tokenizer.encode(text, allowed_special="all"), text
 
 
 def changed(change: Any, tmp_path: Path) -> tuple[bpe.Tokenizer, Peer]:
@@ -176,12 +197,12 @@ def test_tekken_has_its_special_tokens_first(tmp_path: Path) -> None:
 
 
 def test_gguf(tmp_path: Path) -> None:
-    gguf = pytest.importorskip("gguf")
+    package = pytest.importorskip("gguf")
     trained = bpe.train(["the cat sat on the mat, the other cat 123"] * 3, 270, pattern="llama3")
     trained.to_huggingface(tmp_path / "tokenizer.json")
     file = json.loads((tmp_path / "tokenizer.json").read_text())
     vocab = file["model"]["vocab"]
-    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
+    writer = package.GGUFWriter(tmp_path / "model.gguf", "llama")
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("llama-bpe")
     writer.add_token_list([*vocab, "[PAD]"])
@@ -194,7 +215,7 @@ def test_gguf(tmp_path: Path) -> None:
         assert tokenizer.encode(text, allowed_special="all") == trained.encode(text, allowed_special="all")
 
     pieces = pieces_with_runs([2])
-    writer = gguf.GGUFWriter(tmp_path / "pieces.gguf", "llama")
+    writer = package.GGUFWriter(tmp_path / "pieces.gguf", "llama")
     writer.add_tokenizer_model("llama")
     writer.add_token_list([text for text, _, _ in pieces])
     writer.add_token_scores([score for _, score, _ in pieces])
@@ -208,6 +229,22 @@ def test_gguf(tmp_path: Path) -> None:
         (tmp_path / "cut.gguf").write_bytes(content[:size])
         with pytest.raises(ValueError, match="cut short"):
             bpe.load(tmp_path / "cut.gguf")
+
+
+def test_split_patterns_of_gguf_are_those_of_tokenizers() -> None:
+    vocab = {gpt2.to_printable(bytes([byte])): byte for byte in range(256)}
+    text = (
+        "Hello, y'all! I'M 1234567 x=3;\n\n  def f(x):\r\n\treturn x  \n`` $^~|<=> a_b ßΩ ÀÉ ǅ 中文字か가나 "
+        "日本語テキスト。 。,! ١٢٣ ½ e\u0301 \U0001f600 ที่ हिन्दी A'Sb 's　！ end  "
+    )
+    for expressions, names in gguf._NAMES.items():
+        values = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": names.split()[0], "tokenizer.ggml.merges": []}
+        file = gguf._as_tokenizer_json(values, list(vocab), [1] * 256, "model.gguf")
+        peer = Peer.from_str(json.dumps({**file, "version": "1.0"}))
+        pieces = bpe.Tokenizer.from_data(huggingface.of_file(file, "model.gguf"))._texts.split(text.encode())
+        assert peer.pre_tokenizer is not None
+        expected = [gpt2.from_printable(piece) for piece, _ in peer.pre_tokenizer.pre_tokenize_str(text)]
+        assert pieces == expected, expressions
 
 
 def finish(writer: Any) -> None:

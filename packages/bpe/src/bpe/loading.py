@@ -31,6 +31,8 @@ PATTERN_OF = {
     "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186": "qwen2",  # qwen.tiktoken
     "b34b360dbb493e781e479794586d661700670d65564001f23024971d1f2fa126": "gpt2",  # Whisper's multilingual.tiktoken
     "82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55": "llama3",  # Llama 3's tokenizer.model
+    "d0bdbaf59b0762c8c807617e2d8ea51420eb1b1de266df2495be755c8e0ed6ed": "o200k",  # Llama 4's tokenizer.model
+    "8dde380a6405e935f5de16a99eb61c824f3f814dd1ed298784c72babb7a03cdd": "qwen3.5",  # Qwen 3.5's and 3.6's
 }
 PAIRS = ("vocab.json", "encoder.json", "merges.txt", "vocab.bpe")
 

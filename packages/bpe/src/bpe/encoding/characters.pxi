@@ -16,10 +16,10 @@ cdef Py_ssize_t encode_with_space(
     cdef uint8_t room[256]
     cdef uint8_t *spaced = room
     cdef size_t end = 0
-    cdef bint has_space = text[0] == 32 or (size >= 3 and memcmp(text, MARK, 3) == 0)
-    if has_space and encoder.space != ALWAYS_SPACE:
+    cdef bint has_space = size and (text[0] == 32 or (size >= 3 and memcmp(text, MARK, 3) == 0))
+    if has_space and encoder.space < ALWAYS_SPACE:
         return 0
-    if not (has_space and splits_at_every_space(<ScannedPattern> encoder.scanner)):
+    if size and not (has_space and splits_at_every_space(<ScannedPattern> encoder.scanner)):
         scan_start(&scanner, <ScannedPattern> encoder.scanner, text, size)
         scan_block(&scanner, ends)
         end = ends[0]

@@ -17,6 +17,7 @@ cdef enum Space:                # what is given a space in front
     FIRST_SPACE                 # a text, unless it begins with a space
     EACH_SPACE                  # that, and what follows a special token
     ALWAYS_SPACE                # the same, also where it begins with a space
+    TEXT_SPACE                  # the same, but for what follows an added token; also where it begins with one
 
 cdef class Encoder:
     cdef Ranks ranks
@@ -24,6 +25,8 @@ cdef class Encoder:
     cdef uint32_t first_beginning   # ids from it on stand for the beginnings of characters; NONE: there are none
     cdef uint32_t *byte_ids     # how many ids each of these stands for, and which, in four numbers
     cdef Space space
+    cdef uint8_t *added         # by id, as far as there are any: whether it is an added token
+    cdef size_t added_end
     cdef int scanner
     cdef fetch_function fetch
     cdef CachePool pool

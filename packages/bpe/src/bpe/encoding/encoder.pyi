@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from mmap import mmap
 from typing import Self
 
@@ -21,6 +21,7 @@ class Encoder:
         cache_bytes: int,
         space: str = "never",
         stands_for: dict[int, tuple[int, ...]] | None = None,
+        added_ids: Sequence[int] = (),
         level: str | None = None,
     ) -> Self: ...
     def encode(self, text: str | _Buffer, rules: Rules) -> list[int]: ...

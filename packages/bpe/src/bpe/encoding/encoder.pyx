@@ -88,7 +88,8 @@ cdef class Encoder:
         scanner: A bpe.patterns.scanner_of().
         cache_bytes: The most that all caches together may take.
         space: What is given a space in front: "never" anything, "first" a text that does not begin with one, "each"
-            such a text and what follows a special token, "always" both, even where they begin with a space.
+            such a text and what follows a special token, "always" both, even where they begin with a space, "text" as
+            "always", but nothing that follows one of added_ids, and also a text that begins with one.
         stands_for: {id: ids}, from two to three, of the last ids, side by side: what they stand for is given instead.
         level: The SIMD level, by default that of the process.
 
@@ -98,13 +99,19 @@ cdef class Encoder:
 
     def __cinit__(
         self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes, str space="never", dict stands_for=None,
-        level=None,
+        added_ids=(), level=None,
     ):
         cdef const uint32_t[::1] id_array = ids
         cdef size_t i, k
         if <size_t> id_array.shape[0] != ranks.symbols:
             raise ValueError(f"{ranks.symbols} symbols with {id_array.shape[0]} ids; give each its own")
-        self.space = <Space> ("never", "first", "each", "always").index(space)
+        self.space = <Space> ("never", "first", "each", "always", "text").index(space)
+        self.added_end = max(added_ids, default=-1) + 1 if self.space == TEXT_SPACE else 0
+        self.added = <uint8_t *> calloc(max(1, self.added_end), 1)
+        if self.added == NULL:
+            raise MemoryError
+        for number in added_ids if self.added_end else ():
+            self.added[number] = True
         self.first_beginning = NONE
         if stands_for:
             self.first_beginning = min(stands_for)
@@ -125,6 +132,7 @@ cdef class Encoder:
         cdef size_t i
         free(self.id_of)
         free(self.byte_ids)
+        free(self.added)
         if self.ints != NULL:
             for i in range(<size_t> SHARED_INTS):
                 Py_XDECREF(self.ints[i])
@@ -245,7 +253,8 @@ cdef class Encoder:
         if self.first_beginning != NONE:
             count = spell_beginnings(self, to, count)
         out.size += count
-        cache.keep(key, cache_set(&cache.table, key), text, to, count)
+        if count:
+            cache.keep(key, cache_set(&cache.table, key), text, to, count)
         return 0
 
     # Text to pretokens
@@ -261,13 +270,17 @@ cdef class Encoder:
         cdef Hit hit
         cdef size_t ends[SCAN_ENDS]
         cdef size_t at = 0, checked = 0, count, begin
+        cdef bint may_take_space = self.space and begins, is_added
         while at < size:
             if at - checked >= SIGNAL_BYTES:
                 checked = at
                 check_signals()
             hit = special.find(text, size, at)
-            if self.space and hit.begin > at and (begins if at == 0 else self.space != FIRST_SPACE):
+            is_added = hit.index >= 0 and special.numbers[hit.index] < self.added_end \
+                and self.added[special.numbers[hit.index]]
+            if may_take_space and (hit.begin > at or is_added):
                 at += encode_with_space(self, cache, text + at, hit.begin - at, out)
+            may_take_space = self.space > FIRST_SPACE and not is_added
             scan_start(&scanner, <ScannedPattern> self.scanner, text + at, hit.begin - at)
             begin = 0
             while True:

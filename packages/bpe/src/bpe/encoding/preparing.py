@@ -39,6 +39,9 @@ class Preparation:
         self._by_character = cuts_at_spaces(data.normalizer)
         self._prefix_space = data.add_prefix_space
         self._characters = data.characters
+        self._marks_text = data.characters is not None and data.characters.prepend == "text"
+        # The ids after which a text goes on.
+        self._inside = {-1, *data.added_tokens.values()} if self._marks_text else {-1}
         self._continued = self._normalize if data.characters is None else normalizer_of(data.normalizer, continued=True)
         self._late = data.normalized
         self._lstrip, self._rstrip, self._single_word = (
@@ -89,12 +92,16 @@ class Preparation:
             at += 1
         return at
 
+    def ends_open(self, pieces: list[PieceOrToken]) -> bool:
+        """Whether what follows these pieces goes on from them, and gets no space in front."""
+        return bool(pieces) and pieces[-1][1] in self._inside
+
     def pieces(self, text: str, tokens: SpecialTokens, continued: bool = False) -> list[PieceOrToken]:
         """The text cut up, ready to be encoded piece by piece.
 
         Args:
             tokens: those to look for, with their ids.
-            continued: whether the text goes on where another was cut, which did not end in a token.
+            continued: whether the text goes on where another was cut, see ends_open().
         """
         early, late = self._early_and_late(tokens)
         pieces: list[PieceOrToken] = []
@@ -102,8 +109,11 @@ class Preparation:
             if number >= 0:
                 pieces.append((piece, number))
             else:
-                normalize = self._continued if continued and not pieces else self._normalize
-                pieces += self._cut_out(normalize(piece), late)
+                goes_on = continued and not pieces
+                normalize = self._continued if goes_on else self._normalize
+                piece = normalize(piece)
+                mark = "▁" if piece and self._marks_text and not goes_on else ""
+                pieces += self._cut_out(mark + piece, late)
         if self._characters is not None:
             return self._with_marks(pieces, self._characters.prepend, continued)
         if self._prefix_space:
@@ -174,7 +184,7 @@ def space_of(data: TokenizerData) -> str:
         return "never"
     if any(step["type"] == "Prepend" for step in steps_of(data.normalizer)):
         return "always"
-    return {"never": "never", "first": "first", "always": "each"}[data.characters.prepend]
+    return {"never": "never", "first": "first", "always": "each", "text": "text"}[data.characters.prepend]
 
 
 def _spaces_only(data: TokenizerData) -> bool:

@@ -64,14 +64,16 @@ cdef class Ranks:
     cdef const uint8_t **text           # by symbol, in `joined`
     cdef uint32_t *size
     cdef bint all_bytes                 # each byte is a symbol
+    cdef bint drops_bytes               # those that are none are left out
     cdef MergeTables tables
     cdef lowest_function lowest
     cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
     cdef size_t whole_mask
     cdef size_t longest_whole           # 0: there are none
     cdef int hold_symbols(self, bytes joined, const uint32_t[::1] sizes) except -1
-    cdef size_t merge(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
-    cdef size_t merge_bytes(self, Work *work, const uint8_t *text, size_t size) except 0 nogil
+    cdef size_t merge(self, Work *work, const uint8_t *text, size_t size) except? 0 nogil
+    cdef size_t merge_bytes(self, Work *work, const uint8_t *text, size_t size) except? 0 nogil
+    cdef size_t merge_without_others(self, Work *work, const uint8_t *text, size_t size) except? 0 nogil
     cdef void merge_pieces(self, Lane *lanes, const Piece *pieces, size_t count) noexcept nogil
     cdef bint spelled(self, const uint8_t *text, size_t size) noexcept nogil
     cdef uint32_t find_whole(self, const uint8_t *text, size_t size) noexcept nogil

@@ -14,5 +14,6 @@ class Ranks:
         aliases: Mapping[int, int] | None = None,
         level: str | None = None,
         parts: Mapping[str, bytes | memoryview] | None = None,
+        drops_bytes: bool = False,
     ) -> Self: ...
     def parts(self) -> dict[str, bytes]: ...

@@ -56,15 +56,20 @@ cdef class Ranks:
         aliases: {symbol: symbol of one byte}: a merge that makes the one makes the other instead.
         level: The SIMD level, by default that of the process.
         parts: None, or what parts() of other ranks gave: these are then the same, and the arguments before are unused.
+        drops_bytes: Bytes of a pretoken that are no symbol are left out; otherwise they are refused.
 
     Raises:
         ValueError: There are more symbols or merges than fit, or the parts do not fit together.
     """
 
-    def __cinit__(self, *, symbols=(), merges=None, bint ignore_merges=False, aliases=None, level=None, parts=None):
+    def __cinit__(
+        self, *, symbols=(), merges=None, bint ignore_merges=False, aliases=None, level=None, parts=None,
+        bint drops_bytes=False,
+    ):
         cdef const uint32_t[:, ::1] listed = None
         cdef size_t count
         self.lowest = choose_lowest(level_of(level))
+        self.drops_bytes = drops_bytes
         memset(self.tables.symbol_of_byte, 0xFF, sizeof(self.tables.symbol_of_byte))
         if parts is not None:
             self.hold_symbols(bytes(parts["text"]), memoryview(parts["sizes"]).cast("I"))
@@ -113,7 +118,7 @@ cdef class Ranks:
         free_tables(&self.tables)
         free(self.whole)
 
-    cdef size_t merge(self, Work *work, const uint8_t *text, size_t size) except 0 nogil:
+    cdef size_t merge(self, Work *work, const uint8_t *text, size_t size) except? 0 nogil:
         """The symbols of a pretoken of at least one byte, in work.found; returns how many."""
         if size <= self.longest_whole:
             need_lanes(work)
@@ -123,11 +128,13 @@ cdef class Ranks:
                 return 1
         return self.merge_bytes(work, text, size)
 
-    cdef size_t merge_bytes(self, Work *work, const uint8_t *text, size_t size) except 0 nogil:
-        """merge() by merges alone. KeyError for a byte that is no symbol."""
+    cdef size_t merge_bytes(self, Work *work, const uint8_t *text, size_t size) except? 0 nogil:
+        """merge() by merges alone. KeyError for a byte that is no symbol, unless such bytes are left out."""
         cdef Piece piece
         cdef size_t i = 0
         if not self.spelled(text, size):
+            if self.drops_bytes:
+                return self.merge_without_others(work, text, size)
             while self.tables.symbol_of_byte[text[i]] != NONE:
                 i += 1
             with gil:
@@ -139,6 +146,18 @@ cdef class Ranks:
         self.merge_pieces(work.lanes, &piece, 1)
         work.found = work.lanes.symbols
         return work.lanes.count
+
+    cdef size_t merge_without_others(self, Work *work, const uint8_t *text, size_t size) except? 0 nogil:
+        """merge_bytes() of those bytes of a text that are symbols; there may be none."""
+        cdef uint8_t *spelled = <uint8_t *> checked_malloc(size)
+        cdef size_t i, count = 0
+        for i in range(size):
+            spelled[count] = text[i]
+            count += self.tables.symbol_of_byte[text[i]] != NONE
+        try:
+            return self.merge_bytes(work, spelled, count) if count else 0
+        finally:
+            free(spelled)
 
     cdef void merge_pieces(self, Lane *lanes, const Piece *pieces, size_t count) noexcept nogil:
         """Merge pieces of at most LANE_BYTES bytes, each in the lane of its number; each byte must be a symbol."""

@@ -115,6 +115,7 @@ class TextEncoder:
             cache_bytes=cache_bytes,
             space="never" if self._preparation is None else self._preparation.space,
             stands_for=tables.stands_for,
+            added_ids=tuple(self.data.added_tokens.values()),
         )
 
     def merge(self, pieces: Iterable[bytes]) -> NDArray[np.uint32]:
@@ -283,7 +284,7 @@ class TextEncoder:
             nonlocal continued
             rules.check_text(data)
             pieces = preparation.pieces(data.decode("utf-8", "surrogateescape"), rules.recognised, continued)
-            continued = bool(pieces) and pieces[-1][1] < 0
+            continued = preparation.ends_open(pieces)
             return self._pieces_to_ids(pieces)
 
         def cut(text: bytes) -> int:

@@ -107,7 +107,8 @@ class Characters(NamedTuple):
     Attributes:
         byte_ids: the ids of the 256 bytes, which spell the characters that are no token.
         prepend: whether a text is given a space in front where it has none: "always", each piece between added tokens;
-            "first", only the first; "never".
+            "first", only the first; "never". "text" puts one before a text, and before what follows a special token,
+            even where that begins with a space or with an added token, as sentencepiece does it.
         strip: number of spaces that decoding takes from the beginning of a text: 0 or 1.
         late: where tokens are merged by rank, ids of tokens that rank after all others, in this order.
     """
@@ -138,6 +139,8 @@ class TokenizerData(NamedTuple):
             which a space stands for SentencePiece's "▁"; merges of None join by the order of the ids, but for those in
             characters.late.
         unused: what a tokenizer.json says of truncation and padding, as JSON; kept, and never applied.
+        drops_bytes: bytes that are no token are left out of a text, as tokenizers does it; otherwise they are refused.
+        unspelled: ids of tokens that no text is encoded to, as their spelling in a tokenizer.json stands for no bytes.
         name: what it is called.
     """
 
@@ -158,6 +161,8 @@ class TokenizerData(NamedTuple):
     pair: tuple[str | int, ...] = (0, 1)
     unused: str = ""
     characters: Characters | None = None
+    drops_bytes: bool = False
+    unspelled: frozenset[int] = frozenset()
     name: str | None = None
 
 
@@ -168,7 +173,7 @@ def split_off_ids(tokenizer: TokenizerData) -> frozenset[int]:
 
 def ordinary_ids(tokenizer: TokenizerData) -> dict[bytes, int]:
     """{token: id} of the tokens that text is merged to, in the order of the vocabulary."""
-    split_off = split_off_ids(tokenizer)
+    split_off = split_off_ids(tokenizer) | tokenizer.unspelled
     return {token: number for number, token in tokenizer.vocab.items() if number not in split_off}
 
 
@@ -279,9 +284,14 @@ def check_id(number: object, source: StrPath, token: object, line: int | None = 
     return number
 
 
+def missing_bytes(tokens: Container[bytes]) -> list[int]:
+    """Return the bytes that are no token."""
+    return [byte for byte in range(256) if bytes([byte]) not in tokens]
+
+
 def check_bytes(tokens: Container[bytes], source: StrPath) -> None:
     """Refuse a vocabulary in which one of the 256 bytes is no token: it could not encode every text."""
-    missing = [byte for byte in range(256) if bytes([byte]) not in tokens]
+    missing = missing_bytes(tokens)
     if missing:
         more = f" and {len(missing) - 1} other bytes" if len(missing) > 1 else ""
         refuse(source, f"not a whole byte-level vocabulary: no token for byte {missing[0]:#04x}{more}")

@@ -140,9 +140,14 @@ def read_merges(
     return read
 
 
+def halves_of_merge(merge: Any) -> Any:
+    """Return what should be the two halves of a merge, as a file spells them."""
+    return merge.removesuffix("\r").split(" ") if isinstance(merge, str) else merge
+
+
 def _read_merge(merge: Any, tokens: Mapping[str, bytes], place: int, source: StrPath, first_line: int | None) -> Pair:
     where, line = (f"merge {place}: ", None) if first_line is None else ("", first_line + place)
-    halves = merge.removesuffix("\r").split(" ") if isinstance(merge, str) else merge
+    halves = halves_of_merge(merge)
     if not (isinstance(halves, list) and len(halves) == 2 and all(isinstance(half, str) and half for half in halves)):
         refuse(source, f"{where}not two tokens with a space between: {str(merge)[:80]!r}", line)
     pair = []

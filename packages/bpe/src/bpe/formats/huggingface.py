@@ -17,6 +17,7 @@ from bpe.formats import (
     TokenizerData,
     check_bytes,
     check_id,
+    missing_bytes,
     parse_json,
     read_bytes,
     refuse,
@@ -24,7 +25,7 @@ from bpe.formats import (
     without_collector,
     write_bytes,
 )
-from bpe.formats.gpt2 import encode_text, from_printable, read_merges, read_tokens, to_printable
+from bpe.formats.gpt2 import encode_text, from_printable, halves_of_merge, read_merges, read_tokens, to_printable
 from bpe.formats.templates import flag, parts_of, post_processor, read_post_processor
 from bpe.native.atomic_file import StrPath
 from bpe.native.warn import warn_caller
@@ -85,12 +86,14 @@ def of_file(file: Any, path: StrPath) -> TokenizerData:
     added_ids = {text: entry["id"] for text, entry in added.items()}
     normalizer = _read_normalizer(file.get("normalizer"), path)
     characters, ignore_merges, add_prefix_space = None, False, False
+    drops_bytes, unspelled = False, frozenset[int]()
     if sentencepiece.is_one(file):
         ids, merges, byte_ids = sentencepiece.read_model(file["model"], added_ids, path)
         pattern, prepend = sentencepiece.read_pre_tokenizer(file.get("pre_tokenizer"), normalizer, path)
         characters = Characters(byte_ids, prepend, sentencepiece.read_decoder(file.get("decoder"), path))
     else:
-        ids, merges, ignore_merges = _read_model(file["model"], added_ids, path)
+        ids, merges, drops_bytes, unspelled = _read_model(file["model"], added_ids, path)
+        ignore_merges = flag(file["model"], "ignore_merges", False, path)
         _check_decoder(file.get("decoder"), path)
         pattern, add_prefix_space = _read_pre_tokenizer(file.get("pre_tokenizer"), path)
     special = {text: entry["id"] for text, entry in added.items() if entry["special"]}
@@ -116,6 +119,8 @@ def of_file(file: Any, path: StrPath) -> TokenizerData:
         suffix=around.suffix,
         pair=around.pair,
         characters=characters,
+        drops_bytes=drops_bytes,
+        unspelled=unspelled,
         unused=json.dumps(unused, ensure_ascii=False) if unused else "",
     )
 
@@ -129,12 +134,16 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     """
     if tokenizer.merges is None:
         refuse(path, "a tokenizer.json needs a list of merges, and this tokenizer merges by rank")
+    tokenizer = sentencepiece.without_text_mark(tokenizer)
+    if tokenizer.characters is None and not tokenizer.drops_bytes:
+        check_bytes({*tokenizer.vocab.values()}, path)
     cut_out = {number: text for text, number in (tokenizer.special_tokens | tokenizer.added_tokens).items()}
+    spelling = {number: tokenizer.vocab[number].decode() for number in tokenizer.unspelled} | cut_out
     byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
     if tokenizer.characters is not None:
         said, processor = sentencepiece.written(tokenizer), None
     else:
-        said, processor = _byte_level_parts(tokenizer, cut_out, byte_level, path), byte_level
+        said, processor = _byte_level_parts(tokenizer, spelling, byte_level, path), byte_level
     unused = json.loads(tokenizer.unused or "{}")
     file = {
         "version": "1.0",
@@ -168,13 +177,13 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
 
 
 def _byte_level_parts(
-    tokenizer: TokenizerData, cut_out: dict[int, str], byte_level: dict[str, Any], path: StrPath
+    tokenizer: TokenizerData, spelling: dict[int, str], byte_level: dict[str, Any], path: StrPath
 ) -> dict[str, Any]:
     """The pre_tokenizer, the decoder and the model that say a byte-level tokenizer."""
     # Special tokens stand in the vocabulary too: tokenizers would number those that do not as it sees fit.
     vocab: dict[str, int] = {}
     for number, token in sorted(tokenizer.vocab.items()):
-        text = cut_out.get(number, to_printable(token))
+        text = spelling.get(number, to_printable(token))
         if text in vocab:
             refuse(path, f"the ids {vocab[text]} and {number} would both be spelled {text!r}")
         vocab[text] = number
@@ -247,8 +256,13 @@ def _checked_model(model: Any, path: StrPath) -> tuple[dict[str, Any], list[Any]
     return vocab, merge_list
 
 
-def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[int, bytes], Sequence[Pair], bool]:
-    """({id: token} of vocabulary and added tokens, merges, ignore_merges)."""
+def _read_model(
+    model: Any, added: dict[str, int], path: StrPath
+) -> tuple[dict[int, bytes], Sequence[Pair], bool, frozenset[int]]:
+    """({id: token} of vocabulary and added tokens, merges, whether bytes are no token, ids of unspelled tokens).
+
+    A token with a character that stands for no byte is never merged to, and neither are merges with it.
+    """
     vocab, merge_list = _checked_model(model, path)
     plain = dict(vocab)
     for text in added:
@@ -260,6 +274,7 @@ def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[
     tokens = dict(zip(spelled, numbers, strict=True))  # those that can be merged; added tokens are not among them
     places = dict(zip(plain, range(len(plain)), strict=True))  # of the same, by the text that spells them
     by_id = dict(zip(numbers, spelled, strict=True))
+    unspelled: dict[str, bytes] = {}
     for text in filter(vocab.__contains__, added) if plain else vocab:
         value = vocab[text]
         number = check_id(value, path, text)
@@ -273,23 +288,26 @@ def _read_model(model: Any, added: dict[str, int], path: StrPath) -> tuple[dict[
             if token is None or (token != by_id[number] and len(token) > 1):
                 continue  # but what is spelled as a byte is both that byte and the added token
         elif token is None:
-            refuse(
-                path, f"the token {text!r} has a character that stands for no byte: the vocabulary is not byte-level"
-            )
+            by_id[number] = unspelled[text] = encode_text(text, path)
+            continue
         elif not token:
             refuse(path, "an empty token")
         by_id[number] = token
         tokens[token] = number
         places[text] = len(places)
-    check_bytes(tokens, path)
+    missing = bool(missing_bytes(tokens))
+    if missing and not tokens:
+        refuse(path, "not a byte-level vocabulary: none of its tokens stands for bytes")
     for text, number in added.items():
         if text not in vocab:
             if number in by_id:
                 refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and the added token {text!r}")
             by_id[number] = text.encode()
 
+    if unspelled:
+        merge_list = [merge for merge in merge_list if unspelled.keys().isdisjoint(halves_of_merge(merge))]
     merges = read_merges(merge_list, places, tokens, path)
-    return by_id, merges, flag(model, "ignore_merges", False, path)
+    return by_id, merges, missing, frozenset(vocab[text] for text in unspelled)
 
 
 def _read_normalizer(value: Any, path: StrPath) -> str | None:

@@ -109,7 +109,7 @@ def _is_characters(value: Any) -> bool:
         and isinstance(value[0], list)
         and len(value[0]) == 256
         and are_ids(value[0])
-        and value[1] in ("always", "first", "never")
+        and value[1] in ("always", "first", "never", "text")
         and value[2] in (0, 1)
         and (len(value) == 3 or (isinstance(value[3], list) and are_ids(value[3])))
     )
@@ -164,6 +164,10 @@ FIELDS = {
         "null, or the ids of 256 bytes, where a space is put, how many are taken, and the ids that rank last",
         lambda v: v and Characters(tuple(v[0]), v[1], v[2], *map(tuple, v[3:])),
     ),
+    "drops_bytes": _flag("drops_bytes"),
+    "unspelled": Field(
+        "unspelled", sorted, lambda v: isinstance(v, list) and are_ids(v), "a list of ids", lambda v: frozenset(v)
+    ),
     "unused": Field(
         "unused",
         lambda value: json.loads(value) if value else None,
@@ -175,7 +179,7 @@ FIELDS = {
 
 
 # Fields that a file has only where they say something, and what they say where they are not there.
-LATER: dict[str, Any] = {"pair": [0, 1], "unused": None, "characters": None}
+LATER: dict[str, Any] = {"pair": [0, 1], "unused": None, "characters": None, "drops_bytes": False, "unspelled": []}
 
 
 def _to_json(tokenizer: TokenizerData) -> dict[str, Any]:
@@ -197,7 +201,8 @@ def _to_json(tokenizer: TokenizerData) -> dict[str, Any]:
 def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
     """The tokenizer of a file's body, checked although the checksum vouches for it: anybody can write a checksum."""
     vocab, spelled = _read_vocab(body, source)
-    check_bytes(set(vocab.values()), source)
+    if body.get("drops_bytes") is not True:
+        check_bytes(set(vocab.values()), source)
     merges = _read_merges(body, vocab, spelled, source)
     read = {}
     for key, field in FIELDS.items():

@@ -148,6 +148,19 @@ def read_decoder(value: Any, path: StrPath) -> int:
     return int(strip["start"])
 
 
+def without_text_mark(tokenizer: TokenizerData) -> TokenizerData:
+    """Return the nearest tokenizer that a tokenizer.json can say: each piece between added tokens is given a space."""
+    characters = tokenizer.characters
+    if characters is None or characters.prepend != "text":
+        return tokenizer
+    *steps, marks = normalizing.steps_of(tokenizer.normalizer)
+    return tokenizer._replace(
+        normalized=tokenizer.normalized - tokenizer.added_tokens.keys(),
+        normalizer=normalizing.checked([*steps, {"type": "Prepend", "prepend": MARK}, marks]),
+        characters=characters._replace(prepend="never"),
+    )
+
+
 def written(tokenizer: TokenizerData) -> dict[str, Any]:
     """The pre_tokenizer, the decoder and the model of a tokenizer.json that says this tokenizer."""
     characters, merges = tokenizer.characters, tokenizer.merges
@@ -274,7 +287,7 @@ def of_pieces(pieces: list[tuple[str, float, int]], dummy_prefix: bool, trims: b
     if trims:
         steps.append({"type": "Replace", "pattern": {"Regex": r"\A +|[ ▁]+\z"}, "content": ""})
         steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
-    if dummy_prefix:
+    if dummy_prefix and not added:
         steps.append({"type": "Prepend", "prepend": MARK})
     steps.append({"type": "Replace", "pattern": {"String": " "}, "content": MARK})
     return TokenizerData(
@@ -283,10 +296,11 @@ def of_pieces(pieces: list[tuple[str, float, int]], dummy_prefix: bool, trims: b
         special_tokens=special,
         pattern=resolve(None),
         added_tokens=added,
+        normalized=frozenset(added),
         normalizer=normalizing.checked(steps),
         characters=Characters(
             tuple(byte_ids[byte] for byte in range(256)),
-            "never",
+            "text" if dummy_prefix and added else "never",
             int(dummy_prefix),
             _late(scores, {number: text for number, (text, *_) in enumerate(pieces)}, path),
         ),

@@ -233,7 +233,7 @@ def _loaded(sections: dict[str, memoryview]) -> Loaded:
     data = unpack(copy("data"))._replace(vocab=vocab, merges=merges)
     parts = {name.removeprefix("ranks "): part for name, part in sections.items() if name.startswith("ranks ")}
     stands_for = {number: tuple(ids) for number, ids in json.loads(copy("stands for"))}
-    kept = Tables(Ranks(parts=parts), memoryview(copy("ids")).cast("I"), None, stands_for)
+    kept = Tables(Ranks(parts=parts, drops_bytes=data.drops_bytes), memoryview(copy("ids")).cast("I"), None, stands_for)
 
     def tables(ignore_merges: bool) -> Tables:
         return kept if ignore_merges == data.ignore_merges else make_tables(data, ignore_merges)

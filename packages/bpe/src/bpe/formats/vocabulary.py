@@ -45,7 +45,9 @@ def make_tables(data: TokenizerData, ignore_merges: bool) -> Tables:
     made = encoder_tables if data.characters is None else character_tables
     symbols, ids, merges, stands_for = made(data, formats.split_off_ids(data))
     aliases = {} if data.characters is None else {symbols.index(MARK): symbols.index(b" ")}
-    ranks = Ranks(symbols=symbols, merges=merges, ignore_merges=ignore_merges, aliases=aliases)
+    ranks = Ranks(
+        symbols=symbols, merges=merges, ignore_merges=ignore_merges, aliases=aliases, drops_bytes=data.drops_bytes
+    )
     return Tables(ranks, ids, merges, stands_for)
 
 
@@ -197,6 +199,8 @@ def encoder_tables(
     Two ids of the same bytes are one symbol, that of the lower, and of one that is not special before one that is. A
     special token is no symbol unless it is a single byte or the merges make it.
     """
+    if data.unspelled:
+        data = data._replace(vocab={n: token for n, token in data.vocab.items() if n not in data.unspelled})
     apart = {data.vocab[number] for number in special if len(data.vocab[number]) > 1}
     if apart and data.merges is not None:
         # Merges are joined only where the right half ends one of these tokens, which is hardly ever.

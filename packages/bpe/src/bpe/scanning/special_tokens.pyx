@@ -18,9 +18,9 @@ cdef class SpecialTokens:
         self.names = tuple(name.encode() if isinstance(name, str) else bytes(name) for name in names)
         if b"" in self.names:
             raise ValueError("a special token is empty; give it at least one byte or leave it out")
-        for name in self.names:
-            if self.names.count(name) > 1:
-                raise ValueError(f"the special token {name.decode(errors='replace')!r} is given twice; give it once")
+        if len({*self.names}) < len(self.names):
+            name = max(self.names, key=self.names.count)
+            raise ValueError(f"the special token {name.decode(errors='replace')!r} is given twice; give it once")
         self.ids = () if ids is None else tuple(ids)
         if ids is not None and len(self.ids) != len(self.names):
             raise ValueError(f"{len(self.names)} special tokens with {len(self.ids)} ids; give each its own")
@@ -33,7 +33,7 @@ cdef class SpecialTokens:
         self.needles = <Needle *> calloc(max(1, len(self.names)), sizeof(Needle))
         if self.needles == NULL:
             raise MemoryError
-        order = sorted(range(len(self.names)), key=lambda i: (self.names[i][0], -len(self.names[i])))
+        order = sorted(range(len(self.names)), key=self.names.__getitem__)
         for place, index in enumerate(order):
             self.needles[place].text = <const uint8_t *> <const char *> (<bytes> self.names[index])
             self.needles[place].size = len(self.names[index])
@@ -41,7 +41,9 @@ cdef class SpecialTokens:
         leads = [self.names[index][0] for index in order]
         for byte in range(257):
             self.first[byte] = sum(lead < byte for lead in leads)
-        self.only_byte = leads[0] if len(set(leads)) == 1 else -1
+        self.lead_count = len({*leads})
+        for place, lead in enumerate(sorted({*leads})[:FEW_LEADS]):
+            self.leads[place] = lead
 
     def __dealloc__(self):
         free(self.needles)
@@ -52,38 +54,77 @@ cdef class SpecialTokens:
 
     cdef Hit find(self, const uint8_t *text, size_t size, size_t at) noexcept nogil:
         cdef Hit hit
-        cdef Needle *needle
-        cdef const void *lead
         cdef int place
-        while at < size and self.longest:
-            if self.only_byte >= 0:
-                lead = memchr(text + at, self.only_byte, size - at)
-                if lead == NULL:
-                    break
-                at = <const uint8_t *> lead - text
-            for place in range(self.first[text[at]], self.first[text[at] + 1]):
-                needle = &self.needles[place]
-                if needle.size <= size - at and memcmp(text + at, needle.text, needle.size) == 0:
-                    hit.begin, hit.end, hit.index = at, at + needle.size, needle.index
-                    return hit
+        while self.longest:
+            at = self.next_lead(text, size, at)
+            if at == size:
+                break
+            place = self.longest_at(text + at, size - at)
+            if place >= 0:
+                hit.begin, hit.end = at, at + self.needles[place].size
+                hit.index = self.needles[place].index
+                return hit
             at += 1
         hit.begin, hit.end, hit.index = size, size, -1
         return hit
 
+    cdef size_t next_lead(self, const uint8_t *text, size_t size, size_t at) noexcept nogil:
+        """The first place from `at` on with a byte that begins a special token; `size` for none."""
+        cdef const void *found
+        cdef size_t end, nearest
+        cdef int k
+        if self.lead_count > FEW_LEADS:
+            while at < size and self.first[text[at]] == self.first[text[at] + 1]:
+                at += 1
+            return at
+        while at < size:
+            end = nearest = min(size, at + LEAD_BLOCK)  # one lead is not looked for much further than another is
+            for k in range(self.lead_count):
+                found = memchr(text + at, self.leads[k], nearest - at)
+                if found != NULL:
+                    nearest = <const uint8_t *> found - text
+            if nearest < end:
+                return nearest
+            at = end
+        return size
+
+    cdef int longest_at(self, const uint8_t *text, size_t size) noexcept nogil:
+        """The place, among the needles, of the longest with which a text begins; -1 for none.
+
+        With each byte of the text fewer of them are left, which lie side by side, as they are sorted.
+        """
+        cdef int begin = self.first[text[0]], end = self.first[text[0] + 1], found = -1
+        cdef size_t depth = 1
+        while begin < end:
+            if self.needles[begin].size == depth:
+                found = begin
+                begin += 1
+            if depth == size:
+                break
+            begin = self.first_from(begin, end, depth, text[depth])
+            end = self.first_from(begin, end, depth, text[depth] + 1)
+            depth += 1
+        return found
+
+    cdef int first_from(self, int begin, int end, size_t depth, int byte) noexcept nogil:
+        """The first of needles[begin:end], which have equal bytes before `depth`, with this byte or a greater one."""
+        cdef int middle
+        while begin < end:
+            middle = begin + (end - begin) // 2
+            if self.needles[middle].text[depth] < byte:
+                begin = middle + 1
+            else:
+                end = middle
+        return begin
+
     cdef bint straddles(self, const uint8_t *text, size_t size, size_t at) noexcept nogil:
         """Whether a special token has `at` inside it, so that a cut there would change what is found."""
         cdef size_t begin = at - self.longest + 1 if at >= self.longest else 0
-        cdef Needle *needle
         cdef int place
         while begin < at and self.longest:
-            for place in range(self.first[text[begin]], self.first[text[begin] + 1]):
-                needle = &self.needles[place]
-                if (
-                    begin + needle.size > at
-                    and needle.size <= size - begin
-                    and memcmp(text + begin, needle.text, needle.size) == 0
-                ):
-                    return True
+            place = self.longest_at(text + begin, size - begin)
+            if place >= 0 and begin + self.needles[place].size > at:
+                return True
             begin += 1
         return False
 
