@@ -3,7 +3,7 @@
     python tools/cross_compile.py        # needs ziglang, Cython, NumPy and a network for NumPy's wheels
 
 Warnings are errors. A conversion that narrows on Windows, where `long` has 32 bits, and not on macOS is an error too.
-What needs no Python is also linked with its tests (packages/bpe/tests/native_headers.c) and run: for Windows by Wine,
+What needs no Python is also linked with its tests (packages/bpe/tests/headers.c) and run: for Windows by Wine,
 for ARM by QEMU's user mode, where these programs are installed. Nothing else is run. The sizes that Python.h expects
 of pyconfig.h are written for each target: this Python's own pyconfig.h describes this machine.
 """
@@ -110,7 +110,7 @@ def warnings(target: str, sources: list[Path], includes: list[Path], *flags: str
 
 def run_headers(folder: Path) -> list[str]:
     """Return the failures of the tests of bpe's headers, here and by each emulator; print what ran."""
-    command = [*("-O1", "-Wno-unused-function", f"-I{BPE}"), str(BPE.parents[1] / "tests/native_headers.c"), "-o"]
+    command = [*("-O1", "-Wno-unused-function", f"-I{BPE}"), str(BPE.parents[1] / "tests/headers.c"), "-o"]
     here = folder / "here"
     subprocess.run(["cc", *command, str(here)], check=True)
     output = subprocess.run([str(here)], capture_output=True, text=True).stdout

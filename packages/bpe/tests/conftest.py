@@ -22,6 +22,10 @@ settings.load_profile("groundup")
 # A shell that starts the tests in the background has them, and what they start and stop by Ctrl-C, ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# They test no code that has a version for each SIMD level: at the best level alone.
+_ONE_LEVEL = "cli_formats cli_process cluster* datasets expressions headers page progress remote report transformers"
+collect_ignore_glob = [f"test_{name}.py" for name in _ONE_LEVEL.split() if cpu.level() != cpu.available()[-1]]
+
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     # Not all libraries that tests compare with can be installed there: the files that import others are left out.
     _imports = {

@@ -1,8 +1,8 @@
 /* The C of bpe that needs no Python, each function beside a plain one, at every level that the processor has.
  *
- *     native_headers [LEVELS]     LEVELS: how many levels to test, where the compiler cannot ask the processor
+ *     headers [LEVELS]     LEVELS: how many levels to test, where the compiler cannot ask the processor
  *
- * test_native_headers.py compiles and runs it here; tools/cross_compile.py for other systems, under their emulators. */
+ * test_headers.py compiles and runs it here; tools/cross_compile.py for other systems, under their emulators. */
 #include <stdio.h>
 #include <stdlib.h>
 
