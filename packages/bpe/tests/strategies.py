@@ -61,3 +61,48 @@ def corpus(seed: int, words: int = 4000) -> str:
     ]
     text = rng.choices(names, weights=[1 / (i + 1) for i in range(len(names))], k=words)
     return " ".join(word if rng.random() > 0.01 else "<|endoftext|>" for word in text)
+
+
+def fibonacci_word(size: int) -> str:
+    """The word in which no part comes back at equal distances."""
+    before, word = "b", "a"
+    while len(word) < size:
+        before, word = word, word + before
+    return word[:size]
+
+
+@st.composite
+def long_texts(draw: st.DrawFn, largest: int = 700) -> str:
+    """Runs, runs of changing lengths, periods, chance, and Fibonacci's word: what windows cut at the worst places."""
+    size = draw(st.integers(60, largest))
+    chance = draw(st.randoms(use_true_random=False))
+    kind = draw(st.sampled_from(["run", "runs", "period", "chance", "fibonacci"]))
+    if kind == "run":
+        text = draw(st.text("ab", max_size=3)) + "a" * size
+    elif kind == "runs":
+        text = "".join(chance.choice("ab") * chance.randrange(1, 90) for _ in range(size // 20))
+    elif kind == "period":
+        text = "".join(chance.choices("ab", k=chance.randrange(2, 80))) * size
+    elif kind == "chance":
+        text = "".join(chance.choices("abc", k=size))
+    else:
+        text = fibonacci_word(size + 50)[chance.randrange(50) :]
+    return text[:size]
+
+
+@st.composite
+def growing_vocabularies(draw: st.DrawFn) -> tuple[dict[bytes, int], list[tuple[bytes, bytes]]]:
+    """({token: id}, merges in any order), tokens joined from tokens, so that they double in length now and then."""
+    tokens = [b"a", b"b", b"c"]
+    merges = []
+    for _ in range(draw(st.integers(1, 14))):
+        left, right = draw(st.sampled_from(tokens[-4:])), draw(st.sampled_from(tokens[-4:]))
+        if len(left + right) <= 300 and (left, right) not in merges:
+            merges.append((left, right))
+            tokens += [left + right] if left + right not in tokens else []
+    everything = [*(bytes([byte]) for byte in range(256)), *tokens[3:]]
+    chance = draw(st.randoms(use_true_random=False))
+    chance.shuffle(everything)
+    if draw(st.booleans()):
+        chance.shuffle(merges)  # a token's halves may be made after it
+    return {token: number for number, token in enumerate(everything)}, merges

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import DATA
-from test_windows import growing_vocabularies, long_texts
+from strategies import DATA, growing_vocabularies, long_texts
 
 import bpe
 from bpe import patterns

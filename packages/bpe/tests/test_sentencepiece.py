@@ -8,48 +8,11 @@ from typing import Any
 
 import pytest
 import tokenizers
-from sentencepiece_samples import WORDS, texts
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from sentencepiece_peers import KINDS, trained
+from sentencepiece_samples import texts
 
 from bpe import Tokenizer, load
 from bpe.formats import huggingface, sentencepiece
-
-BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
-
-
-def trained(kind: str) -> tokenizers.Tokenizer:
-    """A tokenizer of a published shape, trained by tokenizers."""
-    made = tokenizers.Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
-    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    if kind == "llama-2":
-        made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    elif kind == "gemma":
-        made.normalizer = normalizers.Replace(" ", "▁")
-        made.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    else:
-        _, scheme, split = kind.split("-")
-        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=split == "split")
-    if kind != "gemma":
-        steps.append(decoders.Strip(" ", 1, 0))
-    made.decoder = decoders.Sequence(steps)
-    # Trained on words, so that it has no token across a space, as the published ones have none.
-    words = tokenizers.Tokenizer(models.BPE())
-    words.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.BpeTrainer(
-        vocab_size=420, special_tokens=["<unk>", "<s>", "</s>", *BYTE_TOKENS], show_progress=False
-    )
-    words.train_from_iterator([" ".join(WORDS[:-1] * 3 + WORDS[:6] * 9)], trainer)
-    file, model = json.loads(made.to_str()), json.loads(words.to_str())["model"]
-    file["model"]["vocab"], file["model"]["merges"] = model["vocab"], model["merges"]
-    file["added_tokens"] = [
-        {"id": number, "content": name, "special": True, "normalized": False}
-        | dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
-        for number, name in enumerate(["<unk>", "<s>", "</s>"])
-    ]
-    return tokenizers.Tokenizer.from_str(json.dumps(file))
-
-
-KINDS = ["llama-2", "gemma", "metaspace-always-split", "metaspace-first-whole", "metaspace-never-whole"]
 
 
 @pytest.fixture(scope="module", params=KINDS)

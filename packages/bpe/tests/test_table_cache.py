@@ -18,7 +18,7 @@ import pytest
 from format_samples import BYTES, TEXTS, VARIANTS, needs_data, sample, vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_windows import growing_vocabularies
+from strategies import growing_vocabularies
 
 import bpe
 from bpe import patterns

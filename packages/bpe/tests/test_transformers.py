@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sentencepiece_peers import KINDS, trained
+from sentencepiece_samples import texts
 from strategies import corpus
-from test_sentencepiece import KINDS, texts, trained
 
 import bpe
 from bpe.integrations.transformers import accelerate

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+
+import pytest
 import torch
 
 from lm.config import ModelConfig
 from lm.model import Transformer
+from lm.ops.cpu import build as building
+
+COMPILER = shutil.which(building.compiler())
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler on this machine")
 
 SHAPES = {
     "llama": {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 
@@ -9,10 +10,17 @@ import numpy as np
 import torch
 
 from lm.config import ModelConfig, TrainConfig
+from lm.model import Transformer
 from lm.training import checkpoint
 from lm.training.train import train
 
 MODEL = ModelConfig(50, 16, 2, 16, 2, 24)
+VARIANTS = {
+    "llama": {},
+    "grouped": {"num_kv_heads": 1, "qk_norm": True, "sliding_window": 5},
+    "gpt2": {"ffn": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "bias": True},
+    "post": {"norm_placement": "post", "position": "none", "ffn": "relu2"},
+}
 CONFIG = TrainConfig(
     20,
     batch_size=4,
@@ -25,6 +33,11 @@ CONFIG = TrainConfig(
     device="cpu",
     precision="fp32",
 )
+
+
+def made(variant, dtype=torch.float64):
+    torch.manual_seed(0)
+    return Transformer(dataclasses.replace(MODEL, **VARIANTS[variant])).to(dtype)
 
 
 def some_tokens(count, seed=0):

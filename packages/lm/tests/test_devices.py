@@ -9,8 +9,7 @@ import warnings
 
 import pytest
 import torch
-from runs import CONFIG, MODEL, metrics, run
-from test_step import VARIANTS, made
+from runs import CONFIG, MODEL, VARIANTS, made, metrics, run
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from corpora import write_predictable_tokens
+from outcomes import ended, simulate
 
 from lm.commands.cli import main
 from lm.commands.configuration import configuration, presets
@@ -37,21 +38,6 @@ TRAIN = TrainConfig(
     steps=30, batch_size=4, learning_rate=1e-2, warmup_steps=2, threads=1, eval_every=0, checkpoint_every=0
 )
 UNIGRAM = 3.0
-
-
-def ended(trial, loss, speed=100.0):
-    why = None if math.isfinite(loss) else "the loss is nan"
-    return Outcome(trial.variant, trial.seed, loss, trial.train.steps, 1.0, speed, trial.x, loss, why)
-
-
-def simulate(experiment, loss):
-    """What an experiment asks for when each trial's loss is that of a function."""
-    outcomes = {}
-    while missing := [trial for trial in experiment.wanted(outcomes) if trial.name not in outcomes]:
-        for trial in missing:
-            outcomes[trial.name] = ended(trial, loss(trial))
-        assert len(outcomes) < 80
-    return outcomes
 
 
 def valley(best, edge):

@@ -9,8 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import SHAPES, make, some_ids
-from test_native import needs_compiler
+from models import SHAPES, make, needs_compiler, some_ids
 
 from lm.generation.decoder import Decoder
 from lm.generation.engine import Scheduler

@@ -7,8 +7,8 @@ import math
 import random
 
 import pytest
+from outcomes import ended, simulate
 from runs import CONFIG, MODEL
-from test_experiments import ended, simulate
 
 from lm.commands.cli import main
 from lm.commands.configuration import configuration

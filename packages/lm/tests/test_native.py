@@ -3,14 +3,13 @@ had."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import make, some_ids
+from models import COMPILER, make, needs_compiler, some_ids
 from torch import nn
 
 from lm.device import threads
@@ -19,9 +18,6 @@ from lm.model import Transformer
 from lm.ops.cpu import build as building
 from lm.ops.cpu import decode_step as step
 from lm.ops.cpu.int8 import Int8Linear, quantized
-
-COMPILER = shutil.which(building.compiler())
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler on this machine")
 
 
 def steps(model: Transformer, ids: torch.Tensor, **how) -> torch.Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_native import needs_compiler
+from models import needs_compiler
 
 import lm
 from lm.generation.decoder import NoPages

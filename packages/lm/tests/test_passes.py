@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import shutil
 
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models import needs_compiler
 from runs import CONFIG, MODEL, run, stop_at
 
 from lm.config import ModelConfig
@@ -22,8 +22,6 @@ from lm.ops.cpu import build as building
 from lm.ops.cpu import passes
 from lm.training.train import Stopped, train
 
-COMPILER = shutil.which(building.compiler())
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler on this machine")
 WAYS = [pytest.param(True, id="C", marks=needs_compiler), pytest.param(False, id="torch")]
 
 

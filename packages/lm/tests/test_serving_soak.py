@@ -19,10 +19,11 @@ from collections import Counter
 
 import pytest
 import torch
-from test_serving import MARKS, pytestmark, served  # noqa: F401
+from served import MARKS, needs_server, served
 
 import lm
 
+pytestmark = needs_server
 SECONDS = float(os.environ.get("SOAK_SECONDS", "7200"))
 WORK, REST = 5.0, float(os.environ.get("SOAK_REST", "0"))
 CLIENTS = 8

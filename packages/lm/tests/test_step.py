@@ -10,13 +10,12 @@ import sys
 
 import pytest
 import torch
-from runs import CONFIG, MODEL, metrics, run, some_tokens, stop_at
+from runs import CONFIG, MODEL, VARIANTS, made, metrics, run, some_tokens, stop_at
 
 from lm import device as machine
 from lm.activation_checkpointing import checkpoint_activations
 from lm.data import open_tokens
 from lm.loss import CHUNK_BYTES
-from lm.model import Transformer
 from lm.training import budget, checkpoint, train, trainer
 from lm.training import measure as measuring
 from lm.training.measure import Speed, compile_pays, measure, verdict
@@ -25,17 +24,6 @@ from lm.training.trainer import ModelWithLoss, Trainer
 from lm.training.validation import evaluate
 
 END = 3
-VARIANTS = {
-    "llama": {},
-    "grouped": {"num_kv_heads": 1, "qk_norm": True, "sliding_window": 5},
-    "gpt2": {"ffn": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "bias": True},
-    "post": {"norm_placement": "post", "position": "none", "ffn": "relu2"},
-}
-
-
-def made(variant, dtype=torch.float64):
-    torch.manual_seed(0)
-    return Transformer(dataclasses.replace(MODEL, **VARIANTS[variant])).to(dtype)
 
 
 def gradients(model):
