@@ -25,8 +25,8 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 import lm.attention  # noqa: E402
 import lm.lora  # noqa: E402
 import lm.model  # noqa: E402
+import lm.rope  # noqa: E402
 from accounting import Policy, TransformerShape  # noqa: E402
-from lm.activation_checkpointing import checkpoint_activations  # noqa: E402
 from lm.config import ModelConfig, TrainConfig  # noqa: E402
 from lm.loss import cross_entropy  # noqa: E402
 from lm.model import Transformer  # noqa: E402
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def fresh_tables() -> Iterator[None]:
     yield
     lm.attention.causal_bias.cache_clear()
-    lm.model.rope_cache.cache_clear()
+    lm.rope.rope_cache.cache_clear()
 
 
 class Adapted(nn.Module):
@@ -176,7 +176,7 @@ def test_peak_of_a_step(name: str, attention: str, checkpointing: str, monkeypat
     policy = Policy(attention_kernel=attention, norm_kernel="composite", activation_checkpointing=checkpointing)
     predicted = accounting.training_memory(shape, batch, length, policy=policy)
     model = with_adapters(Transformer(config), shape)
-    checkpoint_activations(model, checkpointing)
+    model.set_activation_checkpointing(checkpointing)
     optimizer = torch.optim.AdamW((one for one in model.parameters() if one.requires_grad), 1e-3, fused=True)
     ids, targets = (torch.randint(0, config.vocab_size, (batch, length)) for _ in range(2))
     live = Live(1, known=[*model.parameters(), ids, targets])

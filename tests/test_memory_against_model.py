@@ -26,6 +26,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 import lm.attention  # noqa: E402
 import lm.model  # noqa: E402
 import lm.ops.cpu.block_attention  # noqa: E402
+import lm.rope  # noqa: E402
 from accounting import Policy  # noqa: E402
 from accounting.memory import activations  # noqa: E402
 from accounting.memory.optimizer_state import step_temporaries  # noqa: E402
@@ -51,7 +52,7 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 
     def forget() -> None:
         lm.attention.causal_bias.cache_clear()
-        lm.model.rope_cache.cache_clear()
+        lm.rope.rope_cache.cache_clear()
 
     def choose(
         *,

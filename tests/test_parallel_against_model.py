@@ -17,6 +17,7 @@ from accounting.cluster.device import device_parameters  # noqa: E402
 from accounting.cluster.layout import Layout, Place, places, shard, split  # noqa: E402
 from lm.config import ModelConfig  # noqa: E402
 from lm.model import Block, Transformer  # noqa: E402
+from lm.rope import rope_at  # noqa: E402
 
 
 def share_of_block(config: ModelConfig, whole: Block, layout: Layout, rank: int) -> Block:
@@ -81,9 +82,10 @@ def test_shares_of_a_layer_add_up(seed: int) -> None:
         torch.nn.init.normal_(parameter)
     shares = [share_of_block(config, whole, layout, rank) for rank in range(layout.tensor)]
     x = torch.randn(2, config.context_length, config.d_model)
+    rope = rope_at(config, slice(0, config.context_length), x)
     with torch.no_grad():
         for ours, theirs in (
-            (whole.attention(x), [share.attention(x) for share in shares]),
+            (whole.attention(x, rope), [share.attention(x, rope) for share in shares]),
             (whole.ffn(x), [share.ffn(x) for share in shares]),
         ):
             torch.testing.assert_close(sum(theirs), ours, rtol=1e-3, atol=1e-3)

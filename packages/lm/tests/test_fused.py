@@ -15,6 +15,7 @@ from lm.generation.decoder import Decoder
 from lm.model import MLP, Attention, Block, RMSNorm, Transformer
 from lm.ops.cpu import block_attention, fused
 from lm.ops.cpu.fused import FusedAttention, FusedLinear, FusedRMSNorm, FusedSwiGLU, fuse
+from lm.rope import rope_at
 
 SHAPES = {
     "llama": {},
@@ -119,14 +120,15 @@ def test_blocks_of_a_subclass_stay():
 
 
 @pytest.mark.parametrize("position", ["rope", "none", "learned"])
-def test_attention_and_blocks_alone_rotate_where_the_configuration_says_rope(position):
+def test_attention_and_blocks_alone_rotate_by_the_given_angles(position):
     """Without rotation the last row of attention does not change when earlier tokens change places."""
     config = ModelConfig(50, 16, 1, 32, 4, 48, position=position)
     x = torch.randn(1, 6, 32, dtype=torch.float64)
     swapped = x[:, [1, 0, 2, 3, 4, 5]]
+    rope = rope_at(config, slice(0, 6), x)
     for module in (Attention(config).double(), Block(config).double()):
         for twin in (module, fuse(nn.ModuleList([copy.deepcopy(module)]))[0]):
-            same = torch.allclose(twin(x)[:, -1], twin(swapped)[:, -1], atol=1e-12)
+            same = torch.allclose(twin(x, rope)[:, -1], twin(swapped, rope)[:, -1], atol=1e-12)
             assert same == (position != "rope")
 
 

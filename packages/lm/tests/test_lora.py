@@ -11,7 +11,6 @@ from runs import CONFIG, MODEL, assert_same_run, metrics, run, stop_at
 
 import lm
 from lm import lora
-from lm.activation_checkpointing import checkpoint_activations
 from lm.interop import to_huggingface
 from lm.loss import cross_entropy
 from lm.model import Transformer
@@ -157,7 +156,7 @@ def test_dropout_zeroes_its_share_in_training_alone():
     want = model.eval()(ids)
     model.set_dropout(0.25)
     assert torch.equal(model(ids), want)
-    dropped = model.train().blocks[0].drop(torch.ones(10_000))
+    dropped = model.train().blocks[0].dropout(torch.ones(10_000))
     assert sorted(set(dropped.tolist())) == pytest.approx([0.0, 1 / 0.75])
     assert (dropped == 0).float().mean() == pytest.approx(0.25, abs=0.03)
 
@@ -169,7 +168,7 @@ def test_dropout_is_the_same_whatever_is_recomputed_and_fused(checkpointing):
         torch.manual_seed(0)
         model = Transformer(MODEL)
         model.set_dropout(0.3)
-        checkpoint_activations(model, "none" if not fused else checkpointing)
+        model.set_activation_checkpointing("none" if not fused else checkpointing)
         if fused:
             lm.fuse(model)
         torch.manual_seed(1)

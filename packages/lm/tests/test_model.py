@@ -119,3 +119,17 @@ def test_initialisation_follows_its_recipe():
     assert weights["positions.weight"].std().item() == pytest.approx(0.01, rel=0.05)
     assert all((p == 0).all() for name, p in weights.items() if name.endswith("bias"))
     assert (weights["final_norm.weight"] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("ids", "error", "words"),
+    [
+        (torch.rand(1, 3), TypeError, "float32"),
+        (torch.tensor([1, 2, 3]), ValueError, r"\(3,\)"),
+        (torch.tensor([[1, -2, 3]]), ValueError, "-2"),
+        (torch.tensor([[1, 64, 3]]), ValueError, "64"),
+    ],
+)
+def test_ids_that_a_model_cannot_read_are_named(ids, error, words):
+    with pytest.raises(error, match=words):
+        Transformer(ModelConfig(64, 16, 1, 16, 2, 24))(ids)

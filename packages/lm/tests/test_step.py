@@ -13,7 +13,6 @@ import torch
 from runs import CONFIG, MODEL, VARIANTS, made, metrics, run, some_tokens, stop_at
 
 from lm import device as machine
-from lm.activation_checkpointing import checkpoint_activations
 from lm.data import open_tokens
 from lm.loss import CHUNK_BYTES
 from lm.training import budget, checkpoint, train, trainer
@@ -87,7 +86,7 @@ def test_checkpointing_changes_no_bit_of_the_gradients(variant, end_of_text):
     model, ids = made(variant, torch.float32), torch.from_numpy(some_tokens(34).reshape(2, 17))
     found = {}
     for what in ("none", "selective", "full"):
-        checkpoint_activations(model, what)
+        model.set_activation_checkpointing(what)
         kept = []
         hooks = torch.autograd.graph.saved_tensors_hooks(lambda t, kept=kept: kept.append(t.nbytes) or t, lambda t: t)
         with hooks:
@@ -102,7 +101,7 @@ def test_checkpointing_changes_no_bit_of_the_gradients(variant, end_of_text):
 
 def test_checkpointing_refuses_what_it_does_not_know():
     with pytest.raises(ValueError, match="'some' is unknown"):
-        checkpoint_activations(made("llama"), "some")
+        made("llama").set_activation_checkpointing("some")
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

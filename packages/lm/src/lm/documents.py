@@ -1,9 +1,9 @@
-"""Several documents in one row of tokens: which document a token is of, and how far into it."""
+"""Token ids, and several documents in one row of them: the document of each token and its position."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def document_ids_of(ids: Tensor, end_of_text: int) -> Tensor:
@@ -15,23 +15,44 @@ def document_ids_of(ids: Tensor, end_of_text: int) -> Tensor:
     return (ids == end_of_text).cumsum(dim=1)
 
 
-def positions_of(document_ids: Tensor | None, start: int | Tensor, length: int) -> slice | Tensor:
-    """Positions of `length` tokens of each row: from `start` on, or of each in its own document.
+def positions_of(ids: Tensor, document_ids: Tensor | None, start: int | Tensor, context_length: int) -> slice | Tensor:
+    """Positions of ids (batch, seq): from `start` on, or of each token in its own document.
 
-    start: one for all rows, or of the one token of each row (batch,).
+    start: one for all rows, or of the one token of each row (batch,), not checked against the context.
+
+    Raises:
+        TypeError: ids are not integers.
+        ValueError: ids are not (batch, seq) or longer than the context, or both document_ids and start are given.
     """
+    if ids.is_floating_point() or ids.dtype == torch.bool:
+        raise TypeError(f"expected token ids of an integer dtype, got {ids.dtype}")
+    if ids.ndim != 2:
+        raise ValueError(f"expected token ids (batch, seq), got {tuple(ids.shape)}: for one sequence pass ids[None]")
+    if isinstance(start, int) and start + ids.shape[1] > context_length:
+        raise ValueError(f"a sequence of {start + ids.shape[1]} tokens is longer than the context of {context_length}")
     if document_ids is not None:
         if isinstance(start, Tensor) or start:
             raise ValueError(
                 f"expected start 0 beside document_ids, got {start}: documents have positions of their own"
             )
         return positions_in(document_ids)
-    return start[:, None] if isinstance(start, Tensor) else slice(start, start + length)
+    return start[:, None] if isinstance(start, Tensor) else slice(start, start + ids.shape[1])
+
+
+def embedded(embedding: nn.Embedding, ids: Tensor) -> Tensor:
+    """embedding(ids). ValueError: an id has no row (on a CPU; CUDA's own assertion fails later)."""
+    try:
+        return embedding(ids)  # type: ignore[no-any-return]
+    except IndexError:
+        raise ValueError(
+            f"token ids from {int(ids.min())} to {int(ids.max())} are not all in the vocabulary of "
+            f"{embedding.num_embeddings}: use the model's own tokenizer"
+        ) from None
 
 
 def positions_in(document_ids: Tensor) -> Tensor:
-    """How far each token is into its document, a contiguous run of document_ids (batch, seq): int64 (batch, seq)."""
+    """Position of each token in its document, a contiguous run of document_ids (batch, seq): int64 (batch, seq)."""
     index = torch.arange(document_ids.shape[1], device=document_ids.device).expand(document_ids.shape)
-    begins = torch.ones_like(document_ids, dtype=torch.bool)
-    begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
-    return index - torch.where(begins, index, 0).cummax(dim=1).values
+    is_first = torch.ones_like(document_ids, dtype=torch.bool)
+    is_first[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
+    return index - torch.where(is_first, index, 0).cummax(dim=1).values

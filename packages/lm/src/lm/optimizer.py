@@ -120,8 +120,8 @@ def row_splits(model: nn.Module) -> dict[int, tuple[int, ...]]:
             splits[id(p)] = (p.shape[0],)
     for module in model.modules():
         if isinstance(module, Attention):
-            kv_rows = module.kv_heads * module.head_dim
-            splits[id(module.qkv.weight)] = (module.heads * module.head_dim, kv_rows, kv_rows)
+            kv_rows = module.num_kv_heads * module.head_dim
+            splits[id(module.qkv.weight)] = (module.num_heads * module.head_dim, kv_rows, kv_rows)
         elif isinstance(module, SwiGLU):
             splits[id(module.gate_up.weight)] = (module.gate_up.out_features // 2,) * 2
     return splits

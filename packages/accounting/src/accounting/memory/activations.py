@@ -311,7 +311,10 @@ def _qkv(run: ForwardPass, kind: Kind) -> Tensors:
         ]
     copies = copies_of_heads(run, kind)
     if int(run.batch) == 1 or shape.kv_heads == 1:
-        return [*copies, *reversed(_qkv_of_fused(run))]
+        projected, *rotated = _qkv_of_fused(run)
+        if copies and rotated:  # the copy stands for the queries
+            rotated = [(1, run.tokens * (n.n_kv_heads * n.head_dim) * act)]
+        return [*copies, *rotated, projected]
     of_norm = run.head_norm_kernel == "fused" or (not run.narrow and kernel != "normalised")
     return [*copies, _projected(run)] if shape.qk_norm and of_norm else copies
 

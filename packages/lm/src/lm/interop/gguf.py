@@ -16,8 +16,9 @@ from lm.files import atomic_path, reason
 from lm.interop.exporting import run_and_model, special_names, text_of
 from lm.interop.loading import ModelText, tokenizer_of
 from lm.interop.tensors import Part, Table, exported, with_biases
-from lm.model import Transformer, rope_frequencies
+from lm.model import Transformer
 from lm.piece_tokenizer import SPACE, PieceTokenizer
+from lm.rope import rope_frequencies
 from lm.special_tokens import BEGINS, TURN_ENDS
 
 DTYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}

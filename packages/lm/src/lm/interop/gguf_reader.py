@@ -12,8 +12,9 @@ from lm.config import ModelConfig
 from lm.extras import need
 from lm.interop.gguf import BYTE, CONTROL, PRE_TOKENIZERS, UNKNOWN, UNUSED, table
 from lm.interop.tensors import built, check_sizes, imported
-from lm.model import Transformer, rope_frequencies
+from lm.model import Transformer
 from lm.piece_tokenizer import SPACE, PieceTokenizer
+from lm.rope import rope_frequencies
 from lm.text_config import TextConfig
 
 USER_DEFINED = 4  # a token that stands for itself and is no part of a text's encoding, as <think>

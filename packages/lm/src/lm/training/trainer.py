@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
-from lm.activation_checkpointing import checkpoint_activations
 from lm.config import ModelConfig, TrainConfig
 from lm.data import Mixture, Tokens
 from lm.data.batches import mix
@@ -194,7 +193,7 @@ class Trainer:
         on_meta = any(p.is_meta for p in model.parameters())
         self.model = model if on_meta else model.to(self.device)
         if config.activation_checkpointing != "none":
-            checkpoint_activations(model, config.activation_checkpointing)
+            model.set_activation_checkpointing(config.activation_checkpointing)
         model.set_dropout(config.dropout)
         if self.device.type == "cpu":
             fuse(model)

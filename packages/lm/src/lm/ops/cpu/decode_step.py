@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from lm import config as choices
 from lm.config import ModelConfig
-from lm.model import MLP, Attention, Block, RMSNorm, SwiGLU, Transformer, rope_cache
+from lm.model import MLP, Attention, Block, RMSNorm, SwiGLU, Transformer
 from lm.ops.cpu.build import Unavailable, built
 from lm.ops.cpu.fused import FusedAttention, FusedRMSNorm, FusedSwiGLU, hooked
 from lm.ops.cpu.int8 import Int8Linear
 from lm.ops.cpu.products import is_linear
+from lm.rope import rope_cache
 
 Pointer, Count = ctypes.c_void_p, ctypes.c_int64
 # The numbers by which decode_step.c knows them.
@@ -176,7 +177,7 @@ class NativeStep:
 
     def layer(self, block: Block) -> Layer:
         attention, ffn = block.attention, block.ffn
-        up = ffn.gate_up if isinstance(ffn, SwiGLU) else cast(MLP, ffn).up
+        up = ffn.gate_up if isinstance(ffn, SwiGLU) else ffn.up
         return Layer(
             attention_norm=self.norm(block.attention_norm),
             ffn_norm=self.norm(block.ffn_norm),
@@ -185,7 +186,7 @@ class NativeStep:
             qkv=self.matrix(attention.qkv),
             output=self.matrix(attention.output),
             up=self.matrix(up),
-            down=self.matrix(cast(nn.Linear, ffn.down)),
+            down=self.matrix(ffn.down),
         )
 
 

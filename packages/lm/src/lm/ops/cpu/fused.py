@@ -25,8 +25,7 @@ from torch.autograd.function import once_differentiable
 
 from lm.activation_checkpointing import recomputed
 from lm.attention import MATMUL_KEYS, causal_self_bias
-from lm.documents import positions_of
-from lm.model import Attention, LayerCache, RMSNorm, SwiGLU, rope_at
+from lm.model import Attention, LayerCache, RMSNorm, SwiGLU
 from lm.ops.cpu import passes
 from lm.ops.cpu.block_attention import attend
 from lm.ops.cpu.products import FusedLinear
@@ -64,20 +63,25 @@ def in_full_precision(x: Tensor) -> bool:
 class FusedAttention(Attention):
     """Attention by blocks of queries, up to as many positions as that is faster for than torch's tiled kernel."""
 
-    def attend(self, qkv: Tensor, rope: Tensor | None, document_ids: Tensor | None, cache: LayerCache | None) -> Tensor:
-        if cache is not None or qkv.shape[1] > MATMUL_KEYS or not in_full_precision(qkv):
-            return super().attend(qkv, rope, document_ids, cache)
-        qkv = qkv.view(*qkv.shape[:2], -1, self.head_dim)
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k, v = qkv.split_with_sizes((self.heads, self.kv_heads, self.kv_heads), dim=2)
-            qkv = torch.cat((self.q_norm(q), self.k_norm(k), v), dim=2)
-        if rope is None and self.config.position == "rope":
-            rope = rope_at(self.config, positions_of(document_ids, 0, qkv.shape[1]), qkv)
+    def forward(
+        self,
+        x: Tensor,
+        rope: Tensor | None,
+        document_ids: Tensor | None = None,
+        cache: LayerCache | None = None,
+        ids: Tensor | None = None,
+    ) -> Tensor:
+        if cache is not None or x.shape[1] > MATMUL_KEYS or not in_full_precision(x):
+            return super().forward(x, rope, document_ids, cache, ids)
+        if self.value_embedding is None and isinstance(self.q_norm, nn.Identity):
+            heads = self.qkv(x).unflatten(-1, (-1, self.head_dim))  # without a copy
+        else:
+            heads = torch.cat(self.project(x, ids), dim=2)
         rotation = None if rope is None else torch.view_as_complex(rope)  # (…, seq, 1, head_dim / 2)
-        window = self.config.sliding_window
-        bias = causal_self_bias(qkv, window, document_ids)
-        y = (recomputed(attend) if self.recompute else attend)(qkv, self.heads, rotation, bias, window)
-        return y.flatten(2)
+        bias = causal_self_bias(heads, self.sliding_window, document_ids)
+        run = recomputed(attend) if self.recompute else attend
+        y = run(heads, self.num_heads, rotation, bias, self.sliding_window)
+        return self.output(y.flatten(2))  # type: ignore[no-any-return]
 
 
 class FusedRMSNorm(RMSNorm):
