@@ -5,7 +5,7 @@ python packages/accounting/benchmarks/published_runs.py [--fit | --write | --che
 published_runs.csv holds one run a row: layout, batch and published rate, each read in its source (SOURCES). Runs are in
 bf16 and tuned by their authors; of an untuned and a tuned number for one layout the tuned one is there. The rule for
 holding out does not look at rates: in order of the SHA-256 of a row's model, device, layout and framework, the second
-half is held out, and so are all mixtures of experts. Rows "not re-read" are from an earlier table, whose papers could
+half is held out. Rows "not re-read" are from an earlier table, whose papers could
 not be read again: they are shown, and neither fitted nor counted. --fit prints the constants of step_time.py that the
 fitted runs give; --write makes the table and planning/accuracy.csv; --check fails where they are not up to date.
 """
@@ -25,6 +25,7 @@ from accounting.hardware.devices import Device, device
 from accounting.hardware.interconnect import Interconnect, interconnect
 from accounting.planning import step_time as constants
 from accounting.planning.step_time import StepTime, step_time
+from accounting.shape import FeedForward, LatentAttention, Layer
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs/design/cluster-plans.md"
@@ -32,7 +33,11 @@ SUMMARY = HERE.parent / "src/accounting/planning/accuracy.csv"
 START, END = "<!-- published runs -->", "<!-- end of published runs -->"
 KEY = ("model", "device", "devices", "tensor", "pipeline", "virtual stages", "context", "expert", "zero")
 KEY += ("sequence parallel", "micro-batch", "batch", "length", "framework")
-FITTED = {"ATTENTION": 0.3, "PASSES": 6.0, "HIDDEN": 0.5}  # with the start of the fit
+# constants that the runs of each kind fit, with the start of the fit
+FITTED = {
+    "dense": {"ATTENTION": 0.3, "PASSES": 6.0, "HIDDEN": 0.5},
+    "mixture": {"EXPERT_PASSES": 20.0},
+}
 
 SOURCES = {
     "megatron-2021": ("Narayanan et al. 2021, tables 1 and 2", "https://arxiv.org/abs/2104.04473"),
@@ -118,6 +123,7 @@ MPT |= {"30b": (48, 7168, 56), "70b": (80, 8192, 64)}
 MAXTEXT = {"16b": (32, 4096, 64, 28672), "22b": (48, 6144, 24, 24576), "32b": (32, 8192, 64, 28672)}
 MAXTEXT |= {"52b": (32, 12288, 32, 49152), "64b": (64, 8192, 64, 28672), "128b": (64, 8192, 128, 57344)}
 MAXTEXT |= {"256b": (64, 16384, 128, 57344), "512b": (128, 16384, 128, 57344)}
+KIMI = LatentAttention(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
 MODELS = {
     **{f"gpt-{name}": _gpt(*sizes) for name, sizes in GPT.items()},
     **{f"mpt-{name}": _gpt(*sizes, vocabulary=50368) for name, sizes in MPT.items()},
@@ -142,6 +148,16 @@ MODELS = {
         qk_norm=True,
         experts=128,
         experts_per_token=8,
+    ),
+    "kimi-k2": TransformerShape(
+        163840,
+        4096,
+        61,
+        7168,
+        64,
+        2048,
+        leading=(Layer(KIMI, FeedForward(18432)),),
+        layers=(Layer(KIMI, FeedForward(experts=384, experts_per_token=8, shared_d_ff=2048, router="sigmoid")),),
     ),
     "llama-3-8b-lora": replace(SHAPES["llama-3-8b"], lora_rank=16),
 }
@@ -295,11 +311,11 @@ def page() -> str:
     return f"{before}{START}\n\n{table()}\n\n{END}{rest.partition(END)[2]}"
 
 
-def fit() -> dict[str, float]:
+def fit(kind: str) -> dict[str, float]:
     """The constants of step_time.py with the least mean square logarithm of predicted over published rate, over the
-    fitted runs, by Gauss-Newton steps in the constants' logarithms; they are left set."""
-    some = [run for run in runs() if run.fitted]
-    logs = {name: math.log(start) for name, start in FITTED.items()}
+    fitted runs of a kind, by Gauss-Newton steps in the constants' logarithms; they are left set."""
+    some = [run for run in runs() if run.fitted and run.kind == kind]
+    logs = {name: math.log(start) for name, start in FITTED[kind].items()}
 
     def residuals(moved: str = "", by: float = 0.0) -> list[float]:
         for name, value in logs.items():
@@ -334,7 +350,7 @@ def solved(rows: list[list[float]]) -> list[float]:
 
 if __name__ == "__main__":
     if "--fit" in sys.argv[1:]:
-        print(*(f"{name} = {value:.3g}" for name, value in fit().items()), sep="\n")
+        print(*(f"{name} = {value:.3g}" for kind in FITTED for name, value in fit(kind).items()), sep="\n")
     elif "--write" in sys.argv[1:]:
         SUMMARY.write_text(summary(), encoding="utf-8")
         PAGE.write_text(page(), encoding="utf-8")

@@ -8,8 +8,14 @@ A device's best measured matmul, which the matmuls of a model reach, measured co
 given; three constants are fitted, the same ones for every device: matmuls inside attention reach ATTENTION of that
 rate; elementwise work (norms, activations, the softmax of an unfused kernel, residual sums) reads and writes every
 saved tensor PASSES times at the memory's bandwidth, and 40% more often with full activation checkpointing; HIDDEN of
-data-parallel traffic runs beside the passes that can hide it. Traffic inside a layer is waited for. Schedules are 1F1B
-(Narayanan et al. 2021, arXiv:2104.04473). Fit, held-out runs and errors: docs/design/cluster-plans.md.
+data-parallel traffic runs beside the passes that can hide it. Traffic of tensor and context parallelism is waited for.
+Schedules are 1F1B (Narayanan et al. 2021, arXiv:2104.04473). Fit, held-out runs and errors:
+docs/design/cluster-plans.md.
+
+Mixtures of experts differ: matmuls grouped by expert, and those inside attention by the kernels of 2025 that all their
+published runs use, are taken at half of the rate; tensors inside feed-forward layers are read and written EXPERT_PASSES
+times, which is fitted; HIDDEN of the traffic of tokens to their experts runs beside the computation, and the kernels
+that send tokens also gather them.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ from accounting.formula import Term
 from accounting.hardware.devices import Device
 from accounting.hardware.interconnect import Interconnect
 from accounting.memory.activations import head_tensors, saved_by_layers
-from accounting.memory.records import total_bytes
+from accounting.memory.records import Component, total_bytes
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape, positive
 from accounting.units import Bytes, Seconds
@@ -35,6 +41,8 @@ from accounting.units import Bytes, Seconds
 ATTENTION = 0.193
 PASSES = 7.32
 HIDDEN = 0.512
+EXPERT_PASSES = 25.1
+MIXTURE_RATE = 0.5  # of the best matmul, which the matmuls grouped by expert and attention in mixtures reach
 RECOMPUTED_PASSES = 0.4  # a recomputed tensor is written and read once more, beside five times without recomputation
 
 
@@ -47,7 +55,7 @@ class StepTime:
         memory: elementwise work between them.
         tensor: traffic of tensor parallelism.
         context: keys and values of context parallelism.
-        expert: tokens sent to the experts of other devices, and back.
+        expert: exposed traffic of tokens to the experts of other devices, and back.
         bubble: idle while the pipeline fills and empties, its own traffic included.
         data: exposed traffic of gradients and parameters.
         optimizer: reading and writing parameters, gradients and optimizer state.
@@ -184,7 +192,9 @@ def _stage_time(
     both = forward + sum(backward_terms(shape, {name: int(flops[name]) for name in flops}).values())
     # in attention, forward and backward; every kind of checkpointing computes it once more
     scores = int(flops["scores"]) * (3 if policy.activation_checkpointing == "none" else 4)
-    passes = PASSES * (1 + (RECOMPUTED_PASSES if policy.activation_checkpointing == "full" else 0))
+    ffn = int(flops["ffn"]) * (4 if policy.activation_checkpointing == "full" else 3)
+    mixture = shape.most_experts > 1
+    slowed = (scores + ffn) * (1 / MIXTURE_RATE - 1) if mixture else scores * (1 / ATTENTION - 1)
 
     # weights are read forward and backward, and their gradients added up: much for experts that few tokens reach
     trained = sum(int(one.trained) for one in replicated(shape, layout, place))
@@ -221,13 +231,16 @@ def _stage_time(
             seconds[group] += rings * interconnect.latency(members, in_node)
         link_bytes, network_bytes = link_bytes + link, network_bytes + network
 
+    matmul = (both + recomputed + slowed) / (peak * efficiency)
+    memory = _elementwise_bytes(shape, layout, place, batch_size, seq_len, policy) + weights
+    memory_time = memory / float(device.known_bandwidth)
+    expert = seconds[Joins.EXPERT] / micro_batches
     return _StageTime(
-        matmul=(both + recomputed - scores + scores / ATTENTION) / (peak * efficiency),
-        memory=(_saved_bytes(shape, layout, place, batch_size, seq_len, policy) * passes + weights)
-        / float(device.known_bandwidth),
+        matmul=matmul,
+        memory=memory_time,
         tensor=seconds[Joins.TENSOR] / micro_batches,
         context=seconds[Joins.CONTEXT] / micro_batches,
-        expert=seconds[Joins.EXPERT] / micro_batches,
+        expert=expert - HIDDEN * min(expert, matmul + memory_time),
         pipeline=seconds[Joins.PIPELINE] / micro_batches,
         data=seconds[Joins.DATA],
         optimizer=_optimizer_bytes(shape, layout, place, policy) / float(device.known_bandwidth),
@@ -256,16 +269,27 @@ def _between_nodes(sent: int, devices: int, in_node: int, experts: int) -> int:
     return round(sent * reached / (experts * (devices - 1) / devices))
 
 
-def _saved_bytes(
+def _elementwise_bytes(
     shape: TransformerShape, layout: Layout, place: Place, batch_size: int, seq_len: int | None, policy: Policy
-) -> int:
-    """Bytes of all tensors that a micro-batch would save on a device without activation checkpointing."""
-    nothing_again = replace(policy, activation_checkpointing="none")
-    run = device_forward_pass(shape, layout, place, batch_size, seq_len, nothing_again)
-    saved = sum(int(total_bytes(tensors)) for tensors in saved_by_layers(run, run.stack.counts).values())
+) -> float:
+    """Bytes that elementwise work on a micro-batch reads and writes: each tensor that would be saved without activation
+    checkpointing, as many times as its component is passed over."""
+    run = device_forward_pass(
+        shape, layout, place, batch_size, seq_len, replace(policy, activation_checkpointing="none")
+    )
+    passes: dict[Component, float] = {}
+    if shape.most_experts > 1:
+        inside = (Component.FFN_HIDDEN, Component.SHARED_FFN_HIDDEN)
+        passes = {Component.ROUTER: 0.0, **dict.fromkeys(inside, EXPERT_PASSES)}
+    components = [saved_by_layers(run, run.stack.counts)]
     if place.stage == layout.pipeline - 1:
-        saved += sum(int(total_bytes(tensors)) for tensors in head_tensors(run).values())
-    return saved
+        components.append(head_tensors(run))
+    size = sum(
+        int(total_bytes(tensors)) * passes.get(component, PASSES)
+        for saved in components
+        for component, tensors in saved.items()
+    )
+    return size * (1 + RECOMPUTED_PASSES) if policy.activation_checkpointing == "full" else size
 
 
 def _optimizer_bytes(shape: TransformerShape, layout: Layout, place: Place, policy: Policy) -> int:
