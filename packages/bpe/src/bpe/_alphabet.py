@@ -50,11 +50,11 @@ class Alphabet(NamedTuple):
 
         def spell(records: Records) -> Records:
             spelled = bytearray()
-            for pretokens, counts in _batches(records):
+            for pretokens, counts in batches(records):
                 symbols = symbol_of[merge(pretokens)]
                 ends = np.cumsum([len(pretoken) for pretoken in pretokens])
                 lengths = np.diff(np.searchsorted(np.cumsum(sizes[symbols]), ends) + 1, prepend=0)
-                spelled += _records_of(symbols, lengths, np.array(counts, dtype=np.uint64))
+                spelled += records_of(symbols, lengths, np.array(counts, dtype=np.uint64))
             return spelled
 
         return cls(list(ids), spell, tokenizer.fingerprint, len(ids) - 256)
@@ -78,7 +78,7 @@ class Alphabet(NamedTuple):
 
         def texts(records: Records) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
             """Code points, how many of them each text has, and how often it occurs."""
-            for pretokens, numbers in _batches(records):
+            for pretokens, numbers in batches(records):
                 found, counts = [], []
                 for pretoken, number in zip(pretokens, numbers, strict=True):
                     text = pretoken.decode("utf-8", "surrogateescape").replace(mark, " ")
@@ -117,13 +117,13 @@ class Alphabet(NamedTuple):
                 lengths = np.bincount(piece[known], minlength=piece[-1] + 1)
                 merged = lengths > 1
                 counted = np.repeat(counts, sizes)[begins]
-                spelled += _records_of(symbols[known & merged[piece]], lengths[merged], counted[merged])
+                spelled += records_of(symbols[known & merged[piece]], lengths[merged], counted[merged])
             return spelled
 
         return cls([chr(code).encode() for code in kept], spell)
 
 
-def _batches(records: Records) -> Iterator[tuple[list[bytes], list[int]]]:
+def batches(records: Records) -> Iterator[tuple[list[bytes], list[int]]]:
     """The pretokens and their counts, BATCH or about BATCH_BYTES of them at a time."""
     pretokens: list[bytes] = []
     counts: list[int] = []
@@ -139,7 +139,7 @@ def _batches(records: Records) -> Iterator[tuple[list[bytes], list[int]]]:
         yield pretokens, counts
 
 
-def _records_of(symbols: NDArray[Any], lengths: NDArray[Any], counts: NDArray[Any]) -> bytes:
+def records_of(symbols: NDArray[Any], lengths: NDArray[Any], counts: NDArray[Any]) -> bytes:
     """Records of words that are arrays of symbols: lengths[i] of them make word i, which occurs counts[i] times."""
     if len(lengths) and lengths.max() >= 1 << 30:
         raise ValueError(f"a pretoken of {lengths.max():,} symbols; the most are {(1 << 30) - 1:,}: split it")

@@ -1,0 +1,56 @@
+"""What puts special tokens around an encoded text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bpe.trainers._component import REQUIRED, Component, component, sequence
+
+
+class ByteLevel(Component):
+    """tokenizers' ByteLevel, which moves offsets off spaces."""
+
+    kind = "ByteLevel"
+
+    def __init__(self, trim_offsets: bool = True) -> None:
+        self.options = {"add_prefix_space": True, "trim_offsets": trim_offsets, "use_regex": True}
+
+
+class TemplateProcessing(Component):
+    """tokenizers' TemplateProcessing: "[CLS] $A [SEP]" for one text and for two, and the ids of the special tokens."""
+
+    kind = "TemplateProcessing"
+
+    def __init__(
+        self,
+        single: str | list[str] | None = None,
+        pair: str | list[str] | None = None,
+        special_tokens: list[tuple[str, int]] | None = None,
+    ) -> None:
+        tokens = {name: {"id": name, "ids": [number], "tokens": [name]} for name, number in special_tokens or ()}
+        self.options = {
+            "single": _pieces(single if single is not None else "$0"),
+            "pair": _pieces(pair if pair is not None else "$A:0 $B:1"),
+            "special_tokens": tokens,
+        }
+
+
+def _pieces(template: str | list[str]) -> list[dict[str, Any]]:
+    pieces: list[dict[str, Any]] = []
+    for piece in template.split() if isinstance(template, str) else template:
+        name, _, number = piece.rpartition(":") if piece.rpartition(":")[2].isdecimal() else (piece, "", "")
+        if not name.startswith("$"):
+            pieces.append({"SpecialToken": {"id": name, "type_id": int(number or 0)}})
+            continue
+        text, name = name[1:].upper(), "A"
+        if text in ("A", "B"):
+            name = text
+        elif text:  # "$1" is the first text with this type
+            number = text
+        pieces.append({"Sequence": {"id": name, "type_id": int(number or 0)}})
+    return pieces
+
+
+BertProcessing = component("BertProcessing", sep=REQUIRED, cls=REQUIRED)
+RobertaProcessing = component("RobertaProcessing", sep=REQUIRED, cls=REQUIRED, trim_offsets=True, add_prefix_space=True)
+Sequence = sequence("processors")
