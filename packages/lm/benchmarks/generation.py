@@ -29,8 +29,8 @@ from torch import Tensor
 
 from lm.config import ModelConfig
 from lm.data import open_tokens
-from lm.generation.engine import Scheduler
 from lm.generation.sampling import Sampling
+from lm.generation.scheduler import Scheduler
 from lm.interop import to_huggingface
 from lm.interop.loading import load
 from lm.model import Transformer
@@ -51,7 +51,7 @@ def ours(model: Transformer, *, native: bool | None = None) -> Callable[[list[in
         text = batch.add(prompt, max_new_tokens=count, sampling=Sampling(temperature=0))
         batch.step()
         first = time.perf_counter() - began
-        while batch.texts:
+        while batch.sequences:
             batch.step()
         return text.tokens, first, (time.perf_counter() - began - first) / (count - 1)
 

@@ -31,8 +31,8 @@ Measured = tuple[float, float, list[int]]  # seconds of the prompt and the first
 def ours(path: str, threads: int, int8: bool) -> Iterator[Measured]:
     import torch
 
-    from lm.generation.engine import Scheduler
     from lm.generation.sampling import Sampling
+    from lm.generation.scheduler import Scheduler
     from lm.interop.loading import load
     from lm.ops.cpu.int8 import quantized
 
@@ -48,7 +48,7 @@ def ours(path: str, threads: int, int8: bool) -> Iterator[Measured]:
         while not text.tokens:
             scheduler.step()
         first = time.perf_counter() - began
-        while scheduler.texts:
+        while scheduler.sequences:
             scheduler.step()
         yield first, (time.perf_counter() - began - first) / (count - 1), text.tokens
 

@@ -11,7 +11,7 @@ import torch
 
 import lm
 from lm.commands.cli import main
-from lm.generation.engine import Scheduler
+from lm.generation.scheduler import Scheduler
 from lm.training import checkpoint
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
@@ -123,18 +123,18 @@ def test_serve_without_its_extra_says_what_to_install(run_of, capsys, monkeypatc
 def test_a_turn_reads_what_is_new_and_says_what_it_would_have_said(run_of, talk, monkeypatch):
     """The whole chunks of a conversation that are in the cache are not read again; the answers are those of a cache
     made anew each turn."""
-    from lm.generation import engine
+    from lm.generation import decoder
     from lm.generation.decoder import Decoder
     from lm.generation.prefixes import Prefixes
 
     reads, read = [], Decoder.read
 
-    def counted(decoder, row, ids, **more):
-        reads.append((decoder.cache.lengths[row], len(ids)))
-        return read(decoder, row, ids, **more)
+    def counted(self, row, ids, **more):
+        reads.append((self.cache.lengths[row], len(ids)))
+        return read(self, row, ids, **more)
 
     monkeypatch.setattr(Decoder, "read", counted)
-    monkeypatch.setattr(engine, "CHUNK", {"cpu": 64})
+    monkeypatch.setattr(decoder, "CHUNK_SIZE", {"cpu": 64})
     said = ("hello, you", "and more of it, and then some", "still", "/reset", "hello")
     arguments = ["--temperature", "0", "--max-new-tokens", "2"]  # so that answers, whatever they are, hardly count
     out, prompts = talk(*said, arguments=arguments)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from models import SHAPES, make, needs_compiler, some_ids
 
 from lm.generation.decoder import Decoder
-from lm.generation.engine import Scheduler
 from lm.generation.sampling import Sampling
+from lm.generation.scheduler import Scheduler
 from lm.generation.stream import StreamDecoder, generate, generate_batch, stream
 from lm.ops.cpu.int8 import Int8Linear, quantized
 
@@ -120,7 +120,7 @@ def test_texts_come_and_go_between_steps():
     assert (first.ended, first.tokens) == ("cancelled", alone[1][:2])
     fourth = batch.add([4], **how)
     seen = []
-    while batch.texts:
+    while batch.sequences:
         seen += batch.step()
     for text, number in ((second, 2), (third, 3), (fourth, 4)):
         assert text.tokens == alone[number]
@@ -136,7 +136,7 @@ def test_samples_of_one_prompt_read_it_once():
     model = make()
     batch = Scheduler(model, rows=4)
     texts = [batch.add([1, 2, 3], max_new_tokens=2, seed=j) for j in range(4)]
-    while batch.texts:
+    while batch.sequences:
         batch.step()
     assert batch.prefill.tokens == 3
     assert [text.tokens for text in texts] == [generate(model, [1, 2, 3], max_new_tokens=2, seed=j) for j in range(4)]
@@ -380,7 +380,7 @@ def test_a_hook_is_called_for_every_token_and_changes_each(place, native):
     calls.clear()
     batch = Scheduler(model, rows=1, native=native)
     text = batch.add(prompt, max_new_tokens=8, sampling=Sampling(temperature=0))
-    while batch.texts:
+    while batch.sequences:
         batch.step()
     assert text.tokens == want
     assert len(calls) == 8
@@ -416,7 +416,33 @@ def test_a_model_in_training_generates_without_dropout_and_keeps_its_mode(native
     for _ in range(4):
         batch = Scheduler(model, rows=1, native=native)
         text = batch.add([1, 2, 3], max_new_tokens=8, sampling=Sampling(temperature=0))
-        while batch.texts:
+        while batch.sequences:
             batch.step()
         assert text.tokens == want
     assert [module.training for module in model.modules()] == modes
+
+
+@pytest.mark.parametrize(
+    ("ids", "more", "error", "words"),
+    [
+        (torch.tensor([[1, 2, 3]]), {}, TypeError, r"the prompt.*\[1, 2, 3\]"),
+        ([1, 2.5], {}, TypeError, "2.5"),
+        ([1], {"max_new_tokens": 2.5}, TypeError, "max_new_tokens.*2.5"),
+        ([1], {"top_k": 1.5}, TypeError, "top_k.*1.5"),
+        ([1], {"stop_tokens": 5}, TypeError, "stop_tokens.*5"),
+        ([1], {"stop_tokens": "a"}, TypeError, "stop_tokens.*'a'"),
+    ],
+)
+def test_wrong_arguments_are_named(ids, more, error, words):
+    with pytest.raises(error, match=words):
+        generate(make(), ids, **{"max_new_tokens": 2, **more})
+    with pytest.raises(error, match=words):
+        generate_batch(make(), [ids], **{"max_new_tokens": 2, **more})
+
+
+def test_prompts_of_a_batch_are_lists_of_ids():
+    for prompts in ([1, 2, 3], "abc", 5):
+        with pytest.raises(TypeError, match="token ids"):
+            generate_batch(make(), prompts, max_new_tokens=2)
+    ids = torch.tensor([1, 2, 3])
+    assert generate(make(), ids, max_new_tokens=2, seed=1) == generate(make(), [1, 2, 3], max_new_tokens=2, seed=1)

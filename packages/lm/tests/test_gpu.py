@@ -17,8 +17,8 @@ from lm.attention import attention, choose
 from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.device import float32_matmul_precision
-from lm.generation.engine import Scheduler
 from lm.generation.sampling import Sampling
+from lm.generation.scheduler import Scheduler
 from lm.training.distributed import DistributedContext
 from lm.training.train import Stopped
 from lm.training.trainer import Processes, Trainer
@@ -137,7 +137,7 @@ def test_texts_have_the_tokens_that_they_have_on_a_cpu():
                 batch.step()
             own = {"sampling": Sampling(temperature=0.0)} if number % 2 else {"seed": number}
             texts.append(batch.add(prompt, max_new_tokens=90, **own))
-        while batch.texts:
+        while batch.sequences:
             batch.step()
         tokens[device] = [text.tokens for text in texts]
     assert tokens["cuda"] == tokens["cpu"]

@@ -10,9 +10,9 @@ from models import needs_compiler
 
 import lm
 from lm.generation.decoder import NoPages
-from lm.generation.engine import Scheduler
 from lm.generation.kv_cache import HUGE, PAGE, Cache, bytes_of_page
 from lm.generation.sampling import Sampling
+from lm.generation.scheduler import Scheduler
 from lm.generation.stream import generate
 
 CONTEXT = 6 * PAGE
@@ -61,7 +61,7 @@ def test_a_text_has_the_tokens_that_it_has_alone_whatever_else_runs(model, wante
     batch = Scheduler(model, rows=rows, memory=pages * bytes_of_page(model))
     assert batch.cache.pages == min(pages, rows * 6)
     waiting, running, step = list(enumerate(wanted)), [], 0
-    while waiting or batch.texts:
+    while waiting or batch.sequences:
         while waiting and batch.room and waiting[0][1][3] <= step:
             number, (kind, length, most, _, cancelled) = waiting.pop(0)
             text = batch.add(
@@ -90,10 +90,10 @@ def test_texts_that_gave_their_pages_to_older_ones_go_on_as_if_they_had_not(mode
         batch.add(prompt(n, 100), max_new_tokens=180, sampling=Sampling(0.8), seed=n, when_full="end") for n in range(4)
     ]
     waited = set()
-    while batch.texts:
+    while batch.sequences:
         batch.step()
         check(batch)
-        waited |= {n for n, text in enumerate(texts) if text.waits}
+        waited |= {n for n, text in enumerate(texts) if text.preempted}
     assert waited
     assert 0 not in waited
     for n, text in enumerate(texts):
@@ -104,11 +104,11 @@ def test_what_texts_have_in_common_is_read_once(model):
     batch = Scheduler(model, rows=4)
     same = prompt(0, 300)
     texts = [batch.add([*same, n], max_new_tokens=3, seed=n) for n in range(4)]
-    while batch.texts:
+    while batch.sequences:
         batch.step()
     assert batch.prefill.tokens == 256 + 4 * 45  # whole chunks of 128 once, the rest by each
     later = batch.add([*same, 9], max_new_tokens=1)
-    while batch.texts:
+    while batch.sequences:
         batch.step()
     assert (later.cached, sum(text.cached for text in texts)) == (256, 3 * 256)
     assert batch.prefill.tokens == 256 + 5 * 45
@@ -136,7 +136,7 @@ def test_a_step_reads_a_chunk_at_most_and_gives_every_stream_a_token_whatever_ha
     while any(text.ended is None for text in asked):
         read, made = batch.prefill.tokens, [len(text.tokens) for text in streams]
         batch.step()
-        assert 0 <= batch.prefill.tokens - read <= batch.chunk == 128
+        assert 0 <= batch.prefill.tokens - read <= batch.chunk_size == 128
         assert [len(text.tokens) for text in streams] == [before + 1 for before in made]
     assert batch.prefill.tokens == 8 + sum(lengths)
 
@@ -164,7 +164,7 @@ def test_a_cancelled_text_is_gone_between_the_parts_of_its_prompt(model):
     batch.cancel(long)
     assert batch.room == 1
     next_one = batch.add([5], max_new_tokens=2, seed=1)
-    while batch.texts:
+    while batch.sequences:
         batch.step()
     assert next_one.tokens == generate(model, [5], max_new_tokens=2, seed=1)
     assert batch.prefill.tokens == 128 + 1
@@ -184,7 +184,7 @@ def test_a_text_that_memory_cannot_hold_is_refused_by_name(model):
 def test_many_texts_are_stepped_in_groups_with_the_same_bits(model):
     batch = Scheduler(model, rows=40)
     texts = [batch.add([n], max_new_tokens=4, sampling=Sampling(0.0 if n % 2 else 0.7), seed=n) for n in range(40)]
-    while batch.texts:
+    while batch.sequences:
         batch.step()
     for n, text in enumerate(texts):
         assert text.tokens == generate(model, [n], max_new_tokens=4, temperature=0.0 if n % 2 else 0.7, seed=n)

@@ -10,8 +10,8 @@ from lm.commands.options import Commands, add, add_model, add_sampling, model_of
 
 if TYPE_CHECKING:
     from lm.chat_template import ChatTemplate
-    from lm.generation.engine import Scheduler
     from lm.generation.sampling import Sampling
+    from lm.generation.scheduler import Scheduler
 
 HELP = "/reset begins anew, /help says this, /quit ends; Ctrl-C stops an answer"
 
@@ -26,7 +26,7 @@ def register(commands: Commands) -> None:
 
 def chat(options: argparse.Namespace) -> None:
     from lm.chat_template import Message
-    from lm.generation.engine import Scheduler
+    from lm.generation.scheduler import Scheduler
     from lm.interop.loading import model_text
 
     if options.max_new_tokens < 1:

@@ -32,7 +32,8 @@ def register(commands: Commands) -> None:
 
 
 def generate(options: argparse.Namespace) -> None:
-    from lm.generation.engine import Scheduler, check_request
+    from lm.generation.scheduler import Scheduler
+    from lm.generation.sequence import Sequence
     from lm.generation.stream import StreamDecoder
     from lm.interop.loading import model_text
     from lm.special_tokens import prompt_ids
@@ -49,7 +50,7 @@ def generate(options: argparse.Namespace) -> None:
         "when_full": options.when_full,
     }
     ids = prompt_ids(tokenizer, options.prompt, text.end_of_text)
-    check_request(model, ids, options.max_new_tokens, options.when_full)
+    Sequence(model.config, ids, **settings)  # refused before the cache is reserved
     capacity = min(model.config.context_length, len(ids) + options.max_new_tokens)
     batch = Scheduler(model, rows=options.samples, capacity=capacity)
     writers = {}
@@ -61,7 +62,7 @@ def generate(options: argparse.Namespace) -> None:
     if streaming:
         print(options.prompt, end="", flush=True)
     with contextlib.suppress(KeyboardInterrupt):  # the reader has read enough
-        while batch.texts:
+        while batch.sequences:
             for one, token in batch.step():
                 piece = "" if token is None else writers[one].feed(token)
                 written[one] += piece

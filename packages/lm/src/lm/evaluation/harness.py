@@ -8,16 +8,16 @@ lm_eval.simple_evaluate(model=Harness("runs/first"), tasks=["hellaswag"])
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import abc
 from pathlib import Path
 from typing import Any
 
 from lm.evaluation.likelihood import likelihoods
 from lm.evaluation.run_tasks import first_of, pair_request, windows
 from lm.extras import need
-from lm.generation import engine
-from lm.generation.engine import Scheduler
 from lm.generation.sampling import Sampling
+from lm.generation.scheduler import Scheduler
+from lm.generation.sequence import Sequence
 from lm.generation.stream import StreamDecoder
 from lm.interop.loading import load, model_text
 from lm.special_tokens import prompt_ids
@@ -51,24 +51,24 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
         self.tokenizer = self.text.tokenizer
         self.model = load(model, device=device, dtype=dtype)
 
-    def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
+    def loglikelihood(self, requests: abc.Sequence[Any]) -> list[tuple[float, bool]]:
         """log p(continuation | context) of each request, in nats, and whether greedy decoding would write it."""
         found = likelihoods(self.model, [pair_request(self.tokenizer, *request.args) for request in requests])
         return [(-each.nats, each.greedy) for each in found]
 
-    def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
+    def loglikelihood_rolling(self, requests: abc.Sequence[Any]) -> list[float]:
         """log p of each whole text, by windows of the context that do not score a token twice."""
         context = self.model.config.context_length
         texts = [windows(self.tokenizer, request.args[0], context, context) for request in requests]
         found = iter(likelihoods(self.model, [window for text in texts for window in text]))
         return [-sum(next(found).nats for _ in text) for text in texts]
 
-    def generate_until(self, requests: Sequence[Any]) -> list[str]:
+    def generate_until(self, requests: abc.Sequence[Any]) -> list[str]:
         """What the model writes after each context until one of `until`, a token that ends a text, or max_gen_toks."""
         batch, waiting = Scheduler(self.model, rows=self.rows), list(range(len(requests)))[::-1]
-        writers: dict[engine.Sequence, tuple[int, StreamDecoder]] = {}
+        writers: dict[Sequence, tuple[int, StreamDecoder]] = {}
         written = [""] * len(requests)
-        while waiting or batch.texts:
+        while waiting or batch.sequences:
             while waiting and batch.room:
                 number = waiting.pop()
                 context, settings = requests[number].args

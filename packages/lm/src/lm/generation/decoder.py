@@ -17,12 +17,15 @@ from torch import Tensor, nn
 
 from lm.attention import as_bias, decodes
 from lm.generation.graph_step import GraphSteps
-from lm.generation.kv_cache import Cache, PagedLayer, StepLayer
+from lm.generation.kv_cache import PAGE, Cache, PagedLayer, StepLayer
 from lm.model import LayerCache, Transformer, softcapped
 from lm.ops.cpu.decode_step import NativeStep, is_plain, native_step
 
 # Rows that a step in C takes at once: more than so many need more scratch memory and gain nothing.
 MOST_NATIVE_ROWS = 32
+# Tokens of a prompt that are read at once: few on a CPU, so that other sequences hardly wait for their next token.
+CHUNK_SIZE = {"cpu": 2 * PAGE}
+CHUNK_SIZE_ELSEWHERE = 8 * PAGE
 
 
 class NoPages(MemoryError):
@@ -56,11 +59,12 @@ class Decoder:
         native: bool | None = None,
         memory: int | None = None,
     ) -> None:
-        self.model, self.config = model, model.config
+        self.model, self.config, self.modules = model, model.config, list(model.modules())
         if capacity is not None and capacity > model.config.context_length:
             raise ValueError(f"capacity {capacity} is more than the context of {model.config.context_length}: lower it")
         self.cache = Cache(model, rows, capacity, memory)
         self.device, self.dtype = model.embedding.weight.device, model.embedding.weight.dtype
+        self.chunk_size = CHUNK_SIZE.get(self.device.type, CHUNK_SIZE_ELSEWHERE)
         self.likeliest: list[int] | None = None
         self.native: NativeStep | None = None
         self.how = "in PyTorch"
@@ -92,6 +96,15 @@ class Decoder:
         logits = self._call(torch.tensor([ids], device=self.device), start, [*layers])
         cache.lengths[row] = start + len(ids)
         return logits[0] if last else None
+
+    def read_prompt(self, row: int, ids: Sequence[int]) -> Tensor:
+        """Append ids to a row, chunk_size at a time; the logits (vocab_size,) of the next token."""
+        *parts, end = (ids[at : at + self.chunk_size] for at in range(0, len(ids), self.chunk_size))
+        for part in parts:
+            self.read(row, part, last=False)
+        logits = self.read(row, end)
+        assert logits is not None
+        return logits
 
     def step(self, tokens: Sequence[int], rows: Sequence[int] | None = None) -> Tensor:
         """Appends tokens[i] to the text of rows[i] (the first rows, if not given); the logits (len(tokens), vocab_size)
@@ -167,7 +180,7 @@ class Decoder:
     def _call(self, ids: Tensor, start: int | Tensor, cache: list[LayerCache]) -> Tensor:
         """Logits (batch, vocab_size) of the last position, without dropout."""
         model = self.model
-        with without_training(model):
+        with without_training(self.modules):
             if type(model).forward is Transformer.forward and is_plain(model):
                 last = model.hidden(ids, start=start, cache=cache)[:, -1]  # (batch, d_model)
                 # Of one sequence a vector: on a CPU torch multiplies a matrix by one faster than by one row.
@@ -177,9 +190,9 @@ class Decoder:
 
 
 @contextlib.contextmanager
-def without_training(model: nn.Module) -> Iterator[None]:
-    """Within it, every module of the model is in evaluation mode; afterwards each is in its own mode again."""
-    training = [module for module in model.modules() if module.training]
+def without_training(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Context with the modules in evaluation mode; afterwards each is in its own mode again."""
+    training = [module for module in modules if module.training]
     for module in training:
         module.training = False
     try:

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Protocol
 
 import torch
@@ -38,19 +39,19 @@ class Sampling:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("presence_penalty", "frequency_penalty"):
-            if not math.isfinite(value := getattr(self, name)):
-                raise ValueError(f"{name} must be a number, and {value} is none")
-        if not self.temperature >= 0:
-            raise ValueError(f"temperature must be at least 0, and {self.temperature} is not")
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k must be at least 1, and {self.top_k} is not")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be more than 0 and at most 1, and {self.top_p} is not")
-        if self.min_p is not None and not 0 <= self.min_p <= 1:
-            raise ValueError(f"min_p must be from 0 to 1, and {self.min_p} is not")
-        if not self.repetition_penalty > 0:
-            raise ValueError(f"repetition_penalty must be more than 0, and {self.repetition_penalty} is not")
+        if self.top_k is not None and not isinstance(self.top_k, Integral):
+            raise TypeError(f"expected top_k to be a whole number, got {self.top_k!r}")
+        for name, valid, bounds in (
+            ("presence_penalty", math.isfinite(self.presence_penalty), "finite"),
+            ("frequency_penalty", math.isfinite(self.frequency_penalty), "finite"),
+            ("temperature", self.temperature >= 0, "at least 0"),
+            ("top_k", self.top_k is None or self.top_k >= 1, "at least 1"),
+            ("top_p", self.top_p is None or 0 < self.top_p <= 1, "more than 0 and at most 1"),
+            ("min_p", self.min_p is None or 0 <= self.min_p <= 1, "from 0 to 1"),
+            ("repetition_penalty", self.repetition_penalty > 0, "more than 0"),
+        ):
+            if not valid:
+                raise ValueError(f"expected {name} to be {bounds}, got {getattr(self, name)}")
 
     @functools.cached_property
     def is_greedy(self) -> bool:

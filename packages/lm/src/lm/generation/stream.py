@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import abc
+from collections.abc import Collection, Iterator
 from typing import Any, Protocol
 
-from lm.generation import engine
-from lm.generation.engine import Scheduler, check_request
+from torch import Tensor
+
+from lm.generation.decoder import Decoder
 from lm.generation.sampling import Sampling
+from lm.generation.scheduler import Scheduler
+from lm.generation.sequence import Sequence
 from lm.model import Transformer
 
 
 def generate(
     model: Transformer,
-    ids: Sequence[int],
+    ids: abc.Sequence[int],
     *,
     max_new_tokens: int,
     temperature: float = 1.0,
@@ -72,7 +76,7 @@ def generate(
 
 def stream(
     model: Transformer,
-    ids: Sequence[int],
+    ids: abc.Sequence[int],
     *,
     max_new_tokens: int,
     temperature: float = 1.0,
@@ -89,9 +93,8 @@ def stream(
     The arguments are checked before the first is asked for.
     """
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-    check_request(model, ids, max_new_tokens, when_full)
-    batch = Scheduler(model, rows=1, capacity=min(model.config.context_length, len(ids) + max_new_tokens))
-    text = batch.add(
+    sequence = Sequence(
+        model.config,
         ids,
         max_new_tokens=max_new_tokens,
         sampling=sampling,
@@ -99,19 +102,32 @@ def stream(
         stop_tokens=stop_tokens,
         when_full=when_full,
     )
-    return _tokens(batch, text)
+    capacity = min(model.config.context_length, len(sequence.prompt) + max_new_tokens)
+    return continued(Decoder(model, capacity=capacity), sequence)
 
 
-def _tokens(batch: Scheduler, text: engine.Sequence) -> Iterator[int]:
-    while text.ended is None:
-        for _, token in batch.step():
-            if token is not None:
-                yield token
+def continued(decoder: Decoder, sequence: Sequence) -> Iterator[int]:
+    """Yield the tokens of one sequence, in the decoder's first row, which is empty."""
+    logits: Tensor | None = None  # of the last position
+    likeliest: list[int] | None = None
+    while sequence.ended is None:
+        if logits is None:
+            logits, likeliest = decoder.read_prompt(0, sequence.window), None
+        else:
+            logits, likeliest = decoder.step([sequence.tokens[-1]])[0], decoder.likeliest
+        greedy = likeliest[0] if likeliest is not None and sequence.takes_likeliest else None
+        token = sequence.append(logits, greedy)
+        if token is not None:
+            yield token
+        if decoder.cache.lengths[0] == sequence.capacity:
+            decoder.cache.clear(0)
+            sequence.slide()
+            logits = None
 
 
 def generate_batch(
     model: Transformer,
-    prompts: Sequence[Sequence[int]],
+    prompts: abc.Sequence[abc.Sequence[int]],
     *,
     max_new_tokens: int,
     samples: int = 1,
@@ -149,30 +165,26 @@ def generate_batch(
     """
     if samples < 1 or rows < 1:
         raise ValueError(f"samples {samples} and rows {rows} must be at least 1")
-    sampling = Sampling(**settings)
+    request: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop_tokens": stop_tokens, "when_full": when_full}
+    request["sampling"] = Sampling(**settings)
+    if isinstance(prompts, str | bytes) or not isinstance(prompts, abc.Iterable):
+        raise TypeError(f"expected prompts to be lists of token ids, got {prompts!r}")
     for prompt in prompts:
-        check_request(model, prompt, max_new_tokens, when_full)
+        Sequence(model.config, prompt, **request)  # refused before the first is continued
     longest = max((len(prompt) for prompt in prompts), default=1)
     rows = min(rows, max(1, len(prompts) * samples))
-    batch = Scheduler(model, rows=rows, capacity=min(model.config.context_length, longest + max_new_tokens))
-    made: list[list[list[int]]] = []
+    scheduler = Scheduler(model, rows=rows, capacity=min(model.config.context_length, longest + max_new_tokens))
+    results: list[list[list[int]]] = []
     for prompt in prompts:
-        made.append([])
+        results.append([])
         for j in range(samples):
-            while not batch.room:
-                batch.step()
-            text = batch.add(
-                prompt,
-                max_new_tokens=max_new_tokens,
-                sampling=sampling,
-                seed=None if seed is None else seed + j,
-                stop_tokens=stop_tokens,
-                when_full=when_full,
-            )
-            made[-1].append(text.tokens)
-    while batch.texts:
-        batch.step()
-    return made
+            while not scheduler.room:
+                scheduler.step()
+            sequence = scheduler.add(prompt, seed=None if seed is None else seed + j, **request)
+            results[-1].append(sequence.tokens)
+    while scheduler.sequences:
+        scheduler.step()
+    return results
 
 
 class Decoding(Protocol):
@@ -194,7 +206,7 @@ class StreamDecoder:
         stopped: Whether one of them has come.
     """
 
-    def __init__(self, decoder: Decoding, stop: Sequence[str] = ()) -> None:
+    def __init__(self, decoder: Decoding, stop: abc.Sequence[str] = ()) -> None:
         if isinstance(stop, str) or "" in stop:
             raise ValueError(f"stop {stop!r} is no list of strings that are not empty")
         self.decoder, self.stop = decoder, tuple(stop)

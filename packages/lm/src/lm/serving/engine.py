@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lm.generation import engine
-from lm.generation.engine import Scheduler
 from lm.generation.sampling import Constraint, Sampling, TokenLogprob
+from lm.generation.scheduler import ScheduledSequence, Scheduler
 from lm.generation.stream import StreamDecoder
 from lm.model import Transformer
 from lm.serving.metrics import Metrics
@@ -54,7 +53,7 @@ class Job:
     top_logprobs: int | None = None
     constraint: Constraint | None = None
     cancelled: bool = False
-    text: engine.Sequence | None = None
+    text: ScheduledSequence | None = None
     writer: StreamDecoder | None = field(default=None, repr=False)
     since: float = field(default_factory=time.perf_counter)  # it came, or its last token did
     told: int = 0  # logprobs
@@ -89,7 +88,7 @@ class Engine:
         self.model, self.tokenizer, self.waiting, self.metrics = model, tokenizer, waiting, Metrics()
         self.batch = Scheduler(model, rows=rows, capacity=context, memory=memory)
         self.queue: deque[Job] = deque()
-        self.running: dict[engine.Sequence, Job] = {}
+        self.running: dict[ScheduledSequence, Job] = {}
         self.changed, self.closed = threading.Condition(), False
         self.thread = threading.Thread(target=self._work, name="decoding", daemon=True)
         self.thread.start()
@@ -133,7 +132,7 @@ class Engine:
     def _work(self) -> None:
         while self._admit():
             try:
-                made = self.batch.step() if self.batch.texts else []
+                made = self.batch.step() if self.batch.sequences else []
                 for text, token in made:
                     self._tell(self.running[text], token)
             except Exception:

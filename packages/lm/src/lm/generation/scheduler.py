@@ -1,0 +1,234 @@
+"""Many sequences continued together, one token each at a step; they come and go between steps, and long prompts are
+read in parts between them."""
+
+from __future__ import annotations
+
+import time
+from collections import abc
+from typing import Any
+
+from torch import Tensor
+
+from lm.generation.decoder import Decoder, NoPages
+from lm.generation.kv_cache import PAGE
+from lm.generation.prefixes import Prefixes
+from lm.generation.sequence import Sequence
+from lm.model import Transformer
+
+Results = list[tuple["ScheduledSequence", int | None]]
+
+
+class ScheduledSequence(Sequence):
+    """A Sequence in a Scheduler.
+
+    Attributes:
+        row: Of the cache.
+        last_chunk: Number of the last shared chunk in its row, 0 if none.
+        read_turn: Its place among those that wait to be read, the least first.
+        preempted: True while it waits for memory that it gave to an older sequence.
+    """
+
+    row, last_chunk, read_turn, preempted = -1, 0, 0, False
+
+
+class Scheduler:
+    """Sequences that are continued together; each has its own settings and random numbers. Not for two threads at once.
+
+    A sequence has the same tokens to the bit whatever else runs, if steps are taken in C: its prompt is read in chunks
+    that begin at the same places, and a step computes each sequence by itself. Whole chunks that sequences have in
+    common at their beginning are read once. If the memory is full, the youngest sequence gives its pages back, and is
+    read again later. benchmarks/scheduler.py measures both.
+
+    Args:
+        model: The model, on any device and in any dtype.
+        rows: Most sequences at once.
+        capacity: Tokens of a sequence in the cache; the model's context, if None.
+        native: As for Decoder.
+        memory: Most bytes of the cache, as for Cache.
+
+    Attributes:
+        sequences: The unfinished ones, the oldest first.
+        prefill, decode: Tokens and seconds so far, of reading prompts and of decoding.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        rows: int = 8,
+        capacity: int | None = None,
+        *,
+        native: bool | None = None,
+        memory: int | None = None,
+    ) -> None:
+        self.decoder = Decoder(model, rows, capacity, native=native, memory=memory)
+        self.model, self.rows, self.cache = model, rows, self.decoder.cache
+        self.chunk_size = self.decoder.chunk_size
+        self.prefixes = Prefixes(self.cache, self.chunk_size)
+        self.sequences: list[ScheduledSequence] = []
+        self.free_rows = list(range(rows))[::-1]
+        self.turns = 0
+        self.prefill, self.decode = Throughput(), Throughput()
+
+    @property
+    def room(self) -> int:
+        """Number of sequences that can be added."""
+        return self.rows - len(self.sequences)
+
+    def add(self, ids: abc.Sequence[int], **settings: Any) -> ScheduledSequence:
+        """Add a sequence, which the next steps read: the arguments are those of Sequence.
+
+        Raises:
+            TypeError: As for Sequence.
+            ValueError: As for Sequence, or there is no room.
+        """
+        sequence = ScheduledSequence(self.model.config, ids, **settings, capacity=self.cache.capacity)
+        if not self.room:
+            raise ValueError(f"the batch is full, it has {self.rows} rows: wait until a sequence has ended")
+        if sequence.ended is None:
+            sequence.row = self.free_rows.pop()
+            self.sequences.append(sequence)
+        return sequence
+
+    def cancel(self, sequence: ScheduledSequence) -> None:
+        """End a sequence; its row is free at once. One that has ended stays as it is."""
+        if sequence.ended is None:
+            sequence.ended = "cancelled"
+            self._remove_ended()
+
+    def step(self) -> Results:
+        """Decode a token of every sequence that has been read, then read a chunk of one that has not been.
+
+        Returns:
+            Each sequence that was continued, and its token; None if a stop token ended it instead. Those that have
+            ended leave.
+
+        Raises:
+            NoPages: The oldest sequence alone does not fit the memory.
+            ValueError: The model's logits are not numbers.
+        """
+        for sequence in self.sequences:
+            if self.cache.lengths[sequence.row] == self.cache.capacity:
+                self._clear(sequence)
+                sequence.slide()
+        ready = [one for one in list(self.sequences) if self._is_read(one) and self._has_room(one, 1)]
+        ready = [one for one in ready if self._is_read(one)]  # one may have given its pages to an older one
+        results = self._decode(ready) if ready else []
+        unread = self._next_to_read()
+        if unread is not None:
+            results += self._read_chunk(unread)
+        self._remove_ended()
+        return results
+
+    def _is_read(self, sequence: ScheduledSequence) -> bool:
+        return self.cache.lengths[sequence.row] >= len(sequence.window)
+
+    def _decode(self, ready: list[ScheduledSequence]) -> Results:
+        began, results, lengths = time.perf_counter(), Results(), self.cache.lengths
+        tokens = [one.not_in_cache(lengths[one.row])[0] for one in ready]
+        logits, likeliest = self.decoder.step(tokens, [one.row for one in ready]), self.decoder.likeliest
+        for i, one in enumerate(ready):
+            if one.not_in_cache(lengths[one.row]):
+                continue  # its tokens from before its preemption are decoded again
+            if likeliest is not None and one.takes_likeliest:
+                results.append((one, one.append(None, likeliest[i])))
+            else:
+                results.append((one, one.append(logits[i])))
+        self.decode.add(len(results), time.perf_counter() - began)
+        return results
+
+    def _next_to_read(self) -> ScheduledSequence | None:
+        """The sequence to read a chunk of; a preempted one only if all of it would fit the memory."""
+        unread = [one for one in self.sequences if not self._is_read(one)]
+        for one in sorted(unread, key=lambda one: one.read_turn):
+            if one.preempted:
+                tokens = len(one.window) + len(one.not_in_cache(len(one.window))) + 1
+                available = len(self.cache.free) + self.prefixes.evictable
+                one.preempted = one is not self.sequences[0] and self.cache.lacks(one.row, tokens) > available
+            if not one.preempted:
+                self.turns += 1
+                one.read_turn = self.turns
+                return one
+        return None
+
+    def _read_chunk(self, sequence: ScheduledSequence) -> Results:
+        """Read the next chunk of a sequence; after its last chunk, it and every other with the same window gets its
+        first token."""
+        began, cache, row = time.perf_counter(), self.cache, sequence.row
+        length = cache.lengths[row]
+        sequence.last_chunk = self.prefixes.take(row, sequence.window, sequence.last_chunk)
+        begin = cache.lengths[row]
+        sequence.cached += begin - length
+        ids = sequence.window[begin : begin + self.chunk_size]
+        if not self._has_room(sequence, len(ids)):
+            return []
+        logits = self.decoder.read(row, ids, last=begin + len(ids) == len(sequence.window))
+        if len(ids) == self.chunk_size:
+            sequence.last_chunk = self.prefixes.keep(row, sequence.window, begin, sequence.last_chunk)
+        self.prefill.add(len(ids), time.perf_counter() - began)
+        if logits is None:
+            return []
+        results = self._first_token(sequence, logits)
+        for other in self.sequences:
+            if other is not sequence and not self._is_read(other) and other.window == sequence.window:
+                self._clear(other)
+                cache.share(other.row, cache.pages_of(row)[: begin // PAGE])
+                if cache.grow(other.row, len(sequence.window)):
+                    cache.copy_end(row, other.row, begin)
+                    other.cached, other.preempted = len(sequence.window), False
+                    results += self._first_token(other, logits)
+                else:
+                    self._clear(other)
+        return results
+
+    def _first_token(self, sequence: ScheduledSequence, logits: Tensor) -> Results:
+        if sequence.not_in_cache(len(sequence.window)):  # it has some from before its preemption
+            return []
+        return [(sequence, sequence.append(logits))]
+
+    def _clear(self, sequence: ScheduledSequence) -> None:
+        self.cache.clear(sequence.row)
+        sequence.last_chunk = 0
+
+    def _has_room(self, sequence: ScheduledSequence, tokens: int) -> bool:
+        """Find pages for more tokens of a sequence: of shared chunks that no sequence has, then of younger sequences.
+
+        False: there are none, and the sequence has given back its own.
+        """
+        cache = self.cache
+        while not cache.grow(sequence.row, cache.lengths[sequence.row] + tokens):
+            if self.prefixes.evict():
+                continue
+            youngest = next((one for one in reversed(self.sequences) if cache.held[one.row]), sequence)
+            if youngest is sequence and sequence is self.sequences[0]:
+                raise NoPages(
+                    f"a sequence of {cache.lengths[sequence.row] + tokens:,} tokens has no room in the {cache.pages:,} "
+                    f"pages of {PAGE} tokens that the memory holds: give more memory, or ask for shorter ones"
+                )
+            if self.sequences.index(youngest) < self.sequences.index(sequence):
+                youngest = sequence
+            self._clear(youngest)
+            youngest.preempted = True
+            if youngest is sequence:
+                return False
+        return True
+
+    def _remove_ended(self) -> None:
+        for sequence in self.sequences:
+            if sequence.ended is not None:
+                self.cache.clear(sequence.row)
+                self.free_rows.append(sequence.row)
+        self.sequences = [sequence for sequence in self.sequences if sequence.ended is None]
+
+
+class Throughput:
+    """Tokens, and the seconds they took."""
+
+    def __init__(self) -> None:
+        self.tokens, self.seconds = 0, 0.0
+
+    def add(self, tokens: int, seconds: float) -> None:
+        self.tokens += tokens
+        self.seconds += seconds
+
+    def __str__(self) -> str:
+        return f"{self.tokens:,} tokens at {self.tokens / max(self.seconds, 1e-9):,.0f} a second"

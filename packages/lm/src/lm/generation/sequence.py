@@ -1,0 +1,160 @@
+"""A sequence that is being continued: its prompt, its tokens so far, how the next is chosen and when it ends."""
+
+from __future__ import annotations
+
+from collections import abc
+from numbers import Integral
+
+import torch
+from torch import Tensor
+
+from lm.config import ModelConfig
+from lm.generation.sampling import NO_NUMBERS, Constraint, Sampling, TokenLogprob, logprob_of
+
+WHEN_FULL = ("slide", "refuse", "end")
+
+
+class Sequence:
+    """One sequence, its own settings and random numbers.
+
+    Args:
+        config: Of the model.
+        ids: The prompt.
+        max_new_tokens: As for generate, and so are seed, stop_tokens and when_full.
+        sampling: Settings of the choice of each token.
+        seed: See max_new_tokens.
+        stop_tokens: See max_new_tokens.
+        when_full: See max_new_tokens.
+        top_logprobs: Number of the likeliest tokens in each of logprobs; None computes no logprobs.
+        constraint: Allows only some tokens.
+        capacity: Most tokens in the cache; the model's context, if None.
+
+    Attributes:
+        prompt: The given ids.
+        tokens: The ids chosen so far.
+        logprobs: Of each of them, with top_logprobs.
+        ended: "stop" at a stop token, or if its constraint is complete; "length" at max_new_tokens or, with when_full
+            "end", at the context's end; "cancelled". None until then.
+        window: The ids at the beginning of its cache, read as a prompt.
+        cached: Number of the prompt's tokens that were in the cache before.
+
+    Raises:
+        TypeError: The prompt is a string, or an argument is not a whole number.
+        ValueError: The model cannot read the prompt, or cannot continue it as far.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        ids: abc.Sequence[int],
+        *,
+        max_new_tokens: int,
+        sampling: Sampling | None = None,
+        seed: int | None = None,
+        stop_tokens: abc.Collection[int] = (),
+        when_full: str = "slide",
+        top_logprobs: int | None = None,
+        constraint: Constraint | None = None,
+        capacity: int | None = None,
+    ) -> None:
+        self.capacity = config.context_length if capacity is None else capacity
+        self.prompt = check_request(config, ids, max_new_tokens, when_full, self.capacity)
+        self.tokens, self.logprobs = list[int](), list[TokenLogprob]()
+        self.max_new_tokens, self.sampling, self.when_full = max_new_tokens, sampling or Sampling(), when_full
+        self.stop_tokens, self.top_logprobs = frozenset(token_ids("stop_tokens", stop_tokens)), top_logprobs
+        self.constraint, self.generator = constraint, torch.Generator()
+        if seed is None:
+            self.generator.seed()
+        else:
+            self.generator.manual_seed(seed)
+        self.ended: str | None = None if max_new_tokens else "length"
+        self.window, self.tokens_before_window = self.prompt[-self.capacity :], 0
+        self.cached = 0
+
+    @property
+    def takes_likeliest(self) -> bool:
+        """True if the next token is the likeliest, and nothing else is read from the logits."""
+        return self.sampling.is_greedy and self.constraint is None and self.top_logprobs is None
+
+    def slide(self) -> None:
+        """Forget the older half: the younger one is read again as a prompt."""
+        ids = self.prompt + self.tokens
+        self.window, self.tokens_before_window = ids[-max(1, self.capacity // 2) :], len(self.tokens)
+
+    def not_in_cache(self, length: int) -> list[int]:
+        """The tokens after the first `length`, at least the window's, counted from the beginning of the window."""
+        return self.tokens[self.tokens_before_window + length - len(self.window) :]
+
+    def append(self, logits: Tensor | None, likeliest: int | None = None) -> int | None:
+        """Choose the next token from logits (vocab_size,): the token, or None if it ends the sequence instead.
+
+        likeliest: the token, if takes_likeliest; below 0: the logits have no largest.
+        """
+        if likeliest is None:
+            assert logits is not None
+            allowed = logits if self.constraint is None else self.constraint.allow(logits)
+            seen = self.prompt + self.tokens if self.sampling.repetition_penalty != 1.0 else ()
+            token = self.sampling.choose(allowed, seen, self.generator, self.tokens)
+        elif likeliest < 0:
+            raise ValueError(NO_NUMBERS)
+        else:
+            token = likeliest
+        if token in self.stop_tokens:
+            self.ended = "stop"
+            return None
+        self.tokens.append(token)
+        if self.top_logprobs is not None and logits is not None:
+            self.logprobs.append(logprob_of(logits, token, self.top_logprobs))
+        full = len(self.prompt) + len(self.tokens) >= self.capacity
+        if self.constraint is not None and self.constraint.take(token):
+            self.ended = "stop"
+        elif len(self.tokens) == self.max_new_tokens or (full and self.when_full == "end"):
+            self.ended = "length"
+        return token
+
+
+def check_request(
+    config: ModelConfig, ids: abc.Sequence[int], max_new_tokens: int, when_full: str, capacity: int
+) -> list[int]:
+    """The prompt's ids, of a request that the model can serve. TypeError, ValueError: see Sequence."""
+    if isinstance(ids, str | bytes):
+        raise TypeError(
+            "the prompt is text, and a model reads token ids: encode it first, with the tokenizer that lies with the "
+            "model (lm.tokenizer.load_tokenizer(path).encode(text))"
+        )
+    prompt = token_ids("the prompt", ids)
+    if not prompt:
+        raise ValueError("the prompt has no tokens: begin with the end-of-text token if there is nothing to begin with")
+    if (bad := max(prompt)) >= config.vocab_size or (bad := min(prompt)) < 0:
+        raise ValueError(
+            f"token id {bad} is not in the vocabulary of {config.vocab_size}: use the tokenizer of the run"
+        )
+    if not isinstance(max_new_tokens, Integral):
+        raise TypeError(f"expected max_new_tokens to be a whole number, got {max_new_tokens!r}")
+    if max_new_tokens < 0:
+        raise ValueError(f"expected max_new_tokens to be at least 0, got {max_new_tokens}")
+    if when_full not in WHEN_FULL:
+        raise ValueError(f"when_full {when_full!r} is unknown: use one of {', '.join(WHEN_FULL)}")
+    if when_full == "refuse" and len(prompt) + max_new_tokens > capacity:
+        raise ValueError(
+            f"a prompt of {len(prompt)} tokens and max_new_tokens {max_new_tokens} are more than the context of "
+            f"{capacity}: shorten one of them, or let when_full be 'slide'"
+        )
+    if when_full == "end" and len(prompt) >= capacity:
+        raise ValueError(
+            f"a prompt of {len(prompt)} tokens leaves no room in the context of {capacity}: shorten it, or let "
+            f"when_full be 'slide'"
+        )
+    return prompt
+
+
+def token_ids(name: str, ids: abc.Collection[int]) -> list[int]:
+    """The ids as a list. TypeError: they are not a collection of whole numbers."""
+    if isinstance(ids, Tensor):
+        ids = ids.tolist()
+    if isinstance(ids, str | bytes) or not isinstance(ids, abc.Iterable):
+        raise TypeError(f"expected {name} to be token ids, got {ids!r}")
+    odd = next((one for one in ids if not hasattr(one, "__index__")), None)
+    if odd is not None:
+        raise TypeError(f"expected {name} to be whole numbers in one dimension, got {odd!r} among them")
+    return [int(one) for one in ids]
