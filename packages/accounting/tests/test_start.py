@@ -64,7 +64,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             main(given)
         said = "".join(capsys.readouterr())
-        for name in ("report", "compare", "shares", "fit", "time", "peak", "plan", "infer", "optimal", "devices"):
+        for name in ("report", "compare", "fit", "time", "plan", "infer", "optimal", "devices"):
             assert name in said
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from accounting.planning.layouts import Plan, plan
     from accounting.planning.scaling import LAWS, ComputeOptimal, compute_optimal
     from accounting.planning.step_time import StepTime, step_time
-    from accounting.planning.training_time import TrainingTime, affordable_tokens, mfu, training_time
+    from accounting.planning.training_time import TrainingTime, mfu, training_time
     from accounting.policy import Policy
     from accounting.shape import TransformerShape
     from accounting.units import ByteRate, Bytes, FLOPRate, FLOPs, Parameters, Seconds, TokenRate, Tokens, human
@@ -79,7 +79,7 @@ _MODULES = {
         ("planning.layouts", "Plan plan"),
         ("planning.scaling", "LAWS ComputeOptimal compute_optimal"),
         ("planning.step_time", "StepTime step_time"),
-        ("planning.training_time", "TrainingTime affordable_tokens mfu training_time"),
+        ("planning.training_time", "TrainingTime mfu training_time"),
         ("policy", "Policy"),
         ("shape", "TransformerShape"),
         ("units", "ByteRate Bytes FLOPRate FLOPs Parameters Seconds TokenRate Tokens human"),
@@ -118,7 +118,6 @@ __all__ = [
     "TrainingMemory",
     "TrainingTime",
     "TransformerShape",
-    "affordable_tokens",
     "compute_optimal",
     "decode_flops",
     "decode_time",

@@ -1,16 +1,14 @@
-"""`accounting compare`: two shapes, part by part. `accounting shares`: the parts of several shapes in one table."""
+"""`accounting compare`: two shapes, part by part."""
 
 from __future__ import annotations
 
 import textwrap
 
 from accounting.commands.answer import Answer
-from accounting.commands.options import name_of, policy_of, shape_of
-from accounting.commands.report import Asked, sections
-from accounting.commands.sections import Section, percentages
-from accounting.commands.tables import columns, formula_lines, titled, wrapped
-from accounting.counting.flops import forward_flops, pairs_in_words
-from accounting.counting.matmuls import matmul_flops
+from accounting.commands.options import policy_of, shape_of
+from accounting.commands.report import Question, sections
+from accounting.commands.sections import Section
+from accounting.commands.tables import columns, formula_lines, titled
 from accounting.units import Bytes, human
 
 TYPE_CHECKING = False
@@ -22,31 +20,11 @@ if TYPE_CHECKING:
 def compare(options: argparse.Namespace) -> Answer:
     """Two shapes, part by part."""
     first, second = (
-        sections(Asked(shape, shape.sequence(options.context), options.batch, options.pairs, policy_of(options)))
+        sections(Question(shape, shape.sequence(options.context), options.batch, options.pairs, policy_of(options)))
         for shape in (shape_of(options, options.first), shape_of(options, options.second))
     )
     text = side_by_side(first, second, (options.first, options.second), binary=options.gib, explain=options.explain)
     return Answer(text, compared(first, second))
-
-
-def shares(options: argparse.Namespace) -> Answer:
-    """What part of the forward FLOPs each component is, of several shapes."""
-    count = matmul_flops if options.matmuls else forward_flops
-    counted = {
-        name_of(options, given): count(shape_of(options, given), options.context, options.batch, pairs=options.pairs)
-        for given in options.shapes or [None]
-    }
-    names = list(dict.fromkeys(name for found in counted.values() for name in found))
-    lines = [("shape", *names, "total")]
-    records: list[dict[str, Any]] = []
-    for shape, found in counted.items():
-        parts = [int(found[name]) if name in found else 0 for name in names]
-        lines.append((shape, *percentages(parts), human(found.total)))
-        records.append({"shape": shape, **dict(zip(names, parts, strict=True)), "total": int(found.total)})
-    return Answer(
-        columns(lines) + "\n" + wrapped(f"forward matrix multiplications; scores over {pairs_in_words(options.pairs)}"),
-        records,
-    )
 
 
 def side_by_side(

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from accounting.commands.answer import Answer
-from accounting.commands.options import shape_of, timed
+from accounting.commands.options import shape_of
 from accounting.commands.tables import columns, wrapped
 from accounting.hardware.devices import Device, device
 from accounting.memory.inference import FORMATS
 from accounting.planning.inference import (
     Generation,
     Storage,
-    decode_operators,
     device_inference_memory,
     generation_time,
     longest_generation,
     max_sequences,
 )
 from accounting.shape import TransformerShape
-from accounting.units import Bytes, Seconds, human
+from accounting.units import Bytes, human
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,14 +30,12 @@ OUTPUT = 256  # new tokens, unless the context is too short for them
 
 def infer(options: argparse.Namespace) -> Answer:
     """What each way of storing the weights needs and reaches."""
-    shape, machine = shape_of(options), timed() if options.measure else device(options.device)
+    shape, machine = shape_of(options), device(options.device)
     prompt, output = lengths(shape, options.prompt, options.output)
     head = ["weights", "memory", "fits", "most sequences", "longest context", "prefill", "bound by"]
     head += ["decoding a step", "bound by", "tokens/s"]
     if options.price is not None:
         head += ["cost/M prompt", "cost/M output"]
-    if options.operators:
-        return operators(options, shape, machine, prompt + output - 1)
     table, records, how = [tuple(head)], [], []
     for weights in STORED:
         if FORMATS[weights].stores == "experts" and shape.most_experts == 1:
@@ -121,43 +118,3 @@ def explained(shape: TransformerShape, found: Generation, storage: Storage) -> l
         taken = f"{human(one.arithmetic)} for {human(one.flops)}, {human(one.traffic)} for {human(one.moved)} moved"
         lines.append(f"{storage.weights}: {name} = the longer of {taken}")
     return lines
-
-
-def operators(options: argparse.Namespace, shape: TransformerShape, machine: Device, context: int) -> Answer:
-    """The last decoding step operator by operator, for weights in bf16."""
-    storage = Storage("bf16", options.cache, options.devices)
-    found = decode_operators(shape, machine, context, options.batch, storage=storage)
-    table = [("operator", "FLOPs", "bytes", "FLOPs/byte", "arithmetic", "traffic", "bound by", "share")]
-    total = sum(float(one.seconds) for one in found)
-    records = []
-    for one in found:
-        intensity = int(one.flops) / int(one.moved) if one.moved else 0.0
-        record = {
-            "operator": one.name,
-            "FLOPs": int(one.flops),
-            "bytes": int(one.moved),
-            "arithmetic seconds": float(one.arithmetic),
-            "traffic seconds": float(one.traffic),
-            "bound by": one.bound,
-        }
-        records.append(record)
-        table.append(
-            (
-                one.name,
-                human(one.flops),
-                human(one.moved),
-                f"{intensity:.2f}",
-                human(one.arithmetic),
-                human(one.traffic),
-                one.bound,
-                f"{float(one.seconds) / total:.1%}",
-            )
-        )
-    arithmetic = sum((one.arithmetic for one in found), Seconds(0))
-    traffic = sum((one.traffic for one in found), Seconds(0))
-    note = (
-        f"one step of {options.batch:,} sequences of {context:,} positions, bf16 weights, {options.cache} cache, on "
-        f"one of {options.devices:,} × {machine.name}; operator after operator {human(Seconds(total))}, and not below "
-        f"{human(max(arithmetic, traffic))} however they overlap"
-    )
-    return Answer("\n".join([columns(table), wrapped(note)]), records)

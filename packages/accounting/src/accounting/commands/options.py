@@ -120,19 +120,10 @@ def layout_of(options: argparse.Namespace) -> Layout | None:
 
 
 def machine_of(options: argparse.Namespace) -> tuple[Device, str]:
-    """The device that was named or measured, and whose peak is meant."""
+    """The device that was named, or whose rate was given, and the format whose peak is meant."""
     from accounting.hardware.devices import device, measured_device  # here, because most commands name no device
 
     if options.device:
         return device(options.device), options.dtype or "bf16"
     dtype = options.dtype or "fp32"
-    if options.measure:
-        return timed(), dtype
     return measured_device("this machine", options.measured, dtype=dtype), dtype
-
-
-def timed() -> Device:
-    """This machine, by a measurement."""
-    from accounting.hardware.measuring import this_machine  # here, because nothing else looks for torch
-
-    return this_machine()

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, NoReturn
 
-_MODULES = {"shares": "compare"}  # the module of a command that has not its name
 GREATEST = 1e36  # beyond what anybody has of anything, and far below where floating-point numbers end
 COUNTS = (
     *(option for option, _, _ in SHAPE_OPTIONS),
@@ -132,12 +131,10 @@ def parser(command: str) -> argparse.ArgumentParser:
     top = Parser(prog="accounting", description="Exact budgets of Transformers.")
     commands = top.add_subparsers(dest="command", required=True, prog="accounting")
     known = (
-        ("report", _report, "everything about a shape"),
+        ("report", _report, "everything about a shape, or tables of several shapes beside each other"),
         ("compare", _compare, "two shapes, difference by difference"),
-        ("shares", _shares, "what part of the forward FLOPs each component is, of several shapes in one table"),
         ("fit", _fit, "the largest batch, context, depth and width that train in a device's memory"),
-        ("time", _time, "hours and money of a training run, or the tokens that hours are good for"),
-        ("peak", _peak, "peak = a · batch + b of some shapes, and the largest batch in common cards"),
+        ("time", _time, "hours and money of a training run"),
         ("plan", _plan, "the layouts of a cluster that a training run fits on, fastest first"),
         ("infer", _infer, "memory, prefill and decoding of a model that generates, by a roofline"),
         ("optimal", _optimal, "parameters and tokens that compute is best spent on, by every law"),
@@ -156,7 +153,7 @@ def _command(name: str) -> Callable[[argparse.Namespace], Answer]:
     """What answers a command; its module is loaded when it is asked for, as no other needs it."""
 
     def run(options: argparse.Namespace) -> Answer:
-        module = importlib.import_module(f"accounting.commands.{_MODULES.get(name, name)}")
+        module = importlib.import_module(f"accounting.commands.{name}")
         answer: Answer = getattr(module, name)(options)
         return answer
 
@@ -164,16 +161,15 @@ def _command(name: str) -> Callable[[argparse.Namespace], Answer]:
 
 
 def _report(to: argparse.ArgumentParser) -> None:
-    _shape(to)
+    _shape(to, several=True)
     _sizes(to)
     _memory(to)
     _layout(to, "forward passes of a step, that share the batch")
     from accounting.commands.report import TABLES  # here, as what other commands name, because only one is asked
 
-    style = _faces(to, "every formula, and again with its numbers", gib=True)
-    style.add_argument("--html", metavar="FILE", help="as a page of its own, with charts: takes matplotlib")
+    _faces(to, "every formula, and again with its numbers", gib=True)
     to.add_argument("--only", action="append", metavar="TABLE", help=f"these tables alone: {', '.join(TABLES)}")
-    to.add_argument("--device", help="whose largest batch to say beside those of common cards, and to draw on a page")
+    to.add_argument("--device", help="whose largest batch to print beside those of common cards")
 
 
 def _compare(to: argparse.ArgumentParser) -> None:
@@ -182,13 +178,6 @@ def _compare(to: argparse.ArgumentParser) -> None:
     _sizes(to)
     _memory(to)
     _faces(to, "the formulas of both", gib=True)
-
-
-def _shares(to: argparse.ArgumentParser) -> None:
-    _shape(to, several=True)
-    _sizes(to)
-    to.add_argument("--matmuls", action="store_true", help="by matrix multiplication: query, key, value, …")
-    _faces(to)
 
 
 def _fit(to: argparse.ArgumentParser) -> None:
@@ -207,10 +196,8 @@ def _time(to: argparse.ArgumentParser) -> None:
     much = to.add_mutually_exclusive_group(required=True)
     much.add_argument("--tokens", type=_whole, help="tokens to train on, such as 10e9")
     much.add_argument("--steps", type=_whole, help="or optimizer steps, of --batch sequences")
-    much.add_argument("--hours", type=_number, help="wall-clock hours: gives the tokens instead")
     which = to.add_mutually_exclusive_group(required=True)
     _device(which)
-    which.add_argument("--measure", action="store_true", help="this machine, timed now: takes torch or numpy")
     which.add_argument("--measured", type=_number, metavar="FLOP/S", help="a machine of which you measured this rate")
     speed = to.add_mutually_exclusive_group(required=True)
     speed.add_argument("--mfu", type=_number, help="part of the peak that the model's FLOPs reach, such as 0.4")
@@ -228,27 +215,17 @@ def _time(to: argparse.ArgumentParser) -> None:
     _faces(to, "how each figure follows from the others")
 
 
-def _peak(to: argparse.ArgumentParser) -> None:
-    _shape(to, several=True)
-    to.add_argument("--context", type=_whole, help="positions of a sequence, all that each shape has unless given")
-    _memory(to)
-    _faces(to, "the formulas of a and b, part by part")
-
-
 def _infer(to: argparse.ArgumentParser) -> None:
     from accounting.memory.inference import BITS
 
     _shape(to)
-    where = to.add_mutually_exclusive_group(required=True)
-    _device(where)
-    where.add_argument("--measure", action="store_true", help="this machine, timed now: takes torch or numpy")
+    _device(to, required=True)
     to.add_argument("--cache", choices=tuple(BITS), default="bf16", help="the numbers of the keys and values")
     to.add_argument("--prompt", type=_whole, help="positions of the prompt, what the new tokens leave of the context")
     to.add_argument("--output", type=_whole, help="new tokens of each sequence, 256 or half of the context")
     to.add_argument("--batch", type=_whole, default=1, help="sequences")
     to.add_argument("--devices", type=_whole, default=1, help="that share every layer (tensor parallelism)")
     to.add_argument("--price", type=_number, help="money for one device and hour: gives that of a million tokens")
-    to.add_argument("--operators", action="store_true", help="the last decoding step operator by operator, in bf16")
     _faces(to, "what each figure is made of")
 
 
@@ -299,10 +276,10 @@ def _shape(to: argparse.ArgumentParser, *, several: bool = False) -> None:
     sizes.add_argument("--lora-targets", metavar="MATRIX,…", help=f"that have an adapter, of {', '.join(ADAPTED)}")
 
 
-def _device(to: argparse._ActionsContainer) -> None:
+def _device(to: argparse._ActionsContainer, *, required: bool = False) -> None:
     from accounting.hardware.devices import DEVICES
 
-    to.add_argument("--device", help=f"one of {', '.join(DEVICES)}")
+    to.add_argument("--device", required=required, help=f"one of {', '.join(DEVICES)}")
 
 
 def _sizes(to: argparse.ArgumentParser, *, counting: bool = True) -> None:
@@ -355,8 +332,8 @@ def _layout(to: argparse.ArgumentParser, passes: str) -> None:
     to.add_argument("--micro-batches", type=_whole, default=1, help=passes)
 
 
-def _faces(to: argparse.ArgumentParser, explain: str = "", *, gib: bool = False) -> Any:
-    """In words, with formulas where `explain` says of what, or for a program; the group that excludes one another."""
+def _faces(to: argparse.ArgumentParser, explain: str = "", *, gib: bool = False) -> None:
+    """In words, with formulas where `explain` says of what, or for a program."""
     if explain:
         to.add_argument("--explain", action="store_true", help=explain)
     style = to.add_mutually_exclusive_group()
@@ -364,7 +341,6 @@ def _faces(to: argparse.ArgumentParser, explain: str = "", *, gib: bool = False)
     style.add_argument("--csv", action="store_true", help="as comma-separated values, exact")
     if gib:
         style.add_argument("--gib", action="store_true", help="bytes in GiB (2^30) instead of GB (10^9)")
-    return style
 
 
 def _number(words: str) -> float:

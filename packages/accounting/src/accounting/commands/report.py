@@ -1,15 +1,15 @@
-"""`accounting report`: everything about a shape, or the tables that --only names."""
+"""`accounting report`: everything about a shape, or the tables that --only names, also of several shapes."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import accounting
 from accounting.commands.answer import Answer
 from accounting.commands.options import layout_of, name_of, policy_of, shape_of
-from accounting.commands.sections import Row, Section, as_json, records, section, text, whole_row
+from accounting.commands.sections import Row, Section, as_json, percentages, records, section, text, whole_row
+from accounting.commands.tables import columns, titled, wrapped
 from accounting.models.files import not_counted
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import NotCounted, TransformerShape, choose
@@ -27,7 +27,7 @@ LIMITS = tuple((f"{size} GB", size * 10**9) for size in (24, 40, 80, 141))  # of
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """What a report is about; limits: the memories, (name, bytes), whose largest batch is wanted."""
 
     shape: TransformerShape
@@ -40,43 +40,59 @@ class Asked:
 
 
 def report(options: argparse.Namespace) -> Answer:
-    """Everything about a shape; with --html a page is written."""
-    shape, limits = shape_of(options), LIMITS
+    """Everything about a shape; of several shapes each table has a row for each."""
+    limits = LIMITS
     if options.device:
         from accounting.hardware.devices import device  # here, because few reports name one
 
         limits = ((options.device, int(device(options.device).memory)), *limits)
     only = tuple(name for names in options.only or () for name in names.split(","))
-    asked = Asked(
-        shape,
-        shape.sequence(options.context),
-        options.batch,
-        options.pairs,
-        policy_of(options),
-        layout_of(options),
-        limits,
-    )
-    tables = sections(asked, only)
-    if tables and (missing := not_counted(options.shape or "")):
-        note = f"{tables[0].note}; not in any table: {', '.join(missing)} of the config.json"
-        tables = (replace(tables[0], note=note), *tables[1:])
-    if options.html:
-        given = options.shape
-        if given and os.path.exists(options.html) and os.path.exists(given) and os.path.samefile(options.html, given):
-            raise ValueError(f"--html {options.html} is the file that the shape is read from: name another")
-        from accounting.commands.page import page  # here, because nothing but a page needs it
-
-        drawn = limits[:1] if options.device else limits
-        words = page(name_of(options), asked, tables, limits=drawn, explain=options.explain)
-        with open(options.html, "w", encoding="utf-8") as file:
-            file.write(words)
-        return Answer(f"wrote {options.html}", [])
+    reports: dict[str, tuple[Section, ...]] = {}
+    for name in options.shapes or [None]:
+        shape = shape_of(options, name)
+        question = Question(
+            shape,
+            shape.sequence(options.context),
+            options.batch,
+            options.pairs,
+            policy_of(options),
+            layout_of(options),
+            limits,
+        )
+        tables = sections(question, only)
+        if tables and (missing := not_counted(name or "")):
+            note = f"{tables[0].note}; not in any table: {', '.join(missing)} of the config.json"
+            tables = (replace(tables[0], note=note), *tables[1:])
+        reports[name_of(options, name)] = tables
+    if len(reports) > 1:
+        return several(reports, explain=options.explain, binary=options.gib)
     if options.json or options.csv:  # formulas take longer to write than the tables
         return Answer("", records(tables), as_json(tables))
     return Answer(text(tables, binary=options.gib, explain=options.explain), [])
 
 
-def sections(asked: Asked, only: tuple[str, ...] = ()) -> tuple[Section, ...]:
+def several(reports: dict[str, tuple[Section, ...]], *, explain: bool, binary: bool) -> Answer:
+    """Reports of several shapes, a row for each in every table: shares of a total, or exact values."""
+    pages = []
+    for heading in dict.fromkeys(one.title for tables in reports.values() for one in tables):
+        found = {name: one for name, tables in reports.items() for one in tables if one.title == heading}
+        columns_of = list(dict.fromkeys(row.name for one in found.values() for row in one.rows))
+        additive = all(one.additive for one in found.values())
+        lines = [("shape", *columns_of, *(["total"] * additive))]
+        for name, one in found.items():
+            values = {row.name: row.value for row in one.rows}
+            parts = [values.get(column, 0) for column in columns_of]
+            cells = [*percentages(parts), f"{one.total:,}"] if additive else [f"{part:,}" for part in parts]
+            lines.append((name, *cells))
+        notes = list(dict.fromkeys(one.note for one in found.values()))
+        pages.append(titled(heading, *columns(lines).splitlines(), *([wrapped(notes[0])] if len(notes) == 1 else [])))
+    if explain:
+        pages += [titled(name, "", text(tables, binary=binary, explain=True)) for name, tables in reports.items()]
+    rows = [{"shape": name, **record} for name, tables in reports.items() for record in records(tables)]
+    return Answer("\n\n".join(pages), rows)
+
+
+def sections(question: Question, only: tuple[str, ...] = ()) -> tuple[Section, ...]:
     """The tables of a report, or only those of these names; ValueError for a name that is none.
 
     Of a whole report those that are not counted of the shape are left out, and the first table's note gives the reason.
@@ -87,7 +103,7 @@ def sections(asked: Asked, only: tuple[str, ...] = ()) -> tuple[Section, ...]:
     reasons: dict[str, list[str]] = {}
     for name in only or TABLES:
         try:
-            tables += TABLES[name](asked)
+            tables += TABLES[name](question)
         except NotCounted as error:
             if only:
                 raise
@@ -98,46 +114,51 @@ def sections(asked: Asked, only: tuple[str, ...] = ()) -> tuple[Section, ...]:
     return tuple(tables)
 
 
-def _parameters(asked: Asked) -> list[Section]:
-    return [section(accounting.parameters(asked.shape))]
+def _parameters(question: Question) -> list[Section]:
+    return [section(accounting.parameters(question.shape))]
 
 
-def _load(asked: Asked) -> list[Section]:
+def _load(question: Question) -> list[Section]:
     from accounting.memory.inference import BITS  # here, as every import of a table, because another does not need it
 
-    rows = (whole_row(dtype, accounting.weight_bytes(asked.shape, weights=dtype)) for dtype in BITS)
+    rows = (whole_row(dtype, accounting.weight_bytes(question.shape, weights=dtype)) for dtype in BITS)
     words = "the weights alone; int8 and int4 are of the matrices of the blocks, with a bf16 scale for 128 of them"
     return [Section("memory to load", Bytes, tuple(rows), words, additive=False)]
 
 
-def _flops(asked: Asked) -> list[Section]:
-    return [section(accounting.forward_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs))]
+def _flops(question: Question) -> list[Section]:
+    return [section(accounting.forward_flops(question.shape, question.length, question.batch, pairs=question.pairs))]
 
 
-def _matmuls(asked: Asked) -> list[Section]:
-    return [section(accounting.matmul_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs))]
+def _matmuls(question: Question) -> list[Section]:
+    return [section(accounting.matmul_flops(question.shape, question.length, question.batch, pairs=question.pairs))]
 
 
-def _elementwise(asked: Asked) -> list[Section]:
+def _elementwise(question: Question) -> list[Section]:
     return [
-        section(accounting.elementwise_flops(asked.shape, asked.length, asked.batch), "beside them, elementwise FLOPs")
+        section(
+            accounting.elementwise_flops(question.shape, question.length, question.batch),
+            "beside them, elementwise FLOPs",
+        )
     ]
 
 
-def _training(asked: Asked) -> list[Section]:
-    found = [section(accounting.training_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs))]
-    again = asked.policy.activation_checkpointing
+def _training(question: Question) -> list[Section]:
+    found = [section(accounting.training_flops(question.shape, question.length, question.batch, pairs=question.pairs))]
+    again = question.policy.activation_checkpointing
     if again != "none":
-        hardware = accounting.training_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs, recompute=again)
+        hardware = accounting.training_flops(
+            question.shape, question.length, question.batch, pairs=question.pairs, recompute=again
+        )
         found.append(section(hardware, "training FLOPs with what is recomputed"))
     return found
 
 
-def _estimates(asked: Asked) -> list[Section]:
+def _estimates(question: Question) -> list[Section]:
     from accounting.counting.estimates import estimate_terms
 
-    step = accounting.training_flops(asked.shape, asked.length, asked.batch, pairs=asked.pairs)
-    terms = estimate_terms(asked.shape, asked.length, asked.batch)
+    step = accounting.training_flops(question.shape, question.length, question.batch, pairs=question.pairs)
+    terms = estimate_terms(question.shape, question.length, question.batch)
     rows = (Row(name, int(term), (term,)) for name, term in terms.items())
     words = "the same step, forward and backward, as others count it; not parts of anything"
     return [
@@ -145,70 +166,76 @@ def _estimates(asked: Asked) -> list[Section]:
     ]
 
 
-def _optimizer(asked: Asked) -> list[Section]:
-    return [section(accounting.optimizer_flops(asked.shape, optimizer=asked.policy.optimizer))]
+def _optimizer(question: Question) -> list[Section]:
+    return [section(accounting.optimizer_flops(question.shape, optimizer=question.policy.optimizer))]
 
 
 @lru_cache(maxsize=1)
-def _memory(asked: Asked) -> TrainingMemory:
+def _memory(question: Question) -> TrainingMemory:
     """What two tables show."""
-    return accounting.training_memory(asked.shape, asked.batch, asked.length, policy=asked.policy)
+    return accounting.training_memory(question.shape, question.batch, question.length, policy=question.policy)
 
 
-def _peak(asked: Asked) -> list[Section]:
-    peak = _memory(asked).peak
+def _peak(question: Question) -> list[Section]:
+    peak = _memory(question).peak
     return [section(peak, "training memory at its peak", peak.moment)]
 
 
-def _phases(asked: Asked) -> list[Section]:
-    memory = _memory(asked)
+def _phases(question: Question) -> list[Section]:
+    memory = _memory(question)
     rows = tuple(whole_row(phase.title, phase) for phase in memory.phases)
     return [Section("training memory over a step", Bytes, rows, memory.convention, additive=False)]
 
 
-def _line(asked: Asked) -> list[Section]:
-    line = accounting.memory_line(asked.shape, asked.length, policy=asked.policy)
-    rows = (whole_row("for each sequence", line.per_sequence), whole_row("whatever the batch", line.fixed))
-    words = f"exact from batch {line.first} on, where the peak is the {line.phase}"
-    return [Section("peak as a line in the batch size", Bytes, rows, words, additive=False)]
+def _line(question: Question) -> list[Section]:
+    line = accounting.memory_line(question.shape, question.length, policy=question.policy)
+    words = f"a part of peak = a · batch + b, exact from batch {line.first} on, where the peak is the {line.phase}"
+    parts = (line.per_sequence, "peak for each sequence, a"), (line.fixed, "peak whatever the batch, b")
+    return [replace(section(one, title), note=words) for one, title in parts]
 
 
-def _batch(asked: Asked) -> list[Section]:
+def _batch(question: Question) -> list[Section]:
     rows = tuple(
-        Row(name, accounting.max_batch_size(asked.shape, limit, asked.length, policy=asked.policy))
-        for name, limit in asked.limits
+        Row(name, accounting.max_batch_size(question.shape, limit, question.length, policy=question.policy))
+        for name, limit in question.limits
     )
     words = "sequences; one more does not fit; GB is 10^9 bytes"
     return [Section("largest batch that fits", Count, rows, words, additive=False)]
 
 
-def _decode(asked: Asked) -> list[Section]:
-    return [section(accounting.decode_flops(asked.shape, asked.length, asked.batch), "decoding FLOPs of a step")]
+def _decode(question: Question) -> list[Section]:
+    return [
+        section(accounting.decode_flops(question.shape, question.length, question.batch), "decoding FLOPs of a step")
+    ]
 
 
-def _inference(asked: Asked) -> list[Section]:
-    return [section(accounting.inference_memory(asked.shape, asked.batch, asked.length), "inference memory, decoding")]
+def _inference(question: Question) -> list[Section]:
+    return [
+        section(
+            accounting.inference_memory(question.shape, question.batch, question.length), "inference memory, decoding"
+        )
+    ]
 
 
-def _cache(asked: Asked) -> list[Section]:
-    one, all_of_it = accounting.kv_cache(asked.shape, 1, 1), accounting.kv_cache(asked.shape, 1, asked.length)
+def _cache(question: Question) -> list[Section]:
+    one, all_of_it = accounting.kv_cache(question.shape, 1, 1), accounting.kv_cache(question.shape, 1, question.length)
     rows = (whole_row("for each token", one), whole_row("at this context", all_of_it))
     return [Section("KV cache", Bytes, rows, f"{one.convention}, one sequence", additive=False)]
 
 
-def _devices(asked: Asked) -> list[Section]:
+def _devices(question: Question) -> list[Section]:
     """What the devices of a layout hold and send: of data parallelism alone, any of them; else the fullest, and each
     stage."""
-    layout, shape, length, policy = asked.layout, asked.shape, asked.length, asked.policy
+    layout, shape, length, policy = question.layout, question.shape, question.length, question.policy
     if layout is None:
         return []
     from accounting.cluster.layout import places
 
-    if asked.batch % layout.micro_batches:
+    if question.batch % layout.micro_batches:
         raise ValueError(
-            f"micro_batches {layout.micro_batches} do not divide the batch of {asked.batch}: they are equally large"
+            f"micro_batches {layout.micro_batches} do not divide the batch of {question.batch}: they are equally large"
         )
-    each = asked.batch // layout.micro_batches
+    each = question.batch // layout.micro_batches
     held = {
         place: accounting.device_memory(shape, layout, place, each, length, policy=policy) for place in places(layout)
     }
@@ -233,7 +260,7 @@ def _devices(asked: Asked) -> list[Section]:
     ]
 
 
-TABLES: dict[str, Callable[[Asked], list[Section]]] = {
+TABLES: dict[str, Callable[[Question], list[Section]]] = {
     "parameters": _parameters,
     "load": _load,
     "flops": _flops,

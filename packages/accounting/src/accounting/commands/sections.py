@@ -1,6 +1,6 @@
 """Sections of named figures, and their faces: text, plain data and records.
 
-Numbers in the human column share one prefix and are rounded so that the column adds up to its total, to the last digit.
+Numbers in the human column share one prefix.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def table(one: Section, *, binary: bool = False, explain: bool = False) -> str:
     values, total = [row.value for row in one.rows], int(one.total)
     highest = max(values, default=0)
     if one.additive:
-        scaled, prefix = rounded(values, total, binary)
         values = [*values, total]
+        scaled, prefix = rounded(values, total, binary)
         parts = [*percentages(values[:-1]), ""]
     else:
         scaled, prefix = [human(one.unit(value), binary=binary) for value in values], ""
@@ -127,33 +127,24 @@ def table(one: Section, *, binary: bool = False, explain: bool = False) -> str:
     return titled(head, *shown)
 
 
-def rounded(parts: list[int], total: int, binary: bool) -> tuple[list[str], str]:
-    """Parts and total with the prefix that suits the total, three decimals, the parts adding up to the total
-    exactly."""
+def rounded(values: list[int], total: int, binary: bool) -> tuple[list[str], str]:
+    """Each value to three decimals with the prefix that suits the total; equal values look equal, so that a column may
+    miss its total by its last digit."""
     base, prefixes = _PREFIXES[binary]
     power = 0
     while total >= base ** (power + 1) and power < len(prefixes) - 1:
         power += 1
     if power == 0:
-        return [f"{value:,}" for value in [*parts, total]], prefixes[0]
-    thousandths = apportion(parts, (total * 1000 + base**power // 2) // base**power)
-    whole = [*thousandths, sum(thousandths)]
-    return [f"{value // 1000:,}.{value % 1000:03d}" for value in whole], prefixes[power]
+        return [f"{value:,}" for value in values], prefixes[0]
+    thousandths = [(value * 1000 + base**power // 2) // base**power for value in values]
+    return [f"{value // 1000:,}.{value % 1000:03d}" for value in thousandths], prefixes[power]
 
 
 def percentages(parts: list[int]) -> list[str]:
-    """Shares to a tenth of a percent that add up to 100.0%."""
-    return [f"{tenths // 10}.{tenths % 10}%" for tenths in apportion(parts, 1000 if sum(parts) else 0)]
-
-
-def apportion(parts: list[int], whole: int) -> list[int]:
-    """Whole numbers in proportion to parts that sum to `whole`: what is left goes to the largest remainders."""
+    """Shares of the sum to a tenth of a percent."""
     total = sum(parts) or 1
-    shares = [part * whole // total for part in parts]
-    order = sorted(range(len(parts)), key=lambda at: -(parts[at] * whole % total))
-    for at in order[: whole - sum(shares)]:
-        shares[at] += 1
-    return shares
+    tenths = [(part * 1000 + total // 2) // total for part in parts]
+    return [f"{value // 10}.{value % 10}%" for value in tenths]
 
 
 def bar(value: int, highest: int) -> str:

@@ -1,4 +1,4 @@
-"""`accounting time`: hours and money of a training run, or the tokens of a number of hours."""
+"""`accounting time`: hours and money of a training run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from accounting.commands.answer import Answer
 from accounting.commands.options import machine_of, name_of, shape_of
 from accounting.commands.tables import listing, wrapped
-from accounting.planning.training_time import affordable_tokens, mfu, recomputation, training_time
+from accounting.planning.training_time import mfu, recomputation, training_time
 from accounting.shape import positive
 from accounting.units import FLOPs, human
 
@@ -51,9 +51,7 @@ def time(options: argparse.Namespace) -> Answer:
             f"expected an MFU of at most {1 / more:.1%} with activation checkpointing {checkpointing}, got {part:.1%}: "
             f"with the recomputed FLOPs it is {part * more:.1%} of the peak"
         )
-    run = training_time(
-        shape, tokens_of(options, shape, machine, part, common), machine, part, price=options.price, **common
-    )
+    run = training_time(shape, tokens_of(options, shape), machine, part, price=options.price, **common)
     length, flops, count = shape.sequence(options.context), int(run.flops.total), int(run.tokens)
     each, rate = flops / count, float(run.tokens_per_second)
     peak = human(machine.peak(dtype))
@@ -115,17 +113,10 @@ def utilisation(
     return part
 
 
-def tokens_of(
-    options: argparse.Namespace, shape: TransformerShape, machine: Device, part: float, common: dict[str, Any]
-) -> int:
-    """The tokens of the run: by --tokens, --steps or --hours."""
+def tokens_of(options: argparse.Namespace, shape: TransformerShape) -> int:
+    """The tokens of the run, by --tokens or --steps."""
     if options.tokens is not None:
         return int(options.tokens)
-    if options.steps is not None:
-        if options.batch is None:
-            raise ValueError("expected --batch, the sequences of a step, beside --steps")
-        return int(options.steps) * int(options.batch) * shape.sequence(options.context)
-    tokens = int(affordable_tokens(shape, options.hours, machine, part, **common))
-    if not tokens:
-        raise ValueError(f"expected hours for at least one sequence, got {options.hours:g}: give more")
-    return tokens
+    if options.batch is None:
+        raise ValueError("expected --batch, the sequences of a step, beside --steps")
+    return int(options.steps) * int(options.batch) * shape.sequence(options.context)

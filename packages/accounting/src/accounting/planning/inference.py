@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from accounting.breakdown import Breakdown
-from accounting.cluster.layout import Layout, Place, places, shard
-from accounting.counting.flops import decode_flops, decode_pairs, prefill_flops
-from accounting.counting.matmuls import matmuls
-from accounting.formula import Symbol
+from accounting.cluster.layout import Layout, places, shard
+from accounting.counting.flops import decode_flops, prefill_flops
 from accounting.hardware.devices import Device
 from accounting.memory.inference import BITS, FORMATS, inference_memory, kv_cache, weights_read
 from accounting.planning.fitting import largest
@@ -260,68 +258,3 @@ def _roofline(
     found = [of(mine) for mine in _shares(shape, storage.devices)]
     flops, moved = max(found, key=lambda one: max(float(one[0] / peak), float(one[1] / bandwidth)))
     return Roofline(flops, moved, sent, Seconds(flops / peak), Seconds(moved / bandwidth))
-
-
-@dataclass(frozen=True)
-class Operator:
-    """One operator of a decoding step on one device: its work, its traffic, and which of the two takes longer."""
-
-    name: str
-    flops: FLOPs
-    moved: Bytes
-    arithmetic: Seconds
-    traffic: Seconds
-
-    @property
-    def seconds(self) -> Seconds:
-        return max(self.arithmetic, self.traffic)
-
-    @property
-    def bound(self) -> str:
-        return "arithmetic" if self.arithmetic >= self.traffic else "bandwidth"
-
-
-def decode_operators(
-    shape: TransformerShape,
-    device: Device,
-    context: int | None = None,
-    batch_size: int = 1,
-    *,
-    storage: Storage = PLAIN,
-) -> list[Operator]:
-    """A decoding step operator by operator, on the first of the devices that share its layers.
-
-    What decode_time counts, each FLOP and byte at one operator: weights at the matrix multiplication that reads them,
-    keys at the scores, values at what they are weighed into. Norms are an operator of their own.
-    """
-    mine = shard(shape, Layout(tensor=storage.devices), Place())
-    seen, batch = Symbol("context", shape.sequence(context)), Symbol("batch", positive("batch_size", batch_size))
-    found = matmuls(mine, batch, batch, decode_pairs(mine, seen), absorbed=True)
-    read = weights_read(mine, batch_size, weights=storage.weights)
-    cache = kv_cache(mine, batch_size, int(seen), dtype=storage.cache, read=True)
-    ffn = max(mine.ffns, key=lambda one: one.experts or 1)
-    of_blocks = int(read["blocks"]) + int(read["scales"])
-    # a group of experts is read as often as tokens choose others, so the blocks' bytes are shared out by what is read
-    elements = {
-        one.name: int(one.weights) // ffn.active * min(ffn.held, ffn.active * batch_size)
-        if one.of_experts
-        else int(one.weights)
-        for one in found[:-1]
-        if one.name not in ("adapters", "value gates")
-    }
-    total = sum(elements.values())
-    moved = {name: of_blocks * share // total for name, share in elements.items()}
-    moved["scores: query·keyᵀ"], moved["scores: weights·value"] = int(cache["keys"]), int(cache["values"])
-    moved["delta rule"] = int(cache["states"]) if "states" in cache else 0
-    moved["head"] = int(read["head"])
-    for name, apart in (("adapters", "adapters"), ("value gates", "value embeddings")):
-        if apart in read:
-            moved[name] = int(read[apart])
-    peak, bandwidth = device.peak(arithmetic_dtype(device, storage.weights)), device.known_bandwidth
-    rows = [("embedding", 0, int(read["embedding"]) + int(read["positions"]))]
-    rows += [(one.name, int(one.flops), moved[one.name]) for one in found]
-    rest = int(read.total) + int(cache.total) - sum(size for _, _, size in rows)
-    return [
-        Operator(name, FLOPs(flops), Bytes(size), Seconds(FLOPs(flops) / peak), Seconds(Bytes(size) / bandwidth))
-        for name, flops, size in [*rows, ("norms", 0, rest)]
-    ]

@@ -91,34 +91,6 @@ def recomputation(
     return again / whole
 
 
-def affordable_tokens(
-    shape: TransformerShape,
-    hours: float,
-    device: Device,
-    mfu: float,
-    *,
-    seq_len: int | None = None,
-    devices: int = 1,
-    dtype: str = "bf16",
-    pairs: str = "full",
-) -> Tokens:
-    """The most tokens, in whole sequences, that training reaches in a number of hours: the total of a schedule."""
-    if not 0 < hours < float("inf"):
-        raise ValueError(f"expected hours above 0, got {hours!r}")
-    length = shape.sequence(seq_len)
-    each, rate = training_flops(shape, length, 1, pairs=pairs).total, _rate(device, dtype, mfu, devices)
-    about = hours * 3600 * float(rate) / int(each)
-    if about >= 2**53:  # where floating-point numbers no longer tell one sequence from the next
-        raise ValueError(f"hours {hours:g} are more than can be counted to a sequence: give fewer")
-    sequences = int(about)
-    # the division may round across a whole number, while the result is exact: it fits, and one sequence more does not
-    while sequences and (each * sequences) / rate > Seconds(hours * 3600):
-        sequences -= 1
-    while (each * (sequences + 1)) / rate <= Seconds(hours * 3600):
-        sequences += 1
-    return Tokens(sequences * length)
-
-
 def mfu(
     shape: TransformerShape,
     tokens_per_second: float,
