@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from lm.ops.cpu import build as building
 COMPILER = shutil.which(building.compiler())
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler on this machine")
 
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "llama": {},
     "grouped": {"num_kv_heads": 1, "head_dim": 6, "qk_norm": True},
     "windowed": {"sliding_window": 3},

@@ -42,13 +42,13 @@ def page(tokenizers: Tokenizer | Mapping[str, Tokenizer], text: str = SAMPLE, *,
         vocabularies.append(f'<script type="text/plain" id="vocabulary-{number}">{packed}</script>')
     parts = {
         "title": html.escape(title),
-        "style": _asset("tokens.css") + _asset("view.css"),
+        "style": asset("dress.css") + asset("tokens.css") + asset("view.css"),
         "columns": "\n".join(columns),
         "text": json.dumps(text).replace("<", "\\u003c"),
         "vocabularies": "\n".join(vocabularies),
-        "script": _asset("encoder.js") + _asset("view.js"),
+        "script": asset("encoder.js") + asset("tokens.js") + asset("view.js"),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _asset("view.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], asset("view.html"))
 
 
 def _still(tokenizer: Tokenizer, text: str, why: str) -> str:
@@ -68,5 +68,6 @@ def _column(name: str, inside: str, attributes: str = "") -> str:
     return f'<section data-name="{html.escape(name)}"{attributes}>\n<h2>{html.escape(name)}</h2>\n{inside}\n</section>'
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a file of assets/; lm's pages share dress.css, tokens.css, tokens.js and encoder.js."""
     return (resources.files("bpe.reporting") / "assets" / name).read_text("utf-8")

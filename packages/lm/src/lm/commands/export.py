@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from lm.commands.options import Commands, add, add_step, step_of
 
 
 def register(commands: Commands) -> None:
-    text = "write a model for transformers (a folder, which it loads as it is) or for llama.cpp (a .gguf file)"
+    text = (
+        "write a model for transformers (a folder), for llama.cpp (a .gguf file) or as a page that runs it in a browser"
+    )
     made = add(commands, "export", export, text)
     made.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
-    made.add_argument("--out", required=True, help="a folder, or FILE.gguf; it is written whole or not at all")
+    target = made.add_mutually_exclusive_group(required=True)
+    target.add_argument("--out", help="a folder, or FILE.gguf; it is written whole or not at all")
+    target.add_argument("--page", metavar="FILE.html", help="a file that a browser opens: it holds and runs the model")
     made.add_argument(
         "--dtype",
-        choices=("fp32", "fp16", "bf16", "q8_0"),
-        help="dtype of the weights (default: fp32, in a .gguf fp16; fp16 and q8_0 are for a .gguf)",
+        choices=("fp32", "fp16", "bf16", "q8_0", "int8"),
+        help="dtype of the weights: fp32 (default) or bf16 in a folder, also fp16 (default) and q8_0 in a .gguf; "
+        "fp16 (default) or int8 in a page",
     )
     made.add_argument("--shard-bytes", type=int, help="split weights above this size into files (default: 5 billion)")
     made.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
+    made.add_argument("--course", metavar="URL", help="address of the course's chapters, {} for the name, for a page")
     add_step(made)
 
 
@@ -26,6 +33,10 @@ def export(options: argparse.Namespace) -> None:
     from lm.interop import to_gguf, to_huggingface
     from lm.interop.exporting import SHARD_BYTES
 
+    if options.page is not None:
+        return export_page(options)
+    if options.course is not None:
+        raise ValueError("--course is for a page: write --page FILE.html, or leave it out")
     if options.out.endswith(".gguf"):
         if options.shard_bytes is not None:
             raise ValueError("--shard-bytes is for a folder: a .gguf is one file")
@@ -42,3 +53,17 @@ def export(options: argparse.Namespace) -> None:
             step=step_of(options),
         )
     )
+
+
+def export_page(options: argparse.Namespace) -> None:
+    """Write a page, after its size has been printed."""
+    from lm.files import atomic_write
+    from lm.page.export import page_bytes, page_of, read
+
+    if options.shard_bytes is not None:
+        raise ValueError("--shard-bytes is for a folder: a page is one file")
+    dtype, path = options.dtype or "fp16", Path(options.page)
+    model, text, name = read(options.run, options.tokenizer, step_of(options))
+    print(f"weights in {dtype}: at most {page_bytes(model, dtype) / 1e6:.2f} MB")
+    atomic_write(path, page_of(model, text, dtype=dtype, title=name or path.stem, course=options.course))
+    print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")

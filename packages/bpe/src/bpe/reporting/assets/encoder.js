@@ -306,9 +306,14 @@ function hex(byte) {
   return byte.toString(16).padStart(2, "0");
 }
 
-/** The Encoder in the element of that id: base64 of a zlib stream. */
-async function unpack(id) {
+/** The bytes in the element of that id: base64 of a zlib stream. */
+async function inflated(id) {
   const packed = Uint8Array.from(atob(document.getElementById(id).textContent), (letter) => letter.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Encoder(new Uint8Array(await new Response(stream).arrayBuffer()));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** The Encoder in the element of that id. */
+async function unpack(id) {
+  return new Encoder(await inflated(id));
 }

@@ -1,0 +1,151 @@
+// The weights of a page in one WebAssembly.Memory, and the product of a matrix and a vector: by the kernel of kernel.py,
+// in plain JavaScript where the browser has no SIMD.
+
+const COLUMNS = 16;     // a row is as long as a multiple of it, with zeros at the end
+
+/** A weight: float32, or int8 with a scale for each row. A vector is a matrix of one row. */
+class Matrix {
+  constructor(memory, { rows, columns, address, scale }) {
+    Object.assign(this, { memory, rows, columns, address, scale });
+    this.stride = padded(columns);
+  }
+
+  /** Row i as float32; of an int8 matrix never asked. */
+  row(i) {
+    return this.memory.floats.subarray(this.address / 4 + i * this.stride).slice(0, this.columns);
+  }
+
+  /** W x (rows). */
+  times(x) {
+    return this.scale === undefined ? this.memory.timesFloat32(this, x) : this.memory.timesInt8(this, x);
+  }
+}
+
+class Memory {
+  /** room: bytes of all weights. kernel: the bytes of the WebAssembly module, null for plain JavaScript. */
+  constructor(room, kernel, longest) {
+    this.x = 0;                                   // addresses: a vector that comes in, one that goes out
+    this.y = 4 * padded(longest);
+    this.free = 2 * this.y;
+    const pages = Math.ceil((this.free + room) / 65536);
+    this.hasKernel = kernel !== null && typeof WebAssembly === "object" && WebAssembly.validate(kernel);
+    if (this.hasKernel) {
+      const memory = new WebAssembly.Memory({ initial: pages });
+      this.kernel = new WebAssembly.Instance(new WebAssembly.Module(kernel), { page: { memory } }).exports;
+      this.buffer = memory.buffer;
+    } else {
+      this.buffer = new ArrayBuffer(pages * 65536);
+    }
+    this.floats = new Float32Array(this.buffer);
+    this.bytes = new Int8Array(this.buffer);
+    this.roundsProducts = false;    // int8 products as lm computes them of a prompt: x and y in bfloat16
+  }
+
+  take(bytes) {
+    const address = this.free;
+    this.free += Math.ceil(bytes / 64) * 64;
+    return address;
+  }
+
+  timesFloat32(matrix, x) {
+    const { rows, columns, stride, address } = matrix;
+    if (this.hasKernel) {
+      this.put(x, stride);
+      this.kernel.multiply_float32(address, this.x, this.y, rows, stride);
+      return this.floats.slice(this.y / 4, this.y / 4 + rows);
+    }
+    const y = new Float32Array(rows);
+    for (let i = 0; i < rows; i++) {
+      let sum = 0;
+      const at = address / 4 + i * stride;
+      for (let j = 0; j < columns; j++) sum += this.floats[at + j] * x[j];
+      y[i] = sum;
+    }
+    return y;
+  }
+
+  timesInt8(matrix, x) {
+    const { rows, columns, stride, address, scale } = matrix;
+    if (this.roundsProducts) x = x.map(toBfloat16);
+    let y;
+    if (this.hasKernel) {
+      this.put(x, stride);
+      this.kernel.multiply_int8(address, scale, this.x, this.y, rows, stride);
+      y = this.floats.slice(this.y / 4, this.y / 4 + rows);
+    } else {
+      y = new Float32Array(rows);
+      for (let i = 0; i < rows; i++) {
+        let sum = 0;
+        const at = address + i * stride;
+        for (let j = 0; j < columns; j++) sum += this.bytes[at + j] * x[j];
+        y[i] = sum * this.floats[scale / 4 + i];
+      }
+    }
+    return this.roundsProducts ? y.map(toBfloat16) : y;
+  }
+
+  put(x, stride) {
+    this.floats.set(x, this.x / 4);
+    this.floats.fill(0, this.x / 4 + x.length, this.x / 4 + stride);
+  }
+}
+
+const padded = (columns) => Math.ceil(columns / COLUMNS) * COLUMNS;
+
+/** The nearest number of bfloat16, ties to even. */
+function toBfloat16(value) {
+  WORD.float[0] = value;
+  const bits = WORD.bits[0];
+  WORD.bits[0] = bits + 0x7fff + ((bits >>> 16) & 1) & 0xffff0000;
+  return WORD.float[0];
+}
+
+const WORD = { float: new Float32Array(1) };
+WORD.bits = new Uint32Array(WORD.float.buffer);
+
+/** A number of float16 from its bits; weights have no infinities. */
+function fromFloat16(bits) {
+  const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  return sign * (exponent ? 2 ** (exponent - 25) * (1024 + fraction) : 2 ** -24 * fraction);
+}
+
+/** The Model of what page.py packed: about.tensors say name, shape and kind in the order in which data has them. */
+function unpackModel(about, data, kernel) {
+  const rowsOf = (shape) => shape.length === 1 ? [1, shape[0]] : shape;
+  let room = 0, longest = 0;
+  for (const { shape, kind } of about.tensors) {
+    const [rows, columns] = rowsOf(shape);
+    room += rows * padded(columns) * (kind === "int8" ? 1 : 4) + 4 * rows + 256;
+    longest = Math.max(longest, rows, columns);
+  }
+  const memory = new Memory(room, kernel, longest), weights = {};
+  const view = new DataView(data.buffer, data.byteOffset);
+  let at = 0;
+  const read = (address, count) => {
+    for (let i = 0; i < count; i++, at += 2) memory.floats[address / 4 + i] = fromFloat16(view.getUint16(at, true));
+  };
+  for (const { name, shape, kind } of about.tensors) {
+    const [rows, columns] = rowsOf(shape), stride = padded(columns);
+    const address = memory.take(rows * stride * (kind === "int8" ? 1 : 4));
+    let scale;
+    if (kind === "int8") {
+      scale = memory.take(4 * rows);
+      // a scale is a bfloat16: the upper half of a float32
+      for (let i = 0; i < rows; i++, at += 2) {
+        WORD.bits[0] = view.getUint16(at, true) << 16;
+        memory.floats[scale / 4 + i] = WORD.float[0];
+      }
+    }
+    for (let i = 0; i < rows; i++) {
+      if (kind === "int8") {
+        memory.bytes.set(data.subarray(at, at += columns), address + i * stride);
+      } else {
+        read(address + 4 * i * stride, columns);
+      }
+    }
+    weights[name] = new Matrix(memory, { rows, columns, address, scale });
+  }
+  const model = new Model(about.config, weights);
+  model.memory = memory;
+  return model;
+}

@@ -1,0 +1,140 @@
+// Text as ids: a sequence that a model reads and continues, and how one token of many is chosen.
+
+const SHOWN = 10;     // candidates remembered of each place
+
+/** Ids, of which the newest are in the model's cache, and what the model computed of them. */
+class Sequence {
+  /** time: {part: milliseconds}, added to where given. */
+  constructor(model, time = null) {
+    this.model = model;
+    this.time = time;
+    this.clear();
+  }
+
+  clear() {
+    this.ids = [];
+    this.places = [];         // of each id {probability, candidates}; null for the first
+    this.logits = null;       // of what follows
+    this.read([]);
+  }
+
+  /** Begin with a prompt, as lm.generate reads it: of one longer than the context the end. */
+  start(ids) {
+    this.clear();
+    const { context_length: context } = this.model.config;
+    const left = Math.max(0, ids.length - context);
+    this.ids = ids.slice(0, left);
+    this.places = this.ids.map(() => null);
+    this.begin = left;
+    this.feed(ids.slice(left), true);
+  }
+
+  /** Append a token; where the context is full, the older half is forgotten and the younger read again. */
+  append(id) {
+    const { context_length: context } = this.model.config;
+    if (this.model.length < context) return this.feed([id], false);
+    this.note(id);
+    this.read(this.ids.slice(-Math.max(1, context >> 1)));
+  }
+
+  /** Forget the cache, and read the ids that are the newest. */
+  read(ids) {
+    this.model.clear();
+    this.begin = this.ids.length - ids.length;
+    this.streams = Array.from({ length: 2 * this.model.config.num_layers + 1 }, () => new Rows(this.model.config.d_model));
+    this.compute(ids, true);
+  }
+
+  feed(ids, isPrompt) {
+    for (const id of ids) {
+      this.note(id);
+      this.compute([id], isPrompt);
+    }
+  }
+
+  note(id) {
+    this.ids.push(id);
+    this.places.push(this.logits && { candidates: likeliest(this.logits, SHOWN), probability: softmax(this.logits)[id] });
+  }
+
+  /** Whether int8 products are rounded, as lm's are that PyTorch computes: of a prompt, and of every token where values
+   * have an embedding. */
+  round(isPrompt) {
+    this.model.memory.roundsProducts = isPrompt || this.model.config.value_embeddings;
+  }
+
+  /** The logits after ids. */
+  compute(ids, isPrompt) {
+    const { model } = this;
+    this.round(isPrompt);
+    if (isPrompt) this.promptEnd = this.begin + model.length + ids.length;
+    for (const id of ids) {
+      let stream = 0, before = performance.now();
+      const position = model.length;
+      this.logits = model.forward(id, (part, x) => {
+        if (part === "embedding" || part.startsWith("after_")) this.streams[stream++].set(position, x);
+        if (!this.time) return;
+        const now = performance.now();
+        this.time[part] = (this.time[part] ?? 0) + now - before;
+        before = now;
+      });
+    }
+  }
+
+  /** Run a block again at a place of the text, to see its parts: the logits and the cache stay as they are. */
+  rerunBlock(layer, place, see) {
+    const position = place - this.begin;
+    this.round(place < this.promptEnd);
+    this.model.block(layer, this.streams[2 * layer].row(position), position, this.ids[place], see);
+  }
+}
+
+/** The first of the largest. */
+function argmax(x) {
+  let best = 0;
+  for (let i = 1; i < x.length; i++) if (x[i] > x[best]) best = i;
+  return best;
+}
+
+/** The `count` likeliest tokens by logits: [{id, probability}], the likeliest first. */
+function likeliest(logits, count) {
+  const probabilities = softmax(logits), best = [];
+  for (let id = 0; id < logits.length; id++) {
+    if (best.length === count && probabilities[id] <= best[count - 1].probability) continue;
+    let at = best.length;
+    while (at && best[at - 1].probability < probabilities[id]) at--;
+    best.splice(at, 0, { id, probability: probabilities[id] });
+    best.length = Math.min(best.length, count);
+  }
+  return best;
+}
+
+/** One token, chosen as lm's Sampling does: temperature 0 takes the likeliest, any other divides; topK keeps the
+ * likeliest k; topP the fewest whose probabilities reach p; then one is drawn. A topK or topP of null keeps all. */
+function choose(logits, { temperature, topK = null, topP = null }, random) {
+  if (temperature === 0 || topK === 1) return argmax(logits);
+  let weights = softmax(Float64Array.from(logits, (value) => value / temperature));
+  if (topK !== null && topK < weights.length) {
+    const least = weights.slice().sort()[weights.length - topK];
+    weights = weights.map((value) => value < least ? 0 : value);
+  }
+  if (topP !== null && topP < 1) {
+    const ordered = weights.slice().sort().reverse(), whole = ordered.reduce((sum, value) => sum + value, 0);
+    let sum = 0, kept = 0;
+    while (sum < topP * whole) sum += ordered[kept++];
+    weights = weights.map((value) => value < ordered[kept - 1] ? 0 : value);
+  }
+  let left = random() * weights.reduce((sum, value) => sum + value, 0);
+  for (let id = 0; id < weights.length; id++) if ((left -= weights[id]) < 0) return id;
+  return argmax(weights);
+}
+
+/** Numbers from 0 to 1 that the seed decides: splitmix32. They are not PyTorch's. */
+function generator(seed) {
+  return () => {
+    seed = (seed + 0x9e3779b9) | 0;
+    let z = Math.imul(seed ^ (seed >>> 16), 0x21f0aaad);
+    z = Math.imul(z ^ (z >>> 15), 0x735a2d97);
+    return ((z ^ (z >>> 15)) >>> 0) / 2 ** 32;
+  };
+}

@@ -1,0 +1,188 @@
+"""The page written: a model's weights, its tokenizer and the program of assets/ in one HTML file."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lm.config import ModelConfig
+from lm.extras import need
+from lm.files import atomic_write
+from lm.interop.exporting import run_and_model, text_of
+from lm.interop.loading import ModelText, model_text
+from lm.model import Transformer
+from lm.ops.cpu.int8 import Int8Linear
+from lm.ops.cpu.products import is_linear
+from lm.page import kernel
+from lm.rope import rope_frequencies
+from lm.special_tokens import prompt_ids
+
+DTYPES = ("fp16", "int8")
+MOST_BYTES = 400_000_000  # of a page: a browser's strings end at 512 MB
+SCRIPTS = ("forward.js", "memory.js", "sequence.js", "page.js")
+# What of a ModelConfig the forward pass in JavaScript reads.
+SHAPE = (
+    "vocab_size", "context_length", "num_layers", "d_model", "num_heads", "kv_heads", "d_ff", "ffn", "norm",
+    "norm_placement", "norm_eps", "position", "sliding_window", "logit_softcap", "value_embeddings",
+)  # fmt: skip
+
+
+def to_page(
+    model_or_run_dir: Transformer | str | Path,
+    path: str | Path,
+    *,
+    dtype: str = "fp16",
+    tokenizer: str | Path | None = None,
+    step: int | Literal["best"] | None = None,
+    title: str | None = None,
+    course: str | None = None,
+) -> Path:
+    """Write a page that holds a model and computes with it; it loads nothing and sends nothing.
+
+    Args:
+        model_or_run_dir: A run or another program's model, as for lm.load; or a model in memory, with `tokenizer`.
+        path: The file to write.
+        dtype: "fp16", or "int8": linear layers and head as `lm generate --int8` has them, the rest fp16.
+        tokenizer: A tokenizer file (default: the model's own).
+        step: For a run, the checkpoint of this step, or "best" (default: the newest).
+        title: The page's heading (default: the name of the run).
+        course: Address of a chapter of the course, with {} for the chapter's name, that views link to (default: none).
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        ValueError: The model is of a class that the page does not know, has weights beyond float16, or is too large.
+        FileNotFoundError: The model keeps no tokenizer, and none is named.
+        MissingExtra: The package bpe is not installed.
+    """
+    model, text, name = read(model_or_run_dir, tokenizer, step)
+    page = page_of(model, text, dtype=dtype, title=title or name or Path(path).stem, course=course)
+    atomic_write(Path(path), page)
+    return Path(path)
+
+
+def read(
+    model_or_run_dir: Transformer | str | Path,
+    tokenizer: str | Path | None = None,
+    step: int | Literal["best"] | None = None,
+) -> tuple[Transformer, ModelText, str | None]:
+    """The model, its text and the name of its folder or file, None for a model in memory; as for to_page()."""
+    folder, model = run_and_model(model_or_run_dir, step)
+    if folder is not None:
+        return model, model_text(folder, tokenizer), folder.name
+    if tokenizer is None:
+        raise FileNotFoundError("a model in memory has no tokenizer: name a file")
+    return model, text_of(None, tokenizer), None
+
+
+def page_of(model: Transformer, text: ModelText, *, dtype: str, title: str, course: str | None = None) -> str:
+    """The page as text; the arguments are those of to_page()."""
+    bpe_page = need("bpe.reporting.page", "a page", "groundup-lm[text]")
+    tensors, weights = packed_weights(model, dtype)
+    check_size(len(weights) * 4 // 3)
+    about = {
+        "title": title,
+        "dtype": dtype,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "config": shape_of(model.config),
+        "tensors": tensors,
+        "begin": prompt_ids(text.tokenizer, "", text.end_of_text),
+        "prefix": prompt_ids(text.tokenizer, "a")[: -len(text.tokenizer.encode("a"))],
+        "stop": text.stop_tokens,
+        "course": course,
+    }
+    parts = {
+        "title": html.escape(title),
+        "style": bpe_page.asset("dress.css") + bpe_page.asset("tokens.css") + asset("page.css"),
+        "about": json.dumps(about).replace("<", "\\u003c"),
+        "vocabulary": bpe_page.javascript.packed(text.tokenizer.data).decode(),
+        "weights": base64.b64encode(weights).decode(),
+        "kernel": base64.b64encode(kernel.binary()).decode(),
+        "script": bpe_page.asset("encoder.js") + bpe_page.asset("tokens.js") + "".join(asset(name) for name in SCRIPTS),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], asset("page.html"))
+
+
+def check_size(size: int) -> None:
+    """ValueError: a page of so many bytes is more than a browser opens."""
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"the page would have {size / 1e6:,.0f} MB, and browsers open {MOST_BYTES / 1e6:,.0f} at the most: "
+            "take a smaller model, or int8"
+        )
+
+
+def page_bytes(model: Transformer, dtype: str) -> int:
+    """Bytes of the weights in the page, before it is written."""
+    int8 = int8_matrices(model) if dtype == "int8" else {}
+    sizes = [layer.outputs * (layer.inputs + 2) for layer in int8.values()]
+    sizes += [2 * tensor.numel() for name, tensor in model.state_dict().items() if name not in int8]
+    return sum(sizes) * 4 // 3
+
+
+def shape_of(config: ModelConfig) -> dict[str, Any]:
+    """What forward.js reads of a configuration."""
+    shape = {name: getattr(config, name) for name in SHAPE} | {"head_dim": config.head_width}
+    if config.position == "rope":
+        frequencies = rope_frequencies(config.head_width, config.rope_theta, config.rope_scaling)
+        shape["rope_frequencies"] = frequencies.tolist()
+    return shape
+
+
+def packed_weights(model: Transformer, dtype: str) -> tuple[list[dict[str, Any]], bytes]:
+    """Names, shapes and kinds of the tensors, and their numbers in that order, little-endian.
+
+    float16: as it stands. int8: the scales of the rows as bfloat16, then the rows.
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype {dtype!r} is unknown: a page has {' or '.join(DTYPES)}")
+    if type(model) is not Transformer:
+        raise ValueError(f"the model is a {type(model).__name__}, and a page computes plain Transformers only")
+    int8 = int8_matrices(model) if dtype == "int8" else {}
+    state = {**model.state_dict(), **int8}
+    tensors, parts = list[dict[str, Any]](), list[bytes]()
+    for name, tensor in state.items():
+        if isinstance(tensor, Int8Linear):
+            scale = tensor.scale[: tensor.outputs].view(torch.int16).numpy()
+            parts += [scale.tobytes(), tensor.whole[: tensor.outputs, : tensor.inputs].contiguous().numpy().tobytes()]
+            tensors.append({"name": name, "shape": [tensor.outputs, tensor.inputs], "kind": "int8"})
+        else:
+            parts.append(float16(name, tensor).tobytes())
+            tensors.append({"name": name, "shape": list(tensor.shape), "kind": "fp16"})
+    return tensors, zlib.compress(b"".join(parts), 9)
+
+
+def int8_matrices(model: Transformer) -> Mapping[str, Int8Linear]:
+    """The linear layers and the head as lm.ops.cpu.int8 has them, of weights rounded to float16, by their names."""
+
+    def layers() -> Iterator[tuple[str, Tensor]]:
+        for name, module in model.named_modules():
+            if is_linear(module):
+                yield f"{name}.weight", module.weight
+        yield "head.weight", model.head_weight
+
+    return {name: Int8Linear(weight.detach().cpu().half().float()) for name, weight in layers()}
+
+
+def float16(name: str, tensor: Tensor) -> np.ndarray[Any, np.dtype[np.float16]]:
+    """A tensor's numbers in float16. ValueError: one of them is beyond its range."""
+    numbers = tensor.detach().cpu().to(torch.float16)
+    if not torch.isfinite(numbers).all():
+        raise ValueError(f"the weight {name} holds values beyond 65,504, the range of float16, which a page has")
+    return numbers.numpy()
+
+
+def asset(name: str) -> str:
+    return (resources.files("lm.page") / "assets" / name).read_text("utf-8")

@@ -1,0 +1,212 @@
+"""The page of a model: what its JavaScript computes beside lm, in a headless Chromium."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import chromium
+import models
+import pytest
+import torch
+import torch.nn.functional as F
+
+import bpe
+import lm
+from lm import reference
+from lm.commands.cli import main
+from lm.generation.sampling import Sampling
+from lm.ops.cpu.int8 import quantized
+from lm.page.export import to_page
+
+TEXT = (lm.__doc__ + bpe.__doc__ + torch.__doc__) * 3
+SIZE: dict[str, Any] = {
+    "num_layers": 2,
+    "d_model": 48,
+    "num_heads": 4,
+    "d_ff": 80,
+    "vocab_size": 300,
+    "context_length": 72,
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "llama": {"context_length": 240},
+    "gpt2": {**models.SHAPES["gpt2"], "context_length": 240},
+    "grouped, windowed": {
+        **models.SHAPES["grouped"], "num_kv_heads": 2, "sliding_window": 20, "logit_softcap": 5.0, "bias": True,
+        "ffn": "gelu_exact", "rope_factor": 2.0,
+    },
+    "post, valued": {**models.SHAPES["post"], "value_embeddings": True},
+    "bare": {**models.SHAPES["bare"], "num_layers": 3},
+}  # fmt: skip
+CONTINUE = """(ids, count) => {
+  page.sequence.start(ids);
+  for (let i = 0; i < count; i++) page.sequence.append(argmax(page.sequence.logits));
+  return page.sequence.ids.slice(ids.length);
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if chromium.PATH is None:
+        pytest.skip(f"no Chromium found (looked for {', '.join(chromium.NAMES)}; CHROMIUM names another)")
+    with chromium.Chromium(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return bpe.train([TEXT], 300, special_tokens=["<|endoftext|>"])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tokenizer):
+    """A folder with a tokenizer."""
+    folder = tmp_path_factory.mktemp("pages")
+    tokenizer.save(folder / "tok.json")
+    return folder
+
+
+def rounded(name):
+    """A model whose weights are numbers of float16, computing in float32."""
+    return models.make(dtype=torch.float32, **{**SIZE, **MODELS[name]}).half().float()
+
+
+def open_page(browser, folder, model, **options):
+    browser.open(to_page(model, folder / "model.html", tokenizer=folder / "tok.json", **options))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("dtype", ["fp16", "int8"])
+def test_greedy_ids_are_those_of_generate(browser, folder, name, dtype):
+    model, prompt = rounded(name), list(range(5, 25))
+    open_page(browser, folder, model, dtype=dtype)
+    expected = lm.generate(model if dtype == "fp16" else quantized(model), prompt, max_new_tokens=200, temperature=0)
+    assert len(set(expected)) > 5
+    assert browser.run(f"({CONTINUE})({prompt}, 200)") == expected
+    assert browser.run("page.model.memory.hasKernel") is True
+
+
+PARTS = """(() => {
+  const vector = (values) => Float32Array.from(values);
+  return {
+    rmsNorm: Array.from(rmsNorm(vector(X), vector(W), 1e-5)),
+    layerNorm: Array.from(layerNorm(vector(X), vector(W), vector(B), 1e-5)),
+    softmax: Array.from(softmax(vector(X))),
+    silu: X.map(silu),
+    gelu: X.map(ACTIVATIONS.gelu),
+    gelu_exact: X.map(ACTIVATIONS.gelu_exact),
+    relu2: X.map(ACTIVATIONS.relu2),
+    rotate: (() => { const x = vector(X); rotate(x, 7, page.about.config.rope_frequencies); return Array.from(x); })(),
+  };
+})()"""
+
+
+def test_parts_are_those_of_the_reference(browser, folder):
+    """Each part alone, then a block and the whole model, from the weights of one reference.TransformerLM."""
+    torch.manual_seed(3)
+    size = {"vocab_size": 300, "context_length": 40, "num_layers": 2, "d_model": 24, "num_heads": 2, "d_ff": 40}
+    whole = reference.TransformerLM(**size)
+    with torch.no_grad():
+        for weight in whole.parameters():
+            weight.copy_((weight + 0.1 * torch.randn_like(weight)).half().float())
+    model = lm.Transformer(lm.ModelConfig(**size))
+    model.load_state_dict(reference.model_state_dict(whole.state_dict()))
+    open_page(browser, folder, model)
+    x, weight, bias = (3 * torch.randn(12) for _ in range(3))
+    browser.run(f"X = {x.tolist()}, W = {weight.tolist()}, B = {bias.tolist()}, 0")
+    norm = reference.RMSNorm(12)
+    norm.weight.data = weight
+    rope = reference.RoPE(10000.0, 12, 8)
+    expected = {
+        "rmsNorm": norm(x),
+        "layerNorm": F.layer_norm(x, (12,), weight, bias),
+        "softmax": reference.softmax(x),
+        "silu": reference.silu(x),
+        "gelu": F.gelu(x, approximate="tanh"),
+        "gelu_exact": F.gelu(x),
+        "relu2": F.relu(x).square(),
+        "rotate": rope(x[None], torch.tensor([7]))[0],
+    }
+    parts = browser.run(PARTS)
+    assert parts.keys() == expected.keys()
+    for name, values in expected.items():
+        torch.testing.assert_close(torch.tensor(parts[name]), values, rtol=1e-5, atol=1e-5, msg=name)
+
+    ids = list(range(3, 20))
+    hidden = [whole.token_embeddings(torch.tensor(ids))]
+    for layer in whole.layers:
+        hidden += [hidden[-1] + layer.attn(layer.ln1(hidden[-1])), layer(hidden[-1])]
+    streams = browser.run(f"(page.sequence.start({ids}), page.sequence.streams.map(rows => Array.from(rows.data)))")
+    for stream, values in zip(streams, hidden, strict=True):
+        rows = torch.tensor(stream)[: values.numel()].view(values.shape)
+        torch.testing.assert_close(rows, values, rtol=1e-4, atol=1e-4)
+    logits = torch.tensor(browser.run("Array.from(page.sequence.logits)"))
+    torch.testing.assert_close(logits, whole(torch.tensor(ids))[-1], rtol=1e-4, atol=1e-4)
+
+
+def test_plain_javascript_computes_what_the_kernel_does(browser, folder):
+    for dtype in ("fp16", "int8"):
+        open_page(browser, folder, rounded("gpt2"), dtype=dtype)
+        fast = browser.run("(page.sequence.start([5, 6, 7]), Array.from(page.sequence.logits))")
+        browser.run("page.model.memory.hasKernel = false, 0")
+        plain = browser.run("(page.sequence.start([5, 6, 7]), Array.from(page.sequence.logits))")
+        torch.testing.assert_close(torch.tensor(plain), torch.tensor(fast), rtol=1e-4, atol=1e-4)
+
+
+def test_tokens_are_drawn_as_sampling_says(browser, folder):
+    """The tokens that remain, and how often each is drawn, are those of lm's Sampling."""
+    open_page(browser, folder, rounded("llama"))
+    logits = 2 * torch.randn(300, generator=torch.Generator().manual_seed(4))
+    draws = f"Array.from({{ length: 4000 }}, () => choose(Float32Array.from({logits.tolist()}), S, R))"
+    for settings in ({}, {"top_k": 7}, {"top_p": 0.6}, {"top_k": 40, "top_p": 0.5, "temperature": 1.4}, {"top_k": 1}):
+        generator, sampling = torch.Generator().manual_seed(0), Sampling(**settings)
+        expected = Counter(sampling.choose(logits, generator=generator) for _ in range(4000))
+        names = {"temperature": 1.0, "topK": settings.get("top_k"), "topP": settings.get("top_p")}
+        names["temperature"] = settings.get("temperature", 1.0)
+        drawn = browser.run(f"(S = {json.dumps(names)}, R = generator(1), {draws})")
+        assert drawn == browser.run(f"(R = generator(1), {draws})")
+        counts = Counter(drawn)
+        if settings:
+            assert counts.keys() <= (allowed := remaining(logits, **settings))
+            assert len(counts) > 0.5 * len(allowed)
+        for token, count in expected.most_common(5):
+            assert abs(counts[token] - count) < 6 * count**0.5 + 1, (settings, token)
+
+
+def remaining(logits, top_k=300, top_p=1.0, temperature=1.0):
+    """The tokens that top_k and then top_p leave."""
+    values, order = (logits / temperature).topk(top_k)
+    shares = values.softmax(-1)
+    return set(order[shares.cumsum(0) - shares < top_p].tolist())
+
+
+def test_command_writes_a_page_of_a_folder(browser, folder, tokenizer, capsys):
+    model = rounded("llama")
+    lm.to_huggingface(model, folder / "cat", tokenizer=folder / "tok.json")
+    path = folder / "cat.html"
+    assert main(["export", str(folder / "cat"), "--page", str(path), "--dtype", "int8", "--course", "../{}/"]) == 0
+    assert f"{path.stat().st_size / 1e6:.2f} MB" in capsys.readouterr().out
+    browser.open(path)
+    assert browser.run("document.title") == "cat"
+    assert browser.run("document.querySelector('#says-lens a').getAttribute('href')") == "../4-transformer/"
+    text = "the token, <|endoftext|> and Größe"
+    assert browser.run(f"page.promptIds({json.dumps(text)})") == tokenizer.encode(text, allowed_special="all")
+    assert browser.run("page.promptIds('')") == [tokenizer.eot_token]
+
+
+def test_what_a_page_cannot_hold_is_refused(folder):
+    class Other(lm.Transformer):
+        pass
+
+    with pytest.raises(ValueError, match="Other"):
+        to_page(Other(rounded("llama").config), folder / "x.html", tokenizer=folder / "tok.json")
+    with pytest.raises(ValueError, match="fp32"):
+        to_page(rounded("llama"), folder / "x.html", tokenizer=folder / "tok.json", dtype="fp32")
+    large = rounded("llama")
+    large.blocks[0].ffn.down.weight.data[0, 0] = 1e6
+    with pytest.raises(ValueError, match=r"blocks\.0\.ffn\.down\.weight"):
+        to_page(large, folder / "x.html", tokenizer=folder / "tok.json")
+    with pytest.raises(FileNotFoundError):
+        to_page(large, folder / "x.html")
+    assert not (folder / "x.html").exists()
