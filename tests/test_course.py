@@ -3,7 +3,10 @@ help."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +61,31 @@ def test_a_solution_passes(name: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert all(line[0] in "✓ " for line in lines[:-1])
 
 
+def test_the_file_is_graded_again_when_it_is_saved(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("def encode_utf8(text): return b''", encoding="utf-8")
+    command = [sys.executable, "-u", EXERCISES / "grade.py", "1", "--only", "encode_utf8", "--watch", "--file", path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        lines = iter(watching.stdout)
+        assert "✗ encode_utf8" in next(line for line in lines if line[0] in "✓✗")
+        for text, sign in (("def", "✗ mine.py: SyntaxError"), ("def encode_utf8(text): return text.encode()", "✓")):
+            path.write_text(text, encoding="utf-8")
+            os.utime(path, (0, len(text)))
+            assert next(line for line in lines if line[0] in "✓✗").startswith(sign)
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(60) == 0
+
+
+@pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.soak)])
+def test_mutants_of_the_solutions_are_caught(every: int) -> None:
+    """One of so many in each chapter; of chapter 8 where Triton is there."""
+    chapters = [str(n) for n in grader.CHAPTERS if n != 8 or importlib.util.find_spec("triton")]
+    command = [sys.executable, ROOT / "tests/course_mutants.py", *chapters, "--every", str(every)]
+    ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_skeleton_fails_and_says_what_is_missing(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     right, lines = grade(EXERCISES / name, capsys)
@@ -91,11 +119,27 @@ def test_a_skeleton_says_what_every_exercise_is(name: str) -> None:
         ("ex2_bpe.py", "train_bpe", "[::2]", "", "Check what is counted"),
         ("ex2_bpe.py", "Tokenizer", "min(pairs, key=self.ranks.__getitem__)", "pairs[0]", "stands first in the list"),
         ("ex2_bpe.py", "Tokenizer", 'errors="replace"', 'errors="strict"', "raises UnicodeDecodeError"),
+        ("ex2_bpe.py", "train_bpe", "map(regex.escape, longest_first)", "longest_first", "escape them"),
+        ("ex2_bpe.py", "Tokenizer", "key=len, reverse=True", "key=len", "the longer one is looked for first"),
+        ("ex2_bpe.py", "Tokenizer", "special_tokens or []", 'special_tokens or ["<|endoftext|>"]', "ordinary text"),
+        ("ex2_bpe.py", "train_bpe", "if not counts:", "if False:", "raises ValueError"),
         ("ex3_judge.py", "", "len(text.encode())", "len(text)", "Count bytes, not characters"),
         ("ex3_judge.py", "", "set(tokenizer.vocab) -", "set(range(256)) -", "✗ unused_tokens"),
         ("ex3_judge.py", "", "if not whole(token)", "if token[0] >= 0x80", "✗ parts_of_characters"),
         ("ex3_judge.py", "", "def parts_of_characters", "def parts", "There is no parts_of_characters in ex3"),
         ("ex4_transformer.py", "softmax", "(x - x.amax(dim, keepdim=True)).exp()", "x.exp()", "take the largest off"),
+        ("ex4_transformer.py", "softmax", "x.amax(dim, keepdim=True)", "x.max()", "Take off the largest of each row"),
+        ("ex4_transformer.py", "Linear", "math.sqrt(2 / (in_", "100 * (1 / (in_", "The initial weight of Linear"),
+        ("ex4_transformer.py", "Linear", "nn.init.trunc_normal_(torch.empty(shape)", "(torch.zeros(shape)", "raises"),
+        ("ex4_transformer.py", "TransformerLM", "deviation=1.0", "deviation=0.02", "The initial token_embeddings"),
+        (
+            "ex4_transformer.py",
+            "TransformerLM",
+            "self.ln_final(x))",
+            "self.ln_final(x)).softmax(-1)",
+            "behind the head",
+        ),
+        ("ex4_transformer.py", "TransformerLM", "self.ln_final(x)", "x", "ln_final, is missing"),
         ("ex4_transformer.py", "softmax", ".sum(dim, keepdim=True)", ".sum()", "Sum over dim alone"),
         ("ex4_transformer.py", "Linear", "empty(shape)", "empty(shape[::-1])", "has the shape (4, 3), and should have"),
         ("ex4_transformer.py", "RMSNorm", " + self.eps)", ")", "eps is added to the mean"),
@@ -116,7 +160,29 @@ def test_a_skeleton_says_what_every_exercise_is(name: str) -> None:
         ("ex6_training.py", "cross_entropy", " - inputs.amax(-1, keepdim=True)", "", "log softmax(x) = x - log"),
         ("ex6_training.py", "AdamW", "1 - beta2**t", "1 - beta2 ** (t + 1)", "Count t from 1"),
         ("ex6_training.py", "AdamW", 'group["lr"] / (', 'self.defaults["lr"] / (', "take lr from its group"),
-        ("ex6_training.py", "AdamW", 'group["weight_decay"] * p', "0 * p", "Parameter 0 after 10 steps"),
+        ("ex6_training.py", "AdamW", 'group["weight_decay"] * p', "0 * p", "does not decay the weights"),
+        ("ex6_training.py", "AdamW", '= group["betas"]', "= 0.9, 0.999", "as if betas had not been passed"),
+        ("ex6_training.py", "AdamW", '+ group["eps"]', "+ 1e-8", "as if eps had not been passed"),
+        ("ex6_training.py", "AdamW", '* group["weight_decay"]', "* 0.01", "as if weight_decay had not been passed"),
+        ("ex6_training.py", "AdamW", "* p.grad * p.grad", "* p.grad**2 + 1e-6", "Count t from 1"),
+        ("ex6_training.py", "AdamW", '"m", 0.0) + (1 - beta1) * p.grad', '"m", p.grad)', "Count t from 1"),
+        ("ex6_training.py", "AdamW", "+ (1 - beta1) * p.grad", "+ (1 - beta1) * (p.grad + 0.01 * p)", "Count t from 1"),
+        ("ex6_training.py", "AdamW", "t = state", "p.grad += group['weight_decay'] * p; t = state", "Parameter 0"),
+        ("ex6_training.py", "AdamW", "v.sqrt() / math.sqrt(1 - beta2**t)", "v.sqrt()", "Count t from 1"),
+        (
+            "ex6_training.py",
+            "get_batch",
+            "torch.randint(len(dataset) - context_length, (batch_size,))",
+            "(torch.arange(batch_size) % (len(dataset) - context_length))",
+            "begin at",
+        ),
+        (
+            "ex6_training.py",
+            "get_batch",
+            "torch.randint(len(dataset) - context_length, (batch_size,))",
+            "torch.randint(len(dataset) - context_length, (1,)).expand(batch_size)",
+            "draw one for each row",
+        ),
         ("ex6_training.py", "AdamW", "if p.grad is None:", "if False:", "raises TypeError"),
         ("ex6_training.py", "get_lr_cosine_schedule", "0.5 * (1 +", "0.5 * (2 +", "the cosine goes from 0"),
         ("ex6_training.py", "gradient_clipping", "if norm > max_l2_norm:", "if True:", "The norm is of all gradients"),

@@ -50,6 +50,8 @@ def train_bpe(
     merges: list[tuple[bytes, bytes]] = []
     while len(tokens) < vocab_size:
         counts = count_pairs(words)
+        if not counts:
+            break
         best = max(counts, key=lambda pair: (counts[pair], pair))
         merges.append(best)
         tokens.append(best[0] + best[1])

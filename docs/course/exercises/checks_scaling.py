@@ -79,13 +79,19 @@ def softmax(kernel: Any, launch: Callable[..., Any]) -> str:
     return compare_speed(f"64 rows of 256, {where}, beside torch's", slow, seconds(lambda: x.to(DEVICE).softmax(-1), 3))
 
 
+def guarded(t: Any) -> Any:
+    """A contiguous tensor behind which the memory is NaN, so that reading beyond the end shows."""
+    memory = torch.full((t.numel() + 64 * t.shape[-1],), float("nan"), device=DEVICE)
+    return memory[: t.numel()].view(t.shape).copy_(t)
+
+
 def attention(kernel: Any, launch: Callable[..., Any]) -> str:
     torch.manual_seed(0)
     for heads, seq, width in ((1, 16, 16), (2, 32, 16), (2, 50, 32), (1, 1, 16), (1, 70, 16)):
         q, k, v = torch.randn(3, heads, seq, width).unbind()
         seen = torch.ones(seq, seq, dtype=torch.bool).tril()
         right = reference.attention(q * 4, k, v, seen)
-        given = written("attention_kernel", launch(*((t * f).to(DEVICE) for t, f in ((q, 4), (k, 1), (v, 1)))))
+        given = written("attention_kernel", launch(*map(guarded, (q * 4, k, v))))
         hint = "Hidden scores are -inf before the maximum is taken; when the maximum grows, both sums shrink."
         close(f"attention_forward of {heads} heads, {seq} positions of {width}", given, right, hint, 1e-4)
     q, k, v = torch.randn(3, 2, 128, 32).to(DEVICE).unbind()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from grading import NOT_WRITTEN, Wrong, close, compare_speed, near, same, seconds
+from grading import NOT_WRITTEN, Wrong, close, compare_speed, equal, mistake, near, same, seconds
 from torch import Tensor, nn
 
 import lm
@@ -36,8 +37,71 @@ def cross_entropy(yours: Callable[..., Any]) -> str:
     return compare_speed("512 tokens of 8,192, with gradients", slow, fast)
 
 
-def train(make: Callable[..., Any], steps: int, **settings: Any) -> list[Tensor]:
-    """The weights after some steps of a small problem, one of them without a gradient."""
+class Adam(torch.optim.Optimizer):
+    """AdamW in every form that is called so, and in those of the usual mistakes.
+
+    decay: "after" or "before" the step, in the "gradient", or "none".
+    eps_at: "corrected" √v + eps as in torch, "plain" √v + eps as in the paper's faster form, or inside of the "root".
+    """
+
+    decay, eps_at, corrects, group_rate = "after", "corrected", True, True
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            lr, decay = group["lr"] if self.group_rate else self.defaults["lr"], group["weight_decay"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                g = p.grad + decay * p if self.decay == "gradient" else p.grad
+                t = state["t"] = state.get("t", 0) + 1
+                m = state["m"] = beta1 * state.get("m", 0.0) + (1 - beta1) * g
+                v = state["v"] = beta2 * state.get("v", 0.0) + (1 - beta2) * g * g
+                if self.decay == "before":
+                    p *= 1 - lr * decay
+                first, second = (1 - beta1**t, 1 - beta2**t) if self.corrects else (1.0, 1.0)
+                if self.eps_at == "corrected":
+                    root = (v / second).sqrt() + group["eps"]
+                elif self.eps_at == "plain":
+                    root = (v.sqrt() + group["eps"]) / second**0.5
+                else:
+                    root = (v / second + group["eps"]).sqrt()
+                p -= lr / first * m / root
+                if self.decay == "after":
+                    p *= 1 - lr * decay
+
+
+def variant(**changes: Any) -> type[Adam]:
+    """Adam with other settings of its class."""
+    return type("Variant", (Adam,), changes)
+
+
+RIGHT = [variant(decay=decay, eps_at=eps_at) for decay in ("after", "before") for eps_at in ("corrected", "plain")]
+MISTAKES = {
+    "It does not decay the weights.": {"decay": "none"},
+    "It does not correct the moments for having begun at zero: 1 - beta1^t and 1 - beta2^t.": {"corrects": False},
+    "Weight decay stands in the gradient, and so in the moments: that is Adam with L2, not AdamW.": {
+        "decay": "gradient"
+    },
+    "eps stands inside of the root; it is added to the root.": {"eps_at": "root"},
+    "lr comes from the optimizer, and should come from each group: take lr from its group.": {"group_rate": False},
+}
+
+
+def train(make: Callable[..., Any], steps: int, scale: float = 1.0, **settings: Any) -> list[Tensor]:
+    """The weights after some steps of a small problem, one of them without a gradient; the loss is scaled."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2))
     unused = nn.Parameter(torch.ones(3))
@@ -47,23 +111,33 @@ def train(make: Callable[..., Any], steps: int, **settings: Any) -> list[Tensor]
     x, y = some(16, 5), some(16, 2, seed=1)
     for _ in range(steps):
         optimizer.zero_grad()
-        (model(x) - y).square().mean().backward()
+        ((model(x) - y).square().mean() * scale).backward()
         optimizer.step()
     return [p.detach() for p in [*model.parameters(), unused]]
 
 
 def adamw(yours: Callable[..., Any]) -> str:
-    for settings in ({"lr": 0.01}, {"lr": 0.1, "betas": (0.8, 0.9), "weight_decay": 0.5, "eps": 1e-3}):
-        before, ours = train(reference.AdamW, 0, **settings), train(reference.AdamW, 10, **settings)
-        mine = train(yours, 10, **settings)
+    set_all: dict[str, Any] = {"lr": 0.1, "betas": (0.8, 0.9), "weight_decay": 0.5, "eps": 1e-3}
+    for scale, settings in ((1.0, {}), (1.0, {"lr": 0.01}), (1.0, set_all), (1e-7, {"lr": 1e-4})):
+        before, mine = train(Adam, 0, **settings), train(yours, 10, scale, **settings)
         if all(map(torch.equal, mine, before)):
             raise Wrong("AdamW changes no parameter: its body is not written yet.")
+        ours = [train(make, 10, scale, **settings) for make in RIGHT]
+        if any(equal(mine, right, 2e-6) for right in ours):
+            continue
+        mistakes = [
+            (words, train(variant(**{"decay": right.decay, "eps_at": right.eps_at} | change), 10, scale, **settings))
+            for words, change in MISTAKES.items()
+            for right in RIGHT
+        ]
+        for name in settings:
+            others = {key: value for key, value in settings.items() if key != name}
+            words = f"It computes as if {name} had not been passed, with its default."
+            mistakes += [(words, train(right, 10, scale, **others)) for right in RIGHT]
         hint = "Count t from 1, for each parameter; take lr from its group; leave out parameters without a gradient."
-        for number, (given, right) in enumerate(zip(mine, ours, strict=True)):
-            # decay before or after the step differs by lr² · weight_decay; both are called AdamW
-            rate = settings["lr"] * 2
-            tolerance = 1e-5 + 10 * rate * rate * settings.get("weight_decay", 0.01)
-            close(f"Parameter {number} after 10 steps of AdamW({settings})", given, right, hint, tolerance)
+        hint = mistake(mine, mistakes, hint, 2e-6)
+        for number, (given, right) in enumerate(zip(mine, ours[0], strict=True)):
+            close(f"Parameter {number} after 10 steps of AdamW({settings})", given, right, hint, 2e-6)
 
     def model_and(make: Callable[..., Any]) -> Callable[[], object]:
         weights = [nn.Parameter(some(256, 256, seed=seed)) for seed in range(8)]
@@ -83,13 +157,13 @@ def adamw(yours: Callable[..., Any]) -> str:
 def schedule(yours: Callable[..., Any]) -> None:
     hint = "Warm-up is it / warmup_iters; the cosine goes from 0 to π between warmup_iters and cosine_cycle_iters."
     for it in (0, 1, 6, 7, 8, 14, 20, 21, 22, 100):
-        right = reference.cosine_schedule(it, 1.0, 0.1, 7, 21)
-        near(f"get_lr_cosine_schedule({it}, 1.0, 0.1, 7, 21)", yours(it, 1.0, 0.1, 7, 21), right, hint)
+        right = reference.cosine_schedule(it, 0.8, 0.1, 7, 21)
+        near(f"get_lr_cosine_schedule({it}, 0.8, 0.1, 7, 21)", yours(it, 0.8, 0.1, 7, 21), right, hint)
     near("get_lr_cosine_schedule(0, 1.0, 0.1, 0, 10)", yours(0, 1.0, 0.1, 0, 10), 1.0, "There may be no warm-up.")
 
 
 def gradient_clipping(yours: Callable[..., Any]) -> None:
-    for scale, most in ((1.0, 1.0), (0.01, 1.0), (100.0, 0.5)):
+    for scale, most in ((1.0, 1.0), (0.01, 1.0), (100.0, 0.5), (1e-6, 5e-7)):
         weights = [nn.Parameter(torch.zeros(4, 3)), nn.Parameter(torch.zeros(5)), nn.Parameter(torch.zeros(2))]
         for seed, weight in enumerate(weights[:2]):  # the third has no gradient
             weight.grad = some(*weight.shape, seed=seed) * scale
@@ -106,7 +180,11 @@ def gradient_clipping(yours: Callable[..., Any]) -> None:
             hint = (
                 "The norm is of all gradients together. What you are given may be an iterator, which can be read once."
             )
-            close(f"A gradient after gradient_clipping(…, {most})", left.grad, right.grad, hint)
+            if scale == 1e-6:
+                hint = "The divisor is norm + 1e-6."
+            assert right.grad is not None
+            mine = None if left.grad is None else left.grad / scale
+            close(f"A gradient after gradient_clipping(…, {most}) by {scale:g}", mine, right.grad / scale, hint)
 
 
 def get_batch(yours: Callable[..., Any]) -> str:
@@ -127,6 +205,18 @@ def get_batch(yours: Callable[..., Any]) -> str:
             starts.add(row[0] - 50)
     hint = "A window of inputs may begin at 0 and at len(dataset) - context_length - 1."
     same("The places where windows of 7 begin in 10 ids", sorted(starts), [0, 1, 2], hint)
+    ids = np.arange(10_000, dtype=np.uint16)
+    first, second = (yours(ids, 64, 16, "cpu")[0][:, 0].tolist() for _ in range(2))
+    if first == second:
+        raise Wrong("get_batch gives the same windows at the second call: they should begin at random.")
+    if len(set(first)) < 32:
+        raise Wrong(f"64 windows of get_batch begin at {len(set(first))} places: draw one for each row.")
+    if len({after - before for before, after in itertools.pairwise(first)}) < 8:
+        raise Wrong("The windows of get_batch follow one another at equal distances: they should begin at random.")
+    if not 3500 < sum(first + second) / 128 < 6500:
+        raise Wrong("The windows of get_batch begin in one part of the dataset: every window should be as likely.")
+    if yours(ids, 2, 4, "meta")[0].device.type != "meta":
+        raise Wrong("get_batch leaves its tensors on the CPU: they belong on the device that is named.")
     ids = np.zeros(1_000_000, dtype=np.uint16)
     slow = seconds(lambda: yours(ids, 64, 256, "cpu"), 5)
     return compare_speed("64 windows of 256", slow, seconds(lambda: lm.data.get_batch(ids, 64, 256), 5))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from grading import Wrong, close, compare_speed, seconds, with_weights
+from grading import Wrong, close, compare_speed, mistake, seconds, with_weights
 from torch import Tensor
 
 import lm
@@ -43,6 +43,22 @@ def softmax(yours: Callable[..., Any]) -> None:
     large = torch.tensor([1000.0, 1001.0, 999.0])
     hint = "exp(1000) is infinite: take the largest off first, which changes nothing else."
     close("softmax([1000, 1001, 999], dim=0)", yours(large, 0), reference.softmax(large, 0), hint)
+    rows = torch.tensor([[1000.0, 1001.0], [0.0, 1.0]])
+    hint = "Take off the largest of each row: with one for all rows, the small row becomes 0 / 0."
+    close("softmax([[1000, 1001], [0, 1]], dim=1)", yours(rows, 1), reference.softmax(rows, 1), hint)
+
+
+def initial(name: str, weight: Tensor, deviation: float) -> None:
+    """Raise Wrong unless a weight is drawn from N(0, deviation²), cut at three deviations."""
+    weight = weight.detach()
+    spread, middle, farthest = (float(x) / deviation for x in (weight.std(), weight.mean(), weight.abs().max()))
+    rule = f"It should be drawn from N(0, {deviation:.4g}²), cut at three deviations (torch.nn.init.trunc_normal_)."
+    if not 0.95 < spread < 1.03:
+        raise Wrong(f"The initial {name} has the standard deviation {spread * deviation:.4g}. {rule}")
+    if abs(middle) > 6 / weight.numel() ** 0.5:
+        raise Wrong(f"The initial {name} has the mean {middle * deviation:.4g}. {rule}")
+    if farthest > 3.0001 or min(float(weight.max()), -float(weight.min())) < 2.7 * deviation:
+        raise Wrong(f"The initial {name} reaches {farthest:.2f} deviations from 0. {rule}")
 
 
 def linear(yours: Callable[..., Any]) -> None:
@@ -50,6 +66,8 @@ def linear(yours: Callable[..., Any]) -> None:
         ours = reference.Linear(inputs, outputs)
         call = f"Linear({inputs}, {outputs})(x)"
         module_gives(call, yours(inputs, outputs), ours, some(2, 6, inputs), hint="The weight is used transposed.")
+    torch.manual_seed(0)
+    initial("weight of Linear(300, 500)", yours(300, 500).weight, (2 / 800) ** 0.5)
 
 
 def rms_norm(yours: Callable[..., Any]) -> str:
@@ -58,6 +76,9 @@ def rms_norm(yours: Callable[..., Any]) -> str:
         ours = randomised(reference.RMSNorm(width, eps))
         x = some(2, 3, width, scale=scale)
         module_gives(f"RMSNorm({width}, eps={eps})(x)", yours(width, eps), ours, x, hint=hint)
+    ours, x = randomised(reference.RMSNorm(8)), some(2, 8, scale=1e-3)
+    module_gives("RMSNorm(8)(x of about 0.001)", yours(8), ours, x, hint="eps is 1e-5 unless something else is passed.")
+    close("The initial weight of RMSNorm(8)", yours(8).weight, torch.ones(8))
     with torch.no_grad():
         half = with_weights(yours(8), {"weight": torch.ones(8)})(some(4, 8, scale=300).half())
     hint = "The square of 300 does not fit float16: compute in float32, and give back the dtype of x."
@@ -127,6 +148,25 @@ def self_attention(yours: Callable[..., Any]) -> None:
             ours(x),
             "Queries and keys are turned, values are not; each head has d_k neighbouring features.",
         )
+        hint = "x is (…, seq, d_model): there may be no batch, so count dimensions from the end."
+        close("MultiHeadSelfAttention(16, 4, 32, 10000.0)(x without a batch)", made(x[0]), ours(x[0]), hint)
+
+
+def hidden(model: Any, ids: Tensor) -> Tensor:
+    """What the last block gives."""
+    x = model.token_embeddings(ids)
+    for layer in model.layers:
+        x = layer(x)
+    return x  # type: ignore[no-any-return]
+
+
+def post_norm(model: Any, ids: Tensor) -> Tensor:
+    """Logits of a model whose norms stand behind the sums."""
+    x = model.token_embeddings(ids)
+    for layer in model.layers:
+        x = layer.ln1(x + layer.attn(x))
+        x = layer.ln2(x + layer.ffn(x))
+    return model.lm_head(model.ln_final(x))  # type: ignore[no-any-return]
 
 
 def transformer_lm(yours: Callable[..., Any]) -> str:
@@ -134,9 +174,20 @@ def transformer_lm(yours: Callable[..., Any]) -> str:
     ours = randomised(reference.TransformerLM(**sizes, rope_theta=10000.0))
     ids = torch.arange(24).reshape(2, 12) * 7 % 50
     hint = "The norms stand before attention and before the feed-forward; both results are added to what came in."
-    module_gives("TransformerLM(…)(ids)", yours(**sizes, rope_theta=10000.0), ours, ids, hint=hint)
+    model = with_weights(yours(**sizes, rope_theta=10000.0), ours.state_dict())
+    with torch.no_grad():
+        logits, right = model(ids), ours(ids)
+        mistakes = {
+            "There is a softmax behind the head; logits are what comes out.": right.softmax(-1),
+            "There is a log softmax behind the head; logits are what comes out.": right.log_softmax(-1),
+            "The last norm, ln_final, is missing.": ours.lm_head(hidden(ours, ids)),
+            "In a block the norm stands behind the sum, and should stand in front of each part.": post_norm(ours, ids),
+        }
+        close("TransformerLM(…)(ids)", logits, right, mistake(logits, mistakes.items(), hint))
     sizes |= {"vocab_size": 1000, "context_length": 128, "d_model": 128, "num_layers": 2, "num_heads": 4, "d_ff": 352}
     made = yours(**sizes, rope_theta=10000.0)
+    initial("token_embeddings of TransformerLM", made.token_embeddings.weight, 1.0)
+    initial("lm_head of TransformerLM", made.lm_head.weight, (2 / 1128) ** 0.5)
     with torch.no_grad():
         for weight in made.parameters():  # whatever they were before, they are not to overflow
             weight.normal_(0, 0.02)

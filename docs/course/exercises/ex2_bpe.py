@@ -20,7 +20,7 @@ def train_bpe(
 
     Split the text at the special tokens, cut the rest by PATTERN, and count the pieces. Then merge the most frequent
     pair, of several the greatest (max of pairs of bytes), until the vocabulary has vocab_size tokens: 256 bytes, the
-    special tokens and the merges.
+    special tokens and the merges; or until there is no pair left.
 
     Returns the vocabulary, {id: token}, and the merges in their order.
     """

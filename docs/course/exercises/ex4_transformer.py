@@ -13,7 +13,10 @@ def softmax(x: Tensor, dim: int) -> Tensor:
 
 
 class Linear(nn.Module):
-    """x (…, in_features) → x Wᵀ (…, out_features), without a bias. `weight`: (out_features, in_features)."""
+    """x (…, in_features) → x Wᵀ (…, out_features), without a bias.
+
+    `weight`: (out_features, in_features), at first N(0, 2 / (in_features + out_features)), cut at three deviations.
+    """
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
@@ -83,9 +86,9 @@ class MultiHeadSelfAttention(nn.Module):
 class TransformerLM(nn.Module):
     """The whole model: ids (batch, seq) → logits (batch, seq, vocab_size).
 
-    `token_embeddings` has a `weight` (vocab_size, d_model) with a row for each id. `layers` is a ModuleList; each has
-    `ln1` and `ln2` (RMSNorm), `attn` (MultiHeadSelfAttention) and `ffn` (SwiGLU): x + attn(ln1(x)), and to that
-    ffn(ln2(…)) is added. Then `ln_final` (RMSNorm) and `lm_head` (Linear).
+    `token_embeddings` has a `weight` (vocab_size, d_model), a row for each id, at first N(0, 1), cut at three
+    deviations. `layers` is a ModuleList; each has `ln1` and `ln2` (RMSNorm), `attn` (MultiHeadSelfAttention) and `ffn`
+    (SwiGLU): x + attn(ln1(x)), and to that ffn(ln2(…)) is added. Then `ln_final` (RMSNorm) and `lm_head` (Linear).
     """
 
     def __init__(

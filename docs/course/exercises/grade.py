@@ -3,6 +3,7 @@
     python grade.py 2                    the exercises of chapter 2, from ex2_bpe.py in this folder
     python grade.py 2 --file mine.py     from another file
     python grade.py 2 --only train_bpe   one exercise
+    python grade.py 2 --watch            again whenever the file is saved, until Ctrl-C
 
 Exit status 0 if everything is right.
 """
@@ -14,6 +15,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import time
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -80,13 +82,37 @@ def grade(chapter: int, path: Path, only: str = "") -> bool:
     return right == len(tasks)
 
 
+def watch(chapter: int, path: Path, only: str = "") -> None:
+    """Grade a file each time that it is saved, until Ctrl-C."""
+    graded_at = 0.0
+    try:
+        while True:
+            saved_at = path.stat().st_mtime if path.exists() else graded_at
+            if saved_at != graded_at:
+                graded_at = saved_at
+                print(f"\n{time.strftime('%H:%M:%S')} {path.name}", flush=True)
+                try:
+                    grade(chapter, path, only)
+                except Exception as error:  # the file is no Python yet, or stops while it is imported
+                    print(f"✗ {path.name}: {type(error).__name__}: {error}")
+                sys.stdout.flush()
+            time.sleep(0.2)
+    except KeyboardInterrupt:
+        print()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("chapter", type=int, choices=sorted(CHAPTERS))
     parser.add_argument("--file", type=Path, help="the file with your functions (default: that of the chapter)")
     parser.add_argument("--only", default="", metavar="NAME", help="one exercise of the chapter")
+    parser.add_argument("--watch", action="store_true", help="grade again whenever the file is saved")
     options = parser.parse_args()
-    sys.exit(not grade(options.chapter, options.file or HERE / CHAPTERS[options.chapter][0], options.only))
+    path = options.file or HERE / CHAPTERS[options.chapter][0]
+    if options.watch:
+        watch(options.chapter, path, options.only)
+    else:
+        sys.exit(not grade(options.chapter, path, options.only))
 
 
 if __name__ == "__main__":

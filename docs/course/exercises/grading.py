@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 NOT_WRITTEN = "its body is not written yet, or has no return"
@@ -73,6 +73,22 @@ def close(call: str, yours: Any, right: Any, hint: str = "", tolerance: float = 
         raise Wrong(f"{call} {words}; {int(wrong.sum())} of {wrong.numel()} numbers differ. {hint}".rstrip())
 
 
+def equal(yours: Any, right: Any, tolerance: float = 1e-5) -> bool:
+    """True if two tensors, or lists of tensors, are equal but for rounding."""
+    pairs = zip(yours, right, strict=True) if isinstance(right, list) else [(yours, right)]
+    try:
+        for mine, ours in pairs:
+            close("", mine, ours, tolerance=tolerance)
+    except Wrong:
+        return False
+    return True
+
+
+def mistake(yours: Any, mistakes: Iterable[tuple[str, Any]], hint: str, tolerance: float = 1e-5) -> str:
+    """The sentence of the usual mistake that gives what the student's code gives; the hint if it is none of them."""
+    return next((words for words, wrong in mistakes if equal(yours, wrong, tolerance)), hint)
+
+
 def with_weights(module: Any, state: Mapping[str, Any]) -> Any:
     """A student's module with these weights; Wrong where it has others, or has them under other names."""
     name, own = type(module).__name__, module.state_dict()
@@ -104,14 +120,14 @@ def seconds(run: Callable[[], object], times: int = 1) -> float:
     return shortest
 
 
-def compare_speed(what: str, yours: float, ours: float) -> str:
+def compare_speed(what: str, yours: float, ours: float, whose: str = "ours") -> str:
     """A line that says how much faster the package is, or is not."""
     factor = yours / max(ours, 1e-9)
     if factor >= 1.5:
-        words = f"ours is {factor:,.0f} times faster" if factor >= 10 else f"ours is {factor:.1f} times faster"
+        words = f"{whose} is {factor:,.{0 if factor >= 10 else 1}f} times faster"
     else:
-        words = "yours is about as fast as ours"
-    return f"  {what}: yours {in_units(yours)}, ours {in_units(ours)}; {words}"
+        words = f"yours is about as fast as {whose}"
+    return f"  {what}: yours {in_units(yours)}, {whose} {in_units(ours)}; {words}"
 
 
 def in_units(time: float) -> str:
