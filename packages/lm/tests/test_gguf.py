@@ -16,7 +16,6 @@ from lm.config import ModelConfig
 from lm.generation.stream import generate
 from lm.interop import from_llama2c, to_gguf
 from lm.model import Transformer
-from lm.piece_tokenizer import PieceTokenizer
 from lm.special_tokens import prompt_ids
 from lm.tokenizer import load_tokenizer
 
@@ -137,7 +136,7 @@ def test_int8_is_what_llama_cpp_makes_of_the_same_weights(tmp_path):
 
 def test_a_tokenizer_of_pieces_in_llama_cpp(tmp_path):
     (tmp_path / "tok.bin").write_bytes(tok_bin())
-    tokenizer = PieceTokenizer.from_llama2c(tmp_path / "tok.bin")
+    tokenizer = load_tokenizer(tmp_path / "tok.bin")
     model = make(vocab_size=tokenizer.n_vocab)
     path = to_gguf(model, tmp_path / "model.gguf", dtype="fp32", tokenizer=tmp_path / "tok.bin")
     kinds = gguf.GGUFReader(path).fields["tokenizer.ggml.token_type"].contents()

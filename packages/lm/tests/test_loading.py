@@ -97,7 +97,7 @@ def test_the_tokenizer_in_a_gguf_gives_the_same_ids(tmp_path, pattern):
     assert found.tokenizer.n_vocab == tokenizer.n_vocab
     assert found.tokenizer.special_tokens == tokenizer.special_tokens
     assert main(["generate", str(tmp_path / "m.gguf"), "--prompt", "it is", "--max-new-tokens", "2"]) == 0
-    writer = StreamDecoder(found.tokenizer.decode_stream())
+    writer = StreamDecoder(found.tokenizer)
     ids = [*tokenizer.encode("d\u00e9"), 284, *tokenizer.encode("j\u00e0")]  # no token has the id 284
     assert "".join(map(writer.feed, ids)) == "d\u00e9j\u00e0"
 
@@ -118,7 +118,7 @@ def test_pieces_in_a_gguf_give_the_same_ids(tmp_path):
     for text in ("the hello and the other", " the", "\u00e9t\u00e9 \u6f22"):
         assert found.encode(text) == tokenizer.encode(text)
     assert found.special_tokens == tokenizer.special_tokens
-    assert StreamDecoder(found.decode_stream()).feed(tokenizer.n_vocab + 3) == ""
+    assert StreamDecoder(found).feed(tokenizer.n_vocab + 3) == ""
 
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}

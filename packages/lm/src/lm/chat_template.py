@@ -75,7 +75,7 @@ class ChatTemplate:
     """A chat template with the tokenizer that encodes what it writes.
 
     Attributes:
-        tokenizer: A bpe.Tokenizer or a PieceTokenizer.
+        tokenizer: A bpe.Tokenizer.
         source: The Jinja template.
         stop_tokens: The ids that end an assistant's answer.
         stop: The strings that end one, for a template whose turns no special token ends.
@@ -293,7 +293,7 @@ def default_template(tokenizer: Any, end_of_text: str | None = None) -> ChatTemp
     """The template for a tokenizer that came with none.
 
     Args:
-        tokenizer: A bpe.Tokenizer or a PieceTokenizer.
+        tokenizer: A bpe.Tokenizer.
         end_of_text: The special token that ends a text, if it is not one of the usual names.
 
     Raises:

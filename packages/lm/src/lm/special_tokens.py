@@ -16,7 +16,7 @@ def end_of_text_of(tokenizer: Any, name: str | None = None) -> str:
     """The name of the special token that ends a document.
 
     Args:
-        tokenizer: A bpe.Tokenizer or a PieceTokenizer.
+        tokenizer: A bpe.Tokenizer.
         name: The token, if it is not to be the first of END_OF_TEXT that the tokenizer has.
 
     Raises:
@@ -44,7 +44,7 @@ def prompt_ids(tokenizer: Any, text: str, end_of_text: int | None = None) -> lis
     which stood before every text in training.
 
     Args:
-        tokenizer: A bpe.Tokenizer or a PieceTokenizer.
+        tokenizer: A bpe.Tokenizer.
         text: The text, in which special tokens are recognised.
         end_of_text: The id that ended documents in training, if it is not one of END_OF_TEXT.
     """

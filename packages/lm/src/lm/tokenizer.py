@@ -3,70 +3,107 @@
 from __future__ import annotations
 
 import json
+import struct
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from lm.data import Mixture
 from lm.extras import need
 from lm.files import atomic_write
-from lm.piece_tokenizer import PieceTokenizer
-from lm.text_config import TOKENIZER_CONFIG, read_text_config, write_text_config
+from lm.text_config import TOKENIZER_CONFIG, read_object, read_text_config, write_text_config
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """Loads the tokenizer in a file.
+    """Load a tokenizer, a bpe.Tokenizer, from a file.
 
     Args:
-        path: One of ours, a tokenizer.json, a tok.bin of llama2.c, or GPT-2's vocab.json beside merges.txt.
-
-    Returns:
-        A bpe.Tokenizer, or a PieceTokenizer where it is of SentencePiece's kind.
+        path: One of bpe's, a tokenizer.json, a tok.bin of llama2.c, or GPT-2's vocab.json beside merges.txt.
 
     Raises:
-        ValueError: The file is no tokenizer, or one that is not supported, by name.
+        ValueError: The file is not a tokenizer, or one that is not supported, by name.
         MissingExtra: The package bpe is not installed.
     """
     path = Path(path)
     with open(path, "rb") as file:
         head = file.read(64)
     if path.suffix == ".bin":
-        return PieceTokenizer.from_llama2c(path)
+        return of_llama2c(path)
     if path.name == PAIR[0] and path.with_name(PAIR[1]).is_file():
         return gpt2_pair(path.parent)
+    bpe = need("bpe", "text", "groundup-lm[text]")
     if head.lstrip().startswith(b"{") and b'"groundup-bpe"' not in head:
-        try:
-            model = json.loads(path.read_text(encoding="utf-8"))["model"]
-            pieces = bool(model.get("byte_fallback"))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise ValueError(f"{path} is no tokenizer: there is no model in it") from None
-        if pieces:
-            return PieceTokenizer.load(path)
-        return need("bpe", "text", "groundup-lm[text]").Tokenizer.from_huggingface(path)
-    return need("bpe", "text", "groundup-lm[text]").Tokenizer.load(path)
+        if not isinstance(read_object(path).get("model"), dict):
+            raise ValueError(f"{path} is not a tokenizer: there is no model in it")
+        return bpe.Tokenizer.from_huggingface(path)
+    return bpe.Tokenizer.load(path)
+
+
+def of_llama2c(path: Path) -> Any:
+    """The tokenizer in llama2.c's tok.bin: the longest length, then a score, a length and the text of each token.
+
+    The best score merges first; ids 0, 1 and 2 are <unk>, <s> and </s>, the next 256 the bytes.
+    """
+    data, pieces, at = path.read_bytes(), list[Piece](), 4
+    try:
+        while at < len(data):
+            score, size = struct.unpack_from("<fi", data, at)
+            text = data[at + 8 : at + 8 + size]
+            if size < 0 or len(text) != size:
+                raise ValueError("it is cut short")
+            pieces.append((text.decode().replace(" ", "▁"), score, PIECE))
+            at += 8 + size
+        names = [f"<0x{value:02X}>" for value in range(256)]
+        if [text for text, *_ in pieces[3:259]] != names:
+            raise ValueError("its tokens 3 to 258 are not the 256 bytes")
+    except (struct.error, UnicodeDecodeError, ValueError) as error:
+        raise ValueError(f"{path} is not a tokenizer of llama2.c: {error}") from None
+    pieces[:3] = ("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)
+    pieces[3:259] = [(name, 0.0, BYTE) for name in names]
+    return of_pieces(pieces, True, path)
+
+
+Piece = tuple[str, float, int]  # text, score and kind, as SentencePiece and GGUF number kinds
+PIECE, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+
+
+def of_pieces(pieces: list[Piece], space_in_front: bool, path: Path) -> Any:
+    """The tokenizer of SentencePiece's pieces, as a tokenizer.json holds it, which puts <s> in front of a text."""
+    bpe = need("bpe", "text", "groundup-lm[text]")
+    from bpe.formats.sentencepiece import of_pieces as read
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "tokenizer.json"
+        bpe.Tokenizer.from_data(read(pieces, space_in_front, False, path)).to_huggingface(file)
+        content = json.loads(file.read_text(encoding="utf-8"))
+        begin = next((i for i, (text, _, kind) in enumerate(pieces) if text == "<s>" and kind == CONTROL), None)
+        if begin is not None:
+            one, two = (
+                [{"SpecialToken": {"id": "<s>", "type_id": i}}, {"Sequence": {"id": text, "type_id": i}}]
+                for i, text in enumerate("AB")
+            )
+            special = {"<s>": {"id": "<s>", "ids": [begin], "tokens": ["<s>"]}}
+            content["post_processor"] = {
+                "type": "TemplateProcessing",
+                "single": one,
+                "pair": one + two,
+                "special_tokens": special,
+            }
+        file.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+        return bpe.Tokenizer.from_huggingface(file)
 
 
 PAIR = ("vocab.json", "merges.txt")  # GPT-2's own layout
 
 
 def gpt2_pair(folder: Path) -> Any:
-    """The tokenizer of GPT-2's kind in a folder with PAIR, and added_tokens.json where there is one.
+    """The tokenizer of GPT-2's kind in a folder with PAIR and, optionally, added_tokens.json.
 
-    ValueError: the folder says that it is of another kind, which would part texts elsewhere.
+    ValueError: its tokenizer_config.json names another kind, which splits texts elsewhere.
     """
     bpe = need("bpe", "text", "groundup-lm[text]")
 
-    def read(name: str) -> dict[str, Any]:
-        if not (folder / name).is_file():
-            return {}
-        try:
-            found = json.loads((folder / name).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{folder / name} is no JSON: {error}") from None
-        if not isinstance(found, dict):
-            raise ValueError(f"{folder / name} is no JSON object")
-        return found
-
-    about, vocab, added = read("tokenizer_config.json"), read(PAIR[0]), read("added_tokens.json")
+    about, vocab, added = (read_object(folder / name) for name in (TOKENIZER_CONFIG, PAIR[0], "added_tokens.json"))
     for name, known in (("tokenizer_class", "GPT2Tokenizer"), ("add_prefix_space", False), ("add_bos_token", False)):
         if about.get(name, known) not in (known, f"{known}Fast"):
             raise ValueError(

@@ -92,7 +92,7 @@ def answered(
     """An answer, written as it comes, until it ends or Ctrl-C ends it; what was written of it."""
     from lm.generation.stream import StreamDecoder
 
-    decoder = StreamDecoder(template.tokenizer.decode_stream(), template.stop)
+    decoder = StreamDecoder(template.tokenizer, template.stop)
     text = ""
 
     def show(piece: str) -> str:

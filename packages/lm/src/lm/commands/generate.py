@@ -56,7 +56,7 @@ def generate(options: argparse.Namespace) -> None:
     writers = {}
     for number in range(options.samples):
         seed = None if options.seed is None else options.seed + number
-        writers[batch.add(ids, seed=seed, **settings)] = StreamDecoder(tokenizer.decode_stream(), options.stop)
+        writers[batch.add(ids, seed=seed, **settings)] = StreamDecoder(tokenizer, options.stop)
     written = dict.fromkeys(writers, options.prompt)
     streaming = options.samples == 1
     if streaming:

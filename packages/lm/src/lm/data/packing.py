@@ -48,7 +48,7 @@ class PackedSplits:
     """Examples of two splits, train and heldout, which become token files with their masks.
 
     Args:
-        tokenizer: A bpe.Tokenizer or a PieceTokenizer, which made the ids.
+        tokenizer: A bpe.Tokenizer, which made the ids.
         out: The folder, which must hold no token files.
         context_length: The length of the windows, in tokens.
         end_of_text: The special token that separates examples, if it is not one of the usual names.

@@ -75,7 +75,7 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
                 until = settings.get("until") or []
                 text = batch.add(**self.asked(context, settings))
                 stop = [until] if isinstance(until, str) else [each for each in until if each]
-                writers[text] = number, StreamDecoder(self.tokenizer.decode_stream(), stop)
+                writers[text] = number, StreamDecoder(self.tokenizer, stop)
             for text, token in batch.step():
                 number, writer = writers[text]
                 written[number] += "" if token is None else writer.feed(token)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 from collections import abc
 from collections.abc import Collection, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -187,45 +188,38 @@ def generate_batch(
     return results
 
 
-class Decoding(Protocol):
-    """What turns ids into text as they come: bpe's DecodeStream."""
-
-    def step(self, tokens: int) -> str: ...
-
-    def finish(self) -> str: ...
-
-
 class StreamDecoder:
-    """Turns tokens into text as they come: whole characters only, nothing of a stop string and nothing after it.
+    """Decodes tokens as they come: whole characters, nothing of a stop string and nothing after it.
 
     Args:
-        decoder: A tokenizer's decode_stream().
-        stop: Strings that end the text; what may yet become one is held back.
+        tokenizer: Of the tokens.
+        stop: Strings that end the text; what may become one is held back.
 
     Attributes:
-        stopped: Whether one of them has come.
+        stopped: True once one of them has come.
     """
 
-    def __init__(self, decoder: Decoding, stop: abc.Sequence[str] = ()) -> None:
+    def __init__(self, tokenizer: Any, stop: abc.Sequence[str] = ()) -> None:
         if isinstance(stop, str) or "" in stop:
-            raise ValueError(f"stop {stop!r} is no list of strings that are not empty")
-        self.decoder, self.stop = decoder, tuple(stop)
+            raise ValueError(f"expected stop to be a list of strings that are not empty, got {stop!r}")
+        self.tokenizer, self.stop = tokenizer, tuple(stop)
+        self.characters = codecs.getincrementaldecoder("utf-8")("replace")
         self.held, self.stopped = "", False
 
     def feed(self, token: int) -> str:
-        """The text that is certain after this token.
+        """The text that is certain after this token; a space that begins it stays, since it goes on from a prompt.
 
         Nothing for an id that the tokenizer does not have: a model may have more rows than that has tokens.
         """
         try:
-            text = self.decoder.step(token)
-        except (KeyError, IndexError):
+            text = self.characters.decode(self.tokenizer.decode_single_token_bytes(token))
+        except KeyError:
             return ""
         return self._give(text, last=False)
 
     def finish(self) -> str:
-        """What is left, where no stop string has come."""
-        return self._give(self.decoder.finish(), last=True)
+        """The rest of the text, if no stop string has come."""
+        return self._give(self.characters.decode(b"", final=True), last=True)
 
     def _give(self, text: str, last: bool) -> str:
         if self.stopped:
@@ -241,5 +235,5 @@ class StreamDecoder:
 
 
 def overlap(text: str, stop: str) -> int:
-    """How long the longest beginning of `stop` is, short of the whole, with which `text` ends."""
+    """Length of the longest proper prefix of `stop` that `text` ends with."""
     return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)

@@ -5,6 +5,9 @@ Architectures "llama" (whose rotary embedding turns the pairs (2i, 2i + 1), as o
 
 from __future__ import annotations
 
+import json
+import re
+import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,9 +20,9 @@ from lm.interop.exporting import run_and_model, special_names, text_of
 from lm.interop.loading import ModelText, tokenizer_of
 from lm.interop.tensors import Part, Table, exported, with_biases
 from lm.model import Transformer
-from lm.piece_tokenizer import SPACE, PieceTokenizer
 from lm.rope import rope_frequencies
 from lm.special_tokens import BEGINS, TURN_ENDS
+from lm.tokenizer import BYTE, CONTROL, PIECE, UNKNOWN, UNUSED
 
 DTYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
 Q8_BLOCK = 32  # a row of a matrix is whole blocks of so many, or stays in fp16
@@ -31,7 +34,6 @@ PRE_TOKENIZERS = {
     "o200k": "gpt-4o",
     "deepseek-v3": "deepseek-v3",
 }
-NORMAL, UNKNOWN, CONTROL, UNUSED, BYTE = 1, 2, 3, 5, 6  # kinds of tokens
 
 
 def to_gguf(
@@ -216,23 +218,16 @@ def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object)
     if tokenizer.n_vocab > vocab_size:
         raise ValueError(f"{source} has {tokenizer.n_vocab} tokens, and the model's vocab_size is {vocab_size}")
     special = tokenizer.special_tokens
-    pieces = isinstance(tokenizer, PieceTokenizer)
-    texts, kinds = spelled_pieces(tokenizer) if pieces else spelled_bytes(tokenizer)
+    pieces = spelled_pieces(tokenizer)
+    texts, kinds, scores = spelled_bytes(tokenizer) if pieces is None else pieces
     missing = vocab_size - len(texts)
     texts += [f"[PAD{len(texts) + i}]" for i in range(missing)]
     kinds += [UNUSED] * missing
-    if pieces:
-        if tokenizer.prefix not in ("always", "never"):
-            raise ValueError(
-                f"{source}: llama.cpp puts a space before every text or none, and this puts it {tokenizer.prefix}"
-            )
-        best: dict[int, int] = {}
-        for rank, number in tokenizer.merges.values():
-            best[number] = min(rank, best.get(number, rank))
+    if pieces is not None:
         writer.add_tokenizer_model("llama")
         writer.add_tokenizer_pre("default")
-        writer.add_token_scores([-float(best.get(number, len(best))) for number in range(len(texts))])
-        writer.add_add_space_prefix(tokenizer.prefix == "always")
+        writer.add_token_scores(scores + [min(scores)] * missing)
+        writer.add_add_space_prefix(puts_space_in_front(tokenizer, source))
     else:
         from bpe.formats.gpt2 import to_printable
 
@@ -264,8 +259,8 @@ def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object)
     writer.add_add_bos_token(any(name in special for name in BEGINS))
 
 
-def spelled_bytes(tokenizer: Any) -> tuple[list[str], list[int]]:
-    """The tokens of byte-level BPE, every byte by its printable stand-in, and their kinds."""
+def spelled_bytes(tokenizer: Any) -> tuple[list[str], list[int], list[float]]:
+    """The tokens of byte-level BPE, every byte by its printable stand-in, and their kinds; no scores."""
     from bpe.formats.gpt2 import to_printable
 
     names = {number: name for name, number in tokenizer.special_tokens.items()}
@@ -274,23 +269,47 @@ def spelled_bytes(tokenizer: Any) -> tuple[list[str], list[int]]:
     for number in range(tokenizer.n_vocab):
         known = number in vocab
         texts.append(names.get(number) or (to_printable(vocab[number]) if known else f"[PAD{number}]"))
-        kinds.append(CONTROL if number in names else NORMAL if known else UNUSED)
-    return texts, kinds
+        kinds.append(CONTROL if number in names else PIECE if known else UNUSED)
+    return texts, kinds, []
 
 
-def spelled_pieces(tokenizer: PieceTokenizer) -> tuple[list[str], list[int]]:
-    """The tokens of SentencePiece's kind, and their kinds."""
-    names = {number: name for name, number in tokenizer.special_tokens.items()}
-    values = {number: value for value, number in enumerate(tokenizer.byte_ids)}
-    texts, kinds = [], []
-    for number, piece in enumerate(tokenizer.pieces):
-        if number in names:
-            texts.append(names[number])
-            kinds.append(UNKNOWN if names[number] == "<unk>" else CONTROL)
-        elif number in values:
-            texts.append(f"<0x{values[number]:02X}>")
-            kinds.append(BYTE)
-        else:
-            texts.append(piece.replace(" ", SPACE))
-            kinds.append(NORMAL)
-    return texts, kinds
+def spelled_pieces(tokenizer: Any) -> tuple[list[str], list[int], list[float]] | None:
+    """The tokens of SentencePiece's kind, their kinds and scores; None for byte-level BPE."""
+    model = as_json(tokenizer)["model"]
+    if not model.get("byte_fallback"):
+        return None
+    special = tokenizer.special_tokens
+    ids = {**model["vocab"], **special}
+    texts = sorted(ids, key=lambda text: ids[text])
+    kinds = [
+        (UNKNOWN if text == "<unk>" else CONTROL)
+        if text in special
+        else BYTE
+        if re.fullmatch("<0x[0-9A-F]{2}>", text)
+        else PIECE
+        for text in texts
+    ]
+    ranks: dict[str, int] = {}
+    for rank, (left, right) in enumerate(model["merges"]):
+        ranks.setdefault(left + right, rank)
+    return texts, kinds, [-float(ranks.get(text, len(ranks))) for text in texts]
+
+
+def puts_space_in_front(tokenizer: Any, source: object) -> bool:
+    """True for every text, False for none. ValueError: for some, which llama.cpp does not do."""
+    file = as_json(tokenizer)
+    steps = file["normalizer"] or {}
+    if any(step["type"] == "Prepend" for step in [steps, *steps.get("normalizers", ())] if step):
+        return True
+    scheme = (file["pre_tokenizer"] or {}).get("prepend_scheme", "never")
+    if scheme != "never":
+        raise ValueError(f"{source}: llama.cpp puts a space before every text or none, and this puts it by {scheme!r}")
+    return False
+
+
+def as_json(tokenizer: Any) -> dict[str, Any]:
+    """The content of its tokenizer.json."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "tokenizer.json"
+        tokenizer.to_huggingface(file)
+        return dict(json.loads(file.read_text(encoding="utf-8")))

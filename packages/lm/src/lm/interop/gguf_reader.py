@@ -10,14 +10,13 @@ import torch
 
 from lm.config import ModelConfig
 from lm.extras import need
-from lm.interop.gguf import BYTE, CONTROL, PRE_TOKENIZERS, UNKNOWN, UNUSED, table
+from lm.interop.gguf import PRE_TOKENIZERS, table
 from lm.interop.tensors import built, check_sizes, imported
 from lm.model import Transformer
-from lm.piece_tokenizer import SPACE, PieceTokenizer
 from lm.rope import rope_frequencies
 from lm.text_config import TextConfig
+from lm.tokenizer import CONTROL, UNKNOWN, UNUSED, USER_DEFINED, of_pieces
 
-USER_DEFINED = 4  # a token that stands for itself and is no part of a text's encoding, as <think>
 SPECIAL = (CONTROL, USER_DEFINED, UNKNOWN)
 MOST_ROPE_FACTOR = 1e-6  # how far from 1 a factor may be that changes nothing
 
@@ -168,7 +167,7 @@ def rope_scaling(fields: Fields, head_dim: int, theta: float) -> dict[str, Any]:
 
 
 def gguf_tokenizer(path: str | Path) -> Any:
-    """The tokenizer in a .gguf file: a bpe.Tokenizer, or a PieceTokenizer where it is SentencePiece's.
+    """The tokenizer in a .gguf file: a bpe.Tokenizer.
 
     ValueError: it has none, or one that is not supported, by name.
     """
@@ -183,11 +182,9 @@ def gguf_tokenizer(path: str | Path) -> Any:
     size = max((number + 1 for number, one in enumerate(types) if one != UNUSED), default=0)
     special = {texts[number]: number for number in range(size) if types[number] in SPECIAL}
     if kind == "llama":
-        bytes_of = {int(texts[i][3:5], 16): i for i in range(size) if types[i] == BYTE}
         scores = fields.get("tokenizer.ggml.scores", [0.0] * len(texts))
-        prefix = "always" if fields.get("tokenizer.ggml.add_space_prefix", True) else "never"
-        pieces = [texts[i] if texts[i] in special else texts[i].replace(SPACE, " ") for i in range(size)]
-        return PieceTokenizer.from_scores(pieces, scores[:size], bytes_of, special, prefix)
+        pieces = list(zip(texts[:size], scores[:size], types[:size], strict=True))
+        return of_pieces(pieces, bool(fields.get("tokenizer.ggml.add_space_prefix", True)), Path(path))
     bpe = need("bpe", "text", "groundup-lm[text]")
     from bpe.formats.gpt2 import from_printable
 

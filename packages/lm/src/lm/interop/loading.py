@@ -177,7 +177,7 @@ class ModelText:
     """What turns text into a model's ids and ends its texts.
 
     Attributes:
-        tokenizer: A bpe.Tokenizer or a PieceTokenizer.
+        tokenizer: A bpe.Tokenizer.
         config: What the model's files say of special tokens and of chats.
         end_of_text: The id that ended documents in training, where the run says it.
         learned_chats: Whether the run learned from conversations that `lm data chat` made.

@@ -159,7 +159,7 @@ class Engine:
             taken = [self.queue.popleft() for _ in range(min(self.batch.room, len(self.queue)))]
         for job in taken:
             try:
-                job.writer = StreamDecoder(self.tokenizer.decode_stream(), job.stop)
+                job.writer = StreamDecoder(self.tokenizer, job.stop)
                 job.text = self.batch.add(
                     job.ids,
                     max_new_tokens=job.max_new_tokens,

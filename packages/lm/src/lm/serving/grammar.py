@@ -20,7 +20,7 @@ class Grammars:
     """Makes constraints for a tokenizer's tokens.
 
     Args:
-        tokenizer: A bpe.Tokenizer or a PieceTokenizer.
+        tokenizer: A bpe.Tokenizer.
         vocab_size: The model's, which may be more than the tokenizer's.
         stop_tokens: The ids that end an answer: allowed where it is complete.
     """
@@ -101,12 +101,11 @@ class Grammar:
 
 
 def token_bytes(tokenizer: Any, token: int) -> bytes:
-    """What a token stands for within a text; nothing where the vocabulary has a gap."""
+    """The bytes of a token; none for an id that the tokenizer does not have."""
     try:
-        once, twice = tokenizer.decode_bytes([token]), tokenizer.decode_bytes([token, token])
-    except (KeyError, ValueError, IndexError):
+        return bytes(tokenizer.decode_single_token_bytes(token))
+    except KeyError:
         return b""
-    return bytes(twice[len(once) :])  # as it is after another: some tokenizers leave out the space that begins a text
 
 
 def first_line(error: object) -> str:
