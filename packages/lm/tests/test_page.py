@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import chromium
@@ -17,8 +18,10 @@ import lm
 from lm import reference
 from lm.commands.cli import main
 from lm.generation.sampling import Sampling
+from lm.model import apply_rotary_emb
 from lm.ops.cpu.int8 import quantized
 from lm.page.export import to_page
+from lm.rope import rope_at
 
 TEXT = (lm.__doc__ + bpe.__doc__ + torch.__doc__) * 3
 SIZE: dict[str, Any] = {
@@ -210,3 +213,91 @@ def test_what_a_page_cannot_hold_is_refused(folder):
     with pytest.raises(FileNotFoundError):
         to_page(large, folder / "x.html")
     assert not (folder / "x.html").exists()
+
+
+@pytest.fixture(scope="module")
+def axe():
+    """The source of axe-core."""
+    package = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
+    return Path(package.__file__).with_name("axe.min.js").read_text("utf-8")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_page_is_accessible(browser, folder, axe, width):
+    """No violation that axe finds, and nothing wider than the screen, in light and in dark, empty and with a text."""
+    open_page(browser, folder, rounded("llama"), course="../{}/")
+    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
+    browser.run(axe + "; 0")
+    for text in ("", "the model" + "x" * 200):
+        if text:
+            browser.run(f"(one('prompt').value = {json.dumps(text)}, page.write(30))")
+        for scheme in ("light", "dark"):
+            browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+            found = "violations.map(({id, nodes}) => [id, nodes.slice(0, 3).map(({html}) => html)])"
+            assert browser.run(f"axe.run().then(({{violations}}) => {found})") == [], (text[:9], scheme)
+            assert browser.run("document.documentElement.scrollWidth <= innerWidth") is True
+    browser.call("Emulation.setEmulatedMedia", features=[])
+    browser.call("Emulation.clearDeviceMetricsOverride")
+
+
+def test_keyboard_writes_and_walks(browser, folder):
+    open_page(browser, folder, rounded("llama"))
+    browser.run("one('prompt').focus(), one('count').value = 5, one('temperature').value = 0, 0")
+    browser.call("Input.insertText", text="token by token")
+    for _ in range(2):
+        browser.press("Tab")
+    assert browser.run("document.activeElement.id") == "next"
+    browser.run("document.activeElement.click(), new Promise(resume => setTimeout(resume, 50))")
+    ids = browser.run("page.sequence.ids")
+    assert len(ids) == browser.run("page.prompt") + 1
+    browser.run("one('tokens').focus(), 0")
+    browser.press("Home")
+    browser.press("ArrowRight")
+    assert browser.run("page.chosen") == 1
+    assert browser.run("one('spoken').textContent").startswith("Token 2")
+    browser.press("End")
+    assert browser.run("page.chosen") == len(ids) - 1
+
+
+def test_views_show_what_the_model_computed(browser, folder):
+    """Of a token in the middle: candidates, attention, each layer's predictions, norms, the parts of a block."""
+    model = rounded("llama")
+    open_page(browser, folder, model)
+    prompt = list(range(40, 60))
+    browser.run(f"(page.sequence.start({prompt}), page.prompt = 20, page.choose(12), 0)")
+    ids, config = torch.tensor([prompt]), model.config
+    with torch.inference_mode():
+        before = model(ids)[0, 11].softmax(-1)
+        x, rope = model.embedding(ids), rope_at(config, slice(0, 20), model.embedding.weight)
+        streams = [x]
+        for block in model.blocks:
+            q, k, _ = block.attention.project(block.attention_norm(x), None)
+            x = x + block.attention(block.attention_norm(x), rope)
+            streams += [x, x := x + block.ffn(block.ffn_norm(x))]
+        lens = [model.logits(model.final_norm(stream[0, 12])).softmax(-1) for stream in streams[::2]]
+        q, k = (apply_rotary_emb(heads, rope)[0] for heads in (q, k))  # of the last block
+        attention = (q[12] * k[:13]).sum(-1).div(config.head_width**0.5).softmax(0)  # (position, head)
+    rows = browser.run("[...document.querySelectorAll('#candidates tbody tr')].map(row => row.innerText.split('\\t'))")
+    top = before.topk(10)
+    assert [int(row[1]) for row in rows[:10]] == top.indices.tolist()
+    assert int(browser.run("document.querySelector('#candidates .chosen td:nth-child(2)').innerText")) == prompt[12]
+    weights = torch.tensor(browser.run("Array.from(page.model.attentionWeights(1, 2, 12))"))
+    torch.testing.assert_close(weights, attention[:, 2], rtol=1e-3, atol=1e-5)
+    firsts = browser.run(
+        "[...document.querySelectorAll('#lens tbody tr td:nth-child(2) .token')].map(x => x.innerText)"
+    )
+    assert firsts == [browser.run(f"page.name({int(row.argmax())})") for row in lens]
+    norms = browser.run("[...document.querySelectorAll('#norms tbody td:nth-child(2)')].map(x => Number(x.innerText))")
+    assert norms == pytest.approx([float(stream[0, 12].norm()) for stream in streams], abs=0.02)
+    before_steps = browser.run("Array.from(page.sequence.logits)")
+    browser.run("one('step-layer').value = 1, page.drawStep(0), 0")
+    steps = int(str(browser.run("one('step-where').textContent")).split()[-1])
+    for number in range(steps):
+        shown = torch.tensor(
+            [float(x) for x in str(browser.run("document.querySelector('.vector').innerText")).split()]
+        )
+        if number == 0:
+            torch.testing.assert_close(shown, streams[2][0, 12], rtol=0, atol=6e-4)
+        browser.run("one('step-on').click(), 0")
+    torch.testing.assert_close(shown, streams[4][0, 12], rtol=0, atol=6e-4)
+    assert browser.run("Array.from(page.sequence.logits)") == before_steps

@@ -245,7 +245,7 @@ class Page {
     model.memory.roundsProducts = false;
     const rows = Array.from({ length: layers + 1 }, (_, layer) => {
       const logits = model.logits(sequence.streams[2 * layer].row(this.position));
-      const best = likeliest(logits, 5).map(({ id, probability }) =>
+      const best = likeliest(softmax(logits), 5).map(({ id, probability }) =>
         `<span class="token">${escaped(this.name(id))}</span> ${percent(probability)}`);
       return [layer ? `block ${layer}` : "embedding", ...best];
     });
@@ -278,8 +278,10 @@ class Page {
 
   drawTimes() {
     const total = Object.values(this.times).reduce((sum, time) => sum + time, 0) || 1;
-    const rows = Object.entries(this.times).map(([part, time]) =>
-      [PARTS[part][0], `${(1000 * time / this.computed).toFixed(0)} µs`, percent(time / total), rod(time / total)]);
+    const rows = TIMED.map(([name, ...parts]) => {
+      const time = parts.reduce((sum, part) => sum + (this.times[part] ?? 0), 0);
+      return [name, `${(1000 * time / this.computed).toFixed(0)} µs`, percent(time / total), rod(time / total)];
+    });
     one("times").innerHTML = table(["part, in all blocks", "a token", "share", ""], rows);
   }
 }
@@ -322,6 +324,20 @@ const PARTS = {
   final_norm: ["Final norm", "The stream brought to a common size for the head."],
   logits: ["Logits", "The head: a score for every token of the vocabulary."],
 };
+
+// Parts whose time is drawn together: all that leads to the first that is named.
+const TIMED = [
+  ["Embedding", "embedding"],
+  ["Norms", "attention_norm", "ffn_norm", "final_norm"],
+  ["Queries, keys, values", "q", "k", "v"],
+  ["Attention", "heads"],
+  ["Output of attention", "attention_output"],
+  ["Gate and up", "gate", "up"],
+  ["Activation", "hidden"],
+  ["Down", "ffn_output"],
+  ["Sums", "input", "after_attention", "after_ffn"],
+  ["Head", "logits"],
+];
 
 const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}%`;
 const rod = (share) => `<span class="rod" style="width:${(100 * share).toFixed(1)}%"></span>`;

@@ -54,7 +54,8 @@ class Sequence {
 
   note(id) {
     this.ids.push(id);
-    this.places.push(this.logits && { candidates: likeliest(this.logits, SHOWN), probability: softmax(this.logits)[id] });
+    const probabilities = this.logits && softmax(this.logits);
+    this.places.push(probabilities && { candidates: likeliest(probabilities, SHOWN), probability: probabilities[id] });
   }
 
   /** Whether int8 products are rounded, as lm's are that PyTorch computes: of a prompt, and of every token where values
@@ -96,15 +97,16 @@ function argmax(x) {
   return best;
 }
 
-/** The `count` likeliest tokens by logits: [{id, probability}], the likeliest first. */
-function likeliest(logits, count) {
-  const probabilities = softmax(logits), best = [];
-  for (let id = 0; id < logits.length; id++) {
-    if (best.length === count && probabilities[id] <= best[count - 1].probability) continue;
+/** The `count` likeliest tokens: [{id, probability}], the likeliest first. */
+function likeliest(probabilities, count) {
+  const best = [];
+  for (let id = 0, least = -1; id < probabilities.length; id++) {
+    if (probabilities[id] <= least) continue;
     let at = best.length;
     while (at && best[at - 1].probability < probabilities[id]) at--;
     best.splice(at, 0, { id, probability: probabilities[id] });
-    best.length = Math.min(best.length, count);
+    if (best.length > count) best.pop();
+    if (best.length === count) least = best[count - 1].probability;
   }
   return best;
 }
