@@ -370,7 +370,7 @@ class Tokenizer(Encoding):
         Returns:
             The ids, and for each a number of characters of a str, or of bytes. A token that begins inside a character
             has the place of that character. Where the tokenizer changes the text first (a normalizer, a space in
-            front), the places are those in the text that decode() gives.
+            front), the place is that of the character which it comes from, as in tokenizers.
 
         Raises:
             ValueError: the text holds a disallowed special token.
@@ -379,6 +379,10 @@ class Tokenizer(Encoding):
             >>> tokenizer.encode_with_offsets("low lower")
             ([258, 260, 114], [0, 3, 8])
         """
+        rules = self._texts.policy.rules(allowed_special, disallowed_special)
+        aligned = self._texts.with_offsets(text, rules, self._decoder)
+        if aligned is not None:
+            return aligned
         ids = self.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
         return ids, self._decoder.decode_with_offsets(ids, isinstance(text, str))[1]
 

@@ -10,6 +10,8 @@ import functools
 
 cimport cython
 
+from bpe.encoding.normal_forms import in_form
+
 from bpe.encoding.encoder cimport Encoder
 from bpe.scanning.special_tokens cimport Rules
 
@@ -32,11 +34,12 @@ cdef class EncodeMethods:
 
     cdef readonly object _texts     # the TextEncoder
     cdef Encoder encoder            # None before the first text; always None where only the TextEncoder will do
+    cdef str form                   # the normal form that it takes texts in, or None
     cdef Rules strict, ordinary     # no special token is recognised: strict refuses all of them, ordinary none
 
     def _use(self, texts not None):
         """Encode by this TextEncoder: the last step of every constructor."""
-        self._texts, self.encoder = texts, None
+        self._texts, self.encoder, self.form = texts, None, texts.form
         self.strict, self.ordinary = texts.policy.rules(NONE, "all"), texts.policy.rules(NONE, ())
 
     def encode(self, text, *, allowed_special=NONE, disallowed_special="all"):
@@ -66,28 +69,36 @@ cdef class EncodeMethods:
         return self._texts.policy.rules(allowed, disallowed)
 
     cdef object to_list(self, text, Rules rules):
-        if self.encoder is not None or self.has_encoder():
-            if is_utf8(text):       # no lone surrogate: a short call is a tenth faster without the try
-                return self.encoder.list_of(text, rules)
+        cdef object ready = self.ready(text, rules)
+        if ready is not None:
+            if is_utf8(ready):      # no lone surrogate: a short call is a tenth faster without the try
+                return self.encoder.list_of(ready, rules)
             try:
-                return self.encoder.list_of(text, rules)
+                return self.encoder.list_of(ready, rules)
             except UnicodeError:
                 pass                # a lone surrogate, which the TextEncoder repairs
         return self._texts.to_array(text, rules, repair=True).tolist()
 
     cdef object to_array(self, text, Rules rules, bint repair):
-        if self.encoder is not None or self.has_encoder():
-            if is_utf8(text):
-                return self.encoder.array_of(text, rules)
+        cdef object ready = self.ready(text, rules)
+        if ready is not None:
+            if is_utf8(ready):
+                return self.encoder.array_of(ready, rules)
             try:
-                return self.encoder.array_of(text, rules)
+                return self.encoder.array_of(ready, rules)
             except UnicodeError:
                 pass                # a lone surrogate, which the TextEncoder repairs or names the place of
         return self._texts.to_array(text, rules, repair=repair)
 
+    cdef object ready(self, text, Rules rules):
+        """The text as the encoder takes it; None where there is no encoder for it."""
+        if self.encoder is None and not self.has_encoder():
+            return None
+        return text if self.form is None else in_form(text, self.form, rules.all)
+
     cdef bint has_encoder(self) except -1:
-        """Make the encoder, if it takes texts as they are. True if there is one."""
-        if self._texts.direct:
+        """Make the encoder, if it takes texts as they are or in a normal form. True if there is one."""
+        if self._texts.direct or self.form is not None:
             encoder = self._texts.encoder
             with cython.critical_section(self):
                 if self.encoder is None:        # set once, as other threads read it without a lock

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bpe.encoding.normal_forms import normalized
 from bpe.native.lazy_imports import import_lock, regex
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
@@ -64,20 +64,33 @@ def _checked_step(step: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _replaced(step: Mapping[str, Any]) -> Callable[[str], str]:
+def matches_of(step: Mapping[str, Any], text: str) -> Iterator[tuple[int, int]]:
+    """Where in a text the matches of a Replace begin and end."""
+    return (match.span() for match in _expression_of(step["pattern"]).finditer(text))
+
+
+def _expression_of(pattern: Mapping[str, Any]) -> regex.Pattern[str]:
+    """The expression of a Replace. ValueError where it has none, or one that can match the empty string."""
     with import_lock:
         from bpe import patterns
         from bpe.expressions.spelling import spelled
 
-    pattern, content = step["pattern"], step["content"]
     if isinstance(pattern.get("String"), str) and pattern["String"]:
-        text = pattern["String"]
-        return lambda given: given.replace(text, content)
+        return regex.compile(regex.escape(pattern["String"], literal_spaces=True))
     if not isinstance(pattern.get("Regex"), str) or not pattern["Regex"]:
         raise ValueError(f"the normalizer Replace without a pattern: {str(pattern)[:80]}")
     expression = regex.compile(spelled(patterns.tree_of(pattern["Regex"], "oniguruma")))
     if expression.search(""):
         raise ValueError(f"the normalizer Replace with {pattern['Regex']!r}, which can match the empty string")
+    return expression
+
+
+def _replaced(step: Mapping[str, Any]) -> Callable[[str], str]:
+    pattern, content = step["pattern"], step["content"]
+    if isinstance(pattern.get("String"), str) and pattern["String"]:
+        text = pattern["String"]
+        return lambda given: given.replace(text, content)
+    expression = _expression_of(pattern)
     return lambda given: expression.sub(lambda _: content, given)
 
 
@@ -85,7 +98,7 @@ def _replaced(step: Mapping[str, Any]) -> Callable[[str], str]:
 def normalizer_of(normalizer: str | None, continued: bool = False) -> Callable[[str], str]:
     """The function that a normalizer is. continued: of a text that goes on where another was cut."""
     steps = steps_of(normalizer)
-    functions = [_function_of(step) for step in steps if not (continued and step["type"] == "Prepend")]
+    functions = [function_of(step) for step in steps if not (continued and step["type"] == "Prepend")]
 
     def normalize(text: str) -> str:
         for function in functions:
@@ -108,7 +121,8 @@ def marks_spaces_only(normalizer: str | None) -> bool:
     )
 
 
-def _function_of(step: Mapping[str, Any]) -> Callable[[str], str]:
+def function_of(step: Mapping[str, Any]) -> Callable[[str], str]:
+    """The function that one step is."""
     kind = step["type"]
     if kind in FORMS:
         return functools.partial(_to_form, form=kind)
@@ -130,13 +144,22 @@ def _function_of(step: Mapping[str, Any]) -> Callable[[str], str]:
 
 
 def _bert(text: str, step: Mapping[str, Any]) -> str:
+    for form, change in bert_stages(step):
+        text = _to_form(text, form) if form else change(text)
+    return text
+
+
+def bert_stages(step: Mapping[str, Any]) -> list[tuple[str, Callable[[str], str]]]:
+    """What a BertNormalizer does, one after another: a normal form, or where that is "" a change of each character."""
+    stages: list[tuple[str, Callable[[str], str]]] = []
     if step["clean_text"]:
-        text = text.translate({**_removing("BERT_REMOVED"), **_spaces("BERT_SPACES")})
+        cleaned = {**_removing("BERT_REMOVED"), **_spaces("BERT_SPACES")}
+        stages.append(("", lambda text: text.translate(cleaned)))
     if step["handle_chinese_chars"]:
-        text = text.translate(_spaced())
+        stages.append(("", lambda text: text.translate(_spaced())))
     if step["lowercase"] if step["strip_accents"] is None else step["strip_accents"]:
-        text = _to_form(text, "NFD").translate(_removing("BERT_ACCENTS"))
-    return _lowercase(text) if step["lowercase"] else text
+        stages += [("NFD", str), ("", lambda text: text.translate(_removing("BERT_ACCENTS")))]
+    return [*stages, ("", _lowercase)] if step["lowercase"] else stages
 
 
 def _strip(text: str, spaces: str, left: bool, right: bool) -> str:
@@ -152,24 +175,8 @@ def _to_form(text: str, form: str) -> str:
     """A text in one of FORMS, as tokenizers has it."""
     if text.isascii():
         return text
-    with import_lock:
-        import unicodedata  # a megabyte that most tokenizers do without
-
-    if unicodedata.is_normalized(form, text):  # type: ignore[arg-type]  # and so is every part of it
-        return text
-    parts = _inert().split(text)
-    parts[::2] = [unicodedata.normalize(form, part) for part in parts[::2]]  # type: ignore[arg-type]
-    return "".join(parts)
-
-
-@functools.cache
-def _inert() -> re.Pattern[str]:
-    """What tokenizers' normalizers leave alone, which follow Unicode 9; Python's follow the Unicode of each Python."""
-    with import_lock:
-        from bpe.encoding.inert import INERT
-
-    ranges = "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in INERT)
-    return re.compile(f"([{ranges}]+)")
+    data = normalized(text.encode("utf-8", "surrogatepass"), form)
+    return text if data is None else data.decode("utf-8", "surrogatepass")
 
 
 def _codes(name: str) -> list[int]:

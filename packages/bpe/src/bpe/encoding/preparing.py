@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bpe.encoding.normalizing import cuts_at_spaces, marks_spaces_only, normalizer_of, steps_of
-from bpe.native.lazy_imports import regex
+from bpe.encoding.normalizing import FORMS, cuts_at_spaces, marks_spaces_only, normalizer_of, steps_of
+from bpe.native.lazy_imports import import_lock, regex
+from bpe.native.lazy_imports import numpy as np
 from bpe.scanning.special_tokens import SpecialTokens
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from bpe.formats import TokenizerData
 
 _SPACES = r"\s*"
@@ -23,6 +26,7 @@ _SPACE = r"\s"
 _WORD = r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]"  # \w of the engine that tokenizers asks here
 
 PieceOrToken = tuple[str, int]  # a piece of text, and the id of the token that it is, or -1
+Span = tuple[int, int, int]  # where a piece begins and ends, and that id
 
 
 @functools.cache
@@ -36,6 +40,10 @@ class Preparation:
     def __init__(self, data: TokenizerData) -> None:
         self._normalizer = data.normalizer
         self._normalize = normalizer_of(data.normalizer)
+        # The normal form, where a text is put into one and nothing else is done to it.
+        plain = not (data.characters or data.add_prefix_space or data.normalized)
+        plain = plain and not (data.lstrip or data.rstrip or data.single_word)
+        self.form = data.normalizer if plain and data.normalizer in FORMS else None
         self._by_character = cuts_at_spaces(data.normalizer)
         self._prefix_space = data.add_prefix_space
         self._characters = data.characters
@@ -44,8 +52,9 @@ class Preparation:
         self._inside = {-1, *data.added_tokens.values()} if self._marks_text else {-1}
         self._continued = self._normalize if data.characters is None else normalizer_of(data.normalizer, continued=True)
         self._late = data.normalized
+        ids = data.special_tokens | data.added_tokens
         self._lstrip, self._rstrip, self._single_word = (
-            names | {self._normalize(name) for name in names} for names in (data.lstrip, data.rstrip, data.single_word)
+            {ids[name] for name in names} for names in (data.lstrip, data.rstrip, data.single_word)
         )
         self._flagged = bool(data.lstrip or data.rstrip or data.single_word)
         # A token with a space in it may be found only once the text is normalized, and no cut could see it before.
@@ -105,7 +114,8 @@ class Preparation:
         """
         early, late = self._early_and_late(tokens)
         pieces: list[PieceOrToken] = []
-        for piece, number in self._cut_out(text, early):
+        for begin, end, number in self._spans(text, early):
+            piece = text[begin:end]
             if number >= 0:
                 pieces.append((piece, number))
             else:
@@ -113,12 +123,39 @@ class Preparation:
                 normalize = self._continued if goes_on else self._normalize
                 piece = normalize(piece)
                 mark = "▁" if piece and self._marks_text and not goes_on else ""
-                pieces += self._cut_out(mark + piece, late)
+                piece = mark + piece
+                pieces += [(piece[begin:end], number) for begin, end, number in self._spans(piece, late)]
         if self._characters is not None:
             return self._with_marks(pieces, self._characters.prepend, continued)
         if self._prefix_space:
             return [(_with_space(piece) if number < 0 else piece, number) for piece, number in pieces]
         return pieces
+
+    def aligned_pieces(self, text: str, tokens: SpecialTokens) -> list[tuple[str, int, NDArray[Any]]]:
+        """pieces(), and for the characters of each, or for the token, where in the text they come from."""
+        with import_lock:
+            from bpe.encoding.aligning import normalize_aligned, with_text_before
+
+        early, late = self._early_and_late(tokens)
+        pieces: list[tuple[str, int, NDArray[Any]]] = []
+        for begin, end, number in self._spans(text, early):
+            if number >= 0:
+                pieces.append((text[begin:end], number, np.array([begin])))
+                continue
+            piece, places = normalize_aligned(self._normalizer, text[begin:end], np.arange(begin, end))
+            if self._marks_text:
+                piece, places = with_text_before("▁", piece, places)
+            spans = self._spans(piece, late)
+            pieces += [(piece[b:e], n, places[b:e] if n < 0 else places[b : b + 1]) for b, e, n in spans]
+        ready = [(piece, number) for piece, number, _ in pieces]
+        if self._characters is not None:
+            ready = self._with_marks(ready, self._characters.prepend, False)
+        elif self._prefix_space:
+            ready = [(_with_space(piece) if number < 0 else piece, number) for piece, number in ready]
+        return [
+            (piece, number, with_text_before(" " * (len(piece) - len(before)), before, places)[1])
+            for (piece, number), (before, _, places) in zip(ready, pieces, strict=True)
+        ]
 
     def _with_marks(self, pieces: list[PieceOrToken], prepend: str, continued: bool) -> list[PieceOrToken]:
         """Spaces for SentencePiece's marks, and one before a piece as Metaspace puts it."""
@@ -135,47 +172,54 @@ class Preparation:
         found = self._made.get(tokens.names)
         if found is None:
             ids = dict(zip((name.decode() for name in tokens.names), tokens.ids, strict=True))
-            late = {self._normalize(name): ids[name] for name in ids if name in self._late}
+            late: dict[str, int] = {}  # of two that normalize to one text the one with the lower id
+            for name in sorted(ids, key=ids.__getitem__):
+                if name in self._late and (text := self._normalize(name)):
+                    late.setdefault(text, ids[name])
             early = {name: ids[name] for name in ids if name not in self._late}
             found = (SpecialTokens(early, early.values()), SpecialTokens(late, late.values()))
             self._made[tokens.names] = found
         return found
 
-    def _cut_out(self, text: str, tokens: SpecialTokens) -> list[PieceOrToken]:
+    def _spans(self, text: str, tokens: SpecialTokens) -> list[Span]:
+        """The text cut up at these tokens, with the white space that belongs to each."""
+        spans: list[Span] = []
+        end = 0
         if not tokens:
-            return [(text, -1)] if text else []
-        found = [
-            (piece.decode("utf-8", "surrogateescape"), tokens.ids[index] if index >= 0 else -1)
-            for piece, index in tokens.split(text.encode("utf-8", "surrogateescape"))
-        ]
-        return self._with_flags(text, found) if self._flagged else found
+            return [(0, len(text), -1)] if text else []
+        for piece, index in tokens.split(text.encode("utf-8", "surrogateescape")):
+            begin, end = end, end + len(piece.decode("utf-8", "surrogateescape"))
+            spans.append((begin, end, tokens.ids[index] if index >= 0 else -1))
+        return self._with_flags(text, spans) if self._flagged else spans
 
-    def _with_flags(self, text: str, found: list[PieceOrToken]) -> list[PieceOrToken]:
+    def _with_flags(self, text: str, spans: list[Span]) -> list[Span]:
         """What was found, less what is inside a word and should not be, and with the white space that belongs to it."""
-        pieces: list[PieceOrToken] = []
-        taken = end = 0
-        for name, number in found:
-            begin, end = end, end + len(name)
+        flagged: list[Span] = []
+        taken = 0
+        for begin, end, number in spans:
             stop = end
             if number < 0:
                 continue
-            if name in self._single_word and (
+            if number in self._single_word and (
                 (begin and _compiled(_WORD).match(text, begin - 1))
                 or (end < len(text) and _compiled(_WORD).match(text, end))
             ):
                 continue
-            if name in self._lstrip:
+            if number in self._lstrip:
                 while begin > taken and _compiled(_SPACE).match(text, begin - 1):
                     begin -= 1
-            if name in self._rstrip:
+                begin = max(begin, taken)
+            if number in self._rstrip:
                 stop = _compiled(_SPACES).match(text, end).end()
+            if begin >= stop:  # all of it is white space that belongs to the token before
+                continue
             if taken < begin:
-                pieces.append((text[taken:begin], -1))
-            pieces.append((name, number))
+                flagged.append((taken, begin, -1))
+            flagged.append((begin, stop, number))
             taken = stop
         if taken < len(text):
-            pieces.append((text[taken:], -1))
-        return pieces
+            flagged.append((taken, len(text), -1))
+        return flagged
 
 
 def space_of(data: TokenizerData) -> str:

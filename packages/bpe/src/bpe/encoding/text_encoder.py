@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bpe import patterns
 from bpe.encoding.encoder import Encoder
+from bpe.encoding.normal_forms import in_form, normalized
 from bpe.encoding.policy import Policy
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
@@ -83,6 +84,7 @@ class TextEncoder:
     Attributes:
         policy: which special tokens a call recognises and refuses.
         direct: whether the encoder takes texts as they are.
+        form: the normal form of Unicode in which it takes them, where that is all that is done to them; else None.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class TextEncoder:
         self._preparation = preparation_of(data)
         left_to_encoder = self._preparation is None or (joins >= 0 and self._preparation.spaces_only)
         self.direct = self._scanner >= 0 and left_to_encoder
+        self.form = self._preparation.form if self._preparation is not None and self._scanner >= 0 else None
 
     @made_once_property
     def encoder(self) -> Encoder:
@@ -151,19 +154,31 @@ class TextEncoder:
             return self.encoder.encode_array(data, Rules(special, NO_TOKENS))
         if self._preparation is None:
             return self.unprepared_to_ids(data, special)
+        if self.form is not None:
+            text_in_form = in_form(data, self.form, special)
+            if text_in_form is not None:
+                return self.unprepared_to_ids(text_in_form, special)
+            return self._parts_to_ids(
+                (normalized(piece, self.form) or piece, special.ids[index] if index >= 0 else -1)
+                for piece, index in special.split(data)
+            )
         text = bytes(data).decode("utf-8", "surrogateescape")
         if self._preparation.changes_nothing(text):
             return self.unprepared_to_ids(data, special)
         return self._pieces_to_ids(self._preparation.pieces(text, special))
 
     def _pieces_to_ids(self, pieces: list[tuple[str, int]]) -> NDArray[np.uint32]:
-        parts = [np.empty(0, dtype=np.uint32)]
-        for piece, number in pieces:
+        return self._parts_to_ids((piece.encode("utf-8", "surrogateescape"), number) for piece, number in pieces)
+
+    def _parts_to_ids(self, parts: Iterable[tuple[bytes, int]]) -> NDArray[np.uint32]:
+        """The ids of parts of a text that are prepared, each with the id of the token that it is, or -1."""
+        ids = [np.empty(0, dtype=np.uint32)]
+        for part, number in parts:
             if number >= 0:
-                parts.append(np.array([number], dtype=np.uint32))
+                ids.append(np.array([number], dtype=np.uint32))
             else:
-                parts.append(self.unprepared_to_ids(piece.encode("utf-8", "surrogateescape"), NO_TOKENS))
-        return np.concatenate(parts)
+                ids.append(self.unprepared_to_ids(part, NO_TOKENS))
+        return np.concatenate(ids)
 
     def unprepared_to_ids(self, data: bytes | memoryview, special: SpecialTokens) -> NDArray[np.uint32]:
         """As to_ids(), the text not normalized and no space put before it."""
@@ -177,6 +192,36 @@ class TextEncoder:
             else:
                 parts.append(self.encoder.encode_pieces(patterns.split(piece, self.data.pattern)))
         return np.concatenate(parts)
+
+    def with_offsets(self, text: Text, rules: Rules, decoder: Decoder) -> tuple[list[int], list[int]] | None:
+        """The ids of a text, and where in it each begins; None where the text is encoded as it stands."""
+        preparation = self._preparation
+        if preparation is None or (self.form is not None and in_form(text, self.form, rules.all) is text):
+            return None
+        data = bytes(checked(text, rules, repair=True))
+        ids: list[int] = []
+        offsets = [np.empty(0, dtype=np.int64)]
+        with import_lock:
+            from bpe.encoding.aligning import characters_of_bytes
+
+        whole = data.decode("utf-8", "surrogateescape")
+        for piece, number, places in preparation.aligned_pieces(whole, rules.recognised):
+            if number >= 0:
+                ids.append(number)
+                offsets.append(places)
+                continue
+            of_piece = piece.encode("utf-8", "surrogateescape")
+            found = self.unprepared_to_ids(of_piece, NO_TOKENS).tolist()
+            sizes = [len(token) for token in decoder.decode_each(found)]
+            begins = np.cumsum([0, *sizes[:-1]])[: len(found)]
+            of_bytes = np.append(characters_of_bytes(of_piece), len(places) - 1)
+            offsets.append(places[of_bytes[np.minimum(begins, len(of_piece))]])
+            ids += found
+        places = np.concatenate(offsets)
+        if not isinstance(text, str):
+            sizes = [len(character.encode("utf-8", "surrogateescape")) for character in whole]
+            places = np.cumsum([0, *sizes])[places]
+        return ids, places.tolist()
 
     # Many texts
 
@@ -194,14 +239,15 @@ class TextEncoder:
             ids = self.to_array(text, rules, repair=lists)
             return ids.tolist() if lists else ids
 
-        if not self.direct and not self._unchanged(texts):
+        ready = self._in_form(texts, rules, threads) if self.form is not None else texts
+        if not self.direct and self.form is None and not self._unchanged(texts):
             self.warn_if_slow()  # not in a thread, which has no caller
             return map_in_threads(alone, texts, threads)
         with import_lock:
             from bpe.encoding.batch import Batch
             from bpe.encoding.shared_text import SharedText
 
-        batch = Batch(self.encoder, texts, rules, threads=threads, longest=SHARED_TEXT)
+        batch = Batch(self.encoder, ready, rules, threads=threads, longest=SHARED_TEXT)
         run_together(batch.work, min(threads, 1 + batch.size // THREAD_TEXT))
         of_batch: Callable[[], list[Any]] = batch.lists if lists else batch.arrays
         found = of_batch()
@@ -210,13 +256,26 @@ class TextEncoder:
                 raise batch.failures.pop(i)  # it would keep this frame, and the frame the batch
             found[i] = alone(texts[i])
         for i in batch.long:
-            shared = SharedText(self.encoder, texts[i], rules, threads=threads)
+            shared = SharedText(self.encoder, ready[i], rules, threads=threads)
             run_together(shared.work, threads)
             try:
                 found[i] = shared.list() if lists else shared.array()
             except UnicodeError:
                 found[i] = alone(texts[i])
+        for i, text in enumerate(ready):
+            if text is _LEFT_OUT:
+                found[i] = alone(texts[i])
         return found
+
+    def _in_form(self, texts: list[Text], rules: Rules, threads: int) -> list[Text]:
+        """The texts as the encoder takes them; _LEFT_OUT for those that have to be encoded alone."""
+
+        def ready(text: Text) -> Text:
+            return _LEFT_OUT if (made := in_form(text, str(self.form), rules.all)) is None else made
+
+        if threads == 1 or sum(map(len, texts)) < THREAD_TEXT:
+            return list(map(ready, texts))
+        return map_in_threads(ready, texts, threads)
 
     def _unchanged(self, texts: list[Text]) -> bool:
         """Whether the encoder takes all of these texts as they are."""
@@ -373,6 +432,7 @@ class TextEncoder:
             warn_caller(patterns.slow_warning(pattern))
 
 
+_LEFT_OUT = b""  # in place of a text of a batch
 _slow: set[patterns.Pattern] = set()  # of which this process has been warned
 
 

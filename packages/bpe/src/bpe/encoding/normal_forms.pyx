@@ -1,0 +1,162 @@
+"""The normal forms of Unicode, of bytes of UTF-8: see normal_forms.h."""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from bpe.native.lazy_imports import numpy as np
+from bpe.native.text import utf8
+
+from bpe.native.text cimport LONE, convert_units, room_for
+from bpe.scanning.special_tokens cimport SpecialTokens
+
+cdef extern from "Python.h":
+    bint PyUnicode_IS_ASCII(object text)
+
+cdef extern from "encoding/normal_forms.h" nogil:
+    ctypedef struct NormalText:
+        uint8_t *bytes
+        size_t size, room
+        uint64_t *origins
+        size_t parts
+        bint wants_origins
+    void normal_prepare()
+    size_t normal_find(const void *units, int width, size_t count, size_t at, int form)
+    size_t normal_begin(const void *units, int width, size_t at, size_t least, int form)
+    size_t normal_end(const void *units, int width, size_t count, size_t at, int form)
+    bint normal_reserve(NormalText *out, size_t more)
+    bint normal_text(NormalText *out, const uint8_t *text, size_t size, int form, int *changed)
+
+cdef enum:
+    PART = 256                  # code points that are converted together where one of them may change
+
+cdef tuple FORMS = ("NFD", "NFKD", "NFC", "NFKC")
+normal_prepare()
+
+
+def normalized(const uint8_t[::1] text not None, str form not None):
+    """The text in a form, as bytes; None where it is in that form already."""
+    return normalize(text, FORMS.index(form), False)
+
+
+def in_form(text, str form not None, SpecialTokens special not None):
+    """A text in a form, as itself where it is in that form already, for an encoder that looks for special tokens in it.
+
+    None where that is not to be done: a text that changes and holds one of these, before or after; a str with a lone
+    surrogate.
+    """
+    cdef object changed
+    if type(text) is str:
+        if PyUnicode_IS_ASCII(text):
+            return text
+        changed = normalize_str(text, FORMS.index(form))
+    else:
+        changed = normalized(text, form)
+        if changed is None:
+            return text
+    if changed is text:
+        return text
+    if changed is None or special.search(changed) is not None:
+        return None
+    return None if special.search(utf8(text) if type(text) is str else text) is not None else changed
+
+
+cdef object normalize_str(str text, int form):
+    """The text in a form, as bytes, or itself where it is in that form already; None for a lone surrogate."""
+    cdef NormalText out
+    cdef const void *units = PyUnicode_DATA(text)
+    cdef int width = PyUnicode_KIND(text)
+    cdef size_t count = PyUnicode_GET_LENGTH(text), at
+    cdef int state, changed = 0
+    with nogil:
+        at = normal_find(units, width, count, 0, form)
+    if at == count:
+        return text
+    memset(&out, 0, sizeof(NormalText))
+    try:
+        with nogil:
+            state = normalize_units(&out, units, width, count, at, form, &changed)
+        if state == 0:
+            raise MemoryError
+        if state < 0:
+            return None
+        return PyBytes_FromStringAndSize(<const char *> out.bytes, out.size) if changed else text
+    finally:
+        free(out.bytes)
+
+
+cdef int normalize_units(
+    NormalText *out, const void *units, int width, size_t count, size_t at, int form, int *changed
+) noexcept nogil:
+    """Append the form of code points, of which number `at` is the first that may change.
+
+    Returns 1; 0 where there is no memory; -1 for a surrogate.
+    """
+    cdef size_t done = 0, begin, end, size, most = 0
+    cdef uint8_t *part = NULL
+    cdef int state = 1
+    while state > 0:
+        begin = normal_begin(units, width, at, done, form) if at < count else count
+        if not normal_reserve(out, room_for(begin - done)):
+            state = 0
+            break
+        size = convert_units(<const uint8_t *> units + done * width, width, begin - done, out.bytes + out.size)
+        if size == LONE:
+            state = -1
+            break
+        out.size += size
+        if at == count:
+            break
+        done = end = normal_end(units, width, count, min(count, max(at + 1, begin + PART)), form)
+        if room_for(end - begin) > most:
+            free(part)
+            most = 2 * room_for(end - begin)
+            part = <uint8_t *> malloc(most)
+        if part == NULL:
+            state = 0
+            break
+        size = convert_units(<const uint8_t *> units + begin * width, width, end - begin, part)
+        if size == LONE:
+            state = -1
+        elif not normal_text(out, part, size, form, changed):
+            state = 0
+        at = normal_find(units, width, count, end, form)
+    free(part)
+    return state
+
+
+def normalized_with_origins(const uint8_t[::1] text not None, str form not None):
+    """The text in a form, and where its parts come from; None where it is in that form already.
+
+    The second result has a row for each part: twice the place where it begins, and 1 more where it is copied; and the
+    place in the text of the copy, or of the character that it belongs to.
+    """
+    return normalize(text, FORMS.index(form), True)
+
+
+cdef object normalize(const uint8_t[::1] text, int form, bint wants_origins):
+    cdef NormalText out
+    cdef size_t size = text.shape[0]
+    cdef bint done
+    cdef int changed = 0
+    if size == 0:
+        return None
+    memset(&out, 0, sizeof(NormalText))
+    out.wants_origins = wants_origins
+    try:
+        with nogil:
+            done = normal_text(&out, &text[0], size, form, &changed)
+        if not done:
+            raise MemoryError
+        if not changed:
+            return None
+        data = PyBytes_FromStringAndSize(<const char *> out.bytes, out.size)
+        if not wants_origins:
+            return data
+        return data, np.array(<uint64_t[:out.parts, :2]> out.origins, dtype=np.int64)
+    finally:
+        free(out.bytes)
+        free(out.origins)
