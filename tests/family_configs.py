@@ -38,12 +38,48 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "interleave_moe_layer_step": 1,
     },
     "Qwen3Moe": {"head_dim": 16, "num_key_value_heads": 2, "num_experts_per_tok": 2, "num_experts": 8},
+    **dict.fromkeys(("GPTNeoX", "Bloom", "Falcon"), {}),
+    **{
+        family: {"head_dim": 16, "num_key_value_heads": 2, "pad_token_id": 0}
+        for family in ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Gemma3", "Phi3", "Olmo2", "Olmo3")
+        + ("SmolLM3", "Glm", "Glm4", "Cohere", "Cohere2", "Granite", "Starcoder2")
+    },
+    "OPT": {"ffn_dim": 48, "word_embed_proj_dim": 64},
+    "Mixtral": {"num_key_value_heads": 2, "num_local_experts": 6, "num_experts_per_tok": 2},
+    "Olmoe": {"num_key_value_heads": 2, "num_experts": 8, "num_experts_per_tok": 2, "pad_token_id": 0},
+    "Qwen2Moe": {
+        "num_key_value_heads": 2,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "shared_expert_intermediate_size": 56,
+    },
+    "Glm4Moe": {
+        "head_dim": 16,
+        "num_key_value_heads": 2,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 2,
+        "n_group": 1,
+        "topk_group": 1,
+        "pad_token_id": 0,
+    },
+    "Qwen3Next": {
+        "head_dim": 16,
+        "num_key_value_heads": 2,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "shared_expert_intermediate_size": 56,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 12,
+    },
 }
+FAMILIES["DeepseekV2"] = FAMILIES["DeepseekV3"]
 
 
 def published_config(family: str, sizes: dict[str, Any]) -> Any:
     """A family's configuration as published, but for these sizes."""
-    return getattr(transformers, f"{family}{'TextConfig' if family == 'Llama4' else 'Config'}")(**sizes)
+    return getattr(transformers, f"{family}{'TextConfig' if family in ('Llama4', 'Gemma3') else 'Config'}")(**sizes)
 
 
 def small_config(family: str, sizes: dict[str, Any]) -> Any:

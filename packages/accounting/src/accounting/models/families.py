@@ -142,6 +142,7 @@ RENAMED = {  # other names of a setting
     "activation": "hidden_act",
     "hidden_activation": "hidden_act",
 }
+OWN_FFN_NAME = ("gpt2", "opt", "bloom", "falcon")  # their classes do not read intermediate_size
 PLAIN_FFN = ("gpt2", "starcoder2", "gpt_neox", "opt", "bloom", "falcon")  # without a gate
 BIASED_QKV = ("glm", "glm4", "glm4_moe")  # attention_bias leaves the output out
 SWITCHLESS = ("mistral", "mixtral", "qwen2", "qwen2_moe", "phi3", "starcoder2", "opt", "bloom", "falcon", "gpt2")
@@ -163,7 +164,9 @@ def shape_of_family(family: str, config: Mapping[str, Any]) -> TransformerShape:
     if family not in DEFAULTS:
         raise ValueError(f"model_type {family} is not known: it must be one of {', '.join(FAMILIES)}")
     renamed = {
-        RENAMED.get(name, name): value for name, value in config.items() if value is not None or name not in RENAMED
+        RENAMED.get(name, name): value
+        for name, value in config.items()
+        if (value is not None or name not in RENAMED) and not (name == "intermediate_size" and family in OWN_FFN_NAME)
     }
     settings = _Settings(family, {**DEFAULTS[family], **renamed})
     for name, value in REFUSED.items():
