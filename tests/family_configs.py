@@ -38,11 +38,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "interleave_moe_layer_step": 1,
     },
     "Qwen3Moe": {"head_dim": 16, "num_key_value_heads": 2, "num_experts_per_tok": 2, "num_experts": 8},
-    **dict.fromkeys(("GPTNeoX", "Bloom", "Falcon"), {}),
+    **{family: {} for family in ("GPTNeoX", "Bloom", "Falcon")},
     **{
         family: {"head_dim": 16, "num_key_value_heads": 2, "pad_token_id": 0}
-        for family in ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Gemma3", "Phi3", "Olmo2", "Olmo3")
-        + ("SmolLM3", "Glm", "Glm4", "Cohere", "Cohere2", "Granite", "Starcoder2")
+        for family in (
+            *("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Gemma3", "Phi3", "Olmo2", "Olmo3", "SmolLM3"),
+            *("Glm", "Glm4", "Cohere", "Cohere2", "Granite", "Starcoder2"),
+        )
     },
     "OPT": {"ffn_dim": 48, "word_embed_proj_dim": 64},
     "Mixtral": {"num_key_value_heads": 2, "num_local_experts": 6, "num_experts_per_tok": 2},

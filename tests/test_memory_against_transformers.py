@@ -176,6 +176,8 @@ CASES = [
     ("GptOss", {}),
     ("GptOss", {"num_key_value_heads": 4, "num_experts_per_tok": 1}),
     ("GptOss", {"num_key_value_heads": 1}),
+    ("Llama", {}),
+    ("Llama", {"num_key_value_heads": 4, "attention_bias": True}),
     ("Llama4", {}),
     ("Llama4", {"interleave_moe_layer_step": 2, "intermediate_size_mlp": 56, "use_qk_norm": False}),
     ("Llama4", {"num_hidden_layers": 8, "interleave_moe_layer_step": 2, "intermediate_size_mlp": 56}),
@@ -248,6 +250,7 @@ def test_saved_activations(
         attention_kernel=attention_kernel,
         norm_kernel=norm_kernel,
         activation_checkpointing=checkpointing,
+        model_code="transformers",
     )
     model, shape = built(family, sizes, policy)
     length = random.Random(f"{family} {sizes}").randint(9, 20)
@@ -262,7 +265,7 @@ def test_saved_activations(
     if (
         checkpointing != "none"
     ):  # arguments of what is computed again that autograd has no use for: masks, and positions
-        masks = 0 if attention_kernel == "fused" else 1 if family == "DeepseekV3" else 2
+        masks = 0 if attention_kernel == "fused" else 1 if family in ("DeepseekV3", "Llama") else 2
         beside += masks * batch * length**2 * policy.bytes.activations
         beside += 0 if (family, checkpointing) == ("Llama4", "selective") else 8 * length
     assert live.now - before == predicted.total + beside
@@ -303,7 +306,9 @@ def test_peak_of_a_step(family: str, name: str, attention_kernel: str, checkpoin
     """Within 2%; of gpt-oss 4%: gradients of a token's three experts count together, and are made one by one here."""
     torch.manual_seed(0)  # which expert reads how many tokens moves the peak a little
     sizes, batch, length = PEAKS[name]
-    policy = Policy(attention_kernel=attention_kernel, activation_checkpointing=checkpointing)
+    policy = Policy(
+        attention_kernel=attention_kernel, activation_checkpointing=checkpointing, model_code="transformers"
+    )
     model, shape = built(family, sizes | {"pad_token_id": None}, policy, apart=True)
     predicted = accounting.training_memory(shape, batch, length, policy=policy)
     measured = peak(model, batch, length, shape.vocab_size)

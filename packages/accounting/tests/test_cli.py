@@ -56,6 +56,25 @@ def test_columns_add_up(capsys: pytest.CaptureFixture[str]) -> None:
                 assert abs(float(share) - 100 * int(exact) / int(total[0])) <= 0.05000001
 
 
+def test_active_parameters_are_those_of_the_cards(capsys: pytest.CaptureFixture[str]) -> None:
+    """Model card of gpt-oss: 3.61 and 5.13 billion active parameters, without the embedding table."""
+    for name, billions in (("gpt-oss-20b", 3.61), ("gpt-oss-120b", 5.13)):
+        _, active = json.loads(run(capsys, "report", name, "--only", "parameters", "--json"))
+        values = {row["name"]: row["value"] for row in active["rows"]}
+        assert round(values["without it"] / 1e9, 2) == billions
+        assert values["with the embedding table"] - values["without it"] == 201088 * 2880
+    assert len(json.loads(run(capsys, "report", "gpt2", "--only", "parameters", "--json"))) == 1
+
+
+def test_memory_names_whose_code_it_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("report", "llama-3-8b", "--precision", "bf16", "--only", "peak")
+    for code in ("lm", "transformers"):
+        words = " ".join(run(capsys, *command, "--model-code", code).split())
+        assert f"as {code} computes it without dropout" in words
+    assert main(["report", "mixtral-8x7b", "--model-code", "transformers", "--only", "peak"]) == 2
+    assert "layers like transformers' of Llama" in capsys.readouterr().err
+
+
 def test_equal_figures_look_equal(capsys: pytest.CaptureFixture[str]) -> None:
     lines = run(capsys, "report", "llama-3-8b", "--only", "parameters").splitlines()
     embedding, head = (next(line for line in lines if line.startswith(f"  {name}")) for name in ("embedding", "head"))
@@ -345,7 +364,7 @@ def test_report_names_what_a_config_has_beside_the_shape(capsys: pytest.CaptureF
         for shape in (path, tmp_path):
             words = " ".join(run(capsys, "report", str(shape), "--only", "parameters").split())
             assert f"not in any table: {name} of the config.json" in words
-        (table,) = json.loads(run(capsys, "report", str(path), "--only", "parameters", "--json"))
+        table, *_ = json.loads(run(capsys, "report", str(path), "--only", "parameters", "--json"))
         assert name in table["convention"]
     path.write_text(json.dumps({**deepseek, "num_nextn_predict_layers": 0}))
     assert "not in any table" not in run(capsys, "report", str(path), "--only", "parameters")

@@ -16,6 +16,7 @@ OPTIMIZERS = ("adamw", "adamw8bit", "sgd", "muon")
 OPTIMIZER_STEPS = ("fused", "foreach", "loop")
 ALLOCATORS = ("exact", "cuda")
 GRADIENT_DTYPES = ("weights", "fp32")
+MODEL_CODES = ("lm", "transformers")
 LOGITS_CHUNK_BYTES = 512 << 20  # what lm takes on CUDA: lm.loss.CHUNK_BYTES["cuda"]
 
 
@@ -69,6 +70,9 @@ class Policy:
         gradient_dtype: "weights" as the weights; "fp32" adds every gradient up in fp32, in buffers that are there from
             the start, as Megatron-LM does for bf16 weights.
         overhead_bytes: what driver, context and libraries take besides, in every phase.
+        model_code: whose code the saved tensors follow, "lm" or "transformers": the latter has a matrix each for
+            queries, keys, values, gate and up, and repeats keys and values for eager attention. Layers that lm cannot
+            build follow transformers. Dropout is counted of neither: it would save a mask for each use.
 
     >>> Policy(precision="bf16", activation_checkpointing="full").description
     'bf16, fused attention, fused norms, plain loss, activation checkpointing full'
@@ -88,6 +92,7 @@ class Policy:
     allocator: str = "exact"
     gradient_dtype: str = "weights"
     overhead_bytes: int = 0
+    model_code: str = "lm"
 
     def __post_init__(self) -> None:
         for name, among in (
@@ -102,6 +107,7 @@ class Policy:
             ("loss_kernel", LOSS_KERNELS),
             ("allocator", ALLOCATORS),
             ("gradient_dtype", GRADIENT_DTYPES),
+            ("model_code", MODEL_CODES),
         ):
             choose(name, getattr(self, name), among)
         positive("logits_chunk_bytes", self.logits_chunk_bytes)

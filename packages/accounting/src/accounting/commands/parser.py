@@ -18,6 +18,7 @@ from accounting.policy import (
     GRADIENT_DTYPES,
     LOSS_KERNELS,
     LOSSES,
+    MODEL_CODES,
     NORM_KERNELS,
     OPTIMIZER_STEPS,
     OPTIMIZERS,
@@ -305,6 +306,7 @@ def _memory(to: argparse.ArgumentParser) -> None:
     to.add_argument("--loss-kernel", choices=LOSS_KERNELS, default="operators", help="what holds a chunk of logits")
     to.add_argument("--allocator", choices=ALLOCATORS, default="exact", help="cuda: with what rounding to blocks adds")
     _gradients_and_overhead(to)
+    to.add_argument("--model-code", choices=MODEL_CODES, default="lm", help="whose code the saved tensors follow")
     to.add_argument("--gradient-accumulation", action="store_true", help="gradients of earlier micro-batches are there")
 
 

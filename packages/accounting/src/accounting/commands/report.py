@@ -13,7 +13,7 @@ from accounting.commands.tables import columns, titled, wrapped
 from accounting.models.files import not_counted
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import NotCounted, TransformerShape, choose
-from accounting.units import Bytes, Count, FLOPs
+from accounting.units import Bytes, Count, FLOPs, Parameters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,7 +115,16 @@ def sections(question: Question, only: tuple[str, ...] = ()) -> tuple[Section, .
 
 
 def _parameters(question: Question) -> list[Section]:
-    return [section(accounting.parameters(question.shape))]
+    tables = [section(accounting.parameters(question.shape))]
+    if question.shape.most_experts > 1:
+        active = accounting.parameters(question.shape, active=True)
+        rows = (
+            whole_row("with the embedding table", active),
+            Row("without it", int(active.total) - int(active["embedding"])),
+        )
+        words = "those that a token passes: model cards of mixtures leave the embedding table out or count it"
+        tables.append(Section("active parameters", Parameters, rows, words, additive=False))
+    return tables
 
 
 def _load(question: Question) -> list[Section]:

@@ -48,7 +48,7 @@ class ForwardPass:
         self.shape, self.policy, self.stack = shape, policy, stack(shape)
         if shape.lora_rank is not None:
             _only_counted_adapters(shape, policy)
-        self.transformers = not shape.plain
+        self.transformers = policy.model_code == "transformers" or not shape.plain
         if self.transformers:
             transformers_blocks.only_counted(self)
         if context_shards > 1 and policy.attention_kernel == "blocks":
@@ -67,6 +67,11 @@ class ForwardPass:
         # shares
         tp = Symbol("tp", shards)
         self.between: Term = self.tokens if shards == 1 else self.batch * ((self.queries + (tp - 1)) // tp)
+
+    @property
+    def code(self) -> str:
+        """Whose code is counted, in words."""
+        return f"as {'transformers' if self.transformers else 'lm'} computes it without dropout"
 
     @property
     def window(self) -> int | None:
@@ -133,7 +138,7 @@ def saved_activations(
             size = count * total_bytes(found)
             terms[one.value] = terms[one.value] + size if one.value in terms else size
     terms |= {one.value: total_bytes(found) for one, found in head_tensors(run).items()}
-    words = f"{policy.description}: every tensor that autograd keeps, each storage once"
+    words = f"{policy.description}, {run.code}: every tensor that autograd keeps, each storage once"
     return breakdown("saved activations", Bytes, terms, words)
 
 

@@ -124,7 +124,8 @@ def training_memory(
     fused = policy.loss_kernel == "fused"
     chunk = Bytes(policy.logits_chunk_bytes // 4 * policy.bytes.activations if fused else policy.logits_chunk_bytes)
     chunks = f", {human(chunk)} of logits at a time" if policy.loss == "chunked" else ""
-    convention = f"{policy.optimizer}, {policy.optimizer_step} step; {policy.description}{chunks}; " + (
+    code = ForwardPass(shape, batch_size, seq_len, policy).code
+    convention = f"{policy.optimizer}, {policy.optimizer_step} step; {policy.description}{chunks}, {code}; " + (
         "every tensor in a block of its own, what remains of shared segments not in it; "
         if policy.allocator == "cuda"
         else "no allocator's rounding, "

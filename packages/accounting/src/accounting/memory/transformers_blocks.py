@@ -1,4 +1,4 @@
-"""Bytes saved by a block that `lm` cannot build: latent attention, shared experts, attention sinks, Llama 4's layers.
+"""Bytes saved by a block of transformers: a Llama, and what `lm` cannot build, such as latent attention and sinks.
 
 The order of operations is that of the models in transformers: a matrix each for queries, keys and values and for gate
 and up, experts whose gate and up are one, each expert's tokens gathered. Of Llama 4 tokens are gathered too, where
@@ -30,20 +30,20 @@ def only_counted(run: ForwardPass) -> None:
         ("block_norms", run.shape.block_norms, (None,)),
         ("embedding_norm", run.shape.embedding_norm, (False,)),
         ("position", run.shape.position, ("rope", "none")),
-        ("gated", run.shape.gated, (True,)),
+        ("ffn", run.shape.ffn, ("swiglu", "clamped_swiglu")),
         ("lora_rank", run.shape.lora_rank, (None,)),
     ):
         if chosen not in counted:
             mistake = NotCounted if hasattr(run.shape, name) else ValueError
             raise mistake(
-                f"the memory of training layers that lm cannot build is not counted with {name} {chosen!r}: "
+                f"the memory of training layers as transformers computes them is not counted with {name} {chosen!r}: "
                 f"it is with {' and '.join(map(str, counted))}"
             )
     for kind in run.shape.matrix_kinds:
         if not _verified(kind, run.shape.position):
             raise NotCounted(
-                "the memory of training is counted of models that lm can build and of layers like those of DeepSeek "
-                f"V3, gpt-oss and Llama 4, not of {kind}"
+                "the memory of training is counted of models that lm can build and of layers like transformers' of "
+                f"Llama, DeepSeek V3, gpt-oss and Llama 4, not of {kind}"
             )
 
 
@@ -175,13 +175,14 @@ def repeated(run: ForwardPass, kind: Kind) -> Tensors:
 
 
 def _weights(run: ForwardPass, kind: Kind) -> Tensors:
-    """A log-sum-exp of each row, or the weights: of latent attention in fp32 too, with sinks one more a row."""
+    """A log-sum-exp of each row, or the weights: but for Llama 4 in fp32 too, with sinks one more a row."""
     rows = run.tokens * run.n.n_heads
     if run.policy.attention_kernel == "fused":
         return [(1, 4 * rows)]
     if kind.attention.sinks:  # and the index of the largest score of a row
         return [(1, rows * (run.seq + 1) * run.act), (1, 8 * rows)]
-    in_fp32 = [(1, 4 * (rows * run.seq))] if run.narrow and run.shape.latent is not None else []
+    widened = run.narrow and all(one.router != "sigmoid_of_input" for one in run.shape.ffns)
+    in_fp32 = [(1, 4 * (rows * run.seq))] if widened else []
     return [*in_fp32, (1, rows * run.seq * run.act)]
 
 
