@@ -382,7 +382,7 @@ def test_a_tokenizer_of_pieces_writes_the_ids_of_transformers(tmp_path):
     (tmp_path / "tok.bin").write_bytes(tok_bin())
     tokenizer = load_tokenizer(tmp_path / "tok.bin")
     template = default_template(tokenizer, "</s>")
-    tokenizer.save(tmp_path / "tokenizer.json")
+    tokenizer.to_huggingface(tmp_path / "tokenizer.json")
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
     talk = [{"role": "user", "content": "the hello"}, {"role": "assistant", "content": "and the"}]
     ids, learned = template.encode(messages_of(talk))
