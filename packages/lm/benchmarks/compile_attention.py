@@ -24,7 +24,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import CompiledKernel
 
-from lm.ops.triton import backward, decode, forward, problem, tile_table
+from lm.ops.triton import backward, decode, forward, problem, tile_sizes
 
 SHARED = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}  # KiB that one program may have, by compute capability
 TMEM = 512  # columns of Blackwell's tensor memory; what asks for more is compiled to a trap
@@ -86,7 +86,7 @@ def compile_for(
     lse = torch.empty(q.shape[:3])
     packs = torch.zeros(2, keys, dtype=torch.int32) if documents else None
     call = problem.Problem(q, k, v, packs, causal, 0.125, 1024 if window else None)
-    tiles = tiles or tile_table.table((arch // 10, arch % 10), kind, call.width, dtype)
+    tiles = tiles or tile_sizes.tiles_on((arch // 10, arch % 10), kind, call.width, dtype)
     launches = {
         "forward": lambda: forward.gather_values(call, torch.empty_like(q), lse, tiles),
         "keys": lambda: backward.key_gradients(call, grad, lse, lse, tiles),
@@ -127,9 +127,9 @@ def report(kernel: CompiledKernel) -> dict[str, int]:
 
 
 def parse_tiles(text: str) -> problem.Tiles:
-    """ "queries,keys,warps,stages", then perhaps "tma" and "ws"."""
+    """ "queries,keys,warps,stages", then perhaps "tma"."""
     parts = text.split(",")
-    return problem.Tiles(*map(int, parts[:4]), described="tma" in parts, specialized="ws" in parts)
+    return problem.Tiles(*map(int, parts[:4]), described="tma" in parts)
 
 
 def main() -> int:
@@ -141,7 +141,7 @@ def main() -> int:
     )
     parser.add_argument("--kernel", nargs="*", default=list(KERNELS), choices=list(KERNELS))
     parser.add_argument(
-        "--tiles", nargs="*", type=parse_tiles, default=[None], help="others than the table's: 128,64,8,3,tma,ws"
+        "--tiles", nargs="*", type=parse_tiles, default=[None], help="others than the table's: 128,64,8,3,tma"
     )
     parser.add_argument("--full", action="store_true", help="without causality")
     parser.add_argument("--window", action="store_true")
@@ -169,7 +169,7 @@ def main() -> int:
                         ]
                         bad += bool(wrong)
                         shape = f"{tiles.queries} × {tiles.keys}, {tiles.warps} warps, {tiles.stages} stages"
-                        shape += ", TMA" * tiles.described + ", specialised" * tiles.specialized
+                        shape += ", TMA" * tiles.described
                         cells = [
                             f"sm{arch}",
                             kind,

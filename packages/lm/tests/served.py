@@ -27,7 +27,6 @@ def served(
     max_tokens=200,
     template=None,
     guards=(),
-    protocol="auto",
     memory=None,
     **more,
 ):
@@ -35,16 +34,16 @@ def served(
     import uvicorn
 
     from lm.chat_template import default_template
+    from lm.commands.serve import KEEP_ALIVE
     from lm.serving.app import Server
     from lm.serving.engine import Engine
-    from lm.serving.guards import KEEP_ALIVE
     from lm.serving.requests import Limits
 
     engine = Engine(model, tokenizer, rows=rows, waiting=waiting, memory=memory)
     limits = Limits("small", model.config.vocab_size, model.config.context_length, max_tokens)
     app = Server(engine, template or default_template(tokenizer), limits, **more).app(**dict(guards))
     settings = {"timeout_keep_alive": KEEP_ALIVE, "timeout_graceful_shutdown": 1}
-    config = uvicorn.Config(app, log_level="error", http=protocol, **settings)
+    config = uvicorn.Config(app, log_level="error", **settings)
     server = uvicorn.Server(config)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))

@@ -2,6 +2,7 @@
 added."""
 
 import functools
+import itertools
 import math
 import re
 import sys
@@ -29,12 +30,11 @@ if kernels.lacking() is not None:
 if interpreter.LATE:
     raise ImportError("triton was imported before its interpreter was asked for: import tests/interpreter.py earlier")
 
-import triton
 
 from lm.ops.triton import decode as decoding
-from lm.ops.triton import tile_sizes, tile_table
+from lm.ops.triton import tile_sizes
 from lm.ops.triton.flash import decode_attention, flash_attention, paged_attention, pairs
-from lm.ops.triton.problem import Problem, Tiles
+from lm.ops.triton.problem import Tiles
 
 # What rounding a result alone may cost: of the few numbers of a small case SDPA's may all be lucky.
 ROUNDING = {torch.float32: 4e-7, torch.float16: 5e-4, torch.bfloat16: 4e-3}
@@ -609,75 +609,10 @@ def test_flash_says_what_is_missing(monkeypatch):
 
 
 def test_every_kernel_has_tiles_for_every_width():
-    for family in [*tile_table.TABLE.values(), *tile_table.WIDE_TABLE.values()]:
-        assert set(family) == {"forward", "keys", "queries", "decode"}
-        for tiles in family.values():
-            assert list(tiles) == [16, 32, 64, 128, 256]
-    assert set(tile_table.FAMILIES.values()) == set(tile_table.TABLE) == set(tile_table.WIDE_TABLE)
-
-
-def test_an_unknown_devices_tiles_are_measured_once_and_kept(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(tile_sizes, "CHOSEN", {})
-    monkeypatch.setattr(tile_sizes, "interpreted", lambda: False)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (17, 3))
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    tile_sizes.kept_choices.cache_clear()
-    q = made(1, 1, 40, 64, dtype=torch.float16)
-    problem, launched, clock = Problem(q, q, q, None, True, 0.125, None), [], []
-
-    def launch(tiles):
-        launched.append(tiles)
-        return (q,)
-
-    def measure(call):
-        clock.append(1.0 if len(clock) == 1 else 2.0)  # the second candidate is the fastest
-        return clock[-1]
-
-    monkeypatch.setattr(tile_sizes, "seconds", measure)
-    chosen = tile_sizes.tiles_for("forward", problem, launch)
-    assert launched == tile_sizes.candidates("forward", 64, torch.float16, (17, 3))
-    assert len(launched) > 1
-    assert chosen == launched[1]
-    for memory in (tile_sizes.CHOSEN, {}):  # in this process, and in another that finds the file
-        monkeypatch.setattr(tile_sizes, "CHOSEN", memory)
-        tile_sizes.kept_choices.cache_clear()
-        assert tile_sizes.tiles_for("forward", problem, launch) == chosen
-    assert len(launched) == len(clock)
-
-    (tmp_path / "cache/groundup/attention.json").write_text('{"torn')
-    tile_sizes.kept_choices.cache_clear()
-    assert tile_sizes.kept_choices() == {}
-    tile_sizes.kept_choices.cache_clear()
-
-
-def test_candidates_without_room_or_with_other_results_are_passed_over(monkeypatch, tmp_path):
-    from triton.runtime.errors import OutOfResources
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a file"))
-    (tmp_path / "a file").write_text("a cache that cannot be written is done without")
-    monkeypatch.setattr(tile_sizes, "CHOSEN", {})
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (10, 0))
-    tile_sizes.kept_choices.cache_clear()
-    q = made(1, 1, 40, 128, dtype=torch.float16)
-    problem = Problem(q, q, q, None, True, 0.125, None)
-    first, second, *others = tile_sizes.candidates("keys", 128, torch.float16, (10, 0))
-    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
-    assert any(tiles.specialized for tiles in others) == (version >= (3, 7))
-    large, wrong = {first}, {*others}
-
-    def launch(tiles):
-        if tiles in large:
-            raise OutOfResources(300, 227, "shared memory")
-        return (q * 2 if tiles in wrong else q,)
-
-    assert tile_sizes.tune("keys", problem, launch, lambda call: 1.0) == second
-    wrong, large = {second, *others}, set()
-    assert tile_sizes.tune("keys", problem, launch, lambda call: 2.0) == first
-    large = {first, second, *others}
-    with pytest.raises(RuntimeError, match="no tiles of the keys kernel run on this device"):
-        tile_sizes.tune("keys", problem, launch, lambda call: 1.0)
-    tile_sizes.kept_choices.cache_clear()
+    for capability, dtype in itertools.product(((8, 0), (9, 0), (17, 3)), (torch.bfloat16, torch.float32)):
+        for kind, width in itertools.product(("forward", "keys", "queries", "decode"), (16, 32, 64, 128, 256)):
+            tiles = tile_sizes.tiles_on(capability, kind, width, dtype)
+            assert tiles.described <= (capability == (9, 0) and dtype == torch.bfloat16)
 
 
 # ---- the page that explains it

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from lm.model import Transformer
 
 FAILED = 1
+# Seconds that an idle connection is open: longer than clients keep theirs (the OpenAI client 5), so that it is not
+# closed under a request that is being sent.
+KEEP_ALIVE = 75
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -44,7 +47,6 @@ def register(commands: Commands) -> None:
     made.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME", help="a name by which it may be asked"
     )
-    made.add_argument("--header-timeout", type=float, default=10.0, help="seconds for a request's head (default: 10)")
     made.add_argument(
         "--body-timeout", type=float, default=30.0, help="seconds for its body, or a part of its answer (default: 30)"
     )
@@ -77,12 +79,12 @@ def serve(options: argparse.Namespace) -> None:
     need("pydantic", "lm serve", "groundup-lm[serve]")
     from lm.serving.app import Server
     from lm.serving.engine import Engine
-    from lm.serving.guards import KEEP_ALIVE, protocol, to_stderr
+    from lm.serving.guards import to_stderr
     from lm.serving.requests import Limits
 
     if not 0 <= options.port < 1 << 16:
         raise ValueError(f"--port must be from 0 to 65535, and {options.port} is not")
-    for name in ("max_new_tokens", "context", "rows", "waiting", "header_timeout", "body_timeout"):
+    for name in ("max_new_tokens", "context", "rows", "waiting", "body_timeout"):
         value = getattr(options, name)
         if value is not None and not value > 0:
             raise ValueError(f"--{name.replace('_', '-')} must be more than 0, and {value} is not")
@@ -108,7 +110,6 @@ def serve(options: argparse.Namespace) -> None:
         port=options.port,
         log_level="warning",
         access_log=False,
-        http=protocol(options.header_timeout),
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=options.grace,
     )

@@ -1,4 +1,4 @@
-"""Answers in the shapes that OpenAI's clients read: whole, or in parts as they come."""
+"""Answers in the shapes of OpenAI's API: whole, or in parts as they come."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEAST = -9999.0  # the logarithm that stands for that of 0, which JSON does not 
 
 @dataclass(frozen=True)
 class Kind:
-    """What sets the two kinds of completions apart in an answer."""
+    """Names in the answers of one of the two endpoints."""
 
     prefix: str
     whole: str
@@ -28,17 +28,17 @@ CHAT = Kind("chatcmpl", "chat.completion", "chat.completion.chunk", True)
 
 @dataclass
 class Choice:
-    """One of the texts of an answer, as far as it has come.
+    """One choice of an answer, so far.
 
     Attributes:
         index: Its number.
         kind: Of the answer.
-        tokenizer: Which says what the tokens stand for.
-        text: What it says.
-        tokens: How many tokens it has.
-        ended: Why it ended, None as long as it goes on.
-        logprobs: Of its tokens, where they were asked for.
-        calls: The calls of tools that were found in it.
+        tokenizer: Of the tokens.
+        text: Its text.
+        tokens: Number of its tokens.
+        ended: Why it ended; None until then.
+        logprobs: Of its tokens, if requested.
+        calls: The calls of tools in it.
     """
 
     index: int
@@ -53,7 +53,7 @@ class Choice:
     offset: int = 0  # characters of the tokens whose logprobs were written
 
     def add(self, piece: Piece) -> None:
-        """Takes in what came."""
+        """Append a piece."""
         self.text += piece.text
         self.tokens, self.ended = piece.tokens, piece.ended
         self.logprobs += piece.logprobs
@@ -65,28 +65,31 @@ class Choice:
 
     def whole(self) -> dict[str, Any]:
         """The choice of an answer that is sent whole."""
-        told = {"logprobs": self.told(tuple(self.logprobs)), "finish_reason": self.reason}
+        ending = {"logprobs": self.format_logprobs(tuple(self.logprobs)), "finish_reason": self.reason}
         if not self.kind.is_chat:
-            return {"index": self.index, "text": self.text, **told}
+            return {"index": self.index, "text": self.text, **ending}
         message: dict[str, Any] = {"role": "assistant", "content": self.text, "refusal": None}
         if self.calls:
             message |= {"content": self.text or None, "tool_calls": self.calls}
-        return {"index": self.index, "message": message, **told}
+        return {"index": self.index, "message": message, **ending}
 
     def part(self, piece: Piece) -> dict[str, Any]:
         """The choice of one event of a stream."""
-        told = {"logprobs": self.told(piece.logprobs), "finish_reason": None if piece.ended is None else self.reason}
+        ending = {
+            "logprobs": self.format_logprobs(piece.logprobs),
+            "finish_reason": None if piece.ended is None else self.reason,
+        }
         if not self.kind.is_chat:
-            return {"index": self.index, "text": piece.text, **told}
+            return {"index": self.index, "text": piece.text, **ending}
         delta: dict[str, Any] = {} if self.begun else {"role": "assistant"}
         if self.calls:
             delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(self.calls)]
         if piece.text or not (self.begun or self.calls):
             delta["content"] = piece.text
         self.begun = True
-        return {"index": self.index, "delta": delta, **told}
+        return {"index": self.index, "delta": delta, **ending}
 
-    def told(self, logprobs: tuple[TokenLogprob, ...]) -> dict[str, Any] | None:
+    def format_logprobs(self, logprobs: tuple[TokenLogprob, ...]) -> dict[str, Any] | None:
         """Logprobs in the shape of the answer's kind; None where there are none."""
         if not logprobs:
             return None

@@ -25,14 +25,14 @@ from lm.chat_template import ChatTemplate
 from lm.serving.answers import CHAT, COMPLETION, Choice, Kind
 from lm.serving.engine import Busy, Engine, Job, Piece
 from lm.serving.grammar import Grammars
-from lm.serving.guards import AccessLog, Guard, Patience
-from lm.serving.requests import Asked, BadRequest, ChatBody, CompletionBody, Limits, chat, completion, parse
+from lm.serving.guards import AccessLog, Guard, SendTimeout
+from lm.serving.requests import BadRequest, ChatBody, CompletionBody, GenerationRequest, Limits, chat, completion, parse
 from lm.serving.tools import calls_in
 from lm.special_tokens import stop_ids
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
 ESCAPED_LINE_ENDS = {number: f"\\u{number:04x}" for number in (0x85, 0x2028, 0x2029)}  # JSON escapes those below 32
-Told = tuple[int, Piece]  # of which choice, and a piece of it
+Pieces = asyncio.Queue[tuple[int, Piece]]  # the number of its choice, and the piece
 
 
 class Server:
@@ -95,7 +95,7 @@ class Server:
         ]
         middleware = [
             Middleware(AccessLog, count=self.engine.metrics.responded, write=log),
-            Middleware(Patience, seconds=self.body_seconds),
+            Middleware(SendTimeout, seconds=self.body_seconds),
             Middleware(Guard, hosts=hosts, origins=origins, key=key),
         ]
         if origins:
@@ -135,53 +135,53 @@ class Server:
     async def completions(self, request: Request) -> Response:
         body = parse(CompletionBody, await self.body(request))
         # Texts are encoded beside this thread, which others wait for.
-        asked = await asyncio.to_thread(completion, body, self.engine.tokenizer, self.stop_tokens, self.limits)
-        return await self.answer(request, asked, COMPLETION)
+        task = await asyncio.to_thread(completion, body, self.engine.tokenizer, self.stop_tokens, self.limits)
+        return await self.answer(request, task, COMPLETION)
 
     async def chats(self, request: Request) -> Response:
         body = parse(ChatBody, await self.body(request))
-        asked = await asyncio.to_thread(chat, body, self.template, self.limits, self.grammars)
-        return await self.answer(request, asked, CHAT)
+        task = await asyncio.to_thread(chat, body, self.template, self.limits, self.grammars)
+        return await self.answer(request, task, CHAT)
 
     async def body(self, request: Request) -> bytes:
         # A page elsewhere can send a form or plain text without asking, and JSON it cannot.
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise BadRequest("the content type must be application/json", status=415)
-        held = bytearray()
+        body = bytearray()
         try:
             async with asyncio.timeout(self.body_seconds):
                 async for chunk in request.stream():
-                    held += chunk
-                    if len(held) > self.body_limit:
+                    body += chunk
+                    if len(body) > self.body_limit:
                         raise BadRequest(f"the body has more than {self.body_limit} bytes: send less", status=413)
         except TimeoutError:
             raise BadRequest(f"the body did not come within {self.body_seconds:g} s", status=408) from None
-        return bytes(held)
+        return bytes(body)
 
-    async def answer(self, request: Request, asked: Asked, kind: Kind) -> Response:
-        loop, pieces = asyncio.get_running_loop(), asyncio.Queue[Told]()
+    async def answer(self, request: Request, task: GenerationRequest, kind: Kind) -> Response:
+        loop, pieces = asyncio.get_running_loop(), Pieces()
 
-        def teller(index: int) -> Callable[[Piece], None]:
-            def tell(piece: Piece) -> None:
+        def send_as(index: int) -> Callable[[Piece], None]:
+            def send(piece: Piece) -> None:
                 with contextlib.suppress(RuntimeError):  # the server has stopped, and no one waits
                     loop.call_soon_threadsafe(pieces.put_nowait, (index, piece))
 
-            return tell
+            return send
 
         jobs = [
             Job(
                 ids,
-                asked.max_new_tokens[number],
-                asked.sampling,
-                None if asked.seed is None else asked.seed + sample,
-                asked.stop_tokens,
-                asked.stop,
-                teller(number * asked.n + sample),
-                asked.top_logprobs,
-                None if asked.constraint is None else asked.constraint(),
+                task.max_new_tokens[number],
+                task.sampling,
+                None if task.seed is None else task.seed + sample,
+                task.stop_tokens,
+                task.stop,
+                send_as(number * task.n + sample),
+                task.top_logprobs,
+                None if task.constraint is None else task.constraint(),
             )
-            for number, ids in enumerate(asked.prompts)
-            for sample in range(asked.n)
+            for number, ids in enumerate(task.prompts)
+            for sample in range(task.n)
         ]
         try:
             self.engine.submit(jobs)
@@ -190,10 +190,10 @@ class Server:
             return JSONResponse(error.body(), 429, headers={"Retry-After": "1"})
         choices = [Choice(index, kind, self.engine.tokenizer) for index in range(len(jobs))]
         about = {"id": f"{kind.prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": self.limits.model}
-        if asked.stream:
-            events = self.events(pieces, choices, asked, {**about, "object": kind.part})
+        if task.stream:
+            events = self.events(pieces, choices, task, {**about, "object": kind.part})
             # How many messages were left out stands in a header, as the page has to know it before the answer.
-            headers = {"X-Messages-Left-Out": str(asked.dropped)} if asked.dropped else {}
+            headers = {"X-Messages-Left-Out": str(task.dropped)} if task.dropped else {}
             return Events(events, lambda: self.engine.cancel(jobs), headers)
         gathering = asyncio.ensure_future(gathered(pieces, choices))
         leaving = asyncio.ensure_future(left(request))
@@ -208,21 +208,25 @@ class Server:
             self.engine.cancel(jobs)
         if any(choice.ended == "error" for choice in choices):
             return JSONResponse(broken().body(), 500)
-        used = usage(asked, choices)
-        request.state.said = said_of(used)
+        used = usage(task, choices)
+        request.state.tokens = f" {used['prompt_tokens']} + {used['completion_tokens']} tokens"
         for choice in choices:
-            self.find_calls(choice, asked)
+            self.find_calls(choice, task)
         whole = [choice.whole() for choice in choices]
         return JSONResponse({**about, "object": kind.whole, "choices": whole, "usage": used})
 
-    def find_calls(self, choice: Choice, asked: Asked) -> None:
+    def find_calls(self, choice: Choice, task: GenerationRequest) -> None:
         """Takes the calls of tools out of what a choice says, where it may have them."""
-        if asked.has_tools:
+        if task.has_tools:
             choice.text, calls = calls_in(choice.text, self.template)
-            choice.calls = calls[: asked.most_calls]
+            choice.calls = calls[: task.most_calls]
 
     async def events(
-        self, pieces: asyncio.Queue[Told], choices: list[Choice], asked: Asked, about: dict[str, Any]
+        self,
+        pieces: Pieces,
+        choices: list[Choice],
+        task: GenerationRequest,
+        about: dict[str, Any],
     ) -> AsyncIterator[str]:
         """Server-sent events, one for each piece of the choices; an answer that may call tools is one piece."""
         going = {choice.index for choice in choices}
@@ -235,14 +239,14 @@ class Server:
             choice.add(piece)
             if piece.ended is not None:
                 going.discard(index)
-            if asked.has_tools:
+            if task.has_tools:
                 if piece.ended is None:
                     continue
-                self.find_calls(choice, asked)
+                self.find_calls(choice, task)
                 piece = Piece(choice.text, piece.tokens, piece.ended, tuple(choice.logprobs))
             yield event({**about, "choices": [choice.part(piece)]})
-        if asked.usage:
-            yield event({**about, "choices": [], "usage": usage(asked, choices)})
+        if task.usage:
+            yield event({**about, "choices": [], "usage": usage(task, choices)})
         yield "data: [DONE]\n\n"
 
 
@@ -260,7 +264,7 @@ class Events(StreamingResponse):
             self.ended()
 
 
-async def gathered(pieces: asyncio.Queue[Told], choices: Sequence[Choice]) -> None:
+async def gathered(pieces: Pieces, choices: Sequence[Choice]) -> None:
     """Adds pieces to their choices until all have ended, or one failed."""
     while any(choice.ended is None for choice in choices):
         index, piece = await pieces.get()
@@ -281,14 +285,9 @@ def event(body: dict[str, Any]) -> str:
     return f"data: {line}\n\n"
 
 
-def usage(asked: Asked, choices: Sequence[Choice]) -> dict[str, int]:
-    prompt, made = sum(map(len, asked.prompts)), sum(choice.tokens for choice in choices)
+def usage(task: GenerationRequest, choices: Sequence[Choice]) -> dict[str, int]:
+    prompt, made = sum(map(len, task.prompts)), sum(choice.tokens for choice in choices)
     return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
-
-
-def said_of(used: dict[str, int]) -> str:
-    """What the access log has of an answer."""
-    return f" {used['prompt_tokens']} + {used['completion_tokens']} tokens"
 
 
 def broken() -> BadRequest:

@@ -1,6 +1,6 @@
-"""What is asked for: bodies of /v1/completions and /v1/chat/completions, checked by pydantic, as texts to continue.
+"""Bodies of /v1/completions and /v1/chat/completions, checked by pydantic, as sequences to continue.
 
-Every setting is used or refused by its name: none is silently left out but those that change nothing of the answer.
+Every setting is used or refused by its name; only those that do not change the answer are ignored.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from lm.serving.tools import format_of, grammar_of
 from lm.special_tokens import prompt_ids
 
 MOST_STOPS, MOST_CHOICES, MOST_TOP_LOGPROBS, MOST_TOOLS = 4, 16, 20, 128
-# What may be given as long as it asks for nothing.
-NOTHING: dict[str, tuple[Any, ...]] = {
+# Parameters accepted at these values only.
+ONLY_DEFAULT: dict[str, tuple[Any, ...]] = {
     "best_of": (None, 1),
     "suffix": (None, ""),
     "echo": (None, False),
@@ -36,17 +36,17 @@ NOTHING: dict[str, tuple[Any, ...]] = {
     "reasoning_effort": (None,),
     "verbosity": (None,),
 }
-# What changes nothing of the answer, whatever it is.
+# Parameters that do not change the answer.
 IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
 
-TOOL = "tool"  # who answers a call
+TOOL = "tool"  # the role of an answer to a call
 TokenId = Annotated[int, Field(ge=0)]
 Stop = Annotated[str, Field(min_length=1)]
 B = TypeVar("B", bound="Body")
 
 
 class BadRequest(ValueError):
-    """A mistake in what was asked, with its HTTP status and the fields of OpenAI's error object."""
+    """A mistake in a request, with its HTTP status and the fields of OpenAI's error object."""
 
     def __init__(
         self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None, kind: str = ""
@@ -58,16 +58,20 @@ class BadRequest(ValueError):
         return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
 
 
-class StreamOptions(BaseModel):
-    """What a stream has beside its text."""
+class Part(BaseModel):
+    """A part of a body, whose unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class StreamOptions(Part):
+    """Contents of a stream beside its text."""
 
     include_usage: bool | None = None
 
 
 class Body(BaseModel):
-    """What both kinds of requests may ask for; a setting that is null is as if it were not given."""
+    """Parameters of both kinds of requests; null stands for an absent one."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
@@ -89,16 +93,16 @@ class Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def refuse_unsupported(cls, found: Any) -> Any:
-        """Leaves out what asks for nothing, and refuses by name what asks for something that there is not."""
-        if not isinstance(found, dict):
-            return found
-        for name, harmless in NOTHING.items():
-            if name in found and found[name] not in harmless:
+    def refuse_unsupported(cls, body: Any) -> Any:
+        """Drop parameters that have no effect, and refuse unsupported ones by name."""
+        if not isinstance(body, dict):
+            return body
+        for name, harmless in ONLY_DEFAULT.items():
+            if name in body and body[name] not in harmless:
                 raise PydanticCustomError(
                     "unsupported_parameter", "{name} is not supported: leave it out", {"name": name}
                 )
-        return {name: value for name, value in found.items() if name not in NOTHING and name not in IGNORED}
+        return {name: value for name, value in body.items() if name not in ONLY_DEFAULT and name not in IGNORED}
 
     @property
     def stops(self) -> list[str]:
@@ -124,38 +128,30 @@ class CompletionBody(Body):
         return self.prompt  # type: ignore[return-value]
 
 
-class TextPart(BaseModel):
-    """A part of a content; there are texts alone."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
+class TextPart(Part):
+    """A part of a content: only text is supported."""
 
     type: Literal["text"]
     text: str
 
 
-class Called(BaseModel):
+class Called(Part):
     """The function of a call."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     name: str
     arguments: str
 
 
-class ToolCall(BaseModel):
+class ToolCall(Part):
     """A call of a tool, in what the assistant said before."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     id: str = ""
     type: Literal["function"] = "function"
     function: Called
 
 
-class ChatMessage(BaseModel):
+class ChatMessage(Part):
     """A message, whose content may come in parts."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     role: str
     content: str | list[TextPart] | None = None
@@ -170,7 +166,7 @@ class ChatMessage(BaseModel):
         return self.content or ""
 
     def message(self, number: int) -> Message:
-        """The message, of which `more` is what templates know of tools."""
+        """The message; its `more` holds the fields that templates read of tools."""
         role = "system" if self.role == "developer" else self.role  # what OpenAI's newer models call the system
         if role not in (*ROLES, TOOL):
             raise BadRequest(
@@ -199,31 +195,19 @@ class ChatMessage(BaseModel):
         return {"id": one.id, "type": "function", "function": {"name": one.function.name, "arguments": arguments}}
 
 
-class Function(BaseModel):
+class Function(Part):
     """A function that may be called."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     name: Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
 
 
-class Tool(BaseModel):
-    """A tool: there are functions alone."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
+class Tool(Part):
+    """A tool: only functions are supported."""
 
     type: Literal["function"]
     function: Function
-
-
-class FunctionName(BaseModel):
-    """The name of a function that has to be called."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-    name: str
 
 
 class NamedTool(BaseModel):
@@ -232,13 +216,11 @@ class NamedTool(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     type: Literal["function"]
-    function: FunctionName
+    function: Function
 
 
-class JsonSchema(BaseModel):
+class JsonSchema(Part):
     """A schema with its name."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     name: str = ""
     json_schema: dict[str, Any] = Field(alias="schema", default_factory=dict)
@@ -269,8 +251,8 @@ class ChatBody(Body):
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request: its prompts, n continuations of each, and how."""
+class GenerationRequest:
+    """Prompts, the number of continuations of each, and their settings."""
 
     prompts: list[list[int]]
     n: int
@@ -282,7 +264,7 @@ class Asked:
     stream: bool
     usage: bool  # whether a stream ends with it
     dropped: int = 0  # messages that were left out because they do not fit
-    top_logprobs: int | None = None  # how many are told beside each token; None: no logprobs
+    top_logprobs: int | None = None  # number of alternatives beside each token; None: no logprobs
     constraint: Callable[[], Constraint] | None = None  # a new one for each text
     has_tools: bool = False  # whether its answer may call them
     most_calls: int | None = None
@@ -290,7 +272,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server takes: the model's name, its vocabulary and context, and the most new tokens of a text."""
+    """The model's name, its vocabulary and context, and the most new tokens of a sequence."""
 
     model: str
     vocab_size: int
@@ -318,15 +300,15 @@ def parse(kind: type[B], body: bytes) -> B:
         raise BadRequest(f"{param}: {said[:1].lower()}{said[1:]}", param) from None
 
 
-def completion(body: CompletionBody, tokenizer: Any, stop_tokens: Sequence[int], limits: Limits) -> Asked:
-    """What a body of /v1/completions asks for. BadRequest: what is wrong with it."""
+def completion(body: CompletionBody, tokenizer: Any, stop_tokens: Sequence[int], limits: Limits) -> GenerationRequest:
+    """The request of a body of /v1/completions. BadRequest: the first mistake in it."""
     prompts = [prompt_of(one, tokenizer) for one in body.prompts]
-    made = asked(body, prompts, stop_tokens, (), limits, body.max_tokens, 16)
-    return dataclasses.replace(made, top_logprobs=body.logprobs)
+    request = to_request(body, prompts, stop_tokens, (), limits, body.max_tokens, 16)
+    return dataclasses.replace(request, top_logprobs=body.logprobs)
 
 
-def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Grammars) -> Asked:
-    """What a body of /v1/chat/completions asks for. BadRequest: what is wrong with it."""
+def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Grammars) -> GenerationRequest:
+    """The request of a body of /v1/chat/completions. BadRequest: the first mistake in it."""
     most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     if body.top_logprobs is not None and not body.logprobs:
         raise BadRequest("top_logprobs goes with logprobs true", "top_logprobs")
@@ -348,9 +330,9 @@ def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Gramm
             prompt = template.prompt(messages, tools or None)
     except ValueError as error:
         raise BadRequest(str(error), "messages") from None
-    made = asked(body, [prompt], template.stop_tokens, template.stop, limits, most, None, dropped)
+    request = to_request(body, [prompt], template.stop_tokens, template.stop, limits, most, None, dropped)
     return dataclasses.replace(
-        made,
+        request,
         top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         constraint=constraint,
         has_tools=bool(tools),
@@ -359,7 +341,7 @@ def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Gramm
 
 
 def constraint_of(form: ResponseFormat | None, grammars: Grammars) -> Callable[[], Constraint] | None:
-    """What makes the constraint of each answer; None where its form is free."""
+    """Makes the constraint of each answer; None if its form is free."""
     if form is None or form.type == "text":
         return None
     if form.type == "json_schema" and form.json_schema is None:
@@ -373,7 +355,7 @@ def constraint_of(form: ResponseFormat | None, grammars: Grammars) -> Callable[[
 
 
 def call_constraint(body: ChatBody, template: ChatTemplate, grammars: Grammars) -> Callable[[], Constraint]:
-    """What makes an answer call a tool: one that is named, or any."""
+    """Makes the constraint by which an answer calls a tool: the named one, or any."""
     functions = [tool.function.model_dump() for tool in body.tools or []]
     several = body.parallel_tool_calls is not False
     if isinstance(body.tool_choice, NamedTool):
@@ -391,7 +373,7 @@ def call_constraint(body: ChatBody, template: ChatTemplate, grammars: Grammars) 
     return lambda: grammars.lark(grammar)
 
 
-def asked(
+def to_request(
     body: Body,
     prompts: list[list[int]],
     stop_tokens: Sequence[int],
@@ -400,7 +382,7 @@ def asked(
     most: int | None,
     default: int | None,
     dropped: int = 0,
-) -> Asked:
+) -> GenerationRequest:
     if body.model is not None and body.model != limits.model:
         raise BadRequest(
             f"there is no model {body.model!r}: it is {limits.model!r}", "model", status=404, code="model_not_found"
@@ -414,15 +396,15 @@ def asked(
     room = []
     for ids in prompts:
         left = limits.context_length - len(ids)
-        wanted = min(default or limits.max_tokens, limits.max_tokens, max(1, left)) if most is None else most
-        if wanted > left:
+        new_tokens = min(default or limits.max_tokens, limits.max_tokens, max(1, left)) if most is None else most
+        if new_tokens > left:
             raise BadRequest(
                 f"the context is {limits.context_length} tokens, and the prompt has {len(ids)} and max_tokens is "
-                f"{wanted}: shorten one of them",
+                f"{new_tokens}: shorten one of them",
                 "messages" if isinstance(body, ChatBody) else "prompt",
                 code="context_length_exceeded",
             )
-        room.append(wanted)
+        room.append(new_tokens)
     bias = {}
     for name, value in (body.logit_bias or {}).items():
         if not name.isdecimal() or int(name) >= limits.vocab_size:
@@ -430,7 +412,7 @@ def asked(
         bias[int(name)] = value
     temperature = 1.0 if body.temperature is None else body.temperature
     penalty = 1.0 if body.repetition_penalty is None else body.repetition_penalty
-    return Asked(
+    return GenerationRequest(
         prompts,
         body.n or 1,
         room,

@@ -1,5 +1,5 @@
-"""Kernels in Triton, one idea a file. Of attention tiles, settings, forward, backward, decode; flash is the operator
-that PyTorch sees. And cross_entropy.
+"""Kernels in Triton. Attention: problem, tile_sizes and tiles, then forward, backward and decode; flash has the
+operators. The loss: cross_entropy.
 
 They need the package triton, which is imported by those files and not by this one.
 """
@@ -10,7 +10,7 @@ import importlib.util
 
 
 def lacking() -> str | None:
-    """What the kernels need and this installation does not have, in a sentence; None where nothing is lacking."""
+    """A sentence about what this installation lacks for the kernels; None if nothing."""
     if importlib.util.find_spec("triton") is None:
         return "the kernels are written in Triton, and the package triton is not installed: pip install triton"
     return None

@@ -2,9 +2,9 @@
 
 With scores s = scale q·k, weights p = exp(s - lse), output o = p v and the gradient do of the output:
 
-    delta = Σ o do - dlse               for each query          (delta_kernel)
-    dv = pᵀ do    dk = scale dsᵀ q      for each block of keys, over the queries that see it, over all heads of its
-    group dq = scale ds k                     for each block of queries, over the keys it sees
+    delta = Σ o do - dlse               for each query                                    (delta_kernel)
+    dv = pᵀ do,  dk = scale dsᵀ q       for each block of keys, over the queries of its group that see it
+    dq = scale ds k                     for each block of queries, over the keys it sees
 
 where ds = p (do vᵀ - delta). The weights are recomputed from q, k and the log-sum-exp in both passes: seven products
 of matrices for the five of a single pass, which would have to add up dq atomically, in any order.
@@ -27,28 +27,13 @@ LOG2E = tl.constexpr(LOG2_OF_E)
 
 @triton.jit
 def delta_kernel(
-    out,
-    grad,
-    grad_lse,
-    delta,
-    out_strides,
-    grad_strides,
-    lse_strides,
-    heads,
-    queries,
-    HEAD: tl.constexpr,
-    WIDTH: tl.constexpr,
-    QUERIES: tl.constexpr,
-    WIDE: tl.constexpr,
-    LSE: tl.constexpr,
-):
+    out, grad, grad_lse, delta, out_strides, grad_strides, lse_strides, heads, queries,
+    HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, WIDE: tl.constexpr, LSE: tl.constexpr
+):  # fmt: skip
     """delta = Σ out grad - grad_lse for each row: (batch, heads, queries)."""
     blocks = tl.cdiv(queries, QUERIES)
-    block, head, batch = (
-        tl.program_id(0) % blocks,
-        tl.program_id(0) // blocks % heads,
-        tl.program_id(0) // blocks // heads,
-    )
+    program = tl.program_id(0)
+    block, head, batch = program % blocks, program // blocks % heads, program // blocks // heads
     first = block * QUERIES
     o = load_tile(out, out_strides, batch, head, first, queries, HEAD, QUERIES, WIDTH, True, "far")
     do = load_tile(grad, grad_strides, batch, head, first, queries, HEAD, QUERIES, WIDTH, True, "far")
@@ -62,47 +47,19 @@ def delta_kernel(
 
 @triton.jit
 def gather_keys(
-    dk,
-    dv,
-    own_k,
-    own_v,
-    q,
-    grad,
-    lse,
-    delta,
-    q_strides,
-    grad_strides,
-    document_ids,
-    document_strides,
-    batch,
-    head,
-    heads,
-    first,
-    low,
-    high,
-    queries,
-    keys,
-    sliding_window,
-    factor,
-    HEAD: tl.constexpr,
-    WIDTH: tl.constexpr,
-    QUERIES: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr,
-    DOCUMENTS: tl.constexpr,
-    COPY: tl.constexpr,
-    SPECIALIZED: tl.constexpr,
-    WIDE: tl.constexpr,
-    MASKED: tl.constexpr,
-):
+    dk, dv, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, document_ids, document_strides, batch, head,
+    heads, first, low, high, queries, keys, sliding_window, factor,
+    HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, COPY: tl.constexpr,
+    WIDE: tl.constexpr, MASKED: tl.constexpr
+):  # fmt: skip
     """The hot loop: what query tiles low … high of one head add to dk and dv of a block of keys.
 
     Scores stand transposed.
     """
     key = first + tl.arange(0, KEYS)
     row = (tl.cast(batch, tl.int64) * heads + head) * queries
-    for at in tl.range(low, high, QUERIES, warp_specialize=SPECIALIZED):
+    for at in tl.range(low, high, QUERIES):
         query = at + tl.arange(0, QUERIES)
         tile_q = load_tile(q, q_strides, batch, head, at, queries, HEAD, QUERIES, WIDTH, MASKED, COPY)
         scores = tl.dot(own_k, tile_q.T, input_precision="ieee", out_dtype=WIDE)  # (keys, queries)
@@ -129,41 +86,12 @@ def gather_keys(
 
 @triton.jit
 def keys_kernel(
-    q,
-    k,
-    v,
-    grad,
-    dk,
-    dv,
-    lse,
-    delta,
-    document_ids,
-    runs,
-    q_strides,
-    k_strides,
-    v_strides,
-    grad_strides,
-    dk_strides,
-    dv_strides,
-    document_strides,
-    heads,
-    group,
-    queries,
-    keys,
-    sliding_window,
-    factor,
-    scale,
-    HEAD: tl.constexpr,
-    WIDTH: tl.constexpr,
-    QUERIES: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr,
-    DOCUMENTS: tl.constexpr,
-    COPY: tl.constexpr,
-    SPECIALIZED: tl.constexpr,
-    WIDE: tl.constexpr,
-):
+    q, k, v, grad, dk, dv, lse, delta, document_ids, runs, q_strides, k_strides, v_strides, grad_strides, dk_strides,
+    dv_strides, document_strides, heads, group, queries, keys, sliding_window, factor, scale,
+    HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, COPY: tl.constexpr,
+    WIDE: tl.constexpr
+):  # fmt: skip
     """dk and dv of a block of keys: the query heads of its group one after the other, so that their sum has one
     order."""
     blocks, kv_heads = tl.cdiv(keys, KEYS), heads // group
@@ -183,17 +111,17 @@ def keys_kernel(
                 sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides,
                 document_ids, document_strides, batch, head, heads, first, start, full, queries, keys,
                 sliding_window, factor,
-                HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
+                HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=True,
             )  # fmt: skip
         sum_k, sum_v = gather_keys(
             sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, document_ids, document_strides,
             batch, head, heads, first, full, rest, queries, keys, sliding_window, factor,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=False,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=False,
         )  # fmt: skip
         sum_k, sum_v = gather_keys(
             sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, document_ids, document_strides,
             batch, head, heads, first, rest, end, queries, keys, sliding_window, factor,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=True,
         )  # fmt: skip
     store_tile(dk, dk_strides, batch, kv, first, keys, sum_k * scale, HEAD, KEYS, WIDTH)
     store_tile(dv, dv_strides, batch, kv, first, keys, sum_v, HEAD, KEYS, WIDTH)
@@ -201,41 +129,15 @@ def keys_kernel(
 
 @triton.jit
 def gather_queries(
-    dq,
-    own_q,
-    own_do,
-    level,
-    shift,
-    k,
-    v,
-    k_strides,
-    v_strides,
-    document_ids,
-    document_strides,
-    batch,
-    kv,
-    first,
-    low,
-    high,
-    queries,
-    keys,
-    sliding_window,
-    factor,
-    HEAD: tl.constexpr,
-    WIDTH: tl.constexpr,
-    QUERIES: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr,
-    DOCUMENTS: tl.constexpr,
-    COPY: tl.constexpr,
-    SPECIALIZED: tl.constexpr,
-    WIDE: tl.constexpr,
-    MASKED: tl.constexpr,
-):
+    dq, own_q, own_do, level, shift, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv, first,
+    low, high, queries, keys, sliding_window, factor,
+    HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, COPY: tl.constexpr,
+    WIDE: tl.constexpr, MASKED: tl.constexpr
+):  # fmt: skip
     """The hot loop: what key tiles low … high add to dq of a block of queries."""
     query = first + tl.arange(0, QUERIES)
-    for at in tl.range(low, high, KEYS, warp_specialize=SPECIALIZED):
+    for at in tl.range(low, high, KEYS):
         tile_k = load_tile(k, k_strides, batch, kv, at, keys, HEAD, KEYS, WIDTH, MASKED, COPY)
         scores = tl.dot(own_q, tile_k.T, input_precision="ieee", out_dtype=WIDE)
         weights = tl.exp2(scores * factor - level[:, None])
@@ -254,46 +156,16 @@ def gather_queries(
 
 @triton.jit
 def queries_kernel(
-    q,
-    k,
-    v,
-    grad,
-    dq,
-    lse,
-    delta,
-    document_ids,
-    runs,
-    q_strides,
-    k_strides,
-    v_strides,
-    grad_strides,
-    dq_strides,
-    document_strides,
-    heads,
-    group,
-    queries,
-    keys,
-    sliding_window,
-    factor,
-    scale,
-    HEAD: tl.constexpr,
-    WIDTH: tl.constexpr,
-    QUERIES: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr,
-    DOCUMENTS: tl.constexpr,
-    COPY: tl.constexpr,
-    SPECIALIZED: tl.constexpr,
-    WIDE: tl.constexpr,
-):
+    q, k, v, grad, dq, lse, delta, document_ids, runs, q_strides, k_strides, v_strides, grad_strides, dq_strides,
+    document_strides, heads, group, queries, keys, sliding_window, factor, scale,
+    HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, COPY: tl.constexpr,
+    WIDE: tl.constexpr
+):  # fmt: skip
     """dq of a block of queries."""
     blocks = tl.cdiv(queries, QUERIES)
-    block, head, batch = (
-        tl.program_id(0) % blocks,
-        tl.program_id(0) // blocks % heads,
-        tl.program_id(0) // blocks // heads,
-    )
+    program = tl.program_id(0)
+    block, head, batch = program % blocks, program // blocks % heads, program // blocks // heads
     if CAUSAL:
         block = blocks - 1 - block
     first, kv = block * QUERIES, head // group
@@ -311,17 +183,17 @@ def queries_kernel(
         total = gather_queries(
             total, own_q, own_do, level, shift, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv,
             first, start, full, queries, keys, sliding_window, factor,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=True,
         )  # fmt: skip
     total = gather_queries(
         total, own_q, own_do, level, shift, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv,
         first, full, rest, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=False,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=False,
     )  # fmt: skip
     total = gather_queries(
         total, own_q, own_do, level, shift, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv,
         first, rest, end, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=True,
     )  # fmt: skip
     store_tile(dq, dq_strides, batch, head, first, queries, total * scale, HEAD, QUERIES, WIDTH)
 
@@ -335,10 +207,8 @@ def backward(
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     with problem.device():
         delta = row_deltas(problem, out, grad, grad_lse)
-        tiles = tiles_for("keys", problem, lambda tiles: key_gradients(problem, grad, lse, delta, tiles))
-        dk, dv = key_gradients(problem, grad, lse, delta, tiles)
-        tiles = tiles_for("queries", problem, lambda tiles: query_gradients(problem, grad, lse, delta, tiles))
-        (dq,) = query_gradients(problem, grad, lse, delta, tiles)
+        dk, dv = key_gradients(problem, grad, lse, delta, tiles_for("keys", problem))
+        dq = query_gradients(problem, grad, lse, delta, tiles_for("queries", problem))
     return dq, dk, dv
 
 
@@ -372,7 +242,6 @@ def key_gradients(problem: Problem, grad: Tensor, lse: Tensor, delta: Tensor, ti
     rows = {"q": tiles.queries, "k": tiles.keys, "v": tiles.keys, "grad": tiles.queries}
     keys_kernel[(triton.cdiv(problem.keys, tiles.keys) * problem.kv_heads * problem.batch,)](
         **problem.arguments(tiles, "keys"),
-        SPECIALIZED=tiles.specialized,
         **sources(tiles, rows, problem.width, q=q, k=k, v=v, grad=grad),
         dk=dk,
         dv=dv,
@@ -385,14 +254,13 @@ def key_gradients(problem: Problem, grad: Tensor, lse: Tensor, delta: Tensor, ti
     return dk, dv
 
 
-def query_gradients(problem: Problem, grad: Tensor, lse: Tensor, delta: Tensor, tiles: Tiles) -> tuple[Tensor]:
+def query_gradients(problem: Problem, grad: Tensor, lse: Tensor, delta: Tensor, tiles: Tiles) -> Tensor:
     """dq."""
     q, k, v = problem.q, problem.k, problem.v
     dq = torch.empty_like(q)
     rows = {"q": tiles.queries, "k": tiles.keys, "v": tiles.keys, "grad": tiles.queries}
     queries_kernel[(triton.cdiv(problem.queries, tiles.queries) * problem.heads * problem.batch,)](
         **problem.arguments(tiles, "queries"),
-        SPECIALIZED=tiles.specialized,
         **sources(tiles, rows, problem.width, q=q, k=k, v=v, grad=grad),
         dq=dq,
         lse=lse,
@@ -400,4 +268,4 @@ def query_gradients(problem: Problem, grad: Tensor, lse: Tensor, delta: Tensor, 
         dq_strides=dq.stride(),
         scale=problem.scale,
     )
-    return (dq,)
+    return dq

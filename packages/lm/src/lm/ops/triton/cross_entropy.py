@@ -20,16 +20,9 @@ LOWEST = tl.constexpr(-3.4028234663852886e38)  # of float32, where -inf less -in
 
 @triton.jit
 def cross_entropy_kernel(
-    logits,
-    stride,
-    columns,
-    vocab_size,
-    targets,
-    ignore_index,
-    nats,
-    BLOCK: tl.constexpr,
-    GRADIENT: tl.constexpr,
-):
+    logits, stride, columns, vocab_size, targets, ignore_index, nats,
+    BLOCK: tl.constexpr, GRADIENT: tl.constexpr
+):  # fmt: skip
     """Row by row of logits (rows, columns): nats = log-sum-exp - logits[target], and with GRADIENT, in place of the
     logits, their softmax less one at the target."""
     index = tl.program_id(0).to(tl.int64)

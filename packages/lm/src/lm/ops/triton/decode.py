@@ -27,35 +27,11 @@ KEYS_A_SPLIT = 256  # at the least: below it, starting a program costs more than
 
 @triton.jit
 def decode_kernel(
-    q,
-    k,
-    v,
-    partial,
-    partial_lse,
-    lengths,
-    table,
-    table_stride,
-    q_strides,
-    k_strides,
-    v_strides,
-    heads,
-    group,
-    queries,
-    keys,
-    sliding_window,
-    factor,
-    splits,
-    HEAD: tl.constexpr,
-    WIDTH: tl.constexpr,
-    QUERIES: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr,
-    LENGTHS: tl.constexpr,
-    PAGE: tl.constexpr,
-    COPY: tl.constexpr,
-    WIDE: tl.constexpr,
-):
+    q, k, v, partial, partial_lse, lengths, table, table_stride, q_strides, k_strides, v_strides, heads, group,
+    queries, keys, sliding_window, factor, splits,
+    HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr, LENGTHS: tl.constexpr, PAGE: tl.constexpr, COPY: tl.constexpr, WIDE: tl.constexpr
+):  # fmt: skip
     """One span of keys → partial (batch, heads, queries, splits, HEAD) and partial_lse (batch, heads, queries,
     splits)."""
     split, kv_heads = tl.program_id(0) % splits, heads // group
@@ -97,17 +73,17 @@ def decode_kernel(
         gathered, total, peak = gather(
             gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), table, batch, kv, query,
             start, full, queries, keys, sliding_window, factor,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, False, WIDE, MASKED=True, PAGE=PAGE,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, WIDE, MASKED=True, PAGE=PAGE,
         )  # fmt: skip
     gathered, total, peak = gather(
         gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), table, batch, kv, query,
         full, rest, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, False, WIDE, MASKED=False, PAGE=PAGE,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, WIDE, MASKED=False, PAGE=PAGE,
     )  # fmt: skip
     gathered, total, peak = gather(
         gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), table, batch, kv, query,
         rest, end, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, False, WIDE, MASKED=True, PAGE=PAGE,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, WIDE, MASKED=True, PAGE=PAGE,
     )  # fmt: skip
 
     gathered, level = finish(gathered, total, peak)
@@ -118,18 +94,9 @@ def decode_kernel(
 
 @triton.jit
 def merge_kernel(
-    partial,
-    partial_lse,
-    out,
-    lse,
-    out_strides,
-    heads,
-    queries,
-    splits,
-    HEAD: tl.constexpr,
-    WIDTH: tl.constexpr,
-    SPLITS: tl.constexpr,
-):
+    partial, partial_lse, out, lse, out_strides, heads, queries, splits,
+    HEAD: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr
+):  # fmt: skip
     """out = Σ exp(lse_s - lse) partial_s over the splits of one row, and lse = ln Σ exp(lse_s)."""
     row = tl.program_id(0).to(tl.int64)
     query, head, batch = row % queries, row // queries % heads, row // queries // heads
@@ -173,12 +140,7 @@ def decode(problem: Problem, lengths: Tensor | None, pages: Pages | None = None)
         return out.zero_(), lse.fill_(float("-inf"))
     with problem.device():
         splits = splits_for(problem, problem.keys if pages is None else pages.most)
-
-        def launch(tiles: Tiles) -> tuple[Tensor, ...]:
-            decode_splits(problem, lengths, splits, tiles, pages)
-            return ()  # where the spans end depends on the tiles, and so does what each gives
-
-        tiles = tiles_for("decode", problem, launch)
+        tiles = tiles_for("decode", problem)
         partial, partial_lse = decode_splits(problem, lengths, splits, tiles, pages)
         merge_kernel[(problem.batch * problem.heads * problem.queries,)](
             partial=partial,

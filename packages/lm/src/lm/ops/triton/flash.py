@@ -153,9 +153,7 @@ def _flash(
 
 
 @_flash.register_fake
-def _(
-    q: Tensor, k: Tensor, v: Tensor, document_ids: Tensor | None, causal: bool, scale: float, sliding_window: int | None
-) -> tuple[Tensor, Tensor]:
+def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return torch.empty_like(q), _rows(q)
 
 
@@ -178,19 +176,7 @@ def _flash_backward(
 
 
 @_flash_backward.register_fake
-def _(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    document_ids: Tensor | None,
-    out: Tensor,
-    lse: Tensor,
-    grad: Tensor,
-    grad_lse: Tensor | None,
-    causal: bool,
-    scale: float,
-    sliding_window: int | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
@@ -202,9 +188,7 @@ def _decode(
 
 
 @_decode.register_fake
-def _(
-    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, causal: bool, scale: float, sliding_window: int | None
-) -> tuple[Tensor, Tensor]:
+def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return torch.empty_like(q), _rows(q)
 
 
@@ -265,34 +249,20 @@ def pairs(queries: int, keys: int, causal: bool, sliding_window: int | None) -> 
 
 
 @register_flop_formula(torch.ops.groundup.flash_attention)
-def _forward_flops(
-    q: Any, k: Any, v: Any, document_ids: Any, causal: bool, scale: float, sliding_window: int | None, **_: Any
-) -> int:
+def _forward_flops(q: Any, k: Any, v: Any, ids: Any, causal: bool, scale: float, window: int | None, **_: Any) -> int:
     batch, heads, queries, head_dim = map(int, q)
-    return 4 * batch * heads * head_dim * pairs(queries, int(k[2]), causal, sliding_window)
+    return 4 * batch * heads * head_dim * pairs(queries, int(k[2]), causal, window)
 
 
 @register_flop_formula(torch.ops.groundup.flash_attention_backward)
-def _backward_flops(
-    q: Any,
-    k: Any,
-    v: Any,
-    document_ids: Any,
-    out: Any,
-    lse: Any,
-    grad: Any,
-    grad_lse: Any,
-    causal: bool,
-    scale: float,
-    sliding_window: int | None,
-    **_: Any,
-) -> int:
-    """Five products, as torch counts its own: the four of the gradient, and the scores once more."""
-    return _forward_flops(q, k, v, document_ids, causal, scale, sliding_window) * 5 // 2
+def _backward_flops(q: Any, k: Any, v: Any, ids: Any, *others: Any, **_: Any) -> int:
+    """Five matmuls, as torch counts its own: the four of the gradient, and the scores once more."""
+    causal, scale, window = others[-3:]
+    return _forward_flops(q, k, v, ids, causal, scale, window) * 5 // 2
 
 
 @register_flop_formula(torch.ops.groundup.decode_attention)
 def _decode_flops(
-    q: Any, k: Any, v: Any, lengths: Any, causal: bool, scale: float, sliding_window: int | None, **_: Any
+    q: Any, k: Any, v: Any, lengths: Any, causal: bool, scale: float, window: int | None, **_: Any
 ) -> int:
-    return _forward_flops(q, k, v, None, causal, scale, sliding_window)
+    return _forward_flops(q, k, v, None, causal, scale, window)

@@ -22,44 +22,17 @@ LN2 = tl.constexpr(0.6931471805599453)
 
 @triton.jit
 def gather(
-    gathered,
-    total,
-    peak,
-    own_q,
-    k,
-    v,
-    k_strides,
-    v_strides,
-    document_ids,
-    document_strides,
-    table,
-    batch,
-    kv,
-    query,
-    low,
-    high,
-    queries,
-    keys,
-    sliding_window,
-    factor,
-    HEAD: tl.constexpr,
-    WIDTH: tl.constexpr,
-    QUERIES: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr,
-    DOCUMENTS: tl.constexpr,
-    COPY: tl.constexpr,
-    SPECIALIZED: tl.constexpr,
-    WIDE: tl.constexpr,
-    MASKED: tl.constexpr,
-    PAGE: tl.constexpr,
-):
+    gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, table, batch, kv,
+    query, low, high, queries, keys, sliding_window, factor,
+    HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, COPY: tl.constexpr,
+    WIDE: tl.constexpr, MASKED: tl.constexpr, PAGE: tl.constexpr
+):  # fmt: skip
     """The hot loop: what queries (QUERIES,) gather from key tiles low … high, added to what they have gathered.
 
     PAGE: 0, or how many keys stand together in a cache of pages; then table holds the number of each page of the text.
     """
-    for at in tl.range(low, high, KEYS, warp_specialize=SPECIALIZED):
+    for at in tl.range(low, high, KEYS):
         place = at
         if PAGE > 0:
             place = tl.load(table + at // PAGE).to(tl.int32) * PAGE + at % PAGE
@@ -96,43 +69,17 @@ def finish(gathered, total, peak):
 
 @triton.jit
 def forward_kernel(
-    q,
-    k,
-    v,
-    out,
-    lse,
-    document_ids,
-    runs,
-    q_strides,
-    k_strides,
-    v_strides,
-    out_strides,
-    document_strides,
-    heads,
-    group,
-    queries,
-    keys,
-    sliding_window,
-    factor,
-    HEAD: tl.constexpr,
-    WIDTH: tl.constexpr,
-    QUERIES: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr,
-    DOCUMENTS: tl.constexpr,
-    COPY: tl.constexpr,
-    SPECIALIZED: tl.constexpr,
-    WIDE: tl.constexpr,
-):
+    q, k, v, out, lse, document_ids, runs, q_strides, k_strides, v_strides, out_strides, document_strides, heads,
+    group, queries, keys, sliding_window, factor,
+    HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, COPY: tl.constexpr,
+    WIDE: tl.constexpr
+):  # fmt: skip
     """q (batch, heads, queries, HEAD), k and v (batch, heads / group, keys, HEAD) → out as q, lse (batch, heads,
     queries)."""
     blocks = tl.cdiv(queries, QUERIES)
-    block, head, batch = (
-        tl.program_id(0) % blocks,
-        tl.program_id(0) // blocks % heads,
-        tl.program_id(0) // blocks // heads,
-    )
+    program = tl.program_id(0)
+    block, head, batch = program % blocks, program // blocks % heads, program // blocks // heads
     if CAUSAL:
         block = blocks - 1 - block  # the last queries see the most keys: the longest work begins first
     first = block * QUERIES
@@ -150,17 +97,17 @@ def forward_kernel(
         gathered, total, peak = gather(
             gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, None, batch, kv,
             query, start, full, queries, keys, sliding_window, factor,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True, PAGE=0,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=True, PAGE=0,
         )  # fmt: skip
     gathered, total, peak = gather(
         gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, None, batch, kv,
         query, full, rest, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=False, PAGE=0,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=False, PAGE=0,
     )  # fmt: skip
     gathered, total, peak = gather(
         gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, None, batch, kv,
         query, rest, end, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, SPECIALIZED, WIDE, MASKED=True, PAGE=0,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=True, PAGE=0,
     )  # fmt: skip
 
     gathered, level = finish(gathered, total, peak)
@@ -176,20 +123,17 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     if problem.empty:
         return out.zero_(), lse.fill_(float("-inf"))
     with problem.device():
-        tiles = tiles_for("forward", problem, lambda tiles: gather_values(problem, out, lse, tiles))
-        gather_values(problem, out, lse, tiles)
+        gather_values(problem, out, lse, tiles_for("forward", problem))
     return out, lse
 
 
-def gather_values(problem: Problem, out: Tensor, lse: Tensor, tiles: Tiles) -> tuple[Tensor]:
-    """Launches forward_kernel, and gives the output that it wrote."""
+def gather_values(problem: Problem, out: Tensor, lse: Tensor, tiles: Tiles) -> None:
+    """Launch forward_kernel, which writes out and lse."""
     rows = {"q": tiles.queries, "k": tiles.keys, "v": tiles.keys}
     forward_kernel[(triton.cdiv(problem.queries, tiles.queries) * problem.heads * problem.batch,)](
         **problem.arguments(tiles, "queries"),
-        SPECIALIZED=tiles.specialized,
         **sources(tiles, rows, problem.width, q=problem.q, k=problem.k, v=problem.v),
         out=out,
         lse=lse,
         out_strides=out.stride(),
     )
-    return (out,)

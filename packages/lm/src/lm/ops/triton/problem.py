@@ -25,11 +25,9 @@ INTERPRETED = type(document_runs_kernel).__name__ == "InterpretedFunction"  # he
 
 @dataclass(frozen=True)
 class Tiles:
-    """How one kernel cuts its work: a tile is `queries` × `keys` scores, computed by `warps` warps.
+    """Size of the tiles of one kernel: `queries` × `keys` scores, computed by `warps` warps.
 
-    stages: how many tiles are on their way from memory at once. described: copied by tensor descriptors (TMA) where the
-        tensors
-    allow it. specialized: some warps only copy, the others only compute.
+    stages: tiles loaded ahead. described: loaded by tensor descriptors (TMA) if the tensors allow it.
     """
 
     queries: int
@@ -37,7 +35,6 @@ class Tiles:
     warps: int = 4
     stages: int = 2
     described: bool = False
-    specialized: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,18 +16,9 @@ import triton.language as tl
 
 @triton.jit
 def load_tile(
-    x,
-    strides,
-    batch,
-    head,
-    start,
-    length,
-    HEAD: tl.constexpr,
-    ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    CHECKED: tl.constexpr,
-    COPY: tl.constexpr,
-):
+    x, strides, batch, head, start, length,
+    HEAD: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, CHECKED: tl.constexpr, COPY: tl.constexpr
+):  # fmt: skip
     """Rows start … start + ROWS of x[batch, head]: (ROWS, WIDTH), zeros past head_dim.
 
     CHECKED: rows past length are zeros too.
@@ -58,8 +49,9 @@ def load_tile(
 
 @triton.jit
 def store_tile(
-    x, strides, batch, head, start, length, tile, HEAD: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
-):
+    x, strides, batch, head, start, length, tile,
+    HEAD: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):  # fmt: skip
     """Writes tile (ROWS, WIDTH) over rows start … of x[batch, head], as far as they and head_dim reach."""
     base = (
         x
@@ -75,18 +67,9 @@ def store_tile(
 
 @triton.jit
 def seen(
-    i,
-    j,
-    queries,
-    keys,
-    sliding_window,
-    document_ids,
-    document_strides,
-    batch,
-    CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr,
-    DOCUMENTS: tl.constexpr,
-):
+    i, j, queries, keys, sliding_window, document_ids, document_strides, batch,
+    CAUSAL: tl.constexpr, WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr
+):  # fmt: skip
     """Whether query i sees key j, of the same shape as i and j broadcast against each other."""
     position = i + (keys - queries)
     yes = (i < queries) & (j < keys)
@@ -105,19 +88,9 @@ def seen(
 
 @triton.jit
 def key_run(
-    block,
-    queries,
-    keys,
-    sliding_window,
-    runs,
-    batch,
-    blocks,
-    QUERIES: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr,
-    DOCUMENTS: tl.constexpr,
-):
+    block, queries, keys, sliding_window, runs, batch, blocks,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr
+):  # fmt: skip
     """The run of key tiles that a block of queries meets: start, full, rest, end, all but the last multiples of
     KEYS."""
     first = block * QUERIES + (keys - queries)  # positions of the block's first and last query
@@ -135,19 +108,9 @@ def key_run(
 
 @triton.jit
 def query_run(
-    block,
-    queries,
-    keys,
-    sliding_window,
-    runs,
-    batch,
-    blocks,
-    QUERIES: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr,
-    DOCUMENTS: tl.constexpr,
-):
+    block, queries, keys, sliding_window, runs, batch, blocks,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr
+):  # fmt: skip
     """The run of query tiles that meets a block of keys: start, full, rest, end, all but the last multiples of
     QUERIES."""
     before = keys - queries
@@ -183,18 +146,9 @@ def _run(start, full, rest, end, runs, batch, block, blocks, TILE: tl.constexpr,
 
 @triton.jit
 def document_runs_kernel(
-    document_ids,
-    strides,
-    runs,
-    rows,
-    columns,
-    row_shift,
-    column_shift,
-    keys,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    CHUNK: tl.constexpr,
-):
+    document_ids, strides, runs, rows, columns, row_shift, column_shift, keys,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr
+):  # fmt: skip
     """For each block of rows the tiles of columns that share a document with it: runs (batch, blocks, 4).
 
     Those are the first tile that may, the first and the end of a run of tiles that lie whole in the one document of the
