@@ -2,8 +2,8 @@
 
 Counts (`Parameters`, `Tokens`, `FLOPs`, `Bytes`) are ints and stay exact; measures (`Seconds`, `FLOPRate`, `ByteRate`,
 `TokenRate`) are floats. Plain numbers carry no unit and mix with anything they do not cut; two different units do not
-add, subtract, compare or equal. Dividing gives what physics says: FLOPs / FLOPRate is Seconds, Bytes / Bytes is a plain
-number.
+add, subtract or order, and are never equal. Dividing gives what physics says: FLOPs / FLOPRate is Seconds, Bytes /
+Bytes is a plain number.
 """
 
 from __future__ import annotations
@@ -13,96 +13,99 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
 
-def _refuse(left: object, right: object, verb: str) -> None:
-    """TypeError if both have a unit and it is not the same."""
-    if isinstance(left, Count | Measure) and isinstance(right, Count | Measure) and type(left) is not type(right):
-        raise TypeError(
-            f"cannot {verb} {type(left).__name__} and {type(right).__name__}: they are different units; "
-            f"convert one of them with int() or float() if this is meant"
-        )
+class Quantity:
+    """Arithmetic and comparison of numbers with a unit, over the plain int or float that a subclass is too."""
+
+    unit = ""
+    _plain: Any = float
+
+    def _with_unit(self, value: float) -> Self:
+        unit: Any = type(self)
+        return unit(value)  # type: ignore[no-any-return]
+
+    def _other(self, other: Any, verb: str) -> Any:
+        """The other operand without its unit; TypeError for another unit, and for what a whole number would cut."""
+        name = type(self).__name__
+        if isinstance(other, Quantity) and type(other) is not type(self):
+            raise TypeError(
+                f"cannot {verb} {name} and {type(other).__name__}: they are different units; "
+                f"convert one of them with int() or float() if this is meant"
+            )
+        if self._plain is int and not isinstance(other, int) and verb != "compare":
+            raise TypeError(
+                f"cannot {verb} {name} and {other!r}: {name} are whole numbers; "
+                f"round it with int(), or convert the other with float()"
+            )
+        return self._plain(other) if isinstance(other, Quantity) else other
+
+    def __add__(self, other: Any) -> Self:
+        return self._with_unit(self._plain(self) + self._other(other, "add"))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Self:
+        return self._with_unit(self._plain(self) - self._other(other, "subtract"))
+
+    def __rsub__(self, other: Any) -> Self:
+        return self._with_unit(self._other(other, "subtract") - self._plain(self))
+
+    def __neg__(self) -> Self:
+        return self._with_unit(-self._plain(self))
+
+    def __mul__(self, other: Any) -> Self:
+        if isinstance(other, Quantity):
+            raise TypeError(f"{type(self).__name__} times {type(other).__name__} has no meaning here")
+        if self._plain is int and not isinstance(other, int):
+            return NotImplemented
+        return self._with_unit(self._plain(self) * other)
+
+    __rmul__ = __mul__
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Quantity):
+            return type(other) is type(self) and bool(self._plain(self) == self._plain(other))
+        return bool(self._plain(self) == other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._plain(self))
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self._plain(self) < self._other(other, "compare"))
+
+    def __le__(self, other: Any) -> bool:
+        return bool(self._plain(self) <= self._other(other, "compare"))
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(self._plain(self) > self._other(other, "compare"))
+
+    def __ge__(self, other: Any) -> bool:
+        return bool(self._plain(self) >= self._other(other, "compare"))
 
 
-def _whole(left: Count, right: object, verb: str) -> int:
-    """The other operand as an int; TypeError for another unit, and for what is no whole number and would be cut."""
-    _refuse(left, right, verb)
-    if not isinstance(right, int):
-        raise TypeError(
-            f"cannot {verb} {type(left).__name__} and {right!r}: {type(left).__name__} are whole numbers; "
-            f"round it with int(), or convert the other with float()"
-        )
-    return int(right)
-
-
-class Count(int):
-    """An exact whole number of something.
-
-    Adding, comparing or dividing it with another unit raises TypeError, and so does adding a float, which would be cut.
-    Times or divided by a float it is a plain float.
+class Count(Quantity, int):
+    """An exact whole number of something. Times or divided by a float it is a plain float.
 
     >>> Bytes(10) // 4, Bytes(10) / Bytes(4), Bytes(10) * 0.5
     (Bytes(2), 2.5, 5.0)
     """
 
-    unit = ""
-
-    def __add__(self, other: int) -> Self:
-        return type(self)(int(self) + _whole(self, other, "add"))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: int) -> Self:
-        return type(self)(int(self) - _whole(self, other, "subtract"))
-
-    def __rsub__(self, other: int) -> Self:
-        return type(self)(_whole(self, other, "subtract") - int(self))
-
-    def __mul__(self, other: int) -> Self:
-        if isinstance(other, Count | Measure):
-            raise TypeError(f"{type(self).__name__} times {type(other).__name__} has no meaning here")
-        if not isinstance(other, int):
-            return NotImplemented
-        return type(self)(int(self) * other)
-
-    __rmul__ = __mul__
+    _plain = int
 
     def __truediv__(self, other: float) -> float:
         result = _QUOTIENTS.get((type(self), type(other)))
         if result is not None:
             return result(int(self) / float(other))
-        _refuse(self, other, "divide")
-        return int(self) / other
+        return int(self) / (self._other(other, "divide") if isinstance(other, Quantity) else other)
 
     def __floordiv__(self, other: int) -> Any:
-        quotient = int(self) // _whole(self, other, "divide")
+        quotient = int(self) // self._other(other, "divide")
         return quotient if isinstance(other, Count) else type(self)(quotient)
 
     def __mod__(self, other: int) -> Self:
-        return type(self)(int(self) % _whole(self, other, "divide"))
-
-    def __eq__(self, other: object) -> bool:
-        _refuse(self, other, "compare")
-        return int(self) == other
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = int.__hash__
-
-    def __lt__(self, other: float) -> bool:
-        _refuse(self, other, "compare")
-        return int(self) < other
-
-    def __le__(self, other: float) -> bool:
-        _refuse(self, other, "compare")
-        return int(self) <= other
-
-    def __gt__(self, other: float) -> bool:
-        _refuse(self, other, "compare")
-        return int(self) > other
-
-    def __ge__(self, other: float) -> bool:
-        _refuse(self, other, "compare")
-        return int(self) >= other
+        return type(self)(int(self) % self._other(other, "divide"))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({int(self):_})"
@@ -111,65 +114,16 @@ class Count(int):
         return f"{int(self):,}"
 
 
-class Measure(float):
-    """A measured or derived quantity; adding, comparing or dividing it with another unit raises TypeError.
+class Measure(Quantity, float):
+    """A measured or derived quantity.
 
     >>> Seconds(3.0) / Seconds(2.0), Seconds(3.0) / 2
     (1.5, Seconds(1.5))
     """
 
-    unit = ""
-
-    def __add__(self, other: float) -> Self:
-        _refuse(self, other, "add")
-        return type(self)(float(self) + float(other))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: float) -> Self:
-        _refuse(self, other, "subtract")
-        return type(self)(float(self) - float(other))
-
-    def __rsub__(self, other: float) -> Self:
-        _refuse(self, other, "subtract")
-        return type(self)(float(other) - float(self))
-
-    def __mul__(self, other: float) -> Self:
-        if isinstance(other, Count | Measure):
-            raise TypeError(f"{type(self).__name__} times {type(other).__name__} has no meaning here")
-        return type(self)(float(self) * other)
-
-    __rmul__ = __mul__
-
     def __truediv__(self, other: float) -> Any:
-        _refuse(self, other, "divide")
-        quotient = float(self) / float(other)
+        quotient = float(self) / self._other(other, "divide")
         return quotient if isinstance(other, Measure) else type(self)(quotient)
-
-    def __eq__(self, other: object) -> bool:
-        _refuse(self, other, "compare")
-        return float(self) == other
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = float.__hash__
-
-    def __lt__(self, other: float) -> bool:
-        _refuse(self, other, "compare")
-        return float(self) < float(other)
-
-    def __le__(self, other: float) -> bool:
-        _refuse(self, other, "compare")
-        return float(self) <= float(other)
-
-    def __gt__(self, other: float) -> bool:
-        _refuse(self, other, "compare")
-        return float(self) > float(other)
-
-    def __ge__(self, other: float) -> bool:
-        _refuse(self, other, "compare")
-        return float(self) >= float(other)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({float(self)!r})"
